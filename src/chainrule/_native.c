@@ -1,0 +1,1759 @@
+/* The native engine: chainrule.Value in C.
+ *
+ * In: Python numbers and Values. Out: the same graph, the same bits and the same errors as value.py,
+ * about twenty times faster. What is cold (printing, copying, the constructor's dialects, rows of the
+ * op table without a case here) stays in Python; see native.py, which finishes the class.
+ *
+ * Reading order: the node, memory, making nodes, operators, the walk, the backward pass, attributes,
+ * construction, sums; then _native_arrays.h (graphs as arrays, the tape, optimisers); the module.
+ *
+ * Everything here runs under the GIL. State shared between calls is never held across a call into
+ * Python code: scratch buffers are taken out of their global place before use and put back after.
+ */
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x030B0000
+#endif
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if UINTPTR_MAX != UINT64_MAX
+#error "the native engine needs 64-bit pointers; the reference engine runs everywhere"
+#endif
+
+#ifdef _MSC_VER
+#include <malloc.h>
+#define THREAD_LOCAL __declspec(thread)
+#define LIKELY(x) (x)
+#define UNLIKELY(x) (x)
+#define PREFETCH(p) ((void)(p))
+#else
+#define THREAD_LOCAL _Thread_local
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define PREFETCH(p) __builtin_prefetch(p)
+#endif
+
+/* ---------------------------------------------------------------------------------- the node --- */
+
+/* One cache line. The low four bits of each child pointer are free (nodes are 16-byte aligned) and
+ * hold the kind and three flags. slope[] are the local gradients, but where a kind has a plain number
+ * for its second operand (ADD_NUMBER ...) or a static exponent (POW), slope[1] is that number. */
+typedef struct Node {
+    PyObject_HEAD
+    double data, grad;
+    double slope[2];
+    uintptr_t child[2];
+} Node;
+
+typedef enum {
+    UNBUILT, LEAF,
+    ADD, ADD_NUMBER, MUL, MUL_NUMBER, POW,
+    EXP, LOG, RELU, TANH, SIGMOID, SQRT, SIN, COS,
+    MAXIMUM, MAXIMUM_NUMBER,
+    EXTENDED, /* any number of children, any rule: child[0] points to an Extension */
+    KINDS
+} Kind;
+
+/* Flags in child[1]. */
+#define KIND_HIGH ((uintptr_t)1) /* fifth bit of the kind */
+#define MARK ((uintptr_t)2)      /* visited by the walk under way */
+#define SWEPT ((uintptr_t)4)     /* grad comes from a backward pass: a number operand's is implied */
+#define NOTED ((uintptr_t)8)     /* has an entry in the side table: a label or a source line */
+#define TAGS ((uintptr_t)15)
+
+typedef struct {
+    Py_ssize_t count;
+    PyObject *rule;       /* a row of the op table, or a str */
+    PyObject *parameters; /* a tuple of floats */
+    double *slopes;       /* count of them, behind the children */
+    Node *children[];
+} Extension;
+
+static inline Kind kind_of(const Node *n) {
+    return (Kind)((n->child[0] & TAGS) | ((n->child[1] & KIND_HIGH) << 4));
+}
+static inline Node *child_of(const Node *n, int i) { return (Node *)(n->child[i] & ~TAGS); }
+static inline Extension *extension_of(const Node *n) { return (Extension *)(n->child[0] & ~TAGS); }
+
+static inline void set_kind(Node *n, Kind kind, void *first, void *second) {
+    n->child[0] = (uintptr_t)first | ((uintptr_t)kind & TAGS);
+    n->child[1] = (uintptr_t)second | ((uintptr_t)kind >> 4);
+}
+static inline int has_number(Kind kind) {
+    return kind == ADD_NUMBER || kind == MUL_NUMBER || kind == MAXIMUM_NUMBER;
+}
+static inline int is_leaf(Kind kind) { return kind <= LEAF; }
+
+/* The number that is the second operand, and the local gradient that belongs to it. */
+static inline double number_of(const Node *n, Kind kind) {
+    return kind == MUL_NUMBER ? n->slope[0] : n->slope[1];
+}
+static inline double number_slope(const Node *n, Kind kind) {
+    return kind == ADD_NUMBER ? 1.0 : kind == MUL_NUMBER ? n->slope[1] : 1.0 - n->slope[0];
+}
+
+static PyTypeObject *ValueType;
+static PyObject *rows[KINDS];  /* the op table's row of each kind */
+static PyObject *empty_tuple, *empty_string;
+static PyObject *errors_module; /* chainrule.errors */
+static PyObject *full_init;     /* Protocols.__init__ */
+static PyObject *power_row;
+
+static THREAD_LOCAL int grad_off, nonfinite_allowed, debug_on;
+
+static inline int is_value(PyObject *o) {
+    return Py_TYPE(o) == ValueType || PyType_IsSubtype(Py_TYPE(o), ValueType);
+}
+
+/* ------------------------------------------------------------------------------------ memory --- */
+
+/* Nodes come from slabs, in address order: a graph lies in memory as it was built, which the
+ * backward pass needs for its speed. A slab hands out fresh nodes, then its own freed ones; an empty
+ * slab starts afresh. Slabs at most half full wait in a list for the next allocation, so that a few
+ * long-lived nodes cannot pin much memory. */
+#define SLAB_BYTES ((size_t)1 << 18)
+#define SLAB_HEADER ((size_t)64)
+#define SLAB_NODES ((Py_ssize_t)((SLAB_BYTES - SLAB_HEADER) / sizeof(Node)))
+
+typedef struct Slab {
+    struct Slab *previous, *next; /* neighbours in the waiting list */
+    Node *freed;                  /* freed nodes, linked through their grad */
+    Py_ssize_t live, fresh;       /* nodes in use; nodes ever handed out since it was empty */
+    int waiting;
+} Slab;
+
+static Slab *current_slab;
+static Slab *waiting_first, *waiting_last; /* empty slabs in front */
+static Py_ssize_t empty_slabs, slab_count;
+static Py_ssize_t live_nodes;
+
+static inline Node *link_of(const Node *n) {
+    Node *next;
+    memcpy(&next, &n->grad, sizeof next);
+    return next;
+}
+static inline void set_link(Node *n, Node *next) { memcpy(&n->grad, &next, sizeof next); }
+
+#ifdef CHAINRULE_SANITIZE /* one allocation per node, so that the sanitizer sees each of them */
+
+static Node *take_memory(void) {
+    Node *n = PyMem_Malloc(sizeof(Node));
+    if (n == NULL) {
+        PyErr_NoMemory();
+    }
+    return n;
+}
+static void give_memory(Node *n) { PyMem_Free(n); }
+
+#else
+
+static void unlink_slab(Slab *s) {
+    *(s->previous ? &s->previous->next : &waiting_first) = s->next;
+    *(s->next ? &s->next->previous : &waiting_last) = s->previous;
+    s->waiting = 0;
+}
+
+static void link_slab(Slab *s, int in_front) {
+    s->previous = in_front ? NULL : waiting_last;
+    s->next = in_front ? waiting_first : NULL;
+    *(s->previous ? &s->previous->next : &waiting_first) = s;
+    *(s->next ? &s->next->previous : &waiting_last) = s;
+    s->waiting = 1;
+}
+
+static Slab *new_slab(void) {
+    /* The small allocation lets a test inject failure through Python's allocator. */
+    void *probe = PyMem_Malloc(1);
+    if (probe == NULL) {
+        return NULL;
+    }
+    PyMem_Free(probe);
+#ifdef _MSC_VER
+    Slab *s = _aligned_malloc(SLAB_BYTES, SLAB_BYTES);
+#else
+    Slab *s = aligned_alloc(SLAB_BYTES, SLAB_BYTES);
+#endif
+    if (s != NULL) {
+        memset(s, 0, sizeof *s);
+        slab_count++;
+    }
+    return s;
+}
+
+static void free_slab(Slab *s) {
+    slab_count--;
+#ifdef _MSC_VER
+    _aligned_free(s);
+#else
+    free(s);
+#endif
+}
+
+static Node *take_from_next_slab(void) {
+    Slab *s = waiting_first;
+    if (s != NULL) {
+        unlink_slab(s);
+        empty_slabs -= s->live == 0;
+    } else if ((s = new_slab()) == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    current_slab = s;
+    s->live++;
+    if (s->fresh < SLAB_NODES) {
+        return (Node *)((char *)s + SLAB_HEADER) + s->fresh++;
+    }
+    Node *n = s->freed;
+    s->freed = link_of(n);
+    return n;
+}
+
+static inline Node *take_memory(void) {
+    Slab *s = current_slab;
+    if (LIKELY(s != NULL)) {
+        if (LIKELY(s->fresh < SLAB_NODES)) {
+            s->live++;
+            return (Node *)((char *)s + SLAB_HEADER) + s->fresh++;
+        }
+        if (s->freed != NULL) {
+            Node *n = s->freed;
+            s->freed = link_of(n);
+            s->live++;
+            return n;
+        }
+    }
+    return take_from_next_slab();
+}
+
+static void slab_got_empty(Slab *s) {
+    s->freed = NULL;
+    s->fresh = 0;
+    if (s == current_slab) {
+        return;
+    }
+    if (s->waiting) {
+        unlink_slab(s);
+    }
+    /* Keep as many empty slabs as are in use, and some more; give the rest back. */
+    if (empty_slabs > 64 && empty_slabs * 2 > slab_count) {
+        free_slab(s);
+        return;
+    }
+    empty_slabs++;
+    link_slab(s, 1);
+}
+
+static inline void give_memory(Node *n) {
+    Slab *s = (Slab *)((uintptr_t)n & ~(uintptr_t)(SLAB_BYTES - 1));
+    set_link(n, s->freed);
+    s->freed = n;
+    s->live--;
+    if (UNLIKELY(s->live == 0)) {
+        slab_got_empty(s);
+    } else if (UNLIKELY(s->live == SLAB_NODES / 2) && !s->waiting && s != current_slab) {
+        link_slab(s, 0);
+    }
+}
+
+#endif
+
+/* A buffer that grows and is kept between calls. */
+typedef struct {
+    char *bytes;
+    size_t size, capacity;
+} Buffer;
+
+static int grow(Buffer *b, size_t extra) {
+    size_t capacity = b->capacity ? b->capacity * 2 : 4096;
+    while (capacity < b->size + extra) {
+        capacity *= 2;
+    }
+    char *bytes = PyMem_Realloc(b->bytes, capacity);
+    if (bytes == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    b->bytes = bytes;
+    b->capacity = capacity;
+    return 0;
+}
+
+#define ITEM(buffer, type, i) (((type *)(buffer).bytes)[i])
+#define COUNT(buffer, type) ((Py_ssize_t)((buffer).size / sizeof(type)))
+#define APPEND(buffer, type, item)                                                                \
+    (UNLIKELY((buffer).size + sizeof(type) > (buffer).capacity) && grow(&(buffer), sizeof(type)) < 0 \
+         ? -1                                                                                     \
+         : (*(type *)((buffer).bytes + (buffer).size) = (item), (buffer).size += sizeof(type), 0))
+
+/* Labels and source lines: few nodes have them, so they live beside the nodes, in an open-addressed
+ * table keyed by address. Taking an entry out never allocates, so freeing a node cannot fail. */
+typedef struct {
+    Node *key;
+    PyObject *label, *location;
+} Note;
+
+static Note *notes;
+static size_t note_capacity, note_count;
+
+static inline size_t note_home(const Node *n, size_t capacity) {
+    return (size_t)(((uintptr_t)n >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 20) & (capacity - 1);
+}
+
+static Note *find_note(const Node *n) {
+    size_t i = note_home(n, note_capacity);
+    while (notes[i].key != n) {
+        i = (i + 1) & (note_capacity - 1);
+    }
+    return &notes[i];
+}
+
+static Note *add_note(Node *n) {
+    if ((note_count + 1) * 2 > note_capacity) {
+        size_t capacity = note_capacity ? note_capacity * 2 : 64;
+        Note *bigger = PyMem_Calloc(capacity, sizeof(Note));
+        if (bigger == NULL) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        for (size_t i = 0; i < note_capacity; i++) {
+            if (notes[i].key != NULL) {
+                size_t j = note_home(notes[i].key, capacity);
+                while (bigger[j].key != NULL) {
+                    j = (j + 1) & (capacity - 1);
+                }
+                bigger[j] = notes[i];
+            }
+        }
+        PyMem_Free(notes);
+        notes = bigger;
+        note_capacity = capacity;
+    }
+    size_t i = note_home(n, note_capacity);
+    while (notes[i].key != NULL) {
+        i = (i + 1) & (note_capacity - 1);
+    }
+    notes[i] = (Note){n, NULL, NULL};
+    note_count++;
+    n->child[1] |= NOTED;
+    return &notes[i];
+}
+
+static void drop_note(Node *n) {
+    size_t mask = note_capacity - 1, hole = (size_t)(find_note(n) - notes);
+    Note gone = notes[hole];
+    for (size_t i = (hole + 1) & mask; notes[i].key != NULL; i = (i + 1) & mask) {
+        /* Move an entry back over the hole unless it would land before its home. */
+        if (((i - note_home(notes[i].key, note_capacity)) & mask) >= ((i - hole) & mask)) {
+            notes[hole] = notes[i];
+            hole = i;
+        }
+    }
+    notes[hole].key = NULL;
+    note_count--;
+    n->child[1] &= ~NOTED;
+    Py_XDECREF(gone.label);
+    Py_XDECREF(gone.location);
+}
+
+/* Set a node's label or source line; an empty label needs no entry. */
+static int set_note(Node *n, PyObject *text, int is_location) {
+    Note *note;
+    if (n->child[1] & NOTED) {
+        note = find_note(n);
+    } else if (!is_location && PyUnicode_GetLength(text) == 0) {
+        return 0;
+    } else if ((note = add_note(n)) == NULL) {
+        return -1;
+    }
+    PyObject **slot = is_location ? &note->location : &note->label, *old = *slot;
+    Py_INCREF(text);
+    *slot = text;
+    Py_XDECREF(old); /* a str: runs no code */
+    return 0;
+}
+
+/* Freeing a node may free a chain of ten million. Nodes whose last reference is gone are linked
+ * through their grad and worked off in a loop. A subclass's instance runs Python code when it dies
+ * (its __dict__, __del__), so it waits, alive, in an array; should that array not grow, a bounded
+ * recursion takes its place, and beyond that memory is leaked rather than the stack overrun. */
+static Node *dead_nodes;
+static Buffer dying_instances;
+static int draining, recursion;
+
+static void drop_child(Node *c) {
+    if (Py_TYPE((PyObject *)c) == ValueType) {
+        if (--((PyObject *)c)->ob_refcnt == 0) {
+            set_link(c, dead_nodes);
+            dead_nodes = c;
+        }
+    } else if (Py_REFCNT((PyObject *)c) > 1) {
+        Py_DECREF((PyObject *)c);
+    } else {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        int failed = APPEND(dying_instances, Node *, c);
+        PyErr_Clear();
+        PyErr_Restore(type, value, traceback);
+        if (failed && recursion < 100) {
+            recursion++;
+            Py_DECREF((PyObject *)c);
+            recursion--;
+        }
+    }
+}
+
+static void drop_parts(Node *n) {
+    if (UNLIKELY(n->child[1] & NOTED)) {
+        drop_note(n);
+    }
+    if (UNLIKELY(kind_of(n) == EXTENDED)) {
+        Extension *x = extension_of(n);
+        for (Py_ssize_t i = 0; i < x->count; i++) {
+            drop_child(x->children[i]);
+        }
+        PyObject *rule = x->rule, *parameters = x->parameters;
+        PyMem_Free(x);
+        set_kind(n, LEAF, NULL, NULL);
+        Py_XDECREF(rule);
+        Py_XDECREF(parameters);
+        return;
+    }
+    Node *first = child_of(n, 0), *second = child_of(n, 1);
+    if (first != NULL) {
+        drop_child(first);
+    }
+    if (second != NULL) {
+        drop_child(second);
+    }
+}
+
+static void drain(void) {
+    draining = 1;
+    for (;;) {
+        if (dead_nodes != NULL) {
+            Node *n = dead_nodes;
+            dead_nodes = link_of(n);
+            drop_parts(n);
+            give_memory(n);
+            live_nodes--;
+        } else if (dying_instances.size > 0) {
+            dying_instances.size -= sizeof(Node *);
+            Node *n = *(Node **)(dying_instances.bytes + dying_instances.size);
+            Py_DECREF((PyObject *)n); /* may run Python code, which may come back here: draining is set */
+        } else {
+            break;
+        }
+    }
+    draining = 0;
+}
+
+static void value_dealloc(PyObject *self) {
+    Node *n = (Node *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    if (type == ValueType) {
+        set_link(n, dead_nodes);
+        dead_nodes = n;
+    } else {
+        drop_parts(n);
+        live_nodes--;
+        ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+        Py_DECREF((PyObject *)type);
+    }
+    if (!draining) {
+        drain();
+    }
+}
+
+/* ------------------------------------------------------------------------------ making nodes --- */
+
+/* A node of the exact type, without parts. Its type is immortal here and not counted per node. */
+static inline Node *bare_node(double data) {
+    Node *n = take_memory();
+    if (UNLIKELY(n == NULL)) {
+        return NULL;
+    }
+    ((PyObject *)n)->ob_refcnt = 1;
+    ((PyObject *)n)->ob_type = ValueType;
+    live_nodes++;
+    n->data = data;
+    n->grad = 0.0;
+    return n;
+}
+
+static Node *new_leaf(double data) {
+    Node *n = bare_node(data);
+    if (n != NULL) {
+        set_kind(n, LEAF, NULL, NULL);
+    }
+    return n;
+}
+
+static int note_location(Node *n) {
+    PyObject *line = PyObject_CallMethod(errors_module, "caller", NULL);
+    int failed = line == NULL || (line != Py_None && set_note(n, line, 1) < 0);
+    Py_XDECREF(line);
+    return failed ? -1 : 0;
+}
+
+/* An unbuilt node that becomes somebody's child is a leaf for good, so no graph contains itself. */
+static inline void settle(Node *n) {
+    if (UNLIKELY(kind_of(n) == UNBUILT)) {
+        n->child[0] |= LEAF;
+    }
+}
+
+/* A node of one or two operands (the second may be NULL), borrowed. */
+static inline PyObject *new_node(Kind kind, double y, Node *a, Node *b, double s0, double s1) {
+    Node *n = bare_node(y);
+    if (UNLIKELY(n == NULL)) {
+        return NULL;
+    }
+    if (UNLIKELY(grad_off)) {
+        set_kind(n, LEAF, NULL, NULL);
+    } else {
+        settle(a);
+        Py_INCREF((PyObject *)a);
+        if (b != NULL) {
+            settle(b);
+            Py_INCREF((PyObject *)b);
+        }
+        n->slope[0] = s0;
+        n->slope[1] = s1;
+        set_kind(n, kind, a, b);
+    }
+    if (UNLIKELY(debug_on) && note_location(n) < 0) {
+        Py_DECREF((PyObject *)n);
+        return NULL;
+    }
+    return (PyObject *)n;
+}
+
+/* The rule for undefined values: finite operands must give a finite value. */
+static int check_value(PyObject *row, double y, PyObject *a, PyObject *b, PyObject *parameters) {
+    PyObject *operands = b ? PyTuple_Pack(2, a, b) : PyTuple_Pack(1, a);
+    PyObject *number = PyFloat_FromDouble(y), *result = NULL;
+    if (operands != NULL && number != NULL) {
+        result = PyObject_CallMethod(errors_module, "check", "OOOO", row, number, operands,
+                                     parameters ? parameters : empty_tuple);
+    }
+    Py_XDECREF(operands);
+    Py_XDECREF(number);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+static int check_binary(Kind row, double y, Node *a, Node *b, double number) {
+    if (nonfinite_allowed || !isfinite(a->data) || !isfinite(b ? b->data : number)) {
+        return 0;
+    }
+    PyObject *second = b ? Py_NewRef((PyObject *)b) : PyFloat_FromDouble(number);
+    if (second == NULL) {
+        return -1;
+    }
+    int result = check_value(rows[row], y, (PyObject *)a, second, NULL);
+    Py_DECREF(second);
+    return result;
+}
+
+static int check_unary(Kind row, double y, Node *a) {
+    if (nonfinite_allowed || !isfinite(a->data)) {
+        return 0;
+    }
+    return check_value(rows[row], y, (PyObject *)a, NULL, NULL);
+}
+
+static int check_power(double y, double x, PyObject *operand, double exponent) {
+    if (nonfinite_allowed || !isfinite(x)) {
+        return 0;
+    }
+    PyObject *parameters = Py_BuildValue("(d)", exponent);
+    int result = parameters ? check_value(rows[POW], y, operand, NULL, parameters) : -1;
+    Py_XDECREF(parameters);
+    return result;
+}
+
+static inline PyObject *make_add(Node *a, Node *b) {
+    double y = a->data + b->data;
+    if (UNLIKELY(!isfinite(y)) && check_binary(ADD, y, a, b, 0) < 0) {
+        return NULL;
+    }
+    return new_node(ADD, y, a, b, 1.0, 1.0);
+}
+
+static inline PyObject *make_add_number(Node *a, double number) {
+    double y = a->data + number;
+    if (UNLIKELY(!isfinite(y)) && check_binary(ADD, y, a, NULL, number) < 0) {
+        return NULL;
+    }
+    return new_node(ADD_NUMBER, y, a, NULL, 1.0, number);
+}
+
+static inline PyObject *make_mul(Node *a, Node *b) {
+    double y = a->data * b->data;
+    if (UNLIKELY(!isfinite(y)) && check_binary(MUL, y, a, b, 0) < 0) {
+        return NULL;
+    }
+    return new_node(MUL, y, a, b, b->data, a->data);
+}
+
+static inline PyObject *make_mul_number(Node *a, double number) {
+    double y = a->data * number;
+    if (UNLIKELY(!isfinite(y)) && check_binary(MUL, y, a, NULL, number) < 0) {
+        return NULL;
+    }
+    return new_node(MUL_NUMBER, y, a, NULL, number, a->data);
+}
+
+static inline double power_slope(double x, double p) {
+    return p == 0.0 ? 0.0 : p * pow(x, p - 1.0);
+}
+
+static PyObject *make_power(Node *a, double p) {
+    double y = pow(a->data, p);
+    if (UNLIKELY(!isfinite(y)) && check_power(y, a->data, (PyObject *)a, p) < 0) {
+        return NULL;
+    }
+    return new_node(POW, y, a, NULL, power_slope(a->data, p), p);
+}
+
+static inline double larger(double a, double b) { return a >= b ? a : b > a ? b : a + b; }
+static inline double larger_slope(double a, double b) { return a > b ? 1.0 : a < b ? 0.0 : 0.5; }
+
+static PyObject *make_maximum(Node *a, Node *b, double number) {
+    double x = b ? b->data : number, y = larger(a->data, x), slope = larger_slope(a->data, x);
+    if (b == NULL) {
+        return new_node(MAXIMUM_NUMBER, y, a, NULL, slope, number);
+    }
+    return new_node(MAXIMUM, y, a, b, slope, 1.0 - slope);
+}
+
+/* The elementary functions: value and slope of each, as the op table has them. */
+static inline void elementary(Kind kind, double x, double *y, double *slope) {
+    double e;
+    switch (kind) {
+    case EXP: *y = exp(x); *slope = *y; break;
+    case LOG: *y = log(x); *slope = 1.0 / x; break;
+    case RELU: *y = x <= 0.0 ? 0.0 : x; *slope = x > 0.0 ? 1.0 : 0.0; break;
+    case TANH: *y = tanh(x); *slope = 1.0 - *y * *y; break;
+    case SIGMOID:
+        e = exp(-fabs(x));
+        *y = (x >= 0.0 ? 1.0 : e) / (1.0 + e);
+        *slope = *y * (1.0 - *y);
+        break;
+    case SQRT: *y = sqrt(x); *slope = 0.5 / *y; break;
+    case SIN: *y = sin(x); *slope = cos(x); break;
+    default: *y = cos(x); *slope = -sin(x); break;
+    }
+}
+
+static PyObject *make_elementary(Kind kind, Node *a) {
+    double y, slope;
+    elementary(kind, a->data, &y, &slope);
+    if (UNLIKELY(!isfinite(y)) && check_unary(kind, y, a) < 0) {
+        return NULL;
+    }
+    return new_node(kind, y, a, NULL, slope, 0.0);
+}
+
+/* --------------------------------------------------------------------------------- operators --- */
+
+typedef struct {
+    Node *node; /* NULL for a number */
+    double number;
+    int integral; /* an int: its -0 is 0 */
+} Operand;
+
+/* 1: an operand; 0: something for another type to answer; -1: an error. */
+static int slow_operand(PyObject *o, Operand *out) {
+    if (PyFloat_Check(o)) {
+        out->number = PyFloat_AsDouble(o);
+        return 1;
+    }
+    if (PyLong_Check(o)) {
+        out->number = PyLong_AsDouble(o);
+        out->integral = 1;
+        return out->number == -1.0 && PyErr_Occurred() ? -1 : 1;
+    }
+    PyObject *real = PyObject_CallMethod(errors_module, "is_real", "(O)", o);
+    int answer = real == NULL ? -1 : PyObject_IsTrue(real);
+    Py_XDECREF(real);
+    if (answer != 1) {
+        return answer;
+    }
+    PyObject *negated = PyObject_CallMethod(errors_module, "negated", "(O)", o);
+    PyObject *number = negated ? PyNumber_Float(o) : NULL;
+    if (number != NULL) {
+        out->number = PyFloat_AsDouble(number);
+        out->integral = out->number == 0.0 && !signbit(PyFloat_AsDouble(negated));
+    }
+    Py_XDECREF(negated);
+    Py_XDECREF(number);
+    return number == NULL ? -1 : 1;
+}
+
+static inline int operand(PyObject *o, Operand *out) {
+    out->node = NULL;
+    out->number = 0.0;
+    out->integral = 0;
+    if (LIKELY(Py_TYPE(o) == ValueType)) {
+        out->node = (Node *)o;
+        return 1;
+    }
+    if (PyFloat_CheckExact(o)) {
+        out->number = PyFloat_AsDouble(o);
+        return 1;
+    }
+    if (PyType_IsSubtype(Py_TYPE(o), ValueType)) {
+        out->node = (Node *)o;
+        return 1;
+    }
+    return slow_operand(o, out);
+}
+
+static PyObject *refuse(PyObject *o) {
+    return PyObject_CallMethod(errors_module, "reject_operand", "(O)", o);
+}
+
+static inline double negative(const Operand *o) {
+    return o->integral ? 0.0 - o->number : -o->number;
+}
+
+/* Both operands of an operator, or an answer for the caller to return in *out. */
+static inline int operands(PyObject *l, PyObject *r, Operand *a, Operand *b, PyObject **out) {
+    int left = operand(l, a), right = left == 1 ? operand(r, b) : 1;
+    if (LIKELY(left == 1 && right == 1)) {
+        return 1;
+    }
+    *out = left < 0 || right < 0 ? NULL : refuse(left == 0 ? l : r);
+    return 0;
+}
+
+static PyObject *value_add(PyObject *l, PyObject *r) {
+    Operand a, b;
+    PyObject *out;
+    if (!operands(l, r, &a, &b, &out)) {
+        return out;
+    }
+    if (a.node == NULL) {
+        return make_add_number(b.node, a.number);
+    }
+    return b.node ? make_add(a.node, b.node) : make_add_number(a.node, b.number);
+}
+
+static PyObject *value_multiply(PyObject *l, PyObject *r) {
+    Operand a, b;
+    PyObject *out;
+    if (!operands(l, r, &a, &b, &out)) {
+        return out;
+    }
+    if (a.node == NULL) {
+        return make_mul_number(b.node, a.number);
+    }
+    return b.node ? make_mul(a.node, b.node) : make_mul_number(a.node, b.number);
+}
+
+static PyObject *value_negative(PyObject *self) { return make_mul_number((Node *)self, -1.0); }
+
+/* An operator composed of two: the inner node is dropped when the outer one holds it. */
+static inline PyObject *release(PyObject *result, PyObject *inner) {
+    Py_DECREF(inner);
+    return result;
+}
+
+static PyObject *value_subtract(PyObject *l, PyObject *r) {
+    Operand a, b;
+    PyObject *out;
+    if (!operands(l, r, &a, &b, &out)) {
+        return out;
+    }
+    if (b.node == NULL) {
+        return make_add_number(a.node, negative(&b));
+    }
+    /* A subclass may have its own * or unary minus. */
+    PyObject *inner = Py_TYPE(r) == ValueType ? value_negative(r) : PyNumber_Negative(r);
+    if (inner == NULL) {
+        return NULL;
+    }
+    return release(PyNumber_Add(a.node ? l : inner, a.node ? inner : l), inner);
+}
+
+static PyObject *value_power(PyObject *l, PyObject *r, PyObject *modulo) {
+    Operand a, b;
+    PyObject *out;
+    if (!operands(l, r, &a, &b, &out)) {
+        return out;
+    }
+    if (a.node == NULL || b.node != NULL) {
+        PyObject *base = a.node ? Py_NewRef(l) : (PyObject *)new_leaf(a.number);
+        if (base == NULL) {
+            return NULL;
+        }
+        out = PyObject_CallMethod((PyObject *)ValueType, "_apply_op", "O(OO)()", power_row, base, r);
+        Py_DECREF(base);
+        return out;
+    }
+    return modulo == Py_None ? make_power(a.node, b.number) : refuse(r);
+}
+
+static PyObject *reciprocal(PyObject *v) {
+    if (Py_TYPE(v) == ValueType) {
+        return make_power((Node *)v, -1.0);
+    }
+    PyObject *minus_one = PyLong_FromLong(-1);
+    PyObject *result = minus_one ? PyNumber_Power(v, minus_one, Py_None) : NULL;
+    Py_XDECREF(minus_one);
+    return result;
+}
+
+static PyObject *value_divide(PyObject *l, PyObject *r) {
+    Operand a, b;
+    PyObject *out;
+    if (!operands(l, r, &a, &b, &out)) {
+        return out;
+    }
+    if (b.node == NULL) {
+        double inverse = pow(b.number, -1.0);
+        if (UNLIKELY(!isfinite(inverse))) {
+            PyObject *number = PyFloat_FromDouble(b.number);
+            int failed = number ? check_power(inverse, b.number, number, -1.0) : -1;
+            Py_XDECREF(number);
+            if (failed < 0) {
+                return NULL;
+            }
+        }
+        return make_mul_number(a.node, inverse);
+    }
+    PyObject *inner = reciprocal(r);
+    if (inner == NULL) {
+        return NULL;
+    }
+    return release(PyNumber_Multiply(a.node ? l : inner, a.node ? inner : l), inner);
+}
+
+static PyObject *value_positive(PyObject *self) { return Py_NewRef(self); }
+static int value_bool(PyObject *self) { return ((Node *)self)->data != 0.0; }
+static Py_hash_t value_hash(PyObject *self) {
+    return (Py_hash_t)((uintptr_t)self >> 4 | (uintptr_t)self << 60);
+}
+
+static PyObject *value_compare(PyObject *l, PyObject *r, int comparison) {
+    if (comparison == Py_EQ || comparison == Py_NE) {
+        if (l == r) {
+            return PyBool_FromLong(comparison == Py_EQ);
+        }
+        return Py_NewRef(Py_NotImplemented); /* Python then compares identities */
+    }
+    Operand b;
+    int known = operand(r, &b);
+    if (known != 1) {
+        return known < 0 ? NULL : refuse(r);
+    }
+    double x = ((Node *)l)->data, y = b.node ? b.node->data : b.number;
+    switch (comparison) {
+    case Py_LT: return PyBool_FromLong(x < y);
+    case Py_LE: return PyBool_FromLong(x <= y);
+    case Py_GT: return PyBool_FromLong(x > y);
+    default: return PyBool_FromLong(x >= y);
+    }
+}
+
+#define ELEMENTARY(name, kind)                                                                    \
+    static PyObject *value_##name(PyObject *self, PyObject *Py_UNUSED(nothing)) {                 \
+        return make_elementary(kind, (Node *)self);                                               \
+    }
+ELEMENTARY(exp, EXP)
+ELEMENTARY(log, LOG)
+ELEMENTARY(relu, RELU)
+ELEMENTARY(tanh, TANH)
+ELEMENTARY(sigmoid, SIGMOID)
+ELEMENTARY(sqrt, SQRT)
+ELEMENTARY(sin, SIN)
+ELEMENTARY(cos, COS)
+
+static PyObject *value_maximum(PyObject *self, PyObject *other) {
+    Operand b;
+    int known = operand(other, &b);
+    if (known == 1) {
+        return make_maximum((Node *)self, b.node, b.number);
+    }
+    return known < 0 ? NULL
+                     : PyObject_CallMethod(errors_module, "real", "Os", other,
+                                           "an operand of maximum");
+}
+
+/* -------------------------------------------------------------------------------- the walk ----- */
+
+typedef struct {
+    Node *node;
+    double old; /* its gradient before the walk */
+} Saved;
+
+typedef struct {
+    Node *node;
+    Py_ssize_t next; /* the child to look at next */
+} Frame;
+
+typedef struct {
+    Buffer order, leaves, interior, stack;
+} Scratch;
+
+static Scratch kept_scratch; /* between calls; holds no references */
+
+#define KEEP_BYTES ((size_t)1 << 24)
+
+static void keep_buffer(Buffer *kept, Buffer *used) {
+    if (kept->bytes == NULL && used->capacity <= KEEP_BYTES) {
+        *kept = *used;
+        kept->size = 0;
+    } else {
+        PyMem_Free(used->bytes);
+    }
+}
+
+static Scratch take_scratch(void) {
+    Scratch s = kept_scratch;
+    memset(&kept_scratch, 0, sizeof kept_scratch);
+    return s;
+}
+
+static void give_scratch(Scratch *s) {
+    keep_buffer(&kept_scratch.order, &s->order);
+    keep_buffer(&kept_scratch.leaves, &s->leaves);
+    keep_buffer(&kept_scratch.interior, &s->interior);
+    keep_buffer(&kept_scratch.stack, &s->stack);
+}
+
+/* Turn a number operand into the leaf it stands for, with the gradient that leaf would have. */
+static int materialise(Node *n, Kind kind) {
+    Node *leaf = new_leaf(number_of(n, kind));
+    if (leaf == NULL) {
+        return -1;
+    }
+    if ((n->child[1] & SWEPT) && n->grad != 0.0) {
+        leaf->grad = 0.0 + number_slope(n, kind) * n->grad;
+    }
+    uintptr_t flags = n->child[1] & (MARK | NOTED);
+    n->slope[1] = number_slope(n, kind);
+    set_kind(n, (Kind)(kind - 1), child_of(n, 0), leaf);
+    n->child[1] |= flags;
+    return 0;
+}
+
+static inline Node *walk_child(const Node *n, Py_ssize_t i) {
+    if (UNLIKELY(kind_of(n) == EXTENDED)) {
+        const Extension *x = extension_of(n);
+        return i < x->count ? x->children[i] : NULL;
+    }
+    return i < 2 ? child_of(n, (int)i) : NULL;
+}
+
+typedef enum {
+    ZERO_GRADS = 1,   /* save every gradient, then set it to zero */
+    LIST_LEAVES = 2,  /* leaves appear in the order too */
+    SHOW_NUMBERS = 4, /* number operands become leaves */
+} WalkMode;
+
+static void end_walk(Scratch *s, int restore_grads) {
+    for (Py_ssize_t i = 0; i < COUNT(s->interior, Saved); i++) {
+        Saved *saved = &ITEM(s->interior, Saved, i);
+        saved->node->child[1] &= ~MARK;
+        if (restore_grads) {
+            saved->node->grad = saved->old;
+        }
+    }
+    for (Py_ssize_t i = 0; i < COUNT(s->leaves, Saved); i++) {
+        Saved *saved = &ITEM(s->leaves, Saved, i);
+        saved->node->child[1] &= ~MARK;
+        if (restore_grads) {
+            saved->node->grad = saved->old;
+        }
+    }
+}
+
+/* Meet a node for the first time. */
+static inline int meet(Node *n, Scratch *s, int mode) {
+    Kind kind = kind_of(n);
+    if (is_leaf(kind)) {
+        if (APPEND(s->leaves, Saved, ((Saved){n, n->grad})) < 0 ||
+            ((mode & LIST_LEAVES) && APPEND(s->order, Node *, n) < 0)) {
+            return -1;
+        }
+    } else {
+        if (UNLIKELY(has_number(kind)) &&
+            ((mode & SHOW_NUMBERS) ||
+             ((mode & ZERO_GRADS) && (n->child[1] & SWEPT) && n->grad != 0.0)) &&
+            materialise(n, kind) < 0) {
+            return -1;
+        }
+        if (APPEND(s->interior, Saved, ((Saved){n, n->grad})) < 0 ||
+            APPEND(s->stack, Frame, ((Frame){n, 0})) < 0) {
+            return -1;
+        }
+    }
+    n->child[1] |= MARK;
+    if (mode & ZERO_GRADS) {
+        n->grad = 0.0;
+    }
+    return 0;
+}
+
+/* Depth first, children in order, each node after its children: the seeds' recursive build_topo with
+ * a stack of its own. Runs no Python code. Leaves every node met marked. */
+static int walk(Node *root, Scratch *s, int mode) {
+    int failed = meet(root, s, mode);
+    while (!failed && s->stack.size > 0) {
+        Frame *frame = (Frame *)(s->stack.bytes + s->stack.size) - 1;
+        Node *child = walk_child(frame->node, frame->next++);
+        if (child == NULL) {
+            failed = APPEND(s->order, Node *, frame->node);
+            s->stack.size -= sizeof(Frame);
+        } else if (!(child->child[1] & MARK)) {
+            failed = meet(child, s, mode);
+        }
+    }
+    if (failed) {
+        /* A node met but not yet recorded is unmarked and unchanged. */
+        end_walk(s, mode & ZERO_GRADS);
+    }
+    return failed;
+}
+
+/* ------------------------------------------------------------------------- the backward pass --- */
+
+static void sweep(Scratch *s) {
+    Node **order = (Node **)s->order.bytes;
+    for (Py_ssize_t i = COUNT(s->order, Node *) - 1; i >= 0; i--) {
+        if (i >= 8) {
+            PREFETCH(order[i - 8]);
+        }
+        Node *n = order[i];
+        Kind kind = kind_of(n);
+        n->child[1] = (n->child[1] & ~MARK) | (has_number(kind) ? SWEPT : 0);
+        double g = n->grad;
+        if (g == 0.0) {
+            continue; /* nothing to pass on, and 0 * inf would be a nan */
+        }
+        if (UNLIKELY(kind == EXTENDED)) {
+            Extension *x = extension_of(n);
+            for (Py_ssize_t j = 0; j < x->count; j++) {
+                x->children[j]->grad += x->slopes[j] * g;
+            }
+            continue;
+        }
+        Node *second = child_of(n, 1);
+        child_of(n, 0)->grad += n->slope[0] * g;
+        if (second != NULL) {
+            second->grad += n->slope[1] * g;
+        }
+    }
+}
+
+/* A number for an attribute or argument; errors.real words the refusal. */
+static int real_number(PyObject *o, const char *role, double *out) {
+    if (PyFloat_CheckExact(o)) {
+        *out = PyFloat_AsDouble(o);
+        return 0;
+    }
+    if (PyLong_CheckExact(o)) {
+        *out = PyLong_AsDouble(o);
+        return *out == -1.0 && PyErr_Occurred() ? -1 : 0;
+    }
+    PyObject *number = PyObject_CallMethod(errors_module, "real", "Os", o, role);
+    if (number == NULL) {
+        return -1;
+    }
+    *out = PyFloat_AsDouble(number);
+    Py_DECREF(number);
+    return 0;
+}
+
+static PyObject *value_backward(PyObject *self, PyObject *args, PyObject *keywords) {
+    static char *names[] = {"gradient", NULL};
+    PyObject *given = NULL;
+    double seed = 1.0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O:backward", names, &given) ||
+        (given != NULL && real_number(given, "the gradient", &seed) < 0)) {
+        return NULL;
+    }
+    Scratch s = take_scratch();
+    int failed = walk((Node *)self, &s, ZERO_GRADS);
+    if (!failed) {
+        ((Node *)self)->grad = seed;
+        sweep(&s);
+        for (Py_ssize_t i = 0; i < COUNT(s.leaves, Saved); i++) {
+            Saved *leaf = &ITEM(s.leaves, Saved, i);
+            leaf->node->child[1] &= ~MARK;
+            leaf->node->grad = leaf->old + leaf->node->grad;
+        }
+    }
+    give_scratch(&s);
+    return failed ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *value_zero_grad(PyObject *self, PyObject *Py_UNUSED(nothing)) {
+    Scratch s = take_scratch();
+    int failed = walk((Node *)self, &s, ZERO_GRADS);
+    if (!failed) {
+        end_walk(&s, 0);
+        for (Py_ssize_t i = 0; i < COUNT(s.interior, Saved); i++) {
+            ITEM(s.interior, Saved, i).node->child[1] &= ~SWEPT;
+        }
+    }
+    give_scratch(&s);
+    return failed ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *topological_order(PyObject *Py_UNUSED(module), PyObject *value) {
+    if (!is_value(value)) {
+        PyObject *name = PyType_GetName(Py_TYPE(value));
+        if (name != NULL) {
+            PyErr_Format(PyExc_TypeError, "topological_order takes a Value, not a %U", name);
+            Py_DECREF(name);
+        }
+        return NULL;
+    }
+    Scratch s = take_scratch();
+    PyObject *list = NULL;
+    if (walk((Node *)value, &s, LIST_LEAVES | SHOW_NUMBERS) == 0) {
+        end_walk(&s, 0); /* before any call that may run Python code */
+        Py_ssize_t count = COUNT(s.order, Node *);
+        list = PyList_New(count);
+        for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
+            PyList_SetItem(list, i, Py_NewRef((PyObject *)ITEM(s.order, Node *, i)));
+        }
+    }
+    give_scratch(&s);
+    return list;
+}
+
+static PyObject *value_order(PyObject *self, PyObject *Py_UNUSED(nothing)) {
+    return topological_order(NULL, self);
+}
+
+/* ------------------------------------------------------------------------------- attributes ---- */
+
+static PyObject *get_data(PyObject *self, void *Py_UNUSED(closure)) {
+    return PyFloat_FromDouble(((Node *)self)->data);
+}
+static PyObject *get_grad(PyObject *self, void *Py_UNUSED(closure)) {
+    return PyFloat_FromDouble(((Node *)self)->grad);
+}
+
+static int no_deleting(PyObject *value, const char *name) {
+    if (value == NULL) {
+        PyErr_Format(PyExc_AttributeError, "property '%s' of 'Value' object has no deleter", name);
+    }
+    return value == NULL;
+}
+
+static int set_data(PyObject *self, PyObject *value, void *Py_UNUSED(closure)) {
+    double number;
+    if (no_deleting(value, "data") || real_number(value, "a Value's data", &number) < 0) {
+        return -1;
+    }
+    ((Node *)self)->data = number;
+    return 0;
+}
+
+static int set_grad(PyObject *self, PyObject *value, void *Py_UNUSED(closure)) {
+    Node *n = (Node *)self;
+    double number;
+    if (no_deleting(value, "grad") || real_number(value, "a Value's grad", &number) < 0) {
+        return -1;
+    }
+    /* The gradient of a number operand is implied by this one: settle it first. */
+    Kind kind = kind_of(n);
+    if (has_number(kind) && (n->child[1] & SWEPT) && n->grad != 0.0 && materialise(n, kind) < 0) {
+        return -1;
+    }
+    n->child[1] &= ~SWEPT;
+    n->grad = number;
+    return 0;
+}
+
+static PyObject *get_label(PyObject *self, void *Py_UNUSED(closure)) {
+    Node *n = (Node *)self;
+    PyObject *label = n->child[1] & NOTED ? find_note(n)->label : NULL;
+    return Py_NewRef(label ? label : empty_string);
+}
+
+static int set_label(PyObject *self, PyObject *value, void *Py_UNUSED(closure)) {
+    if (no_deleting(value, "label")) {
+        return -1;
+    }
+    if (!PyUnicode_Check(value)) {
+        PyObject *error = PyObject_CallMethod(errors_module, "bad_label", "(O)", value);
+        if (error != NULL) {
+            PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+            Py_DECREF(error);
+        }
+        return -1;
+    }
+    return set_note((Node *)self, value, 0);
+}
+
+static PyObject *get_location(PyObject *self, void *Py_UNUSED(closure)) {
+    Node *n = (Node *)self;
+    PyObject *location = n->child[1] & NOTED ? find_note(n)->location : NULL;
+    return Py_NewRef(location ? location : Py_None);
+}
+
+static PyObject *value_locate(PyObject *self, PyObject *line) {
+    if (!PyUnicode_Check(line)) {
+        PyErr_SetString(PyExc_TypeError, "a location is a str");
+        return NULL;
+    }
+    return set_note((Node *)self, line, 1) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *get_rule(PyObject *self, void *Py_UNUSED(closure)) {
+    Node *n = (Node *)self;
+    Kind kind = kind_of(n);
+    return Py_NewRef(kind == UNBUILT ? Py_None
+                     : kind == LEAF  ? empty_string
+                     : kind == EXTENDED ? extension_of(n)->rule
+                                        : rows[kind]);
+}
+
+static PyObject *get_parameters(PyObject *self, void *Py_UNUSED(closure)) {
+    Node *n = (Node *)self;
+    switch (kind_of(n)) {
+    case POW: return Py_BuildValue("(d)", n->slope[1]);
+    case EXTENDED: return Py_NewRef(extension_of(n)->parameters);
+    default: return Py_NewRef(empty_tuple);
+    }
+}
+
+static PyObject *get_op(PyObject *self, void *closure) {
+    Node *n = (Node *)self;
+    PyObject *rule = kind_of(n) == UNBUILT ? Py_NewRef(empty_string) : get_rule(self, closure);
+    if (PyUnicode_Check(rule)) {
+        return rule;
+    }
+    PyObject *parameters = get_parameters(self, closure), *symbol = NULL;
+    if (parameters != NULL) {
+        symbol = PyObject_CallMethod(rule, "display", "(O)", parameters);
+    }
+    Py_DECREF(rule);
+    Py_XDECREF(parameters);
+    return symbol;
+}
+
+static Py_ssize_t child_count(const Node *n) {
+    Kind kind = kind_of(n);
+    if (is_leaf(kind)) {
+        return 0;
+    }
+    if (kind == EXTENDED) {
+        return extension_of(n)->count;
+    }
+    return child_of(n, 1) != NULL || has_number(kind) ? 2 : 1;
+}
+
+static PyObject *get_children(PyObject *self, void *Py_UNUSED(closure)) {
+    Node *n = (Node *)self;
+    Kind kind = kind_of(n);
+    if (has_number(kind) && materialise(n, kind) < 0) {
+        return NULL;
+    }
+    Py_ssize_t count = child_count(n);
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++) {
+        PyTuple_SetItem(tuple, i, Py_NewRef((PyObject *)walk_child(n, i)));
+    }
+    return tuple;
+}
+
+static PyObject *get_local_grads(PyObject *self, void *Py_UNUSED(closure)) {
+    Node *n = (Node *)self;
+    Kind kind = kind_of(n);
+    Py_ssize_t count = child_count(n);
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++) {
+        double slope = kind == EXTENDED                ? extension_of(n)->slopes[i]
+                       : i == 1 && has_number(kind) ? number_slope(n, kind)
+                                                       : n->slope[i];
+        PyObject *number = PyFloat_FromDouble(slope);
+        if (number == NULL) {
+            Py_DECREF(tuple);
+            return NULL;
+        }
+        PyTuple_SetItem(tuple, i, number);
+    }
+    return tuple;
+}
+
+/* ------------------------------------------------------------------------------- construction -- */
+
+static PyObject *value_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kw)) {
+    if (type == ValueType) {
+        Node *n = bare_node(0.0);
+        if (n != NULL) {
+            set_kind(n, UNBUILT, NULL, NULL);
+        }
+        return (PyObject *)n;
+    }
+    PyObject *self = ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    live_nodes += self != NULL; /* all zero: UNBUILT */
+    return self;
+}
+
+static void already_built(void) {
+    PyObject *error = PyObject_CallMethod(errors_module, "already_built", NULL);
+    if (error != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+        Py_DECREF(error);
+    }
+}
+
+static int value_init(PyObject *self, PyObject *args, PyObject *keywords) {
+    Node *n = (Node *)self;
+    if (PyTuple_Size(args) == 1 && keywords == NULL && kind_of(n) == UNBUILT) {
+        if (real_number(PyTuple_GetItem(args, 0), "a Value's data", &n->data) < 0) {
+            return -1;
+        }
+        n->child[0] |= LEAF;
+        return 0;
+    }
+    Py_ssize_t count = PyTuple_Size(args);
+    PyObject *all = PyTuple_New(count + 1);
+    if (all == NULL) {
+        return -1;
+    }
+    PyTuple_SetItem(all, 0, Py_NewRef(self));
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyTuple_SetItem(all, i + 1, Py_NewRef(PyTuple_GetItem(args, i)));
+    }
+    PyObject *done = PyObject_Call(full_init, all, keywords);
+    Py_DECREF(all);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+static int build_extended(Node *n, PyObject *rule, PyObject *parameters, PyObject *children,
+                          const double *slopes) {
+    Py_ssize_t count = PyTuple_Size(children);
+    Extension *x = PyMem_Malloc(sizeof(Extension) + (size_t)count * (sizeof(Node *) + sizeof(double)));
+    if (x == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    x->count = count;
+    x->rule = Py_NewRef(rule);
+    x->parameters = Py_NewRef(parameters);
+    x->slopes = (double *)(x->children + count);
+    memcpy(x->slopes, slopes, (size_t)count * sizeof(double));
+    for (Py_ssize_t i = 0; i < count; i++) {
+        x->children[i] = (Node *)Py_NewRef(PyTuple_GetItem(children, i));
+    }
+    uintptr_t noted = n->child[1] & NOTED;
+    set_kind(n, EXTENDED, x, NULL);
+    n->child[1] |= noted;
+    return 0;
+}
+
+/* The compact kind of a row with this many children, or EXTENDED. */
+static Kind compact_kind(PyObject *rule, PyObject *parameters, Py_ssize_t count) {
+    for (Kind kind = ADD; kind < EXTENDED; kind++) {
+        if (rows[kind] != rule || has_number(kind)) {
+            continue;
+        }
+        int binary = kind == ADD || kind == MUL || kind == MAXIMUM;
+        if (count == 1 + binary && PyTuple_Size(parameters) == (kind == POW)) {
+            return kind;
+        }
+    }
+    return EXTENDED;
+}
+
+static PyObject *value_build(PyObject *self, PyObject *args) {
+    Node *n = (Node *)self;
+    double data, grad;
+    PyObject *label, *rule, *parameters, *children, *local_grads;
+    if (!PyArg_ParseTuple(args, "ddUOO!O!O!:_build", &data, &grad, &label, &rule, &PyTuple_Type,
+                          &parameters, &PyTuple_Type, &children, &PyTuple_Type, &local_grads)) {
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_Size(children);
+    if (kind_of(n) != UNBUILT) {
+        already_built();
+        return NULL;
+    }
+    if (PyTuple_Size(local_grads) != count) {
+        PyErr_SetString(PyExc_ValueError, "one local gradient per child");
+        return NULL;
+    }
+    double few[2], *slopes = count <= 2 ? few : PyMem_Malloc((size_t)count * sizeof(double));
+    if (slopes == NULL) {
+        return PyErr_NoMemory();
+    }
+    int failed = 0;
+    for (Py_ssize_t i = 0; i < count && !failed; i++) {
+        PyObject *child = PyTuple_GetItem(children, i);
+        slopes[i] = PyFloat_AsDouble(PyTuple_GetItem(local_grads, i));
+        if (slopes[i] == -1.0 && PyErr_Occurred()) {
+            failed = -1;
+        } else if (!is_value(child) || child == self) {
+            PyErr_SetString(PyExc_TypeError, "children must be Values, and not the node itself");
+            failed = -1;
+        }
+    }
+    double exponent = 0.0;
+    Kind kind = compact_kind(rule, parameters, count);
+    if (!failed && kind == POW) {
+        exponent = PyFloat_AsDouble(PyTuple_GetItem(parameters, 0));
+        failed = exponent == -1.0 && PyErr_Occurred() ? -1 : 0;
+    }
+    if (!failed && set_note(n, label, 0) < 0) {
+        failed = -1;
+    }
+    if (!failed && count > 0 && kind == EXTENDED) {
+        failed = build_extended(n, rule, parameters, children, slopes);
+    } else if (!failed && count > 0) {
+        Node *first = (Node *)Py_NewRef(PyTuple_GetItem(children, 0));
+        Node *second = count == 2 ? (Node *)Py_NewRef(PyTuple_GetItem(children, 1)) : NULL;
+        uintptr_t noted = n->child[1] & NOTED;
+        n->slope[0] = slopes[0];
+        n->slope[1] = count == 2 ? slopes[1] : exponent;
+        set_kind(n, kind, first, second);
+        n->child[1] |= noted;
+    }
+    if (!failed) {
+        for (Py_ssize_t i = 0; i < count; i++) {
+            settle((Node *)PyTuple_GetItem(children, i));
+        }
+        if (count == 0) {
+            n->child[0] |= LEAF;
+        }
+        n->data = data;
+        n->grad = grad;
+    }
+    if (slopes != few) {
+        PyMem_Free(slopes);
+    }
+    return failed ? NULL : Py_NewRef(Py_None);
+}
+
+/* ------------------------------------------------------------------------------------- sums ---- */
+
+static int is_exact(PyObject *o) { return Py_TYPE(o) == ValueType; }
+
+/* total + term as Python's sum() does it, from int 0 on; takes both references. */
+static PyObject *sum_step(PyObject *total, PyObject *term) {
+    PyObject *sum = NULL;
+    if (term == NULL) {
+        /* the error stands */
+    } else if (total == NULL) {
+        if (is_exact(term)) {
+            sum = make_add_number((Node *)term, 0.0);
+        } else {
+            PyObject *zero = PyLong_FromLong(0);
+            sum = zero ? PyNumber_Add(zero, term) : NULL;
+            Py_XDECREF(zero);
+        }
+    } else if (is_exact(total) && is_exact(term)) {
+        sum = make_add((Node *)total, (Node *)term);
+    } else {
+        sum = PyNumber_Add(total, term);
+    }
+    Py_XDECREF(total);
+    Py_XDECREF(term);
+    return sum;
+}
+
+/* A sum as a Value: the empty one is Value(0). */
+static PyObject *as_value(PyObject *total) {
+    if (total == NULL) {
+        return (PyObject *)new_leaf(0.0);
+    }
+    if (is_value(total)) {
+        return total;
+    }
+    PyObject *value = PyObject_CallFunctionObjArgs((PyObject *)ValueType, total, NULL);
+    Py_DECREF(total);
+    return value;
+}
+
+static PyObject *vsum(PyObject *Py_UNUSED(module), PyObject *values) {
+    PyObject *terms = PySequence_Tuple(values), *total = NULL;
+    if (terms == NULL) {
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_Size(terms);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        total = sum_step(total, Py_NewRef(PyTuple_GetItem(terms, i)));
+        if (total == NULL) {
+            Py_DECREF(terms);
+            return NULL;
+        }
+    }
+    Py_DECREF(terms);
+    return as_value(total);
+}
+
+static PyObject *dot_tuples(PyObject *a, PyObject *b) {
+    Py_ssize_t count = PyTuple_Size(a);
+    if (count != PyTuple_Size(b)) {
+        return PyErr_Format(PyExc_ValueError, "dot needs two vectors of one length, got %zd and %zd",
+                            count, PyTuple_Size(b));
+    }
+    PyObject *total = NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *x = PyTuple_GetItem(a, i), *y = PyTuple_GetItem(b, i);
+        PyObject *term = is_exact(x) && is_exact(y) ? make_mul((Node *)x, (Node *)y)
+                                                    : PyNumber_Multiply(x, y);
+        total = sum_step(total, term);
+        if (total == NULL) {
+            return NULL;
+        }
+    }
+    return as_value(total);
+}
+
+static PyObject *dot(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *a, *b;
+    if (!PyArg_ParseTuple(args, "OO:dot", &a, &b)) {
+        return NULL;
+    }
+    PyObject *left = PySequence_Tuple(a), *right = left ? PySequence_Tuple(b) : NULL;
+    PyObject *result = right ? dot_tuples(left, right) : NULL;
+    Py_XDECREF(left);
+    Py_XDECREF(right);
+    return result;
+}
+
+static PyObject *linear(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *x, *w, *result = NULL;
+    if (!PyArg_ParseTuple(args, "OO:linear", &x, &w)) {
+        return NULL;
+    }
+    PyObject *vector = PySequence_Tuple(x), *matrix = vector ? PySequence_Tuple(w) : NULL;
+    if (matrix != NULL && (result = PyList_New(0)) != NULL) {
+        for (Py_ssize_t i = 0; i < PyTuple_Size(matrix); i++) {
+            PyObject *row = PySequence_Tuple(PyTuple_GetItem(matrix, i));
+            PyObject *y = row ? dot_tuples(row, vector) : NULL;
+            int failed = y == NULL || PyList_Append(result, y) < 0;
+            Py_XDECREF(row);
+            Py_XDECREF(y);
+            if (failed) {
+                Py_CLEAR(result);
+                break;
+            }
+        }
+    }
+    Py_XDECREF(vector);
+    Py_XDECREF(matrix);
+    return result;
+}
+
+#include "_native_arrays.h"
+
+/* ------------------------------------------------------------------------------- the module ---- */
+
+static PyObject *allocation_counts(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
+    return Py_BuildValue("(nnn)", live_nodes, slab_count, (Py_ssize_t)note_count);
+}
+
+/* The switches of the calling thread, as attributes. */
+static PyObject *get_mode(PyObject *Py_UNUSED(self), void *name) {
+    switch (*(const char *)name) {
+    case 'g': return PyBool_FromLong(!grad_off);
+    case 'a': return PyBool_FromLong(nonfinite_allowed);
+    default: return PyBool_FromLong(debug_on);
+    }
+}
+
+static int set_mode(PyObject *Py_UNUSED(self), PyObject *value, void *name) {
+    int on = value ? PyObject_IsTrue(value) : 0;
+    if (on < 0) {
+        return -1;
+    }
+    switch (*(const char *)name) {
+    case 'g': grad_off = !on; break;
+    case 'a': nonfinite_allowed = on; break;
+    default: debug_on = on; break;
+    }
+    return 0;
+}
+
+static PyGetSetDef modes_attributes[] = {
+    {"grad", get_mode, set_mode, "record the graph", "g"},
+    {"allow_nonfinite", get_mode, set_mode, "let inf and nan through", "a"},
+    {"debug", get_mode, set_mode, "remember the source line of every node", "d"},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot modes_slots[] = {{Py_tp_getset, modes_attributes}, {0, NULL}};
+static PyType_Spec modes_spec = {"chainrule._native.Modes", sizeof(PyObject), 0,
+                                 Py_TPFLAGS_DEFAULT, modes_slots};
+
+static PyGetSetDef value_attributes[] = {
+    {"data", get_data, set_data, "The number itself.", NULL},
+    {"grad", get_grad, set_grad, "The derivative that ``backward()`` left here.", NULL},
+    {"label", get_label, set_label, "A name for people.", NULL},
+    {"op", get_op, NULL, "The operation that made this node, \"\" for an input.", NULL},
+    {"children", get_children, NULL, "The operands, in order; ``a + a`` has two.", NULL},
+    {"local_grads", get_local_grads, NULL, "The derivative with respect to each child.", NULL},
+    {"_rule", get_rule, NULL, NULL, NULL},
+    {"_parameters", get_parameters, NULL, NULL, NULL},
+    {"_location", get_location, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef value_methods[] = {
+    {"backward", (PyCFunction)(void (*)(void))value_backward, METH_VARARGS | METH_KEYWORDS,
+     "backward($self, /, gradient=1.0)\n--\n\n"
+     "Leave in every ``.grad`` of this graph the derivative of this Value."},
+    {"zero_grad", value_zero_grad, METH_NOARGS,
+     "zero_grad($self, /)\n--\n\nSet every gradient in this Value's graph to zero."},
+    {"exp", value_exp, METH_NOARGS, "exp($self, /)\n--\n\ne to the x, as a Value."},
+    {"log", value_log, METH_NOARGS, "log($self, /)\n--\n\nln x, as a Value."},
+    {"relu", value_relu, METH_NOARGS, "relu($self, /)\n--\n\nmax(0, x), as a Value."},
+    {"tanh", value_tanh, METH_NOARGS, "tanh($self, /)\n--\n\ntanh(x), as a Value."},
+    {"sigmoid", value_sigmoid, METH_NOARGS, "sigmoid($self, /)\n--\n\n1 / (1 + exp(-x)), as a Value."},
+    {"sqrt", value_sqrt, METH_NOARGS, "sqrt($self, /)\n--\n\nThe square root, as a Value."},
+    {"sin", value_sin, METH_NOARGS, "sin($self, /)\n--\n\nsin x, as a Value."},
+    {"cos", value_cos, METH_NOARGS, "cos($self, /)\n--\n\ncos x, as a Value."},
+    {"maximum", value_maximum, METH_O,
+     "maximum($self, other, /)\n--\n\nThe larger of two, as a Value."},
+    {"_build", value_build, METH_VARARGS, NULL},
+    {"_order", value_order, METH_NOARGS, NULL},
+    {"_locate", value_locate, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot value_slots[] = {
+    {Py_tp_new, value_new},
+    {Py_tp_init, value_init},
+    {Py_tp_dealloc, value_dealloc},
+    {Py_tp_hash, value_hash},
+    {Py_tp_richcompare, value_compare},
+    {Py_tp_methods, value_methods},
+    {Py_tp_getset, value_attributes},
+    {Py_nb_add, value_add},
+    {Py_nb_subtract, value_subtract},
+    {Py_nb_multiply, value_multiply},
+    {Py_nb_true_divide, value_divide},
+    {Py_nb_power, value_power},
+    {Py_nb_negative, value_negative},
+    {Py_nb_positive, value_positive},
+    {Py_nb_bool, value_bool},
+    {0, NULL},
+};
+
+/* A heap type that users may extend and patch; without the garbage collector's flag, since children
+ * are set only at construction and so a graph has no cycles. */
+static PyType_Spec value_spec = {"chainrule.Value", sizeof(Node), 0,
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, value_slots};
+
+static PyMethodDef functions[] = {
+    {"topological_order", topological_order, METH_O,
+     "topological_order(value, /)\n--\n\n"
+     "Every node of the graph, inputs first: each after all of its children.\n\n"
+     ">>> from chainrule import Value, topological_order\n"
+     ">>> a, b = Value(2.0, label='a'), Value(3.0, label='b')\n"
+     ">>> [v.op or v.label for v in topological_order(a * b + a)]\n"
+     "['a', 'b', '*', '+']"},
+    {"vsum", vsum, METH_O, 
+     "vsum(values, /)\n--\n\n"
+     "``sum(values)`` as a Value, also when there are none: ``vsum([])`` is ``Value(0)``.\n\n"
+     ">>> from chainrule import Value, vsum\n"
+     ">>> vsum([Value(1.0), Value(2.0), Value(3.0)]).data\n"
+     "6.0"},
+    {"dot", dot, METH_VARARGS, 
+     "dot(a, b, /)\n--\n\n``sum(x * y for x, y in zip(a, b))``: the same nodes, in one call.\n\n"
+     ">>> from chainrule import Value, dot\n"
+     ">>> dot([Value(1.0), Value(2.0)], [3.0, 4.0]).data\n"
+     "11.0"},
+    {"linear", linear, METH_VARARGS, 
+     "linear(x, w, /)\n--\n\n"
+     "A matrix times a vector, microgpt's ``linear``: ``[dot(row, x) for row in w]``.\n\n"
+     ">>> from chainrule import Value, linear\n"
+     ">>> w = [[Value(3.0), Value(4.0)], [Value(5.0), Value(6.0)]]\n"
+     ">>> [y.data for y in linear([1.0, 2.0], w)]\n"
+     "[11.0, 17.0]"},
+    {"allocation_counts", allocation_counts, METH_NOARGS,
+     "allocation_counts()\n--\n\nLive nodes, slabs held, entries in the side table."},
+    ARRAY_FUNCTIONS
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "chainrule._native",
+                                        "chainrule.Value in C.", -1, functions,
+                                        NULL, NULL, NULL, NULL};
+
+static const char *const row_names[KINDS] = {
+    [ADD] = "add", [ADD_NUMBER] = "add", [MUL] = "mul", [MUL_NUMBER] = "mul", [POW] = "pow",
+    [EXP] = "exp", [LOG] = "log", [RELU] = "relu", [TANH] = "tanh", [SIGMOID] = "sigmoid",
+    [SQRT] = "sqrt", [SIN] = "sin", [COS] = "cos", [MAXIMUM] = "maximum",
+    [MAXIMUM_NUMBER] = "maximum",
+};
+
+/* The instructions of the tape, by code. */
+static PyObject *kind_names(void) {
+    PyObject *names = PyTuple_New(KINDS);
+    for (int kind = 0; names != NULL && kind < KINDS; kind++) {
+        const char *row = row_names[kind] ? row_names[kind] : kind == LEAF ? "leaf" : "";
+        PyObject *name = PyUnicode_FromFormat("%s%s", row, has_number((Kind)kind) ? "_number" : "");
+        if (name == NULL) {
+            Py_CLEAR(names);
+        } else {
+            PyTuple_SetItem(names, kind, name);
+        }
+    }
+    return names;
+}
+
+/* What this file needs from the Python modules below it. */
+static int import_parts(void) {
+    PyObject *ops = PyImport_ImportModule("chainrule.ops");
+    PyObject *protocols = PyImport_ImportModule("chainrule.protocols"), *class = NULL;
+    errors_module = PyImport_ImportModule("chainrule.errors");
+    empty_tuple = PyTuple_New(0);
+    empty_string = PyUnicode_FromString("");
+    if (ops && protocols && errors_module && empty_tuple && empty_string &&
+        (class = PyObject_GetAttrString(protocols, "Protocols")) != NULL) {
+        full_init = PyObject_GetAttrString(class, "__init__");
+        power_row = PyObject_GetAttrString(ops, "power");
+        for (Kind kind = ADD; kind < EXTENDED; kind++) {
+            rows[kind] = PyObject_GetAttrString(ops, row_names[kind]);
+        }
+    }
+    Py_XDECREF(ops);
+    Py_XDECREF(protocols);
+    Py_XDECREF(class);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+PyMODINIT_FUNC PyInit__native(void) {
+    PyObject *module = PyModule_Create(&definition);
+    PyObject *modes_type = NULL, *modes = NULL, *names = NULL;
+    if (module == NULL || import_parts() < 0) {
+        goto failed;
+    }
+    ValueType = (PyTypeObject *)PyType_FromSpec(&value_spec);
+    modes_type = PyType_FromSpec(&modes_spec);
+    modes = modes_type ? PyObject_CallFunctionObjArgs(modes_type, NULL) : NULL;
+    names = kind_names();
+    if (ValueType == NULL || modes == NULL || names == NULL ||
+        PyModule_AddObjectRef(module, "KIND_NAMES", names) < 0 ||
+        PyModule_AddIntConstant(module, "LEAF", LEAF) < 0 ||
+        PyModule_AddObjectRef(module, "Value", (PyObject *)ValueType) < 0 ||
+        PyModule_AddObjectRef(module, "Modes", modes_type) < 0 ||
+        PyModule_AddObjectRef(module, "modes", modes) < 0) {
+        goto failed;
+    }
+    Py_DECREF(modes_type);
+    Py_DECREF(modes);
+    Py_DECREF(names);
+    return module;
+failed:
+    Py_XDECREF(names);
+    Py_XDECREF(module);
+    Py_XDECREF(modes_type);
+    Py_XDECREF(modes);
+    return NULL;
+}

@@ -1,0 +1,490 @@
+"""The commands about GPTs: train, sample, inspect, compare.
+
+Each reads its options, calls ``chainrule.gpt`` and prints; what goes wrong with a user's files or
+choices ends as one line on standard error and the exit code 1.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import signal
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count as count_up
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeVar
+
+from cyclopts import App
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from chainrule import gpt
+from chainrule.gpt import charts, checkpoints, metrics
+from chainrule.gpt.data import BUNDLED, load
+from chainrule.gpt.metrics import Row
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+INTERRUPTED = 128  # plus the number of the signal is what a shell reports, and so do we
+SMOOTH = 50  # single documents vary a lot: the loss shown is the mean of this many steps
+
+
+def register(app: App) -> None:
+    """Add the commands to the command line."""
+    for command in (train, sample, inspect, compare):
+        app.command(command)
+
+
+def reported(command: Command) -> Command:
+    """End in one clear line instead of a traceback where the user can do something about it."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except gpt.GPTError as error:
+            fail(str(error))
+        except OSError as error:
+            fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+
+    return run  # type: ignore[return-value]
+
+
+def fail(message: str) -> NoReturn:
+    """Print an error and exit with 1."""
+    say(Console(stderr=True), f"chainrule: {message}")
+    raise SystemExit(1)
+
+
+def say(console: Console, text: str = "", style: str = "") -> None:
+    """Print a line as it is: nothing in it is markup, and it is not folded."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+# --- train --------------------------------------------------------------------------------------
+
+
+@reported
+def train(
+    file: Path | None = None,
+    /,
+    *,
+    preset: Literal["microgpt", "course", "book"] | None = None,
+    layers: int | None = None,
+    width: int | None = None,
+    heads: int | None = None,
+    block: int | None = None,
+    tokens: Literal["char", "word"] | None = None,
+    steps: int | None = None,
+    batch: int | None = None,
+    lr: float | None = None,
+    seed: int | None = None,
+    dtype: Literal["float64", "float32"] = "float64",
+    validation: float | None = None,
+    out: Path | None = None,
+    resume: Path | None = None,
+    save_every: int = 100,
+    samples: int = 20,
+    engine: Literal["eager", "compiled"] = "eager",
+) -> None:
+    """Train a GPT and print new documents of its own making.
+
+    Without a FILE it learns first names and invents new ones. Ctrl-C saves and stops;
+    --resume DIR goes on as if nothing had happened.
+
+    Parameters
+    ----------
+    file
+        Text to learn from: UTF-8, one document per line. Documents longer than the block are cut.
+    preset
+        The model and its training: microgpt (the default), course or book.
+    layers
+        How many layers the model has (1; book: 2).
+    width
+        How many numbers stand for a token (16; book: 32); a multiple of the heads.
+    heads
+        How many attention heads share them (4).
+    block
+        The longest sequence the model reads, in tokens (16; course: 8).
+    tokens
+        Whether a token is a character (the default) or a word (book).
+    steps
+        How many steps to train (1000; course: 500, book: 5000).
+    batch
+        Documents per step (1).
+    lr
+        The learning rate at the start (0.01).
+    seed
+        The seed of all random numbers (42); the same seed gives the same model.
+    dtype
+        The numbers to compute with; float32 only with --engine compiled.
+    validation
+        The share of documents held out to measure the validation loss (0.1).
+    out
+        The folder to write; runs/1, runs/2, ... if none is given.
+    resume
+        Continue the run in this folder. Only --steps may change.
+    save_every
+        Steps between two checkpoints.
+    samples
+        How many new documents to print at the end.
+    engine
+        How to compute gradients.
+    """
+    if engine == "compiled":
+        raise gpt.GPTError("--engine compiled is not available yet; use --engine eager")
+    if dtype != "float64":
+        raise gpt.GPTError("--dtype float32 needs --engine compiled; eager computes in float64")
+    if samples < 0:
+        raise gpt.GPTError(f"--samples must be at least 0, not {samples}")
+    model_options = {
+        "layers": layers,
+        "width": width,
+        "heads": heads,
+        "block": block,
+        "tokens": tokens,
+        "batch": batch,
+        "learning_rate": lr,
+        "seed": seed,
+    }
+    if resume is not None:
+        fixed = model_options | {"preset": preset, "validation": validation, "out": out}
+        run, folder = _resumed(resume, file, steps, fixed)
+    else:
+        options = model_options | {"steps": steps}
+        changes = {name: option for name, option in options.items() if option is not None}
+        config = gpt.Config.preset(preset or "microgpt").replace(**changes)
+        run = _started(file, config, 0.1 if validation is None else validation)
+        folder = _run_folder(out)
+    _train(Console(), run, folder, save_every, samples)
+
+
+def _started(file: Path | None, config: gpt.Config, validation: float) -> gpt.Run:
+    if file is None and config.tokens == "word":
+        raise gpt.GPTError(
+            "a model of words needs a FILE of sentences: the bundled names are single words"
+        )
+    documents, source = load(file)
+    return gpt.Run.start(documents, config, validation=validation, source=source)
+
+
+def _resumed(
+    directory: Path, file: Path | None, steps: int | None, fixed: dict[str, Any]
+) -> tuple[gpt.Run, Path]:
+    given = [name for name, option in fixed.items() if option is not None]
+    if given:
+        option = {"learning_rate": "lr"}.get(given[0], given[0])
+        raise gpt.GPTError(f"--{option} cannot change a run that is resumed")
+    checkpoint = gpt.load(directory)
+    if file is None and checkpoint.source != BUNDLED:
+        file = Path(checkpoint.source)
+        if not file.exists():
+            raise gpt.GPTError(
+                f"the run was started on {checkpoint.source!r}, which is not here: "
+                f"name the file as well, chainrule train FILE --resume {directory}"
+            )
+    documents, source = load(file)
+    run = gpt.Run.resume(checkpoint, documents, source, steps)
+    return run, directory if directory.is_dir() else directory.parent
+
+
+def _run_folder(out: Path | None) -> Path:
+    if out is None:
+        for number in count_up(1):
+            folder = Path("runs") / str(number)
+            try:
+                folder.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            return folder
+    assert out is not None
+    if (out / checkpoints.FILE).exists():
+        raise gpt.GPTError(
+            f"there is a run in {str(out)!r} already: continue it with --resume {out}, "
+            "or give another --out"
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    return out
+
+
+def _train(console: Console, run: gpt.Run, folder: Path, save_every: int, samples: int) -> None:
+    config, data = run.config, run.data
+    documents = len(data.training) + len(data.validation)
+    say(
+        console,
+        f"{documents:,} documents from {data.source}, {len(data.validation):,} of them held out; "
+        f"{run.tokenizer.size:,} tokens",
+    )
+    say(
+        console,
+        f"{len(run.model.parameters()):,} parameters: {_some(config.layers, 'layer')}, "
+        f"width {config.width}, {_some(config.heads, 'head')}, block {config.block}",
+    )
+    if run.step:
+        say(console, f"continuing after step {run.step} of {config.steps}")
+    began = time.perf_counter()
+    with stopping() as signals, _progress(console, run) as report:
+        rows = gpt.train(
+            run, folder, save_every=save_every, report=report, stop=lambda: bool(signals)
+        )
+    seconds = time.perf_counter() - began
+    if run.step < config.steps:
+        say(
+            console,
+            f"stopped after step {run.step} of {config.steps}; "
+            f"continue with: chainrule train --resume {folder}",
+        )
+        raise SystemExit(INTERRUPTED + signals[0])
+    if rows:
+        say(console, f"{_losses(rows)} ({seconds:.1f} s)")
+    say(console, f"saved in {folder}: {checkpoints.FILE}, {metrics.FILE}, loss.svg")
+    if samples:
+        _print_new_documents(console, run, samples)
+
+
+def _some(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _losses(rows: list[Row]) -> str:
+    recent = [row.loss for row in rows[-SMOOTH:]]
+    text = f"loss {statistics.fmean(recent):.4f} (mean of the last {len(recent)} steps)"
+    if rows[-1].validation_loss is not None:
+        text += f", validation loss {rows[-1].validation_loss:.4f}"
+    return text
+
+
+def _print_new_documents(console: Console, run: gpt.Run, samples: int) -> None:
+    known = {*run.data.training, *run.data.validation}
+    thing = "names" if run.data.source == BUNDLED else "documents"
+    say(console)
+    say(console, f"{samples} new {thing}, none of them in the data:", style="bold")
+    found = 0
+    for text in gpt.new_documents(run.model, run.tokenizer, run.rng, known, samples):
+        say(console, text)
+        found += 1
+    if found < samples:
+        say(console, f"(only {found}: the model mostly repeats what it has read)")
+
+
+@contextmanager
+def _progress(console: Console, run: gpt.Run) -> Iterator[Callable[[Row], None]]:
+    """Show how far training is: a bar in a terminal, ten lines elsewhere."""
+    recent: deque[float] = deque(maxlen=SMOOTH)
+    times: deque[tuple[int, float]] = deque([(run.step, time.perf_counter())], maxlen=SMOOTH)
+    total = run.config.steps
+
+    def figures(row: Row) -> tuple[float, float]:
+        recent.append(row.loss)
+        times.append((row.step, time.perf_counter()))
+        (first, begun), (last, now) = times[0], times[-1]
+        return statistics.fmean(recent), (last - first) / max(now - begun, 1e-9)
+
+    if not console.is_terminal:
+
+        def print_line(row: Row) -> None:
+            loss, speed = figures(row)
+            if row.step * 10 // total > (row.step - 1) * 10 // total:
+                say(console, f"step {row.step}/{total}  loss {loss:.4f}  {speed:.1f} steps/s")
+
+        yield print_line
+        return
+
+    with Progress(
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]}"),
+        TextColumn("{task.fields[speed]} steps/s"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("left"),
+        console=console,
+        expand=True,
+        refresh_per_second=5,
+    ) as progress:
+        task = progress.add_task("", total=total, completed=run.step, loss="-", speed="-")
+
+        def update(row: Row) -> None:
+            loss, speed = figures(row)
+            progress.update(task, completed=row.step, loss=f"{loss:.4f}", speed=f"{speed:.1f}")
+
+        yield update
+
+
+@contextmanager
+def stopping() -> Iterator[list[int]]:
+    """Collect Ctrl-C and SIGTERM instead of being interrupted anywhere; a second one interrupts."""
+    received: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        received.append(number)
+        if len(received) > 1:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield received  # only the main thread may have handlers
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# --- sample -------------------------------------------------------------------------------------
+
+
+@reported
+def sample(
+    directory: Path,
+    /,
+    *,
+    count: int = 20,
+    temperature: float = 0.5,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    prefix: str = "",
+    seed: int | None = None,
+) -> None:
+    """Print new documents of a trained model, one per line.
+
+    Parameters
+    ----------
+    directory
+        The folder of a run, or a checkpoint file.
+    count
+        How many documents.
+    temperature
+        Near 0: the likeliest only; 1: as the model sees it; above: wilder.
+    top_k
+        Choose among the k likeliest tokens only.
+    top_p
+        Choose among the likeliest tokens that together reach this probability.
+    prefix
+        What every document begins with.
+    seed
+        The same seed gives the same documents.
+    """
+    if count < 0:
+        raise gpt.GPTError(f"--count must be at least 0, not {count}")
+    checkpoint = gpt.load(directory)
+    choice = gpt.Choice(temperature, top_k, top_p)
+    model, rng, console = checkpoint.model(), random.Random(seed), Console()
+    for _ in range(count):
+        say(console, gpt.generate(model, checkpoint.tokenizer, rng, choice, prefix))
+
+
+# --- inspect ------------------------------------------------------------------------------------
+
+
+@reported
+def inspect(
+    directory: Path,
+    /,
+    *,
+    text: str | None = None,
+    seed: int = 0,
+    likeliest: int = 5,
+    out: Path | None = None,
+) -> None:
+    """Look inside a trained model while it reads one document.
+
+    Prints its parameters and what it expected at each place, and writes pictures: attention.svg,
+    probabilities.svg, activations.svg and gradients.svg.
+
+    Parameters
+    ----------
+    directory
+        The folder of a run, or a checkpoint file.
+    text
+        The document to read; a new one of the model's own if none is given.
+    seed
+        The seed of that new document.
+    likeliest
+        How many of the likeliest tokens to show at each place.
+    out
+        The folder for the pictures; DIRECTORY/inspect if none is given.
+    """
+    checkpoint = gpt.load(directory)
+    model, tokenizer, console = checkpoint.model(), checkpoint.tokenizer, Console()
+    if text is None:
+        text = gpt.generate(model, tokenizer, random.Random(seed))
+    seen = gpt.inspect(model, tokenizer, text, likeliest)
+    parent = directory if directory.is_dir() else directory.parent
+    paths = seen.save(out if out is not None else parent / "inspect")
+
+    total = sum(rows * columns for rows, columns in (m.shape for m in seen.matrices))
+    say(console, f"step {checkpoint.step} of {checkpoint.config.steps}, {total:,} parameters")
+    table = Table("weights", *map(_right, ("shape", "mean", "std", "min", "max", "|gradient|")))
+    for m in seen.matrices:
+        numbers = (m.mean, m.std, m.smallest, m.largest, m.gradient_norm)
+        shape = f"{m.shape[0]}×{m.shape[1]}"
+        table.add_row(m.name.replace("layers.", ""), shape, *(f"{x:.3g}" for x in numbers))
+    console.print(table)
+    say(console)
+    say(console, f"{seen.document!r}: loss {seen.loss:.4f}")
+    table = Table("token", _right("probability"), "expected")
+    for p in seen.predictions:
+        others = "  ".join(f"{name} {chance:.2f}" for name, chance in p.likeliest)
+        table.add_row(_plain(p.token), f"{p.probability:.3f}", _plain(others))
+    console.print(table)
+    for path in paths:
+        say(console, f"wrote {path}")
+
+
+def _right(title: str) -> Any:
+    from rich.table import Column
+
+    return Column(title, justify="right")
+
+
+def _plain(text: str) -> Any:
+    from rich.text import Text
+
+    return Text(text)
+
+
+# --- compare ------------------------------------------------------------------------------------
+
+
+@reported
+def compare(first: Path, second: Path, /, *, out: Path = Path("compare.svg")) -> None:
+    """Draw the loss curves of two runs in one picture.
+
+    Parameters
+    ----------
+    first
+        The folder of a run.
+    second
+        The folder of another.
+    out
+        The picture to write.
+    """
+    if first.resolve() == second.resolve():
+        raise gpt.GPTError("a run can only be compared with another one")
+    runs = {str(path): metrics.read(path) for path in (first, second)}
+    for name, rows in runs.items():
+        if not rows:
+            raise gpt.GPTError(f"the run in {name!r} has no steps yet")
+    checkpoints.write_atomically(out, charts.losses(runs).encode())
+    console = Console()
+    table = Table("run", *map(_right, ("steps", "loss", "validation loss", "best")))
+    for name, rows in runs.items():
+        validations = [r.validation_loss for r in rows if r.validation_loss is not None]
+        recent = [row.loss for row in rows[-SMOOTH:]]
+        table.add_row(
+            _plain(name),
+            f"{rows[-1].step}",
+            f"{statistics.fmean(recent):.4f}",
+            f"{validations[-1]:.4f}" if validations else "-",
+            f"{min(validations):.4f}" if validations else "-",
+        )
+    console.print(table)
+    say(console, f"loss: the mean of the last {SMOOTH} steps; best: the lowest validation loss")
+    say(console, f"wrote {out}")

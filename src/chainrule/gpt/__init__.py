@@ -1,0 +1,43 @@
+"""A GPT made of scalars: train it, keep it, sample from it, look inside.
+
+>>> from chainrule import gpt
+>>> run = gpt.Run.start(gpt.names(), gpt.Config(width=4, heads=1, block=4, steps=1))
+>>> rows = gpt.train(run)
+>>> 3.0 < rows[0].loss < 3.6
+True
+"""
+
+from chainrule.gpt.checkpoints import Checkpoint, load, save
+from chainrule.gpt.config import PRESETS, Config
+from chainrule.gpt.data import Data, names, read_documents
+from chainrule.gpt.errors import GPTError
+from chainrule.gpt.inspection import Inspection, inspect
+from chainrule.gpt.metrics import Row
+from chainrule.gpt.model import GPT, Cache
+from chainrule.gpt.sampling import Choice, generate, new_documents
+from chainrule.gpt.tokenizer import Tokenizer, WordTokenizer
+from chainrule.gpt.training import Run, train
+
+__all__ = [
+    "GPT",
+    "Cache",
+    "Config",
+    "PRESETS",
+    "Tokenizer",
+    "WordTokenizer",
+    "Data",
+    "names",
+    "read_documents",
+    "Run",
+    "Row",
+    "train",
+    "Checkpoint",
+    "save",
+    "load",
+    "Choice",
+    "generate",
+    "new_documents",
+    "Inspection",
+    "inspect",
+    "GPTError",
+]

@@ -1,0 +1,233 @@
+"""Checkpoints: one safetensors file that holds everything a run needs to go on.
+
+The weights and the optimiser's moments are its tensors; the step, the configuration, the
+vocabulary, the state of the random numbers and what the data were are text in its metadata. Saving
+is atomic: whatever happens, the folder holds the old checkpoint or the new one, complete. Loading
+takes nothing on trust: a checksum covers every number and every word, and shapes, names and values
+are checked before a model is made of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.gpt import tokenizer as tokenizers
+from chainrule.gpt.config import Config
+from chainrule.gpt.errors import GPTError
+from chainrule.gpt.model import GPT
+from chainrule.gpt.tokenizer import Tokenizer
+
+FILE = "checkpoint.safetensors"
+FORMAT = "chainrule.gpt"
+VERSION = "1"
+
+Arrays = dict[str, npt.NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run between two steps."""
+
+    config: Config
+    tokenizer: Tokenizer
+    step: int
+    weights: Arrays
+    optimizer: dict[str, Any]  #: the optimiser's ``state_dict``
+    rng: tuple[Any, ...]  #: the random numbers' ``getstate``
+    source: str  #: what the documents were read from
+    validation: float  #: the share of them that is held out
+    fingerprint: str  #: a hash of the documents in their order
+
+    def model(self) -> GPT:
+        """The model with the weights of this checkpoint."""
+        model = GPT(self.config, self.tokenizer.size)
+        model.load_arrays(self.weights)
+        return model
+
+    def __repr__(self) -> str:
+        count = sum(weights.size for weights in self.weights.values())
+        return f"Checkpoint(step {self.step} of {self.config.steps}, {count} parameters)"
+
+
+# --- saving -------------------------------------------------------------------------------------
+
+
+def save(checkpoint: Checkpoint, directory: str | Path) -> Path:
+    """Write the checkpoint into the folder, in place of the one that may be there."""
+    from safetensors.numpy import save as serialize
+
+    tensors = {f"weights.{name}": array for name, array in checkpoint.weights.items()}
+    tensors["optimizer.m"] = checkpoint.optimizer["m"]
+    tensors["optimizer.v"] = checkpoint.optimizer["v"]
+    metadata = {
+        "format": FORMAT,
+        "version": VERSION,
+        "step": str(checkpoint.step),
+        "config": json.dumps(checkpoint.config.to_dict()),
+        "tokenizer": json.dumps(tokenizers.to_dict(checkpoint.tokenizer)),
+        "optimizer_steps": str(checkpoint.optimizer["steps"]),
+        "rng": json.dumps(checkpoint.rng),
+        "data": json.dumps(
+            {
+                "source": checkpoint.source,
+                "validation": checkpoint.validation,
+                "fingerprint": checkpoint.fingerprint,
+            }
+        ),
+    }
+    metadata["checksum"] = _checksum(metadata, tensors)
+    path = Path(directory) / FILE
+    write_atomically(path, serialize(tensors, metadata))
+    return path
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file so that at every moment the old content or the new is there, whole."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":
+        return  # only POSIX systems let a folder be opened and synced
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _checksum(metadata: dict[str, str], tensors: Arrays) -> str:
+    digest = hashlib.sha256()
+    for key in sorted(metadata.keys() - {"checksum"}):
+        digest.update(json.dumps([key, metadata[key]]).encode())
+    for name in sorted(tensors):
+        digest.update(json.dumps([name, tensors[name].shape]).encode())
+        digest.update(np.ascontiguousarray(tensors[name], dtype="<f8").tobytes())
+    return digest.hexdigest()
+
+
+# --- loading ------------------------------------------------------------------------------------
+
+
+def load(directory: str | Path) -> Checkpoint:
+    """Read the checkpoint of a folder (or the file itself); a clear error if it is not sound."""
+    path = Path(directory)
+    if path.is_dir():
+        path = path / FILE
+    if not path.is_file():
+        here = f"in {str(directory)!r}" if Path(directory).is_dir() else f"at {str(directory)!r}"
+        raise GPTError(f"there is no checkpoint {here}")
+    try:
+        metadata, tensors = _read(path)
+        return _checkpoint(metadata, tensors)
+    except GPTError as error:
+        raise GPTError(f"cannot load {str(path)!r}: {error}") from None
+
+
+def _read(path: Path) -> tuple[dict[str, str], Arrays]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            metadata = dict(file.metadata() or {})
+            if metadata.get("format") != FORMAT:
+                raise GPTError("it is a safetensors file, but not one of chainrule's checkpoints")
+            if metadata.get("version") != VERSION:
+                raise GPTError(f"it has version {metadata.get('version')}; this is {VERSION}")
+            tensors = {}
+            for name in file.keys():  # noqa: SIM118 - not a dict
+                if file.get_slice(name).get_dtype() != "F64":
+                    raise GPTError(f"the tensor {name!r} is not one of float64 numbers")
+                tensors[name] = np.array(file.get_tensor(name))
+    except SafetensorError as error:
+        raise GPTError(f"it is damaged or not a safetensors file ({error})") from None
+    except OSError as error:
+        raise GPTError(str(error.strerror or error)) from None
+    if metadata.get("checksum") != _checksum(metadata, tensors):
+        raise GPTError("it is damaged (its checksum does not match its content)")
+    return metadata, tensors
+
+
+def _checkpoint(metadata: dict[str, str], tensors: Arrays) -> Checkpoint:
+    config = Config.from_dict(_json(metadata, "config"))
+    tokenizer = tokenizers.from_dict(_json(metadata, "tokenizer"))
+    step, optimizer_steps = _count(metadata, "step"), _count(metadata, "optimizer_steps")
+    if not step <= config.steps:
+        raise GPTError(f"it claims step {step} of {config.steps}")
+    _check_tensors(config, tokenizer, tensors)
+    data = _json(metadata, "data")
+    kinds = {"source": str, "validation": (int, float), "fingerprint": str}
+    if not isinstance(data, dict) or data.keys() != kinds.keys():
+        raise GPTError("it does not say what its data were")
+    for name, kind in kinds.items():
+        if not isinstance(data[name], kind):  # type: ignore[arg-type]
+            raise GPTError("it does not say what its data were")
+    prefix = "weights."
+    return Checkpoint(
+        config,
+        tokenizer,
+        step,
+        {n.removeprefix(prefix): a for n, a in tensors.items() if n.startswith(prefix)},
+        {"steps": optimizer_steps, "m": tensors["optimizer.m"], "v": tensors["optimizer.v"]},
+        _rng_state(_json(metadata, "rng")),
+        **data,
+    )
+
+
+def _check_tensors(config: Config, tokenizer: Tokenizer, tensors: Arrays) -> None:
+    shapes: dict[str, tuple[int, ...]] = {}
+    if len(tensors) == 5 + 6 * config.layers:  # before a claim of a million layers is written out
+        count = config.parameter_count(tokenizer.size)
+        named = config.shapes(tokenizer.size).items()
+        shapes = {f"weights.{name}": shape for name, shape in named}
+        shapes |= {"optimizer.m": (count,), "optimizer.v": (count,)}
+    if {name: array.shape for name, array in tensors.items()} != shapes:
+        raise GPTError("its tensors are not those of its configuration")
+    for name, array in tensors.items():
+        if not np.isfinite(array).all():
+            raise GPTError(f"{name!r} holds a number that is not finite")
+
+
+def _json(metadata: dict[str, str], key: str) -> Any:
+    try:
+        return json.loads(metadata[key])
+    except (KeyError, ValueError, RecursionError):
+        raise GPTError(f"its {key} cannot be read") from None
+
+
+def _count(metadata: dict[str, str], key: str) -> int:
+    text = metadata.get(key, "")
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        raise GPTError(f"its {key} is not a number")
+    return int(text)
+
+
+def _rng_state(saved: Any) -> tuple[Any, ...]:
+    try:
+        version, numbers, gauss = saved
+        state = (version, tuple(numbers), gauss)
+        random.Random().setstate(state)
+    except (TypeError, ValueError, OverflowError):
+        raise GPTError("its random state cannot be read") from None
+    return state

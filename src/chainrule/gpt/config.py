@@ -1,0 +1,144 @@
+"""What a GPT looks like and how it is trained: one flat list of choices, and three presets.
+
+``microgpt`` is Karpathy's script, ``course`` the earlier variant that the courses about it teach,
+and ``book`` the larger model over whole words of the TypeScript book.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from chainrule import optim
+from chainrule.gpt.errors import GPTError
+
+TOKENS = ("char", "word")
+ACTIVATIONS = ("relu", "squared relu")
+SCHEDULES = ("constant", "linear", "cosine")
+LARGEST = 1_000_000  # of any size: far beyond what scalars can do, far below what would overflow
+
+
+@dataclass(frozen=True)
+class Config:
+    """The shape of a GPT and its training; the defaults are microgpt's.
+
+    >>> from chainrule import gpt
+    >>> gpt.Config.preset("course").block
+    8
+    >>> gpt.Config(layers=2, width=32).parameter_count(vocabulary=27)
+    26816
+    """
+
+    # the model
+    layers: int = 1
+    width: int = 16
+    heads: int = 4
+    block: int = 16  #: the longest sequence it can read; longer documents are cut
+    tokens: str = "char"
+    activation: str = "relu"
+    std: float = 0.08  #: the spread of the initial weights
+    zero_projections: bool = False  #: start with every layer passing its input through
+    # its training
+    steps: int = 1000
+    batch: int = 1
+    learning_rate: float = 0.01
+    schedule: str = "linear"
+    beta1: float = 0.85
+    beta2: float = 0.99
+    seed: int = 42
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "width", "heads", "block", "steps", "batch"):
+            number = getattr(self, name)
+            if type(number) is not int or not 1 <= number <= LARGEST:
+                raise GPTError(f"{name} must be a whole number from 1 to {LARGEST}, not {number!r}")
+        if type(self.seed) is not int:
+            raise GPTError(f"seed must be a whole number, not {self.seed!r}")
+        if self.width % self.heads:
+            raise GPTError(
+                f"a width of {self.width} cannot be shared by {self.heads} heads: "
+                "it must be a multiple of them"
+            )
+        for name, choices in (
+            ("tokens", TOKENS),
+            ("activation", ACTIVATIONS),
+            ("schedule", SCHEDULES),
+        ):
+            if getattr(self, name) not in choices:
+                raise GPTError(f"{name} must be one of {choices}, not {getattr(self, name)!r}")
+        if type(self.zero_projections) is not bool:
+            raise GPTError(f"zero_projections must be a bool, not {self.zero_projections!r}")
+        for name in ("std", "learning_rate", "beta1", "beta2"):
+            number = getattr(self, name)
+            if type(number) not in (int, float) or not (math.isfinite(number) and number >= 0):
+                raise GPTError(f"{name} must be a number from 0 on, not {number!r}")
+        if not (self.beta1 < 1 and self.beta2 < 1):
+            raise GPTError(f"both betas must be less than 1, not {self.beta1} and {self.beta2}")
+
+    @staticmethod
+    def preset(name: str) -> Config:
+        """One of ``PRESETS`` by its name."""
+        if name not in PRESETS:
+            raise GPTError(f"there is no preset {name!r}; there are {', '.join(PRESETS)}")
+        return PRESETS[name]
+
+    def replace(self, **changes: Any) -> Config:
+        """The same configuration with some choices changed."""
+        return dataclasses.replace(self, **changes)
+
+    def shapes(self, vocabulary: int) -> dict[str, tuple[int, int]]:
+        """Every weight matrix by its name, as (rows, columns), in the order of their creation."""
+        width = self.width
+        shapes = {
+            "token_embedding": (vocabulary, width),
+            "position_embedding": (self.block, width),
+            "head": (vocabulary, width),
+        }
+        for layer in range(self.layers):
+            for name in ("query", "key", "value", "output"):
+                shapes[f"layers.{layer}.attention.{name}"] = (width, width)
+            shapes[f"layers.{layer}.mlp.widen"] = (4 * width, width)
+            shapes[f"layers.{layer}.mlp.narrow"] = (width, 4 * width)
+        return shapes
+
+    def parameter_count(self, vocabulary: int) -> int:
+        """How many numbers training changes."""
+        return sum(rows * columns for rows, columns in self.shapes(vocabulary).values())
+
+    def learning_rates(self) -> optim.Schedule:
+        """The learning rate of every step."""
+        if self.schedule == "linear":
+            return optim.linear(self.learning_rate, self.steps)
+        if self.schedule == "cosine":
+            return optim.cosine(self.learning_rate, self.steps)
+        return optim.constant(self.learning_rate)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All choices, for a checkpoint."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_dict(choices: Any) -> Config:
+        """The configuration that ``to_dict`` gave, every field checked."""
+        names = {field.name for field in dataclasses.fields(Config)}
+        if not isinstance(choices, dict) or choices.keys() != names:
+            raise GPTError("the configuration does not hold the expected fields")
+        return Config(**choices)
+
+
+PRESETS: dict[str, Config] = {
+    "microgpt": Config(),
+    "course": Config(
+        block=8,
+        activation="squared relu",
+        std=0.02,
+        zero_projections=True,
+        steps=500,
+        schedule="cosine",
+        beta1=0.9,
+        beta2=0.95,
+    ),
+    "book": Config(layers=2, width=32, tokens="word", steps=5000),
+}

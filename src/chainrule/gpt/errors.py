@@ -1,0 +1,7 @@
+"""The one exception of this package: something the user gave or chose does not work."""
+
+from __future__ import annotations
+
+
+class GPTError(ValueError):
+    """A file, a checkpoint or a setting that cannot be used; the message is one line for people."""

@@ -1,0 +1,399 @@
+"""``Value`` in plain Python: the reference engine.
+
+A Value is one number that remembers how it was made. Arithmetic on Values builds a graph; the graph
+of a loss, walked once from the loss back to its inputs, gives the derivative of the loss with
+respect to every number in it. That is all of reverse-mode automatic differentiation, and this file
+is all of it: ``apply`` makes a node, ``topological_order`` sorts the graph, ``backward`` walks it.
+What each operation computes, and its derivatives, are rows of the table in ``ops``; printing,
+copying and the constructor's dialects are in ``protocols``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
+from typing import Any
+
+from chainrule import errors, ops
+from chainrule.ops import Op
+from chainrule.protocols import SIGNATURE, Protocols, add_methods, real_parameters
+
+
+class Modes(threading.local):
+    """The switches of one thread."""
+
+    grad = True  # record the graph (off inside no_grad)
+    allow_nonfinite = False  # let inf and nan through (on inside nonfinite("allow"))
+    debug = False  # remember the source line of every node (on inside debug)
+
+
+modes = Modes()
+
+
+class Value(Protocols):
+    """One number that remembers how it was made.
+
+    >>> from chainrule import Value
+    >>> a = Value(2.0, label="a")
+    >>> b = Value(-3.0, label="b")
+    >>> f = (a * b + 10).relu()
+    >>> f.backward()
+    >>> f.data, a.grad, b.grad
+    (4.0, -3.0, 2.0)
+
+    ``Value(y, (x,), (dy_dx,), op="mine")`` is a custom operation: its value, its inputs and the
+    derivative with respect to each. ``==`` and ``hash`` go by identity, so that nodes can be kept
+    in sets; ``<  <=  >  >=`` compare the numbers.
+    """
+
+    __module__ = "chainrule"  # where users find it, and pickle too
+    __slots__ = (
+        "_data",
+        "_grad",
+        "_inputs",  # the children
+        "_label",
+        "_location",  # the source line that made it, inside debug()
+        "_parameters",  # static numbers of the operation, such as an exponent
+        "_rule",  # a row of the op table, or a custom operation's name; None until __init__
+        "_slopes",  # the local gradients
+    )
+
+    _data: float
+    _grad: float
+    _inputs: tuple[Value, ...]
+    _label: str
+    _location: str | None
+    _parameters: tuple[float, ...]
+    _rule: Op | str | None
+    _slopes: tuple[float, ...]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Value:
+        self = object.__new__(cls)
+        self._data = self._grad = 0.0
+        self._label = ""
+        self._location = self._rule = None
+        self._parameters = self._inputs = self._slopes = ()
+        return self
+
+    def _build(
+        self,
+        data: float,
+        grad: float,
+        label: str,
+        rule: Op | str,
+        parameters: tuple[float, ...],
+        children: tuple[Value, ...],
+        local_grads: tuple[float, ...],
+    ) -> None:
+        """Fill a new node, once, with parts that are known to fit together."""
+        if self._rule is not None:
+            raise errors.already_built()
+        self._data, self._grad, self._label = data, grad, label
+        self._rule, self._parameters = rule, parameters
+        self._inputs, self._slopes = children, local_grads
+
+    # --- attributes ---------------------------------------------------------------------------
+
+    @property
+    def data(self) -> float:
+        """The number itself."""
+        return self._data
+
+    @data.setter
+    def data(self, number: float) -> None:
+        self._data = errors.real(number, "a Value's data")
+
+    @property
+    def grad(self) -> float:
+        """The derivative that ``backward()`` left here."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, number: float) -> None:
+        self._grad = errors.real(number, "a Value's grad")
+
+    @property
+    def label(self) -> str:
+        """A name for people; drawings, explanations and errors show it."""
+        return self._label
+
+    @label.setter
+    def label(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise errors.bad_label(text)
+        self._label = text
+
+    @property
+    def op(self) -> str:
+        """The operation that made this node, ``""`` for an input: ``"+"``, ``"**2"``, ``"tanh"``."""
+        rule = self._rule
+        return rule.display(self._parameters) if isinstance(rule, Op) else rule or ""
+
+    @property
+    def children(self) -> tuple[Value, ...]:
+        """The operands, in order; ``a + a`` has two."""
+        return self._inputs
+
+    @property
+    def local_grads(self) -> tuple[float, ...]:
+        """The derivative of this node with respect to each of its children."""
+        return self._slopes
+
+    # --- the backward pass --------------------------------------------------------------------
+
+    def backward(self, gradient: float = 1.0) -> None:
+        """Leave in every ``.grad`` of this graph the derivative of this Value.
+
+        The pass sums from zero in scratch and then commits at once: inputs add the total to the
+        gradient they had, interior nodes take it. An interrupted pass changes nothing.
+        """
+        order = topological_order(self)
+        totals = dict.fromkeys(map(id, order), 0.0)
+        totals[id(self)] = errors.real(gradient, "the gradient")
+        for node in reversed(order):
+            total = totals[id(node)]
+            if total == 0.0:
+                continue  # nothing to pass on, and 0 * inf would be a nan
+            for child, local_grad in zip(node._inputs, node._slopes, strict=True):
+                totals[id(child)] += local_grad * total
+        new = [
+            totals[id(node)] if node._inputs else node._grad + totals[id(node)]
+            for node in order
+        ]
+        _commit(order, new)
+
+    def zero_grad(self) -> None:
+        """Set every gradient in this Value's graph to zero."""
+        order = topological_order(self)
+        _commit(order, [0.0] * len(order))
+
+    def _order(self) -> list[Value]:
+        return topological_order(self)
+
+    # --- operators ----------------------------------------------------------------------------
+    # Everything is made of + * **, composed as micrograd and microgpt compose it.
+
+    def __add__(self, other: Value | float) -> Value:
+        return _binary(ops.add, self, other)  # type: ignore[no-any-return]
+
+    def __mul__(self, other: Value | float) -> Value:
+        return _binary(ops.mul, self, other)  # type: ignore[no-any-return]
+
+    def __pow__(self, other: Value | float, modulo: object = None) -> Value:
+        if isinstance(other, Value):
+            return apply(ops.power, (self, other))
+        if modulo is None and errors.is_real(other):
+            return apply(ops.pow, (self,), (float(other),))
+        return _refuse(other)  # type: ignore[no-any-return]
+
+    def __neg__(self) -> Value:
+        return self * -1
+
+    def __sub__(self, other: Value | float) -> Value:
+        if isinstance(other, Value):
+            return self + -other
+        if errors.is_real(other):
+            return self + errors.negated(other)
+        return _refuse(other)  # type: ignore[no-any-return]
+
+    def __truediv__(self, other: Value | float) -> Value:
+        number = _operand(other)
+        return _refuse(other) if number is None else self * _reciprocal(number)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __rsub__(self, other: float) -> Value:
+        number = _operand(other)
+        return _refuse(other) if number is None else -self + number
+
+    def __rtruediv__(self, other: float) -> Value:
+        number = _operand(other)
+        return _refuse(other) if number is None else self**-1 * number
+
+    def __rpow__(self, other: float) -> Value:
+        number = _operand(other)
+        return _refuse(other) if number is None else apply(ops.power, (_leaf(_data(number)), self))
+
+    def __pos__(self) -> Value:
+        return self
+
+    def __abs__(self) -> Value:
+        return apply(ops.abs, (self,))
+
+    def __bool__(self) -> bool:
+        return self._data != 0.0
+
+    def __lt__(self, other: Value | float) -> bool:
+        number = _operand(other)
+        return _refuse(other) if number is None else self._data < _data(number)
+
+    def __le__(self, other: Value | float) -> bool:
+        number = _operand(other)
+        return _refuse(other) if number is None else self._data <= _data(number)
+
+    def __gt__(self, other: Value | float) -> bool:
+        number = _operand(other)
+        return _refuse(other) if number is None else self._data > _data(number)
+
+    def __ge__(self, other: Value | float) -> bool:
+        number = _operand(other)
+        return _refuse(other) if number is None else self._data >= _data(number)
+
+    @staticmethod
+    def _apply_op(op: Op, operands: Sequence[Any], parameters: Sequence[Any]) -> Value:
+        """The op table's way in: any operation over Values and numbers."""
+        values = tuple(
+            [
+                x if isinstance(x, Value) else _leaf(errors.real(x, f"an operand of {op.name}"))
+                for x in operands
+            ]
+        )
+        return apply(op, values, real_parameters(op, parameters))
+
+
+def apply(op: Op, operands: tuple[Value, ...], parameters: tuple[float, ...] = ()) -> Value:
+    """Make the node of one operation: its value now, its local derivatives for later."""
+    xs = [v._data for v in operands]
+    y = op.forward(*xs, *parameters)
+    if not (isfinite(y) or modes.allow_nonfinite):
+        errors.check(op, y, operands, parameters)
+    node = _leaf(y)
+    if modes.grad:
+        node._rule, node._parameters = op, parameters
+        node._inputs, node._slopes = operands, op.local_grads(y, xs, parameters)
+    if modes.debug:
+        node._location = errors.caller()
+    return node
+
+
+def _leaf(number: float) -> Value:
+    """A leaf, without the constructor's questions."""
+    node: Value = _new(Value)
+    node._data = number
+    node._grad = 0.0
+    node._label = ""
+    node._location = None
+    node._rule = ""
+    node._parameters = node._inputs = node._slopes = ()
+    return node
+
+
+_new = object.__new__
+
+
+def topological_order(value: Value) -> list[Value]:
+    """Every node of the graph, inputs first: each after all of its children.
+
+    The order is that of the seeds' recursive ``build_topo``; the explicit stack takes the place of
+    recursion, so that depth is no limit.
+
+    >>> from chainrule import Value, topological_order
+    >>> a, b = Value(2.0, label="a"), Value(3.0, label="b")
+    >>> c = a * b; c.label = "c"
+    >>> loss = c + a; loss.label = "L"
+    >>> [v.label for v in topological_order(loss)]
+    ['a', 'b', 'c', 'L']
+    """
+    if not isinstance(value, Value):
+        raise TypeError(f"topological_order takes a Value, not a {type(value).__name__}")
+    order: list[Value] = []
+    visited = {id(value)}
+    stack = [(value, iter(value._inputs))]
+    while stack:
+        node, children = stack[-1]
+        for child in children:
+            if id(child) not in visited:
+                visited.add(id(child))
+                stack.append((child, iter(child._inputs)))
+                break
+        else:
+            order.append(node)
+            stack.pop()
+    return order
+
+
+_set_grad = Value.__dict__["_grad"].__set__
+
+
+def _commit(order: list[Value], grads: list[float]) -> None:
+    # One call into C that runs no Python code: a signal comes before it or after it, never between.
+    deque(map(_set_grad, order, grads), maxlen=0)
+
+
+# --- sums ---------------------------------------------------------------------------------------
+
+
+def vsum(values: Iterable[Value | float]) -> Value:
+    """``sum(values)`` as a Value, also when there are none: ``vsum([])`` is ``Value(0)``.
+
+    >>> from chainrule import Value, vsum
+    >>> vsum([Value(1.0), Value(2.0), Value(3.0)]).data
+    6.0
+    """
+    total = sum(values)
+    return total if isinstance(total, Value) else Value(total)
+
+
+def dot(a: Iterable[Value | float], b: Iterable[Value | float]) -> Value:
+    """``sum(x * y for x, y in zip(a, b))``: the same nodes, in one call.
+
+    >>> from chainrule import Value, dot
+    >>> dot([Value(1.0), Value(2.0)], [3.0, 4.0]).data
+    11.0
+    """
+    left, right = list(a), list(b)
+    if len(left) != len(right):
+        raise ValueError(f"dot needs two vectors of one length, got {len(left)} and {len(right)}")
+    total = sum(x * y for x, y in zip(left, right, strict=True))
+    return total if isinstance(total, Value) else Value(total)
+
+
+def linear(
+    x: Sequence[Value | float], w: Iterable[Sequence[Value | float]]
+) -> list[Value]:
+    """A matrix times a vector, microgpt's ``linear``: ``[dot(row, x) for row in w]``.
+
+    >>> from chainrule import Value, linear
+    >>> [y.data for y in linear([1.0, 2.0], [[Value(3.0), Value(4.0)], [Value(5.0), Value(6.0)]])]
+    [11.0, 17.0]
+    """
+    return [dot(row, x) for row in w]
+
+
+# --- from whatever the user wrote to operands -----------------------------------------------------
+
+
+def _operand(x: Any) -> Value | float | None:
+    """``x`` if it can be computed with, numbers as floats; else None."""
+    if isinstance(x, Value) or type(x) is float:
+        return x
+    return float(x) if errors.is_real(x) else None
+
+
+def _binary(op: Op, a: Value, other: Any) -> Any:
+    b = _operand(other)
+    if b is None:
+        return _refuse(other)
+    return apply(op, (a, b if isinstance(b, Value) else _leaf(b)))
+
+
+def _refuse(x: object) -> Any:
+    return errors.reject_operand(x)
+
+
+def _data(x: Value | float) -> float:
+    return x._data if isinstance(x, Value) else x
+
+
+def _reciprocal(x: Value | float) -> Value | float:
+    if isinstance(x, Value):
+        return x**-1
+    return errors.evaluate(ops.pow, (x,), (-1.0,), modes.allow_nonfinite)
+
+
+
+add_methods(Value)
+Value.__new__.__signature__ = SIGNATURE  # type: ignore[attr-defined]

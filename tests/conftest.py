@@ -1,0 +1,44 @@
+"""Hypothesis profiles, and the engine under test in pytest's header.
+
+`ci` is the default and takes a few minutes in all; `HYPOTHESIS_PROFILE=soak` runs the full numbers.
+`CHAINRULE_ENGINE=reference|native` chooses the engine: the whole suite runs over either.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))  # helpers are importable under every import mode
+
+# Generated programs are long and their numbers are filtered: slow generation is no defect.
+_COMMON = {
+    "deadline": None,
+    "derandomize": False,
+    "suppress_health_check": [
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+    ],
+}
+settings.register_profile("ci", max_examples=100, **_COMMON)
+settings.register_profile("soak", max_examples=2_000, **_COMMON)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_report_header() -> str:
+    import chainrule
+
+    profile = os.environ.get("HYPOTHESIS_PROFILE", "ci")
+    return f"chainrule: engine {chainrule.engine}, hypothesis profile {profile}"
+
+
+@pytest.fixture
+def deep_recursion():
+    """The literal seeds' algorithm recurses; give it room, and take it away again."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(100_000)
+    yield
+    sys.setrecursionlimit(before)

@@ -1,0 +1,279 @@
+"""The contract's names and signatures, what an import loads, and who may import whom."""
+
+import ast
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from number_systems import NAMES
+
+import chainrule
+from chainrule import Value
+
+PACKAGE = Path(chainrule.__file__).parent
+
+PUBLIC = [
+    *("Value", "vsum", "dot", "linear", "topological_order", "engine"),
+    *("gradients", "grad", "value_and_grad", "jacobian", "hessian", "hvp"),
+    *("check_gradients", "no_grad", "nonfinite"),
+    *NAMES,
+]
+UNARY_METHODS = [
+    n for n in NAMES if n not in ("atan2", "maximum", "minimum", "hypot", "where", "clip")
+]
+ALIASES = {
+    "arcsin": "asin",
+    "arccos": "acos",
+    "arctan": "atan",
+    "arcsinh": "asinh",
+    "arccosh": "acosh",
+    "arctanh": "atanh",
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_the_public_name_exists_and_is_listed(name):
+    assert hasattr(chainrule, name)
+    assert name in chainrule.__all__
+
+
+def test_everything_listed_exists():
+    assert [name for name in chainrule.__all__ if not hasattr(chainrule, name)] == []
+    assert len(chainrule.__all__) == len(set(chainrule.__all__))
+
+
+@pytest.mark.parametrize("name", UNARY_METHODS)
+def test_unary_operations_are_methods_too(name):
+    assert callable(getattr(Value, "__abs__" if name == "abs" else name))
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_numpys_spellings_are_aliases(alias):
+    x = 1.5 if alias == "arccosh" else 0.5
+    by_alias, by_name = getattr(Value(x), alias)(), getattr(Value(x), ALIASES[alias])()
+    assert (by_alias.data, by_alias.op) == (by_name.data, by_name.op)
+
+
+def test_conjugate_is_the_same_number():
+    v = Value(2.0)
+    c = v.conjugate()
+    c.backward()
+    assert (c.data, v.grad) == (2.0, 1.0)
+
+
+def parameters(callable_):
+    return [
+        (p.name, p.default, p.kind.name)
+        for p in inspect.signature(callable_).parameters.values()
+        if p.name != "self"
+    ]
+
+
+def test_the_constructor_has_the_contracts_signature():
+    either, keyword = "POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY"
+    assert parameters(Value) == [
+        ("data", inspect.Parameter.empty, either),
+        ("children", (), either),
+        ("local_grads", (), either),
+        ("label", "", either),
+        ("op", "", keyword),
+        ("_children", (), keyword),
+        ("_op", "", keyword),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("Value.backward", [("gradient", 1.0)]),
+        ("Value.zero_grad", []),
+        ("gradients", [("y", None), ("xs", None), ("create_graph", False)]),
+        ("no_grad", []),
+    ],
+)
+def test_functions_have_the_contracts_signature(path, expected):
+    target = chainrule
+    for part in path.split("."):
+        target = getattr(target, part)
+    empty = inspect.Parameter.empty
+    found = [
+        (name, None if default is empty else default) for name, default, _ in parameters(target)
+    ]
+    assert found == expected
+
+
+def test_one_nodes_step_takes_nothing():
+    assert parameters((Value(1.0) + 1)._backward) == []
+
+
+def test_check_gradients_takes_a_function_and_its_inputs():
+    first, second, *options = inspect.signature(chainrule.check_gradients).parameters.values()
+    assert first.name == "f"
+    assert (second.name, second.kind.name) == ("inputs", "VAR_POSITIONAL")
+    assert all(o.default is not inspect.Parameter.empty for o in options)
+
+
+def test_engine_is_a_word_and_the_one_asked_for():
+    assert chainrule.engine in ("native", "reference")
+    asked = os.environ.get("CHAINRULE_ENGINE")
+    assert asked in (None, "", chainrule.engine)
+
+
+def test_attributes_have_the_types_of_the_contract():
+    v = Value(2) * 3
+    assert [type(x) for x in (v.data, v.grad, v.label, v.op)] == [float, float, str, str]
+    assert [type(x) for x in (v.children, v.local_grads)] == [tuple, tuple]
+    assert [type(x) for x in v.local_grads] == [float, float]
+    assert isinstance(chainrule.topological_order(v), list)
+
+
+# --- what an import loads -----------------------------------------------------------------------
+
+HEAVY = ["llvmlite", "rich", "safetensors", "fast_sugiyama"]
+
+
+def in_a_fresh_python(code):
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.split()
+
+
+def test_importing_chainrule_loads_nothing_heavy():
+    loaded = in_a_fresh_python("import chainrule, sys; print(*sys.modules)")
+    assert "chainrule" in loaded
+    tops = {name.partition(".")[0] for name in loaded}
+    assert tops & {*HEAVY, "matplotlib", "scipy", "cyclopts"} == set()
+
+
+def test_the_word_engine_survives_importing_the_module_engine():
+    code = "import chainrule, chainrule.engine, chainrule.transforms, chainrule.checking\n"
+    code += "from chainrule.engine import Value\nprint(chainrule.engine)"
+    assert in_a_fresh_python(code) in (["native"], ["reference"])
+
+
+# --- layering: imports only go downwards --------------------------------------------------------
+
+LAYERS = [
+    ["ops"],
+    ["errors"],
+    ["copying"],
+    ["protocols"],
+    ["value"],
+    ["_native"],
+    ["native"],
+    ["engine"],
+    ["functions"],
+    ["graph"],
+    ["nests"],
+    ["transforms"],
+    ["differences"],
+    ["checking"],
+    ["debugging"],
+    # seeing a graph: names, words, then what shows them
+    [
+        *("naming", "words", "expressions", "paths"),
+        *("explanation", "drawing", "page", "lessons"),
+    ],
+    ["compiler"],
+    ["nn", "optim", "gpt"],
+    ["commands"],
+    ["cli"],
+    ["__init__"],
+    ["__main__"],
+]
+RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
+
+
+def rank(module):
+    """A module named after another (explanation_text) belongs to that one's layer (explanation)."""
+    return RANK.get(module, RANK.get(module.partition("_")[0]))
+
+
+# Imports upwards or in a circle that are right all the same: (importer, imported), with the reason.
+EXCEPTIONS: set[tuple[str, str]] = {
+    # An explanation renders itself: str() and _repr_html_ load their renderers, and rich with
+    # them, when they are called, so that importing the package does not.
+    ("explanation", "explanation_text"),
+    ("explanation", "explanation_html"),
+    ("paths", "explanation_text"),
+}
+
+
+def is_type_checking(node):
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def statements(tree):
+    """All nodes, also those inside functions, except under `if TYPE_CHECKING:`."""
+    for child in ast.iter_child_nodes(tree):
+        if is_type_checking(child):
+            for other in child.orelse:
+                yield from statements(other)
+            continue
+        yield child
+        yield from statements(child)
+
+
+def top_name(module):
+    """chainrule.compiler.emit -> compiler; chainrule -> __init__."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def is_module(dotted):
+    place = PACKAGE.joinpath(*dotted.split(".")[1:])
+    return place.with_suffix(".py").exists() or place.is_dir() or top_name(dotted) == "_native"
+
+
+def imported_by(path):
+    """The package's own modules that a file imports, as full dotted names."""
+    package = ["chainrule", *path.relative_to(PACKAGE).parts[:-1]]
+    for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.split(".")[0] == "chainrule")
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            if source.split(".")[0] == "chainrule":
+                for alias in node.names:
+                    inner = f"{source}.{alias.name}"
+                    yield inner if is_module(inner) else source
+
+
+def edges():
+    found = set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        for imported in imported_by(path):
+            if parts[0] != top_name(imported):
+                found.add((parts[0], top_name(imported)))
+    return found
+
+
+def test_every_module_has_its_layer():
+    modules = {p.relative_to(PACKAGE).with_suffix("").parts[0] for p in PACKAGE.rglob("*.py")}
+    assert {m for m in modules if rank(m) is None} == set(), "give it its place in LAYERS"
+
+
+def test_imports_only_go_downwards():
+    found = edges()
+    placed = {(a, b) for a, b in found if rank(a) is not None and rank(b) is not None}
+    upwards = {(a, b) for a, b in placed if rank(b) > rank(a)} - EXCEPTIONS
+    assert upwards == set()
+    assert ("__init__", "engine") in found, "the test must see the imports there are"
+
+
+def test_modules_of_one_layer_do_not_import_each_other_in_a_circle():
+    found = edges() - EXCEPTIONS
+    for layer in range(len(LAYERS)):
+        inside = {(a, b) for a, b in found if rank(a) == rank(b) == layer}
+        order = sorted({module for edge in inside for module in edge})
+        while order:
+            free = [m for m in order if not any(a == m and b in order for a, b in inside)]
+            assert free, f"a circle among {order}"
+            order = [m for m in order if m not in free]

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Builds the source archive and from it the wheels that users get, with a compiler and without one,
+# then installs each in a fresh environment and imports it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+python3 -m venv "$scratch/build"
+"$scratch/build/bin/pip" install --quiet build
+
+build_wheel() { # folder; from the source archive, which proves that complete
+    "$scratch/build/bin/python" -m build --outdir "$scratch/$1" . >"$scratch/log" 2>&1 \
+        || { cat "$scratch/log" >&2; exit 1; }
+}
+
+check() { # folder, wheel tag, engine
+    local wheels=("$scratch/$1"/chainrule-*-$2.whl)
+    if [[ ! -e ${wheels[0]} ]]; then
+        echo "check_wheels: expected a $2 wheel, found:" "$scratch/$1"/* >&2
+        exit 1
+    fi
+    python3 -m venv "$scratch/$1-venv"
+    "$scratch/$1-venv/bin/pip" install --quiet "${wheels[0]}"
+    (cd "$scratch" && env -u PYTHONPATH -u CHAINRULE_ENGINE "$scratch/$1-venv/bin/python" -c "
+import chainrule
+assert chainrule.engine == '$3', chainrule.engine
+print('$(basename "${wheels[0]}"):', chainrule.engine)")
+}
+
+if [[ -e src/chainrule/_native.c ]]; then
+    CHAINRULE_REQUIRE_NATIVE=1 build_wheel native
+    check native 'cp311-abi3-*' native
+fi
+CHAINRULE_REQUIRE_NATIVE=0 CC=/bin/false build_wheel pure
+check pure py3-none-any reference
