@@ -1,13 +1,34 @@
-"""A GPT in microgpt's manner as a function of the Value class, for the benchmarks to share."""
+"""A GPT in microgpt's manner as a function of the number class, for the benchmarks to share."""
 
 import math
 import random
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import attrgetter, methodcaller
+from typing import Any
 
 WIDTH, HEADS, BLOCK, VOCABULARY = 16, 4, 16, 27
+TOKENS = [26, 4, 12, 12, 0, 9, 3, 2, 26]  # eight positions: each predicts the next
+
+
+@dataclass(frozen=True)
+class Functions:
+    """How a number class spells what is not an operator."""
+
+    exp: Any
+    log: Any
+    relu: Any
+    number: Any
+
+
+METHODS = Functions(
+    methodcaller("exp"), methodcaller("log"), methodcaller("relu"), attrgetter("data")
+)
+FLOATS = Functions(math.exp, math.log, lambda x: max(0.0, x), float)
 
 
 def parameters(cls, seed=1):
-    """The weight matrices: rows of Values."""
+    """The weight matrices: rows of ``cls``."""
     rng = random.Random(seed)
 
     def matrix(rows, columns):
@@ -35,9 +56,10 @@ def plain_linear(x, w):
     return [sum(a * b for a, b in zip(row, x, strict=True)) for row in w]
 
 
-def softmax(logits):
-    top = max(v.data for v in logits)
-    exps = [(v - top).exp() for v in logits]
+def softmax(logits, functions=METHODS):
+    exp = functions.exp
+    top = max(map(functions.number, logits))
+    exps = [exp(v - top) for v in logits]
     total = sum(exps)
     return [e / total for e in exps]
 
@@ -48,11 +70,11 @@ def rmsnorm(x):
     return [v * scale for v in x]
 
 
-def loss(weights, tokens, linear=plain_linear):
+def loss(weights, tokens, linear=plain_linear, functions=METHODS):
     """The mean cross-entropy of predicting each token from those before it."""
     keys, values, losses = [], [], []
     size = WIDTH // HEADS
-    for position, (token, target) in enumerate(zip(tokens[:-1], tokens[1:], strict=True)):
+    for position, (token, target) in enumerate(pairwise(tokens)):
         x = [t + p for t, p in zip(weights["wte"][token], weights["wpe"][position], strict=True)]
         x = rmsnorm(x)
         residual = x
@@ -62,18 +84,17 @@ def loss(weights, tokens, linear=plain_linear):
         values.append(linear(x, weights["wv"]))
         attended = []
         for h in range(0, WIDTH, size):
-            scores = [
-                sum(q[h + j] * k[h + j] for j in range(size)) / math.sqrt(size) for k in keys
-            ]
-            weight = softmax(scores)
+            scores = [sum(q[h + j] * k[h + j] for j in range(size)) / math.sqrt(size) for k in keys]
+            weight = softmax(scores, functions)
             attended += [
                 sum(w * v[h + j] for w, v in zip(weight, values, strict=True)) for j in range(size)
             ]
         x = [a + b for a, b in zip(linear(attended, weights["wo"]), residual, strict=True)]
         residual = x
-        hidden = [v.relu() for v in linear(rmsnorm(x), weights["up"])]
+        hidden = [functions.relu(v) for v in linear(rmsnorm(x), weights["up"])]
         x = [a + b for a, b in zip(linear(hidden, weights["down"]), residual, strict=True)]
-        losses.append(-softmax(linear(x, weights["lm_head"]))[target].log())
+        probabilities = softmax(linear(x, weights["lm_head"]), functions)
+        losses.append(-functions.log(probabilities[target]))
     return sum(losses) / len(losses)
 
 

@@ -27,7 +27,7 @@ class PlainKernels:
         if decay:
             p -= lr * decay * p
         m[i] = b1 * m[i] + (1 - b1) * g
-        v[i] = b2 * v[i] + (1 - b2) * g**2
+        v[i] = b2 * v[i] + (1 - b2) * (g**2 if abs(g) < 1e150 else math.inf)
         return p - lr * (float(m[i]) / bias1) / ((float(v[i]) / bias2) ** 0.5 + eps)
 
     def adam(self, values, m, v, lr, b1, b2, eps, bias1, bias2, decay):
@@ -37,10 +37,15 @@ class PlainKernels:
 
     def adam_array(self, p, grad, m, v, lr, b1, b2, eps, bias1, bias2, decay):
         self.calls.append("adam_array")
+        assert p.dtype == grad.dtype == m.dtype == v.dtype
         assert p.ndim == grad.ndim == m.ndim == 1
-        for i in range(len(p)):
-            args = (m, v, i, lr, b1, b2, eps, bias1, bias2, decay)
-            p[i] = self._adam(float(p[i]), float(grad[i]), *args)
+        real = p.dtype.type
+        for i, g in enumerate(grad):
+            q = p[i] - real(lr * decay) * p[i]
+            m[i] = real(b1) * m[i] + real(1 - b1) * g
+            v[i] = real(b2) * v[i] + real(1 - b2) * (g * g)
+            step = real(lr) * (m[i] / real(bias1)) / (np.sqrt(v[i] / real(bias2)) + real(eps))
+            p[i] = q - step
 
     def _sgd(self, p, g, velocity, i, lr, momentum, decay):
         if decay:
@@ -55,8 +60,11 @@ class PlainKernels:
 
     def sgd_array(self, p, grad, velocity, lr, momentum, decay):
         self.calls.append("sgd_array")
-        for i in range(len(p)):
-            p[i] = self._sgd(float(p[i]), float(grad[i]), velocity, i, lr, momentum, decay)
+        real = p.dtype.type
+        for i, g in enumerate(grad):
+            q = p[i] - real(lr * decay) * p[i]
+            velocity[i] = real(momentum) * velocity[i] + g
+            p[i] = q - real(lr) * velocity[i]
 
 
 @pytest.fixture(params=["plain", "stand-in", "native"])
@@ -114,7 +122,7 @@ MAKERS = {
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_arrays_take_the_same_steps_as_values_bit_for_bit(name, kernels):
+def test_arrays_take_the_same_steps_as_values(name, kernels):
     start = [0.5, -1.0, 2.0, 0.0, 3.0, -0.25]
     values = [Value(x) for x in start]
     arrays = {"w": np.array(start[:4]).reshape(2, 2), "rest": [np.array(start[4:])]}
@@ -125,7 +133,7 @@ def test_arrays_take_the_same_steps_as_values_bit_for_bit(name, kernels):
         over_values.step()
         over_arrays.step({"w": np.array(gs[:4]).reshape(2, 2), "rest": [np.array(gs[4:])]})
     found = [*arrays["w"].ravel(), *arrays["rest"][0]]
-    assert bits(found) == bits(p.data for p in values)
+    assert found == pytest.approx([p.data for p in values], rel=1e-12)
     assert over_values.steps == over_arrays.steps == 20
 
 
@@ -143,6 +151,24 @@ def test_every_kernel_equals_the_plain_path_bit_for_bit(name, kernels, monkeypat
         state = optimizer.state_dict()
         moments = [bits(state[key]) for key in sorted(state) if key != "steps"]
         results.append((bits(p.data for p in params), moments))
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_array_kernel_equals_the_plain_path_bit_for_bit(name, dtype, kernels, monkeypatch):
+    results = []
+    for chosen in (kernels, None):
+        monkeypatch.setattr(optim._engine, "kernels", chosen, raising=False)
+        params = {"a": np.linspace(-1, 1, 12, dtype=dtype).reshape(3, 4), "b": np.ones(1, dtype)}
+        optimizer = MAKERS[name](params)
+        for gs in gradients(13, 30, seed=6):
+            grads = np.array(gs, dtype)
+            optimizer.step({"a": grads[:12].reshape(3, 4), "b": grads[12:]})
+        state = optimizer.state_dict()
+        assert all(state[key].dtype == dtype for key in optimizer.moments)
+        moments = [state[key].tobytes() for key in optimizer.moments]
+        results.append((params["a"].tobytes(), params["b"].tobytes(), moments))
     assert results[0] == results[1]
 
 
@@ -234,7 +260,14 @@ def test_a_state_that_does_not_fit_is_refused():
         optimizer.load_state_dict({"steps": 1, "m": [0.0, 0.0], "v": [0.0, 0.0]})
 
 
-def test_a_gradient_adam_cannot_square_changes_nothing(monkeypatch):
+def test_a_gradient_adam_cannot_square_is_an_error(kernels):
+    params = [Value(1.0), Value(2.0)]
+    params[0].grad, params[1].grad = 1.0, 1e200
+    with pytest.raises(OverflowError, match="too large for Adam"):
+        optim.Adam(params).step()
+
+
+def test_an_error_in_the_plain_path_changes_nothing(monkeypatch):
     monkeypatch.setattr(optim._engine, "kernels", None, raising=False)
     params = [Value(1.0), Value(2.0)]
     optimizer = optim.Adam(params)
@@ -293,6 +326,7 @@ def test_clipping_scales_all_gradients_together():
         (lambda: optim.Adam([1.0]), TypeError, r"params\[0\] must be a Value or an array"),
         (lambda: optim.Adam([np.arange(3)]), TypeError, "an array of int64"),
         (lambda: optim.Adam([Value(1.0)] * 2), ValueError, "appears twice"),
+        (lambda: optim.Adam([np.ones(1), np.ones(1, np.float32)]), TypeError, "all of float64 or"),
         (lambda: optim.Adam([Value(1.0)], lr=-1.0), ValueError, "learning rate must be at least 0"),
         (lambda: optim.Adam([Value(1.0)], betas=(1.0, 0.9)), ValueError, "the first beta"),
         (lambda: optim.Adam([Value(1.0)], eps=0.0), ValueError, "eps must be positive"),

@@ -173,12 +173,12 @@ LAYERS = [
     ["transforms"],
     ["differences"],
     ["checking"],
-    ["debugging"],
     # seeing a graph: names, words, then what shows them
     [
         *("naming", "words", "expressions", "paths"),
         *("explanation", "drawing", "page", "lessons"),
     ],
+    ["debugging"],
     ["compiler"],
     ["nn", "optim", "gpt"],
     ["commands"],

@@ -8,7 +8,9 @@
 (4.0, 2.0)
 """
 
-from chainrule.checking import check_gradients
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from chainrule.engine import (
     Value,
     dot,
@@ -58,9 +60,19 @@ from chainrule.functions import (
 )
 from chainrule.transforms import grad, gradients, hessian, hvp, jacobian, value_and_grad
 
+if TYPE_CHECKING:
+    from chainrule import gpt, lessons, nn, optim
+    from chainrule.checking import GradientError, GradientReport, check_gradients
+    from chainrule.debugging import debug, find_nonfinite
+    from chainrule.drawing import draw, draw_dot
+    from chainrule.explanation import explain
+    from chainrule.page import explore
+
 __version__ = "0.1.0"
 
 __all__ = [
+    "GradientError",
+    "GradientReport",
     "Value",
     "abs",
     "acos",
@@ -74,14 +86,21 @@ __all__ = [
     "clip",
     "cos",
     "cosh",
+    "debug",
     "dot",
+    "draw",
+    "draw_dot",
     "engine",
     "erf",
     "erfc",
     "exp",
+    "explain",
+    "explore",
     "expm1",
+    "find_nonfinite",
     "gelu",
     "gelu_tanh",
+    "gpt",
     "grad",
     "gradients",
     "hessian",
@@ -89,15 +108,18 @@ __all__ = [
     "hypot",
     "jacobian",
     "leaky_relu",
+    "lessons",
     "linear",
     "log",
+    "log10",
     "log1p",
     "log2",
-    "log10",
     "maximum",
     "minimum",
+    "nn",
     "no_grad",
     "nonfinite",
+    "optim",
     "relu",
     "sigmoid",
     "silu",
@@ -112,3 +134,35 @@ __all__ = [
     "vsum",
     "where",
 ]
+
+# Loaded when first asked for, so that ``import chainrule`` stays quick.
+_LATER = {
+    "GradientError": "checking",
+    "GradientReport": "checking",
+    "check_gradients": "checking",
+    "debug": "debugging",
+    "draw": "drawing",
+    "draw_dot": "drawing",
+    "explain": "explanation",
+    "explore": "page",
+    "find_nonfinite": "debugging",
+    "gpt": "",
+    "lessons": "",
+    "nn": "",
+    "optim": "",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _LATER.get(name)
+    if module is None:
+        raise AttributeError(f"module 'chainrule' has no attribute {name!r}")
+    if not module:
+        return import_module(f"chainrule.{name}")
+    found = getattr(import_module(f"chainrule.{module}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

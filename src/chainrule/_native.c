@@ -104,6 +104,7 @@ static PyObject *full_init;     /* Protocols.__init__ */
 static PyObject *power_row;
 
 static THREAD_LOCAL int grad_off, nonfinite_allowed, debug_on;
+static THREAD_LOCAL PyObject *recorder; /* a compiler.record.Recorder while this thread records */
 
 static inline int is_value(PyObject *o) {
     return Py_TYPE(o) == ValueType || PyType_IsSubtype(Py_TYPE(o), ValueType);
@@ -238,13 +239,15 @@ static void slab_got_empty(Slab *s) {
     if (s->waiting) {
         unlink_slab(s);
     }
-    /* Keep as many empty slabs as are in use, and some more; give the rest back. */
-    if (empty_slabs > 64 && empty_slabs * 2 > slab_count) {
-        free_slab(s);
-        return;
-    }
     empty_slabs++;
     link_slab(s, 1);
+    /* Keep as many empty slabs as are in use, and some more; give the rest back. */
+    while (empty_slabs > 64 && empty_slabs * 2 > slab_count) {
+        Slab *spare = waiting_first; /* the empty ones are in front */
+        unlink_slab(spare);
+        empty_slabs--;
+        free_slab(spare);
+    }
 }
 
 static inline void give_memory(Node *n) {
@@ -492,6 +495,14 @@ static Node *new_leaf(double data) {
     return n;
 }
 
+/* Tell the recorder of a node made while recording; it may put another in its place (inside
+ * no_grad, one that passes no gradient on). Takes the reference, returns one. */
+static PyObject *record(PyObject *made) {
+    PyObject *kept = PyObject_CallMethod(recorder, "made", "(O)", made);
+    Py_DECREF(made);
+    return kept;
+}
+
 static int note_location(Node *n) {
     PyObject *line = PyObject_CallMethod(errors_module, "caller", NULL);
     int failed = line == NULL || (line != Py_None && set_note(n, line, 1) < 0);
@@ -512,7 +523,7 @@ static inline PyObject *new_node(Kind kind, double y, Node *a, Node *b, double s
     if (UNLIKELY(n == NULL)) {
         return NULL;
     }
-    if (UNLIKELY(grad_off)) {
+    if (UNLIKELY(grad_off) && recorder == NULL) {
         set_kind(n, LEAF, NULL, NULL);
     } else {
         settle(a);
@@ -529,7 +540,7 @@ static inline PyObject *new_node(Kind kind, double y, Node *a, Node *b, double s
         Py_DECREF((PyObject *)n);
         return NULL;
     }
-    return (PyObject *)n;
+    return UNLIKELY(recorder != NULL) ? record((PyObject *)n) : (PyObject *)n;
 }
 
 /* The rule for undefined values: finite operands must give a finite value. */
@@ -669,14 +680,13 @@ typedef struct {
 
 /* 1: an operand; 0: something for another type to answer; -1: an error. */
 static int slow_operand(PyObject *o, Operand *out) {
-    if (PyFloat_Check(o)) {
-        out->number = PyFloat_AsDouble(o);
-        return 1;
-    }
-    if (PyLong_Check(o)) {
+    if (PyLong_CheckExact(o)) {
         out->number = PyLong_AsDouble(o);
         out->integral = 1;
         return out->number == -1.0 && PyErr_Occurred() ? -1 : 1;
+    }
+    if (recorder != NULL) {
+        return 0; /* the recorder knows what this is */
     }
     PyObject *real = PyObject_CallMethod(errors_module, "is_real", "(O)", o);
     int answer = real == NULL ? -1 : PyObject_IsTrue(real);
@@ -722,20 +732,48 @@ static inline double negative(const Operand *o) {
     return o->integral ? 0.0 - o->number : -o->number;
 }
 
+/* While recording, a number may be a stand-in that remembers where it came from: as an operand it is
+ * the Value that the recorder has for it. */
+static PyObject *recorded_operand(PyObject *o) {
+    if (is_value(o) || PyFloat_Check(o) || PyLong_Check(o)) {
+        return Py_NewRef(o);
+    }
+    return PyObject_CallMethod(recorder, "operand", "(O)", o);
+}
+
+static PyObject *with_recorded_operands(PyObject *l, PyObject *r, binaryfunc operator) {
+    PyObject *left = recorded_operand(l), *right = left ? recorded_operand(r) : NULL, *out = NULL;
+    if (right != NULL && (left != l || right != r)) {
+        out = operator(left, right);
+    } else if (right != NULL) {
+        out = Py_NewRef(Py_NotImplemented);
+    }
+    Py_XDECREF(left);
+    Py_XDECREF(right);
+    return out;
+}
+
 /* Both operands of an operator, or an answer for the caller to return in *out. */
-static inline int operands(PyObject *l, PyObject *r, Operand *a, Operand *b, PyObject **out) {
+static inline int operands(PyObject *l, PyObject *r, Operand *a, Operand *b, PyObject **out,
+                           binaryfunc operator) {
     int left = operand(l, a), right = left == 1 ? operand(r, b) : 1;
     if (LIKELY(left == 1 && right == 1)) {
         return 1;
     }
-    *out = left < 0 || right < 0 ? NULL : refuse(left == 0 ? l : r);
+    if (left < 0 || right < 0) {
+        *out = NULL;
+    } else if (recorder != NULL) {
+        *out = with_recorded_operands(l, r, operator);
+    } else {
+        *out = refuse(left == 0 ? l : r);
+    }
     return 0;
 }
 
 static PyObject *value_add(PyObject *l, PyObject *r) {
     Operand a, b;
     PyObject *out;
-    if (!operands(l, r, &a, &b, &out)) {
+    if (!operands(l, r, &a, &b, &out, value_add)) {
         return out;
     }
     if (a.node == NULL) {
@@ -747,7 +785,7 @@ static PyObject *value_add(PyObject *l, PyObject *r) {
 static PyObject *value_multiply(PyObject *l, PyObject *r) {
     Operand a, b;
     PyObject *out;
-    if (!operands(l, r, &a, &b, &out)) {
+    if (!operands(l, r, &a, &b, &out, value_multiply)) {
         return out;
     }
     if (a.node == NULL) {
@@ -756,7 +794,23 @@ static PyObject *value_multiply(PyObject *l, PyObject *r) {
     return b.node ? make_mul(a.node, b.node) : make_mul_number(a.node, b.number);
 }
 
-static PyObject *value_negative(PyObject *self) { return make_mul_number((Node *)self, -1.0); }
+/* Operators composed of others ask a subclass for its own; the exact type takes the direct way. */
+static PyObject *with_number(PyObject *v, double number, binaryfunc operator) {
+    PyObject *other = PyFloat_FromDouble(number);
+    PyObject *result = other ? operator(v, other) : NULL;
+    Py_XDECREF(other);
+    return result;
+}
+
+static PyObject *value_negative(PyObject *self) {
+    if (LIKELY(Py_TYPE(self) == ValueType)) {
+        return make_mul_number((Node *)self, -1.0);
+    }
+    PyObject *minus_one = PyLong_FromLong(-1);
+    PyObject *result = minus_one ? PyNumber_Multiply(self, minus_one) : NULL;
+    Py_XDECREF(minus_one);
+    return result;
+}
 
 /* An operator composed of two: the inner node is dropped when the outer one holds it. */
 static inline PyObject *release(PyObject *result, PyObject *inner) {
@@ -767,13 +821,13 @@ static inline PyObject *release(PyObject *result, PyObject *inner) {
 static PyObject *value_subtract(PyObject *l, PyObject *r) {
     Operand a, b;
     PyObject *out;
-    if (!operands(l, r, &a, &b, &out)) {
+    if (!operands(l, r, &a, &b, &out, value_subtract)) {
         return out;
     }
     if (b.node == NULL) {
-        return make_add_number(a.node, negative(&b));
+        return Py_TYPE(l) == ValueType ? make_add_number(a.node, negative(&b))
+                                       : with_number(l, negative(&b), PyNumber_Add);
     }
-    /* A subclass may have its own * or unary minus. */
     PyObject *inner = Py_TYPE(r) == ValueType ? value_negative(r) : PyNumber_Negative(r);
     if (inner == NULL) {
         return NULL;
@@ -781,10 +835,24 @@ static PyObject *value_subtract(PyObject *l, PyObject *r) {
     return release(PyNumber_Add(a.node ? l : inner, a.node ? inner : l), inner);
 }
 
+static PyObject *value_power(PyObject *l, PyObject *r, PyObject *modulo);
+
+static PyObject *plain_power(PyObject *l, PyObject *r) { return value_power(l, r, Py_None); }
+
 static PyObject *value_power(PyObject *l, PyObject *r, PyObject *modulo) {
     Operand a, b;
     PyObject *out;
-    if (!operands(l, r, &a, &b, &out)) {
+    if (modulo != Py_None) {
+        return Py_NewRef(Py_NotImplemented);
+    }
+    if (UNLIKELY(recorder != NULL) && is_value(l) && !is_value(r)) {
+        /* An exponent is static: the recorder answers with a number, or refuses. */
+        PyObject *exponent = PyObject_CallMethod(recorder, "exponent", "(O)", r);
+        double number = exponent ? PyFloat_AsDouble(exponent) : -1.0;
+        Py_XDECREF(exponent);
+        return number == -1.0 && PyErr_Occurred() ? NULL : make_power((Node *)l, number);
+    }
+    if (!operands(l, r, &a, &b, &out, plain_power)) {
         return out;
     }
     if (a.node == NULL || b.node != NULL) {
@@ -796,7 +864,7 @@ static PyObject *value_power(PyObject *l, PyObject *r, PyObject *modulo) {
         Py_DECREF(base);
         return out;
     }
-    return modulo == Py_None ? make_power(a.node, b.number) : refuse(r);
+    return make_power(a.node, b.number);
 }
 
 static PyObject *reciprocal(PyObject *v) {
@@ -812,7 +880,7 @@ static PyObject *reciprocal(PyObject *v) {
 static PyObject *value_divide(PyObject *l, PyObject *r) {
     Operand a, b;
     PyObject *out;
-    if (!operands(l, r, &a, &b, &out)) {
+    if (!operands(l, r, &a, &b, &out, value_divide)) {
         return out;
     }
     if (b.node == NULL) {
@@ -825,7 +893,8 @@ static PyObject *value_divide(PyObject *l, PyObject *r) {
                 return NULL;
             }
         }
-        return make_mul_number(a.node, inverse);
+        return Py_TYPE(l) == ValueType ? make_mul_number(a.node, inverse)
+                                       : with_number(l, inverse, PyNumber_Multiply);
     }
     PyObject *inner = reciprocal(r);
     if (inner == NULL) {
@@ -835,17 +904,27 @@ static PyObject *value_divide(PyObject *l, PyObject *r) {
 }
 
 static PyObject *value_positive(PyObject *self) { return Py_NewRef(self); }
-static int value_bool(PyObject *self) { return ((Node *)self)->data != 0.0; }
+static int value_bool(PyObject *self) {
+    if (UNLIKELY(recorder != NULL)) {
+        PyObject *answer = PyObject_CallMethod(recorder, "truth", "(O)", self);
+        int truth = answer ? PyObject_IsTrue(answer) : -1;
+        Py_XDECREF(answer);
+        return truth;
+    }
+    return ((Node *)self)->data != 0.0;
+}
 static Py_hash_t value_hash(PyObject *self) {
     return (Py_hash_t)((uintptr_t)self >> 4 | (uintptr_t)self << 60);
 }
 
+static richcmpfunc object_compare;
+
 static PyObject *value_compare(PyObject *l, PyObject *r, int comparison) {
-    if (comparison == Py_EQ || comparison == Py_NE) {
-        if (l == r) {
-            return PyBool_FromLong(comparison == Py_EQ);
-        }
-        return Py_NewRef(Py_NotImplemented); /* Python then compares identities */
+    if (comparison == Py_EQ || comparison == Py_NE) { /* identity, as every object has it */
+        return object_compare(l, r, comparison);
+    }
+    if (UNLIKELY(recorder != NULL)) {
+        return PyObject_CallMethod(recorder, "compare", "OOi", l, r, comparison);
     }
     Operand b;
     int known = operand(r, &b);
@@ -876,6 +955,10 @@ ELEMENTARY(cos, COS)
 
 static PyObject *value_maximum(PyObject *self, PyObject *other) {
     Operand b;
+    if (UNLIKELY(recorder != NULL) && !is_value(other) && !PyFloat_Check(other) &&
+        !PyLong_Check(other)) {
+        return with_recorded_operands(self, other, value_maximum);
+    }
     int known = operand(other, &b);
     if (known == 1) {
         return make_maximum((Node *)self, b.node, b.number);
@@ -927,6 +1010,9 @@ static void give_scratch(Scratch *s) {
     keep_buffer(&kept_scratch.stack, &s->stack);
 }
 
+/* What a node passes on to a child. A slope of zero passes nothing, so that 0 * inf is not a nan. */
+static inline double share(double slope, double g) { return slope == 0.0 ? 0.0 : slope * g; }
+
 /* Turn a number operand into the leaf it stands for, with the gradient that leaf would have. */
 static int materialise(Node *n, Kind kind) {
     Node *leaf = new_leaf(number_of(n, kind));
@@ -934,7 +1020,7 @@ static int materialise(Node *n, Kind kind) {
         return -1;
     }
     if ((n->child[1] & SWEPT) && n->grad != 0.0) {
-        leaf->grad = 0.0 + number_slope(n, kind) * n->grad;
+        leaf->grad = 0.0 + share(number_slope(n, kind), n->grad);
     }
     uintptr_t flags = n->child[1] & (MARK | NOTED);
     n->slope[1] = number_slope(n, kind);
@@ -1035,21 +1121,31 @@ static void sweep(Scratch *s) {
         n->child[1] = (n->child[1] & ~MARK) | (has_number(kind) ? SWEPT : 0);
         double g = n->grad;
         if (g == 0.0) {
-            continue; /* nothing to pass on, and 0 * inf would be a nan */
+            continue;
         }
         if (UNLIKELY(kind == EXTENDED)) {
             Extension *x = extension_of(n);
             for (Py_ssize_t j = 0; j < x->count; j++) {
-                x->children[j]->grad += x->slopes[j] * g;
+                x->children[j]->grad += share(x->slopes[j], g);
             }
             continue;
         }
         Node *second = child_of(n, 1);
-        child_of(n, 0)->grad += n->slope[0] * g;
+        child_of(n, 0)->grad += share(n->slope[0], g);
         if (second != NULL) {
-            second->grad += n->slope[1] * g;
+            second->grad += share(n->slope[1], g);
         }
     }
+}
+
+/* What would not happen again when a recording is replayed: the recorder raises. */
+static int forbidden(const char *what) {
+    if (LIKELY(recorder == NULL)) {
+        return 0;
+    }
+    PyObject *answer = PyObject_CallMethod(recorder, "forbid", "s", what);
+    Py_XDECREF(answer);
+    return answer == NULL;
 }
 
 /* A number for an attribute or argument; errors.real words the refusal. */
@@ -1076,7 +1172,7 @@ static PyObject *value_backward(PyObject *self, PyObject *args, PyObject *keywor
     PyObject *given = NULL;
     double seed = 1.0;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O:backward", names, &given) ||
-        (given != NULL && real_number(given, "the gradient", &seed) < 0)) {
+        (given != NULL && real_number(given, "the gradient", &seed) < 0) || forbidden("backward()")) {
         return NULL;
     }
     Scratch s = take_scratch();
@@ -1095,6 +1191,9 @@ static PyObject *value_backward(PyObject *self, PyObject *args, PyObject *keywor
 }
 
 static PyObject *value_zero_grad(PyObject *self, PyObject *Py_UNUSED(nothing)) {
+    if (forbidden("zero_grad()")) {
+        return NULL;
+    }
     Scratch s = take_scratch();
     int failed = walk((Node *)self, &s, ZERO_GRADS);
     if (!failed) {
@@ -1137,9 +1236,18 @@ static PyObject *value_order(PyObject *self, PyObject *Py_UNUSED(nothing)) {
 /* ------------------------------------------------------------------------------- attributes ---- */
 
 static PyObject *get_data(PyObject *self, void *Py_UNUSED(closure)) {
+    if (UNLIKELY(recorder != NULL)) {
+        return PyObject_CallMethod(recorder, "data_of", "(O)", self);
+    }
+    return PyFloat_FromDouble(((Node *)self)->data);
+}
+static PyObject *get_number(PyObject *self, void *Py_UNUSED(closure)) {
     return PyFloat_FromDouble(((Node *)self)->data);
 }
 static PyObject *get_grad(PyObject *self, void *Py_UNUSED(closure)) {
+    if (forbidden("reading .grad")) {
+        return NULL;
+    }
     return PyFloat_FromDouble(((Node *)self)->grad);
 }
 
@@ -1152,7 +1260,8 @@ static int no_deleting(PyObject *value, const char *name) {
 
 static int set_data(PyObject *self, PyObject *value, void *Py_UNUSED(closure)) {
     double number;
-    if (no_deleting(value, "data") || real_number(value, "a Value's data", &number) < 0) {
+    if (forbidden("setting .data") || no_deleting(value, "data") ||
+        real_number(value, "a Value's data", &number) < 0) {
         return -1;
     }
     ((Node *)self)->data = number;
@@ -1162,7 +1271,8 @@ static int set_data(PyObject *self, PyObject *value, void *Py_UNUSED(closure)) {
 static int set_grad(PyObject *self, PyObject *value, void *Py_UNUSED(closure)) {
     Node *n = (Node *)self;
     double number;
-    if (no_deleting(value, "grad") || real_number(value, "a Value's grad", &number) < 0) {
+    if (forbidden("setting .grad") || no_deleting(value, "grad") ||
+        real_number(value, "a Value's grad", &number) < 0) {
         return -1;
     }
     /* The gradient of a number operand is implied by this one: settle it first. */
@@ -1312,11 +1422,21 @@ static void already_built(void) {
 
 static int value_init(PyObject *self, PyObject *args, PyObject *keywords) {
     Node *n = (Node *)self;
-    if (PyTuple_Size(args) == 1 && keywords == NULL && kind_of(n) == UNBUILT) {
-        if (real_number(PyTuple_GetItem(args, 0), "a Value's data", &n->data) < 0) {
+    if (PyTuple_Size(args) == 1 && keywords == NULL && kind_of(n) == UNBUILT && recorder == NULL) {
+        double number;
+        if (real_number(PyTuple_GetItem(args, 0), "a Value's data", &number) < 0) {
             return -1;
         }
+        if (kind_of(n) != UNBUILT) { /* __float__ may have built it meanwhile */
+            already_built();
+            return -1;
+        }
+        n->data = number;
+        n->grad = 0.0;
         n->child[0] |= LEAF;
+        if (n->child[1] & NOTED) {
+            drop_note(n);
+        }
         return 0;
     }
     Py_ssize_t count = PyTuple_Size(args);
@@ -1349,6 +1469,7 @@ static int build_extended(Node *n, PyObject *rule, PyObject *parameters, PyObjec
     memcpy(x->slopes, slopes, (size_t)count * sizeof(double));
     for (Py_ssize_t i = 0; i < count; i++) {
         x->children[i] = (Node *)Py_NewRef(PyTuple_GetItem(children, i));
+        settle(x->children[i]);
     }
     uintptr_t noted = n->child[1] & NOTED;
     set_kind(n, EXTENDED, x, NULL);
@@ -1408,6 +1529,16 @@ static PyObject *value_build(PyObject *self, PyObject *args) {
         exponent = PyFloat_AsDouble(PyTuple_GetItem(parameters, 0));
         failed = exponent == -1.0 && PyErr_Occurred() ? -1 : 0;
     }
+    for (Py_ssize_t i = 0; !failed && i < PyTuple_Size(parameters); i++) {
+        if (!PyFloat_CheckExact(PyTuple_GetItem(parameters, i))) {
+            PyErr_SetString(PyExc_TypeError, "an operation's parameters are floats");
+            failed = -1;
+        }
+    }
+    if (!failed && kind_of(n) != UNBUILT) { /* a conversion above may have run Python code */
+        already_built();
+        failed = -1;
+    }
     if (!failed && set_note(n, label, 0) < 0) {
         failed = -1;
     }
@@ -1416,6 +1547,10 @@ static PyObject *value_build(PyObject *self, PyObject *args) {
     } else if (!failed && count > 0) {
         Node *first = (Node *)Py_NewRef(PyTuple_GetItem(children, 0));
         Node *second = count == 2 ? (Node *)Py_NewRef(PyTuple_GetItem(children, 1)) : NULL;
+        settle(first);
+        if (second != NULL) {
+            settle(second);
+        }
         uintptr_t noted = n->child[1] & NOTED;
         n->slope[0] = slopes[0];
         n->slope[1] = count == 2 ? slopes[1] : exponent;
@@ -1423,9 +1558,6 @@ static PyObject *value_build(PyObject *self, PyObject *args) {
         n->child[1] |= noted;
     }
     if (!failed) {
-        for (Py_ssize_t i = 0; i < count; i++) {
-            settle((Node *)PyTuple_GetItem(children, i));
-        }
         if (count == 0) {
             n->child[0] |= LEAF;
         }
@@ -1559,6 +1691,17 @@ static PyObject *allocation_counts(PyObject *Py_UNUSED(module), PyObject *Py_UNU
 }
 
 /* The switches of the calling thread, as attributes. */
+static PyObject *get_recorder(PyObject *Py_UNUSED(self), void *Py_UNUSED(name)) {
+    return Py_NewRef(recorder ? recorder : Py_None);
+}
+
+static int set_recorder(PyObject *Py_UNUSED(self), PyObject *value, void *Py_UNUSED(name)) {
+    PyObject *old = recorder;
+    recorder = value == NULL || value == Py_None ? NULL : Py_NewRef(value);
+    Py_XDECREF(old);
+    return 0;
+}
+
 static PyObject *get_mode(PyObject *Py_UNUSED(self), void *name) {
     switch (*(const char *)name) {
     case 'g': return PyBool_FromLong(!grad_off);
@@ -1568,7 +1711,11 @@ static PyObject *get_mode(PyObject *Py_UNUSED(self), void *name) {
 }
 
 static int set_mode(PyObject *Py_UNUSED(self), PyObject *value, void *name) {
-    int on = value ? PyObject_IsTrue(value) : 0;
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "a mode cannot be deleted");
+        return -1;
+    }
+    int on = PyObject_IsTrue(value);
     if (on < 0) {
         return -1;
     }
@@ -1584,6 +1731,7 @@ static PyGetSetDef modes_attributes[] = {
     {"grad", get_mode, set_mode, "record the graph", "g"},
     {"allow_nonfinite", get_mode, set_mode, "let inf and nan through", "a"},
     {"debug", get_mode, set_mode, "remember the source line of every node", "d"},
+    {"recorder", get_recorder, set_recorder, "told of every node while a function is recorded", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot modes_slots[] = {{Py_tp_getset, modes_attributes}, {0, NULL}};
@@ -1597,6 +1745,7 @@ static PyGetSetDef value_attributes[] = {
     {"op", get_op, NULL, "The operation that made this node, \"\" for an input.", NULL},
     {"children", get_children, NULL, "The operands, in order; ``a + a`` has two.", NULL},
     {"local_grads", get_local_grads, NULL, "The derivative with respect to each child.", NULL},
+    {"_number", get_number, NULL, "The number, also while recording.", NULL},
     {"_rule", get_rule, NULL, NULL, NULL},
     {"_parameters", get_parameters, NULL, NULL, NULL},
     {"_location", get_location, NULL, NULL, NULL},
@@ -1692,26 +1841,18 @@ static const char *const row_names[KINDS] = {
     [MAXIMUM_NUMBER] = "maximum",
 };
 
-/* The instructions of the tape, by code. */
-static PyObject *kind_names(void) {
-    PyObject *names = PyTuple_New(KINDS);
-    for (int kind = 0; names != NULL && kind < KINDS; kind++) {
-        const char *row = row_names[kind] ? row_names[kind] : kind == LEAF ? "leaf" : "";
-        PyObject *name = PyUnicode_FromFormat("%s%s", row, has_number((Kind)kind) ? "_number" : "");
-        if (name == NULL) {
-            Py_CLEAR(names);
-        } else {
-            PyTuple_SetItem(names, kind, name);
-        }
-    }
-    return names;
-}
+static const char *const building_blocks[T_ROW] = {
+    [T_DETACH] = "detach", [T_DIVIDE] = "divide", [T_LESS] = "less", [T_LESS_EQUAL] = "less_equal",
+    [T_EQUAL] = "equal", [T_SELECT] = "select", [T_FIRST_MAX] = "first_max",
+    [T_FIRST_MIN] = "first_min",
+};
 
 /* What this file needs from the Python modules below it. */
 static int import_parts(void) {
     PyObject *ops = PyImport_ImportModule("chainrule.ops");
     PyObject *protocols = PyImport_ImportModule("chainrule.protocols"), *class = NULL;
     errors_module = PyImport_ImportModule("chainrule.errors");
+    object_compare = (richcmpfunc)PyType_GetSlot(&PyBaseObject_Type, Py_tp_richcompare);
     empty_tuple = PyTuple_New(0);
     empty_string = PyUnicode_FromString("");
     if (ops && protocols && errors_module && empty_tuple && empty_string &&
@@ -1720,6 +1861,9 @@ static int import_parts(void) {
         power_row = PyObject_GetAttrString(ops, "power");
         for (Kind kind = ADD; kind < EXTENDED; kind++) {
             rows[kind] = PyObject_GetAttrString(ops, row_names[kind]);
+        }
+        for (int code = T_DETACH; code < T_ROW; code++) {
+            block_names[code] = PyObject_GetAttrString(ops, building_blocks[code]);
         }
     }
     Py_XDECREF(ops);
@@ -1730,17 +1874,16 @@ static int import_parts(void) {
 
 PyMODINIT_FUNC PyInit__native(void) {
     PyObject *module = PyModule_Create(&definition);
-    PyObject *modes_type = NULL, *modes = NULL, *names = NULL;
+    PyObject *modes_type = NULL, *modes = NULL;
     if (module == NULL || import_parts() < 0) {
         goto failed;
     }
     ValueType = (PyTypeObject *)PyType_FromSpec(&value_spec);
     modes_type = PyType_FromSpec(&modes_spec);
     modes = modes_type ? PyObject_CallFunctionObjArgs(modes_type, NULL) : NULL;
-    names = kind_names();
-    if (ValueType == NULL || modes == NULL || names == NULL ||
-        PyModule_AddObjectRef(module, "KIND_NAMES", names) < 0 ||
-        PyModule_AddIntConstant(module, "LEAF", LEAF) < 0 ||
+    TapeType = (PyTypeObject *)PyType_FromSpec(&tape_spec);
+    if (ValueType == NULL || modes == NULL || TapeType == NULL ||
+        PyModule_AddObjectRef(module, "Tape", (PyObject *)TapeType) < 0 ||
         PyModule_AddObjectRef(module, "Value", (PyObject *)ValueType) < 0 ||
         PyModule_AddObjectRef(module, "Modes", modes_type) < 0 ||
         PyModule_AddObjectRef(module, "modes", modes) < 0) {
@@ -1748,10 +1891,8 @@ PyMODINIT_FUNC PyInit__native(void) {
     }
     Py_DECREF(modes_type);
     Py_DECREF(modes);
-    Py_DECREF(names);
     return module;
 failed:
-    Py_XDECREF(names);
     Py_XDECREF(module);
     Py_XDECREF(modes_type);
     Py_XDECREF(modes);

@@ -1,20 +1,19 @@
 """Types of the C engine. ``Value`` is finished in ``chainrule.native``."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, final
 
 from typing_extensions import disjoint_base
 
 from chainrule.ops import Op
 from chainrule.protocols import Protocols
 
-LEAF: Final[int]
-KIND_NAMES: Final[tuple[str, ...]]
-
+@final
 class Modes:
     grad: bool
     allow_nonfinite: bool
     debug: bool
+    recorder: Any
 
 modes: Final[Modes]
 
@@ -53,6 +52,8 @@ class Value(Protocols):
     def local_grads(self) -> tuple[float, ...]: ...
     _rule: Op | str | None
     _parameters: tuple[float, ...]
+    @property
+    def _number(self) -> float: ...
     @property
     def _location(self) -> str | None: ...
     def backward(self, gradient: float = 1.0) -> None: ...
@@ -97,19 +98,39 @@ class Value(Protocols):
 def topological_order(value: Value, /) -> list[Value]: ...
 def vsum(values: Iterable[Value | float], /) -> Value: ...
 def dot(a: Iterable[Value | float], b: Iterable[Value | float], /) -> Value: ...
-def linear(
-    x: Iterable[Value | float], w: Iterable[Iterable[Value | float]], /
-) -> list[Value]: ...
+def linear(x: Iterable[Value | float], w: Iterable[Iterable[Value | float]], /) -> list[Value]: ...
 def allocation_counts() -> tuple[int, int, int]: ...
+def flatten(
+    inputs: list[Value], nodes: list[Value], /
+) -> tuple[bytearray, bytearray, bytearray, bytearray, list[Op], Value | None]: ...
 def linearize(
     root: Value, /
-) -> tuple[bytearray, bytearray, bytearray, bytearray, list[Op], list[Value]]: ...
-def tape_forward(
-    codes: Any, operands: Any, constants: Any, data: Any, rules: list[Op], /
-) -> int: ...
-def tape_backward(
-    codes: Any, operands: Any, constants: Any, data: Any, rules: list[Op], grads: Any, /
-) -> None: ...
+) -> tuple[bytearray, bytearray, bytearray, bytearray, list[Op], list[Value], Value | None]: ...
+def gather(values: tuple[Value, ...], out: Any, /) -> None: ...
+def same_items(pairs: tuple[tuple[list[Any], tuple[Any, ...]], ...], /) -> int: ...
+def compiled_node(y: float, name: str, children: tuple[Value, ...], slopes: Any, /) -> Value: ...
+
+@final
+class Tape:
+    def __new__(
+        cls,
+        inputs: int,
+        codes: Any,
+        operands: Any,
+        constants: Any,
+        number: Any,
+        unflagged: Any,
+        rules: Sequence[Op],
+        guards: Any,
+        expected: Any,
+        /,
+    ) -> Tape: ...
+    def run(self, inputs: Any, /) -> tuple[int, int]: ...
+    def sweep(self, root: int, seed: float, out: Any, /) -> None: ...
+    def point(self, places: Any, positions: Any, /) -> None: ...
+    def number(self, position: int, /) -> float: ...
+    def numbers(self) -> bytearray: ...
+
 def adam(
     values: Sequence[Value],
     m: Any,

@@ -1,38 +1,43 @@
 /* Graphs as arrays, part of _native.c (one translation unit, so that Node stays private).
  *
- * linearize: a graph as flat arrays in topological order. The tape: such arrays run forward and
- * backward without a Python object per node. The optimisers: SGD and Adam in place, over Values and
- * over float64 or float32 buffers.
+ * flatten, linearize: nodes as flat arrays of instructions. _native_tape.h: such arrays run forward
+ * and backward without a Python object per node. What compiled functions need beside it. The
+ * optimisers: SGD and Adam in place, over Values and over float64 or float32 buffers.
  */
 
-/* --------------------------------------------------------------------------------- linearize --- */
+/* ----------------------------------------------------------------------------------- buffers --- */
 
-/* Arrays handed to Python are bytearrays: mutable, no numpy headers needed. */
+/* Arrays handed to Python are bytearrays: mutable, no numpy headers needed, and making one never
+ * starts the garbage collector. */
 static void *new_array(PyObject **out, Py_ssize_t count, size_t item) {
     *out = PyByteArray_FromStringAndSize(NULL, count * (Py_ssize_t)item);
     return *out ? PyByteArray_AsString(*out) : NULL;
 }
 
-/* The tape's code of an extended node: KINDS + the position of its rule in `rules`; -1 on error. */
-static int extended_code(const Extension *x, PyObject *rules) {
-    if (PyUnicode_Check(x->rule)) {
+/* A contiguous buffer of `format` items, at least `count` of them; released by the caller. */
+static int get_buffer(PyObject *o, Py_buffer *view, const char *format, Py_ssize_t count, int writable) {
+    int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
+    if (PyObject_GetBuffer(o, view, flags) < 0) {
+        return -1;
+    }
+    const char *given = view->format ? view->format : "B";
+    Py_ssize_t items = view->itemsize > 0 ? view->len / view->itemsize : 0;
+    int fits = strcmp(given, format) == 0 || (*format == 'i' && strcmp(given, "l") == 0 && view->itemsize == 4) ||
+               (*format == 'B' && strcmp(given, "?") == 0);
+    if (!fits || items < count) {
         PyErr_Format(PyExc_TypeError,
-                     "the custom operation %R cannot be put on a tape: it has a value and local "
-                     "gradients, but no rule to compute them again", x->rule);
+                     "needs a contiguous buffer of at least %zd items of format '%s', got %zd of '%s'",
+                     count, format, items, given);
+        PyBuffer_Release(view);
         return -1;
     }
-    if (x->count > 2 || PyTuple_Size(x->parameters) > 2) {
-        PyErr_Format(PyExc_TypeError, "%R has too many operands for a tape", x->rule);
-        return -1;
-    }
-    Py_ssize_t count = PyList_Size(rules);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (PyList_GetItem(rules, i) == x->rule) {
-            return KINDS + (int)i;
-        }
-    }
-    return PyList_Append(rules, x->rule) < 0 ? -1 : KINDS + (int)count;
+    return 0;
 }
+
+/* -------------------------------------------------------------------- from nodes to arrays ----- */
+
+/* The instruction codes of arrays; a rule's is FIRST_RULE + its position in the list of rules. */
+enum { INPUT = 0, CONSTANT = 1, FIRST_RULE = 2 };
 
 static inline int32_t position_of(const Node *n) {
     int64_t position;
@@ -40,291 +45,290 @@ static inline int32_t position_of(const Node *n) {
     return (int32_t)position;
 }
 
+/* The position of a rule in the list `rules`, adding it if it is new; -1 on error. */
+static int rule_position(PyObject *rule, PyObject *rules) {
+    Py_ssize_t count = PyList_Size(rules);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (PyList_GetItem(rules, i) == rule) {
+            return (int)i;
+        }
+    }
+    return PyList_Append(rules, rule) < 0 ? -1 : (int)count;
+}
+
+typedef struct {
+    PyObject *objects[4], *rules;
+    int32_t *codes, *operands; /* three operands per instruction, -1 for none */
+    double *constants;         /* two per instruction */
+    char *number;              /* whether constants[0] stands in the place of the second operand */
+} Arrays;
+
+static void drop_arrays(Arrays *x) {
+    for (int i = 0; i < 4; i++) {
+        Py_CLEAR(x->objects[i]);
+    }
+    Py_CLEAR(x->rules);
+}
+
+static int make_arrays(Arrays *x, Py_ssize_t count) {
+    memset(x, 0, sizeof *x);
+    if (count > INT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "a recording holds at most 2**31 instructions");
+        return -1;
+    }
+    if ((x->codes = new_array(&x->objects[0], count, sizeof(int32_t))) == NULL ||
+        (x->operands = new_array(&x->objects[1], count, 3 * sizeof(int32_t))) == NULL ||
+        (x->constants = new_array(&x->objects[2], count, 2 * sizeof(double))) == NULL ||
+        (x->number = new_array(&x->objects[3], count, 1)) == NULL) {
+        drop_arrays(x);
+        return -1;
+    }
+    return 0;
+}
+
+/* One node as instruction i; 1: done, 0: it uses a node nobody told of, or is a custom operation. */
+static int flatten_node(const Node *n, Arrays *x, Py_ssize_t i, const Node **unknown) {
+    Kind kind = kind_of(n);
+    int32_t *operands = &x->operands[3 * i];
+    double *constants = &x->constants[2 * i];
+    operands[0] = operands[1] = operands[2] = -1;
+    constants[0] = constants[1] = 0.0;
+    x->number[i] = (char)has_number(kind);
+    if (is_leaf(kind)) {
+        x->codes[i] = CONSTANT;
+        constants[0] = n->data;
+        return 1;
+    }
+    PyObject *rule = kind == EXTENDED ? extension_of(n)->rule : rows[kind];
+    Py_ssize_t count = kind == EXTENDED ? extension_of(n)->count : 2;
+    PyObject *parameters = kind == EXTENDED ? extension_of(n)->parameters : empty_tuple;
+    if (count > 3 || PyTuple_Size(parameters) > 2 || PyUnicode_Check(rule)) {
+        *unknown = n;
+        return 0;
+    }
+    int position = rule_position(rule, x->rules);
+    if (position < 0) {
+        return -1;
+    }
+    x->codes[i] = FIRST_RULE + position;
+    if (has_number(kind)) {
+        constants[0] = number_of(n, kind);
+    } else if (kind == POW) {
+        constants[0] = n->slope[1];
+    }
+    for (Py_ssize_t j = 0; j < PyTuple_Size(parameters); j++) {
+        constants[j] = PyFloat_AsDouble(PyTuple_GetItem(parameters, j)); /* floats: see value_build */
+    }
+    for (Py_ssize_t j = 0; j < count; j++) {
+        const Node *child = walk_child(n, j);
+        if (child != NULL && !(child->child[1] & MARK)) {
+            *unknown = child;
+            return 0;
+        }
+        operands[j] = child ? position_of(child) : -1;
+    }
+    return 1;
+}
+
+/* The nodes as arrays, the first `inputs` of them as inputs. Their positions are kept in their grads,
+ * and a mark on each, while no other code can look. */
+static int flatten_nodes(Saved *nodes, Py_ssize_t inputs, Py_ssize_t count, Arrays *x,
+                         const Node **unknown) {
+    for (Py_ssize_t i = 0; i < count; i++) {
+        int64_t position = i;
+        nodes[i].old = nodes[i].node->grad;
+        memcpy(&nodes[i].node->grad, &position, sizeof position);
+        nodes[i].node->child[1] |= MARK;
+    }
+    int answer = 1;
+    for (Py_ssize_t i = 0; i < count && answer == 1; i++) {
+        if (i < inputs) {
+            x->codes[i] = INPUT;
+            x->operands[3 * i] = x->operands[3 * i + 1] = x->operands[3 * i + 2] = -1;
+            x->constants[2 * i] = x->constants[2 * i + 1] = 0.0;
+            x->number[i] = 0;
+        } else {
+            answer = flatten_node(nodes[i].node, x, i, unknown);
+        }
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        nodes[i].node->grad = nodes[i].old;
+        nodes[i].node->child[1] &= ~MARK;
+    }
+    return answer;
+}
+
+/* flatten(inputs, nodes): (codes, operands, constants, number, rules, unknown), where unknown is a
+ * Value that is used but in neither list, or a custom operation, or None. */
+static PyObject *flatten(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *inputs, *made, *result = NULL;
+    if (!PyArg_ParseTuple(args, "O!O!:flatten", &PyList_Type, &inputs, &PyList_Type, &made)) {
+        return NULL;
+    }
+    Py_ssize_t first = PyList_Size(inputs), count = first + PyList_Size(made);
+    PyObject *rules = PyList_New(0); /* may start the garbage collector: before anything is marked */
+    Saved *nodes = rules ? PyMem_Malloc((size_t)(count + 1) * sizeof(Saved)) : NULL;
+    Arrays x;
+    if (nodes == NULL || make_arrays(&x, count) < 0) {
+        if (!PyErr_Occurred()) {
+            PyErr_NoMemory();
+        }
+        PyMem_Free(nodes);
+        Py_XDECREF(rules);
+        return NULL;
+    }
+    x.rules = rules;
+    const Node *unknown = NULL;
+    int answer = -1;
+    Py_ssize_t i = 0;
+    for (; i < count; i++) {
+        PyObject *o = i < first ? PyList_GetItem(inputs, i) : PyList_GetItem(made, i - first);
+        if (o == NULL || !is_value(o) || (((Node *)o)->child[1] & MARK)) {
+            break;
+        }
+        nodes[i].node = (Node *)o;
+        ((Node *)o)->child[1] |= MARK;
+    }
+    if (i == count) {
+        answer = flatten_nodes(nodes, first, count, &x, &unknown);
+    }
+    for (Py_ssize_t j = 0; j < i; j++) {
+        nodes[j].node->child[1] &= ~MARK;
+    }
+    if (i < count) {
+        PyErr_Format(PyExc_ValueError, "entry %zd is not a Value, or is there twice", i);
+    } else if (answer >= 0) {
+        result = Py_BuildValue("(OOOOON)", x.objects[0], x.objects[1], x.objects[2], x.objects[3],
+                               rules, Py_NewRef(unknown ? (PyObject *)unknown : Py_None));
+    }
+    drop_arrays(&x);
+    PyMem_Free(nodes);
+    return result;
+}
+
+/* linearize(root): (codes, operands, constants, number, rules, leaves, unknown): the graph in
+ * topological order, its leaves first. */
 static PyObject *linearize(PyObject *Py_UNUSED(module), PyObject *root) {
     if (!is_value(root)) {
         return PyErr_Format(PyExc_TypeError, "linearize takes a Value");
     }
+    PyObject *rules = PyList_New(0), *leaves = PyList_New(0), *result = NULL;
+    if (rules == NULL || leaves == NULL) {
+        Py_XDECREF(rules);
+        Py_XDECREF(leaves);
+        return NULL;
+    }
+    /* From here to the end no Python code runs, so that nobody changes the graph in between. */
     Scratch s = take_scratch();
-    PyObject *arrays[4] = {NULL}, *rules = NULL, *leaves = NULL, *result = NULL;
-    if (walk((Node *)root, &s, LIST_LEAVES) < 0) {
-        give_scratch(&s);
-        return NULL;
-    }
-    end_walk(&s, 0);
-    Py_ssize_t count = COUNT(s.order, Node *);
-    Node **order = (Node **)s.order.bytes;
-    int32_t *codes = new_array(&arrays[0], count, sizeof(int32_t));
-    int32_t *operands = codes ? new_array(&arrays[1], count, 2 * sizeof(int32_t)) : NULL;
-    double *constants = operands ? new_array(&arrays[2], count, 2 * sizeof(double)) : NULL;
-    double *data = constants ? new_array(&arrays[3], count, sizeof(double)) : NULL;
-    rules = data ? PyList_New(0) : NULL;
-    leaves = rules ? PyList_New(COUNT(s.leaves, Saved)) : NULL;
-    if (leaves == NULL || count > INT32_MAX) {
-        goto done;
-    }
-    for (Py_ssize_t i = 0; i < COUNT(s.leaves, Saved); i++) {
-        PyList_SetItem(leaves, i, Py_NewRef((PyObject *)ITEM(s.leaves, Saved, i).node));
-    }
-    int failed = 0;
-    for (Py_ssize_t i = 0; i < count && !failed; i++) {
-        Node *n = order[i];
-        Kind kind = kind_of(n);
-        codes[i] = is_leaf(kind) ? LEAF : (int32_t)kind;
-        data[i] = n->data;
-        constants[2 * i] = constants[2 * i + 1] = 0.0;
-        if (kind == EXTENDED) {
-            Extension *x = extension_of(n);
-            codes[i] = extended_code(x, rules);
-            failed = codes[i] < 0;
-            for (Py_ssize_t j = 0; !failed && j < PyTuple_Size(x->parameters); j++) {
-                constants[2 * i + j] = PyFloat_AsDouble(PyTuple_GetItem(x->parameters, j));
-            }
-        } else if (has_number(kind)) {
-            constants[2 * i] = number_of(n, kind);
-        } else if (kind == POW) {
-            constants[2 * i] = n->slope[1];
+    Arrays x;
+    memset(&x, 0, sizeof x);
+    const Node *unknown = NULL;
+    int answer = walk((Node *)root, &s, 0);
+    if (answer == 0) {
+        end_walk(&s, 0);
+        Py_ssize_t first = COUNT(s.leaves, Saved), inner = COUNT(s.order, Node *);
+        for (Py_ssize_t i = 0; i < first && answer == 0; i++) {
+            answer = PyList_Append(leaves, (PyObject *)ITEM(s.leaves, Saved, i).node);
+        }
+        for (Py_ssize_t i = 0; i < inner && answer == 0; i++) {
+            answer = APPEND(s.leaves, Saved, ((Saved){ITEM(s.order, Node *, i), 0.0}));
+        }
+        if (answer == 0) {
+            answer = make_arrays(&x, first + inner);
+        }
+        if (answer == 0) {
+            x.rules = Py_NewRef(rules);
+            answer = flatten_nodes((Saved *)s.leaves.bytes, first, first + inner, &x, &unknown);
         }
     }
-    if (!failed) {
-        /* Each node's position goes into its grad while no other code can look, then grads return. */
-        for (Py_ssize_t i = 0; i < count; i++) {
-            int64_t position = i;
-            memcpy(&order[i]->grad, &position, sizeof position);
-        }
-        for (Py_ssize_t i = 0; i < count; i++) {
-            for (int j = 0; j < 2; j++) {
-                Node *child = walk_child(order[i], j);
-                operands[2 * i + j] = child ? position_of(child) : -1;
-            }
-        }
-        end_walk(&s, 1);
-        result = Py_BuildValue("(OOOOOO)", arrays[0], arrays[1], arrays[2], arrays[3], rules, leaves);
+    if (answer >= 0) {
+        result = Py_BuildValue("(OOOOOON)", x.objects[0], x.objects[1], x.objects[2], x.objects[3],
+                               rules, leaves, Py_NewRef(unknown ? (PyObject *)unknown : Py_None));
     }
-done:
-    for (int i = 0; i < 4; i++) {
-        Py_XDECREF(arrays[i]);
-    }
-    Py_XDECREF(rules);
-    Py_XDECREF(leaves);
     give_scratch(&s);
+    drop_arrays(&x);
+    Py_DECREF(rules);
+    Py_DECREF(leaves);
     return result;
 }
 
-/* ---------------------------------------------------------------------------------- the tape --- */
+#include "_native_tape.h"
 
-/* A contiguous buffer of `format` items, at least `count` of them; released by the caller. */
-static int get_buffer(PyObject *o, Py_buffer *view, const char *format, Py_ssize_t count, int writable) {
-    if (PyObject_GetBuffer(o, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) < 0) {
-        return -1;
-    }
-    const char *given = view->format ? view->format : "B";
-    int fits = strcmp(given, format) == 0 ||
-               (format[0] == 'i' && given[0] == 'l' && view->itemsize == 4 && given[1] == 0);
-    if (!fits || view->len / view->itemsize < count) {
-        PyErr_Format(PyExc_TypeError, "needs a contiguous buffer of at least %zd items of format '%s', "
-                     "got %zd of '%s'", count, format, view->len / view->itemsize, given);
-        PyBuffer_Release(view);
-        return -1;
-    }
-    return 0;
-}
+/* --------------------------------------------------------------------- for compiled functions -- */
 
-/* The operands and parameters of one extended instruction, as a tuple of floats each. */
-static PyObject *floats(const double *numbers, Py_ssize_t count) {
-    PyObject *tuple = PyTuple_New(count);
-    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++) {
-        PyObject *number = PyFloat_FromDouble(numbers[i]);
-        if (number == NULL) {
-            Py_DECREF(tuple);
-            return NULL;
-        }
-        PyTuple_SetItem(tuple, i, number);
-    }
-    return tuple;
-}
-
-typedef struct {
-    PyObject *rules;
-    Py_ssize_t count;
-    const int32_t *codes, *operands;
-    const double *constants;
-    double *data;
-    Py_buffer views[4];
-} Tape;
-
-static void close_tape(Tape *t) {
-    for (int i = 0; i < 4; i++) {
-        PyBuffer_Release(&t->views[i]);
-    }
-}
-
-static int open_tape(Tape *t, PyObject *const *parts, PyObject *rules) {
-    memset(t, 0, sizeof *t);
-    Py_ssize_t size = PyObject_Size(parts[0]);
-    if (size < 0 || get_buffer(parts[0], &t->views[0], "i", size, 0) < 0) {
-        return -1;
-    }
-    if (get_buffer(parts[1], &t->views[1], "i", 2 * size, 0) < 0 ||
-        get_buffer(parts[2], &t->views[2], "d", 2 * size, 0) < 0 ||
-        get_buffer(parts[3], &t->views[3], "d", size, 1) < 0) {
-        close_tape(t);
-        return -1;
-    }
-    t->rules = rules;
-    t->count = size;
-    t->codes = t->views[0].buf;
-    t->operands = t->views[1].buf;
-    t->constants = t->views[2].buf;
-    t->data = t->views[3].buf;
-    /* One look over the instructions, so that running them needs no bounds check. */
-    Py_ssize_t rule_count = PyList_Size(rules);
-    for (Py_ssize_t i = 0; i < size; i++) {
-        int32_t code = t->codes[i], a = t->operands[2 * i], b = t->operands[2 * i + 1];
-        int needs = code == LEAF ? 0 : code == ADD || code == MUL || code == MAXIMUM ? 2 : 1;
-        if (code < LEAF || code == EXTENDED || code >= KINDS + rule_count || a >= i || b >= i ||
-            a < (needs ? 0 : -1) || b < (needs == 2 ? 0 : -1)) {
-            PyErr_Format(PyExc_ValueError, "instruction %zd of the tape is malformed", i);
-            close_tape(t);
-            return -1;
-        }
-    }
-    return 0;
-}
-
-/* Call one method of a row for an extended instruction: forward(*xs, *parameters) or
- * local_grads(y, xs, parameters). */
-static PyObject *call_row(const Tape *t, Py_ssize_t i, int backward) {
-    PyObject *row = PyList_GetItem(t->rules, t->codes[i] - KINDS), *result = NULL;
-    const int32_t *operand = &t->operands[2 * i];
-    double xs[2];
-    Py_ssize_t arity = 0;
-    while (arity < 2 && operand[arity] >= 0) {
-        xs[arity] = t->data[operand[arity]];
-        arity++;
-    }
-    PyObject *names = PyObject_GetAttrString(row, "parameters");
-    Py_ssize_t extra = names ? PyObject_Size(names) : -1;
-    Py_XDECREF(names);
-    PyObject *left = extra >= 0 && extra <= 2 ? floats(xs, arity) : NULL;
-    PyObject *right = left ? floats(&t->constants[2 * i], extra) : NULL;
-    if (right != NULL && backward) {
-        result = PyObject_CallMethod(row, "local_grads", "dOO", t->data[i], left, right);
-    } else if (right != NULL) {
-        PyObject *all = PySequence_Concat(left, right);
-        PyObject *forward = all ? PyObject_GetAttrString(row, "forward") : NULL;
-        result = forward ? PyObject_Call(forward, all, NULL) : NULL;
-        Py_XDECREF(all);
-        Py_XDECREF(forward);
-    }
-    Py_XDECREF(left);
-    Py_XDECREF(right);
-    return result;
-}
-
-static int extended_forward(const Tape *t, Py_ssize_t i, double *y) {
-    PyObject *number = call_row(t, i, 0);
-    *y = number ? PyFloat_AsDouble(number) : 0.0;
-    Py_XDECREF(number);
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-/* tape_forward(codes, operands, constants, data, rules): compute data from its leaves. Returns the
- * position of the first instruction that made a non-finite value of finite operands, or -1. */
-static PyObject *tape_forward(PyObject *Py_UNUSED(module), PyObject *args) {
-    PyObject *parts[4], *rules;
-    Tape t;
-    if (!PyArg_ParseTuple(args, "OOOOO!:tape_forward", &parts[0], &parts[1], &parts[2], &parts[3],
-                          &PyList_Type, &rules) ||
-        open_tape(&t, parts, rules) < 0) {
-        return NULL;
-    }
-    Py_ssize_t undefined = -1;
-    int failed = 0;
-    for (Py_ssize_t i = 0; i < t.count && !failed; i++) {
-        int32_t code = t.codes[i], first = t.operands[2 * i], second = t.operands[2 * i + 1];
-        if (code == LEAF) {
-            continue;
-        }
-        double a = t.data[first], b = second >= 0 ? t.data[second] : t.constants[2 * i], y, slope;
-        switch (code) {
-        case ADD: case ADD_NUMBER: y = a + b; break;
-        case MUL: case MUL_NUMBER: y = a * b; break;
-        case POW: y = pow(a, b); break;
-        case MAXIMUM: case MAXIMUM_NUMBER: y = larger(a, b); break;
-        default:
-            if (code < KINDS) {
-                elementary((Kind)code, a, &y, &slope);
-            } else {
-                failed = extended_forward(&t, i, &y);
-            }
-        }
-        t.data[i] = y;
-        if (UNLIKELY(!isfinite(y)) && undefined < 0 && isfinite(a) && (second < 0 || isfinite(b))) {
-            undefined = i;
-        }
-    }
-    close_tape(&t);
-    return failed ? NULL : PyLong_FromSsize_t(undefined);
-}
-
-static int extended_backward(const Tape *t, Py_ssize_t i, double *grads) {
-    PyObject *slopes = call_row(t, i, 1);
-    for (Py_ssize_t j = 0; slopes != NULL && j < PyTuple_Size(slopes); j++) {
-        grads[t->operands[2 * i + j]] += PyFloat_AsDouble(PyTuple_GetItem(slopes, j)) * grads[i];
-    }
-    Py_XDECREF(slopes);
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-/* tape_backward(codes, operands, constants, data, rules, grads): sweep from the last instruction to
- * the first; grads holds the seeds and receives every gradient. */
-static PyObject *tape_backward(PyObject *Py_UNUSED(module), PyObject *args) {
-    PyObject *parts[4], *rules, *out;
-    Tape t;
+/* gather(values, out): the numbers of a tuple of Values. */
+static PyObject *gather(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *values, *out;
     Py_buffer view;
-    if (!PyArg_ParseTuple(args, "OOOOO!O:tape_backward", &parts[0], &parts[1], &parts[2], &parts[3],
-                          &PyList_Type, &rules, &out) ||
-        open_tape(&t, parts, rules) < 0) {
+    if (!PyArg_ParseTuple(args, "O!O:gather", &PyTuple_Type, &values, &out)) {
         return NULL;
     }
-    if (get_buffer(out, &view, "d", t.count, 1) < 0) {
-        close_tape(&t);
+    Py_ssize_t count = PyTuple_Size(values);
+    if (get_buffer(out, &view, "d", count, 1) < 0) {
         return NULL;
     }
-    double *grads = view.buf;
-    int failed = 0;
-    for (Py_ssize_t i = t.count - 1; i >= 0 && !failed; i--) {
-        int32_t code = t.codes[i], first = t.operands[2 * i], second = t.operands[2 * i + 1];
-        double g = grads[i], y, slope;
-        if (g == 0.0 || code == LEAF) {
-            continue;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *v = PyTuple_GetItem(values, i);
+        if (!is_value(v)) {
+            PyBuffer_Release(&view);
+            return PyErr_Format(PyExc_TypeError, "entry %zd is not a Value", i);
         }
-        double a = t.data[first], b = second >= 0 ? t.data[second] : t.constants[2 * i];
-        switch (code) {
-        case ADD: grads[first] += 1.0 * g; grads[second] += 1.0 * g; break;
-        case ADD_NUMBER: grads[first] += 1.0 * g; break;
-        case MUL: grads[first] += b * g; grads[second] += a * g; break;
-        case MUL_NUMBER: grads[first] += b * g; break;
-        case POW: grads[first] += power_slope(a, b) * g; break;
-        case MAXIMUM:
-            slope = larger_slope(a, b);
-            grads[first] += slope * g;
-            grads[second] += (1.0 - slope) * g;
-            break;
-        case MAXIMUM_NUMBER: grads[first] += larger_slope(a, b) * g; break;
-        case EXP: grads[first] += t.data[i] * g; break;
-        default:
-            if (code < KINDS) {
-                elementary((Kind)code, a, &y, &slope);
-                grads[first] += slope * g;
-            } else {
-                failed = extended_backward(&t, i, grads);
-            }
-        }
+        ((double *)view.buf)[i] = ((Node *)v)->data;
     }
     PyBuffer_Release(&view);
-    close_tape(&t);
-    return failed ? NULL : Py_NewRef(Py_None);
+    return Py_NewRef(Py_None);
+}
+
+/* same_items(pairs): the position of the first pair (container, expected tuple) whose list or tuple
+ * no longer holds the expected objects, or -1. */
+static PyObject *same_items(PyObject *Py_UNUSED(module), PyObject *pairs) {
+    if (!PyTuple_Check(pairs)) {
+        return PyErr_Format(PyExc_TypeError, "same_items takes a tuple of pairs");
+    }
+    Py_ssize_t changed = -1;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(pairs) && changed < 0; i++) {
+        PyObject *pair = PyTuple_GetItem(pairs, i), *container = PyTuple_GetItem(pair, 0);
+        PyObject *expected = container ? PyTuple_GetItem(pair, 1) : NULL;
+        if (expected == NULL || !PyTuple_Check(expected) || !PyList_Check(container)) {
+            return PyErr_Format(PyExc_TypeError, "pair %zd is not (list, tuple)", i);
+        }
+        Py_ssize_t count = PyTuple_Size(expected);
+        if (PyList_Size(container) != count) {
+            changed = i;
+        }
+        for (Py_ssize_t j = 0; j < count && changed < 0; j++) {
+            if (PyList_GetItem(container, j) != PyTuple_GetItem(expected, j)) {
+                changed = i;
+            }
+        }
+    }
+    return PyLong_FromSsize_t(changed);
+}
+
+/* compiled_node(y, name, children, slopes): a custom operation, slopes from a float64 buffer. */
+static PyObject *compiled_node(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *name, *children, *out;
+    Py_buffer view;
+    double y;
+    if (!PyArg_ParseTuple(args, "dUO!O:compiled_node", &y, &name, &PyTuple_Type, &children, &out)) {
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_Size(children);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!is_value(PyTuple_GetItem(children, i))) {
+            return PyErr_Format(PyExc_TypeError, "child %zd is not a Value", i);
+        }
+    }
+    if (get_buffer(out, &view, "d", count, 0) < 0) {
+        return NULL;
+    }
+    Node *n = new_leaf(y);
+    if (n != NULL && count > 0 && build_extended(n, name, empty_tuple, children, view.buf) < 0) {
+        Py_DECREF((PyObject *)n);
+        n = NULL;
+    }
+    PyBuffer_Release(&view);
+    return (PyObject *)n;
 }
 
 /* -------------------------------------------------------------------------------- optimisers --- */
@@ -531,8 +535,10 @@ static PyObject *sgd_array(PyObject *Py_UNUSED(module), PyObject *args) {
 
 #define ARRAY_FUNCTIONS                                                                           \
     {"linearize", linearize, METH_O, NULL},                                                       \
-    {"tape_forward", tape_forward, METH_VARARGS, NULL},                                           \
-    {"tape_backward", tape_backward, METH_VARARGS, NULL},                                         \
+    {"flatten", flatten, METH_VARARGS, NULL},                                                     \
+    {"gather", gather, METH_VARARGS, NULL},                                                       \
+    {"same_items", same_items, METH_O, NULL},                                                     \
+    {"compiled_node", compiled_node, METH_VARARGS, NULL},                                         \
     {"adam", adam, METH_VARARGS, NULL},                                                           \
     {"sgd", sgd, METH_VARARGS, NULL},                                                             \
     {"adam_array", adam_array, METH_VARARGS, NULL},                                               \

@@ -64,7 +64,13 @@ class InputCheck:
 
 @dataclass(frozen=True)
 class GradientReport:
-    """What ``check_gradients`` found; ``str`` says it in words."""
+    """What ``check_gradients`` found; ``str`` says it in words.
+
+    >>> from chainrule import check_gradients
+    >>> report = check_gradients(lambda x: x * x, 3.0)
+    >>> report.ok
+    True
+    """
 
     tolerance: float
     inputs: tuple[InputCheck, ...]
@@ -131,7 +137,15 @@ class GradientReport:
 
 
 class GradientError(AssertionError):
-    """A gradient disagrees with its difference quotient; ``report`` has all the numbers."""
+    """A gradient disagrees with its difference quotient; ``report`` has all the numbers.
+
+    >>> from chainrule import GradientError, Value, check_gradients
+    >>> try:
+    ...     check_gradients(lambda x: Value(x.data**2, (x,), (x.data,), op="square"), 3.0)
+    ... except GradientError as error:
+    ...     print(error.report.wrong[0].name)
+    inputs[0]
+    """
 
     def __init__(self, report: GradientReport) -> None:
         super().__init__(str(report))
@@ -169,6 +183,8 @@ def check_gradients(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-6
     """
     if not inputs:
         raise TypeError("check_gradients takes a function and its inputs, but there are no inputs")
+    if not tolerance > 0.0:
+        raise ValueError(f"the tolerance must be positive, not {tolerance}")
     function = _Function(f, take_apart(inputs, "inputs"))
     y, leaves = function.graph()
     function.check(y)
@@ -327,9 +343,6 @@ def _operation(function: _Function, i: int, step: float, corner: bool) -> str:
     above, below = _evaluate(function, i, step), _evaluate(function, i, -step)
     if here is None:
         return ""
-    for node in here.order:
-        if not all(map(math.isfinite, node.local_grads)):
-            return _describe(node)
     for other in (above, below):
         if other is not None and other.wiring != here.wiring:
             return (
@@ -357,13 +370,16 @@ def _shares(here: _Evaluation, above: _Evaluation, below: _Evaluation, corner: b
 
     position = {id(node): k for k, node in enumerate(here.order)}
     shares = []
-    for k, (node, total) in enumerate(
-        zip(here.order, gradients(here.order[-1], here.order), strict=True)
-    ):
+    totals = gradients(here.order[-1], here.order)
+    for k, (node, total) in enumerate(zip(here.order, totals, strict=True)):
         slopes = zip(node.children, node.local_grads, strict=True)
         explained = sum(slope * change(position[id(child)]) for child, slope in slopes)
-        share = 0.0 if id(node) in here.inputs else abs(total * (change(k) - explained))
-        shares.append(share if math.isfinite(share) else math.inf)
+        share = abs(total * (change(k) - explained))
+        if id(node) in here.inputs or total == 0.0:
+            share = 0.0
+        elif not all(map(math.isfinite, node.local_grads)):
+            share = math.inf  # here an infinite derivative comes into the gradient
+        shares.append(0.0 if math.isnan(share) else share)
     return shares
 
 

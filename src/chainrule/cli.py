@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import PackageNotFoundError, version
 
 from cyclopts import App
+from rich.text import Text
 
 from chainrule.commands import models, see
-
-
-def _version() -> str:
-    try:
-        return version("chainrule")
-    except PackageNotFoundError:
-        return "of this checkout (not installed)"
-
 
 app = App(
     name="chainrule",
     help="Scalar automatic differentiation: explained, verified, fast.",
-    version=_version,
     help_format="plaintext",  # markdown would take the * of a*b
-    help_epilogue="Examples:\n\n"
-    '  chainrule explain "relu(a*b + d)" a=2 b=-3 d=10\n'
-    '  chainrule draw "c = a*b; L = c + a" a=2 b=3 -o graph.svg\n'
-    "  chainrule lessons",
+    error_formatter=lambda error: Text.assemble(("chainrule: ", "bold red"), str(error)),
+    help_epilogue=see.examples(
+        'chainrule explain "relu(a*b + d)" a=2 b=-3 d=10',
+        'chainrule draw "c = a*b; L = c + a" a=2 b=3 -o graph.svg',
+        "chainrule lessons",
+        "chainrule train",
+    ),
 )
 see.register(app)
 models.register(app)
+
+_EXAMPLES = {
+    "train": ("chainrule train", "chainrule train notes.txt --steps 500 --out runs/notes"),
+    "sample": ("chainrule sample runs/1", "chainrule sample runs/1 --prefix An --count 5"),
+    "inspect": ("chainrule inspect runs/1", "chainrule inspect runs/1 --text anna"),
+    "compare": (
+        "chainrule compare runs/1 runs/2",
+        "chainrule compare runs/1 runs/2 --out both.svg",
+    ),
+}
+for _name, _lines in _EXAMPLES.items():
+    if app[_name].help_epilogue is None:
+        app[_name].help_epilogue = see.examples(*_lines)
 
 
 def main() -> None:
@@ -38,7 +45,7 @@ def main() -> None:
         sys.stdout.reconfigure(errors="replace")  # a terminal without × and ∂ still gets its tables
     try:
         try:
-            app()
+            app(sys.argv[1:])
         finally:
             sys.stdout.flush()
     except BrokenPipeError:

@@ -65,7 +65,7 @@ def find_nonfinite(v: Value) -> NonfiniteReport | None:
     >>> print(find_nonfinite(loss))
     -inf was made by v1 = log(p) = log(0)
       its operands are finite: p = 0.0 (an input)
-      2 nodes only carry it on: v2, v3
+      2 nodes only carry it on: v2, loss
       for source lines, build the graph inside: with chainrule.debug()
     >>> find_nonfinite(p) is None
     True

@@ -155,7 +155,7 @@ def near_a_corner(line: Line) -> float | None:
     wide, fine = line.gap(16 * step), line.gap(step)
     if wide is None or fine is None or fine[0] <= 64 * fine[1]:
         return None
-    return step if 0.5 < fine[0] / wide[0] < 2.0 else None
+    return step if 0.5 * wide[0] < fine[0] < 2.0 * wide[0] else None
 
 
 def wrong_by_a_corner(line: Line, backward: float, estimate: Estimate) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import decimal
 import math
 import numbers
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 
 from chainrule.ops import Op, format_number
 
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGE = str(Path(__file__).parent) + os.sep
 _REAL = (numbers.Real, np.bool_)
 
 
@@ -66,7 +67,9 @@ def _advice(x: Any) -> str:
 def reject_operand(x: object) -> Any:
     """NotImplemented, so that arrays and classes of the user's own may answer; complex gets advice."""
     if isinstance(x, complex):
-        raise TypeError(f"an operand must be a Value or a real number, not {describe(x)}{_advice(x)}")
+        raise TypeError(
+            f"an operand must be a Value or a real number, not {describe(x)}{_advice(x)}"
+        )
     return NotImplemented
 
 
@@ -106,7 +109,7 @@ def evaluate(op: Op, xs: Sequence[float], parameters: Sequence[Any], allow: bool
 
 def check(op: Op, y: float, operands: Sequence[Any], parameters: Sequence[Any]) -> None:
     """Raise if a non-finite ``y`` came out of finite operands; they are Values or floats."""
-    xs = tuple(getattr(x, "data", x) for x in operands)
+    xs = tuple(getattr(x, "_number", x) for x in operands)
     if not all(map(math.isfinite, xs)):
         return
     call = op.call_text(xs, tuple(parameters))
@@ -126,10 +129,10 @@ def _source(x: Any) -> str:
     """Where one operand came from, if it has anything to tell."""
     if not is_value(x) or not (x.label or x.op):
         return ""
-    name = f"{x.label!r}" if x.label else format_number(x.data)
+    name = f"{x.label!r}" if x.label else format_number(x._number)
     if not x.op:
         return f"; operand {name} is an input"
-    made_of = ", ".join(repr(c.label) if c.label else format_number(c.data) for c in x.children)
+    made_of = ", ".join(repr(c.label) if c.label else format_number(c._number) for c in x.children)
     line = f" at {x._location}" if x._location else ""
     return f"; operand {name} came from {x.op} of {made_of}{line}"
 

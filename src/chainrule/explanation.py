@@ -190,6 +190,7 @@ class Explanation:
         """The index of a Value, or of a name shown in the tables."""
         if isinstance(node, str):
             found = [n.index for n in self.nodes if n.name == node]
+            found = found or [i for i, v in enumerate(self.values) if v.label == node]
         else:
             found = [i for i, v in enumerate(self.values) if v is node]
         if found:

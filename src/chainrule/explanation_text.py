@@ -31,6 +31,7 @@ WIDTH = 80
 STAGES = ("forward", "sort", "backward", "result")
 _MOST_PATHS = 4  # of one input, in the result
 _MOST_OPERATIONS = 12
+_NARROWEST = 6  # a column that may be squeezed still keeps this much
 _MOST_LISTED = 20  # paths, when they are all there is to show
 
 Row: TypeAlias = list[RenderableType]
@@ -146,6 +147,10 @@ def table(
     ]
     widths = [min(column.least, want) for column, want in zip(columns, wanted, strict=True)]
     spare = width - sum(widths) - 2 * (len(widths) - 1)
+    flexible = [i for i, column in enumerate(columns) if column.least < WIDTH]
+    while spare < 0 and any(widths[i] > _NARROWEST for i in flexible):
+        widths[max(flexible, key=lambda i: widths[i])] -= 1
+        spare += 1
     for i, want in enumerate(wanted):
         more = min(max(spare, 0), want - widths[i])
         widths[i] += more
@@ -295,6 +300,8 @@ def paths_section(paths: Paths) -> RenderableType:
         (f"{attribute(paths.name)} is {short(paths.gradient)}", "bold"),
         f": {many} {lead} from {paths.root} to {paths.name}",
     )
+    if paths.listed and not paths.listed[0].local_grads:
+        return Text(f"{attribute(paths.name)} is 1.0: it is the output itself")
     if not paths.count:
         return Text(
             f"{attribute(paths.name)} is 0.0: no path leads from {paths.root} to {paths.name}"

@@ -129,7 +129,10 @@ def clip(x: Any, low: float | None = None, high: float | None = None) -> Any:
     >>> clip(3.0, 0.0, 1.0)
     1.0
     """
-    bounds = (ops.clip.defaults[0] if low is None else low, ops.clip.defaults[1] if high is None else high)
+    bounds = (
+        ops.clip.defaults[0] if low is None else low,
+        ops.clip.defaults[1] if high is None else high,
+    )
     if not any(isinstance(b, Value) for b in bounds) and bounds[0] > bounds[1]:
         raise ValueError(f"clip needs low <= high, got {bounds[0]} and {bounds[1]}")
     return _call(ops.clip, (x,), bounds)
@@ -154,4 +157,11 @@ def where(condition: Any, a: Any, b: Any) -> Any:
         result = np.frompyfunc(where, 3, 1)(condition, a, b)
         values = any(isinstance(x, Value) for x in np.ravel(result))
         return result if values else np.asarray(result, dtype=float)
+    if modes.recorder is not None:
+        return modes.recorder.where(condition, a, b)
+    return choose(condition, a, b)
+
+
+def choose(condition: Any, a: Any, b: Any) -> Any:
+    """``where`` of a condition that is known now."""
     return _call(ops._where, (a, b), (bool(condition),))

@@ -45,7 +45,7 @@ def name_nodes(order: Sequence[Value], frame: FrameType | None = None) -> list[s
     unlabelled = {id(v) for v in order if not v.label}
     variables = variable_names(unlabelled, frame) if frame is not None and unlabelled else {}
     wanted = [v.label or variables.get(id(v), "") for v in order]
-    names = [printable(name) for name in wanted]
+    names = [printable(name) if name else "" for name in wanted]
     taken = set(names)
     seen: Counter[str] = Counter()
     number = 0
@@ -81,7 +81,7 @@ def variable_names(wanted: set[int], frame: FrameType) -> dict[int, str]:
     for namespace in (frame.f_locals, frame.f_globals):
         holders: list[tuple[str, Any]] = []
         for name, thing in list(namespace.items()):
-            if name.startswith("_"):
+            if name.startswith("_") or name in ("In", "Out"):  # a notebook's history
                 continue
             if isinstance(thing, Value):
                 if id(thing) in wanted:

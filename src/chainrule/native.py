@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
@@ -25,6 +26,9 @@ __all__ = ["Linear", "Value", "dot", "linear", "linearize", "modes", "topologica
 
 def _apply_op(op: Op, operands: Sequence[Any], parameters: Sequence[Any]) -> Value:
     """The op table's way in: any operation over Values and numbers."""
+    recorder = modes.recorder
+    if recorder is not None:
+        operands = [recorder.operand(x) for x in operands]
     values = tuple(
         [
             x if isinstance(x, Value) else Value(errors.real(x, f"an operand of {op.name}"))
@@ -32,25 +36,34 @@ def _apply_op(op: Op, operands: Sequence[Any], parameters: Sequence[Any]) -> Val
         ]
     )
     static = real_parameters(op, parameters)
-    xs = [v.data for v in values]
+    xs = [v._number for v in values]
     y = op.forward(*xs, *static)
     if not (isfinite(y) or modes.allow_nonfinite):
         errors.check(op, y, values, static)
-    if not modes.grad:
-        values, static = (), ()
     node = Value.__new__(Value)
-    slopes = op.local_grads(y, xs, static) if values else ()
-    node._build(y, 0.0, "", op if values else "", static, values, slopes)
+    if modes.grad or recorder is not None:
+        node._build(y, 0.0, "", op, static, values, op.local_grads(y, xs, static))
+    else:
+        node._build(y, 0.0, "", "", (), (), ())
     if modes.debug:
         node._locate(errors.caller())
-    return node
+    return node if recorder is None else recorder.made(node)
 
 
 def _finish_class() -> None:
     for name, attribute in vars(Protocols).items():
-        if name not in ("__init__", "__module__", "__doc__", "__slots__", "__weakref__", "__dict__"):
+        if name not in (
+            "__init__",
+            "__module__",
+            "__doc__",
+            "__slots__",
+            "__weakref__",
+            "__dict__",
+        ):
             setattr(Value, name, attribute)
     Value.__doc__ = Reference.__doc__
+    Value.__name__ = "Value"  # so that Python's own messages say no more than the reference's
+    Value._modes = modes
     Value.__signature__ = SIGNATURE.replace(parameters=list(SIGNATURE.parameters.values())[1:])
     Value._apply_op = staticmethod(_apply_op)  # type: ignore[method-assign]
     Value.__abs__ = lambda self: _apply_op(ops.abs, (self,), ())  # type: ignore[method-assign]
@@ -62,62 +75,61 @@ _finish_class()
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """A graph as flat arrays in topological order: one instruction per node, no object per node.
+    """A graph as flat arrays, leaves first, then in topological order: no object per node.
 
-    ``codes[i]`` is an instruction (``names[code]``), ``operands[i]`` the positions of its operands
-    (-1: none), ``constants[i]`` its numbers: a plain-number operand, an exponent, parameters.
+    ``codes[i]`` is 0 for a leaf, else 2 + the position in ``rules``; ``operands[i]`` the positions
+    of its operands (-1: none); ``constants[i]`` its numbers: a plain number in the place of the
+    second operand (``number[i]``), an exponent, parameters. ``data[i]`` its value.
     """
 
     codes: npt.NDArray[np.int32]
     operands: npt.NDArray[np.int32]
     constants: npt.NDArray[np.float64]
-    data: npt.NDArray[np.float64]
+    number: npt.NDArray[np.bool_]
     rules: list[Op]
     leaves: list[Value]
 
-    def forward(self) -> int:
-        """Compute ``data`` again from its leaves.
+    @cached_property
+    def tape(self) -> _native.Tape:
+        """The instructions, ready to run."""
+        flags, none = np.zeros(len(self.codes), np.uint8), np.zeros(0, np.int32)
+        parts = (self.codes, self.operands, self.constants, self.number.view(np.uint8), flags)
+        return _native.Tape(len(self.leaves), *parts, self.rules, none, np.zeros(0))
 
-        Returns the position of the first instruction with finite operands and a value that is not
-        finite, or -1.
+    def run(self, numbers: npt.NDArray[np.float64] | None = None) -> int:
+        """Compute everything from the leaves' numbers (their present ones unless given).
+
+        Returns the position of the first instruction that is undefined, or -1.
         """
-        return _native.tape_forward(
-            self.codes, self.operands, self.constants, self.data, self.rules
-        )
-
-    def backward(self, gradient: float = 1.0) -> npt.NDArray[np.float64]:
-        """The derivative of the last instruction with respect to every one."""
-        grads = np.zeros(len(self.codes))
-        grads[-1] = gradient
-        _native.tape_backward(
-            self.codes, self.operands, self.constants, self.data, self.rules, grads
-        )
-        return grads
+        if numbers is None:
+            numbers = np.array([leaf.data for leaf in self.leaves])
+        return self.tape.run(numbers)[1]
 
     @property
-    def leaf_positions(self) -> npt.NDArray[np.intp]:
-        """Where the leaves are, in the order of ``leaves``."""
-        return np.flatnonzero(self.codes == _native.LEAF)
+    def data(self) -> npt.NDArray[np.float64]:
+        """Every number of the last run."""
+        return np.frombuffer(self.tape.numbers(), np.float64)
 
-    def __str__(self) -> str:
-        names = [*_native.KIND_NAMES, *(op.name for op in self.rules)]
-        lines = [f"{len(self.codes)} instructions, {len(self.leaves)} leaves"]
-        for i, (code, operands) in enumerate(zip(self.codes, self.operands, strict=True)):
-            numbers = [f"%{p}" for p in operands if p >= 0]
-            if code != _native.LEAF:
-                numbers += [f"{c:g}" for c in self.constants[i][: 2 if code >= len(_native.KIND_NAMES) else 1]]
-            lines.append(f"%{i} = {names[code]} {' '.join(numbers)}".rstrip())
-        return "\n".join(lines)
+    def sweep(self, gradient: float = 1.0) -> npt.NDArray[np.float64]:
+        """The derivative of the last instruction with respect to every leaf."""
+        grads = np.zeros(len(self.leaves))
+        self.tape.sweep(len(self.codes) - 1, gradient, grads)
+        return grads
 
 
 def linearize(root: Value) -> Linear:
     """The graph of ``root`` as flat arrays."""
-    codes, operands, constants, data, rules, leaves = _native.linearize(root)
+    codes, operands, constants, number, rules, leaves, unknown = _native.linearize(root)
+    if unknown is not None:
+        raise TypeError(
+            f"the custom operation {unknown.op!r} cannot be put on a tape: it has a value and local "
+            "gradients, but no rule to compute them again"
+        )
     return Linear(
         np.frombuffer(codes, np.int32),
-        np.frombuffer(operands, np.int32).reshape(-1, 2),
+        np.frombuffer(operands, np.int32).reshape(-1, 3),
         np.frombuffer(constants, np.float64).reshape(-1, 2),
-        np.frombuffer(data, np.float64),
+        np.frombuffer(number, np.bool_),
         rules,
         leaves,
     )

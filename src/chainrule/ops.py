@@ -354,6 +354,7 @@ gelu = row(
 
 
 def _gelu_tanh_slope(y: Any, x: Any) -> Any:
+    x = clip(x, -1e3, 1e3)  # the slope is 0 or 1 beyond, and x * x would overflow
     t = tanh(_GELU_SCALE * (x + _GELU_CUBIC * x * x * x))
     return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * (
         _GELU_SCALE * (1.0 + 3.0 * _GELU_CUBIC * x * x)
@@ -475,7 +476,7 @@ minimum = row(
     lambda y, a, b: where(a < b, 0.0, where(a > b, 1.0, 0.5)),
     edges=(Edge((2.0, 2.0), (), 2.0, (0.5, 0.5)),),
 )
-clip = row(
+clip: Op = row(
     "clip",
     "x held between low and high",
     lambda x, low, high: where(x < low, low, where(x > high, high, x)),
@@ -484,6 +485,67 @@ clip = row(
     defaults=(-INF, INF),
     edges=(Edge((1.0,), (-1.0, 1.0), 1.0, (1.0,)), Edge((-1.0,), (-1.0, 1.0), -1.0, (1.0,))),
 )
+
+# --- building blocks of recordings ----------------------------------------------------------------
+# What a recorded function computes beside differentiable operations: numbers read from ``.data``,
+# comparisons, Python's own max. None of them is in the table; none but the last three passes a
+# gradient on.
+
+
+def _nothing(*_: Any) -> float:
+    return 0.0
+
+
+def _block(name: str, formula: str, forward: Rule, *partials: Rule, **fields: Any) -> Op:
+    return Op(name, name, formula, forward, partials, **fields)
+
+
+detach = _block("detach", "x.data", lambda x: x, _nothing)
+divide = _block(
+    "divide",
+    "a / b of two floats",
+    div,
+    _nothing,
+    _nothing,
+    pole=lambda a, b: ZeroDivisionError if b == 0 else None,
+)
+less = _block("less", "a < b", lambda a, b: where(a < b, 1.0, 0.0), _nothing, _nothing)
+less_equal = _block(
+    "less_equal", "a <= b", lambda a, b: where(a <= b, 1.0, 0.0), _nothing, _nothing
+)
+equal = _block(
+    "equal",
+    "a == b",
+    lambda a, b: where(a <= b, where(a >= b, 1.0, 0.0), 0.0),
+    _nothing,
+    _nothing,
+)
+select = _block(
+    "select",
+    "a if c else b",
+    lambda c, a, b: where(c > 0, a, b),
+    _nothing,
+    lambda y, c, a, b: where(c > 0, 1.0, 0.0),
+    lambda y, c, a, b: where(c > 0, 0.0, 1.0),
+)
+first_max = _block(
+    "first_max",
+    "max(a, b), the first of equals",
+    lambda a, b: where(b > a, b, a),
+    lambda y, a, b: where(b > a, 0.0, 1.0),
+    lambda y, a, b: where(b > a, 1.0, 0.0),
+)
+first_min = _block(
+    "first_min",
+    "min(a, b), the first of equals",
+    lambda a, b: where(b < a, b, a),
+    lambda y, a, b: where(b < a, 0.0, 1.0),
+    lambda y, a, b: where(b < a, 1.0, 0.0),
+)
+#: by name, for those who read recordings
+BLOCKS = {
+    op.name: op for op in (detach, divide, less, less_equal, equal, select, first_max, first_min)
+}
 
 #: rows by what ``Value.op`` shows, for constructors that name an operation by its symbol
 BY_SYMBOL: dict[str, Op] = {op.symbol: op for op in TABLE.values() if op is not pow}

@@ -2,9 +2,10 @@
 
 ``SGD``, ``Adam`` and ``AdamW`` take either a list of Values, whose gradients ``backward()`` left in
 ``.grad`` (``step()``, ``zero_grad()``), or a nest of dicts, lists and numpy arrays, whose gradients
-come as a nest of the same shape (``step(grads)``); both are changed in place. Adam's update is
-microgpt's to the last bit. A learning rate is a number or a schedule: any function of the step,
-such as ``linear``, ``cosine`` and ``warmup`` make.
+come as a nest of the same shape (``step(grads)``); both are changed in place. Over Values, Adam's
+update is microgpt's to the last bit; over arrays it is the same formula with ``g * g`` and
+``sqrt``, which vectorise, in the arrays' own float64 or float32. A learning rate is a number or a
+schedule: any function of the step, such as ``linear``, ``cosine`` and ``warmup`` make.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
 Schedule = Callable[[int], float]
 
 # The C engine brings the same updates as kernels. They are looked up at every step, so that tests
@@ -136,16 +136,24 @@ def _checked_array(path: str, leaf: Any) -> Array:
 class _Values:
     """Parameters that are Values: one flat vector of numbers, scattered over objects."""
 
+    dtype = np.dtype(np.float64)
+
     def __init__(self, values: list[Value]) -> None:
         self.values = values
         self.size = len(values)
 
-    def grads(self, grads: Any) -> list[Floats]:
+    def square(self, numbers: Array) -> Array:
+        return _power(numbers, 2.0)
+
+    def root(self, numbers: Array) -> Array:
+        return _power(numbers, 0.5)
+
+    def grads(self, grads: Any) -> list[Array]:
         if grads is not None:
             raise TypeError("the gradients of Values are in their .grad: call step() without any")
         return [np.array([p.grad for p in self.values])]
 
-    def read(self) -> list[Floats]:
+    def read(self) -> list[Array]:
         return [np.array([p.data for p in self.values])]
 
     def write(self, numbers: Sequence[Array]) -> None:
@@ -162,6 +170,16 @@ class _Arrays:
     def __init__(self, arrays: dict[str, Array]) -> None:
         self.arrays = arrays
         self.size = sum(a.size for a in arrays.values())
+        kinds = {a.dtype for a in arrays.values()}
+        if len(kinds) > 1:
+            raise TypeError("the arrays must be all of float64 or all of float32")
+        self.dtype = kinds.pop()
+
+    def square(self, numbers: Array) -> Array:
+        return numbers * numbers
+
+    def root(self, numbers: Array) -> Array:
+        return np.sqrt(numbers)
 
     def grads(self, grads: Any) -> list[Array]:
         if grads is None:
@@ -180,8 +198,8 @@ class _Arrays:
             for path, array in self.arrays.items()
         ]
 
-    def read(self) -> list[Floats]:
-        return [a.astype(np.float64).ravel() for a in self.arrays.values()]
+    def read(self) -> list[Array]:
+        return [a.flatten() for a in self.arrays.values()]
 
     def write(self, numbers: Sequence[Array]) -> None:
         for array, new in zip(self.arrays.values(), numbers, strict=True):
@@ -250,7 +268,7 @@ def clip_gradients(params: Any, max_norm: float) -> float:
 class _Optimizer:
     """What the optimisers share: parameters, the learning rate, the number of steps taken."""
 
-    #: the names of the flat float64 arrays that remember earlier gradients
+    #: the names of the flat arrays that remember earlier gradients
     moments: tuple[str, ...] = ()
 
     def __init__(self, params: Any, lr: Schedule | float, weight_decay: float) -> None:
@@ -263,7 +281,7 @@ class _Optimizer:
         self.weight_decay = float(weight_decay)
         self.steps = 0
         for name in self.moments:
-            setattr(self, name, np.zeros(self._params.size))
+            setattr(self, name, np.zeros(self._params.size, self._params.dtype))
 
     @property
     def lr(self) -> float:
@@ -299,18 +317,19 @@ class _Optimizer:
     def _plain_step(self, gradients: Sequence[Array]) -> None:
         numbers, moved = self._params.read(), []
         kept = {name: getattr(self, name).copy() for name in self.moments}
-        for p, grad, part in zip(numbers, gradients, self._params.parts(), strict=True):
-            parts = {name: kept[name][part] for name in self.moments}
-            moved.append(self._update(p, grad.astype(np.float64).reshape(-1), **parts))
+        with np.errstate(over="ignore", invalid="ignore"):  # as the kernels, which cannot warn
+            for p, grad, part in zip(numbers, gradients, self._params.parts(), strict=True):
+                parts = {name: kept[name][part] for name in self.moments}
+                moved.append(self._update(p, grad.reshape(-1), **parts))
         # Nothing has changed until here: an error above leaves the optimiser as it was.
         self._params.write(moved)
         for name, moment in kept.items():
             getattr(self, name)[...] = moment
 
-    def _decayed(self, p: Floats, lr: float) -> Floats:
+    def _decayed(self, p: Array, lr: float) -> Array:
         return p - lr * self.weight_decay * p if self.weight_decay else p
 
-    def _update(self, p: Floats, g: Floats, **moments: Floats) -> Floats:
+    def _update(self, p: Array, g: Array, **moments: Array) -> Array:
         raise NotImplementedError
 
     def _kernel_values(self, kernels: Any, values: list[Value]) -> None:
@@ -334,7 +353,7 @@ class _Optimizer:
         wanted = {"steps", *self.moments}
         if state.keys() != wanted:
             raise ValueError(f"the state holds {sorted(state)}, not {sorted(wanted)}")
-        loaded = {name: np.array(state[name], dtype=np.float64) for name in self.moments}
+        loaded = {name: np.array(state[name], self._params.dtype) for name in self.moments}
         for name, moment in loaded.items():
             if moment.shape != (self._params.size,):
                 raise ValueError(
@@ -364,7 +383,7 @@ class SGD(_Optimizer):
     """
 
     moments = ("velocity",)
-    velocity: Floats
+    velocity: Array
 
     def __init__(
         self,
@@ -377,7 +396,7 @@ class SGD(_Optimizer):
         super().__init__(params, lr, weight_decay)
         self.momentum = float(momentum)
 
-    def _update(self, p: Floats, g: Floats, **moments: Floats) -> Floats:
+    def _update(self, p: Array, g: Array, **moments: Array) -> Array:
         velocity = moments["velocity"]
         lr = self.lr
         velocity[...] = self.momentum * velocity + g
@@ -404,8 +423,8 @@ class Adam(_Optimizer):
     """
 
     moments = ("m", "v")
-    m: Floats
-    v: Floats
+    m: Array
+    v: Array
 
     def __init__(
         self,
@@ -436,14 +455,14 @@ class Adam(_Optimizer):
         t = self.steps + 1
         return 1 - self.betas[0] ** t, 1 - self.betas[1] ** t
 
-    def _update(self, p: Floats, g: Floats, **moments: Floats) -> Floats:
+    def _update(self, p: Array, g: Array, **moments: Array) -> Array:
         m, v = moments["m"], moments["v"]
         (beta1, beta2), (bias1, bias2), lr = self.betas, self._biases(), self.lr
         m[...] = beta1 * m + (1 - beta1) * g
-        v[...] = beta2 * v + (1 - beta2) * _power(g, 2.0)
+        v[...] = beta2 * v + (1 - beta2) * self._params.square(g)
         m_hat = m / bias1
         v_hat = v / bias2
-        return self._decayed(p, lr) - lr * m_hat / (_power(v_hat, 0.5) + self.eps)
+        return self._decayed(p, lr) - lr * m_hat / (self._params.root(v_hat) + self.eps)
 
     def _kernel_values(self, kernels: Any, values: list[Value]) -> None:
         kernels.adam(
@@ -456,6 +475,9 @@ class Adam(_Optimizer):
             *self._biases(),
             self.weight_decay,
         )
+        if not np.isfinite(self.v).all():
+            grads = np.array([p.grad for p in values])
+            _power(grads[np.isfinite(grads)], 2.0)  # raises if a finite gradient is to blame
 
     def _kernel_array(self, kernels: Any, p: Array, grad: Array, part: slice) -> None:
         kernels.adam_array(
@@ -492,7 +514,7 @@ class AdamW(Adam):
         self._set_up(params, lr, betas, eps, weight_decay)
 
 
-def _power(numbers: Floats, exponent: float) -> Floats:
+def _power(numbers: Array, exponent: float) -> Array:
     # Python's ** is the C library's pow; numpy's squares and roots differ from it in the last bit.
     try:
         return np.array(list(map(pow, numbers.tolist(), repeat(exponent))))

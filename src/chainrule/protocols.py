@@ -31,6 +31,8 @@ class Protocols:
         _rule: Op | str | None
         _parameters: tuple[float, ...]
         _build: Callable[..., None]
+        _locate: Callable[[str], None]
+        _modes: Any
 
         @property
         def op(self) -> str: ...
@@ -93,11 +95,20 @@ class Protocols:
         _children: Iterable[Any] = (),
         _op: str = "",
     ) -> None:
+        recorder = self._modes.recorder
+        if recorder is not None and (source := recorder.source(data)) is not None:
+            self._build(source._number, 0.0, label, ops.detach, (), (source,), (0.0,))
+            recorder.made(self)
+            return
         number = errors.real(data, "a Value's data")
         if not isinstance(label, str):
             raise errors.bad_label(label)
         parts = how_made(number, children or _children, local_grads, op or _op)
         self._build(number, 0.0, label, *parts)
+        if self._modes.debug and parts[2]:
+            self._locate(errors.caller())
+        if recorder is not None:
+            recorder.made(self)
 
     # --- the names that micrograd and microgpt use ----------------------------------------------
 
@@ -130,7 +141,8 @@ class Protocols:
         if self.grad == 0.0:
             return  # as in a whole pass: 0 * inf would be a nan
         for child, local_grad in zip(self.children, self.local_grads, strict=True):
-            child.grad += local_grad * self.grad
+            if local_grad:
+                child.grad += local_grad * self.grad
 
     # --- Python's own protocols -----------------------------------------------------------------
 
@@ -184,7 +196,7 @@ def how_made(
             )
         return op, (), nodes, tuple([errors.real(g, "a local gradient") for g in slopes])
     rule, parameters = _row_named(op, len(nodes))
-    xs = [v.data for v in nodes]
+    xs = [v._number for v in nodes]
     return rule, parameters, nodes, rule.local_grads(y, xs, parameters)
 
 

@@ -100,9 +100,9 @@ def _numbers(y: Value, xs: list[Value]) -> list[float]:
     for node in reversed(order):
         total = totals[id(node)]
         if total == 0.0:
-            continue  # nothing to pass on, and 0 * inf would be a nan
+            continue  # zero passes nothing on, so that 0 * inf never makes a nan
         for child, local_grad in zip(node.children, node.local_grads, strict=True):
-            if id(child) in totals:
+            if local_grad and id(child) in totals:
                 totals[id(child)] += local_grad * total
     return [totals.get(id(x), 0.0) for x in xs]
 
@@ -143,16 +143,17 @@ def _slope(node: Value, i: int) -> Value | float:
 def _share(total: Value, slope: Value | float) -> Value | None:
     """What a node passes on to one child; None for nothing.
 
-    A total that is 0 here may still have a derivative, so it is passed on, except into an infinite
-    slope. A slope that is the constant 0 has none, whatever is below.
+    A total or slope that is 0 here may still have a derivative, so it is passed on, except where
+    the other is infinite. A slope that is the constant 0 has none.
     """
-    if isinstance(slope, Value):
-        return None if total.data == 0.0 and not math.isfinite(slope.data) else total * slope
-    if slope == 1.0:
-        return total
-    if slope == 0.0 and math.isfinite(total.data):
-        return None
-    return None if total.data == 0.0 and not math.isfinite(slope) else total * slope
+    if not isinstance(slope, Value):
+        if slope == 1.0:
+            return total
+        if slope == 0.0:
+            return None
+    number = slope.data if isinstance(slope, Value) else slope
+    zero = total.data == 0.0 or number == 0.0
+    return None if zero and not math.isfinite(total.data * number) else total * slope
 
 
 # --- a function, called ---------------------------------------------------------------------------
@@ -312,7 +313,6 @@ def grad(f: Callable[..., Any]) -> Callable[..., Any]:
 def value_and_grad(f: Callable[..., Any]) -> Callable[..., Any]:
     """The function that gives the value of ``f`` and its derivative, as ``grad`` does, together.
 
-    >>> import numpy as np
     >>> from scipy.optimize import minimize
     >>> from chainrule import value_and_grad
     >>> value_and_grad(lambda x: x[0] * x[1])([2.0, 3.0])

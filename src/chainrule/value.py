@@ -10,6 +10,7 @@ copying and the constructor's dialects are in ``protocols``.
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -27,9 +28,13 @@ class Modes(threading.local):
     grad = True  # record the graph (off inside no_grad)
     allow_nonfinite = False  # let inf and nan through (on inside nonfinite("allow"))
     debug = False  # remember the source line of every node (on inside debug)
+    recorder: Any = None  # told of every node while a function is recorded for compile
 
 
 modes = Modes()
+
+# CPython's numbers for the comparisons, in which both engines tell a recorder of them.
+COMPARISONS = {"lt": 0, "le": 1, "eq": 2, "ne": 3, "gt": 4, "ge": 5}
 
 
 class Value(Protocols):
@@ -49,6 +54,7 @@ class Value(Protocols):
     """
 
     __module__ = "chainrule"  # where users find it, and pickle too
+    _modes = modes
     __slots__ = (
         "_data",
         "_grad",
@@ -94,24 +100,31 @@ class Value(Protocols):
         self._rule, self._parameters = rule, parameters
         self._inputs, self._slopes = children, local_grads
 
+    def _locate(self, line: str) -> None:
+        self._location = line
+
     # --- attributes ---------------------------------------------------------------------------
 
     @property
     def data(self) -> float:
         """The number itself."""
-        return self._data
+        recorder = modes.recorder
+        return self._data if recorder is None else recorder.data_of(self)
 
     @data.setter
     def data(self, number: float) -> None:
+        _forbidden("setting .data")
         self._data = errors.real(number, "a Value's data")
 
     @property
     def grad(self) -> float:
         """The derivative that ``backward()`` left here."""
+        _forbidden("reading .grad")
         return self._grad
 
     @grad.setter
     def grad(self, number: float) -> None:
+        _forbidden("setting .grad")
         self._grad = errors.real(number, "a Value's grad")
 
     @property
@@ -141,6 +154,11 @@ class Value(Protocols):
         """The derivative of this node with respect to each of its children."""
         return self._slopes
 
+    @property
+    def _number(self) -> float:
+        """The number, also while recording, when ``data`` is a stand-in."""
+        return self._data
+
     # --- the backward pass --------------------------------------------------------------------
 
     def backward(self, gradient: float = 1.0) -> None:
@@ -149,23 +167,25 @@ class Value(Protocols):
         The pass sums from zero in scratch and then commits at once: inputs add the total to the
         gradient they had, interior nodes take it. An interrupted pass changes nothing.
         """
+        _forbidden("backward()")
         order = topological_order(self)
         totals = dict.fromkeys(map(id, order), 0.0)
         totals[id(self)] = errors.real(gradient, "the gradient")
         for node in reversed(order):
             total = totals[id(node)]
-            if total == 0.0:
-                continue  # nothing to pass on, and 0 * inf would be a nan
+            if not total:
+                continue  # zero passes nothing on, so that 0 * inf never makes a nan
             for child, local_grad in zip(node._inputs, node._slopes, strict=True):
-                totals[id(child)] += local_grad * total
+                if local_grad:
+                    totals[id(child)] += local_grad * total
         new = [
-            totals[id(node)] if node._inputs else node._grad + totals[id(node)]
-            for node in order
+            totals[id(node)] if node._inputs else node._grad + totals[id(node)] for node in order
         ]
         _commit(order, new)
 
     def zero_grad(self) -> None:
         """Set every gradient in this Value's graph to zero."""
+        _forbidden("zero_grad()")
         order = topological_order(self)
         _commit(order, [0.0] * len(order))
 
@@ -182,9 +202,13 @@ class Value(Protocols):
         return _binary(ops.mul, self, other)  # type: ignore[no-any-return]
 
     def __pow__(self, other: Value | float, modulo: object = None) -> Value:
+        if modulo is not None:
+            return NotImplemented
         if isinstance(other, Value):
             return apply(ops.power, (self, other))
-        if modulo is None and errors.is_real(other):
+        if modes.recorder is not None:
+            other = modes.recorder.exponent(other)
+        if errors.is_real(other):
             return apply(ops.pow, (self,), (float(other),))
         return _refuse(other)  # type: ignore[no-any-return]
 
@@ -192,30 +216,43 @@ class Value(Protocols):
         return self * -1
 
     def __sub__(self, other: Value | float) -> Value:
-        if isinstance(other, Value):
-            return self + -other
-        if errors.is_real(other):
-            return self + errors.negated(other)
-        return _refuse(other)  # type: ignore[no-any-return]
+        number = _operand(other)
+        if number is None:
+            return _refuse(other)  # type: ignore[no-any-return]
+        return self + (-number if isinstance(number, Value) else errors.negated(other))
 
     def __truediv__(self, other: Value | float) -> Value:
         number = _operand(other)
         return _refuse(other) if number is None else self * _reciprocal(number)
 
-    __radd__ = __add__
-    __rmul__ = __mul__
+    # Reflected operators mostly meet numbers, and then the Value comes first. A Value on the left
+    # gets here only when this one is of a subclass.
 
-    def __rsub__(self, other: float) -> Value:
-        number = _operand(other)
-        return _refuse(other) if number is None else -self + number
+    def __radd__(self, other: Value | float) -> Value:
+        return _binary(ops.add, *_value_first(self, other))  # type: ignore[no-any-return]
 
-    def __rtruediv__(self, other: float) -> Value:
-        number = _operand(other)
-        return _refuse(other) if number is None else self**-1 * number
+    def __rmul__(self, other: Value | float) -> Value:
+        return _binary(ops.mul, *_value_first(self, other))  # type: ignore[no-any-return]
 
-    def __rpow__(self, other: float) -> Value:
+    def __rsub__(self, other: Value | float) -> Value:
         number = _operand(other)
-        return _refuse(other) if number is None else apply(ops.power, (_leaf(_data(number)), self))
+        if number is None:
+            return _refuse(other)  # type: ignore[no-any-return]
+        return _binary(ops.add, *_value_first(-self, number))  # type: ignore[no-any-return]
+
+    def __rtruediv__(self, other: Value | float) -> Value:
+        number = _operand(other)
+        if number is None:
+            return _refuse(other)  # type: ignore[no-any-return]
+        return _binary(ops.mul, *_value_first(self**-1, number))  # type: ignore[no-any-return]
+
+    def __rpow__(self, other: Value | float, modulo: object = None) -> Value:
+        if modulo is not None:
+            return NotImplemented
+        number = _operand(other)
+        if number is None:
+            return _refuse(other)  # type: ignore[no-any-return]
+        return apply(ops.power, (number if isinstance(number, Value) else _leaf(number), self))
 
     def __pos__(self) -> Value:
         return self
@@ -224,27 +261,32 @@ class Value(Protocols):
         return apply(ops.abs, (self,))
 
     def __bool__(self) -> bool:
-        return self._data != 0.0
+        recorder = modes.recorder
+        return self._data != 0.0 if recorder is None else bool(recorder.truth(self))
 
     def __lt__(self, other: Value | float) -> bool:
-        number = _operand(other)
-        return _refuse(other) if number is None else self._data < _data(number)
+        return self._compare(other, operator.lt)  # type: ignore[no-any-return]
 
     def __le__(self, other: Value | float) -> bool:
-        number = _operand(other)
-        return _refuse(other) if number is None else self._data <= _data(number)
+        return self._compare(other, operator.le)  # type: ignore[no-any-return]
 
     def __gt__(self, other: Value | float) -> bool:
-        number = _operand(other)
-        return _refuse(other) if number is None else self._data > _data(number)
+        return self._compare(other, operator.gt)  # type: ignore[no-any-return]
 
     def __ge__(self, other: Value | float) -> bool:
+        return self._compare(other, operator.ge)  # type: ignore[no-any-return]
+
+    def _compare(self, other: Any, relation: Callable[[float, float], bool]) -> Any:
+        if modes.recorder is not None:
+            return modes.recorder.compare(self, other, COMPARISONS[relation.__name__])
         number = _operand(other)
-        return _refuse(other) if number is None else self._data >= _data(number)
+        return _refuse(other) if number is None else relation(self._data, _data(number))
 
     @staticmethod
     def _apply_op(op: Op, operands: Sequence[Any], parameters: Sequence[Any]) -> Value:
         """The op table's way in: any operation over Values and numbers."""
+        if modes.recorder is not None:
+            operands = [modes.recorder.operand(x) for x in operands]
         values = tuple(
             [
                 x if isinstance(x, Value) else _leaf(errors.real(x, f"an operand of {op.name}"))
@@ -261,12 +303,13 @@ def apply(op: Op, operands: tuple[Value, ...], parameters: tuple[float, ...] = (
     if not (isfinite(y) or modes.allow_nonfinite):
         errors.check(op, y, operands, parameters)
     node = _leaf(y)
-    if modes.grad:
+    recorder = modes.recorder
+    if modes.grad or recorder is not None:
         node._rule, node._parameters = op, parameters
         node._inputs, node._slopes = operands, op.local_grads(y, xs, parameters)
     if modes.debug:
         node._location = errors.caller()
-    return node
+    return node if recorder is None else recorder.made(node)
 
 
 def _leaf(number: float) -> Value:
@@ -284,7 +327,7 @@ def _leaf(number: float) -> Value:
 _new = object.__new__
 
 
-def topological_order(value: Value) -> list[Value]:
+def topological_order(value: Value, /) -> list[Value]:
     """Every node of the graph, inputs first: each after all of its children.
 
     The order is that of the seeds' recursive ``build_topo``; the explicit stack takes the place of
@@ -326,18 +369,20 @@ def _commit(order: list[Value], grads: list[float]) -> None:
 # --- sums ---------------------------------------------------------------------------------------
 
 
-def vsum(values: Iterable[Value | float]) -> Value:
+def vsum(values: Iterable[Value | float], /) -> Value:
     """``sum(values)`` as a Value, also when there are none: ``vsum([])`` is ``Value(0)``.
 
     >>> from chainrule import Value, vsum
     >>> vsum([Value(1.0), Value(2.0), Value(3.0)]).data
     6.0
     """
-    total = sum(values)
+    total: Any = 0
+    for value in values:  # as sum() adds Values, and plain floats too (which sum() compensates)
+        total = total + value
     return total if isinstance(total, Value) else Value(total)
 
 
-def dot(a: Iterable[Value | float], b: Iterable[Value | float]) -> Value:
+def dot(a: Iterable[Value | float], b: Iterable[Value | float], /) -> Value:
     """``sum(x * y for x, y in zip(a, b))``: the same nodes, in one call.
 
     >>> from chainrule import Value, dot
@@ -347,13 +392,10 @@ def dot(a: Iterable[Value | float], b: Iterable[Value | float]) -> Value:
     left, right = list(a), list(b)
     if len(left) != len(right):
         raise ValueError(f"dot needs two vectors of one length, got {len(left)} and {len(right)}")
-    total = sum(x * y for x, y in zip(left, right, strict=True))
-    return total if isinstance(total, Value) else Value(total)
+    return vsum(x * y for x, y in zip(left, right, strict=True))
 
 
-def linear(
-    x: Sequence[Value | float], w: Iterable[Sequence[Value | float]]
-) -> list[Value]:
+def linear(x: Sequence[Value | float], w: Iterable[Sequence[Value | float]], /) -> list[Value]:
     """A matrix times a vector, microgpt's ``linear``: ``[dot(row, x) for row in w]``.
 
     >>> from chainrule import Value, linear
@@ -370,6 +412,10 @@ def _operand(x: Any) -> Value | float | None:
     """``x`` if it can be computed with, numbers as floats; else None."""
     if isinstance(x, Value) or type(x) is float:
         return x
+    if modes.recorder is not None:
+        x = modes.recorder.operand(x)
+        if isinstance(x, Value):
+            return x
     return float(x) if errors.is_real(x) else None
 
 
@@ -377,7 +423,22 @@ def _binary(op: Op, a: Value, other: Any) -> Any:
     b = _operand(other)
     if b is None:
         return _refuse(other)
-    return apply(op, (a, b if isinstance(b, Value) else _leaf(b)))
+    if isinstance(b, Value):
+        return apply(op, (a, b))
+    leaf = _leaf(b)
+    if modes.recorder is not None:
+        modes.recorder.plain.add(id(leaf))  # a number in the instruction, not a node
+    return apply(op, (a, leaf))
+
+
+def _value_first(value: Value, other: Any) -> tuple[Value, Any]:
+    return (other, value) if isinstance(other, Value) else (value, other)
+
+
+def _forbidden(what: str) -> None:
+    """What would not happen again when a recording is replayed: the recorder raises."""
+    if modes.recorder is not None:
+        modes.recorder.forbid(what)
 
 
 def _refuse(x: object) -> Any:
@@ -392,7 +453,6 @@ def _reciprocal(x: Value | float) -> Value | float:
     if isinstance(x, Value):
         return x**-1
     return errors.evaluate(ops.pow, (x,), (-1.0,), modes.allow_nonfinite)
-
 
 
 add_methods(Value)

@@ -12,6 +12,7 @@ import signal
 import statistics
 import threading
 import time
+import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +23,8 @@ from typing import Any, Literal, NoReturn, TypeVar
 from cyclopts import App
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from chainrule import gpt
 from chainrule.gpt import charts, checkpoints, metrics
@@ -50,6 +52,8 @@ def reported(command: Command) -> Command:
             return command(*args, **kwargs)
         except gpt.GPTError as error:
             fail(str(error))
+        except BrokenPipeError:
+            raise  # the reader of our output has gone; the command line knows what to do
         except OSError as error:
             fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
 
@@ -58,13 +62,21 @@ def reported(command: Command) -> Command:
 
 def fail(message: str) -> NoReturn:
     """Print an error and exit with 1."""
-    say(Console(stderr=True), f"chainrule: {message}")
+    text = Text.assemble(("chainrule: ", "bold red"), visible(message))
+    Console(stderr=True).print(text, soft_wrap=True, highlight=False)
     raise SystemExit(1)
 
 
 def say(console: Console, text: str = "", style: str = "") -> None:
     """Print a line as it is: nothing in it is markup, and it is not folded."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    console.print(Text(visible(text), style), soft_wrap=True, highlight=False)
+
+
+def visible(text: str) -> str:
+    """The text with control characters spelt out: what a model says cannot steer a terminal."""
+    return "".join(
+        c.encode("unicode_escape").decode() if unicodedata.category(c) == "Cc" else c for c in text
+    )
 
 
 # --- train --------------------------------------------------------------------------------------
@@ -438,16 +450,12 @@ def inspect(
         say(console, f"wrote {path}")
 
 
-def _right(title: str) -> Any:
-    from rich.table import Column
-
+def _right(title: str) -> Column:
     return Column(title, justify="right")
 
 
-def _plain(text: str) -> Any:
-    from rich.text import Text
-
-    return Text(text)
+def _plain(text: str) -> Text:
+    return Text(visible(text))
 
 
 # --- compare ------------------------------------------------------------------------------------

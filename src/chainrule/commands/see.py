@@ -62,8 +62,16 @@ def register(app: App) -> None:
     """Add the commands to the command line."""
     for command in (explain, draw, explore, check, lessons):
         name = command.__name__
-        examples = "\n".join(f"  {line}" for line in _EXAMPLES[name])
-        app.command(command, name=name, help_epilogue=f"Examples:\n\n{examples}")
+        first = "[NAME or EXPRESSION]" if command is lessons else "EXPRESSION"
+        usage = f"chainrule {name} {first} [INPUT=NUMBER ...] [OPTIONS]"
+        app.command(
+            command, name=name, usage=f"Usage: {usage}", help_epilogue=examples(*_EXAMPLES[name])
+        )
+
+
+def examples(*lines: str) -> str:
+    """Command lines to try, for the end of a help page."""
+    return "\n".join(("Examples:", "", *(f"  {line}" for line in lines)))
 
 
 def reported(command: Command) -> Command:
@@ -194,7 +202,7 @@ def draw(
         complain("a PNG cannot go to the terminal: name a file with -o graph.png")
         return 2
     else:
-        print(getattr(drawing, kind))
+        print(getattr(drawing, kind).rstrip("\n"))
     return 0
 
 
@@ -266,11 +274,12 @@ def check(
         report = error.report
     rows: list[list[RenderableType]] = []
     for name, row in zip(inputs, report.inputs, strict=True):
+        operation = row.operation.partition(" at ")[0]  # the line is this package's own
         verdict = Text("agrees", "green")
         if row in report.wrong:
-            verdict = Text(f"WRONG: look at {row.operation}", "bold red")
+            verdict = Text(f"WRONG: look at {operation}", "bold red")
         elif not row.smooth:
-            verdict = Text(f"not smooth: {row.operation or row.note}", "yellow")
+            verdict = Text(f"not smooth: {operation or row.note}", "yellow")
         numbers = [short(row.value), f"{row.backward:.10g}", f"{row.difference:.10g}"]
         rows.append([printable(name), *numbers, f"{row.relative_error:.1e}", verdict])
     titles = ("Input", "Value", "backward()", "Differences", "Error")
@@ -293,8 +302,9 @@ def lessons(
 ) -> int:
     """Run the classic mistakes of a backward pass, and the exercises of the texts.
 
-    Without arguments: all of them. With the name of a mistake: that one, with its code. With an
-    expression and values: your own graph on every broken engine.
+    Without arguments: all of them.
+    With the name of a mistake: that one, with its code.
+    With an expression and values: your own graph on every broken engine.
 
     Parameters
     ----------
@@ -317,7 +327,10 @@ def lessons(
             raise ExpressionError(str(error)) from None
     else:
         _, _, output = evaluate(lesson, values)
-        comparison = compare(output)
+        try:
+            comparison = compare(output)
+        except ValueError as error:
+            raise ExpressionError(str(error)) from None
         show(lambda width: comparison_parts(comparison, width))
     return 0
 

@@ -28,12 +28,11 @@ def draw(
 ) -> Drawing:
     """Draw the graph of a Value: a box of label, data and grad per node, a circle per operation.
 
-    >>> from chainrule import Value
-    >>> from chainrule.drawing import draw
+    >>> from chainrule import Value, draw
     >>> a, b = Value(2.0, label="a"), Value(3.0, label="b")
     >>> picture = draw(a * b + a)
     >>> picture
-    Drawing(5 nodes, 4 edges)
+    Drawing(4 nodes, 4 edges)
     >>> picture.svg.startswith("<svg")
     True
 
@@ -42,7 +41,7 @@ def draw(
     right, or "TB", from top to bottom. A graph of more than ``limit`` nodes (100 unless you say
     otherwise) is collapsed: a dot product, a layer and the like become one box each.
     """
-    from chainrule.drawing import picture
+    from chainrule.drawing.picture import FULL_LIMIT, make_picture
 
     if not isinstance(v, Value):
         raise TypeError(f"draw takes a Value, not a {type(v).__name__}")
@@ -50,13 +49,10 @@ def draw(
         raise ValueError(f"format must be one of {', '.join(_FORMATS)}, not {format!r}")
     if rankdir not in ("LR", "TB"):
         raise ValueError(f'rankdir must be "LR" or "TB", not {rankdir!r}')
-    if limit is None:
-        limit = picture.FULL_LIMIT
-    if limit < 1:
-        raise ValueError(f"limit must be at least 1, not {limit}")
     order = topological_order(v)
     names = name_nodes(order, caller_frame())
-    return Drawing(picture.make_picture(order, names, limit), format, rankdir)
+    picture = make_picture(order, names, FULL_LIMIT if limit is None else limit)
+    return Drawing(picture, format, rankdir)
 
 
 draw_dot = draw

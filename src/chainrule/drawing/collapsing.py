@@ -17,8 +17,8 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from chainrule.engine import Value
 from chainrule.drawing.fusing import Unit, fuse, title
+from chainrule.engine import Value
 from chainrule.naming import elide
 
 _MOST_ROUNDS = 2  # of telling groups apart

@@ -7,8 +7,9 @@ and ``w1*x1 + w2*x2 + w3*x3 + b`` is a single unit of the shape "dot product of 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from chainrule.engine import Value
 from chainrule.naming import compact, is_constant
@@ -25,11 +26,11 @@ class Shape:
     counts: tuple[tuple[str, int], ...] = ()  # ("product", 16), ("other", 1), ...
     constant: float | None = None  # the number of "x * -1" and the like
     name: str = ""  # of a unit that is never joined with others
+    kind: str = field(init=False)  # all but the counts: a sum of 3 and one of 8 are of one kind
 
-    @property
-    def kind(self) -> Hashable:
-        """The shape without its counts: a sum of 3 and a sum of 8 are of one kind."""
-        return self.head, self.name, tuple(what for what, _ in self.counts if what != "constant")
+    def __post_init__(self) -> None:
+        terms = [what for what, _ in self.counts if what != "constant"]
+        object.__setattr__(self, "kind", " ".join([self.head, *terms, self.name]))
 
     @property
     def is_reduction(self) -> bool:
@@ -46,19 +47,14 @@ class Unit:
     nodes: tuple[int, ...]  # places in the topological order
     shape: Shape
     name: str  # of the result
-    data: float
     before: tuple[tuple[int, str], ...]  # the units it uses, each with how it is used
     level: int  # the longest way from a leaf
+    is_leaf: bool  # made by no operation
 
     @property
     def result(self) -> int:
         """The node that others use."""
         return self.nodes[-1]
-
-    @property
-    def is_leaf(self) -> bool:
-        """Whether it was made by no operation."""
-        return not self.shape.head
 
 
 def fuse(order: Sequence[Value], names: Sequence[str]) -> list[Unit]:
@@ -129,9 +125,15 @@ class _Fusing:
                         use = "+" if self.op[i] == "+" else f"{self.op[i]} {operand}"
                         before[number[self.root[c]], use] = None
             level = max((units[n].level + 1 for n, _ in before), default=0)
-            nodes, name = tuple(members[root]), self.names[root]
             units.append(
-                Unit(nodes, self._shape(root), name, self.data[root], tuple(before), level)
+                Unit(
+                    tuple(members[root]),
+                    self._shape(root),
+                    self.names[root],
+                    tuple(before),
+                    level,
+                    is_leaf=not self.children[root],
+                )
             )
         return units
 
@@ -139,7 +141,7 @@ class _Fusing:
         head = self.op[root]
         name = self.names[root] if root in self.kept else ""
         if head not in ("+", "*") or not self.children[root]:
-            return Shape(head, name=name)
+            return _plain_shape(head, name)
         counts: Counter[str] = Counter()
         constants: list[float] = []
         stack = list(self.children[root])
@@ -171,6 +173,11 @@ class _Fusing:
         return "square" if len(set(factors)) == 1 else "product"
 
 
+@lru_cache
+def _plain_shape(head: str, name: str) -> Shape:
+    return Shape(head, name=name)
+
+
 def title(shapes: Sequence[Shape]) -> str:
     """Shapes of one kind in words: "dot product of 16", "sum of 3-8", "tanh"."""
     head = shapes[0].head
@@ -198,7 +205,7 @@ def title(shapes: Sequence[Shape]) -> str:
                 return "negate"
             return "scale" if constant is None else f"times {compact(constant)}"
         return "multiply" if others.high == 2 else f"product of {others}"
-    return head
+    return head or "operation"
 
 
 class _Range:

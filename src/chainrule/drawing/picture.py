@@ -98,12 +98,14 @@ def make_picture(
 
     ``grads`` are shown in the place of each node's own ``.grad``.
     """
+    if limit < 1:
+        raise ValueError(f"limit must be at least 1, not {limit}")
     if grads is None:
         grads = [v.grad for v in order]
     if len(order) <= limit:
         parts = [Part(name, (i,), (i,)) for i, name in enumerate(names)]
     else:
-        parts = collapse(order, names, min(limit, COLLAPSED_BOXES))
+        parts = collapse(order, names, max(2, min(limit, COLLAPSED_BOXES)))
         parts.sort(key=lambda part: part.nodes[-1])
     boxes = [
         _node_box(number, order, names, grads, *part.nodes)

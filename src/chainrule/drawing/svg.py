@@ -22,8 +22,8 @@ from chainrule.drawing.layout import (
     coordinate,
     rank_boxes,
 )
-from chainrule.naming import printable
 from chainrule.drawing.picture import Box, Picture, Wire
+from chainrule.naming import printable
 
 # The width of a letter, by kind of text, generous enough for the usual fonts.
 _NAME, _NUMBER, _TITLE = 8.0, 7.3, 7.6
@@ -44,15 +44,17 @@ STYLE = """
 .cr-bundle1{stroke-width:1.75}
 .cr-bundle2{stroke-width:2.25}
 .cr-bundle3{stroke-width:2.75}
-.cr-body,.cr-card{fill:#fff;stroke:#c9c6bc}
+.cr-body,.cr-card{fill:#fff}
+.cr-frame{fill:none}
+.cr-frame,.cr-card{stroke:#c9c6bc}
 .cr-head{fill:#efede6}
 .cr-rule{stroke:#e4e1d8}
 .cr-circle{fill:#2a3040}
 .cr-input .cr-head{fill:#dcebfa}
-.cr-input .cr-body,.cr-input .cr-card{stroke:#a9c6e3}
+.cr-input .cr-frame,.cr-input .cr-card{stroke:#a9c6e3}
 .cr-output .cr-head{fill:#2a3040}
-.cr-output .cr-body{stroke:#2a3040}
-.cr-constant .cr-body{stroke-dasharray:3 3}
+.cr-output .cr-frame{stroke:#2a3040}
+.cr-constant .cr-frame{stroke-dasharray:3 3}
 .cr-name,.cr-number,.cr-op{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,
 "DejaVu Sans Mono","Liberation Mono",monospace}
 .cr-title,.cr-caption,.cr-note{font-family:system-ui,"Segoe UI",Roboto,"Helvetica Neue",
@@ -61,7 +63,7 @@ STYLE = """
 .cr-name,.cr-op{font-size:13px;font-weight:600}
 .cr-title{font-size:12.5px;font-weight:600}
 .cr-number{font-size:12px}
-.cr-caption{font-size:9.5px;letter-spacing:.04em}
+.cr-caption{font-size:10px;letter-spacing:.02em}
 .cr-note{font-size:11px}
 .cr-caption,.cr-note{fill:#6b6f7b}
 .cr-op{fill:#fff}
@@ -72,14 +74,15 @@ STYLE = """
 @media (prefers-color-scheme:dark){
 .cr-paper{fill:#14171e;stroke:#2a2f3b}
 .cr-edge,.cr-link{stroke:#757c8c}
-.cr-body,.cr-card{fill:#1c212b;stroke:#3d4453}
+.cr-body,.cr-card{fill:#1c212b}
+.cr-frame,.cr-card{stroke:#3d4453}
 .cr-head{fill:#282e3a}
 .cr-rule{stroke:#323947}
 .cr-circle{fill:#d9dde6}
 .cr-input .cr-head{fill:#1b3a59}
-.cr-input .cr-body,.cr-input .cr-card{stroke:#35608b}
+.cr-input .cr-frame,.cr-input .cr-card{stroke:#35608b}
 .cr-output .cr-head{fill:#d9dde6}
-.cr-output .cr-body{stroke:#d9dde6}
+.cr-output .cr-frame{stroke:#d9dde6}
 .cr-name,.cr-number,.cr-title{fill:#e9e7e2}
 .cr-caption,.cr-note{fill:#9aa0ad}
 .cr-op{fill:#14171e}
@@ -259,7 +262,8 @@ class SvgDrawing:
         name = width - grad - (data if box.kind != "constant" else 0.0)
         parts = [
             _rect("cr-body", x, y, width, height, 8),
-            _left_rounded("cr-head", x + 0.5, y + 0.5, name - 0.5, height - 1, 7.5),
+            _left_rounded("cr-head", x, y, name, height, 8),
+            _rect("cr-frame", x, y, width, height, 8),
             _text("cr-name", x + name / 2, y + height / 2 + 4.5, box.title, anchor="middle"),
         ]
         x += name
@@ -275,7 +279,8 @@ class SvgDrawing:
         """The same from top to bottom."""
         parts = [
             _rect("cr-body", x, y, width, height, 8),
-            _top_rounded("cr-head", x + 0.5, y + 0.5, width - 1, _HEADER - 0.5, 7.5),
+            _top_rounded("cr-head", x, y, width, _HEADER, 8),
+            _rect("cr-frame", x, y, width, height, 8),
             _text("cr-name", x + width / 2, y + 17.5, box.title, anchor="middle"),
         ]
         y += _HEADER
@@ -290,7 +295,8 @@ class SvgDrawing:
         lines = _title_lines(box)
         head = _GROUP_HEAD + _LINE * len(lines)
         parts.append(_rect("cr-body", x, y, width, height, 8))
-        parts.append(_top_rounded("cr-head", x + 0.5, y + 0.5, width - 1, head - 0.5, 7.5))
+        parts.append(_top_rounded("cr-head", x, y, width, head, 8))
+        parts.append(_rect("cr-frame", x, y, width, height, 8))
         for k, line in enumerate(lines):
             parts.append(_text("cr-title", x + _PAD, y + 18 + k * _LINE, line))
         parts.append(_text("cr-note", x + _PAD, y + head - 8, box.size))

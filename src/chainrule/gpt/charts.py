@@ -5,9 +5,10 @@ Each function takes plain numbers and returns a whole picture, readable without 
 
 from __future__ import annotations
 
+import html
 import math
+import re
 from collections.abc import Mapping, Sequence
-from html import escape
 
 from chainrule.gpt.metrics import Row
 
@@ -15,6 +16,13 @@ COLOURS = ("#1f6feb", "#d1570a", "#1a7f37", "#8250df")
 INK, FAINT, PAPER = "#24292f", "#d0d7de", "#ffffff"
 
 Point = tuple[float, float]
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def escape(words: str) -> str:
+    """Text for an SVG; characters that XML cannot hold become �."""
+    return html.escape(_NOT_XML.sub("\ufffd", words))
 
 
 def _text(

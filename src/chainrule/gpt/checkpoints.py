@@ -36,7 +36,12 @@ Arrays = dict[str, npt.NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run between two steps."""
+    """A run between two steps, as plain data.
+
+    >>> from chainrule import gpt
+    >>> gpt.Run.start(["ada", "bob"], gpt.Config(width=4, heads=1)).checkpoint()
+    Checkpoint(step 0 of 1000, 296 parameters)
+    """
 
     config: Config
     tokenizer: Tokenizer
@@ -63,7 +68,16 @@ class Checkpoint:
 
 
 def save(checkpoint: Checkpoint, directory: str | Path) -> Path:
-    """Write the checkpoint into the folder, in place of the one that may be there."""
+    """Write the checkpoint into the folder, in place of the one that may be there.
+
+    >>> import tempfile
+    >>> from chainrule import gpt
+    >>> run = gpt.Run.start(["ada", "bob"], gpt.Config(width=4, heads=1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = gpt.save(run.checkpoint(), folder)
+    ...     path.name, gpt.load(folder)
+    ('checkpoint.safetensors', Checkpoint(step 0 of 1000, 296 parameters))
+    """
     from safetensors.numpy import save as serialize
 
     tensors = {f"weights.{name}": array for name, array in checkpoint.weights.items()}
@@ -131,7 +145,14 @@ def _checksum(metadata: dict[str, str], tensors: Arrays) -> str:
 
 
 def load(directory: str | Path) -> Checkpoint:
-    """Read the checkpoint of a folder (or the file itself); a clear error if it is not sound."""
+    """Read the checkpoint of a folder (or the file itself); a clear error if it is not sound.
+
+    >>> from chainrule import gpt
+    >>> gpt.load("no such folder")
+    Traceback (most recent call last):
+        ...
+    chainrule.gpt.errors.GPTError: there is no checkpoint at 'no such folder'
+    """
     path = Path(directory)
     if path.is_dir():
         path = path / FILE

@@ -32,7 +32,16 @@ def names() -> list[str]:
 
 
 def read_documents(path: str | Path) -> list[str]:
-    """The documents of a text file, one per line; a clear error if it is not one."""
+    """The documents of a text file, one per line; a clear error if it is not one.
+
+    >>> import pathlib, tempfile
+    >>> from chainrule import gpt
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "text.txt")
+    ...     _ = path.write_text("ada\\n\\n  bob \\n")
+    ...     gpt.read_documents(path)
+    ['ada', 'bob']
+    """
     path = Path(path)
     try:
         content = path.read_bytes()
@@ -58,7 +67,13 @@ def read_documents(path: str | Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Data:
-    """Documents in the order they are read, and those held out."""
+    """Documents in the order they are read, and those held out.
+
+    >>> from chainrule import gpt
+    >>> data = gpt.Data(["ada", "bob", "eve"], ["mia"], "a list")
+    >>> data.batch(step=1, size=2)
+    ['eve', 'ada']
+    """
 
     training: list[str]
     validation: list[str]

@@ -44,7 +44,15 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Inspection:
-    """Everything that was seen while the model read one document."""
+    """Everything that was seen while the model read one document.
+
+    >>> from chainrule import gpt
+    >>> tokenizer = gpt.Tokenizer.of(["ada", "bob"])
+    >>> model = gpt.GPT(gpt.Config(width=4, heads=2, block=5), tokenizer.size)
+    >>> seen = gpt.inspect(model, tokenizer, "ada")
+    >>> sorted(seen.pictures())
+    ['activations.svg', 'attention.svg', 'gradients.svg', 'probabilities.svg']
+    """
 
     document: str
     loss: float

@@ -21,7 +21,12 @@ COLUMNS = ("step", "loss", "learning_rate", "validation_loss")
 
 @dataclass(frozen=True)
 class Row:
-    """What is known after a step; the validation loss only where it was measured."""
+    """What is known after a step; the validation loss only where it was measured.
+
+    >>> from chainrule import gpt
+    >>> gpt.Row(step=1, loss=3.25, learning_rate=0.01).line()
+    '1,3.25,0.01,\\n'
+    """
 
     step: int
     loss: float
@@ -48,7 +53,7 @@ def read(directory: str | Path) -> list[Row]:
     path = Path(directory) / FILE
     try:
         text = path.read_text("utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise GPTError(f"there is no {FILE} in {str(directory)!r}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise GPTError(f"cannot read {str(path)!r}: {error}") from None

@@ -38,7 +38,14 @@ def ignore(name: str, numbers: Sequence[Value]) -> None:
 class Cache:
     """What attention remembers of the tokens read so far: per layer, a key and a value of each.
 
-    With it a new token costs the same work wherever it stands: nothing is computed twice.
+    With it a new token costs one pass wherever it stands: nothing is computed twice.
+
+    >>> from chainrule import gpt
+    >>> model = gpt.GPT(gpt.Config(width=4, heads=1), vocabulary=3)
+    >>> cache = model.new_cache()
+    >>> logits = [model.logits(token, cache) for token in (2, 0)]
+    >>> len(cache), len(logits[-1])
+    (2, 3)
     """
 
     def __init__(self, layers: int) -> None:

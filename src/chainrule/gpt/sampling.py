@@ -24,6 +24,11 @@ class Choice:
     A low temperature prefers what is likely (0 always takes the likeliest), a high one surprises.
     ``top_k`` keeps only the k likeliest tokens, ``top_p`` only the likeliest ones that together
     reach the probability p; both count after the temperature.
+
+    >>> from chainrule import Value, gpt
+    >>> logits = [Value(2.0), Value(1.0), Value(0.0)]
+    >>> [round(p, 2) for p in gpt.Choice(temperature=1.0, top_k=2).probabilities(logits)]
+    [0.67, 0.24, 0.0]
     """
 
     temperature: float = 0.5
@@ -110,7 +115,16 @@ def new_documents(
     count: int = 20,
     choice: Choice | None = None,
 ) -> Iterator[str]:
-    """Up to ``count`` different documents that are not known already; gives up after many tries."""
+    """Up to ``count`` different documents that are not known already; gives up after many tries.
+
+    >>> import random
+    >>> from chainrule import gpt
+    >>> tokenizer = gpt.Tokenizer.of(["ada", "bob"])
+    >>> model = gpt.GPT(gpt.Config(width=4, heads=1, block=5), tokenizer.size)
+    >>> texts = list(gpt.new_documents(model, tokenizer, random.Random(1), {"ada", "bob"}, 3))
+    >>> len(set(texts)), "ada" in texts
+    (3, False)
+    """
     seen = set(known) | {""}
     tries = 0
     while count > 0 and tries < 200:

@@ -42,7 +42,14 @@ def eager(model: GPT, batch: Sequence[Sequence[int]]) -> float:
 
 @dataclass
 class Run:
-    """A training run between two steps."""
+    """A training run between two steps.
+
+    >>> from chainrule import gpt
+    >>> run = gpt.Run.start(["ada", "bob", "eve"], gpt.Config(width=4, heads=1))
+    >>> row = run.advance()
+    >>> run.step, row.step
+    (1, 1)
+    """
 
     config: Config
     tokenizer: Tokenizer
@@ -180,6 +187,12 @@ def train(
 
     In the folder, if one is given, the metrics are those of this run from its first step on, and
     the checkpoint is at most ``save_every`` steps old. Returns the rows of the steps taken here.
+
+    >>> from chainrule import gpt
+    >>> config = gpt.Config(width=4, heads=1, block=4, steps=30, learning_rate=0.05)
+    >>> rows = gpt.train(gpt.Run.start(["ada"], config))
+    >>> rows[-1].loss < rows[0].loss
+    True
     """
     if save_every < 1 or validate_every < 1:
         raise GPTError("the steps between two checkpoints or validations must be at least 1")

@@ -1,7 +1,7 @@
 """What the page shows at each moment: steps of an ``Explanation`` in, ``Frame`` objects out.
 
 A frame is one picture of the film: which box is in focus, which wires are lit, what is said, and
-what has changed since the frame before. The page replays changes from the start of a stage, so it
+what has changed since the frame before. The page replays changes from the first frame on, so it
 can be at any frame at once, forwards and backwards. Every number on it is written here, in Python:
 the page computes and formats none.
 """
@@ -21,7 +21,7 @@ from chainrule.explanation import (
     SortStep,
     pops,
 )
-from chainrule.naming import attribute, bracketed, short
+from chainrule.naming import attribute, bracketed, quoted, short
 
 FORWARD, SORT, BACKWARD = range(3)
 
@@ -39,12 +39,14 @@ class Frame:
     about: tuple[int, ...] = ()  # the boxes in whose history this belongs
     # What changes:
     data: str = ""  # the box's number appears
+    how: str = ""  # the formula it was computed by
     popped: bool = False
     pushed: tuple[tuple[int, int], ...] = ()
     sorted: bool = False  # the box joins the sorted list
     child: int | None = None  # whose gradient becomes `total`, by adding `amount`
     amount: str = ""
     total: str = ""
+    added: bool = False  # the amount is one number, to be shown as part of a sum
 
 
 def make_frames(explanation: Explanation, picture: Picture) -> list[Frame]:
@@ -78,7 +80,8 @@ def _forward(step: ForwardStep, nodes: Sequence[Node], wires: Wires) -> Frame:
     told = f"{node.name} = {step.formula} = {step.numbers} = {step.result}"
     remark = step.words.removeprefix(told).strip()
     lines = (f"= {step.numbers}", f"= {step.result}", *([remark] if remark else []))
-    return replace(frame, headline=f"{node.name} = {step.formula}", lines=lines)
+    headline = f"{node.name} = {step.formula}"
+    return replace(frame, headline=headline, lines=lines, how=step.formula)
 
 
 def _sort(step: SortStep, nodes: Sequence[Node], wires: Wires) -> Frame:
@@ -127,7 +130,7 @@ def _backward(step: BackwardStep, nodes: Sequence[Node], wires: Wires) -> Iterat
 def _contribution(
     step: BackwardStep, added: Contribution, node: Node, child: Node, wires: Wires
 ) -> Frame:
-    slope = f"∂{node.name}/∂{child.name}"
+    slope = f"∂{quoted(node.name)}/∂{quoted(child.name)}"
     local = short(added.local_grad)
     reason = f"{slope} = {local}"
     if added.formula and added.formula != local.removesuffix(".0"):
@@ -137,6 +140,7 @@ def _contribution(
     lines = [
         f"= {local} × {bracketed(step.grad)} = {short(added.amount)}",
         reason,
+        _speed(node.name, child.name, added.local_grad),
     ]
     if added.total != added.amount:
         lines.append(f"{attribute(child.name)} is now {short(added.total)}")
@@ -152,7 +156,18 @@ def _contribution(
         child=child.index,
         amount=short(added.amount),
         total=short(added.total),
+        added=True,
     )
+
+
+def _speed(node: str, child: str, local_grad: float) -> str:
+    """A local gradient in plain words."""
+    if local_grad == 1.0:
+        return f"{node} moves as fast as {child}"
+    if local_grad == 0.0:
+        return f"{node} does not move with {child}"
+    against = ", the other way" if local_grad < 0.0 else ""
+    return f"{node} moves {short(abs(local_grad))} times as fast as {child}{against}"
 
 
 def _exactly(numbers: Sequence[float], form: str = "{}") -> str:
@@ -175,20 +190,20 @@ def _collapsed(picture: Picture) -> Iterator[Frame]:
         box = boxes[number]
         lines = (f"data {box.data}", *([box.size] if box.is_group else []))
         wires = tuple(into[number])
-        yield Frame(
-            FORWARD, number, box.title, lines, "", wires, about=(number,), data=box.data
-        )
+        yield Frame(FORWARD, number, box.title, lines, "", wires, about=(number,), data=box.data)
     yield from _collapsed_sort(picture, order, into)
     root = boxes[-1]
     headline = f"{attribute(picture.name)} = {root.grad}"
-    yield Frame(BACKWARD, root.number, headline, about=(root.number,), child=root.number,
-                total=root.grad)
+    yield Frame(
+        BACKWARD, root.number, headline, about=(root.number,), child=root.number, total=root.grad
+    )
     waiting = [sum(1 for wire in picture.wires if wire.source == box.number) for box in boxes]
     for number in reversed(order):
         if not into[number]:
             headline = f"{boxes[number].title}: grad {boxes[number].grad}"
-            yield Frame(BACKWARD, number, headline, ("inputs, nothing to hand on",),
-                        about=(number,))
+            yield Frame(
+                BACKWARD, number, headline, ("inputs, nothing to hand on",), about=(number,)
+            )
         for n in into[number]:
             wire = picture.wires[n]
             waiting[wire.source] -= 1
@@ -200,8 +215,19 @@ def _collapsed_sort(
 ) -> Iterator[Frame]:
     place = {number: k for k, number in enumerate(order)}
     nodes = [
-        Node(place[number], picture.boxes[number].title, "operation", 0.0, 0.0, "",
-             tuple(place[picture.wires[n].source] for n in into[number]), (), (), None, "")
+        Node(
+            place[number],
+            picture.boxes[number].title,
+            "operation",
+            0.0,
+            0.0,
+            "",
+            tuple(place[picture.wires[n].source] for n in into[number]),
+            (),
+            (),
+            None,
+            "",
+        )
         for number in order
     ]
     explanation = Explanation(tuple(nodes), ())

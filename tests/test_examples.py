@@ -1,0 +1,74 @@
+"""The examples run, and do what they say."""
+
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from chainrule import gpt
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture
+def example(tmp_path):
+    """Run an example in an empty folder; returns what it prints."""
+
+    def run(name, *arguments):
+        command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    return run
+
+
+def test_the_microgpt_script_trains_to_the_losses_of_the_package_bit_for_bit(example):
+    lines = example("microgpt.py", 3).splitlines()
+    assert lines[0] == "5163 names, 27 tokens, 4192 parameters"
+    losses = [float(re.fullmatch(r"step +\d / +3  loss (.*)", line)[1]) for line in lines[1:4]]
+    run = gpt.Run.start(gpt.names(), gpt.Config(steps=3), validation=0.0)
+    assert losses == [row.loss for row in gpt.train(run)]
+    names = lines[4:]
+    assert len(names) == 20
+    assert names == [gpt.generate(run.model, run.tokenizer, run.rng) for _ in range(20)]
+
+
+def test_the_microgpt_script_is_about_a_hundred_lines():
+    assert len((EXAMPLES / "microgpt.py").read_text().splitlines()) < 130
+
+
+def test_moons_learns_and_draws_its_decision_boundary(example, tmp_path):
+    text = example("moons.py", 30, 30, 12, 6)
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", text)]
+    accuracies = [int(percent) for percent in re.findall(r"accuracy (\d+)%", text)]
+    assert len(losses) == 30
+    assert losses[-1] < losses[0] / 2
+    assert accuracies[-1] >= 85
+    root = ElementTree.parse(tmp_path / "moons.svg").getroot()
+    cells = root.findall("{http://www.w3.org/2000/svg}rect")
+    assert len(cells) == 12 * 12
+    assert len({cell.get("fill") for cell in cells}) == 2, "there is a boundary"
+    assert len(root.findall("{http://www.w3.org/2000/svg}circle")) == 30
+
+
+def test_fine_tuning_improves_on_its_documents(example, tmp_path):
+    config = gpt.Config(width=4, heads=2, block=8, steps=10)
+    gpt.train(gpt.Run.start(gpt.names(), config), tmp_path / "base")
+    text = example("finetune.py", "base", 25)
+    before, after = map(float, re.search(r"loss ([\d.]+) before, ([\d.]+) after", text).groups())
+    assert after < before
+    tuned = gpt.load(tmp_path / "base-finetuned")
+    assert tuned.step == 25
+    assert tuned.tokenizer.tokens == gpt.load(tmp_path / "base").tokenizer.tokens
+
+
+def test_fine_tuning_without_a_checkpoint_says_so(tmp_path):
+    command = [sys.executable, str(EXAMPLES / "finetune.py"), str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "there is no checkpoint in" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,385 @@
+"""The commands train, sample, inspect and compare, as users run them."""
+
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chainrule import gpt
+from chainrule.cli import app
+from chainrule.gpt import checkpoints
+
+DOCUMENTS = ["abca", "bccab", "cab", "dabcad", "acdb", "bb", "d", "abab", "cc", "bad", "dab", "ca"]
+TINY = ["--width", "2", "--heads", "1", "--block", "3", "--seed", "3"]
+COLOUR = re.compile(r"\x1b\[[0-9;]*[349][0-9][0-9;]*m")
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path, monkeypatch):
+    """A folder of its own, with something to learn from."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("\n".join(DOCUMENTS), "utf-8")
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def chainrule(capsys):
+    """Run a command; returns its exit code, output and errors."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as exit_:
+            app([str(a) for a in arguments])
+        captured = capsys.readouterr()
+        return exit_.value.code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def trained(chainrule, workplace):
+    code, _, errors = chainrule("train", "text.txt", *TINY, "--steps", 20, "--out", "run")
+    assert (code, errors) == (0, "")
+    return workplace / "run"
+
+
+def weights(folder):
+    loaded = gpt.load(folder)
+    return {name: array.tobytes() for name, array in loaded.weights.items()}
+
+
+# --- train --------------------------------------------------------------------------------------
+
+
+def test_training_reports_saves_and_prints_new_documents(chainrule, workplace):
+    code, out, errors = chainrule("train", "text.txt", *TINY, "--steps", 30, "--samples", 4)
+    assert (code, errors) == (0, "")
+    assert "\x1b" not in out, "what is piped is plain text"
+    assert "12 documents from text.txt, 1 of them held out; 5 tokens" in out
+    assert "74 parameters: 1 layer, width 2, 1 head, block 3" in out
+    assert re.search(r"^step 3/30  loss \d\.\d{4}  [\d.]+ steps/s$", out, re.MULTILINE)
+    assert len(re.findall(r"^step ", out, re.MULTILINE)) == 10
+    assert re.search(r"loss \d\.\d{4} \(mean of the last 30 steps\), validation loss \d", out)
+    assert "saved in runs/1: checkpoint.safetensors, metrics.csv, loss.svg" in out
+    new = out.split("none of them in the data:\n")[1].split()
+    assert len(set(new)) == 4
+    assert not set(new) & set(DOCUMENTS)
+    names = sorted(path.name for path in (workplace / "runs" / "1").iterdir())
+    assert names == ["checkpoint.safetensors", "loss.svg", "metrics.csv"]
+
+
+def test_without_arguments_names_are_learned_and_every_run_gets_its_own_folder(chainrule):
+    options = ["--width", 4, "--heads", 1, "--block", 4, "--steps", 2]
+    for number in (1, 2):
+        code, out, _ = chainrule("train", *options)
+        assert code == 0
+        assert "5,163 documents from the bundled names, 516 of them held out; 27 tokens" in out
+        assert f"saved in runs/{number}:" in out
+        assert len(out.split("20 new names, none of them in the data:\n")[1].split("\n")) == 21
+    assert weights("runs/1") == weights("runs/2"), "the same seed gives the same model"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--preset", "course"], {"block": 8, "activation": "squared relu", "schedule": "cosine"}),
+        (["--preset", "course", "--block", 4], {"block": 4, "beta2": 0.95}),
+        (["--layers", 2, "--batch", 3], {"layers": 2, "batch": 3}),
+        (["--lr", 0.5, "--seed", 7], {"learning_rate": 0.5, "seed": 7}),
+        (["--tokens", "word"], {"tokens": "word"}),
+    ],
+)
+def test_options_reach_the_configuration(chainrule, options, expected):
+    small = ["--width", 4, "--heads", 1, "--steps", 1, "--samples", 0, "--out", "run"]
+    code, _, errors = chainrule("train", "text.txt", *small, *options)
+    assert (code, errors) == (0, "")
+    found = gpt.load("run").config.to_dict()
+    assert {name: found[name] for name in expected} == expected
+    assert found["width"] == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.txt"], "there is no file 'nowhere.txt'"),
+        (["empty.txt"], "'empty.txt' is empty: there is nothing to learn from"),
+        (["binary"], "'binary' is a binary file; a text file was expected"),
+        (["latin.txt"], "'latin.txt' is not UTF-8 text: byte 0xe9 at position 3"),
+        (["."], "cannot read '.': Is a directory"),
+        (["--heads", "3"], "a width of 16 cannot be shared by 3 heads: it must be a multiple"),
+        (["--steps", "0"], "steps must be a whole number from 1 to 1000000, not 0"),
+        (["--lr=-1"], "learning_rate must be a number from 0 on, not -1.0"),
+        (["--validation", "1"], "the validation share must be from 0 to less than 1, not 1.0"),
+        (["--engine", "compiled"], "--engine compiled is not available yet; use --engine eager"),
+        (["--dtype", "float32"], "--dtype float32 needs --engine compiled"),
+        (["--preset", "book"], "a model of words needs a FILE of sentences"),
+        (["--resume", "nowhere"], "there is no checkpoint at 'nowhere'"),
+        (["--samples=-1"], "--samples must be at least 0"),
+        (["text.txt", "--save-every", "0", "--steps", "1"], "between two checkpoints"),
+        (["text.txt", "--lr", "1e300", *TINY], "training broke down at step"),
+        (["text.txt", "--out", "text.txt", *TINY], "File exists: text.txt"),
+    ],
+)
+def test_what_goes_wrong_is_one_line_and_an_exit_code(chainrule, workplace, arguments, message):
+    (workplace / "empty.txt").write_text("\n \n")
+    (workplace / "binary").write_bytes(b"\x7fELF\0\1")
+    (workplace / "latin.txt").write_bytes(b"caf\xe9")
+    code, _, errors = chainrule("train", *arguments)
+    assert code == 1
+    assert errors.count("\n") == 1
+    assert errors.startswith("chainrule: ")
+    assert message in errors
+
+
+def test_a_run_is_not_overwritten(chainrule, trained):
+    before = weights(trained)
+    code, _, errors = chainrule("train", "text.txt", *TINY, "--out", "run")
+    assert code == 1
+    assert "there is a run in 'run' already: continue it with --resume run" in errors
+    assert weights(trained) == before
+
+
+# --- resume -------------------------------------------------------------------------------------
+
+
+def test_a_finished_run_resumes_to_the_same_samples(chainrule, trained):
+    code, out, _ = chainrule("train", "--resume", "run")
+    again = chainrule("train", "--resume", "run")[1]
+    assert code == 0
+    assert "continuing after step 20 of 20" in out
+    assert out == again
+
+
+def test_more_steps_may_be_asked_for(chainrule, trained):
+    code, out, _ = chainrule("train", "--resume", "run", "--steps", 25, "--samples", 0)
+    assert code == 0
+    assert "continuing after step 20 of 25" in out
+    assert gpt.load("run").step == 25
+    assert len((trained / "metrics.csv").read_text().splitlines()) == 26
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--width", "4"], "--width cannot change a run that is resumed"),
+        (["--lr", "1"], "--lr cannot change a run that is resumed"),
+        (["--preset", "course"], "--preset cannot change"),
+        (["--out", "other"], "--out cannot change"),
+        (["--steps", "3"], "the run is at step 20 already"),
+    ],
+)
+def test_nothing_else_may_change_in_a_resumed_run(chainrule, trained, options, message):
+    code, _, errors = chainrule("train", "--resume", "run", *options)
+    assert code == 1
+    assert message in errors
+
+
+def test_a_run_finds_its_text_again_or_asks_for_it(chainrule, trained, workplace):
+    (workplace / "text.txt").rename(workplace / "moved.txt")
+    code, _, errors = chainrule("train", "--resume", "run")
+    assert code == 1
+    assert "started on 'text.txt', which is not here: name the file as well" in errors
+    assert chainrule("train", "moved.txt", "--resume", "run", "--steps", 21)[0] == 0
+    (workplace / "moved.txt").write_text("other\n")
+    code, _, errors = chainrule("train", "--resume", "run")
+    assert code == 1
+    assert "the documents have changed" in errors
+
+
+def test_damaged_checkpoints_are_refused_by_every_command(chainrule, trained):
+    path = trained / checkpoints.FILE
+    path.write_bytes(path.read_bytes()[:-1])
+    for command in (["train", "--resume", "run"], ["sample", "run"], ["inspect", "run"]):
+        code, out, errors = chainrule(*command)
+        assert (code, out) == (1, "")
+        assert errors.startswith("chainrule: cannot load 'run/checkpoint.safetensors': it is dam")
+        assert errors.count("\n") == 1
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "chainrule", *map(str, arguments)]
+
+
+STEPS = ["--steps", "400", "--save-every", "4", "--samples", "0"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_of_400_steps_stopped_twice_ends_as_if_it_never_was(chainrule, number):
+    assert chainrule("train", "text.txt", *TINY, *STEPS[:2], "--out", "whole")[0] == 0
+    first = ["train", "text.txt", *TINY, *STEPS, "--out", "parts"]
+    resumed = ["train", "--resume", "parts", *STEPS[2:]]
+    for arguments, line in ((first, "step 40/"), (resumed, "step 200/")):
+        process = subprocess.Popen(
+            command(*arguments), stdout=subprocess.PIPE, text=True, env=unbuffered()
+        )
+        while not process.stdout.readline().startswith(line):
+            assert process.poll() is None
+        process.send_signal(number)
+        rest = process.communicate()[0]
+        assert process.returncode == 128 + number
+        stopped = re.search(r"stopped after step (\d+) of 400; continue with: (.*)", rest)
+        assert stopped[2] == "chainrule train --resume parts"
+        assert gpt.load("parts").step == int(stopped[1]) < 400
+    assert chainrule(*resumed)[0] == 0
+    assert weights("parts") == weights("whole")
+    metrics = [Path(folder, "metrics.csv").read_bytes() for folder in ("parts", "whole")]
+    assert metrics[0] == metrics[1]
+
+
+def unbuffered():
+    return {**os.environ, "PYTHONUNBUFFERED": "1"}
+
+
+# --- in a terminal ------------------------------------------------------------------------------
+
+
+def in_terminal(arguments, **environment):
+    """Run in a terminal of 80 columns; returns the exit code and everything written to it."""
+    fcntl, pty, termios = (pytest.importorskip(name) for name in ("fcntl", "pty", "termios"))
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
+    process = subprocess.Popen(
+        command(*arguments),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm-256color", **environment},
+    )
+    os.close(theirs)
+    parts = []
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        parts.append(part)
+    os.close(ours)
+    return process.wait(), b"".join(parts).decode()
+
+
+def test_a_terminal_shows_a_bar_of_one_line_with_loss_speed_and_time_left():
+    code, text = in_terminal(["train", "text.txt", *TINY, "--steps", 60, "--samples", 1])
+    assert code == 0
+    assert COLOUR.search(text)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    bars = [line for line in re.split(r"[\r\n]+", plain) if "steps/s" in line]
+    assert len(bars) >= 2
+    assert all(len(line) <= 80 for line in bars)
+    assert re.search(r"━+ 60/60 loss \d\.\d{4} [\d.]+ steps/s 00:00 left", bars[-1])
+
+
+def test_no_color_means_none():
+    code, text = in_terminal(["train", "text.txt", *TINY, "--steps", 5], NO_COLOR="1")
+    assert code == 0
+    assert "steps/s" in text
+    assert not COLOUR.search(text)
+
+
+def test_help_is_enough_to_use_it(chainrule):
+    code, out, _ = chainrule("train", "--help")
+    assert code == 0
+    assert all(len(line) <= 80 for line in out.splitlines())
+    for option in ("preset layers width heads block steps batch lr seed dtype out resume engine "
+                   "tokens validation save-every samples").split():  # fmt: skip
+        assert f"--{option} " in out
+    for name in ("sample", "inspect", "compare"):
+        assert chainrule(name, "--help")[0] == 0
+
+
+# --- sample -------------------------------------------------------------------------------------
+
+
+def test_sample_prints_documents_one_per_line(chainrule, trained):
+    code, out, _ = chainrule("sample", "run", "--count", 5, "--seed", 1, "--temperature", 1)
+    assert code == 0
+    assert len(out.split("\n")) == 6
+    assert out == chainrule("sample", "run", "--count", 5, "--seed", 1, "--temperature", 1)[1]
+    assert out != chainrule("sample", "run", "--count", 5, "--seed", 2, "--temperature", 1)[1]
+    lines = chainrule("sample", "run/checkpoint.safetensors", "--prefix", "ab")[1].splitlines()
+    assert len(lines) == 20
+    assert all(line.startswith("ab") for line in lines)
+    greedy = chainrule("sample", "run", "--top-k", 1, "--count", 3)[1].splitlines()
+    assert len(set(greedy)) == 1
+    assert chainrule("sample", "run", "--top-p", 0.01, "--count", 3)[1].splitlines() == greedy
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--prefix", "aXY"], "the model has never seen the characters 'X', 'Y'"),
+        (["--prefix", "aaaaaa"], "the prefix has 6 tokens; this model reads at most 3"),
+        (["--temperature=-1"], "the temperature must be a number from 0 on, not -1.0"),
+        (["--top-k", "0"], "top-k must be at least 1"),
+        (["--top-p", "2"], "top-p must be more than 0 and at most 1"),
+        (["--count=-1"], "--count must be at least 0"),
+    ],
+)
+def test_samples_that_cannot_be(chainrule, trained, options, message):
+    code, out, errors = chainrule("sample", "run", *options)
+    assert (code, out) == (1, "")
+    assert message in errors
+
+
+def test_what_a_model_says_cannot_steer_the_terminal(chainrule, workplace):
+    (workplace / "evil.txt").write_text("\x1b]0;x\x07\n[red]a\n" * 4, "utf-8")
+    chainrule("train", "evil.txt", *TINY, "--steps", 1, "--samples", 0, "--out", "evil")
+    out = chainrule("sample", "evil", "--count", 40, "--temperature", 5)[1]
+    out += chainrule("inspect", "evil", "--text", "[red]\x1b")[1]
+    assert "\x1b" not in out
+    assert "\x07" not in out
+    assert "\\x1b" in out
+    assert "[" in out
+
+
+# --- inspect and compare ------------------------------------------------------------------------
+
+
+def test_inspect_prints_tables_and_writes_pictures(chainrule, trained):
+    code, out, errors = chainrule("inspect", "run", "--text", "abc")
+    assert (code, errors) == (0, "")
+    assert "step 20 of 20, 74 parameters" in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+    for word in ("token_embedding", "0.mlp.narrow", "5×2", "|gradient|", "'abc': loss "):
+        assert word in out
+    for name in ("attention", "probabilities", "activations", "gradients"):
+        assert f"wrote run/inspect/{name}.svg" in out
+        assert (trained / "inspect" / f"{name}.svg").read_text("utf-8").startswith("<svg")
+    assert chainrule("inspect", "run", "--seed", 3, "--out", "elsewhere")[0] == 0
+    assert Path("elsewhere/attention.svg").exists()
+    code, _, errors = chainrule("inspect", "run", "--text", "xyz")
+    assert code == 1
+    assert "never seen the characters 'x', 'y', 'z'" in errors
+
+
+def test_compare_draws_two_runs(chainrule, trained):
+    chainrule("train", "text.txt", *TINY, "--lr", 0.1, "--steps", 30, "--out", "other")
+    code, out, errors = chainrule("compare", "run", "other")
+    assert (code, errors) == (0, "")
+    assert re.search(r"run +\S +20 \S +\d\.\d{4}", out)
+    assert re.search(r"other +\S +30 \S +\d\.\d{4}", out)
+    svg = Path("compare.svg").read_text("utf-8")
+    assert svg.count("<polyline") == 4
+    assert ">other</text>" in svg
+    assert chainrule("compare", "run", "other", "--out", "both.svg")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nowhere"], "there is no metrics.csv in 'nowhere'"),
+        (["run", "./run"], "a run can only be compared with another one"),
+        (["run", "text.txt"], "there is no metrics.csv in 'text.txt'"),
+    ],
+)
+def test_comparisons_that_cannot_be(chainrule, trained, arguments, message):
+    code, _, errors = chainrule("compare", *arguments)
+    assert code == 1
+    assert message in errors

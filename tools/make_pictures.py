@@ -1,0 +1,130 @@
+"""Make the pictures and the tables of docs/backward-pass.md.
+
+python tools/make_pictures.py           write them
+python tools/make_pictures.py --check   only say which are out of date, exit status 1 if any is
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from chainrule import Value, topological_order
+from chainrule.drawing import draw
+from chainrule.drawing.picture import make_picture
+from chainrule.drawing.svg import write_svg
+from chainrule.explanation import explain
+from chainrule.naming import name_nodes
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "backward-pass.md"
+PICTURES = ROOT / "docs" / "pictures"
+
+sys.path.insert(0, str(ROOT / "tests"))
+from big_graphs import gpt_loss, mlp_output  # noqa: E402
+
+
+def exercise():
+    a, b = Value(2.0, label="a"), Value(3.0, label="b")
+    c = a * b
+    c.label = "c"
+    loss = c + a
+    loss.label = "L"
+    return loss
+
+
+def neuron():
+    x1, x2 = Value(2.0, label="x1"), Value(0.0, label="x2")
+    w1, w2 = Value(-3.0, label="w1"), Value(1.0, label="w2")
+    b = Value(6.8813735870195432, label="b")
+    n = x1 * w1 + x2 * w2 + b
+    n.label = "n"
+    o = n.tanh()
+    o.label = "o"
+    return o
+
+
+def moment(v, turns):
+    """The graph after some nodes have handed their gradients back, the last of them in colour."""
+    order = topological_order(v)
+    grads = [0.0] * len(order)
+    grads[-1] = 1.0
+    steps = explain(v).backward[:turns]
+    for step in steps:
+        for added in step.contributions:
+            grads[added.child] = added.total
+    picture = make_picture(order, name_nodes(order), grads=grads)
+    svg = write_svg(picture)
+    if not steps:
+        return svg
+    current = steps[-1].node
+    lit = [n for n, wire in enumerate(picture.wires) if wire.target == current]
+    selectors = ",".join(
+        [f'[data-node="{current}"] .cr-frame', *(f'[data-edge="{n}"]' for n in lit)]
+    )
+    return svg.replace("</style>", f"{selectors}{{stroke:#b23a1e;stroke-width:2.5}}\n</style>")
+
+
+def with_gradients(v):
+    v.backward()
+    return v
+
+
+def pictures():
+    x = Value(3.0, label="x")
+    y = x + x
+    y.label = "y"
+    network = with_gradients(mlp_output(Value, [16, 32, 32, 4]))
+    loss = with_gradients(gpt_loss(Value))
+    loss.label = "loss"
+    return {
+        "exercise.svg": draw(exercise()).svg,
+        "backward-0.svg": moment(exercise(), 0),
+        "backward-1.svg": moment(exercise(), 1),
+        "backward-2.svg": moment(exercise(), 2),
+        "double.svg": draw(with_gradients(y)).svg,
+        "neuron.svg": draw(with_gradients(neuron())).svg,
+        "layers.svg": draw(network).svg,
+        "transformer.svg": draw(loss, rankdir="TB").svg,
+    }
+
+
+def page():
+    """The page with its tables as `explain` prints them today."""
+    stages = re.split(r"^(?:Stage \d:.*|Result)\n\n", str(explain(exercise())), flags=re.M)
+    _, forward, sort, backward, _ = stages
+    tables = {"forward": forward, "sort": sort, "backward": backward}
+
+    def table(match):
+        lines = tables[match[1]].rstrip().splitlines()
+        indent = min(len(line) - len(line.lstrip()) for line in lines if line)
+        text = "\n".join(line[indent:] for line in lines)
+        return f"<!-- generated: {match[1]} -->\n```text\n{text}\n```\n<!-- end -->"
+
+    text = PAGE.read_text(encoding="utf-8")
+    return re.sub(r"<!-- generated: (\w+) -->.*?<!-- end -->", table, text, flags=re.S)
+
+
+def main():
+    wanted = {PICTURES / name: svg for name, svg in pictures().items()} | {PAGE: page()}
+    present = set(PICTURES.glob("*"))
+    stale = [
+        file
+        for file, text in wanted.items()
+        if not file.exists() or file.read_text(encoding="utf-8") != text
+    ]
+    stale += present - set(wanted)
+    for file in stale:
+        print(f"{'out of date' if '--check' in sys.argv else 'wrote'}: {file.relative_to(ROOT)}")
+    if "--check" in sys.argv:
+        return 1 if stale else 0
+    PICTURES.mkdir(exist_ok=True)
+    for file in stale:
+        if file in wanted:
+            file.write_text(wanted[file], encoding="utf-8")
+        else:
+            file.unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
