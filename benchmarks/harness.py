@@ -9,6 +9,7 @@ import math
 import multiprocessing
 import os
 import platform
+import random
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from textwrap import fill
@@ -36,17 +37,20 @@ def take_turns(contestants, repeats):
     """Let every contestant run once, ``repeats`` times over; the minimum seconds of each phase.
 
     A contestant is a function that returns the seconds of its phases by name; one more phase,
-    ``WHOLE``, is their sum. What existed before is hidden from the garbage collector, and nobody
+    ``WHOLE``, is their sum. The order changes every time, so that nobody always follows the one
+    that empties the caches. What existed before is hidden from the garbage collector, and nobody
     pays for another's garbage.
     """
     best = {name: {} for name in contestants}
+    order, rng = list(contestants), random.Random(0)
     gc.collect()
     gc.freeze()
     try:
         for _ in range(repeats):
-            for name, turn in contestants.items():
+            rng.shuffle(order)
+            for name in order:
                 gc.collect()
-                seconds = turn()
+                seconds = contestants[name]()
                 for phase, time in (*seconds.items(), (WHOLE, sum(seconds.values()))):
                     best[name][phase] = min(time, best[name].get(phase, math.inf))
     finally:

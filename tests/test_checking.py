@@ -115,6 +115,11 @@ def test_corners_are_named_instead_of_failing(f, inputs, word):
     assert word in str(check_gradients(f, *inputs))
 
 
+def test_an_infinite_derivative_of_another_input_is_not_blamed_for_a_corner():
+    report = check_gradients(lambda x, y: x.relu() + y.sqrt(), 0.0, 0.0)
+    assert [row.operation.split()[0] for row in report.not_smooth] == ["relu", "sqrt"]
+
+
 @pytest.mark.parametrize("x", [1e-9, -1e-9, 1e-300])
 def test_a_corner_closer_than_a_step_is_not_a_failure(x):
     assert f"{x:g}" in str(check_gradients(lambda v: v.relu() * 3.0, x))

@@ -135,6 +135,15 @@ def test_a_wrong_expression_is_one_line_and_a_caret_with_code_two(command, name)
         (["explain"], "requires an argument"),
         (["explian", "a"], 'Did you mean "explain"?'),
         (["draw", "a", "a=1", "--format", "png"], "name a file with -o"),
+        (["draw", "a", "a=1", "-o", "graph.pdf"], "'graph.pdf': the name must end in one of .svg"),
+        (
+            ["draw", "a", "a=1", "-o", "graph.svg", "--format", "dot"],
+            "does not fit the file's name",
+        ),
+        (["draw", "a", "a=1", "-o", "."], ". is a folder: name a file"),
+        (["explore", "a", "a=1", "-o", "page.pdf"], "'page.pdf': the name must end in .html"),
+        (["explore", "a", "a=1", "-o", "."], ". is a folder: name a file"),
+        (["check", "a", "a=1", "--tolerance", "0"], "--tolerance must be more than 0, not 0.0"),
         (["lessons", "overwritten"], "did you mean 'overwrite'?"),
         (["check", "a = 2; a*a"], "give the inputs as values"),
     ],
@@ -170,6 +179,14 @@ def test_draw_writes_a_picture(command, tmp_path):
     assert picture.read_text(encoding="utf-8").lstrip().startswith("<")
 
 
+def test_draw_says_what_a_png_needs(command, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "resvg_py", None)  # as if it were not installed
+    code, out, err = command("draw", "a + a", "a=3", "-o", str(tmp_path / "sum.png"))
+    assert (code, out) == (2, "")
+    assert "PNG needs the package resvg-py: pip install resvg-py" in err
+    assert "Traceback" not in err
+
+
 def test_draw_prints_text_without_a_file(command):
     code, out, _ = command("draw", *WALKTHROUGH, "--format", "dot", "--rankdir", "TB")
     assert code == 0
@@ -183,6 +200,12 @@ def test_explore_writes_a_page(command, tmp_path):
     code, out, _ = command("explore", *WALKTHROUGH, "-o", str(page))
     assert (code, out) == (0, f"wrote {page}\n")
     assert "<html" in page.read_text(encoding="utf-8")
+
+
+def test_explore_says_what_it_wrote_when_the_name_has_no_suffix(command, tmp_path):
+    code, out, _ = command("explore", "a*b", "a=2", "b=3", "-o", str(tmp_path / "page"))
+    assert (code, out) == (0, f"wrote {tmp_path / 'page.html'}\n")
+    assert (tmp_path / "page.html").exists()
 
 
 def test_explore_opens_the_page_when_asked(command, tmp_path, monkeypatch):
@@ -244,11 +267,13 @@ def test_lessons_runs_an_expression_on_every_engine(command):
     "name",
     ["explain", "draw", "explore", "check", "lessons", "train", "sample", "inspect", "compare"],
 )
-def test_every_command_has_help_with_examples(command, name):
+def test_every_command_has_help_with_examples(command, name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = command(name, "--help")
     assert code == 0
     assert "Examples:" in out
     assert f"  chainrule {name}" in out
+    assert not re.search(r"\S \n\S", out), "a line of the description was too long and was folded"
 
 
 def test_help_lists_the_commands(command):

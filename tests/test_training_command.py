@@ -121,7 +121,7 @@ def test_options_reach_the_configuration(chainrule, options, expected):
         (["--preset", "book"], "a model of words needs a FILE of sentences"),
         (["--resume", "nowhere"], "there is no checkpoint at 'nowhere'"),
         (["--samples=-1"], "--samples must be at least 0"),
-        (["text.txt", "--save-every", "0", "--steps", "1"], "between two checkpoints"),
+        (["text.txt", "--save-every", "0"], "--save-every must be at least 1, not 0"),
         (["text.txt", "--lr", "1e300", *TINY], "training broke down at step"),
         (["text.txt", "--out", "text.txt", *TINY], "File exists: text.txt"),
     ],
@@ -135,6 +135,11 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(chainrule, workplace, argu
     assert errors.count("\n") == 1
     assert errors.startswith("chainrule: ")
     assert message in errors
+
+
+def test_options_that_are_refused_leave_no_folder_behind(chainrule, workplace):
+    chainrule("train", "--save-every", "0")
+    assert not (workplace / "runs").exists()
 
 
 def test_a_run_is_not_overwritten(chainrule, trained):
@@ -152,8 +157,13 @@ def test_a_finished_run_resumes_to_the_same_samples(chainrule, trained):
     code, out, _ = chainrule("train", "--resume", "run")
     again = chainrule("train", "--resume", "run")[1]
     assert code == 0
-    assert "continuing after step 20 of 20" in out
+    assert "step 20 was the last one; --steps with a larger number goes on" in out
     assert out == again
+
+
+def test_one_new_document_is_not_called_documents(chainrule, trained):
+    out = chainrule("train", "--resume", "run", "--samples", 1)[1]
+    assert "1 new document, not in the data:" in out
 
 
 def test_more_steps_may_be_asked_for(chainrule, trained):

@@ -62,6 +62,7 @@ from chainrule.transforms import grad, gradients, hessian, hvp, jacobian, value_
 
 if TYPE_CHECKING:
     from chainrule import gpt, lessons, nn, optim
+    from chainrule.compiler import FallbackError, FallbackWarning, compile
     from chainrule.checking import GradientError, GradientReport, check_gradients
     from chainrule.debugging import debug, find_nonfinite
     from chainrule.drawing import draw, draw_dot
@@ -71,6 +72,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "FallbackError",
+    "FallbackWarning",
     "GradientError",
     "GradientReport",
     "Value",
@@ -84,6 +87,7 @@ __all__ = [
     "atanh",
     "check_gradients",
     "clip",
+    "compile",
     "cos",
     "cosh",
     "debug",
@@ -137,6 +141,9 @@ __all__ = [
 
 # Loaded when first asked for, so that ``import chainrule`` stays quick.
 _LATER = {
+    "FallbackError": "compiler",
+    "FallbackWarning": "compiler",
+    "compile": "compiler",
     "GradientError": "checking",
     "GradientReport": "checking",
     "check_gradients": "checking",

@@ -54,6 +54,7 @@ typedef enum {
     ADD, ADD_NUMBER, MUL, MUL_NUMBER, POW,
     EXP, LOG, RELU, TANH, SIGMOID, SQRT, SIN, COS,
     MAXIMUM, MAXIMUM_NUMBER,
+    POWER, /* both operands variable */
     EXTENDED, /* any number of children, any rule: child[0] points to an Extension */
     KINDS
 } Kind;
@@ -101,7 +102,6 @@ static PyObject *rows[KINDS];  /* the op table's row of each kind */
 static PyObject *empty_tuple, *empty_string;
 static PyObject *errors_module; /* chainrule.errors */
 static PyObject *full_init;     /* Protocols.__init__ */
-static PyObject *power_row;
 
 static THREAD_LOCAL int grad_off, nonfinite_allowed, debug_on;
 static THREAD_LOCAL PyObject *recorder; /* a compiler.record.Recorder while this thread records */
@@ -631,6 +631,17 @@ static PyObject *make_power(Node *a, double p) {
     return new_node(POW, y, a, NULL, power_slope(a->data, p), p);
 }
 
+/* The op table's power: a base that is not positive has no real logarithm. */
+static inline double positive_power(double x, double p) { return x > 0.0 ? pow(x, p) : NAN; }
+
+static PyObject *make_variable_power(Node *a, Node *b) {
+    double x = a->data, p = b->data, y = positive_power(x, p);
+    if (UNLIKELY(!isfinite(y)) && check_binary(POWER, y, a, b, 0) < 0) {
+        return NULL;
+    }
+    return new_node(POWER, y, a, b, p * positive_power(x, p - 1.0), y * log(x));
+}
+
 static inline double larger(double a, double b) { return a >= b ? a : b > a ? b : a + b; }
 static inline double larger_slope(double a, double b) { return a > b ? 1.0 : a < b ? 0.0 : 0.5; }
 
@@ -855,14 +866,13 @@ static PyObject *value_power(PyObject *l, PyObject *r, PyObject *modulo) {
     if (!operands(l, r, &a, &b, &out, plain_power)) {
         return out;
     }
-    if (a.node == NULL || b.node != NULL) {
-        PyObject *base = a.node ? Py_NewRef(l) : (PyObject *)new_leaf(a.number);
-        if (base == NULL) {
-            return NULL;
-        }
-        out = PyObject_CallMethod((PyObject *)ValueType, "_apply_op", "O(OO)()", power_row, base, r);
-        Py_DECREF(base);
-        return out;
+    if (a.node != NULL && b.node != NULL) {
+        return make_variable_power(a.node, b.node);
+    }
+    if (a.node == NULL) {
+        PyObject *base = recorder ? PyObject_CallFunction((PyObject *)ValueType, "d", a.number)
+                                  : (PyObject *)new_leaf(a.number);
+        return base ? release(make_variable_power((Node *)base, b.node), base) : NULL;
     }
     return make_power(a.node, b.number);
 }
@@ -1043,69 +1053,132 @@ typedef enum {
     SHOW_NUMBERS = 4, /* number operands become leaves */
 } WalkMode;
 
+/* Take the marks off, and put back the gradients where they were zeroed. */
 static void end_walk(Scratch *s, int restore_grads) {
-    for (Py_ssize_t i = 0; i < COUNT(s->interior, Saved); i++) {
-        Saved *saved = &ITEM(s->interior, Saved, i);
-        saved->node->child[1] &= ~MARK;
-        if (restore_grads) {
-            saved->node->grad = saved->old;
-        }
+    for (Py_ssize_t i = 0; i < COUNT(s->order, Node *); i++) {
+        ITEM(s->order, Node *, i)->child[1] &= ~MARK;
     }
     for (Py_ssize_t i = 0; i < COUNT(s->leaves, Saved); i++) {
-        Saved *saved = &ITEM(s->leaves, Saved, i);
-        saved->node->child[1] &= ~MARK;
-        if (restore_grads) {
-            saved->node->grad = saved->old;
+        ITEM(s->leaves, Saved, i).node->child[1] &= ~MARK;
+    }
+    if (restore_grads) {
+        for (Py_ssize_t i = 0; i < COUNT(s->leaves, Saved); i++) {
+            ITEM(s->leaves, Saved, i).node->grad = ITEM(s->leaves, Saved, i).old;
+        }
+        for (Py_ssize_t i = 0; i < COUNT(s->interior, Saved); i++) {
+            ITEM(s->interior, Saved, i).node->grad = ITEM(s->interior, Saved, i).old;
         }
     }
 }
 
-/* Meet a node for the first time. */
-static inline int meet(Node *n, Scratch *s, int mode) {
-    Kind kind = kind_of(n);
-    if (is_leaf(kind)) {
-        if (APPEND(s->leaves, Saved, ((Saved){n, n->grad})) < 0 ||
-            ((mode & LIST_LEAVES) && APPEND(s->order, Node *, n) < 0)) {
-            return -1;
-        }
-    } else {
-        if (UNLIKELY(has_number(kind)) &&
-            ((mode & SHOW_NUMBERS) ||
-             ((mode & ZERO_GRADS) && (n->child[1] & SWEPT) && n->grad != 0.0)) &&
-            materialise(n, kind) < 0) {
-            return -1;
-        }
-        if (APPEND(s->interior, Saved, ((Saved){n, n->grad})) < 0 ||
-            APPEND(s->stack, Frame, ((Frame){n, 0})) < 0) {
-            return -1;
-        }
-    }
-    n->child[1] |= MARK;
-    if (mode & ZERO_GRADS) {
-        n->grad = 0.0;
-    }
-    return 0;
+/* The walk is the hottest loop of backward(), so it keeps the ends of its buffers in registers. */
+#define OPEN(type, cursor, buffer)                                                                \
+    type *cursor = (type *)((buffer).bytes + (buffer).size),                                      \
+         *cursor##_end = (type *)((buffer).bytes + (buffer).capacity)
+#define CLOSE(cursor, buffer) ((buffer).size = (size_t)((char *)cursor - (buffer).bytes))
+#define PUSH(type, cursor, buffer, item)                                                          \
+    do {                                                                                          \
+        if (UNLIKELY(cursor + 1 > cursor##_end)) {                                                \
+            CLOSE(cursor, buffer);                                                                \
+            if (grow(&(buffer), sizeof(type)) < 0) {                                              \
+                goto failed;                                                                      \
+            }                                                                                     \
+            cursor = (type *)((buffer).bytes + (buffer).size);                                    \
+            cursor##_end = (type *)((buffer).bytes + (buffer).capacity);                          \
+        }                                                                                         \
+        *cursor++ = (item);                                                                       \
+    } while (0)
+
+typedef Node *NodePointer;
+
+static inline int is_zero_bits(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits == 0;
 }
 
 /* Depth first, children in order, each node after its children: the seeds' recursive build_topo with
- * a stack of its own. Runs no Python code. Leaves every node met marked. */
+ * a stack of its own. Runs no Python code. Leaves every node it met marked; a failure leaves none. */
 static int walk(Node *root, Scratch *s, int mode) {
-    int failed = meet(root, s, mode);
-    while (!failed && s->stack.size > 0) {
-        Frame *frame = (Frame *)(s->stack.bytes + s->stack.size) - 1;
-        Node *child = walk_child(frame->node, frame->next++);
+    OPEN(Frame, top, s->stack);
+    OPEN(NodePointer, order, s->order);
+    OPEN(Saved, leaf, s->leaves);
+    OPEN(Saved, interior, s->interior);
+    const int zero = mode & ZERO_GRADS;
+    Node *n = NULL, *child = root;
+    Py_ssize_t next = 0;
+    for (;;) {
+        /* `child` is met for the first time; n is its parent, of which `next` comes after. */
+        Kind kind = kind_of(child);
+        if (is_leaf(kind)) {
+            PUSH(Saved, leaf, s->leaves, ((Saved){child, child->grad}));
+            if (mode & LIST_LEAVES) {
+                PUSH(NodePointer, order, s->order, child);
+            }
+            child->child[1] |= MARK;
+            if (zero) {
+                child->grad = 0.0;
+            }
+        } else {
+            if (UNLIKELY(has_number(kind)) &&
+                ((mode & SHOW_NUMBERS) || (zero && (child->child[1] & SWEPT) && child->grad != 0.0)) &&
+                materialise(child, kind) < 0) {
+                goto failed;
+            }
+            if (zero && UNLIKELY(!is_zero_bits(child->grad))) {
+                PUSH(Saved, interior, s->interior, ((Saved){child, child->grad}));
+            }
+            if (n != NULL) {
+                PUSH(Frame, top, s->stack, ((Frame){n, next}));
+            }
+            n = child;
+            next = 0;
+            n->child[1] |= MARK;
+            if (zero) {
+                n->grad = 0.0;
+            }
+        }
+        /* Look for the next child to meet, here or further up. */
+        for (child = NULL; n != NULL;) {
+            while ((child = walk_child(n, next)) != NULL && (child->child[1] & MARK)) {
+                next++;
+            }
+            if (child != NULL) {
+                next++;
+                break;
+            }
+            PUSH(NodePointer, order, s->order, n);
+            if (top == (Frame *)s->stack.bytes) {
+                n = NULL;
+            } else {
+                top--;
+                n = top->node;
+                next = top->next;
+            }
+        }
         if (child == NULL) {
-            failed = APPEND(s->order, Node *, frame->node);
-            s->stack.size -= sizeof(Frame);
-        } else if (!(child->child[1] & MARK)) {
-            failed = meet(child, s, mode);
+            break;
         }
     }
-    if (failed) {
-        /* A node met but not yet recorded is unmarked and unchanged. */
-        end_walk(s, mode & ZERO_GRADS);
+    CLOSE(top, s->stack);
+    CLOSE(order, s->order);
+    CLOSE(leaf, s->leaves);
+    CLOSE(interior, s->interior);
+    return 0;
+failed:
+    if (n != NULL) {
+        n->child[1] &= ~MARK;
     }
-    return failed;
+    while (top != (Frame *)s->stack.bytes) {
+        top--;
+        top->node->child[1] &= ~MARK;
+    }
+    CLOSE(top, s->stack);
+    CLOSE(order, s->order);
+    CLOSE(leaf, s->leaves);
+    CLOSE(interior, s->interior);
+    end_walk(s, zero);
+    return -1;
 }
 
 /* ------------------------------------------------------------------------- the backward pass --- */
@@ -1198,8 +1271,8 @@ static PyObject *value_zero_grad(PyObject *self, PyObject *Py_UNUSED(nothing)) {
     int failed = walk((Node *)self, &s, ZERO_GRADS);
     if (!failed) {
         end_walk(&s, 0);
-        for (Py_ssize_t i = 0; i < COUNT(s.interior, Saved); i++) {
-            ITEM(s.interior, Saved, i).node->child[1] &= ~SWEPT;
+        for (Py_ssize_t i = 0; i < COUNT(s.order, Node *); i++) {
+            ITEM(s.order, Node *, i)->child[1] &= ~SWEPT;
         }
     }
     give_scratch(&s);
@@ -1483,7 +1556,7 @@ static Kind compact_kind(PyObject *rule, PyObject *parameters, Py_ssize_t count)
         if (rows[kind] != rule || has_number(kind)) {
             continue;
         }
-        int binary = kind == ADD || kind == MUL || kind == MAXIMUM;
+        int binary = kind == ADD || kind == MUL || kind == MAXIMUM || kind == POWER;
         if (count == 1 + binary && PyTuple_Size(parameters) == (kind == POW)) {
             return kind;
         }
@@ -1838,7 +1911,7 @@ static const char *const row_names[KINDS] = {
     [ADD] = "add", [ADD_NUMBER] = "add", [MUL] = "mul", [MUL_NUMBER] = "mul", [POW] = "pow",
     [EXP] = "exp", [LOG] = "log", [RELU] = "relu", [TANH] = "tanh", [SIGMOID] = "sigmoid",
     [SQRT] = "sqrt", [SIN] = "sin", [COS] = "cos", [MAXIMUM] = "maximum",
-    [MAXIMUM_NUMBER] = "maximum",
+    [MAXIMUM_NUMBER] = "maximum", [POWER] = "power",
 };
 
 static const char *const building_blocks[T_ROW] = {
@@ -1858,7 +1931,6 @@ static int import_parts(void) {
     if (ops && protocols && errors_module && empty_tuple && empty_string &&
         (class = PyObject_GetAttrString(protocols, "Protocols")) != NULL) {
         full_init = PyObject_GetAttrString(class, "__init__");
-        power_row = PyObject_GetAttrString(ops, "power");
         for (Kind kind = ADD; kind < EXTENDED; kind++) {
             rows[kind] = PyObject_GetAttrString(ops, row_names[kind]);
         }

@@ -18,7 +18,8 @@ typedef struct {
     uint8_t arity;     /* operands that are instructions */
     uint8_t first;     /* the first of them that may carry a gradient */
     uint8_t flagged;   /* a non-finite result of finite operands is undefined */
-    uint16_t rule;     /* T_ROW: its position in rules */
+    uint8_t parameters;
+    int32_t rule;      /* T_ROW: its position in rules */
     int32_t operand[3];
     double constant[2];
 } Instruction;
@@ -107,19 +108,20 @@ static int read_instruction(Tape *t, Py_ssize_t i, int32_t code, const int32_t *
     if (rule_shape(rule, &arity, &parameters) < 0) {
         return -1;
     }
-    while (x->arity < 3 && operands[x->arity] >= 0) {
-        if (operands[x->arity] >= i) {
+    while (x->arity < 3 && x->operand[x->arity] >= 0) { /* the copy: Python code may have run */
+        if (x->operand[x->arity] >= i) {
             return bad_instruction(i);
         }
         x->arity++;
     }
     int known = tape_code(rule, number);
     int missing = number ? known < EXTENDED && has_number((Kind)known) : 0;
-    if (x->arity + missing != arity || missing != number || parameters > 2) {
+    if (x->arity + missing != arity || missing != number || parameters < 0 || parameters > 2) {
         return bad_instruction(i);
     }
     x->code = (uint16_t)known;
-    x->rule = (uint16_t)(code - FIRST_RULE);
+    x->rule = code - FIRST_RULE;
+    x->parameters = (uint8_t)parameters;
     x->first = known == T_SELECT                                              ? 1
                : known == T_DETACH || (known >= T_DIVIDE && known <= T_EQUAL) ? x->arity
                                                                               : 0;
@@ -138,7 +140,11 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     Py_ssize_t count = PyObject_Size(parts[0]), guards = PyObject_Size(parts[5]);
     Tape *t = NULL;
     Py_buffer views[7];
-    int open = 0, failed = count < 0 || guards < 0 || count > INT32_MAX;
+    int open = 0, failed = count < 0 || guards < 0;
+    if (!failed && (count > INT32_MAX || inputs < 0 || inputs > count)) {
+        PyErr_SetString(PyExc_ValueError, "a tape has at most 2**31 instructions, inputs first");
+        failed = 1;
+    }
     for (; open < 7 && !failed; open++) {
         Py_ssize_t items = open == 1 ? 3 * count : open == 2 ? 2 * count : open < 5 ? count : guards;
         failed = get_buffer(parts[open], &views[open], formats[open], items, 0) < 0;
@@ -163,7 +169,7 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
         t->guard = PyMem_Calloc((size_t)guards + 1, sizeof(int32_t));
         t->expected = PyMem_Calloc((size_t)guards + 1, sizeof(double));
         failed = !t->rules || !t->instructions || !t->data || !t->grads || !t->order || !t->stack ||
-                 !t->visited || !t->guard || !t->expected || inputs < 0 || inputs > count;
+                 !t->visited || !t->guard || !t->expected;
         if (failed && !PyErr_Occurred()) {
             PyErr_NoMemory();
         }
@@ -207,15 +213,10 @@ static PyObject *call_row(const Tape *t, Py_ssize_t i, int backward) {
     const Instruction *x = &t->instructions[i];
     PyObject *row = PyTuple_GetItem(t->rules, x->rule), *result = NULL;
     double xs[3];
-    long arity;
-    Py_ssize_t extra;
     for (int j = 0; j < x->arity; j++) {
         xs[j] = t->data[x->operand[j]];
     }
-    if (rule_shape(row, &arity, &extra) < 0) {
-        return NULL;
-    }
-    PyObject *left = floats(xs, x->arity), *right = left ? floats(x->constant, extra) : NULL;
+    PyObject *left = floats(xs, x->arity), *right = left ? floats(x->constant, x->parameters) : NULL;
     if (right != NULL && backward) {
         result = PyObject_CallMethod(row, "local_grads", "dOO", t->data[i], left, right);
     } else if (right != NULL) {
@@ -266,6 +267,7 @@ static PyObject *tape_run(PyObject *self, PyObject *inputs) {
         case ADD: case ADD_NUMBER: y = a + b; break;
         case MUL: case MUL_NUMBER: y = a * b; break;
         case POW: y = pow(a, b); break;
+        case POWER: y = positive_power(a, b); break;
         case MAXIMUM: case MAXIMUM_NUMBER: y = larger(a, b); break;
         case T_DETACH: y = a; break;
         case T_DIVIDE: y = a / b; break;
@@ -378,6 +380,10 @@ static PyObject *tape_sweep(PyObject *self, PyObject *args) {
         case MUL_NUMBER: grads[operand[0]] += share(b, g); break;
         case POW: grads[operand[0]] += share(power_slope(a, b), g); break;
         case EXP: grads[operand[0]] += share(data[i], g); break;
+        case POWER:
+            grads[operand[0]] += share(b * positive_power(a, b - 1.0), g);
+            grads[operand[1]] += share(data[i] * log(a), g);
+            break;
         case MAXIMUM:
             slope = larger_slope(a, b);
             grads[operand[0]] += share(slope, g);

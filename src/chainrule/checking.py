@@ -368,6 +368,9 @@ def _shares(here: _Evaluation, above: _Evaluation, below: _Evaluation, corner: b
         up, down = above.order[k].data, below.order[k].data
         return up + down - 2 * here.order[k].data if corner else up - down
 
+    def moves(k: int) -> bool:
+        return not above.order[k].data == below.order[k].data == here.order[k].data
+
     position = {id(node): k for k, node in enumerate(here.order)}
     shares = []
     totals = gradients(here.order[-1], here.order)
@@ -377,7 +380,10 @@ def _shares(here: _Evaluation, above: _Evaluation, below: _Evaluation, corner: b
         share = abs(total * (change(k) - explained))
         if id(node) in here.inputs or total == 0.0:
             share = 0.0
-        elif not all(map(math.isfinite, node.local_grads)):
+        elif any(
+            not math.isfinite(slope) and moves(position[id(child)])
+            for child, slope in zip(node.children, node.local_grads, strict=True)
+        ):
             share = math.inf  # here an infinite derivative comes into the gradient
         shares.append(0.0 if math.isnan(share) else share)
     return shares

@@ -27,7 +27,7 @@ models.register(app)
 
 _EXAMPLES = {
     "train": ("chainrule train", "chainrule train notes.txt --steps 500 --out runs/notes"),
-    "sample": ("chainrule sample runs/1", "chainrule sample runs/1 --prefix An --count 5"),
+    "sample": ("chainrule sample runs/1", "chainrule sample runs/1 --prefix an --count 5"),
     "inspect": ("chainrule inspect runs/1", "chainrule inspect runs/1 --text anna"),
     "compare": (
         "chainrule compare runs/1 runs/2",

@@ -19,7 +19,8 @@ import numpy as np
 
 from chainrule.ops import Op, format_number
 
-_PACKAGE = str(Path(__file__).parent) + os.sep
+#: the folder of this package, whose frames are not the user's
+PACKAGE = str(Path(__file__).parent) + os.sep
 _REAL = (numbers.Real, np.bool_)
 
 
@@ -140,6 +141,6 @@ def _source(x: Any) -> str:
 def caller() -> str:
     """``file:line`` of the innermost frame outside this package: the user's own line."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

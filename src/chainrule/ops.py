@@ -78,14 +78,17 @@ class Op:
 
     def __call__(self, *arguments: Any) -> Any:
         """Apply the operation to floats, arrays, Values or anything with ``_apply_op``."""
-        arity = self.arity
+        arity = len(self.partials)
         for x in arguments:
             kind = type(x)
-            if kind is float:
+            if kind is float or kind is bool:
                 continue
             if hasattr(kind, "_apply_op"):
                 return kind._apply_op(self, arguments[:arity], self.complete(arguments[arity:]))
-        operands = [float(x) if isinstance(x, (int, np.floating)) else x for x in arguments[:arity]]
+        operands = [
+            x if type(x) is float else float(x) if isinstance(x, (int, np.floating)) else x
+            for x in arguments[:arity]
+        ]
         return self.forward(*operands, *self.complete(arguments[arity:]))
 
     def complete(self, parameters: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -252,7 +252,7 @@ class Value(Protocols):
         number = _operand(other)
         if number is None:
             return _refuse(other)  # type: ignore[no-any-return]
-        return apply(ops.power, (number if isinstance(number, Value) else _leaf(number), self))
+        return apply(ops.power, (number if isinstance(number, Value) else Value(number), self))
 
     def __pos__(self) -> Value:
         return self

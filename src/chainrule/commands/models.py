@@ -107,8 +107,8 @@ def train(
 ) -> None:
     """Train a GPT and print new documents of its own making.
 
-    Without a FILE it learns first names and invents new ones. Ctrl-C saves and stops;
-    --resume DIR goes on as if nothing had happened.
+    Without a FILE it learns first names and invents new ones.
+    Ctrl-C saves and stops; --resume DIR goes on as if nothing had happened.
 
     Parameters
     ----------
@@ -155,6 +155,8 @@ def train(
         raise gpt.GPTError("--dtype float32 needs --engine compiled; eager computes in float64")
     if samples < 0:
         raise gpt.GPTError(f"--samples must be at least 0, not {samples}")
+    if save_every < 1:
+        raise gpt.GPTError(f"--save-every must be at least 1, not {save_every}")
     model_options = {
         "layers": layers,
         "width": width,
@@ -238,7 +240,9 @@ def _train(console: Console, run: gpt.Run, folder: Path, save_every: int, sample
         f"{len(run.model.parameters()):,} parameters: {_some(config.layers, 'layer')}, "
         f"width {config.width}, {_some(config.heads, 'head')}, block {config.block}",
     )
-    if run.step:
+    if run.step == config.steps:
+        say(console, f"step {run.step} was the last one; --steps with a larger number goes on")
+    elif run.step:
         say(console, f"continuing after step {run.step} of {config.steps}")
     began = time.perf_counter()
     with stopping() as signals, _progress(console, run) as report:
@@ -274,9 +278,10 @@ def _losses(rows: list[Row]) -> str:
 
 def _print_new_documents(console: Console, run: gpt.Run, samples: int) -> None:
     known = {*run.data.training, *run.data.validation}
-    thing = "names" if run.data.source == BUNDLED else "documents"
+    thing = "new name" if run.data.source == BUNDLED else "new document"
+    none = "not" if samples == 1 else "none of them"
     say(console)
-    say(console, f"{samples} new {thing}, none of them in the data:", style="bold")
+    say(console, f"{_some(samples, thing)}, {none} in the data:", style="bold")
     found = 0
     for text in gpt.new_documents(run.model, run.tokenizer, run.rng, known, samples):
         say(console, text)
@@ -298,6 +303,9 @@ def _progress(console: Console, run: gpt.Run) -> Iterator[Callable[[Row], None]]
         (first, begun), (last, now) = times[0], times[-1]
         return statistics.fmean(recent), (last - first) / max(now - begun, 1e-9)
 
+    if run.step == total:
+        yield lambda row: None
+        return
     if not console.is_terminal:
 
         def print_line(row: Row) -> None:
@@ -407,8 +415,8 @@ def inspect(
 ) -> None:
     """Look inside a trained model while it reads one document.
 
-    Prints its parameters and what it expected at each place, and writes pictures: attention.svg,
-    probabilities.svg, activations.svg and gradients.svg.
+    Prints its parameters and what it expected at each place, and writes
+    attention.svg, probabilities.svg, activations.svg and gradients.svg.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ import functools
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from cyclopts import App, Parameter
 from rich.console import Console, RenderableType
@@ -62,8 +62,10 @@ def register(app: App) -> None:
     """Add the commands to the command line."""
     for command in (explain, draw, explore, check, lessons):
         name = command.__name__
-        first = "[NAME or EXPRESSION]" if command is lessons else "EXPRESSION"
-        usage = f"chainrule {name} {first} [INPUT=NUMBER ...] [OPTIONS]"
+        if command is lessons:
+            usage = "chainrule lessons [NAME | EXPRESSION INPUT=NUMBER ...]"
+        else:
+            usage = f"chainrule {name} EXPRESSION [INPUT=NUMBER ...] [OPTIONS]"
         app.command(
             command, name=name, usage=f"Usage: {usage}", help_epilogue=examples(*_EXAMPLES[name])
         )
@@ -130,7 +132,8 @@ def explain(
 ) -> int:
     """Show the backward pass of an expression, step by step.
 
-    Stage 0 computes the values, stage 1 sorts the graph, stage 2 hands the gradients back.
+    Stage 0 computes the values, stage 1 sorts the graph, stage 2 hands back
+    the gradients.
 
     Parameters
     ----------
@@ -194,10 +197,14 @@ def draw(
     _, _, result = evaluate(expression, values)
     result.backward()
     suffixes = {".svg": "svg", ".png": "png", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid"}
-    kind = format or (suffixes.get(output.suffix.lower(), "svg") if output else "svg")
+    named = suffixes.get(output.suffix.lower()) if output else None
+    if format and named and format != named:
+        complain(f"--format {format} does not fit the file's name, {output}")
+        return 2
+    kind = format or named or "svg"
     drawing = drawn(result, format=kind, rankdir=rankdir)
     if output is not None:
-        print(f"wrote {drawing.save(output)}")
+        _save(drawing, output)
     elif kind == "png":
         complain("a PNG cannot go to the terminal: name a file with -o graph.png")
         return 2
@@ -232,10 +239,9 @@ def explore(
     from chainrule.page import explore as explored
 
     _, _, result = evaluate(expression, values)
-    explored(result).save(output)
-    print(f"wrote {output}")
+    written = _save(explored(result), output)
     if open:
-        webbrowser.open(output.resolve().as_uri())
+        webbrowser.open(written.resolve().as_uri())
     return 0
 
 
@@ -264,6 +270,8 @@ def check(
     parsed, inputs, output = evaluate(expression, values)
     if not inputs:
         raise ExpressionError("there is nothing to check: give the inputs as values, such as a=2")
+    if not tolerance > 0:
+        raise ExpressionError(f"--tolerance must be more than 0, not {tolerance}")
 
     def f(*xs: Value) -> Value:
         return parsed(**dict(zip(inputs, xs, strict=True)))
@@ -333,6 +341,22 @@ def lessons(
             raise ExpressionError(str(error)) from None
         show(lambda width: comparison_parts(comparison, width))
     return 0
+
+
+class _Savable(Protocol):
+    def save(self, path: Path) -> Path: ...
+
+
+def _save(made: _Savable, path: Path) -> Path:
+    """Write a picture or a page and say where; a name that will not do is the user's to change."""
+    if path.is_dir():
+        raise ExpressionError(f"{path} is a folder: name a file")
+    try:
+        written = made.save(path)
+    except (ValueError, ImportError, RuntimeError) as error:  # the suffix; no renderer; no font
+        raise ExpressionError(str(error)) from None
+    print(f"wrote {written}")
+    return written
 
 
 def _node_named(explanation: Explanation, name: str, inputs: dict[str, Value]) -> Value:

@@ -32,7 +32,7 @@ def _resvg() -> Any:
         import resvg_py
     except ImportError as error:
         raise ImportError(
-            "PNG needs the package resvg-py: pip install 'chainrule[png]' "
+            "PNG needs the package resvg-py: pip install resvg-py "
             "(.svg, .dot and .mmd need nothing)"
         ) from error
     return resvg_py

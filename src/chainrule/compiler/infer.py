@@ -1,0 +1,117 @@
+"""Which operands follow the integer arguments.
+
+Plain list indexing, ``wte[token]``, cannot be overloaded, so a recording holds the element that was
+selected, not the index. In: recordings of the same function with other integers. They align
+instruction for instruction, and the operands that differ are functions of one integer (or of two,
+``M[i][j]``). Out: ``Indexing``, which predicts those operands for integers of which every (slot,
+integer) pair has been seen in a recording. Others are recorded first: sampling is no proof.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from chainrule.compiler.record import Ints, Recording
+
+
+def misaligned(a: Recording, b: Recording) -> str | None:
+    """Why two recordings are not the same instructions but for operands, or None."""
+    if len(a) != len(b) or a.rules != b.rules or not np.array_equal(a.codes, b.codes):
+        return "it does other operations"
+    if not np.array_equal(a.number, b.number) or not np.array_equal(a.unflagged, b.unflagged):
+        return "it does other operations"
+    if [(g.position, g.expected) for g in a.guards] != [(g.position, g.expected) for g in b.guards]:
+        return "a branch goes the other way"
+    if not _same_result(a.result, b.result):
+        return "it returns something else"
+    different = np.flatnonzero((a.constants.view(np.int64) != b.constants.view(np.int64)).any(axis=1))
+    if len(different):
+        return f"a number in it changes by itself: {a.describe(int(different[0]))}"
+    return None
+
+
+def _same_result(a: object, b: object) -> bool:
+    try:
+        return bool(a == b) or repr(a) == repr(b)
+    except Exception:  # an object of the user's own
+        return False
+
+
+class Indexing:
+    """The operands of one recording that follow its integers, learnt from several."""
+
+    def __init__(self, base: Recording, ids: tuple[int, ...]) -> None:
+        self.base = base
+        self.ids: list[tuple[int, ...]] = [ids]  # of each recording seen
+        self.places: Ints = np.zeros(0, np.int32)  # 3 * instruction + operand, where any differ
+        self.rows: list[Ints] = [np.zeros(0, np.int32)]  # what each recording has in these places
+        self._slots: list[tuple[int, ...]] = [(k,) for k in range(len(ids))]
+        self._follows = np.ones((len(ids), 0), np.bool_)  # slot k may explain place p
+        self._seen: list[dict[tuple[int, ...], int]] = [{} for _ in self._slots]
+        self._note(0)
+
+    def _note(self, row: int) -> None:
+        """Remember which recording showed which integer in which slot."""
+        for slot, seen in zip(self._slots, self._seen, strict=True):
+            seen.setdefault(tuple([self.ids[row][k] for k in slot]), row)
+
+    def learn(self, recording: Recording, ids: tuple[int, ...]) -> None:
+        """Take in an aligned recording made with other integers."""
+        before = self.base.operands.ravel()
+        after = recording.operands.ravel()
+        new = np.setdiff1d(np.flatnonzero(before != after).astype(np.int32), self.places)
+        if len(new):
+            self.places = np.concatenate([self.places, new])
+            self.rows = [np.concatenate([row, before[new]]) for row in self.rows]
+        self.ids.append(ids)
+        self.rows.append(after[self.places])
+        self._solve()
+
+    def _solve(self) -> None:
+        """Find for each place the slots that can explain it; pairs where no single one can."""
+        count = len(self.ids[0])
+        self._slots = [(k,) for k in range(count)]
+        table = np.array(self.rows).reshape(len(self.rows), len(self.places))
+        follows = np.array([self._explains(slot, table) for slot in self._slots])
+        follows = follows.reshape(count, len(self.places))
+        alone = follows.any(axis=0)
+        if not alone.all():
+            for pair in itertools.combinations(range(count), 2):
+                explained = self._explains(pair, table) & ~alone
+                if explained.any():
+                    self._slots.append(pair)
+                    follows = np.vstack([follows, explained])
+        self._follows = follows
+        self._seen = [{} for _ in self._slots]
+        for row in range(len(self.ids)):
+            self._note(row)
+
+    def _explains(self, slot: tuple[int, ...], table: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Per place: whether recordings with the same integers in these slots agree."""
+        first: dict[tuple[int, ...], int] = {}
+        agrees = np.ones(table.shape[1], np.bool_)
+        for row, ids in enumerate(self.ids):
+            start = first.setdefault(tuple([ids[k] for k in slot]), row)
+            agrees &= table[row] == table[start]
+        return agrees
+
+    def predict(self, ids: tuple[int, ...]) -> Ints | None:
+        """What stands in ``places`` for these integers, or None where a recording must tell."""
+        rows = []
+        for slot, seen in zip(self._slots, self._seen, strict=True):
+            row = seen.get(tuple([ids[k] for k in slot]))
+            if row is None:
+                return None
+            rows.append(self.rows[row])
+        answer: Ints = np.full(len(self.places), -1, np.int32)
+        for follows, row in zip(self._follows, rows, strict=True):
+            # Slots that could both explain a place must agree on it.
+            if np.any(follows & (answer >= 0) & (answer != row)):
+                return None
+            answer[follows] = row[follows]
+        return None if np.any(answer < 0) else answer
+
+    def __str__(self) -> str:
+        return f"{len(self.places)} operands follow integers, learnt from {len(self.ids)} recordings"

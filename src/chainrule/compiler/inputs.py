@@ -1,0 +1,208 @@
+"""A call's arguments, taken apart.
+
+In: the arguments as the user gave them. Out: a ``Call``: their structure as a hashable key, the
+numbers in one row, the integers in another, and the Values among them; and the arguments again, as
+the recorded function sees them. Where the first argument is differentiated its ints are floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule import errors
+from chainrule.engine import Value
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(eq=False)
+class Call:
+    """One call's arguments: ``key`` is equal for calls that one recording may serve."""
+
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    floats: list[Any] = field(default_factory=list)  # numbers, arrays and Values, in order
+    sizes: list[int] = field(default_factory=list)
+    ints: list[int] = field(default_factory=list)
+    statics: list[Any] = field(default_factory=list)
+    structure: Any = None
+    key: Any = None
+    _place: dict[int, int] = field(default_factory=dict)  # of each Value
+
+    @property
+    def values(self) -> list[Value]:
+        """The Values among the arguments, in order, each once."""
+        return [x for x in self.floats if isinstance(x, Value)]
+
+    @property
+    def size(self) -> int:
+        """How many floats there are in all."""
+        return sum(self.sizes)
+
+    def write(self, out: Floats) -> None:
+        """Write every float of the call into ``out``."""
+        at = 0
+        for x, size in zip(self.floats, self.sizes, strict=True):
+            if isinstance(x, np.ndarray):
+                out[at : at + size] = x.ravel()
+            else:
+                out[at] = x._number if isinstance(x, Value) else x
+            at += size
+
+
+def take_apart(
+    arguments: tuple[Any, ...], keywords: dict[str, Any], differentiate: bool
+) -> Call:
+    """The arguments of one call; ``differentiate``: by the first of them."""
+    call = Call(arguments, keywords)
+    structures = [_take(x, call, differentiate and i == 0) for i, x in enumerate(arguments)]
+    named = {name: _take(x, call, False) for name, x in keywords.items()}
+    call.structure = (tuple(structures), named)
+    call.key = (differentiate, tuple(structures), tuple(sorted(named.items())), tuple(call.statics))
+    return call
+
+
+def _take(x: Any, call: Call, floats_only: bool) -> Any:
+    """Put what is in ``x`` into the call and return its structure, a nest of tuples."""
+    if isinstance(x, Value):
+        place = call._place.setdefault(id(x), len(call.floats))
+        if place < len(call.floats):
+            return ("same", place)
+        call.floats.append(x)
+        call.sizes.append(1)
+        return "value"
+    if isinstance(x, (bool, np.bool_)) or x is None or isinstance(x, (str, bytes)):
+        call.statics.append((type(x).__name__, x))
+        return "static"
+    if isinstance(x, (int, np.integer)) and not floats_only:
+        call.ints.append(int(x))
+        return "int"
+    if errors.is_real(x):
+        call.floats.append(float(x))
+        call.sizes.append(1)
+        return "float"
+    if isinstance(x, np.ndarray):
+        return _take_array(x, call, floats_only)
+    if type(x) is dict:
+        return ("dict", tuple([(key, _take(item, call, floats_only)) for key, item in x.items()]))
+    if type(x) in (list, tuple):
+        return (type(x).__name__, tuple([_take(item, call, floats_only) for item in x]))
+    call.statics.append(("object", id(x)))
+    return ("object", type(x).__name__)
+
+
+def _take_array(x: npt.NDArray[Any], call: Call, floats_only: bool) -> Any:
+    if x.dtype == object:
+        return _take(x.tolist(), call, floats_only)
+    if x.dtype.kind in "iu" and not floats_only:
+        call.ints.extend(x.ravel().tolist())
+        return ("ints", x.shape)
+    if x.dtype.kind not in "fiu":
+        raise TypeError(f"an array argument holds real numbers, not {x.dtype}")
+    call.floats.append(x)
+    call.sizes.append(x.size)
+    return ("floats", x.shape)
+
+
+@dataclass
+class Rebuilt:
+    """The arguments as the function sees them, and the lists that were made for it."""
+
+    arguments: list[Any]
+    keywords: dict[str, Any]
+    lists: list[tuple[list[Any], tuple[Any, ...]]]
+
+    def changed(self) -> bool:
+        """Whether the function changed a list it was passed."""
+        return any(
+            len(items) != len(before) or any(a is not b for a, b in zip(items, before, strict=True))
+            for items, before in self.lists
+        )
+
+
+def rebuild(
+    call: Call,
+    leaf: Callable[[Any], Any],
+    index: Callable[[int], Any],
+) -> Rebuilt:
+    """The arguments again: arrays as nested lists, a stand-in for each number.
+
+    ``leaf`` makes what stands for the next float (a Value passes through it too), ``index`` what
+    stands for the next integer.
+    """
+    numbers = iter(call.floats)
+    made: list[Any] = []  # what stands for each float, for a Value that comes again
+    lists: list[tuple[list[Any], tuple[Any, ...]]] = []
+
+    def listed(items: list[Any]) -> list[Any]:
+        lists.append((items, tuple(items)))
+        return items
+
+    def nested(flat: list[Any], shape: tuple[int, ...], make: Callable[[Any], Any]) -> Any:
+        items = [make(x) for x in flat]
+        for size in reversed(shape[1:]):
+            rows = len(items) // size if size else int(np.prod(shape[:-1]))
+            items = [listed(items[i * size : (i + 1) * size]) for i in range(rows)]
+        return listed(items) if shape else items[0]
+
+    def build(structure: Any, original: Any) -> Any:
+        if structure in ("value", "float"):
+            made.append(leaf(next(numbers)))
+            return made[-1]
+        if structure == "int":
+            return index(int(original))
+        if structure == "static":
+            return original
+        kind, parts = structure
+        if kind == "same":
+            return made[parts]
+        if kind == "object":
+            return original
+        if kind == "floats":
+            made.append(None)
+            return nested(next(numbers).ravel().astype(float).tolist(), parts, leaf)
+        if kind == "ints":
+            return nested(original.ravel().tolist(), parts, index)
+        if kind == "dict":
+            return {key: build(part, original[key]) for key, part in parts}
+        items = [build(part, item) for part, item in zip(parts, original, strict=True)]
+        return tuple(items) if kind == "tuple" else listed(items)
+
+    structures, named = call.structure
+    pairs = zip(structures, call.arguments, strict=True)
+    arguments = [build(part, x) for part, x in pairs]
+    keywords = {name: build(part, call.keywords[name]) for name, part in named.items()}
+    return Rebuilt(arguments, keywords, lists)
+
+
+def like_first(call: Call, original: Any, gradient: Floats) -> Any:
+    """The gradient of the first argument, in its own structure."""
+    place = 0
+
+    def build(structure: Any, original: Any) -> Any:
+        nonlocal place
+        if structure in ("value", "float"):
+            place += 1
+            return float(gradient[place - 1])
+        if structure == "static":
+            return original
+        kind, parts = structure
+        if kind == "same":
+            return 0.0  # the whole gradient stands where the Value came first
+        if kind == "object":
+            return original
+        if kind == "floats":
+            size = int(np.prod(parts))
+            place += size
+            return gradient[place - size : place].reshape(parts).copy()
+        if kind == "dict":
+            return {key: build(part, original[key]) for key, part in parts}
+        items = [build(part, item) for part, item in zip(parts, original, strict=True)]
+        return tuple(items) if kind == "tuple" else items
+
+    return build(call.structure[0][0], original)

@@ -1,0 +1,379 @@
+"""Recording is running: the function runs eagerly, on the real engine, under a recorder.
+
+In: a function and its arguments. Out: a ``Recording``, every node in creation order as flat arrays
+(also those the result does not reach: an index may select them another time), the guards, and what
+the function returned. Instruction 0..inputs-1 are the inputs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule import errors, functions, ops
+from chainrule.compiler.standins import Condition, Detached, Index, Unrecordable
+from chainrule.engine import Value, kernels, modes
+from chainrule.ops import Op
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+
+#: instruction codes below the rules: an input, a constant
+INPUT, CONSTANT = 0, 1
+FIRST_RULE = 2
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A branch that the recording took: instruction ``position`` must give ``expected`` again."""
+
+    position: int
+    expected: float
+    line: str
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """One run of a function as flat arrays.
+
+    ``codes[i]`` is INPUT, CONSTANT or FIRST_RULE + the position of its rule in ``rules``;
+    ``operands[i]`` up to three earlier positions (-1: none); ``constants[i]`` its numbers: the
+    constant, a plain number in the place of the second operand (``number[i]``), or the rule's
+    static parameters. ``unflagged[i]``: made where undefined values were allowed.
+    """
+
+    inputs: int
+    codes: Ints
+    operands: Ints
+    constants: Floats
+    number: npt.NDArray[np.bool_]
+    rules: tuple[Op, ...]
+    unflagged: npt.NDArray[np.bool_]
+    guards: tuple[Guard, ...]
+    result: Any = field(repr=False)  # the returned nest, Output in place of each number
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self)} instructions, {self.inputs} inputs, {len(self.guards)} guards"]
+        guards = {g.position: g for g in self.guards}
+        for i in range(self.inputs, len(self)):
+            lines.append(f"%{i} = {self.describe(i)}")
+            if i in guards:
+                lines.append(f"    guard %{i} == {guards[i].expected:g}  ({guards[i].line})")
+        return "\n".join([*lines, f"return {self.result}"])
+
+    def describe(self, i: int) -> str:
+        """One instruction as text."""
+        code = int(self.codes[i])
+        if code < FIRST_RULE:
+            return "input" if code == INPUT else f"constant {self.constants[i, 0]:g}"
+        rule = self.rules[code - FIRST_RULE]
+        words = [f"%{p}" for p in self.operands[i] if p >= 0]
+        numbers = len(rule.parameters) + bool(self.number[i])
+        words += [f"{c:g}" for c in self.constants[i, :numbers]]
+        return f"{rule.name} {' '.join(words)}"
+
+    def verify(self) -> None:
+        """Raise AssertionError unless every array fits the others."""
+        n = len(self)
+        assert self.operands.shape == (n, 3)
+        assert self.constants.shape == (n, 2)
+        assert (self.codes[: self.inputs] == INPUT).all()
+        assert (self.codes[self.inputs :] != INPUT).all()
+        positions = np.arange(n, dtype=np.int32)[:, None]
+        assert (self.operands < positions).all(), "an operand comes after its use"
+        for i in np.flatnonzero(self.codes >= FIRST_RULE):
+            rule = self.rules[self.codes[i] - FIRST_RULE]
+            given = int((self.operands[i] >= 0).sum()) + int(self.number[i])
+            assert given == rule.arity, self.describe(int(i))
+        assert all(self.inputs <= g.position < n for g in self.guards)
+
+
+@dataclass(frozen=True)
+class Output:
+    """The place of a number in what the function returned."""
+
+    position: int
+    is_value: bool
+
+    def __repr__(self) -> str:
+        return f"%{self.position}" + ("" if self.is_value else ".data")
+
+
+class Recorder:
+    """Told by the engine of every node; hands out the stand-ins of ``standins``."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Value] = []
+        self.unflagged: list[int] = []
+        self.guards: list[tuple[Value, bool, str]] = []
+        self.indexed: set[int] = set()
+        self.static: dict[int, str] = {}
+        self.numbers: list[Value] = []  # one leaf per integer slot, in case it is used as a number
+        self.plain: set[int] = set()  # leaves that are plain numbers (reference engine)
+        self._detached: dict[int, Value] = {}
+
+    # --- called by the engine -------------------------------------------------------------------
+
+    def made(self, node: Value) -> Value:
+        """A node was made; returns the one the function gets."""
+        if modes.allow_nonfinite:
+            self.unflagged.append(len(self.nodes))
+        self.nodes.append(node)
+        if not modes.grad and node._rule is not ops.detach:
+            return self.detach(node)
+        return node
+
+    def data_of(self, value: Value) -> Detached:
+        """``value.data``."""
+        return Detached(self, value)
+
+    def operand(self, x: Any) -> Any:
+        """``x`` as an operand of a Value: a Value if it is a stand-in or a number."""
+        kind = type(x)
+        if isinstance(x, Value) or kind is float or kind is int:
+            return x
+        source = self.source(x)
+        if source is not None:
+            return self.detach(source)
+        return Value(float(x)) if errors.is_real(x) else x
+
+    def source(self, x: Any) -> Value | None:
+        """The Value behind a stand-in, or None."""
+        kind = type(x)
+        if kind is Detached:
+            return x._value  # type: ignore[no-any-return]
+        if kind is Index:
+            return self.numbers[x.slot]
+        return x.as_value() if kind is Condition else None
+
+    def detached_operand(self, x: Any) -> Any:
+        """``x`` beside a Detached: a Value or a float; None for what answers by itself."""
+        if isinstance(x, Value):
+            return None
+        source = self.source(x)
+        if source is not None:
+            return source
+        return float(x) if errors.is_real(x) else None
+
+    def exponent(self, x: Any) -> float:
+        """The static exponent of ``value ** x``."""
+        if type(x) is Index:
+            return float(x.static())
+        if type(x) is Detached:
+            self.forbid("a number from .data used as an exponent")
+        return errors.real(x, "an exponent")
+
+    def detach(self, value: Value) -> Value:
+        """The same number, passing no gradient on; one node per value."""
+        node = self._detached.get(id(value))
+        if node is None:
+            node = Value._apply_op(ops.detach, (value,), ())
+            self._detached[id(value)] = node
+        return node
+
+    def compare(self, left: Value, right: Any, comparison: int) -> Any:
+        """``left < right`` and its like, as a Condition."""
+        other = right if isinstance(right, Value) else self.detached_operand(right)
+        if other is None:
+            return NotImplemented
+        rule = (ops.less, ops.less_equal, ops.equal, ops.equal, ops.less, ops.less_equal)[comparison]
+        pair = (other, left) if comparison >= 4 else (left, other)
+        return Condition(self, Value._apply_op(rule, pair, ()), negated=comparison == 3)
+
+    def truth(self, value: Value) -> Any:
+        """``bool(value)``."""
+        return self.compare(value, 0.0, 3)
+
+    def forbid(self, what: str) -> None:
+        """Stop recording: the function does what a replay would not repeat."""
+        raise Unrecordable(f"{what} at {errors.caller()}")
+
+    # --- called by the stand-ins and by functions -------------------------------------------------
+
+    def guard(self, node: Value, truth: bool) -> None:
+        """A branch was taken on a comparison."""
+        self.guards.append((node, truth, errors.caller()))
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        """``where`` of a condition that is decided when the recording runs."""
+        if type(condition) is not Condition:
+            return functions.choose(condition, a, b)
+        pair = (b, a) if condition.negated else (a, b)
+        return Value._apply_op(ops.select, (condition.node, *pair), ())
+
+    def extreme(self, items: Sequence[Any], rule: Op) -> Any:
+        """Python's max or min over Values or numbers from ``.data``."""
+        values = [x if isinstance(x, Value) else self.detached_operand(x) for x in items]
+        best = values[0]
+        for other in values[1:]:
+            best = Value._apply_op(rule, (best, other), ())
+        if any(isinstance(x, Value) for x in items):
+            return best
+        return Detached(self, best)
+
+
+@contextmanager
+def recording(recorder: Recorder) -> Iterator[None]:
+    """Inside this block the engine tells the recorder of every node of this thread."""
+    with _python_extremes():
+        modes.recorder = recorder
+        try:
+            yield
+        finally:
+            modes.recorder = None
+
+
+# --- max and min ----------------------------------------------------------------------------------
+# Python's own compare and pick, one guard for each comparison. While any thread records they are
+# replaced by a pair that records one instruction instead; other threads get the originals' answers.
+
+_lock = threading.Lock()
+_users = 0
+_max, _min = builtins.max, builtins.min
+
+
+def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
+    def extreme(*arguments: Any, **keywords: Any) -> Any:
+        recorder = modes.recorder
+        if recorder is None or keywords:
+            return original(*arguments, **keywords)
+        items = list(arguments[0]) if len(arguments) == 1 else list(arguments)
+        if not any(isinstance(x, Value) or type(x) is Detached for x in items):
+            return original(items) if len(arguments) == 1 else original(*items)
+        known = all(isinstance(x, Value) or recorder.detached_operand(x) is not None for x in items)
+        return recorder.extreme(items, rule) if known and len(items) > 1 else original(items)
+
+    extreme.__name__ = original.__name__
+    return extreme
+
+
+@contextmanager
+def _python_extremes() -> Iterator[None]:
+    global _users
+    with _lock:
+        _users += 1
+        if _users == 1:
+            builtins.max = _replacement(_max, ops.first_max)
+            builtins.min = _replacement(_min, ops.first_min)
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                builtins.max, builtins.min = _max, _min
+
+
+# --- from nodes to arrays -------------------------------------------------------------------------
+
+
+def finish(recorder: Recorder, inputs: list[Value], result: Any) -> Recording:
+    """The recorder's nodes as a Recording; ``inputs`` are the Values the function may have used."""
+    position = {id(v): i for i, v in enumerate(inputs)}
+    position.update((id(v), i) for i, v in enumerate(recorder.nodes, len(inputs)))
+
+    def output(x: Any) -> Any:
+        if isinstance(x, Value):
+            return Output(_position_of(x, position), is_value=True)
+        if type(x) is Detached:
+            return Output(_position_of(x._value, position), is_value=False)
+        if type(x) is Index:
+            return x.static()
+        return bool(x) if type(x) is Condition else x
+
+    returned = map_leaves(output, result)
+    unflagged = np.zeros(len(inputs) + len(recorder.nodes), np.bool_)
+    unflagged[np.array(recorder.unflagged, np.intp) + len(inputs)] = True
+    return Recording(
+        inputs=len(inputs),
+        **_flatten(recorder, inputs, position),
+        unflagged=unflagged,
+        guards=tuple(Guard(position[id(v)], float(t), line) for v, t, line in recorder.guards),
+        result=returned,
+    )
+
+
+def map_leaves(function: Callable[[Any], Any], nest: Any) -> Any:
+    """A nest of dicts, lists and tuples with ``function`` applied to what is in it."""
+    if type(nest) in (list, tuple):
+        return type(nest)([map_leaves(function, x) for x in nest])
+    if type(nest) is dict:
+        return {key: map_leaves(function, x) for key, x in nest.items()}
+    return function(nest)
+
+
+def _position_of(value: Value, position: dict[int, int]) -> int:
+    found = position.get(id(value))
+    if found is None:
+        raise _unknown(value)
+    return found
+
+
+def _unknown(value: Value) -> Unrecordable:
+    """The refusal of a Value that nobody told of."""
+    if value.op and isinstance(value._rule, str):
+        return Unrecordable(f"the custom operation {value.op!r} has no rule to compute it again")
+    name = f" {value.label!r}" if value.label else ""
+    return Unrecordable(
+        f"it uses a Value{name} ({value._number:g}) that is neither an argument nor found in its "
+        "globals, closure or self"
+    )
+
+
+def _flatten(recorder: Recorder, inputs: list[Value], position: dict[int, int]) -> dict[str, Any]:
+    if kernels is None:
+        return _flatten_in_python(recorder, inputs, position)
+    codes, operands, constants, number, rules, unknown = kernels.flatten(inputs, recorder.nodes)
+    if unknown is not None:
+        raise _unknown(unknown)
+    return {
+        "codes": np.frombuffer(codes, np.int32),
+        "operands": np.frombuffer(operands, np.int32).reshape(-1, 3),
+        "constants": np.frombuffer(constants, np.float64).reshape(-1, 2),
+        "number": np.frombuffer(number, np.bool_),
+        "rules": tuple(rules),
+    }
+
+
+def _flatten_in_python(
+    recorder: Recorder, inputs: list[Value], position: dict[int, int]
+) -> dict[str, Any]:
+    n = len(inputs) + len(recorder.nodes)
+    codes = np.zeros(n, np.int32)
+    operands = np.full((n, 3), -1, np.int32)
+    constants = np.zeros((n, 2))
+    number = np.zeros(n, np.bool_)
+    rules: dict[Op, int] = {}
+    for i, node in enumerate(recorder.nodes, len(inputs)):
+        rule = node._rule
+        if not isinstance(rule, Op):
+            if node.children:
+                raise _unknown(node)
+            codes[i] = CONSTANT
+            constants[i, 0] = node._number
+            continue
+        codes[i] = FIRST_RULE + rules.setdefault(rule, len(rules))
+        constants[i, : len(node._parameters)] = node._parameters
+        for j, child in enumerate(node.children):
+            if id(child) in recorder.plain:
+                number[i] = True
+                constants[i, 0] = child._number
+            else:
+                operands[i, j] = _position_of(child, position)
+    return {
+        "codes": codes,
+        "operands": operands,
+        "constants": constants,
+        "number": number,
+        "rules": tuple(rules),
+    }

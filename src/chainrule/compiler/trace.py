@@ -1,0 +1,133 @@
+"""One recorded run of a function for one call's arguments.
+
+In: a function, its surroundings and a call. Out: a ``Trace``: the recording, which integers it used
+how, and the Values that are its inputs. A trace leaves no sign of having been: the arguments are
+copies, perturbed numbers are put back, and so are the random states.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.freshness import Surroundings
+from chainrule.compiler.infer import misaligned
+from chainrule.compiler.inputs import Call, rebuild
+from chainrule.compiler.record import Recorder, Recording, finish, recording
+from chainrule.compiler.standins import Index, Unrecordable
+from chainrule.engine import Value
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A recording and what its making showed."""
+
+    recording: Recording
+    captured: tuple[Value, ...]  # Values reached through the surroundings, as inputs
+    indexed: frozenset[int]  # integer slots used as an index
+    static: dict[int, str]  # integer slots used as the integer itself, and where
+
+
+def trace(
+    function: Callable[..., Any],
+    surroundings: Surroundings,
+    call: Call,
+    ids: tuple[int, ...] | None = None,
+    nudge: Callable[[float], float] | None = None,
+) -> Trace:
+    """Run the function recorded; ``ids`` in place of the call's integers, numbers nudged."""
+    recorder = Recorder()
+    integers = list(call.ints if ids is None else ids)
+    inputs: list[Value] = []
+
+    def leaf(x: Any) -> Value:
+        made = x if isinstance(x, Value) else Value(x if nudge is None else nudge(x))
+        inputs.append(made)
+        return made
+
+    slots = iter(range(len(integers)))
+
+    def index(_: int) -> Index:
+        slot = next(slots)
+        return Index(recorder, slot, integers[slot])
+
+    rebuilt = rebuild(call, leaf, index)
+    passed = set(map(id, call.values))
+    captured = tuple([v for v in surroundings.values if id(v) not in passed])
+    inputs += captured
+    recorder.numbers = [Value(float(i)) for i in integers]
+    inputs += recorder.numbers
+    with _nudged([*call.values, *captured], nudge), recording(recorder):
+        result = function(*rebuilt.arguments, **rebuilt.keywords)
+        made = finish(recorder, inputs, result)
+    if rebuilt.changed():
+        raise Unrecordable("it changes a list it was passed")
+    change = surroundings.changed()
+    if change is not None:
+        surroundings.restore()
+        raise Unrecordable(f"it changes {change}")
+    return Trace(made, captured, frozenset(recorder.indexed), dict(recorder.static))
+
+
+@contextmanager
+def _nudged(values: list[Value], nudge: Callable[[float], float] | None) -> Iterator[None]:
+    """The user's own Values, a little off for a while."""
+    if nudge is None:
+        yield
+        return
+    before = [v._number for v in values]
+    try:
+        for v in values:
+            v.data = nudge(v._number)
+        yield
+    finally:
+        for v, number in zip(values, before, strict=True):
+            v.data = number
+
+
+@contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Put Python's and numpy's random states back afterwards."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+
+
+def confirm(
+    function: Callable[..., Any], surroundings: Surroundings, call: Call, first: Trace
+) -> None:
+    """Run again with numbers a little off: only inputs may make a difference.
+
+    A branch near its edge goes the other way, so the nudge shrinks until every guard agrees; the
+    last run has none at all. What differs then differs by itself.
+    """
+    chance = random.Random(len(first.recording))
+    for scale in (1e-3, 1e-5, 1e-8, 0.0):
+
+        def nudge(x: float, scale: float = scale) -> float:
+            step = scale * chance.uniform(-1.0, 1.0)
+            return x * (1.0 + step) if x else abs(step)
+
+        try:
+            again = trace(function, surroundings, call, nudge=nudge if scale else None)
+        except Exception:
+            if scale:
+                continue  # out of a domain: nearer
+            raise
+        difference = misaligned(first.recording, again.recording)
+        if difference is None and not np.array_equal(
+            first.recording.operands, again.recording.operands
+        ):
+            difference = "it uses other operands"
+        if difference is None:
+            return
+        if scale == 0.0 or difference.startswith("a number"):
+            raise Unrecordable(f"two runs with the same arguments differ: {difference}")

@@ -1,0 +1,452 @@
+"""Allocation failure at every allocation of every entry point; run by test_native_memory.py.
+
+A case prepares a graph, does one thing while Python's allocators fail at the n-th allocation (only
+there, or from there on), and then looks at what is left: the gradients must be all old or all new,
+and a pass over the graph must give the right numbers, which also shows that no node stayed marked.
+n grows until the thing succeeds. This runs in a process of its own, which a crash may take down.
+"""
+
+import copy
+import gc
+import pickle
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+import _testcapi
+import numpy as np
+
+from chainrule import _native, native, ops
+from chainrule.native import Value, dot, linear, topological_order, vsum
+from chainrule.value import Value as Reference
+
+
+class Sub(Value):
+    pass
+
+
+class Slotted(Value):
+    __slots__ = ("extra",)
+
+
+class Bare(Value):
+    __slots__ = ()
+
+
+class Parameter(Value):
+    """With attributes, to be pickled."""
+
+
+@dataclass
+class State:
+    """One graph: y = tanh(a*b + a*2 - 3) * a + max(b, 0.5) + erf(a) + custom(a, b, c)."""
+
+    kind: Any = Value
+    a: Any = None
+    b: Any = None
+    c: Any = None
+    y: Any = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def build(self) -> "State":
+        a, b, c = self.a, self.b, self.c = self.kind(0.5), self.kind(-0.25), self.kind(1.5)
+        inner = (a * b + a * 2 - 3).tanh() * a + b.maximum(0.5) + a.erf()
+        custom = type(a)(1.25, (a, b, c, inner), (1.0, 2.0, 3.0, 0.5), op="mine")
+        self.y = custom * 0.5 + a**2
+        return self
+
+    def gradients(self) -> list[float]:
+        return [v.grad for v in (self.a, self.b, self.c, self.y)]
+
+
+def expected(passes: int) -> list[float]:
+    state = State(Reference).build()
+    for _ in range(passes):
+        state.y.backward()
+    return state.gradients()
+
+
+EXPECTED = [expected(i) for i in range(4)]
+
+
+def all_nodes(y: Any, order: Any) -> list[tuple[Any, ...]]:
+    return [(v.data, v.grad, v.op, v.local_grads, v.label) for v in order(y)]
+
+
+def assert_sound(state: State) -> None:
+    """The graph still works, from whatever gradients it has."""
+    y = state.y
+    y.zero_grad()
+    assert state.gradients() == [0.0] * 4, state.gradients()
+    y.backward()
+    assert state.gradients() == EXPECTED[1], (state.gradients(), EXPECTED[1])
+    y.backward()
+    assert state.gradients() == EXPECTED[2], (state.gradients(), EXPECTED[2])
+    reference = State(Reference).build()
+    reference.y.backward()
+    reference.y.backward()
+    from chainrule.value import topological_order as order
+
+    assert all_nodes(y, topological_order) == all_nodes(reference.y, order)
+
+
+# --- the cases ----------------------------------------------------------------------------------
+
+Case = Any
+CASES: dict[str, Case] = {}
+
+
+def case(name: str, act: Any, *, prepare: Any = None, passes: tuple[int, ...] = (0,), **more: Any) -> None:
+    """`passes`: how many passes the gradients may show afterwards (old ones, new ones)."""
+    CASES[name] = (act, prepare or (lambda: State().build()), passes, more)
+
+
+def swept(n: int, kind: Any = Value) -> Any:
+    def prepare() -> State:
+        state = State(kind).build()
+        for _ in range(n):
+            state.y.backward()
+        return state
+
+    return prepare
+
+
+def looked_at(n: int) -> Any:
+    def prepare() -> State:
+        state = swept(n)()
+        topological_order(state.y)
+        return state
+
+    return prepare
+
+
+def with_extra(passes: int, /, **make: Any) -> Any:
+    def prepare() -> State:
+        state = swept(passes)()
+        state.extra = {name: f(state) for name, f in make.items()}
+        return state
+
+    return prepare
+
+
+# making nodes
+case("leaf", lambda s: Value(1.5))
+case("leaf of an int", lambda s: Value(3))
+case("leaf of a numpy number", lambda s: Value(np.float32(0.5)))
+case("labelled leaf", lambda s: Value(1.5, label="name"))
+case("custom node", lambda s: Value(1.5, (s.a, s.b, s.c, s.y), (1.0, 2.0, 3.0, 4.0), op="mine", label="l"))
+case("custom node of one", lambda s: Value(1.5, (s.a,), (1.0,), op="mine"))
+case("node by symbol", lambda s: Value(1.5, (s.a, s.b), "+"))
+case("node by power", lambda s: Value(1.5, (s.a,), "**3"))
+for _cls in (Sub, Slotted, Bare):
+    case(f"leaf of {_cls.__name__}", lambda s, cls=_cls: cls(1.5))
+    case(f"node of {_cls.__name__}", lambda s, cls=_cls: cls(1.5, (s.a, s.b), (1.0, 2.0), label="l"))
+_OPERATORS = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "**": lambda a, b: a**b,
+    "<": lambda a, b: a < b,
+    "==": lambda a, b: a == b,
+}
+for _symbol, _f in _OPERATORS.items():
+    case(f"a {_symbol} b", lambda s, f=_f: f(s.a, s.b))
+    case(f"a {_symbol} 2.0", lambda s, f=_f: f(s.a, 2.0))
+    case(f"a {_symbol} 2", lambda s, f=_f: f(s.a, 2))
+    case(f"2.0 {_symbol} a", lambda s, f=_f: f(2.0, s.a))
+    case(f"2 {_symbol} a", lambda s, f=_f: f(2, s.a))
+    case(f"a {_symbol} numpy", lambda s, f=_f: f(s.a, np.float32(2.0)))
+    case(f"subclass {_symbol} 2.0", lambda s, f=_f: f(s.a, 2.0), prepare=swept(0, Sub))
+    case(f"subclass {_symbol} subclass", lambda s, f=_f: f(s.a, s.b), prepare=swept(0, Sub))
+    case(f"2.0 {_symbol} subclass", lambda s, f=_f: f(2.0, s.a), prepare=swept(0, Sub))
+    if _symbol != "==":
+        # Python itself gives a SystemError at one moment, also for 1.5 - "x".
+        case(f"a {_symbol} text", lambda s, f=_f: f(s.a, "x"), raises=TypeError, tolerated=SystemError)
+        case(f"a {_symbol} complex", lambda s, f=_f: f(s.a, 1j), raises=TypeError)
+case("-a", lambda s: -s.a)
+case("abs(a)", lambda s: abs(s.a))
+case("bool(a)", lambda s: bool(s.a))
+case("hash(a)", lambda s: hash(s.a))
+for _name in "exp log relu tanh sigmoid sqrt sin cos erf softplus expm1 clip leaky_relu".split():
+    case(_name, lambda s, name=_name: getattr(s.a, name)())
+case("maximum", lambda s: s.a.maximum(s.b))
+case("maximum of a number", lambda s: s.a.maximum(0.5))
+case("minimum", lambda s: s.a.minimum(0.5))
+case("undefined log", lambda s: s.b.log(), raises=ValueError)
+case("undefined sum", lambda s: (s.a * 2e308) if False else Value(1e308) + Value(1e308), raises=OverflowError)
+case("undefined division", lambda s: s.a / 0, raises=ZeroDivisionError)
+case("undefined power", lambda s: s.b**0.5, raises=ValueError)
+
+
+def in_mode(name: str, setting: bool, act: Any) -> Any:
+    def inside(state: State) -> Any:
+        modes = _native.modes
+        setattr(modes, name, setting)
+        try:
+            return act(state)
+        finally:
+            modes.grad, modes.allow_nonfinite, modes.debug = True, False, False
+
+    return inside
+
+
+case("debug +", in_mode("debug", True, lambda s: s.a + s.b))
+case("debug + 2", in_mode("debug", True, lambda s: s.a + 2))
+case("debug tanh", in_mode("debug", True, lambda s: s.a.tanh()))
+case("debug erf", in_mode("debug", True, lambda s: s.a.erf()))
+case("debug leaf", in_mode("debug", True, lambda s: Value(1.0)))
+case("debug undefined log", in_mode("debug", True, lambda s: s.b.log()), raises=ValueError)
+case("no_grad +", in_mode("grad", False, lambda s: s.a + s.b))
+case("no_grad erf", in_mode("grad", False, lambda s: s.a.erf()))
+case("allowed log", in_mode("allow_nonfinite", True, lambda s: s.b.log()))
+
+# gradients
+case("backward", lambda s: s.y.backward(), passes=(0, 1))
+case("backward of a numpy gradient", lambda s: s.y.backward(np.float64(1.0)), passes=(0, 1))
+case("second backward", lambda s: s.y.backward(), prepare=swept(1), passes=(1, 2))
+case("third backward", lambda s: s.y.backward(), prepare=swept(2), passes=(2, 3))
+case("backward after a look", lambda s: s.y.backward(), prepare=looked_at(1), passes=(1, 2))
+case("backward of subclass instances", lambda s: s.y.backward(), prepare=swept(1, Sub), passes=(1, 2))
+case("zero_grad", lambda s: s.y.zero_grad(), prepare=swept(0))
+case("zero_grad after backward", lambda s: s.y.zero_grad(), prepare=swept(1), passes=(1, 0))
+case("manual step", lambda s: s.extra["n"]._backward(), prepare=with_extra(0, n=lambda s: s.a * 3.0))
+case("wrong gradient", lambda s: s.y.backward("x"), prepare=swept(1), passes=(1,), raises=TypeError)
+
+# looking
+case("topological_order", lambda s: topological_order(s.y), prepare=swept(1), passes=(1,))
+case("topological_order again", lambda s: topological_order(s.y), prepare=looked_at(1), passes=(1,))
+case("children", lambda s: s.y.children, prepare=swept(1), passes=(1,))
+case("children of a number operation", lambda s: s.y.children[0].children, prepare=swept(1), passes=(1,))
+case("children of a custom node", lambda s: s.extra["n"].children, prepare=with_extra(1, n=lambda s: s.y.children[0].children[0]), passes=(1,))
+case("local_grads", lambda s: s.y.children[0].local_grads, prepare=swept(1), passes=(1,))
+case("op", lambda s: (s.y.op, s.y.children[1].op, s.y.children[0].op))
+case("_parameters", lambda s: s.extra["n"]._parameters, prepare=with_extra(0, n=lambda s: s.a**2))
+case("data and grad", lambda s: (s.a.data, s.a.grad, s.y._number))
+case("repr", lambda s: (repr(s.y), f"{s.a:.3f}", str(s.b)))
+case("set data", lambda s: setattr(s.extra["v"], "data", 3), prepare=with_extra(0, v=lambda s: Value(1.0)))
+case("set grad", lambda s: setattr(s.extra["v"], "grad", 3), prepare=with_extra(0, v=lambda s: Value(1.0)))
+
+
+def swept_number_operation(state: State) -> Any:
+    n = Value(2.0) * 3.0
+    n.backward()
+    return n
+
+
+def grad_is_old_or_new(state: State, failed: bool) -> None:
+    n = state.extra["n"]
+    assert n.grad == (1.0 if failed else 7.0)
+    assert [c.grad for c in n.children] == [3.0, 2.0]
+    n.zero_grad()
+    n.backward()
+    assert [c.grad for c in n.children] == [3.0, 2.0]
+
+
+case("set grad of a swept number operation", lambda s: setattr(s.extra["n"], "grad", 7), prepare=with_extra(0, n=swept_number_operation), check=grad_is_old_or_new)
+case("set label", lambda s: setattr(s.extra["v"], "label", "name"), prepare=with_extra(0, v=lambda s: Value(1.0)))
+case("set label again", lambda s: setattr(s.extra["v"], "label", "name"), prepare=with_extra(0, v=lambda s: Value(1.0, label="old")))
+
+
+def many_labels(state: State) -> list[Any]:
+    """So many that the side table is about to grow."""
+    _, _, notes = _native.allocation_counts()
+    room = 64
+    while room < 2 * (notes + 1):
+        room *= 2
+    return [Value(1.0, label="x") for _ in range(room // 2 - notes)]
+
+
+case("set label when the table is full", lambda s: setattr(s.extra["v"], "label", "name"), prepare=with_extra(0, v=lambda s: Value(1.0), hold=many_labels))
+case("wrong label", lambda s: setattr(s.a, "label", 3), raises=TypeError)
+case("init again", lambda s: s.a.__init__(1.0), raises=TypeError)
+
+# sums
+case("vsum", lambda s: vsum([s.a, s.b, 2.0, s.c]))
+case("vsum of an iterator", lambda s: vsum(iter((s.a, s.b, s.c))))
+case("vsum of nothing", lambda s: vsum([]))
+case("vsum of numbers", lambda s: vsum([1.0, 2.0]))
+case("dot", lambda s: dot([s.a, s.b, 2.0], [s.c, 3.0, s.a]))
+case("dot of unequal lengths", lambda s: dot([s.a], [s.b, s.c]), raises=ValueError)
+case("linear", lambda s: linear([s.a, s.b], [[s.c, s.a], [s.b, 1.0], [s.a, s.a]]))
+case("dot of subclass instances", lambda s: dot([s.a, s.b], [s.c, s.c]), prepare=swept(0, Sub))
+
+# arrays
+case("linearize", lambda s: _native.linearize(s.extra["n"]), prepare=with_extra(1, n=lambda s: (s.a * s.b + 2.0).erf() * s.a), passes=(1,))
+case("linearize a custom node", lambda s: _native.linearize(s.y), prepare=swept(1), passes=(1,))
+
+
+def tape_parts(state: State) -> Any:
+    n = (state.a * state.b + 2.0).erf() * state.a
+    line = native.linearize(n)
+    flags, none = np.zeros(len(line.codes), np.uint8), np.zeros(0, np.int32)
+    return (
+        len(line.leaves), line.codes, line.operands, line.constants, line.number.view(np.uint8),
+        flags, line.rules, none, np.zeros(0),
+    )  # fmt: skip
+
+
+def tape(state: State) -> Any:
+    return _native.Tape(*tape_parts(state))
+
+
+def tape_still_runs(state: State, failed: bool) -> None:
+    t = state.extra["t"]
+    assert t.run(np.array([0.5, -0.25])) == (0, -1)
+    out = np.zeros(2)
+    t.sweep(len(t.numbers()) // 8 - 1, 1.0, out)
+    n = (state.a * state.b + 2.0).erf() * state.a
+    state.y.zero_grad()
+    n.backward()
+    assert out.tolist() == [state.a.grad, state.b.grad]
+    assert t.number(len(t.numbers()) // 8 - 1) == n.data
+
+
+case("Tape", lambda s: _native.Tape(*s.extra["parts"]), prepare=with_extra(0, parts=tape_parts))
+case("Tape.run", lambda s: s.extra["t"].run(s.extra["x"]), prepare=with_extra(0, t=tape, x=lambda s: np.array([0.5, -0.25])), check=tape_still_runs)
+
+
+def tape_that_ran(state: State) -> Any:
+    t = tape(state)
+    t.run(np.array([0.5, -0.25]))
+    return t
+
+
+case("Tape.sweep", lambda s: s.extra["t"].sweep(5, 1.0, s.extra["x"]), prepare=with_extra(0, t=tape_that_ran, x=lambda s: np.zeros(2)), check=tape_still_runs)
+case("Tape.numbers", lambda s: (s.extra["t"].numbers(), s.extra["t"].number(1)), prepare=with_extra(0, t=tape_that_ran))
+
+
+def two_nodes(state: State) -> Any:
+    n = state.a * state.b
+    return [n, n + state.a]
+
+
+case("flatten", lambda s: _native.flatten(s.extra["i"], s.extra["n"]), prepare=with_extra(1, i=lambda s: [s.a, s.b], n=two_nodes), passes=(1,))
+case("flatten twice the same", lambda s: _native.flatten(s.extra["i"], s.extra["i"]), prepare=with_extra(1, i=lambda s: [s.a, s.b]), passes=(1,), raises=ValueError)
+case("gather", lambda s: _native.gather((s.a, s.b), s.extra["x"]), prepare=with_extra(0, x=lambda s: np.zeros(2)))
+case("compiled_node", lambda s: _native.compiled_node(1.0, "c", (s.a, s.b, s.y), s.extra["x"]), prepare=with_extra(0, x=lambda s: np.zeros(3)))
+case("allocation_counts", lambda s: _native.allocation_counts())
+
+# optimisers
+
+
+def parameters(state: State) -> Any:
+    values = [Value(1.0), Value(2.0)]
+    for v in values:
+        v.grad = 0.5
+    return values
+
+
+def data_is_old_or_new(state: State, failed: bool) -> None:
+    moved = [v.data != old for v, old in zip(state.extra["p"], (1.0, 2.0), strict=True)]
+    assert moved == [not failed] * 2
+    assert [bool(x) for x in state.extra["m"]] == [not failed] * 2
+
+
+case("adam", lambda s: _native.adam(s.extra["p"], s.extra["m"], s.extra["v"], 0.1, 0.9, 0.99, 1e-8, 0.1, 0.01, 0.1), prepare=with_extra(0, p=parameters, m=lambda s: np.zeros(2), v=lambda s: np.zeros(2)), check=data_is_old_or_new)
+case("sgd", lambda s: _native.sgd(s.extra["p"], s.extra["m"], 0.1, 0.9, 0.1), prepare=with_extra(0, p=parameters, m=lambda s: np.zeros(2)), check=data_is_old_or_new)
+case("adam_array", lambda s: _native.adam_array(s.extra["x"], s.extra["x"], s.extra["x"], s.extra["x"], 0.1, 0.9, 0.99, 1e-8, 0.1, 0.01, 0.1), prepare=with_extra(0, x=lambda s: np.ones(2)))
+
+# copies: much Python code, and numpy's, so only their own effects are looked at
+case("copy", lambda s: copy.copy(s.y), prepare=swept(1), passes=(1,))
+case("copy of a subclass instance", lambda s: copy.copy(s.a), prepare=swept(1, Sub), passes=(1,))
+case("deepcopy", lambda s: copy.deepcopy(s.y), prepare=swept(1), passes=(1,), long=True)
+case("pickle", lambda s: pickle.dumps(s.y), prepare=swept(1), passes=(1,), long=True)
+case("unpickle", lambda s: pickle.loads(s.extra["b"]), prepare=with_extra(1, b=lambda s: pickle.dumps(s.y)), passes=(1,), long=True)
+
+
+# freeing must always work
+
+
+def chain(cls: Any, n: int) -> Any:
+    def make(state: State) -> list[Any]:
+        y = cls(1.0)
+        for i in range(n):
+            y = cls(1.0, (y, state.a), (1.0, 1.0), label=f"n{i % 3}") if i % 2 else y * 1.0 + state.b
+        return [y]
+
+    return make
+
+
+for _cls in (Value, Sub, Slotted, Bare):
+    case(f"free a chain of {_cls.__name__}", lambda s: s.extra["chain"].clear(), prepare=with_extra(0, chain=chain(_cls, 3000)), at_most=12)
+
+
+# --- the sweep ----------------------------------------------------------------------------------
+
+SLAB = 4095
+hold: list[Any] = []
+
+
+def fill_slabs(instances: int) -> None:
+    """Make nodes until the next one needs a new slab."""
+    live, slabs, _ = _native.allocation_counts()
+    hold.extend(Value(0.0) for _ in range(max(0, slabs * SLAB - (live - instances))))
+
+
+def attempt(name: str, start: int, stop: int) -> bool:
+    """One try; whether the failure was felt."""
+    act, prepare, passes, more = CASES[name]
+    wanted = more.get("raises", ())
+    state = prepare()
+    gradients = state.gradients()
+    assert gradients in [EXPECTED[p] for p in passes[:1]], gradients
+    if "chain" not in name:
+        fill_slabs(0 if state.kind is Value else 4)
+    gc.disable()
+    failed = felt = False
+    result = None
+    _testcapi.set_nomemory(start, stop)
+    try:
+        result = act(state)
+    except (MemoryError, more.get("tolerated", MemoryError)):
+        failed = felt = True
+    except wanted:
+        failed = True
+    finally:
+        _testcapi.remove_mem_hooks()
+    gc.enable()
+    if not felt and wanted:
+        assert failed, "the case must raise"
+    del result
+    now = state.gradients()
+    if name in ("manual step",):
+        pass
+    elif felt:
+        assert now == EXPECTED[passes[0]], (name, start, now)
+    else:
+        assert now == EXPECTED[passes[-1]], (name, start, now)
+    if "check" in more:
+        more["check"](state, felt)
+    assert_sound(state)
+    hold.clear()
+    return felt
+
+
+def sweep(name: str) -> tuple[int, int]:
+    """Every moment, until it succeeds so often that there is no allocation left to fail."""
+    more = CASES[name][3]
+    felt = tries = 0
+    for one in (True, False):
+        successes = start = 0
+        patience = 8 if one else 2
+        while successes < patience and start < more.get("at_most", 10_000):
+            tries += 1
+            if attempt(name, start, start + 1 if one else 0):
+                felt += 1
+                successes = 0
+            else:
+                successes += 1
+            start += 1 if start < 400 or not more.get("long") else 7
+    return felt, tries
+
+
+def main(names: list[str]) -> None:
+    for name in names:
+        print(name, flush=True, end=": ")
+        felt, tries = sweep(name)
+        print(felt, tries, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or list(CASES))
