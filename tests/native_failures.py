@@ -161,8 +161,7 @@ for _symbol, _f in _OPERATORS.items():
     case(f"subclass {_symbol} subclass", lambda s, f=_f: f(s.a, s.b), prepare=swept(0, Sub))
     case(f"2.0 {_symbol} subclass", lambda s, f=_f: f(2.0, s.a), prepare=swept(0, Sub))
     if _symbol != "==":
-        # Python itself gives a SystemError at one moment, also for 1.5 - "x".
-        case(f"a {_symbol} text", lambda s, f=_f: f(s.a, "x"), raises=TypeError, tolerated=SystemError)
+        case(f"a {_symbol} text", lambda s, f=_f: f(s.a, "x"), raises=TypeError)
         case(f"a {_symbol} complex", lambda s, f=_f: f(s.a, 1j), raises=TypeError)
 case("-a", lambda s: -s.a)
 case("abs(a)", lambda s: abs(s.a))
@@ -191,12 +190,12 @@ def in_mode(name: str, setting: bool, act: Any) -> Any:
     return inside
 
 
-case("debug +", in_mode("debug", True, lambda s: s.a + s.b))
-case("debug + 2", in_mode("debug", True, lambda s: s.a + 2))
-case("debug tanh", in_mode("debug", True, lambda s: s.a.tanh()))
-case("debug erf", in_mode("debug", True, lambda s: s.a.erf()))
-case("debug leaf", in_mode("debug", True, lambda s: Value(1.0)))
-case("debug undefined log", in_mode("debug", True, lambda s: s.b.log()), raises=ValueError)
+case("debug +", in_mode("debug", True, lambda s: s.a + s.b), python=True)
+case("debug + 2", in_mode("debug", True, lambda s: s.a + 2), python=True)
+case("debug tanh", in_mode("debug", True, lambda s: s.a.tanh()), python=True)
+case("debug erf", in_mode("debug", True, lambda s: s.a.erf()), python=True)
+case("debug leaf", in_mode("debug", True, lambda s: Value(1.0)), python=True)
+case("debug undefined log", in_mode("debug", True, lambda s: s.b.log()), raises=ValueError, python=True)
 case("no_grad +", in_mode("grad", False, lambda s: s.a + s.b))
 case("no_grad erf", in_mode("grad", False, lambda s: s.a.erf()))
 case("allowed log", in_mode("allow_nonfinite", True, lambda s: s.b.log()))
@@ -350,9 +349,9 @@ case("adam_array", lambda s: _native.adam_array(s.extra["x"], s.extra["x"], s.ex
 # copies: much Python code, and numpy's, so only their own effects are looked at
 case("copy", lambda s: copy.copy(s.y), prepare=swept(1), passes=(1,))
 case("copy of a subclass instance", lambda s: copy.copy(s.a), prepare=swept(1, Sub), passes=(1,))
-case("deepcopy", lambda s: copy.deepcopy(s.y), prepare=swept(1), passes=(1,), long=True)
-case("pickle", lambda s: pickle.dumps(s.y), prepare=swept(1), passes=(1,), long=True)
-case("unpickle", lambda s: pickle.loads(s.extra["b"]), prepare=with_extra(1, b=lambda s: pickle.dumps(s.y)), passes=(1,), long=True)
+case("deepcopy", lambda s: copy.deepcopy(s.y), prepare=swept(1), passes=(1,), long=True, python=True)
+case("pickle", lambda s: pickle.dumps(s.y), prepare=swept(1), passes=(1,), long=True, python=True)
+case("unpickle", lambda s: pickle.loads(s.extra["b"]), prepare=with_extra(1, b=lambda s: pickle.dumps(s.y)), passes=(1,), long=True, python=True)
 
 
 # freeing must always work
@@ -391,7 +390,7 @@ def attempt(name: str, start: int, stop: int) -> bool:
     state = prepare()
     gradients = state.gradients()
     assert gradients in [EXPECTED[p] for p in passes[:1]], gradients
-    if "chain" not in name:
+    if "chain" not in name and (start < 6 or start % 7 == 0):
         fill_slabs(0 if state.kind is Value else 4)
     gc.disable()
     failed = felt = False
@@ -399,7 +398,11 @@ def attempt(name: str, start: int, stop: int) -> bool:
     _testcapi.set_nomemory(start, stop)
     try:
         result = act(state)
-    except (MemoryError, more.get("tolerated", MemoryError)):
+    except MemoryError:
+        failed = felt = True
+    except SystemError:
+        # Python's own lapses when its code finds no memory; `1.5 - "x"` has one too.
+        assert wanted or "python" in more
         failed = felt = True
     except wanted:
         failed = True

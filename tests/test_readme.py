@@ -1,12 +1,26 @@
-"""The README's Python runs, in order, and prints what the README says it prints."""
+"""The examples of the README and of docs/ run, in order, and print what the pages say they print.
+
+A Python block is executed, or taken as a doctest where it has prompts; so is every line of a shell
+block that calls chainrule. A text block right after it is the output.
+"""
 
 import contextlib
+import doctest
 import io
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
-README = Path(__file__).parents[1] / "README.md"
+import pytest
+
+from chainrule.cli import main
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+SET_UP = re.compile(r"^## Set up\n.*?(?=^## )", re.MULTILINE | re.DOTALL)
 
 
 def blocks(text):
@@ -19,41 +33,103 @@ def blocks(text):
         end = match.end()
 
 
-def examples(text):
-    """(line, code, output or None): a Python block and the output block right after it."""
+def examples(text, languages=("python",)):
+    """(line, language, code, output or None): a block and the output block right after it."""
     found = list(blocks(text))
     for place, (line, language, body, _) in enumerate(found):
-        if language in ("python", "py"):
+        if language in languages:
             following = found[place + 1] if place + 1 < len(found) else None
             shown = following and following[3] and following[1] in ("", "text", "console")
-            yield line, body, following[2] if shown else None
+            yield line, language, body, following[2] if shown else None
 
 
 def lines(text):
     return [line.rstrip() for line in text.strip().splitlines()]
 
 
-def test_readme_examples_print_what_they_show(tmp_path, monkeypatch):
-    text = README.read_text(encoding="utf-8")
+# --- running ------------------------------------------------------------------------------------
+
+
+def run_python(code, line, page, namespace):
+    if code.startswith(">>>"):
+        test = doctest.DocTestParser().get_doctest(code, namespace, page.name, str(page), line)
+        report = []
+        result = doctest.DocTestRunner().run(test, out=report.append, clear_globs=False)
+        assert result.failed == 0, "".join(report)
+        namespace.update(test.globs)
+    else:
+        exec(compile("\n" * line + code, page.name, "exec"), namespace)
+
+
+def run_shell(code, monkeypatch):
+    """Every chainrule command in turn; training is cut short."""
+    monkeypatch.setattr("webbrowser.open", lambda url: None)
+    for command in code.splitlines():
+        words = shlex.split(command)
+        if words[0] != "chainrule":
+            continue
+        if words[1] == "train" and "--resume" not in words:
+            words += ["--steps", "3"]
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert not end.value.code, command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_print_what_the_page_shows(page, tmp_path, monkeypatch):
+    text = page.read_text(encoding="utf-8")
+    set_up = SET_UP.search(text)  # .ci/run runs these
     monkeypatch.chdir(tmp_path)
-    namespace = {"__name__": "__readme__"}
+    namespace = {"__name__": "__page__"}
     compared = 0
-    for line, code, expected in examples(text):
+    for line, language, code, expected in examples(text, ("python", "sh")):
+        if language == "sh" and set_up and code in set_up[0]:
+            continue
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile("\n" * line + code, str(README), "exec"), namespace)
+            if language == "sh":
+                run_shell(code, monkeypatch)
+            else:
+                run_python(code, line, page, namespace)
         if expected is not None:
             compared += 1
-            assert lines(printed.getvalue()) == lines(expected), f"README.md, line {line}"
-        else:
-            assert printed.getvalue() == "", f"README.md, line {line}: printed, but not shown"
-    assert compared >= 1
+            assert lines(printed.getvalue()) == lines(expected), f"{page.name}, line {line}"
+        elif language == "python":
+            assert printed.getvalue() == "", f"{page.name}, line {line}: printed, but not shown"
+    assert compared >= 1 or ">>>" in text
 
 
-def test_the_reader_of_the_readme_pairs_code_with_the_output_after_it():
+def test_the_reader_of_pages_pairs_code_with_the_output_after_it():
     text = "```python\nprint(1)\n```\n\n```text\n1\n```\n\n"
     text += "```python\nx = 2\n```\n\nwords\n\n```\nno\n```\n"
-    assert [(code, out) for _, code, out in examples(text)] == [
+    assert [(code, out) for _, _, code, out in examples(text)] == [
         ("print(1)\n", "1\n"),
         ("x = 2\n", None),
     ]
+
+
+# --- what else a page can get wrong ---------------------------------------------------------------
+
+
+def test_the_set_up_is_two_commands():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    job, tests = (code for *_, code, _ in examples(SET_UP.search(text)[0], ("sh",)))
+    assert job.endswith(".venv/bin/chainrule train\n")
+    assert ".venv/bin/pytest" in tests
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.name
+)
+def test_links_lead_somewhere(page):
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not target.startswith(("http:", "https:", "#")):
+            assert (page.parent / target.partition("#")[0]).exists(), f"{page.name}: {target}"
+
+
+def test_the_table_of_operations_is_up_to_date():
+    make = [sys.executable, ROOT / "tools" / "make_operations.py", "--check"]
+    result = subprocess.run(make, capture_output=True, text=True, encoding="utf-8", check=False)
+    assert result.returncode == 0, result.stdout + result.stderr

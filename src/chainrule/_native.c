@@ -4,8 +4,8 @@
  * about twenty times faster. What is cold (printing, copying, the constructor's dialects, rows of the
  * op table without a case here) stays in Python; see native.py, which finishes the class.
  *
- * Reading order: the node, memory, making nodes, operators, the walk, the backward pass, attributes,
- * construction, sums; then _native_arrays.h (graphs as arrays, the tape, optimisers); the module.
+ * Reading order: the node, _native_memory.h, making nodes, operators, the walk, the backward pass,
+ * attributes, construction, sums; _native_arrays.h (graphs as arrays, the tape, optimisers); the module.
  *
  * Everything here runs under the GIL. State shared between calls is never held across a call into
  * Python code: scratch buffers are taken out of their global place before use and put back after.
@@ -105,371 +105,13 @@ static PyObject *full_init;     /* Protocols.__init__ */
 
 static THREAD_LOCAL int grad_off, nonfinite_allowed, debug_on;
 static THREAD_LOCAL PyObject *recorder; /* a compiler.record.Recorder while this thread records */
+static THREAD_LOCAL PyObject *recorded;  /* its list of nodes */
 
 static inline int is_value(PyObject *o) {
     return Py_TYPE(o) == ValueType || PyType_IsSubtype(Py_TYPE(o), ValueType);
 }
 
-/* ------------------------------------------------------------------------------------ memory --- */
-
-/* Nodes come from slabs, in address order: a graph lies in memory as it was built, which the
- * backward pass needs for its speed. A slab hands out fresh nodes, then its own freed ones; an empty
- * slab starts afresh. Slabs at most half full wait in a list for the next allocation, so that a few
- * long-lived nodes cannot pin much memory. */
-#define SLAB_BYTES ((size_t)1 << 18)
-#define SLAB_HEADER ((size_t)64)
-#define SLAB_NODES ((Py_ssize_t)((SLAB_BYTES - SLAB_HEADER) / sizeof(Node)))
-
-typedef struct Slab {
-    struct Slab *previous, *next; /* neighbours in the waiting list */
-    Node *freed;                  /* freed nodes, linked through their grad */
-    Py_ssize_t live, fresh;       /* nodes in use; nodes ever handed out since it was empty */
-    int waiting;
-} Slab;
-
-static Slab *current_slab;
-static Slab *waiting_first, *waiting_last; /* empty slabs in front */
-static Py_ssize_t empty_slabs, slab_count;
-static Py_ssize_t live_nodes;
-
-static inline Node *link_of(const Node *n) {
-    Node *next;
-    memcpy(&next, &n->grad, sizeof next);
-    return next;
-}
-static inline void set_link(Node *n, Node *next) { memcpy(&n->grad, &next, sizeof next); }
-
-#ifdef CHAINRULE_SANITIZE /* one allocation per node, so that the sanitizer sees each of them */
-
-static Node *take_memory(void) {
-    Node *n = PyMem_Malloc(sizeof(Node));
-    if (n == NULL) {
-        PyErr_NoMemory();
-    }
-    return n;
-}
-static void give_memory(Node *n) { PyMem_Free(n); }
-
-#else
-
-static void unlink_slab(Slab *s) {
-    *(s->previous ? &s->previous->next : &waiting_first) = s->next;
-    *(s->next ? &s->next->previous : &waiting_last) = s->previous;
-    s->waiting = 0;
-}
-
-static void link_slab(Slab *s, int in_front) {
-    s->previous = in_front ? NULL : waiting_last;
-    s->next = in_front ? waiting_first : NULL;
-    *(s->previous ? &s->previous->next : &waiting_first) = s;
-    *(s->next ? &s->next->previous : &waiting_last) = s;
-    s->waiting = 1;
-}
-
-static Slab *new_slab(void) {
-    /* The small allocation lets a test inject failure through Python's allocator. */
-    void *probe = PyMem_Malloc(1);
-    if (probe == NULL) {
-        return NULL;
-    }
-    PyMem_Free(probe);
-#ifdef _MSC_VER
-    Slab *s = _aligned_malloc(SLAB_BYTES, SLAB_BYTES);
-#else
-    Slab *s = aligned_alloc(SLAB_BYTES, SLAB_BYTES);
-#endif
-    if (s != NULL) {
-        memset(s, 0, sizeof *s);
-        slab_count++;
-    }
-    return s;
-}
-
-static void free_slab(Slab *s) {
-    slab_count--;
-#ifdef _MSC_VER
-    _aligned_free(s);
-#else
-    free(s);
-#endif
-}
-
-static Node *take_from_next_slab(void) {
-    Slab *s = waiting_first;
-    if (s != NULL) {
-        unlink_slab(s);
-        empty_slabs -= s->live == 0;
-    } else if ((s = new_slab()) == NULL) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    current_slab = s;
-    s->live++;
-    if (s->fresh < SLAB_NODES) {
-        return (Node *)((char *)s + SLAB_HEADER) + s->fresh++;
-    }
-    Node *n = s->freed;
-    s->freed = link_of(n);
-    return n;
-}
-
-static inline Node *take_memory(void) {
-    Slab *s = current_slab;
-    if (LIKELY(s != NULL)) {
-        if (LIKELY(s->fresh < SLAB_NODES)) {
-            s->live++;
-            return (Node *)((char *)s + SLAB_HEADER) + s->fresh++;
-        }
-        if (s->freed != NULL) {
-            Node *n = s->freed;
-            s->freed = link_of(n);
-            s->live++;
-            return n;
-        }
-    }
-    return take_from_next_slab();
-}
-
-static void slab_got_empty(Slab *s) {
-    s->freed = NULL;
-    s->fresh = 0;
-    if (s == current_slab) {
-        return;
-    }
-    if (s->waiting) {
-        unlink_slab(s);
-    }
-    empty_slabs++;
-    link_slab(s, 1);
-    /* Keep as many empty slabs as are in use, and some more; give the rest back. */
-    while (empty_slabs > 64 && empty_slabs * 2 > slab_count) {
-        Slab *spare = waiting_first; /* the empty ones are in front */
-        unlink_slab(spare);
-        empty_slabs--;
-        free_slab(spare);
-    }
-}
-
-static inline void give_memory(Node *n) {
-    Slab *s = (Slab *)((uintptr_t)n & ~(uintptr_t)(SLAB_BYTES - 1));
-    set_link(n, s->freed);
-    s->freed = n;
-    s->live--;
-    if (UNLIKELY(s->live == 0)) {
-        slab_got_empty(s);
-    } else if (UNLIKELY(s->live == SLAB_NODES / 2) && !s->waiting && s != current_slab) {
-        link_slab(s, 0);
-    }
-}
-
-#endif
-
-/* A buffer that grows and is kept between calls. */
-typedef struct {
-    char *bytes;
-    size_t size, capacity;
-} Buffer;
-
-static int grow(Buffer *b, size_t extra) {
-    size_t capacity = b->capacity ? b->capacity * 2 : 4096;
-    while (capacity < b->size + extra) {
-        capacity *= 2;
-    }
-    char *bytes = PyMem_Realloc(b->bytes, capacity);
-    if (bytes == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    b->bytes = bytes;
-    b->capacity = capacity;
-    return 0;
-}
-
-#define ITEM(buffer, type, i) (((type *)(buffer).bytes)[i])
-#define COUNT(buffer, type) ((Py_ssize_t)((buffer).size / sizeof(type)))
-#define APPEND(buffer, type, item)                                                                \
-    (UNLIKELY((buffer).size + sizeof(type) > (buffer).capacity) && grow(&(buffer), sizeof(type)) < 0 \
-         ? -1                                                                                     \
-         : (*(type *)((buffer).bytes + (buffer).size) = (item), (buffer).size += sizeof(type), 0))
-
-/* Labels and source lines: few nodes have them, so they live beside the nodes, in an open-addressed
- * table keyed by address. Taking an entry out never allocates, so freeing a node cannot fail. */
-typedef struct {
-    Node *key;
-    PyObject *label, *location;
-} Note;
-
-static Note *notes;
-static size_t note_capacity, note_count;
-
-static inline size_t note_home(const Node *n, size_t capacity) {
-    return (size_t)(((uintptr_t)n >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 20) & (capacity - 1);
-}
-
-static Note *find_note(const Node *n) {
-    size_t i = note_home(n, note_capacity);
-    while (notes[i].key != n) {
-        i = (i + 1) & (note_capacity - 1);
-    }
-    return &notes[i];
-}
-
-static Note *add_note(Node *n) {
-    if ((note_count + 1) * 2 > note_capacity) {
-        size_t capacity = note_capacity ? note_capacity * 2 : 64;
-        Note *bigger = PyMem_Calloc(capacity, sizeof(Note));
-        if (bigger == NULL) {
-            PyErr_NoMemory();
-            return NULL;
-        }
-        for (size_t i = 0; i < note_capacity; i++) {
-            if (notes[i].key != NULL) {
-                size_t j = note_home(notes[i].key, capacity);
-                while (bigger[j].key != NULL) {
-                    j = (j + 1) & (capacity - 1);
-                }
-                bigger[j] = notes[i];
-            }
-        }
-        PyMem_Free(notes);
-        notes = bigger;
-        note_capacity = capacity;
-    }
-    size_t i = note_home(n, note_capacity);
-    while (notes[i].key != NULL) {
-        i = (i + 1) & (note_capacity - 1);
-    }
-    notes[i] = (Note){n, NULL, NULL};
-    note_count++;
-    n->child[1] |= NOTED;
-    return &notes[i];
-}
-
-static void drop_note(Node *n) {
-    size_t mask = note_capacity - 1, hole = (size_t)(find_note(n) - notes);
-    Note gone = notes[hole];
-    for (size_t i = (hole + 1) & mask; notes[i].key != NULL; i = (i + 1) & mask) {
-        /* Move an entry back over the hole unless it would land before its home. */
-        if (((i - note_home(notes[i].key, note_capacity)) & mask) >= ((i - hole) & mask)) {
-            notes[hole] = notes[i];
-            hole = i;
-        }
-    }
-    notes[hole].key = NULL;
-    note_count--;
-    n->child[1] &= ~NOTED;
-    Py_XDECREF(gone.label);
-    Py_XDECREF(gone.location);
-}
-
-/* Set a node's label or source line; an empty label needs no entry. */
-static int set_note(Node *n, PyObject *text, int is_location) {
-    Note *note;
-    if (n->child[1] & NOTED) {
-        note = find_note(n);
-    } else if (!is_location && PyUnicode_GetLength(text) == 0) {
-        return 0;
-    } else if ((note = add_note(n)) == NULL) {
-        return -1;
-    }
-    PyObject **slot = is_location ? &note->location : &note->label, *old = *slot;
-    Py_INCREF(text);
-    *slot = text;
-    Py_XDECREF(old); /* a str: runs no code */
-    return 0;
-}
-
-/* Freeing a node may free a chain of ten million. Nodes whose last reference is gone are linked
- * through their grad and worked off in a loop. A subclass's instance runs Python code when it dies
- * (its __dict__, __del__), so it waits, alive, in an array; should that array not grow, a bounded
- * recursion takes its place, and beyond that memory is leaked rather than the stack overrun. */
-static Node *dead_nodes;
-static Buffer dying_instances;
-static int draining, recursion;
-
-static void drop_child(Node *c) {
-    if (Py_TYPE((PyObject *)c) == ValueType) {
-        if (--((PyObject *)c)->ob_refcnt == 0) {
-            set_link(c, dead_nodes);
-            dead_nodes = c;
-        }
-    } else if (Py_REFCNT((PyObject *)c) > 1) {
-        Py_DECREF((PyObject *)c);
-    } else {
-        PyObject *type, *value, *traceback;
-        PyErr_Fetch(&type, &value, &traceback);
-        int failed = APPEND(dying_instances, Node *, c);
-        PyErr_Clear();
-        PyErr_Restore(type, value, traceback);
-        if (failed && recursion < 100) {
-            recursion++;
-            Py_DECREF((PyObject *)c);
-            recursion--;
-        }
-    }
-}
-
-static void drop_parts(Node *n) {
-    if (UNLIKELY(n->child[1] & NOTED)) {
-        drop_note(n);
-    }
-    if (UNLIKELY(kind_of(n) == EXTENDED)) {
-        Extension *x = extension_of(n);
-        for (Py_ssize_t i = 0; i < x->count; i++) {
-            drop_child(x->children[i]);
-        }
-        PyObject *rule = x->rule, *parameters = x->parameters;
-        PyMem_Free(x);
-        set_kind(n, LEAF, NULL, NULL);
-        Py_XDECREF(rule);
-        Py_XDECREF(parameters);
-        return;
-    }
-    Node *first = child_of(n, 0), *second = child_of(n, 1);
-    if (first != NULL) {
-        drop_child(first);
-    }
-    if (second != NULL) {
-        drop_child(second);
-    }
-}
-
-static void drain(void) {
-    draining = 1;
-    for (;;) {
-        if (dead_nodes != NULL) {
-            Node *n = dead_nodes;
-            dead_nodes = link_of(n);
-            drop_parts(n);
-            give_memory(n);
-            live_nodes--;
-        } else if (dying_instances.size > 0) {
-            dying_instances.size -= sizeof(Node *);
-            Node *n = *(Node **)(dying_instances.bytes + dying_instances.size);
-            Py_DECREF((PyObject *)n); /* may run Python code, which may come back here: draining is set */
-        } else {
-            break;
-        }
-    }
-    draining = 0;
-}
-
-static void value_dealloc(PyObject *self) {
-    Node *n = (Node *)self;
-    PyTypeObject *type = Py_TYPE(self);
-    if (type == ValueType) {
-        set_link(n, dead_nodes);
-        dead_nodes = n;
-    } else {
-        drop_parts(n);
-        live_nodes--;
-        ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-        Py_DECREF((PyObject *)type);
-    }
-    if (!draining) {
-        drain();
-    }
-}
+#include "_native_memory.h"
 
 /* ------------------------------------------------------------------------------ making nodes --- */
 
@@ -498,6 +140,12 @@ static Node *new_leaf(double data) {
 /* Tell the recorder of a node made while recording; it may put another in its place (inside
  * no_grad, one that passes no gradient on). Takes the reference, returns one. */
 static PyObject *record(PyObject *made) {
+    if (LIKELY(!grad_off && !nonfinite_allowed)) {
+        if (PyList_Append(recorded, made) < 0) {
+            Py_CLEAR(made);
+        }
+        return made;
+    }
     PyObject *kept = PyObject_CallMethod(recorder, "made", "(O)", made);
     Py_DECREF(made);
     return kept;
@@ -1769,9 +1417,19 @@ static PyObject *get_recorder(PyObject *Py_UNUSED(self), void *Py_UNUSED(name)) 
 }
 
 static int set_recorder(PyObject *Py_UNUSED(self), PyObject *value, void *Py_UNUSED(name)) {
-    PyObject *old = recorder;
-    recorder = value == NULL || value == Py_None ? NULL : Py_NewRef(value);
+    PyObject *old = recorder, *old_list = recorded, *nodes = NULL;
+    if (value != NULL && value != Py_None) {
+        nodes = PyObject_GetAttrString(value, "nodes");
+        if (nodes == NULL || !PyList_Check(nodes)) {
+            Py_XDECREF(nodes);
+            PyErr_SetString(PyExc_TypeError, "a recorder has a list of nodes");
+            return -1;
+        }
+    }
+    recorder = nodes ? Py_NewRef(value) : NULL;
+    recorded = nodes;
     Py_XDECREF(old);
+    Py_XDECREF(old_list);
     return 0;
 }
 

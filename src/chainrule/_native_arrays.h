@@ -58,6 +58,7 @@ static int rule_position(PyObject *rule, PyObject *rules) {
 
 typedef struct {
     PyObject *objects[4], *rules;
+    int position[KINDS]; /* of each kind's rule in rules, plus one; 0: not there yet */
     int32_t *codes, *operands; /* three operands per instruction, -1 for none */
     double *constants;         /* two per instruction */
     char *number;              /* whether constants[0] stands in the place of the second operand */
@@ -102,21 +103,25 @@ static int flatten_node(const Node *n, Arrays *x, Py_ssize_t i, const Node **unk
     PyObject *rule = kind == EXTENDED ? extension_of(n)->rule : rows[kind];
     Py_ssize_t count = kind == EXTENDED ? extension_of(n)->count : 2;
     PyObject *parameters = kind == EXTENDED ? extension_of(n)->parameters : empty_tuple;
-    if (count > 3 || PyTuple_Size(parameters) > 2 || PyUnicode_Check(rule)) {
+    if (kind == EXTENDED && (count > 3 || PyTuple_Size(parameters) > 2 || PyUnicode_Check(rule))) {
         *unknown = n;
         return 0;
     }
-    int position = rule_position(rule, x->rules);
-    if (position < 0) {
-        return -1;
+    int position = kind == EXTENDED ? 0 : x->position[kind];
+    if (position == 0) {
+        position = 1 + rule_position(rule, x->rules);
+        if (position == 0) {
+            return -1;
+        }
+        x->position[kind] = kind == EXTENDED ? 0 : position;
     }
-    x->codes[i] = FIRST_RULE + position;
+    x->codes[i] = FIRST_RULE + position - 1;
     if (has_number(kind)) {
         constants[0] = number_of(n, kind);
     } else if (kind == POW) {
         constants[0] = n->slope[1];
     }
-    for (Py_ssize_t j = 0; j < PyTuple_Size(parameters); j++) {
+    for (Py_ssize_t j = 0; kind == EXTENDED && j < PyTuple_Size(parameters); j++) {
         constants[j] = PyFloat_AsDouble(PyTuple_GetItem(parameters, j)); /* floats: see value_build */
     }
     for (Py_ssize_t j = 0; j < count; j++) {

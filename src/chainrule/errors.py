@@ -140,7 +140,13 @@ def _source(x: Any) -> str:
 
 def caller() -> str:
     """``file:line`` of the innermost frame outside this package: the user's own line."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        frame = frame.f_back
+    frame = sys._getframe(caller_depth())
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def caller_depth() -> int:
+    """How many frames above the caller of this function the user's own line is."""
+    depth, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        depth, frame = depth + 1, frame.f_back
+    return depth

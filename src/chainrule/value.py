@@ -285,11 +285,12 @@ class Value(Protocols):
     @staticmethod
     def _apply_op(op: Op, operands: Sequence[Any], parameters: Sequence[Any]) -> Value:
         """The op table's way in: any operation over Values and numbers."""
+        make = _leaf
         if modes.recorder is not None:
-            operands = [modes.recorder.operand(x) for x in operands]
+            operands, make = [modes.recorder.operand(x) for x in operands], Value
         values = tuple(
             [
-                x if isinstance(x, Value) else _leaf(errors.real(x, f"an operand of {op.name}"))
+                x if isinstance(x, Value) else make(errors.real(x, f"an operand of {op.name}"))
                 for x in operands
             ]
         )

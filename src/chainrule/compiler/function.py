@@ -434,7 +434,7 @@ class CompiledFunction:
         if self._on_fallback == "raise":
             raise FallbackError(message)
         if self._on_fallback == "warn" and first:
-            warnings.warn(message, FallbackWarning, stacklevel=4)
+            warnings.warn(message, FallbackWarning, stacklevel=errors.caller_depth() + 1)
 
     def _run_eagerly(self, call: Call, inputs: list[Value]) -> Any:
         """The function on fresh Values, which go into ``inputs``."""

@@ -279,14 +279,21 @@ def _python_extremes() -> Iterator[None]:
 
 def finish(recorder: Recorder, inputs: list[Value], result: Any) -> Recording:
     """The recorder's nodes as a Recording; ``inputs`` are the Values the function may have used."""
-    position = {id(v): i for i, v in enumerate(inputs)}
-    position.update((id(v), i) for i, v in enumerate(recorder.nodes, len(inputs)))
+    wanted = [v for v, _, _ in recorder.guards]
+
+    def source(x: Any) -> Any:
+        if isinstance(x, Value) or type(x) is Detached:
+            wanted.append(x if isinstance(x, Value) else x._value)
+        return x
+
+    map_leaves(source, result)
+    position = _positions(wanted, inputs, recorder.nodes)
 
     def output(x: Any) -> Any:
         if isinstance(x, Value):
-            return Output(_position_of(x, position), is_value=True)
+            return Output(position[id(x)], is_value=True)
         if type(x) is Detached:
-            return Output(_position_of(x._value, position), is_value=False)
+            return Output(position[id(x._value)], is_value=False)
         if type(x) is Index:
             return x.static()
         return bool(x) if type(x) is Condition else x
@@ -296,7 +303,7 @@ def finish(recorder: Recorder, inputs: list[Value], result: Any) -> Recording:
     unflagged[np.array(recorder.unflagged, np.intp) + len(inputs)] = True
     return Recording(
         inputs=len(inputs),
-        **_flatten(recorder, inputs, position),
+        **_flatten(recorder, inputs),
         unflagged=unflagged,
         guards=tuple(Guard(position[id(v)], float(t), line) for v, t, line in recorder.guards),
         result=returned,
@@ -312,10 +319,22 @@ def map_leaves(function: Callable[[Any], Any], nest: Any) -> Any:
     return function(nest)
 
 
-def _position_of(value: Value, position: dict[int, int]) -> int:
-    found = position.get(id(value))
-    if found is None:
-        raise _unknown(value)
+def _positions(
+    wanted: list[Value], inputs: list[Value], nodes: list[Value]
+) -> dict[int, int]:
+    """Where some Values are among the instructions; those wanted are mostly the last ones made."""
+    missing = {id(v): v for v in wanted}
+    found: dict[int, int] = {}
+    for i, v in zip(range(len(nodes) - 1, -1, -1), reversed(nodes), strict=True):
+        if not missing:
+            return found
+        if id(v) in missing:
+            found[id(v)] = len(inputs) + i
+            del missing[id(v)]
+    found.update((id(v), i) for i, v in enumerate(inputs) if id(v) in missing)
+    for v in missing.values():
+        if id(v) not in found:
+            raise _unknown(v)
     return found
 
 
@@ -330,9 +349,9 @@ def _unknown(value: Value) -> Unrecordable:
     )
 
 
-def _flatten(recorder: Recorder, inputs: list[Value], position: dict[int, int]) -> dict[str, Any]:
+def _flatten(recorder: Recorder, inputs: list[Value]) -> dict[str, Any]:
     if kernels is None:
-        return _flatten_in_python(recorder, inputs, position)
+        return _flatten_in_python(recorder, inputs)
     codes, operands, constants, number, rules, unknown = kernels.flatten(inputs, recorder.nodes)
     if unknown is not None:
         raise _unknown(unknown)
@@ -345,9 +364,8 @@ def _flatten(recorder: Recorder, inputs: list[Value], position: dict[int, int]) 
     }
 
 
-def _flatten_in_python(
-    recorder: Recorder, inputs: list[Value], position: dict[int, int]
-) -> dict[str, Any]:
+def _flatten_in_python(recorder: Recorder, inputs: list[Value]) -> dict[str, Any]:
+    position = {id(v): i for i, v in enumerate([*inputs, *recorder.nodes])}
     n = len(inputs) + len(recorder.nodes)
     codes = np.zeros(n, np.int32)
     operands = np.full((n, 3), -1, np.int32)
@@ -368,8 +386,10 @@ def _flatten_in_python(
             if id(child) in recorder.plain:
                 number[i] = True
                 constants[i, 0] = child._number
+            elif id(child) in position:
+                operands[i, j] = position[id(child)]
             else:
-                operands[i, j] = _position_of(child, position)
+                raise _unknown(child)
     return {
         "codes": codes,
         "operands": operands,
