@@ -68,8 +68,8 @@ def run_shell(code, monkeypatch):
         words = shlex.split(command)
         if words[0] != "chainrule":
             continue
-        if words[1] == "train" and "--resume" not in words:
-            words += ["--steps", "3"]
+        if words[1] == "train":
+            words += ["--samples", "2", *([] if "--resume" in words else ["--steps", "2"])]
         monkeypatch.setattr(sys, "argv", words)
         with pytest.raises(SystemExit) as end:
             main()

@@ -161,9 +161,12 @@ def test_a_finished_run_resumes_to_the_same_samples(chainrule, trained):
     assert out == again
 
 
-def test_one_new_document_is_not_called_documents(chainrule, trained):
+def test_one_document_is_not_called_documents(chainrule, trained, workplace):
     out = chainrule("train", "--resume", "run", "--samples", 1)[1]
     assert "1 new document, not in the data:" in out
+    (workplace / "one.txt").write_text("ada\n")
+    out = chainrule("train", "one.txt", *TINY, "--steps", 1, "--samples", 0)[1]
+    assert "1 document from one.txt, 0 of them held out; 3 tokens" in out
 
 
 def test_more_steps_may_be_asked_for(chainrule, trained):

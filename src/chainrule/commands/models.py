@@ -39,7 +39,8 @@ SMOOTH = 50  # single documents vary a lot: the loss shown is the mean of this m
 
 def register(app: App) -> None:
     """Add the commands to the command line."""
-    for command in (train, sample, inspect, compare):
+    app.command(train, usage="Usage: chainrule train [FILE] [OPTIONS]")
+    for command in (sample, inspect, compare):
         app.command(command)
 
 
@@ -232,12 +233,12 @@ def _train(console: Console, run: gpt.Run, folder: Path, save_every: int, sample
     documents = len(data.training) + len(data.validation)
     say(
         console,
-        f"{documents:,} documents from {data.source}, {len(data.validation):,} of them held out; "
-        f"{run.tokenizer.size:,} tokens",
+        f"{_some(documents, 'document')} from {data.source}, {len(data.validation):,} of them held "
+        f"out; {_some(run.tokenizer.size, 'token')}",
     )
     say(
         console,
-        f"{len(run.model.parameters()):,} parameters: {_some(config.layers, 'layer')}, "
+        f"{_some(len(run.model.parameters()), 'parameter')}: {_some(config.layers, 'layer')}, "
         f"width {config.width}, {_some(config.heads, 'head')}, block {config.block}",
     )
     if run.step == config.steps:
@@ -265,7 +266,7 @@ def _train(console: Console, run: gpt.Run, folder: Path, save_every: int, sample
 
 
 def _some(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    return f"{number} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def _losses(rows: list[Row]) -> str:

@@ -42,16 +42,17 @@ class Surroundings:
     def changed(self) -> str | None:
         """What is no longer as it was, in words, or None."""
         for namespace, name, before in self.names:
-            if not _same(_look_up(namespace, name), before):
+            now = _look_up(namespace, name)
+            if now is not before and not _same(now, before):
                 return f"the global {name!r}"
         for cell, before in self.cells:
             if not _same(cell.cell_contents, before):
                 return "a variable of an enclosing function"
         for mapping, contents in self.dicts:
-            if mapping.keys() != contents.keys():
+            if len(mapping) != len(contents) or mapping.keys() != contents.keys():
                 return "the keys of a dict or the attributes of an object"
             for key, before in contents.items():
-                if not _same(mapping[key], before):
+                if mapping[key] is not before and not _same(mapping[key], before):
                     return f"{key!r}"
         if self._changed_list() is not None:
             return "an item of a list"
@@ -118,7 +119,7 @@ def survey(function: Callable[..., Any]) -> Surroundings:
         kept.append(x)
         if len(kept) > _LIMIT:
             break
-        stack.extend(_reached(x, found))
+        stack.extend(reversed(list(_reached(x, found))))  # depth first, in the order of the source
     found.values = list({id(v): v for v in found.values}.values())
     return found
 

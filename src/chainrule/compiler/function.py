@@ -24,7 +24,9 @@ from chainrule import errors
 from chainrule.compiler.execute import FINE, OTHER_BRANCH, Executor, executor
 from chainrule.compiler.freshness import Surroundings, survey
 from chainrule.compiler.infer import Indexing, misaligned
+from chainrule.compiler.canonicalise import NotLiftable
 from chainrule.compiler.inputs import Call, like_first, rebuild, take_apart
+from chainrule.compiler.lifted import Lifted
 from chainrule.compiler.record import Floats, Output, Recording, map_leaves
 from chainrule.compiler.standins import Unrecordable
 from chainrule.compiler.trace import Trace, confirm, random_states_kept, trace
@@ -65,6 +67,37 @@ class Variant:
     executor: Executor
     inputs: Floats
     grads: Floats
+    positions: Any = None  # what the operands that follow integers are in this call
+    lifted: Lifted | None = None
+    not_lifted: str | None = None
+    ran_lifted: bool = False
+
+    def run(self) -> int:
+        """Compute this call: by the array program where it can, else by the tape."""
+        lifted = self.lifted
+        self.ran_lifted = (
+            lifted is not None and lifted.point(self.positions) and lifted.run(self.inputs)
+        )
+        return FINE if self.ran_lifted else self._run_tape()
+
+    def _run_tape(self) -> int:
+        if len(self.positions):
+            self.executor.point(self.indexing.places, self.positions)
+        return self.executor.run(self.inputs)[0]
+
+    def number(self, position: int) -> float:
+        """The number an instruction gave in this call."""
+        found = self.lifted.number(position) if self.lifted is not None and self.ran_lifted else None
+        return self.executor.number(position) if found is None else found
+
+    def sweep(self, root: int) -> Floats:
+        """The derivative of an instruction by every input."""
+        if self.lifted is not None and self.ran_lifted:
+            if self.lifted.sweep(self.grads):
+                return self.grads
+            self._run_tape()  # something infinite: the tape knows the rules for it
+        self.executor.sweep(root, 1.0, self.grads)
+        return self.grads
 
     def serves(self, ids: Sequence[int]) -> bool:
         """Whether its static integers are these."""
@@ -94,17 +127,21 @@ class Counts:
     eager: int = 0
     traces: int = 0
     recording_seconds: float = 0.0
+    lifting_seconds: float = 0.0
     checking_seconds: float = 0.0
 
 
 class CompiledFunction:
     """A function that records itself and replays; made by ``chainrule.compile``."""
 
-    def __init__(self, function: Callable[..., Any], dtype: str, on_fallback: str) -> None:
+    def __init__(
+        self, function: Callable[..., Any], dtype: str, on_fallback: str, lift: bool = False
+    ) -> None:
         functools.update_wrapper(self, function)
         self._function = function
         self._dtype = dtype
         self._on_fallback = on_fallback
+        self._lift = lift
         self._lock = threading.RLock()
         self._structures: dict[Any, Structure] = {}
         self._surroundings: Surroundings | None = None
@@ -121,7 +158,7 @@ class CompiledFunction:
             bound = self._bound.get(instance)
             if bound is None:
                 method = types.MethodType(self._function, instance)
-                bound = CompiledFunction(method, self._dtype, self._on_fallback)
+                bound = CompiledFunction(method, self._dtype, self._on_fallback, self._lift)
                 self._bound[instance] = bound
             return bound
 
@@ -166,8 +203,7 @@ class CompiledFunction:
             value, root = self._floats(variant), _root(variant.recording.result)
             if root is None:
                 raise _not_scalar(self._name)
-            variant.executor.sweep(root.position, 1.0, variant.grads)
-            grads = variant.grads[: call.size].copy()
+            grads = variant.sweep(root.position)[: call.size].copy()
         return value, _fill(out, like_first(call, arguments[0], grads))
 
     def batch_value_and_grad(
@@ -191,8 +227,15 @@ class CompiledFunction:
         mean = iter([a / len(samples) for a in sums or []])
         return total / len(samples), _fill(out, map_leaves(lambda x: _like(x, next(mean)), grads))
 
-    def report(self) -> str:
-        """What became of the function: recordings, the path taken, and why where it is eager."""
+    def report(self, stage: str = "summary") -> str:
+        """What became of the function: recordings, the path taken, and why where it is eager.
+
+        ``stage="recorded"`` or ``"lifted"`` shows the instructions of every variant instead.
+        """
+        if stage not in ("summary", "recorded", "lifted"):
+            raise ValueError(f'stage is "summary", "recorded" or "lifted", not {stage!r}')
+        if stage != "summary":
+            return self._listing(stage)
         counts = self._counts
         lines = [f"{self._name}: {self._path()}"]
         lines.append(
@@ -207,13 +250,27 @@ class CompiledFunction:
                     f"  variant: {len(recording):,} instructions, {recording.inputs:,} inputs, "
                     f"{len(recording.guards)} guards, {variant.indexing}{static}"
                 )
+                if variant.lifted is not None:
+                    count = len(variant.lifted.program.instructions)
+                    lines.append(f"    lifted to {count} array instructions")
+                elif variant.not_lifted is not None:
+                    lines.append(f"    not lifted: {variant.not_lifted}")
         if counts.replayed:
             each = 1e6 * counts.checking_seconds / counts.replayed
             lines.append(f"  freshness: {each:.1f} µs per call")
         lines += [f"  eager because {reason} ({n} times)" for reason, n in self._reasons.items()]
         return "\n".join(lines)
 
+    def _listing(self, stage: str) -> str:
+        """The instructions of every variant."""
+        variants = [v for s in self._structures.values() for v in s.variants]
+        if stage == "recorded":
+            return "\n\n".join(str(v.recording) for v in variants)
+        return "\n\n".join(str(v.lifted.program) for v in variants if v.lifted is not None)
+
     def _path(self) -> str:
+        if any(v.lifted is not None for s in self._structures.values() for v in s.variants):
+            return "lifted"
         if any(s.variants for s in self._structures.values()):
             return "native tape" if engine == "native" else "interpreter"
         return "eager" if self._reasons else "not called yet"
@@ -227,12 +284,13 @@ class CompiledFunction:
             return None
         structure = self._structures.setdefault(call.key, Structure(kept=call))
         if structure.blocked is not None:
-            return self._fall_back(structure.blocked)
-        for variant in list(structure.variants):
+            self._fall_back(structure.blocked)
+            return None
+        for place, variant in enumerate(structure.variants):
             answer = self._try(variant, call)
             if answer == FINE:
-                structure.variants.remove(variant)
-                structure.variants.insert(0, variant)
+                if place:
+                    structure.variants.insert(0, structure.variants.pop(place))
                 self._counts.replayed += 1
                 return variant
             if answer not in (OTHER_BRANCH, None):
@@ -264,14 +322,11 @@ class CompiledFunction:
         ids = call.ints
         if not variant.serves(ids):
             return None
-        if variant.indexed:
-            positions = variant.indexing.predict(variant.index_ids(ids))
-            if positions is None:
-                return None
-            if len(positions):
-                variant.executor.point(variant.indexing.places, positions)
+        variant.positions = variant.indexing.predict(variant.index_ids(ids))
+        if variant.positions is None:
+            return None
         self._write(variant, call)
-        status, _ = variant.executor.run(variant.inputs)
+        status = variant.run()
         if status != FINE and status != OTHER_BRANCH and modes.allow_nonfinite:
             return FINE
         return status
@@ -299,7 +354,8 @@ class CompiledFunction:
                     variant = self._new_variant(structure, call, made)
         except Unrecordable as reason:
             structure.blocked = str(reason)
-            return self._fall_back(str(reason))
+            self._fall_back(str(reason))
+            return None
         except Exception:
             # The function's own error: let eager raise it, and try again another time.
             surroundings.restore()
@@ -347,6 +403,8 @@ class CompiledFunction:
         )
         self._vary_indices(variant, call)
         self._check_first_result(variant, call)
+        if self._lift:
+            self._lift_variant(variant, call)
         structure.variants.insert(0, variant)
         del structure.variants[VARIANTS:]
         return variant
@@ -395,13 +453,39 @@ class CompiledFunction:
         if not agree or not np.isclose(value, y.data, rtol=1e-9, atol=1e-12, equal_nan=True):
             raise Unrecordable("the replay does not give eager's result (please report this)")
 
+    def _lift_variant(self, variant: Variant, call: Call) -> None:
+        """Make an array program of a variant, if it has the structure, and check its result."""
+        root = _root(variant.recording.result)
+        if root is None:
+            variant.not_lifted = "it returns no single Value"
+            return
+        started = time.perf_counter()
+        try:
+            lifted = Lifted(variant.recording, variant.indexing, root.position)
+        except NotLiftable as reason:
+            variant.not_lifted = str(reason)
+            return
+        finally:
+            self._counts.lifting_seconds += time.perf_counter() - started
+        if self._try(variant, call) != FINE:
+            return
+        wanted, value = variant.sweep(root.position).copy(), variant.number(root.position)
+        variant.lifted = lifted
+        self._try(variant, call)
+        if not variant.ran_lifted:
+            return
+        found = variant.sweep(root.position)
+        scale = float(np.max(np.abs(wanted), initial=1e-300))
+        close = np.isclose(variant.number(root.position), value, rtol=1e-9, atol=1e-12)
+        if not close or not np.allclose(found, wanted, rtol=0.0, atol=1e-9 * scale):
+            variant.lifted, variant.not_lifted = None, "its result differs (please report this)"
+
     # --- results --------------------------------------------------------------------------------------
 
     def _floats(self, variant: Variant) -> Any:
         """What the function returned, as floats."""
-        number = variant.executor.number
         return map_leaves(
-            lambda x: number(x.position) if isinstance(x, Output) else x, variant.recording.result
+            lambda x: variant.number(x.position) if isinstance(x, Output) else x, variant.recording.result
         )
 
     def _result(self, variant: Variant, call: Call) -> Any:
@@ -413,11 +497,10 @@ class CompiledFunction:
         if root is None:
             self._fall_back("it returns several Values, and Values are involved")
             return self._eagerly(call)
-        y = variant.executor.number(root.position)
+        y = variant.number(root.position)
         if modes.grad:
-            variant.executor.sweep(root.position, 1.0, variant.grads)
             places = _places(call, len(variant.captured))
-            node = _compiled_node(y, self._name, children, variant.grads[places])
+            node = _compiled_node(y, self._name, children, variant.sweep(root.position)[places])
         else:
             node = Value(y)
         floats = self._floats(variant)
@@ -539,12 +622,18 @@ def compile(
     f: Callable[..., Any] | None = None,
     dtype: str = "float64",
     on_fallback: str = "warn",
+    *,
+    lift: bool = False,
 ) -> Any:
     """Record a function of Values once and replay it, with its gradient, without Python.
 
     ``if`` and ``while`` on Values, integer indexing, helpers and globals are followed soundly: what
     a recording cannot repeat is noticed and runs eagerly (``on_fallback``: ``"eager"`` quietly,
     ``"warn"`` once per reason, or ``"raise"``). Usable as a decorator, with or without arguments.
+
+    The recording runs on a native tape and gives eager's bits. ``lift=True`` looks for the arrays in
+    it and makes machine code of them, which takes a moment to build, is many times faster, and
+    agrees to rounding.
 
     >>> import chainrule
     >>> @chainrule.compile
@@ -559,9 +648,9 @@ def compile(
     if on_fallback not in ("eager", "warn", "raise"):
         raise ValueError(f'on_fallback is "eager", "warn" or "raise", not {on_fallback!r}')
     if f is None:
-        return functools.partial(compile, dtype=dtype, on_fallback=on_fallback)
+        return functools.partial(compile, dtype=dtype, on_fallback=on_fallback, lift=lift)
     if isinstance(f, CompiledFunction):
         return f
     if not callable(f):
         raise TypeError(f"compile takes a function, not a {type(f).__name__}")
-    return CompiledFunction(f, dtype, on_fallback)
+    return CompiledFunction(f, dtype, on_fallback, lift)

@@ -50,6 +50,7 @@ class Indexing:
         self._slots: list[tuple[int, ...]] = [(k,) for k in range(len(ids))]
         self._follows = np.ones((len(ids), 0), np.bool_)  # slot k may explain place p
         self._seen: list[dict[tuple[int, ...], int]] = [{} for _ in self._slots]
+        self._answers: dict[tuple[int, ...], Ints | None] = {}
         self._note(0)
 
     def _note(self, row: int) -> None:
@@ -66,6 +67,7 @@ class Indexing:
             self.places = np.concatenate([self.places, new])
             self.rows = [np.concatenate([row, before[new]]) for row in self.rows]
         self.ids.append(ids)
+        self._answers.clear()
         self.rows.append(after[self.places])
         self._solve()
 
@@ -99,12 +101,19 @@ class Indexing:
 
     def predict(self, ids: tuple[int, ...]) -> Ints | None:
         """What stands in ``places`` for these integers, or None where a recording must tell."""
+        if ids not in self._answers:
+            if len(self._answers) > 10_000:
+                self._answers.clear()
+            self._answers[ids] = self._predict(ids)
+        return self._answers[ids]
+
+    def _predict(self, ids: tuple[int, ...]) -> Ints | None:
         rows = []
         for slot, seen in zip(self._slots, self._seen, strict=True):
-            row = seen.get(tuple([ids[k] for k in slot]))
-            if row is None:
+            shown_by = seen.get(tuple([ids[k] for k in slot]))
+            if shown_by is None:
                 return None
-            rows.append(self.rows[row])
+            rows.append(self.rows[shown_by])
         answer: Ints = np.full(len(self.places), -1, np.int32)
         for follows, row in zip(self._follows, rows, strict=True):
             # Slots that could both explain a place must agree on it.

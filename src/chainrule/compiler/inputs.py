@@ -7,6 +7,7 @@ the recorded function sees them. Where the first argument is differentiated its 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,6 +70,16 @@ def take_apart(
 
 def _take(x: Any, call: Call, floats_only: bool) -> Any:
     """Put what is in ``x`` into the call and return its structure, a nest of tuples."""
+    kind = type(x)
+    if kind is np.ndarray:
+        return _take_array(x, call, floats_only)
+    if kind is float:
+        call.floats.append(x)
+        call.sizes.append(1)
+        return "float"
+    if kind is list and x and not floats_only and set(map(type, x)) == {int}:
+        call.ints.extend(x)
+        return ("list", ("int",) * len(x))
     if isinstance(x, Value):
         place = call._place.setdefault(id(x), len(call.floats))
         if place < len(call.floats):
@@ -197,7 +208,7 @@ def like_first(call: Call, original: Any, gradient: Floats) -> Any:
         if kind == "object":
             return original
         if kind == "floats":
-            size = int(np.prod(parts))
+            size = math.prod(parts)
             place += size
             return gradient[place - size : place].reshape(parts).copy()
         if kind == "dict":

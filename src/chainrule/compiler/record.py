@@ -8,6 +8,7 @@ the function returned. Instruction 0..inputs-1 are the inputs.
 from __future__ import annotations
 
 import builtins
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -153,8 +154,9 @@ class Recorder:
         if kind is Detached:
             return x._value  # type: ignore[no-any-return]
         if kind is Index:
-            return self.numbers[x.slot]
-        return x.as_value() if kind is Condition else None
+            return self.numbers[int(x.slot)]
+        found: Value | None = x.as_value() if kind is Condition else None
+        return found
 
     def detached_operand(self, x: Any) -> Any:
         """``x`` beside a Detached: a Value or a float; None for what answers by itself."""
@@ -214,7 +216,9 @@ class Recorder:
     def extreme(self, items: Sequence[Any], rule: Op) -> Any:
         """Python's max or min over Values or numbers from ``.data``."""
         values = [x if isinstance(x, Value) else self.detached_operand(x) for x in items]
-        best = values[0]
+        # From the identity on, so that one item gives the same instructions as several.
+        start = -math.inf if rule is ops.first_max else math.inf
+        best = Value._apply_op(rule, (values[0], start), ())
         for other in values[1:]:
             best = Value._apply_op(rule, (best, other), ())
         if any(isinstance(x, Value) for x in items):
@@ -251,7 +255,7 @@ def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
         if not any(isinstance(x, Value) or type(x) is Detached for x in items):
             return original(items) if len(arguments) == 1 else original(*items)
         known = all(isinstance(x, Value) or recorder.detached_operand(x) is not None for x in items)
-        return recorder.extreme(items, rule) if known and len(items) > 1 else original(items)
+        return recorder.extreme(items, rule) if known else original(items)
 
     extreme.__name__ = original.__name__
     return extreme

@@ -1,0 +1,158 @@
+"""The programs over again for JAX, as somebody who knows it would write them: whole arrays.
+
+Imported only where JAX is installed. float64, one thread, and no hand-over to another thread: for
+calls as short as these that is the fastest way to run JAX, and processor time is then wall time.
+"""
+
+import os
+
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import programs
+import scalar_gpt
+from jax import lax
+from jax.nn import logsumexp, relu
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+
+def rmsnorm(x):
+    return x * ((x * x).mean(-1, keepdims=True) + 1e-5) ** -0.5
+
+
+def gpt_loss(weights, tokens):
+    sources, targets = tokens[:-1], tokens[1:]
+    positions, heads = len(sources), scalar_gpt.HEADS
+
+    def split(x):
+        return x.reshape(positions, heads, -1).swapaxes(0, 1)
+
+    x = rmsnorm(weights["wte"][sources] + weights["wpe"][:positions])
+    normed = rmsnorm(x)
+    q, k, v = [split(normed @ weights[name].T) for name in ("wq", "wk", "wv")]
+    scores = q @ k.swapaxes(1, 2) / jnp.sqrt(q.shape[-1])
+    causal = jnp.tril(jnp.ones((positions, positions), bool))
+    attention = jax.nn.softmax(jnp.where(causal, scores, -jnp.inf), axis=-1)
+    attended = (attention @ v).swapaxes(0, 1).reshape(positions, -1)
+    x = x + attended @ weights["wo"].T
+    x = x + relu(rmsnorm(x) @ weights["up"].T) @ weights["down"].T
+    logits = x @ weights["lm_head"].T
+    return (logsumexp(logits, axis=1) - logits[jnp.arange(positions), targets]).mean()
+
+
+def moons_loss(layers, points, labels):
+    x = points
+    for layer in layers[:-1]:
+        x = relu(x @ layer["w"].T + layer["b"])
+    scores = (x @ layers[-1]["w"].T + layers[-1]["b"])[:, 0]
+    decay = sum((p * p).sum() for layer in layers for p in layer.values())
+    return relu(1 - labels * scores).mean() + 1e-4 * decay
+
+
+def mixture_loss(params, points):
+    scaled = (params["mean"] - points[:, None]) * jnp.exp(-params["log_scale"])
+    weights = params["logit"] - params["log_scale"].sum(1)
+    terms = weights - 0.5 * (scaled * scaled).sum(2)
+    return logsumexp(params["logit"]) - logsumexp(terms, axis=1).mean()
+
+
+def option_loss(params, normals):
+    rate, volatility = params["rate"], params["volatility"]
+    steps = normals.shape[1]
+    drift = (rate - 0.5 * volatility * volatility) / steps
+    growth = drift + volatility * jnp.sqrt(1 / steps) * normals
+    prices = params["spot"] * jnp.exp(jnp.cumsum(growth, axis=1))
+    return relu(prices.mean(1) - programs.STRIKE).mean() * jnp.exp(-rate)
+
+
+def convolution_loss(params, image, target):
+    maps = lax.conv(image[None, None], params["kernel"][:, None], (1, 1), "VALID")[0]
+    maps = relu(maps + params["bias"][:, None, None])
+    filters, size, _ = maps.shape
+    pooled = maps.reshape(filters, size // 2, 2, size // 2, 2).mean((2, 4))
+    logits = params["dense"] @ pooled.ravel()
+    return logsumexp(logits) - logits[target]
+
+
+def rosenbrock_loss(x):
+    a, b = x[:-1], x[1:]
+    return (100 * (b - a * a) ** 2 + (1 - a) ** 2).sum()
+
+
+def lorenz_loss(params):
+    step = programs.LORENZ_STEP
+
+    def euler(state, _):
+        x, y, z = state
+        dx = params["sigma"] * (y - x)
+        dy = x * (params["rho"] - z) - y
+        dz = x * y - params["beta"] * z
+        return (x + dx * step, y + dy * step, z + dz * step), None
+
+    end, _ = lax.scan(euler, tuple(params["start"]), length=programs.LORENZ_STEPS)
+    return sum(end)
+
+
+def rnn_loss(params, xs):
+    def cell(state, x):
+        state = jnp.tanh(params["w"] @ state + params["w_in"] * x + params["bias"])
+        return state, params["w_out"] @ state
+
+    _, predictions = lax.scan(cell, params["start"], xs[:-1])
+    return ((predictions - xs[1:]) ** 2).mean()
+
+
+# By the scalar function. A graph without structure has no tensor version.
+LOSSES = {
+    scalar_gpt.loss: gpt_loss,
+    programs.moons_loss: moons_loss,
+    programs.mixture_loss: mixture_loss,
+    programs.option_loss: option_loss,
+    programs.convolution_loss: convolution_loss,
+    programs.rosenbrock_loss: rosenbrock_loss,
+    programs.lorenz_loss: lorenz_loss,
+    programs.rnn_loss: rnn_loss,
+}
+
+
+def arrays(nest):
+    """A nest as JAX takes it at no further cost: arrays on the device, a list of integers as one."""
+    if isinstance(nest, dict):
+        return {name: arrays(item) for name, item in nest.items()}
+    if isinstance(nest, list | tuple) and not all(isinstance(x, int) for x in nest):
+        return [arrays(item) for item in nest]
+    return jnp.asarray(nest)
+
+
+def ordered(nest, like):
+    """A nest from JAX, which sorts the keys of dicts, in the order of ``like``; numpy arrays."""
+    if isinstance(like, dict):
+        return {name: ordered(nest[name], item) for name, item in like.items()}
+    if isinstance(like, list):
+        return [ordered(item, other) for item, other in zip(nest, like, strict=True)]
+    return np.asarray(nest)
+
+
+class JaxJit:
+    """A contestant: ``jit`` of ``value_and_grad``, its arguments on the device already."""
+
+    exact = False  # it adds in another order
+
+    def __init__(self, program):
+        loss = LOSSES[program.loss]
+        # A new function every time: jit remembers the ones it has compiled.
+        self.function = jax.jit(jax.value_and_grad(lambda *arguments: loss(*arguments)))
+        self.arguments = [arrays(program.params), *map(arrays, program.inputs)]
+        self.params = program.params
+
+    def __call__(self):
+        return jax.block_until_ready(self.function(*self.arguments))
+
+    def result(self):
+        value, grads = self()
+        return float(value), programs.flat(ordered(grads, self.params))

@@ -1,0 +1,63 @@
+"""LLVM IR to functions that can be called.
+
+In: the text of a module. Out: a ``Library`` that owns the machine code and gives the addresses of
+its functions; when it goes, so does the code.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+_lock = threading.Lock()
+_ready = False
+
+
+def _binding() -> Any:
+    """llvmlite, made ready for this machine on first use."""
+    global _ready
+    import llvmlite.binding as llvm
+
+    with _lock:
+        if not _ready:
+            llvm.initialize_native_target()
+            llvm.initialize_native_asmprinter()
+            _ready = True
+    return llvm
+
+
+def vector_width() -> int:
+    """How many doubles one register of this machine holds."""
+    features = _binding().get_host_cpu_features()
+    return 8 if features.get("avx512f") else 4 if features.get("avx2") else 2
+
+
+class Library:
+    """Machine code in memory."""
+
+    def __init__(self, text: str) -> None:
+        llvm = _binding()
+        with _lock:
+            module = llvm.parse_assembly(text)
+            module.verify()
+            machine = llvm.Target.from_default_triple().create_target_machine(
+                cpu=llvm.get_host_cpu_name(),
+                features=llvm.get_host_cpu_features().flatten(),
+                opt=2,
+                jit=True,
+            )
+            options = llvm.create_pipeline_tuning_options(speed_level=1)
+            options.loop_vectorization = options.slp_vectorization = False
+            options.loop_unrolling = False
+            builder = llvm.create_pass_builder(machine, options)
+            passes = llvm.create_new_module_pass_manager()
+            passes.add_sroa_pass()
+            passes.add_simplify_cfg_pass()
+            passes.add_instruction_combine_pass()
+            passes.run(module, builder)
+            self._engine = llvm.create_mcjit_compiler(module, machine)
+            self._engine.finalize_object()
+
+    def address(self, function: str) -> int:
+        """Where a function is."""
+        return int(self._engine.get_function_address(function))
