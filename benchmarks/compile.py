@@ -1,4 +1,4 @@
-"""How fast compiled functions are: the native tape beside eager mode and JAX.
+"""How fast compiled functions are: tape and lifted code beside eager mode and JAX.
 
     python benchmarks/compile.py               everything, some minutes
     python benchmarks/compile.py --quick       fewer repeats
@@ -13,37 +13,38 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import repeat
+from itertools import cycle, repeat
 from typing import Any
 
 import numpy as np
 import scalar_gpt
-from harness import WHOLE, figure, machine, ratio, table, take_turns, title, whole
+from harness import WHOLE, clock, figure, machine, ratio, table, take_turns, title, whole
 from programs import PROGRAMS, Program, flat, nested
 
 import chainrule
 from chainrule import value as reference
 
 US, NS = 1e6, 1e9
-TURN = 4e-3  # seconds: a shorter call is repeated until its turn takes about as long
+TURN = 0.01  # seconds: a shorter call is repeated until its turn takes about as long
 
 # --- contestants ----------------------------------------------------------------------------------
-# A contestant is made for a program. Calling it computes the loss and its gradient; ``result()``
-# does that too and returns both, the gradient as a list of floats in the order of the parameters.
+# A contestant is made for a program. Calling it computes the loss of the next sample and its
+# gradient; ``result()`` does that too and returns both, the gradient as a list of floats. They may
+# differ from the reference engine's by ``tolerance`` of the largest; None: not by a bit.
 
 
 class Eager:
     """Build the graph and sweep it, every time. Gradients add up; an optimiser would zero them."""
 
-    exact = True
+    tolerance = None
 
     def __init__(self, program, value_class):
         self.loss = program.loss
         self.params = nested(program.params, value_class)
-        self.inputs = nested(program.inputs, float)
+        self.samples = cycle([nested(sample, float) for sample in program.samples])
 
     def __call__(self):
-        loss = self.loss(self.params, *self.inputs)
+        loss = self.loss(self.params, *next(self.samples))
         loss.backward()
         return loss
 
@@ -57,18 +58,27 @@ class Eager:
 class Compiled:
     """The function compiled; arrays in, arrays out."""
 
-    exact = True
+    tolerance = None
+    lift = False
 
     def __init__(self, program):
-        self.function = chainrule.compile(program.loss, on_fallback="raise")
-        self.arguments = program.params, *program.inputs
+        self.function = chainrule.compile(program.loss, on_fallback="raise", lift=self.lift)
+        self.params = program.params
+        self.samples = cycle(program.samples)
 
     def __call__(self):
-        return self.function.value_and_grad(*self.arguments)
+        return self.function.value_and_grad(self.params, *next(self.samples))
 
     def result(self):
         value, grads = self()
         return value, flat(grads)
+
+
+class Lifted(Compiled):
+    """The same, its recording made an array program in machine code."""
+
+    tolerance = 1e-12
+    lift = True
 
 
 state_dict = scalar_gpt.parameters(chainrule.Value)
@@ -84,7 +94,7 @@ class Script(Eager):
     def __init__(self, program):
         self.function = chainrule.compile(loss_of_script, on_fallback="raise")
         self.params = state_dict
-        self.inputs = program.inputs
+        self.samples = cycle(program.samples)
 
     def loss(self, _, tokens):
         return self.function(tokens)
@@ -107,32 +117,87 @@ class Contestant:
     turns: int | None = None  # that are enough
 
 
-MAIN = "compiled"  # the ratios are to this one
+TAPE, LIFTED = "tape", "lifted"
 
 CONTESTANTS = {
-    "reference": Contestant(lambda program: Eager(program, reference.Value), turns=5),
+    "reference": Contestant(lambda program: Eager(program, reference.Value), turns=4),
     "native": Contestant(lambda program: Eager(program, chainrule.Value)),
-    MAIN: Contestant(Compiled, builds=True),
-    "script": Contestant(Script, lambda name: name.startswith("gpt-"), builds=True),
+    TAPE: Contestant(Compiled, builds=True),
+    "tape, script": Contestant(Script, lambda name: name.startswith("gpt-"), builds=True),
+    LIFTED: Contestant(Lifted, package="llvmlite", builds=True),
     "JAX": Contestant(jax_jit, lambda name: name != "irregular", "jax", builds=True),
 }
+
+# --- the parts of a compiled call -----------------------------------------------------------------
+
+
+def variant_of(function):
+    """The one recording of a compiled function, ready to run."""
+    (structure,) = function._structures.values()
+    (variant,) = structure.variants
+    return variant
+
+
+def tape_passes(function):
+    """The tape's two passes, each alone."""
+    variant = variant_of(function)
+    executor, root = variant.executor, variant.recording.result.position
+    return {
+        "run": lambda: executor.run(variant.inputs),
+        "sweep": lambda: executor.sweep(root, 1.0, variant.grads),
+    }
+
+
+class Stopwatches:
+    """Measure the parts of a compiled function's calls from inside, in its executor's place."""
+
+    def __init__(self, function):
+        variant, surroundings = variant_of(function), function._surroundings
+        place = "executor" if variant.lifted is None else "lifted"
+        self.executor = getattr(variant, place)
+        self.seconds = {"freshness": 0.0, "run": 0.0, "sweep": 0.0}
+        self.run = self._timed("run", self.executor.run)
+        self.sweep = self._timed("sweep", self.executor.sweep)
+        surroundings.changed = self._timed("freshness", surroundings.changed)
+        setattr(variant, place, self)
+
+    def __getattr__(self, name):
+        return getattr(self.executor, name)
+
+    def _timed(self, part, function):
+        def timed(*arguments):
+            begin = clock()
+            result = function(*arguments)
+            self.seconds[part] += clock() - begin
+            return result
+
+        return timed
+
+    def turn(self, call, count):
+        """A contestant of ``take_turns``: seconds of each part, per call."""
+        looking = min(-clock() + clock() for _ in range(100))  # what a look at the clock takes
+        self.seconds = dict.fromkeys(self.seconds, 0.0)
+        for _ in repeat(None, count):
+            call()
+        return {part: seconds / count - looking for part, seconds in self.seconds.items()}
+
 
 # --- measuring ------------------------------------------------------------------------------------
 
 
+def calls_in_a_turn(function):
+    return max(1, round(TURN / whole(function)()["call"]))
+
+
 def calls(function):
     """A contestant of ``take_turns``: seconds per call, of as many calls as a turn is long."""
-    seconds = whole(function)()["call"]
-    count = max(1, round(TURN / seconds))
+    count = calls_in_a_turn(function)
 
-    def turn():
-        def several():
-            for _ in repeat(None, count):
-                function()
+    def several():
+        for _ in repeat(None, count):
+            function()
 
-        return {"call": whole(several)()["call"] / count}
-
-    return turn
+    return lambda: {"call": whole(several)()["call"] / count}
 
 
 def at_most(turns, contestant):
@@ -147,36 +212,26 @@ def at_most(turns, contestant):
     return turn
 
 
-def minima(contestants, repeats):
-    return {name: best[WHOLE] for name, best in take_turns(contestants, repeats).items()}
+def warm_up(contestant, program):
+    """Let it see every sample, so that it has nothing more to build."""
+    for _ in program.samples:
+        contestant()
 
 
-def check(name, running):
-    """Every contestant's loss and gradient: eager's, to the last bit or to 1e-9 of the largest."""
-    value, grads = running["reference"].result()
-    for other, contestant in running.items():
-        contestant.result()  # so that what is compared is a replay
-        found, slopes = contestant.result()
-        if contestant.exact:
-            agree = [x.hex() for x in (found, *slopes)] == [x.hex() for x in (value, *grads)]
-        else:
-            agree = np.isclose(found, value, rtol=1e-9, atol=0.0) and np.allclose(
-                slopes, grads, rtol=0.0, atol=1e-9 * np.abs(grads).max()
-            )
-        if not agree:
-            sys.exit(f"{name}: {other!r} does not find the loss and gradient of eager mode")
-
-
-def parts(function):
-    """What a replayed call is made of, each a function of its own; and its recording."""
-    (structure,) = function._structures.values()
-    (variant,) = structure.variants
-    executor, root = variant.executor, variant.recording.result.position
-    return variant.recording, {
-        "freshness": function._surroundings.changed,
-        "run": lambda: executor.run(variant.inputs),
-        "sweep": lambda: executor.sweep(root, 1.0, variant.grads),
-    }
+def check(name, program, running):
+    """Every contestant's losses and gradients must be eager's."""
+    results = {n: [c.result() for _ in program.samples] for n, c in running.items()}
+    for other, found in results.items():
+        for (value, grads), (expected, slopes) in zip(found, results["reference"], strict=True):
+            tolerance = running[other].tolerance
+            if tolerance is None:
+                agree = [x.hex() for x in (value, *grads)] == [x.hex() for x in (expected, *slopes)]
+            else:
+                agree = np.isclose(value, expected, rtol=tolerance, atol=0.0) and np.allclose(
+                    grads, slopes, rtol=0.0, atol=tolerance * np.abs(slopes).max()
+                )
+            if not agree:
+                sys.exit(f"{name}: {other!r} does not find the loss and gradient of eager mode")
 
 
 @dataclass(frozen=True)
@@ -186,32 +241,49 @@ class Measured:
     nodes: int  # recorded, without the inputs
     first: dict[str, float]  # until the first result
     call: dict[str, float]
-    parts: dict[str, dict[str, float]]  # of the contestants that are compiled functions
+    tape: dict[str, float]  # each pass alone
+    parts: dict[str, dict[str, float]]  # inside the calls of those that are compiled functions
+
+
+def enter(name, program, contestants):
+    """Those who take part in a program, with nothing more to build; not who cannot be lifted."""
+    running = {n: c.make(program) for n, c in contestants.items() if c.takes_part(name)}
+    for n in list(running):
+        if contestants[n].builds:
+            warm_up(running[n], program)
+        if isinstance(running[n], Lifted) and variant_of(running[n].function).lifted is None:
+            print(f"{name}: not lifted: {variant_of(running[n].function).not_lifted}")
+            del running[n]
+    return running
 
 
 def measure(name, contestants, quick):
     program = PROGRAMS[name]()
-    entered = {n: c for n, c in contestants.items() if c.takes_part(name)}
-    running = {n: c.make(program) for n, c in entered.items()}
-    check(name, running)
+    running = enter(name, program, contestants)
+    check(name, program, running)
+    entered = {n: contestants[n] for n in running}
+    recording = variant_of(running[TAPE].function).recording
 
-    first = minima(
-        {n: whole(lambda c=c: c.make(program)()) for n, c in entered.items() if c.builds},
-        1 if quick else 3,
-    )
+    building = {n: whole(lambda c=c: c.make(program)()) for n, c in entered.items() if c.builds}
+    first = take_turns(building, 1 if quick else 3)
+
     turns = {n: calls(contestant) for n, contestant in running.items()}
     turns |= {n: at_most(c.turns, turns[n]) for n, c in entered.items() if c.turns}
-    compiled = {n: c for n, c in running.items() if isinstance(c, Compiled | Script)}
-    for n, contestant in compiled.items():
-        recording, pieces = parts(contestant.function)
-        nodes = len(recording) - recording.inputs
-        turns |= {(n, part): calls(function) for part, function in pieces.items()}
-    best = minima(turns, 5 if quick else 40)
+    passes = tape_passes(running[TAPE].function)
+    turns |= {("tape alone", part): calls(function) for part, function in passes.items()}
+    watched = [n for n, contestant in running.items() if isinstance(contestant, Compiled | Script)]
+    for n in watched:
+        contestant = entered[n].make(program)
+        warm_up(contestant, program)
+        watches, count = Stopwatches(contestant.function), calls_in_a_turn(contestant)
+        turns["parts", n] = lambda w=watches, c=contestant, count=count: w.turn(c, count)
+    best = take_turns(turns, 5 if quick else 40)
     return Measured(
-        nodes,
-        first,
-        {n: best[n] for n in running},
-        {n: {part: best[n, part] for part in pieces} for n in compiled},
+        len(recording) - recording.inputs,
+        {n: seconds[WHOLE] for n, seconds in first.items()},
+        {n: best[n][WHOLE] for n in running},
+        {part: best["tape alone", part][WHOLE] for part in passes},
+        {n: best["parts", n] for n in watched},
     )
 
 
@@ -220,9 +292,9 @@ def measure(name, contestants, quick):
 
 def calls_table(results, names, quick):
     title(
-        "Loss and gradient, microseconds per call (one sample per call, float64; reference, native "
-        f"and compiled agree to the last bit, JAX to 1e-9; minima of {5 if quick else 40} turns, of "
-        f"the reference {CONTESTANTS['reference'].turns})"
+        "Loss and gradient, microseconds per call (one sample per call, float64; eager mode and "
+        "the tape agree to the last bit, lifted code to 1e-12, JAX to 1e-9; minima of "
+        f"{5 if quick else 40} turns, of the reference {CONTESTANTS['reference'].turns})"
     )
     rows = [
         [name, figure(r.nodes, digits=0), *[figure(r.call.get(n), US, 1) for n in names]]
@@ -231,11 +303,13 @@ def calls_table(results, names, quick):
     table(["", "nodes", *names], rows)
 
 
-def ratios_table(results, names):
-    others = [n for n in names if n != MAIN]
-    title(f"How many calls of {MAIN!r} fit into one of the others")
+def ratios_table(results, names, main):
+    others = [n for n in names if n != main]
+    title(f"How many calls of {main!r} fit into one of the others")
     rows = [
-        [name, *[ratio(r.call.get(n), r.call[MAIN]) for n in others]] for name, r in results.items()
+        [name, *[ratio(r.call.get(n), r.call[main]) for n in others]]
+        for name, r in results.items()
+        if main in r.call
     ]
     table(["", *others], rows)
 
@@ -251,28 +325,23 @@ def first_table(results, names):
 
 def parts_table(results):
     title(
-        "Where a compiled call's time goes: the tape, forward and backward, in nanoseconds per "
-        "node; and in microseconds the check that nothing around the function has changed, the "
-        "tape's two passes, and what is left (arguments, indices, the gradient's arrays)"
+        "Where a compiled call's time goes, microseconds: the check that nothing around the "
+        "function has changed, the two passes (where an index selects another node than in the "
+        "call before, the tape finds the order of its sweep anew), and what is left: arguments, "
+        "indices, the gradient's arrays or node. Then the tape's passes alone, in nanoseconds per "
+        "node"
     )
-    rows = []
+    rows, parts = [], ("freshness", "run", "sweep")
     for name, r in results.items():
         for n, seconds in r.parts.items():
-            left = r.call[n] - sum(seconds.values())
-            rows.append(
-                [
-                    name if n == MAIN else f"{name}, {n}",
-                    *[figure(seconds[part], NS / r.nodes, 2) for part in ("run", "sweep")],
-                    *[figure(seconds[part], US, 1) for part in ("freshness", "run", "sweep")],
-                    figure(left, US, 1),
-                    figure(r.call[n], US, 1),
-                ]
-            )
-    headers = ["", "run, ns", "sweep, ns", "freshness", "run", "sweep", "left", WHOLE]
-    table(headers, rows)
+            times = [*[seconds[part] for part in parts], r.call[n] - seconds[WHOLE], r.call[n]]
+            alone = [figure(r.tape[part], NS / r.nodes, 2) for part in ("run", "sweep")]
+            cells = [*[figure(time, US, 1) for time in times], *(alone if n == TAPE else ["", ""])]
+            rows.append([f"{name}, {n}", *cells])
+    table(["", *parts, "left", WHOLE, "run, ns", "sweep, ns"], rows)
 
 
-# --- a guard --------------------------------------------------------------------------------------
+# --- guards ---------------------------------------------------------------------------------------
 
 GUARDS = 100
 
@@ -291,28 +360,27 @@ def with_guards(x):
 
 
 def guards_table(quick):
-    contestants, programs = {}, {"without": without_guards, "with": with_guards}
-    recorded = {}
-    for name, loss in programs.items():
-        program = Program(loss, 1.0, (), "")
-        contestants[name, "first"] = calls(lambda p=program: Compiled(p)())
+    contestants, nodes = {}, {}
+    for loss in (without_guards, with_guards):
+        program = Program(loss, 1.0)
         compiled = Compiled(program)
         compiled()
-        recorded[name], pieces = parts(compiled.function)
-        pieces["call"] = compiled
-        contestants |= {(name, part): calls(function) for part, function in pieces.items()}
-    best = minima(contestants, 20 if quick else 200)
+        recording = variant_of(compiled.function).recording
+        nodes[loss] = len(recording) - recording.inputs
+        measured = {"first": lambda p=program: Compiled(p)(), "call": compiled}
+        measured |= tape_passes(compiled.function)
+        contestants |= {(loss, part): calls(function) for part, function in measured.items()}
+    best = take_turns(contestants, 20 if quick else 200)
 
-    title(
-        f"What a guard costs: a program of {2 * GUARDS} nodes, with {GUARDS} branches and without"
-    )
+    title(f"What a guard costs: the same program with {GUARDS} branches and without, microseconds")
     columns = ["first", "call", "run", "sweep"]
+    seconds = {loss: [best[loss, column][WHOLE] for column in columns] for loss in nodes}
     rows = []
-    for name, recording in recorded.items():
-        cells = [figure(best[name, column], US, 2) for column in columns]
-        rows.append([f"{name} guards, µs", str(len(recording) - recording.inputs), *cells])
-    each = [(best["with", c] - best["without", c]) / GUARDS for c in columns]
-    rows.append(["a guard, ns", "", *[figure(seconds, NS, 1) for seconds in each]])
+    for loss, count in nodes.items():
+        cells = [figure(time, US, 2) for time in seconds[loss]]
+        rows.append([loss.__name__.replace("_", " "), str(count), *cells])
+    each = [(more - less) / GUARDS for less, more in zip(*seconds.values(), strict=True)]
+    rows.append(["a guard", "", *[figure(time, US, 4) for time in each]])
     table(["", "nodes", "first result", *columns[1:]], rows)
 
 
@@ -327,12 +395,14 @@ def main():
         sys.exit("the native engine was not built: install chainrule with a C compiler")
     print(machine())
     here = {n: c for n, c in CONTESTANTS.items() if c.package is None or find_spec(c.package)}
-    for name in CONTESTANTS.keys() - here.keys():
+    for name in [n for n in CONTESTANTS if n not in here]:
         print(f"{name} is not installed: skipped")
     chosen = options.programs or list(PROGRAMS)
     results = {name: measure(name, here, options.quick) for name in chosen}
     calls_table(results, list(here), options.quick)
-    ratios_table(results, list(here))
+    for main in (TAPE, LIFTED):
+        if any(main in r.call for r in results.values()):
+            ratios_table(results, list(here), main)
     first_table(results, list(here))
     parts_table(results)
     guards_table(options.quick)

@@ -1,9 +1,9 @@
 """The programs that compile is measured on, each a plain function of Values.
 
-A program is called as ``loss(params, *inputs)`` and differentiated by ``params``. A contestant hands
-it the nests of arrays below in its own way: as nested lists of its number class, or as they are.
-Only the first argument holds Values in eager mode, so in a product it comes first: then the order of
-``backward()``, and so every bit, is the same whether the data are numbers or Values.
+A program is called as ``loss(params, *sample)`` and differentiated by ``params``. A contestant
+hands it the nests of arrays in its own way: as nested lists of its number class, or as they are.
+Eager mode has Values in the first argument only. In a product they come first, so that the order of
+``backward()``, and with it every bit, is the same where the data are Values too.
 """
 
 import math
@@ -19,12 +19,14 @@ import scalar_gpt
 
 @dataclass(frozen=True)
 class Program:
-    """A loss, and what it is called with: nests of arrays and floats, and integers."""
+    """A loss and what it is called with, nests of arrays, floats and integers.
+
+    The calls take the samples in turn, for no training script meets the same one twice in a row.
+    """
 
     loss: Callable[..., Any]
     params: Any
-    inputs: tuple[Any, ...]
-    description: str
+    samples: tuple[tuple[Any, ...], ...] = ((),)
 
 
 def nested(nest, number):
@@ -50,14 +52,12 @@ def flat(nest):
 # --- microgpt -------------------------------------------------------------------------------------
 
 
-def gpt(tokens):
+def gpt(letters, names=8):
     weights = {name: np.array(rows) for name, rows in scalar_gpt.parameters(float).items()}
-    positions = len(tokens) - 1
-    description = f"width {scalar_gpt.WIDTH}, {scalar_gpt.HEADS} heads, {positions} positions"
-    return Program(scalar_gpt.loss, weights, (tokens,), description)
+    rng, end = random.Random(letters), scalar_gpt.VOCABULARY - 1
+    samples = [[end, *[rng.randrange(end) for _ in range(letters)], end] for _ in range(names)]
+    return Program(scalar_gpt.loss, weights, tuple((tokens,) for tokens in samples))
 
-
-LONGEST = [26, 2, 7, 17, 8, 18, 19, 14, 15, 7, 4, 17, 9, 0, 13, 4, 26]
 
 # --- micrograd's network on two moons -------------------------------------------------------------
 
@@ -89,8 +89,7 @@ def moons(count=100, sizes=(2, 16, 16, 1)):
     lower = np.stack([1 - np.cos(angles), 0.5 - np.sin(angles)], axis=1)
     points = np.concatenate([upper, lower]) + rng.normal(0, 0.1, (2 * len(angles), 2))
     labels = np.repeat([-1.0, 1.0], len(angles))
-    description = f"{'-'.join(map(str, sizes))} relu network, {len(points)} points"
-    return Program(moons_loss, layers, (points, labels), description)
+    return Program(moons_loss, layers, ((points, labels),))
 
 
 # --- a Gaussian mixture ---------------------------------------------------------------------------
@@ -124,9 +123,7 @@ def mixture(count=100, components=5, dimensions=3):
         "mean": rng.normal(0, 1.5, (components, dimensions)),
         "log_scale": rng.normal(0, 0.3, (components, dimensions)),
     }
-    points = rng.normal(0, 1.5, (count, dimensions))
-    description = f"{count} points, {components} components, {dimensions} dimensions"
-    return Program(mixture_loss, params, (points,), description)
+    return Program(mixture_loss, params, ((rng.normal(0, 1.5, (count, dimensions)),),))
 
 
 # --- a Monte-Carlo option -------------------------------------------------------------------------
@@ -153,7 +150,7 @@ def option_loss(params, normals):
 def option(paths=200, steps=20):
     normals = np.random.default_rng(3).normal(size=(paths, steps))
     params = {"spot": 100.0, "rate": 0.05, "volatility": 0.2}
-    return Program(option_loss, params, (normals,), f"{paths} paths of {steps} steps")
+    return Program(option_loss, params, ((normals,),))
 
 
 # --- a small convolution --------------------------------------------------------------------------
@@ -190,8 +187,8 @@ def convolution():
         "bias": rng.normal(0, 0.1, FILTERS),
         "dense": rng.normal(0, 0.2, (CLASSES, FILTERS * pooled**2)),
     }
-    description = f"{SIZE}×{SIZE} image, {FILTERS} filters {KERNEL}×{KERNEL}, {CLASSES} classes"
-    return Program(convolution_loss, params, (rng.normal(size=(SIZE, SIZE)), 3), description)
+    samples = [(rng.normal(size=(SIZE, SIZE)), target) for target in (3, 7, 0, 9)]
+    return Program(convolution_loss, params, tuple(samples))
 
 
 # --- Rosenbrock's valley, and two recurrences -----------------------------------------------------
@@ -202,8 +199,7 @@ def rosenbrock_loss(x):
 
 
 def rosenbrock(size=200):
-    start = np.random.default_rng(5).normal(0, 1, size)
-    return Program(rosenbrock_loss, start, (), f"{size} variables")
+    return Program(rosenbrock_loss, np.random.default_rng(5).normal(0, 1, size))
 
 
 LORENZ_STEPS, LORENZ_STEP = 1_000, 0.01
@@ -222,7 +218,7 @@ def lorenz_loss(params):
 
 def lorenz():
     params = {"start": np.array([1.0, 2.0, 20.0]), "sigma": 10.0, "rho": 28.0, "beta": 8.0 / 3.0}
-    return Program(lorenz_loss, params, (), f"{LORENZ_STEPS:,} Euler steps")
+    return Program(lorenz_loss, params)
 
 
 def rnn_loss(params, xs):
@@ -247,8 +243,7 @@ def rnn(steps=200, width=16):
         "bias": rng.normal(0, 0.1, width),
         "w_out": rng.normal(0, 0.3, width),
     }
-    xs = np.sin(0.3 * np.arange(steps + 1))
-    return Program(rnn_loss, params, (xs,), f"{steps} steps, width {width}")
+    return Program(rnn_loss, params, ((np.sin(0.3 * np.arange(steps + 1)),),))
 
 
 # --- a graph without any structure ----------------------------------------------------------------
@@ -257,7 +252,7 @@ NODES, OPEN = 5_000, 24
 
 
 def random_graph():
-    """Operations on earlier positions; every result is used, and ``OPEN`` are left for the sum."""
+    """Operations on earlier positions; every result is used, ``OPEN`` of them at the end."""
     rng = random.Random(7)
     unused, operations = list(range(OPEN)), []
     for position in range(OPEN, NODES):
@@ -285,13 +280,12 @@ def irregular_loss(params):
 
 
 def irregular():
-    start = np.random.default_rng(7).uniform(-1, 1, OPEN)
-    return Program(irregular_loss, start, (), f"{NODES:,} random operations")
+    return Program(irregular_loss, np.random.default_rng(7).uniform(-1, 1, OPEN))
 
 
 PROGRAMS = {
-    "gpt-8": lambda: gpt(scalar_gpt.TOKENS),
-    "gpt-16": lambda: gpt(LONGEST),
+    "gpt-8": lambda: gpt(7),  # a name of seven letters has eight positions: each predicts the next
+    "gpt-16": lambda: gpt(15),
     "moons": moons,
     "mixture": mixture,
     "option": option,

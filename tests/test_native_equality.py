@@ -555,6 +555,56 @@ def test_operators_of_a_subclass_call_its_own_methods(f):
     both(story)
 
 
+def closed(Value, calls):
+    """A subclass whose operators give instances of the subclass."""
+
+    def own(name):
+        def operator(self, *others):
+            calls.append(name)
+            made = getattr(super(Closed, self), name)(*others)
+            if not isinstance(made, Value):
+                return made
+            return Closed(made.data, made.children, made.local_grads, op=made.op)
+
+        return operator
+
+    class Closed(Value):
+        pass
+
+    for name in "__add__ __radd__ __mul__ __rmul__ __pow__ __neg__".split():
+        setattr(Closed, name, own(name))
+    return Closed
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda c, v: 2 - c,
+        lambda c, v: 2 / c,
+        lambda c, v: c - 2,
+        lambda c, v: c / 2,
+        lambda c, v: v - c,
+        lambda c, v: v / c,
+        lambda c, v: c - v,
+        lambda c, v: c / v,
+        lambda c, v: c - c,
+        lambda c, v: c / c,
+        lambda c, v: -c,
+        lambda c, v: 2**c,
+        lambda c, v: c**v,
+        lambda c, v: v**c,
+        lambda c, v: sum([c, v, c]),
+    ],
+)
+def test_operators_of_a_subclass_that_returns_itself(f):
+    def story(engine):
+        calls = []
+        y = f(closed(engine.Value, calls)(2.0), engine.Value(3.0))
+        return calls, graph(engine, y)
+
+    both(story)
+
+
 def test_equality_of_a_subclass_is_its_own():
     def story(engine):
         Own = overriding(engine.Value, [])

@@ -236,21 +236,28 @@ print("alive")
     assert run_python(script) == "alive\n"
 
 
-def test_a_label_that_builds_its_node_while_it_dies_does_no_harm():
-    """One of the two constructions wins, the other raises."""
+@pytest.mark.parametrize("keywords", [{}, {"label": "new"}, {"op": "mine"}], ids=str)
+def test_a_label_that_builds_its_node_while_it_dies_does_no_harm(keywords):
+    """One of the two constructions wins, the other raises, and nothing is lost."""
     a, b, results = Value(1.0), Value(2.0), []
+    counts = [sys.getrefcount(a), sys.getrefcount(b)]
 
     class Label(str):
         def __del__(self):
-            results.append(outcome(v.__init__, 3.0, (a, b), "+"))
+            results.append(outcome(v.__init__, 3.0, (a, b, a), (1.0, 1.0, 1.0)))
 
+    children = ((b,), (2.0,)) if "op" in keywords else ()
     v = Value.__new__(Value)
     v.label = Label("x")
-    results.append(outcome(v.__init__, 5.0))
+    results.append(outcome(lambda: v.__init__(5.0, *children, **keywords)))
+    assert len(results) == 2
     assert sorted(map(type, results), key=str) == [type(None), tuple]
-    assert (v.data, v.children) in [(5.0, ()), (3.0, (a, b))]
+    assert (v.data, v.children) in [(5.0, ()), (5.0, (b,)), (3.0, (a, b, a))]
     v.backward()
     assert v.grad == 1.0
+    del v, children
+    gc.collect()
+    assert [sys.getrefcount(a), sys.getrefcount(b)] == counts
 
 
 # --- abuse --------------------------------------------------------------------------------------

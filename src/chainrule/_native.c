@@ -400,9 +400,16 @@ static PyObject *recorded_operand(PyObject *o) {
     return PyObject_CallMethod(recorder, "operand", "(O)", o);
 }
 
+static PyObject *value_add(PyObject *l, PyObject *r);
+static PyObject *value_subtract(PyObject *l, PyObject *r);
+
 static PyObject *with_recorded_operands(PyObject *l, PyObject *r, binaryfunc operator) {
     PyObject *left = recorded_operand(l), *right = left ? recorded_operand(r) : NULL, *out = NULL;
-    if (right != NULL && (left != l || right != r)) {
+    if (right != NULL && operator == value_subtract && right != r && is_value(right)) {
+        PyObject *negative = PyObject_CallMethod(recorder, "negated", "(O)", r);
+        out = negative ? value_add(left, negative) : NULL;
+        Py_XDECREF(negative);
+    } else if (right != NULL && (left != l || right != r)) {
         out = operator(left, right);
     } else if (right != NULL) {
         out = Py_NewRef(Py_NotImplemented);
@@ -1100,6 +1107,9 @@ static PyObject *get_children(PyObject *self, void *Py_UNUSED(closure)) {
 }
 
 static PyObject *get_local_grads(PyObject *self, void *Py_UNUSED(closure)) {
+    if (forbidden("reading local_grads")) {
+        return NULL;
+    }
     Node *n = (Node *)self;
     Kind kind = kind_of(n);
     Py_ssize_t count = child_count(n);
@@ -1321,7 +1331,8 @@ static PyObject *sum_step(PyObject *total, PyObject *term) {
 /* A sum as a Value: the empty one is Value(0). */
 static PyObject *as_value(PyObject *total) {
     if (total == NULL) {
-        return (PyObject *)new_leaf(0.0);
+        return recorder ? PyObject_CallFunction((PyObject *)ValueType, "d", 0.0)
+                        : (PyObject *)new_leaf(0.0);
     }
     if (is_value(total)) {
         return total;

@@ -114,6 +114,9 @@ def check(op: Op, y: float, operands: Sequence[Any], parameters: Sequence[Any]) 
     if not all(map(math.isfinite, xs)):
         return
     call = op.call_text(xs, tuple(parameters))
+    for x in operands:
+        if is_value(x) and x._modes.recorder is not None:
+            x._modes.recorder.undefined = call  # whoever catches the error makes a branch of it
     sources = "".join(map(_source, operands))
     if math.isnan(y):
         kind: type[Exception] = ValueError

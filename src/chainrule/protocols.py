@@ -96,6 +96,9 @@ class Protocols:
         _op: str = "",
     ) -> None:
         recorder = self._modes.recorder
+        if recorder is not None and (children or _children):
+            name = local_grads if isinstance(local_grads, str) else op or _op
+            recorder.forbid(f"the custom operation {name!r}")
         if recorder is not None and (source := recorder.source(data)) is not None:
             self._build(source._number, 0.0, label, ops.detach, (), (source,), (0.0,))
             recorder.made(self)

@@ -152,6 +152,7 @@ class Value(Protocols):
     @property
     def local_grads(self) -> tuple[float, ...]:
         """The derivative of this node with respect to each of its children."""
+        _forbidden("reading local_grads")
         return self._slopes
 
     @property
@@ -219,7 +220,11 @@ class Value(Protocols):
         number = _operand(other)
         if number is None:
             return _refuse(other)  # type: ignore[no-any-return]
-        return self + (-number if isinstance(number, Value) else errors.negated(other))
+        if isinstance(other, Value):
+            return self + -other
+        if isinstance(number, Value):  # a stand-in, while recording
+            return self + modes.recorder.negated(other)
+        return self + errors.negated(other)
 
     def __truediv__(self, other: Value | float) -> Value:
         number = _operand(other)

@@ -103,7 +103,15 @@ def _backward(
         assert instruction.plains is not None
         column, counts = instruction.plains.columns[0], instruction.plains.counts
         chosen = arena[column] == y[_owners(counts)]
-        first = chosen & (np.cumsum(chosen) - np.repeat(np.cumsum(np.add.reduceat(chosen, np.cumsum(counts) - counts)) - np.add.reduceat(chosen, np.cumsum(counts) - counts), counts) == 1)
+        first = chosen & (
+            np.cumsum(chosen)
+            - np.repeat(
+                np.cumsum(np.add.reduceat(chosen, np.cumsum(counts) - counts))
+                - np.add.reduceat(chosen, np.cumsum(counts) - counts),
+                counts,
+            )
+            == 1
+        )
         _add(adjoint, column[first], 1.0, g[_owners(counts)][first])
         return
     if rule in STOPS:

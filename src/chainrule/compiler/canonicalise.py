@@ -69,7 +69,9 @@ class _Builder:
         self.constants = recording.constants.tolist()
         self.number = recording.number.tolist()
         self.dynamic = {int(p): k for k, p in enumerate(indexing.places)}
-        self.candidates = np.unique(np.array(indexing.rows), axis=0) if len(indexing.places) else None
+        self.candidates = (
+            np.unique(np.array(indexing.rows), axis=0) if len(indexing.places) else None
+        )
         self.uses = self._count_uses()
         self.graph = Graph(recording.inputs)
         self.known: dict[Node, int] = {}  # the same operation on the same operands is one node
@@ -208,7 +210,12 @@ class _Builder:
             return True
         node = self.graph.at[left]
         made = self.graph.nodes[node] if node >= 0 else None
-        if made is not None and made.kind == "extreme" and made.rule is rule and self.uses[left] == 1:
+        if (
+            made is not None
+            and made.kind == "extreme"
+            and made.rule is rule
+            and self.uses[left] == 1
+        ):
             self.graph.nodes[node] = Node("absorbed")
             self.graph.at[left] = -1
             self._add(i, Node("extreme", rule, plains=(*made.plains, self._operand(i, 1))))

@@ -57,7 +57,9 @@ class Emitter:
             return [(None, int(bases[0])), (row, int(steps[0]))]
         return [(self.code.table(bases, row), 1)]
 
-    def over(self, loops: Sequence[Loop], terms: list[Terms], body: Callable[[list[Terms]], None]) -> None:
+    def over(
+        self, loops: Sequence[Loop], terms: list[Terms], body: Callable[[list[Terms]], None]
+    ) -> None:
         """All of some loops, outermost first."""
         if not loops:
             body(terms)
@@ -106,7 +108,11 @@ class Emitter:
             start = whole * self.width
         for at, width in self.chunks(lane.count - start):
             shift = start + at
-            body([t + [(None, s * shift)] for t, s in zip(terms, strides, strict=True)], strides, width)
+            body(
+                [t + [(None, s * shift)] for t, s in zip(terms, strides, strict=True)],
+                strides,
+                width,
+            )
 
     def read(self, array: str, terms: Terms, stride: int, width: int) -> Vector:
         """A vector, or one number in every lane."""
@@ -282,7 +288,9 @@ class _Kernel:
 
         return read
 
-    def _term(self, read: Any, point: tuple[int, ...], at: int, width: int, old: Vector | None) -> Vector:
+    def _term(
+        self, read: Any, point: tuple[int, ...], at: int, width: int, old: Vector | None
+    ) -> Vector:
         value: Vector = read(1, point, at, width)
         if len(self.arrays) == 3:
             factor = read(2, point, at, width)
@@ -384,8 +392,16 @@ def module(program: Program, root: int, width: int) -> str:
             _backward(backward, instruction)
     parts = []
     for code, head, tail in (
-        (forward.code, "define double @forward(ptr noalias %V, ptr noalias %G)", f"ret double {result.register}"),
-        (backward.code, "define void @backward(ptr noalias %V, ptr noalias %D, ptr noalias %G)", "ret void"),
+        (
+            forward.code,
+            "define double @forward(ptr noalias %V, ptr noalias %G)",
+            f"ret double {result.register}",
+        ),
+        (
+            backward.code,
+            "define void @backward(ptr noalias %V, ptr noalias %D, ptr noalias %G)",
+            "ret void",
+        ),
     ):
         body = "\n".join(code.lines).replace("@table", f"@{head.split('@')[1].split('(')[0]}_table")
         slots = "\n".join(code.slots)
@@ -429,6 +445,7 @@ def _read_by(program: Program, instruction: Instruction) -> list[Addresses]:
 
 def _watch(emitter: Emitter, instruction: Instruction, flag: Any) -> None:
     """Let the flag become nan if a result is not finite."""
+
     def body(terms: list[Terms], strides: list[int], width: int) -> None:
         y = emitter.code.load("%V", terms[0], width)
         flag.set(flag.get() + (y * 0.0).total())
@@ -601,7 +618,9 @@ def _rule_backward(emitter: Emitter, instruction: Instruction) -> None:
             y = emitter.read("%V", terms[2], strides[2], width)
             g = emitter.read("%D", terms[1], strides[1], width)
             slope = rule.partials[j](y, *xs, *instruction.parameters)
-            share = _vector(code, g if isinstance(slope, float) and slope == 1.0 else slope * g, width)
+            share = _vector(
+                code, g if isinstance(slope, float) and slope == 1.0 else slope * g, width
+            )
             if strides[0] == 0 and width > 1:
                 share = share.total()
             width = share.width

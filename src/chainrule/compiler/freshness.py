@@ -2,15 +2,28 @@
 
 In: a function. Out: a ``Surroundings``: the Values it may reach through its global names, closure,
 defaults, ``self`` and Python helpers, and a check, quick enough for every call, that everything else
-reached so (numbers, strings, arrays, the containers themselves) is as it was. Values are known by
-identity and read afresh, so a changed ``p.data`` needs no new recording.
+reached so is as it was. Values are known by identity and read afresh, so a changed ``p.data`` needs
+no new recording. What can change unseen (an iterator, a deque) is refused.
 """
 
 from __future__ import annotations
 
+import builtins
+import collections
+import copy
+import datetime
+import functools
+import logging
+import numbers
+import operator
+import pathlib
+import random
+import re
 import sys
 import sysconfig
+import threading
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,13 +31,52 @@ from typing import Any
 import numpy as np
 
 from chainrule import errors
+from chainrule.compiler.standins import Unrecordable
 from chainrule.engine import Value, kernels
 
-_ATOMS = (int, float, complex, str, bytes, bool, type(None))
-_LIBRARIES = tuple(
-    path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))
+Point = collections.namedtuple("Point", "x")  # for the type of its fields
+
+_ATOMS = (
+    *(int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented)),
+    *(range, slice, numbers.Number, np.generic, np.dtype, re.Pattern, types.BuiltinFunctionType),
+    *(types.CodeType, types.GenericAlias, types.UnionType, np.ufunc),
+    *(operator.attrgetter, operator.itemgetter, operator.methodcaller),
+    *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, pathlib.PurePath),
+    *(logging.Logger, type(threading.Lock()), type(threading.RLock())),
 )
+_DESCRIPTORS = (
+    *(types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType),
+    *(types.MethodDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType),
+    type(Point.x),
+)
+_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
+_LIBRARIES = tuple(
+    path
+    for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    if (path := sysconfig.get_path(name))
+)
+# Looked up by name at run time, these reach anything.
+_DYNAMIC = frozenset(("globals", "locals", "vars", "eval", "exec", "environ", "getenv"))
 _LIMIT = 1_000_000
+_MISSING = object()
+
+
+class Method:
+    """A function and the instance it is bound to, which it does not keep alive if it can."""
+
+    def __init__(
+        self, function: Callable[..., Any], instance: Any, gone: Callable[[Any], None]
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        try:
+            self.instance: Callable[[], Any] = weakref.ref(instance, gone)
+        except TypeError:
+            self.instance = lambda: instance
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """Call the method."""
+        return self.function(self.instance(), *arguments, **keywords)
 
 
 @dataclass(eq=False)
@@ -33,10 +85,13 @@ class Surroundings:
 
     values: list[Value] = field(default_factory=list)
     lists: list[tuple[list[Any], tuple[Any, ...]]] = field(default_factory=list)
-    dicts: list[tuple[Any, dict[Any, Any]]] = field(default_factory=list)  # dicts, __dict__s
+    dicts: list[tuple[Any, dict[Any, Any], Any]] = field(default_factory=list)  # and its owner
+    sets: list[tuple[set[Any], frozenset[Any]]] = field(default_factory=list)
     names: list[tuple[Any, str, Any]] = field(default_factory=list)  # namespace, name, object
     cells: list[tuple[Any, Any]] = field(default_factory=list)
-    arrays: list[tuple[Any, Any]] = field(default_factory=list)
+    arrays: list[tuple[Any, Any, bytes]] = field(default_factory=list)
+    generators: list[tuple[Any, Any, str]] = field(default_factory=list)  # its state, and as text
+    place: dict[int, int] = field(default_factory=dict)  # of each Value in ``values``
     _pairs: tuple[Any, ...] = ()
 
     def changed(self) -> str | None:
@@ -44,21 +99,29 @@ class Surroundings:
         for namespace, name, before in self.names:
             now = _look_up(namespace, name)
             if now is not before and not _same(now, before):
-                return f"the global {name!r}"
+                return f"{name!r}"
         for cell, before in self.cells:
-            if not _same(cell.cell_contents, before):
+            now = _content(cell)
+            if now is not before and not _same(now, before):
                 return "a variable of an enclosing function"
-        for mapping, contents in self.dicts:
-            if len(mapping) != len(contents) or mapping.keys() != contents.keys():
+        for mapping, contents, _ in self.dicts:
+            if len(mapping) != len(contents) or list(mapping) != list(contents):
                 return "the keys of a dict or the attributes of an object"
             for key, before in contents.items():
-                if mapping[key] is not before and not _same(mapping[key], before):
+                now = mapping[key]
+                if now is not before and not _same(now, before):
                     return f"{key!r}"
         if self._changed_list() is not None:
             return "an item of a list"
-        for array, before in self.arrays:
-            if array.shape != before.shape or not np.array_equal(array, before, equal_nan=True):
+        for members, frozen in self.sets:
+            if members != frozen:
+                return "the members of a set"
+        for array, shape, contents_ in self.arrays:
+            if array.shape != shape or array.tobytes() != contents_:
                 return "the contents of an array"
+        for generator, _, text in self.generators:
+            if repr(_state(generator)) != text:
+                return "the state of a random generator"
         return None
 
     def _changed_list(self) -> int | None:
@@ -74,29 +137,58 @@ class Surroundings:
         return None
 
     def restore(self) -> None:
-        """Put lists and dicts back as they were: a recorded run must leave no trace."""
-        for items, before in self.lists:
-            if len(items) != len(before) or any(a is not b for a, b in zip(items, before, strict=True)):
-                items[:] = before
-        for mapping, contents in self.dicts:
-            if isinstance(mapping, dict) and (
-                mapping.keys() != contents.keys()
-                or any(mapping[k] is not x for k, x in contents.items())
+        """Put everything back as it was: a recorded run must leave no trace."""
+        for namespace, name, before in self.names:
+            if _look_up(namespace, name) is not before:
+                _put(namespace, name, before)
+        for cell, before in self.cells:
+            if _content(cell) is not before and before is not _MISSING:
+                cell.cell_contents = before
+        for items, before_items in self.lists:
+            if len(items) != len(before_items) or any(
+                a is not b for a, b in zip(items, before_items, strict=True)
             ):
-                mapping.clear()
-                mapping.update(contents)
+                items[:] = before_items
+        for mapping, contents, owner in self.dicts:
+            _restore_mapping(mapping, contents, owner)
+        for members, frozen in self.sets:
+            if members != frozen:
+                members.clear()
+                members.update(frozen)
+        for array, shape, contents_ in self.arrays:
+            if array.shape == shape and array.dtype != object and array.tobytes() != contents_:
+                array[...] = np.frombuffer(contents_, array.dtype).reshape(shape)
+        for generator, state, _ in self.generators:
+            _set_state(generator, state)
+
+
+def _restore_mapping(mapping: Any, contents: dict[Any, Any], owner: Any) -> None:
+    same = list(mapping) == list(contents)
+    if same and all(mapping[key] is x for key, x in contents.items()):
+        return
+    if isinstance(mapping, dict):
+        mapping.clear()
+        mapping.update(contents)
+        return
+    if owner is None:
+        return
+    for key in [*mapping]:  # a class's attributes
+        if key not in contents:
+            delattr(owner, key)
+    for key, x in contents.items():
+        if mapping.get(key) is not x:
+            setattr(owner, key, x)
 
 
 def _same(now: Any, before: Any) -> bool:
-    """Identical, or an equal number or text."""
+    """Identical, or an equal number or text, zeros by their sign too."""
     if now is before:
         return True
-    if type(now) is not type(before) or not isinstance(now, (*_ATOMS, np.generic)):
+    if type(now) is not type(before):
         return False
-    return bool(now == before) or (now != now and before != before)
-
-
-_MISSING = object()
+    if isinstance(now, (float, np.floating)):
+        return np.float64(now).tobytes() == np.float64(before).tobytes()
+    return isinstance(now, (int, str, bytes, complex, np.generic)) and bool(now == before)
 
 
 def _look_up(namespace: Any, name: str) -> Any:
@@ -105,61 +197,152 @@ def _look_up(namespace: Any, name: str) -> Any:
     return getattr(namespace, name, _MISSING)
 
 
+def _put(namespace: Any, name: str, x: Any) -> None:
+    if isinstance(namespace, dict):
+        if x is _MISSING:
+            namespace.pop(name, None)
+        else:
+            namespace[name] = x
+    elif x is not _MISSING:
+        setattr(namespace, name, x)
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
+
+
+def _state(generator: Any) -> Any:
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, np.random.RandomState):
+        return generator.get_state()
+    return copy.deepcopy(generator.bit_generator.state)
+
+
+def _set_state(generator: Any, state: Any) -> None:
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif isinstance(generator, np.random.RandomState):
+        generator.set_state(state)
+    else:
+        generator.bit_generator.state = state
+
+
 def survey(function: Callable[..., Any]) -> Surroundings:
-    """Walk everything the function reaches."""
+    """Walk everything the function reaches; Unrecordable where something cannot be followed."""
     found = Surroundings()
     seen: set[int] = set()
     kept: list[Any] = []  # so that no id is used twice
     stack: list[Any] = [function]
     while stack:
         x = stack.pop()
-        if id(x) in seen or isinstance(x, _ATOMS):
+        if id(x) in seen or isinstance(x, (*_ATOMS, *_DESCRIPTORS)) and not _has_self(x):
             continue
         seen.add(id(x))
         kept.append(x)
         if len(kept) > _LIMIT:
-            break
+            raise Unrecordable("it reaches too many objects to follow")
         stack.extend(reversed(list(_reached(x, found))))  # depth first, in the order of the source
     found.values = list({id(v): v for v in found.values}.values())
+    found.place = {id(v): i for i, v in enumerate(found.values)}
     return found
+
+
+def _has_self(x: Any) -> bool:
+    """Whether this is a builtin method of some object, such as ``xs.append``."""
+    return isinstance(x, types.BuiltinFunctionType) and not isinstance(
+        x.__self__, (types.ModuleType, type, type(None))
+    )
 
 
 def _reached(x: Any, found: Surroundings) -> Iterator[Any]:
     """Note what can change about ``x`` and give what is inside it."""
     if isinstance(x, Value):
         found.values.append(x)
-    elif isinstance(x, types.MethodType):
-        yield from (x.__func__, x.__self__)
+        if type(x) is not Value:
+            yield from _attributes(x, found)
+    elif isinstance(x, (types.MethodType, types.BuiltinFunctionType)):
+        yield getattr(x, "__func__", None)
+        yield x.__self__
     elif isinstance(x, types.FunctionType):
         if not _is_library(x.__code__.co_filename):
             yield from _reached_by_code(x, found)
-    elif isinstance(x, list):
+    elif isinstance(x, Method):
+        yield from (x.function, x.instance())
+    elif isinstance(x, functools.partial):
+        found.dicts.append((x.keywords, dict(x.keywords), x))
+        yield from (x.func, *x.args, *x.keywords.values())
+    elif type(x) is list:
         found.lists.append((x, tuple(x)))
         yield from x
-    elif isinstance(x, (tuple, set, frozenset)):
+    elif isinstance(x, (tuple, frozenset)):
+        yield from x
+    elif type(x) is set:
+        found.sets.append((x, frozenset(x)))
         yield from x
     elif isinstance(x, dict):
-        found.dicts.append((x, dict(x)))
+        found.dicts.append((x, dict(x), None))
+        yield from x.values()
+        if type(x) is not dict:
+            yield from _attributes(x, found)
+    elif isinstance(x, types.MappingProxyType):
+        found.dicts.append((x, dict(x), None))
         yield from x.values()
     elif isinstance(x, np.ndarray):
+        found.arrays.append((x, x.shape, x.tobytes()))
         if x.dtype == object:
             yield from x.ravel().tolist()
-        found.arrays.append((x, x.copy()))
+    elif isinstance(x, _GENERATORS):
+        found.generators.append((x, _state(x), repr(_state(x))))
     elif isinstance(x, type):
-        if not _is_library(getattr(sys.modules.get(x.__module__), "__file__", None)):
-            yield from (item for item in vars(x).values() if not isinstance(item, types.GetSetDescriptorType))
+        if not _is_library_module(x.__module__):
+            found.dicts.append((vars(x), dict(vars(x)), x))
+            yield from (*x.__bases__, *vars(x).values())
     elif isinstance(x, (staticmethod, classmethod)):
         yield x.__func__
-    elif isinstance(x, property):
-        yield from (f for f in (x.fget,) if f is not None)
+    elif isinstance(x, (property, functools.cached_property)):
+        yield getattr(x, "fget", None) or getattr(x, "func", None)
+    elif isinstance(x, types.ModuleType):
+        return  # its attributes are followed by name
+    elif isinstance(x, functools._lru_cache_wrapper):
+        raise Unrecordable(f"it reaches {x.__name__!r}, which keeps results in a cache")
     elif hasattr(x, "__wrapped__"):
         yield x.__wrapped__
-    elif not isinstance(x, types.ModuleType) and not errors.is_real(x):
-        yield type(x)
-        attributes = getattr(x, "__dict__", None)
-        if isinstance(attributes, dict):
-            found.dicts.append((attributes, dict(attributes)))
-            yield from attributes.values()
+    else:
+        yield from _attributes(x, found)
+
+
+def _attributes(x: Any, found: Surroundings) -> Iterator[Any]:
+    """An object's own attributes, by ``__dict__`` and by slots, and its class."""
+    attributes = getattr(x, "__dict__", None)
+    slots = [s for cls in type(x).__mro__ for s in _slots(cls)]
+    if not isinstance(attributes, dict) and not slots and type(x) is not object:
+        if isinstance(x, (Value, dict)):
+            return
+        raise Unrecordable(f"it reaches a {type(x).__name__}, which cannot be followed")
+    yield type(x)
+    if isinstance(attributes, dict):
+        found.dicts.append((attributes, dict(attributes), None))
+        yield from attributes.values()
+    for name in slots:
+        item = getattr(x, name, _MISSING)
+        found.names.append((x, name, item))
+        yield item
+
+
+def _slots(cls: type) -> tuple[str, ...]:
+    if cls is Value or issubclass(Value, cls):
+        return ()
+    slots = cls.__dict__.get("__slots__", ())
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return tuple(
+        f"_{cls.__name__.lstrip('_')}{n}" if n.startswith("__") and not n.endswith("__") else n
+        for n in names
+        if n not in ("__dict__", "__weakref__")
+    )
 
 
 def _is_library(filename: str | None) -> bool:
@@ -167,29 +350,60 @@ def _is_library(filename: str | None) -> bool:
     return filename is None or filename.startswith((*_LIBRARIES, errors.PACKAGE, "<frozen"))
 
 
+def _is_library_module(name: str) -> bool:
+    module = sys.modules.get(name)
+    if name in sys.builtin_module_names:
+        return True
+    filename = getattr(module, "__file__", None)
+    return module is not None and filename is not None and _is_library(filename)
+
+
 def _reached_by_code(function: types.FunctionType, found: Surroundings) -> Iterator[Any]:
+    names = _names(function.__code__)
+    namespace = function.__globals__
+    for name in names & _DYNAMIC:
+        reached = namespace.get(name, getattr(builtins, name, None))
+        if reached is not None or name in ("environ", "getenv"):
+            raise Unrecordable(f"it looks names up through {name}")
+    found.names += [
+        (function, part, getattr(function, part))
+        for part in ("__code__", "__defaults__", "__kwdefaults__")
+    ]
+    if "__wrapped__" not in function.__dict__:
+        found.dicts.append((function.__dict__, dict(function.__dict__), function))
+        yield from function.__dict__.values()
     for cell in function.__closure__ or ():
-        try:
-            content = cell.cell_contents
-        except ValueError:  # not filled yet
-            continue
+        content = _content(cell)
         found.cells.append((cell, content))
         yield content
+        if isinstance(content, types.ModuleType):
+            yield from _reached_in_module(content, names, found, set())
     yield from function.__defaults__ or ()
-    yield from (function.__kwdefaults__ or {}).values()
-    namespace = function.__globals__
-    for name in _names(function.__code__):
-        if name not in namespace:
-            continue
-        x = namespace[name]
+    if function.__kwdefaults__:
+        found.dicts.append((function.__kwdefaults__, dict(function.__kwdefaults__), function))
+        yield from function.__kwdefaults__.values()
+    for name in sorted(names):
+        x = namespace.get(name, _MISSING)
         found.names.append((namespace, name, x))
         yield x
-        if isinstance(x, types.ModuleType) and not _is_library(getattr(x, "__file__", None)):
-            for attribute in _names(function.__code__):
-                item = getattr(x, attribute, _MISSING)
-                if item is not _MISSING:
-                    found.names.append((x, attribute, item))
-                    yield item
+        module = x if x is not _MISSING else sys.modules.get(name)
+        if isinstance(module, types.ModuleType):
+            yield from _reached_in_module(module, names, found, set())
+
+
+def _reached_in_module(
+    module: types.ModuleType, names: set[str], found: Surroundings, seen: set[int]
+) -> Iterator[Any]:
+    """The attributes of a module of the user's own that the code may name."""
+    if id(module) in seen or _is_library_module(module.__name__):
+        return
+    seen.add(id(module))
+    for name in sorted(names):
+        item = getattr(module, name, _MISSING)
+        found.names.append((module, name, item))
+        yield item
+        if isinstance(item, types.ModuleType):
+            yield from _reached_in_module(item, names, found, seen)
 
 
 def _names(code: types.CodeType) -> set[str]:

@@ -9,11 +9,10 @@ soundly runs eagerly, and ``report()`` says why.
 from __future__ import annotations
 
 import functools
+import random
 import threading
 import time
-import types
 import warnings
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,20 +20,25 @@ from typing import Any
 import numpy as np
 
 from chainrule import errors
-from chainrule.compiler.execute import FINE, OTHER_BRANCH, Executor, executor
-from chainrule.compiler.freshness import Surroundings, survey
+from chainrule.compiler.execute import FINE, OTHER_BRANCH, UNDEFINED, Executor, executor
+from chainrule.compiler.freshness import Method, Surroundings, survey
 from chainrule.compiler.infer import Indexing, misaligned
 from chainrule.compiler.canonicalise import NotLiftable
-from chainrule.compiler.inputs import Call, like_first, rebuild, take_apart
+from chainrule.compiler.inputs import Call, as_float, like_first, rebuild, take_apart
 from chainrule.compiler.lifted import Lifted
 from chainrule.compiler.record import Floats, Output, Recording, map_leaves
 from chainrule.compiler.standins import Unrecordable
-from chainrule.compiler.trace import Trace, confirm, random_states_kept, trace
+from chainrule.compiler.trace import Trace, confirm, plain_modes, random_states_kept, trace
 from chainrule.engine import Value, engine, kernels, modes
 
+METHODS = 256  # instances whose compiled methods are kept
+STRUCTURES = 256  # of arguments, likewise
 VARIANTS = 16  # of one structure, the least recently used goes
 RECORDINGS = 200  # of one structure that led to a new variant
 REWALKS = 20  # changes of the surroundings in a row
+
+
+_NUMERIC = (float, np.ndarray)
 
 
 class FallbackWarning(UserWarning):
@@ -64,6 +68,7 @@ class Variant:
     static: dict[int, int]
     indexing: Indexing
     indexed: tuple[int, ...]
+    numeric: frozenset[int]
     executor: Executor
     inputs: Floats
     grads: Floats
@@ -87,7 +92,9 @@ class Variant:
 
     def number(self, position: int) -> float:
         """The number an instruction gave in this call."""
-        found = self.lifted.number(position) if self.lifted is not None and self.ran_lifted else None
+        found = (
+            self.lifted.number(position) if self.lifted is not None and self.ran_lifted else None
+        )
         return self.executor.number(position) if found is None else found
 
     def sweep(self, root: int) -> Floats:
@@ -114,8 +121,8 @@ class Structure:
 
     variants: list[Variant] = field(default_factory=list)
     recordings: int = 0
+    numbers_follow: bool = False  # integers select plain numbers, so each variant is for its own
     blocked: str | None = None  # why such calls run eagerly
-    kept: Any = None  # the first call's arguments, whose ids are in the key
 
 
 @dataclass
@@ -137,7 +144,7 @@ class CompiledFunction:
     def __init__(
         self, function: Callable[..., Any], dtype: str, on_fallback: str, lift: bool = False
     ) -> None:
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
         self._function = function
         self._dtype = dtype
         self._on_fallback = on_fallback
@@ -148,19 +155,22 @@ class CompiledFunction:
         self._rewalks = 0
         self._reasons: dict[str, int] = {}
         self._counts = Counts()
-        self._bound: weakref.WeakKeyDictionary[Any, CompiledFunction] = weakref.WeakKeyDictionary()
+        self._bound: dict[int, tuple[Callable[[], Any], CompiledFunction]] = {}
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A method: compiled once per instance, whose attributes are part of its surroundings."""
         if instance is None:
             return self
         with self._lock:
-            bound = self._bound.get(instance)
-            if bound is None:
-                method = types.MethodType(self._function, instance)
+            kept = self._bound.get(id(instance))
+            if kept is None or kept[0]() is not instance:
+                key, kept_here = id(instance), self._bound
+                method = Method(self._function, instance, lambda _: kept_here.pop(key, None))
                 bound = CompiledFunction(method, self._dtype, self._on_fallback, self._lift)
-                self._bound[instance] = bound
-            return bound
+                kept = self._bound[id(instance)] = (method.instance, bound)
+                while len(self._bound) > METHODS:
+                    del self._bound[next(iter(self._bound))]
+            return kept[1]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
@@ -201,9 +211,12 @@ class CompiledFunction:
             if variant is None:
                 return self._eager_value_and_grad(call, out)
             value, root = self._floats(variant), _root(variant.recording.result)
-            if root is None:
+            if root is not None:
+                grads = variant.sweep(root.position)[: call.size].copy()
+            elif isinstance(_first(value), float):
+                grads = np.zeros(call.size)  # a number that does not follow the argument
+            else:
                 raise _not_scalar(self._name)
-            grads = variant.sweep(root.position)[: call.size].copy()
         return value, _fill(out, like_first(call, arguments[0], grads))
 
     def batch_value_and_grad(
@@ -225,7 +238,8 @@ class CompiledFunction:
             leaves = _arrays(grads)
             sums = leaves if sums is None else [a + b for a, b in zip(sums, leaves, strict=True)]
         mean = iter([a / len(samples) for a in sums or []])
-        return total / len(samples), _fill(out, map_leaves(lambda x: _like(x, next(mean)), grads))
+        filled = map_leaves(lambda x: next(mean) if isinstance(x, _NUMERIC) else x, grads)
+        return total / len(samples), _fill(out, filled)
 
     def report(self, stage: str = "summary") -> str:
         """What became of the function: recordings, the path taken, and why where it is eager.
@@ -280,9 +294,16 @@ class CompiledFunction:
     def _variant_for(self, call: Call) -> Variant | None:
         """A variant that has just computed this call, or None for eager."""
         self._counts.calls += 1
-        if not self._still_fresh():
+        if call.refused is not None:
+            self._fall_back(call.refused)
             return None
-        structure = self._structures.setdefault(call.key, Structure(kept=call))
+        try:
+            if not self._still_fresh():
+                return None
+        except Unrecordable as reason:
+            self._fall_back(str(reason))
+            return None
+        structure = self._structure(call)
         if structure.blocked is not None:
             self._fall_back(structure.blocked)
             return None
@@ -297,6 +318,17 @@ class CompiledFunction:
                 self._counts.eager += 1
                 return None  # undefined: eager raises what eager raises
         return self._record(structure, call)
+
+    def _structure(self, call: Call) -> Structure:
+        """What is known of such calls; the structures least recently seen are forgotten."""
+        assert self._surroundings is not None
+        place = self._surroundings.place
+        key = (call.key, tuple([place.get(id(v), -1) for v in call.values]))
+        structure = self._structures.pop(key, None) or Structure()
+        self._structures[key] = structure
+        while len(self._structures) > STRUCTURES:
+            del self._structures[next(iter(self._structures))]
+        return structure
 
     def _still_fresh(self) -> bool:
         """Whether the surroundings are as they were; if not, everything is recorded anew."""
@@ -322,13 +354,13 @@ class CompiledFunction:
         ids = call.ints
         if not variant.serves(ids):
             return None
+        if any(as_float(ids[slot]) != as_float(ids[slot]) for slot in variant.numeric):
+            return UNDEFINED  # beyond floats
         variant.positions = variant.indexing.predict(variant.index_ids(ids))
         if variant.positions is None:
             return None
         self._write(variant, call)
         status = variant.run()
-        if status != FINE and status != OTHER_BRANCH and modes.allow_nonfinite:
-            return FINE
         return status
 
     def _write(self, variant: Variant, call: Call) -> None:
@@ -338,7 +370,7 @@ class CompiledFunction:
             kernels.gather(variant.captured, variant.inputs[size : size + captured])
         elif captured:
             variant.inputs[size : size + captured] = [v._number for v in variant.captured]
-        variant.inputs[size + captured :] = call.ints
+        variant.inputs[size + captured :] = [as_float(i) for i in call.ints]
 
     def _record(self, structure: Structure, call: Call) -> Variant | None:
         """Record this call: as one more case of a variant, or as a new one."""
@@ -372,14 +404,28 @@ class CompiledFunction:
     def _learn(self, structure: Structure, call: Call, made: Trace) -> Variant | None:
         """An existing variant that this recording is one more case of."""
         for variant in structure.variants:
-            if not variant.serves(call.ints) or set(variant.indexed) != made.indexed - set(made.static):
+            if not variant.serves(call.ints) or set(made.static) != set(variant.static):
                 continue
-            if set(made.static) != set(variant.static):
+            if set(variant.indexed) != made.indexed - set(made.static):
                 continue
-            if misaligned(variant.recording, made.recording) is None:
+            difference = misaligned(variant.recording, made.recording)
+            if difference is None:
                 variant.indexing.learn(made.recording, variant.index_ids(call.ints))
                 return variant
+            if difference.startswith("a number") and not structure.numbers_follow:
+                # A plain number follows the integers, perhaps several at once: what was learnt
+                # for single ones does not hold.
+                structure.numbers_follow = True
+                structure.variants.clear()
+                return None
         return None
+
+    @staticmethod
+    def _make_static(variant: Variant, ids: Sequence[int]) -> None:
+        """Let a variant serve these integers only."""
+        variant.static.update({slot: ids[slot] for slot in variant.indexed})
+        base = variant.indexing.base
+        variant.indexed, variant.indexing = (), Indexing(base, ())
 
     def _new_variant(self, structure: Structure, call: Call, made: Trace) -> Variant | None:
         structure.recordings += 1
@@ -397,11 +443,14 @@ class CompiledFunction:
             static,
             Indexing(made.recording, base),
             indexed,
+            made.numeric,
             executor(made.recording),
             np.zeros(made.recording.inputs),
             np.zeros(made.recording.inputs),
         )
-        self._vary_indices(variant, call)
+        self._vary_indices(structure, variant, call)
+        if structure.numbers_follow:
+            self._make_static(variant, call.ints)
         self._check_first_result(variant, call)
         if self._lift:
             self._lift_variant(variant, call)
@@ -409,27 +458,25 @@ class CompiledFunction:
         del structure.variants[VARIANTS:]
         return variant
 
-    def _vary_indices(self, variant: Variant, call: Call) -> None:
+    def _vary_indices(self, structure: Structure, variant: Variant, call: Call) -> None:
         """Record with other integers, to tell which operand follows which; failures are no matter."""
         if not variant.indexed or self._surroundings is None:
             return
-        present = sorted({call.ints[slot] for slot in variant.indexed})
-        top = max(present)
-        chance = np.random.default_rng(len(variant.recording))
-        for attempt in range(3):
-            ids = list(call.ints)
-            for slot in variant.indexed:
-                high = (top if attempt < 2 else ids[slot]) if ids[slot] >= 0 else 0
-                ids[slot] = int(chance.integers(0, high + 1)) if high > 0 else ids[slot]
+        for ids in _other_integers(variant.indexed, call.ints):
             try:
                 self._counts.traces += 1
                 made = trace(self._function, self._surroundings, call, ids=tuple(ids))
             except (Exception, Unrecordable):
                 self._surroundings.restore()
                 continue
-            same = set(made.static) == set(variant.static)
-            if same and misaligned(variant.recording, made.recording) is None:
+            if set(made.static) != set(variant.static):
+                continue
+            difference = misaligned(variant.recording, made.recording)
+            if difference is None:
                 variant.indexing.learn(made.recording, variant.index_ids(ids))
+            elif difference.startswith("a number"):
+                structure.numbers_follow = True
+                return
 
     def _check_first_result(self, variant: Variant, call: Call) -> None:
         """Compare the first result with an eager run and its ``backward()``."""
@@ -439,12 +486,13 @@ class CompiledFunction:
         if root is None:
             return
         inputs: list[Value] = []
-        result = self._run_eagerly(call, inputs)
+        with plain_modes():
+            result = self._run_eagerly(call, inputs)
         y = result[0] if isinstance(result, tuple) else result
         if not isinstance(y, Value):
             raise Unrecordable("eager gives no Value")
         inputs += variant.captured
-        wanted = _gradient_without_trace(y, inputs)
+        wanted = _gradient_up_to(y, inputs)
         variant.executor.sweep(root.position, 1.0, variant.grads)
         found = variant.grads[: len(inputs)]
         scale = max(1.0, float(np.max(np.abs(wanted), initial=0.0)))
@@ -485,7 +533,8 @@ class CompiledFunction:
     def _floats(self, variant: Variant) -> Any:
         """What the function returned, as floats."""
         return map_leaves(
-            lambda x: variant.number(x.position) if isinstance(x, Output) else x, variant.recording.result
+            lambda x: variant.number(x.position) if isinstance(x, Output) else x,
+            variant.recording.result,
         )
 
     def _result(self, variant: Variant, call: Call) -> Any:
@@ -526,39 +575,69 @@ class CompiledFunction:
             inputs.append(x if isinstance(x, Value) else Value(x))
             return inputs[-1]
 
-        rebuilt = rebuild(call, leaf, lambda i: i)
+        rebuilt = rebuild(call, leaf, lambda i: i, keep=True)
         return self._function(*rebuilt.arguments, **rebuilt.keywords)
 
     def _eagerly(self, call: Call) -> Any:
         inputs: list[Value] = []
         result = self._run_eagerly(call, inputs)
-        involved = call.values or (self._surroundings is not None and self._surroundings.values)
-        if involved:
+        captured = self._surroundings is None or self._surroundings.values
+        if call.values or captured or call.refused is not None:
+            if type(result) is tuple and len(result) == 2 and isinstance(result[0], Value):
+                return (result[0], _as_floats(result[1]))  # extras are reported only
             return result
-        return map_leaves(lambda x: x.data if isinstance(x, Value) else x, result)
+        return _as_floats(result)
 
     def _eager_value_and_grad(self, call: Call, out: Any) -> Any:
         inputs: list[Value] = []
         result = self._run_eagerly(call, inputs)
-        y = result[0] if isinstance(result, tuple) and len(result) == 2 else result
+        y = result[0] if type(result) is tuple and len(result) == 2 else result
         if isinstance(y, Value):
             grads = _gradient_without_trace(y, inputs)
         elif errors.is_real(y):
             grads = np.zeros(len(inputs))
         else:
             raise _not_scalar(self._name)
-        value = map_leaves(lambda x: x.data if isinstance(x, Value) else x, result)
-        return value, _fill(out, like_first(call, call.arguments[0], grads))
+        return _as_floats(result), _fill(out, like_first(call, call.arguments[0], grads))
+
+
+def _as_floats(nest: Any) -> Any:
+    """Values as their numbers."""
+    return map_leaves(lambda x: x.data if isinstance(x, Value) else x, nest)
 
 
 def _root(result: Any) -> Output | None:
     """The Value that a function returned, alone or first of a pair."""
-    first = result[0] if isinstance(result, tuple) and len(result) == 2 else result
+    first = result[0] if type(result) is tuple and len(result) == 2 else result
     return first if isinstance(first, Output) and first.is_value else None
+
+
+def _first(result: Any) -> Any:
+    """The value of what a function returned: itself, or the first of a pair."""
+    first = result[0] if type(result) is tuple and len(result) == 2 else result
+    return float(first) if errors.is_real(first) else first
 
 
 def _not_scalar(name: str) -> TypeError:
     return TypeError(f"{name} must return one Value, or (Value, extras), to be differentiated")
+
+
+def _other_integers(slots: tuple[int, ...], ids: Sequence[int]) -> list[list[int]]:
+    """Integers to try in these slots: others at random, one alone changed, all the same."""
+    chance = random.Random(len(ids))
+    top = max(ids[slot] for slot in slots)
+    tries = []
+    for _ in range(2):
+        other = list(ids)
+        for slot in slots:
+            other[slot] = chance.randint(0, top) if top > 0 and ids[slot] >= 0 else ids[slot]
+        tries.append(other)
+    alone, alike = list(ids), list(ids)
+    slot = chance.choice(slots)
+    alone[slot] = chance.randint(0, max(0, ids[slot]))
+    for other_slot in slots:
+        alike[other_slot] = ids[slot]
+    return [*tries, alone, alike]
 
 
 def _places(call: Call, captured: int) -> list[int]:
@@ -593,15 +672,26 @@ def _gradient_without_trace(y: Value, xs: list[Value]) -> Floats:
             v.grad = grad
 
 
+def _gradient_up_to(y: Value, xs: list[Value]) -> Floats:
+    """dy/dx where no way leads through another x: what one operation over ``xs`` passes on."""
+    ends = set(map(id, xs))
+    order = y._order()
+    totals = {id(v): 0.0 for v in order}
+    totals[id(y)] = 1.0
+    for node in reversed(order):
+        total = totals[id(node)]
+        if total and id(node) not in ends:
+            for child, slope in zip(node.children, node.local_grads, strict=True):
+                if slope:
+                    totals[id(child)] += slope * total
+    return np.array([totals.get(id(x), 0.0) for x in xs], np.float64)
+
+
 def _arrays(nest: Any) -> list[Any]:
     """The numbers and arrays of a nest, in order."""
     found: list[Any] = []
-    map_leaves(lambda x: found.append(x) if isinstance(x, (float, np.ndarray)) else None, nest)
+    map_leaves(lambda x: found.append(x) if isinstance(x, _NUMERIC) else None, nest)
     return found
-
-
-def _like(x: Any, replacement: Any) -> Any:
-    return replacement if isinstance(x, (float, np.ndarray)) else x
 
 
 def _fill(out: Any, grads: Any) -> Any:
@@ -609,7 +699,9 @@ def _fill(out: Any, grads: Any) -> Any:
     if out is None:
         return grads
     targets, sources = _arrays(out), _arrays(grads)
-    if len(targets) != len(sources) or any(np.shape(a) != np.shape(b) for a, b in zip(targets, sources, strict=True)):
+    if len(targets) != len(sources) or any(
+        np.shape(a) != np.shape(b) for a, b in zip(targets, sources, strict=True)
+    ):
         raise ValueError("out must have the structure of the first argument")
     for target, source in zip(targets, sources, strict=True):
         if not isinstance(target, np.ndarray):

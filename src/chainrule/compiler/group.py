@@ -55,7 +55,9 @@ class Instruction:
 
     def __str__(self) -> str:
         name = self.rule.name if self.rule is not None else self.kind
-        sizes = [f"{len(t)} {w}" for t, w in ((self.products, "products"), (self.plains, "terms")) if t]
+        sizes = [
+            f"{len(t)} {w}" for t, w in ((self.products, "products"), (self.plains, "terms")) if t
+        ]
         return f"[{self.start}:{self.start + self.count}] = {name} {' '.join(sizes)}"
 
 

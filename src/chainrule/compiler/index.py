@@ -54,7 +54,9 @@ class Space:
             points = self.bases[r][:, None]
             if self.lengths is not None:
                 steps = np.arange(self.lengths[r])
-                points = (points[:, :, None] + np.array(self.run)[:, None, None] * steps).reshape(len(points), -1)
+                points = (points[:, :, None] + np.array(self.run)[:, None, None] * steps).reshape(
+                    len(points), -1
+                )
             for loop in self.loops:
                 steps = np.arange(loop.count)
                 points = points[:, :, None] + np.array(loop.strides)[:, None, None] * steps

@@ -26,7 +26,9 @@ def misaligned(a: Recording, b: Recording) -> str | None:
         return "a branch goes the other way"
     if not _same_result(a.result, b.result):
         return "it returns something else"
-    different = np.flatnonzero((a.constants.view(np.int64) != b.constants.view(np.int64)).any(axis=1))
+    different = np.flatnonzero(
+        (a.constants.view(np.int64) != b.constants.view(np.int64)).any(axis=1)
+    )
     if len(different):
         return f"a number in it changes by itself: {a.describe(int(different[0]))}"
     return None
@@ -51,6 +53,8 @@ class Indexing:
         self._follows = np.ones((len(ids), 0), np.bool_)  # slot k may explain place p
         self._seen: list[dict[tuple[int, ...], int]] = [{} for _ in self._slots]
         self._answers: dict[tuple[int, ...], Ints | None] = {}
+        self._silent: tuple[int, ...] = tuple(range(len(ids)))  # slots that no operand follows
+        self._together: set[tuple[int, ...]] = {ids}  # their integers in the recordings
         self._note(0)
 
     def _note(self, row: int) -> None:
@@ -86,11 +90,16 @@ class Indexing:
                     self._slots.append(pair)
                     follows = np.vstack([follows, explained])
         self._follows = follows
+        # An integer that selects no operand may select a plain number together with others.
+        self._silent = tuple([k for k in range(count) if not follows[k].any()])
+        self._together = {tuple([ids[k] for k in self._silent]) for ids in self.ids}
         self._seen = [{} for _ in self._slots]
         for row in range(len(self.ids)):
             self._note(row)
 
-    def _explains(self, slot: tuple[int, ...], table: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _explains(
+        self, slot: tuple[int, ...], table: Ints
+    ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Per place: whether recordings with the same integers in these slots agree."""
         first: dict[tuple[int, ...], int] = {}
         agrees = np.ones(table.shape[1], np.bool_)
@@ -108,6 +117,8 @@ class Indexing:
         return self._answers[ids]
 
     def _predict(self, ids: tuple[int, ...]) -> Ints | None:
+        if tuple([ids[k] for k in self._silent]) not in self._together:
+            return None
         rows = []
         for slot, seen in zip(self._slots, self._seen, strict=True):
             shown_by = seen.get(tuple([ids[k] for k in slot]))
@@ -123,4 +134,6 @@ class Indexing:
         return None if np.any(answer < 0) else answer
 
     def __str__(self) -> str:
-        return f"{len(self.places)} operands follow integers, learnt from {len(self.ids)} recordings"
+        return (
+            f"{len(self.places)} operands follow integers, learnt from {len(self.ids)} recordings"
+        )

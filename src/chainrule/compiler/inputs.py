@@ -33,6 +33,7 @@ class Call:
     statics: list[Any] = field(default_factory=list)
     structure: Any = None
     key: Any = None
+    refused: str | None = None  # why such arguments cannot be recorded
     _place: dict[int, int] = field(default_factory=dict)  # of each Value
 
     @property
@@ -56,15 +57,13 @@ class Call:
             at += size
 
 
-def take_apart(
-    arguments: tuple[Any, ...], keywords: dict[str, Any], differentiate: bool
-) -> Call:
+def take_apart(arguments: tuple[Any, ...], keywords: dict[str, Any], differentiate: bool) -> Call:
     """The arguments of one call; ``differentiate``: by the first of them."""
     call = Call(arguments, keywords)
     structures = [_take(x, call, differentiate and i == 0) for i, x in enumerate(arguments)]
     named = {name: _take(x, call, False) for name, x in keywords.items()}
     call.structure = (tuple(structures), named)
-    call.key = (differentiate, tuple(structures), tuple(sorted(named.items())), tuple(call.statics))
+    call.key = (differentiate, tuple(structures), tuple(named.items()), tuple(call.statics))
     return call
 
 
@@ -103,7 +102,9 @@ def _take(x: Any, call: Call, floats_only: bool) -> Any:
         return ("dict", tuple([(key, _take(item, call, floats_only)) for key, item in x.items()]))
     if type(x) in (list, tuple):
         return (type(x).__name__, tuple([_take(item, call, floats_only) for item in x]))
-    call.statics.append(("object", id(x)))
+    if isinstance(x, tuple) and hasattr(type(x), "_make"):
+        return (type(x), tuple([_take(item, call, floats_only) for item in x]))
+    call.refused = f"an argument of type {type(x).__name__} cannot be followed"
     return ("object", type(x).__name__)
 
 
@@ -127,12 +128,16 @@ class Rebuilt:
     arguments: list[Any]
     keywords: dict[str, Any]
     lists: list[tuple[list[Any], tuple[Any, ...]]]
+    dicts: list[tuple[dict[Any, Any], dict[Any, Any]]]
 
     def changed(self) -> bool:
-        """Whether the function changed a list it was passed."""
+        """Whether the function changed a list or dict it was passed."""
         return any(
             len(items) != len(before) or any(a is not b for a, b in zip(items, before, strict=True))
             for items, before in self.lists
+        ) or any(
+            list(now) != list(before) or any(now[key] is not before[key] for key in before)
+            for now, before in self.dicts
         )
 
 
@@ -140,15 +145,17 @@ def rebuild(
     call: Call,
     leaf: Callable[[Any], Any],
     index: Callable[[int], Any],
+    keep: bool = False,
 ) -> Rebuilt:
     """The arguments again: arrays as nested lists, a stand-in for each number.
 
     ``leaf`` makes what stands for the next float (a Value passes through it too), ``index`` what
-    stands for the next integer.
+    stands for the next integer. ``keep``: containers that hold no floats are the caller's own.
     """
     numbers = iter(call.floats)
     made: list[Any] = []  # what stands for each float, for a Value that comes again
     lists: list[tuple[list[Any], tuple[Any, ...]]] = []
+    dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
 
     def listed(items: list[Any]) -> list[Any]:
         lists.append((items, tuple(items)))
@@ -174,21 +181,57 @@ def rebuild(
             return made[parts]
         if kind == "object":
             return original
+        if keep and not _holds_floats(structure):
+            for part, item in _parts(structure, original):
+                build(part, item)  # Values still pass through leaf
+            return original
         if kind == "floats":
             made.append(None)
             return nested(next(numbers).ravel().astype(float).tolist(), parts, leaf)
         if kind == "ints":
             return nested(original.ravel().tolist(), parts, index)
         if kind == "dict":
-            return {key: build(part, original[key]) for key, part in parts}
+            items_ = {key: build(part, original[key]) for key, part in parts}
+            dicts.append((items_, dict(items_)))
+            return items_
         items = [build(part, item) for part, item in zip(parts, original, strict=True)]
+        if isinstance(kind, type):
+            return kind._make(items)  # type: ignore[attr-defined]
         return tuple(items) if kind == "tuple" else listed(items)
 
     structures, named = call.structure
     pairs = zip(structures, call.arguments, strict=True)
     arguments = [build(part, x) for part, x in pairs]
     keywords = {name: build(part, call.keywords[name]) for name, part in named.items()}
-    return Rebuilt(arguments, keywords, lists)
+    return Rebuilt(arguments, keywords, lists, dicts)
+
+
+def _parts(structure: Any, original: Any) -> list[tuple[Any, Any]]:
+    """A container's parts with what is in them."""
+    kind, parts = structure
+    if kind == "dict":
+        return [(part, original[key]) for key, part in parts]
+    return [] if kind == "ints" else list(zip(parts, original, strict=True))
+
+
+def _holds_floats(structure: Any) -> bool:
+    """Whether a container holds numbers that must become Values, or arrays."""
+    if isinstance(structure, str):
+        return structure == "float"
+    kind, parts = structure
+    if kind in ("floats", "ints"):
+        return True
+    if kind in ("same", "object"):
+        return False
+    return any(_holds_floats(part[1] if kind == "dict" else part) for part in parts)
+
+
+def as_float(i: int) -> float:
+    """An integer argument as a number; nan where it is beyond floats, and so unusable as one."""
+    try:
+        return float(i)
+    except OverflowError:
+        return math.nan
 
 
 def like_first(call: Call, original: Any, gradient: Floats) -> Any:
@@ -214,6 +257,8 @@ def like_first(call: Call, original: Any, gradient: Floats) -> Any:
         if kind == "dict":
             return {key: build(part, original[key]) for key, part in parts}
         items = [build(part, item) for part, item in zip(parts, original, strict=True)]
+        if isinstance(kind, type):
+            return kind._make(items)  # type: ignore[attr-defined]
         return tuple(items) if kind == "tuple" else items
 
     return build(call.structure[0][0], original)

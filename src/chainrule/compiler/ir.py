@@ -146,7 +146,9 @@ class Variable:
         self.code, self.slot, self.width = code, slot, width
 
     def get(self) -> Vector:
-        return Vector(self.code, self.code.let(f"load {kind(self.width)}, ptr {self.slot}"), self.width)
+        return Vector(
+            self.code, self.code.let(f"load {kind(self.width)}, ptr {self.slot}"), self.width
+        )
 
     def set(self, value: Vector) -> None:
         self.code.emit(f"store {kind(self.width)} {value.register}, ptr {self.slot}")
@@ -206,7 +208,9 @@ class Vector:
         return self._binary("fdiv", other, self)
 
     def __neg__(self) -> Vector:
-        return Vector(self.code, self.code.let(f"fneg {kind(self.width)} {self.register}"), self.width)
+        return Vector(
+            self.code, self.code.let(f"fneg {kind(self.width)} {self.register}"), self.width
+        )
 
     def __abs__(self) -> Vector:
         return self.code.call(f"llvm.fabs.{suffix(self.width)}", (self,))
@@ -315,7 +319,9 @@ def exponential(code: Code, x: Vector) -> Vector:
     p = code.constant(1.0 / math.factorial(13), x.width)
     for k in range(12, -1, -1):
         p = code.fma(p, r, code.constant(1.0 / math.factorial(k), x.width))
-    exponent = code.let(f"sub {whole(x.width)} {_bits(code, shifted)}, {_magic_bits(magic, x.width)}")
+    exponent = code.let(
+        f"sub {whole(x.width)} {_bits(code, shifted)}, {_magic_bits(magic, x.width)}"
+    )
     half = code.let(f"ashr {whole(x.width)} {exponent}, {integers(1, x.width)}")
     rest = code.let(f"sub {whole(x.width)} {exponent}, {half}")
     return p * _power_of_two(code, half, x.width) * _power_of_two(code, rest, x.width)

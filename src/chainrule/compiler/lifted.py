@@ -44,7 +44,9 @@ class Lifted:
         forward, backward = map(self._library.address, ("forward", "backward"))
         self._forward = ctypes.CFUNCTYPE(double, pointer, pointer)(forward)
         self._backward = ctypes.CFUNCTYPE(None, pointer, pointer, pointer)(backward)
-        self._v, self._d, self._g = (a.ctypes.data for a in (self.values, self.adjoints, self._gathered))
+        self._v, self._d, self._g = (
+            a.ctypes.data for a in (self.values, self.adjoints, self._gathered)
+        )
 
     def _gather_limits(self) -> tuple[Any, Any]:
         """For each gather the address its choice must lie before; and what a gradient reaches."""
@@ -54,7 +56,9 @@ class Lifted:
                 before[instruction.places] = instruction.start
         reached = emit.reached(self.program, self.root)
         reached[: self.program.first_result] = True
-        for instruction in self.program.instructions:  # a gradient passes through whole instructions
+        for (
+            instruction
+        ) in self.program.instructions:  # a gradient passes through whole instructions
             part = slice(instruction.start, instruction.start + instruction.count)
             reached[part] = reached[part].any()
         return before, reached
@@ -79,7 +83,9 @@ class Lifted:
         flag = self._forward(self._v, self._g)
         if flag != flag:
             return False
-        return not len(self._guards) or bool(np.array_equal(self.values[self._guards], self._expected))
+        return not len(self._guards) or bool(
+            np.array_equal(self.values[self._guards], self._expected)
+        )
 
     def sweep(self, out: Floats) -> bool:
         """The derivative of the root by every input; False if one is not finite."""

@@ -119,7 +119,9 @@ class Recorder:
         self.guards: list[tuple[Value, bool, str]] = []
         self.indexed: set[int] = set()
         self.static: dict[int, str] = {}
+        self.used_as_number: set[int] = set()
         self.numbers: list[Value] = []  # one leaf per integer slot, in case it is used as a number
+        self.undefined: str | None = None  # an operation that raised; f may have caught it
         self.plain: set[int] = set()  # leaves that are plain numbers (reference engine)
         self._detached: dict[int, Value] = {}
 
@@ -154,7 +156,11 @@ class Recorder:
         if kind is Detached:
             return x._value  # type: ignore[no-any-return]
         if kind is Index:
-            return self.numbers[int(x.slot)]
+            number = self.numbers[int(x.slot)]
+            if number._number != number._number:
+                self.forbid("an integer beyond floats used as a number")
+            self.used_as_number.add(int(x.slot))
+            return number
         found: Value | None = x.as_value() if kind is Condition else None
         return found
 
@@ -166,6 +172,13 @@ class Recorder:
         if source is not None:
             return source
         return float(x) if errors.is_real(x) else None
+
+    def negated(self, x: Any) -> Any:
+        """``-x`` as an operand; of an integer it is 0 at 0, never -0.0."""
+        source = self.source(x)
+        if source is None:
+            return -self.operand(x)
+        return self.detach(source * -1.0 + 0.0 if type(x) is Index else source * -1.0)
 
     def exponent(self, x: Any) -> float:
         """The static exponent of ``value ** x``."""
@@ -188,7 +201,9 @@ class Recorder:
         other = right if isinstance(right, Value) else self.detached_operand(right)
         if other is None:
             return NotImplemented
-        rule = (ops.less, ops.less_equal, ops.equal, ops.equal, ops.less, ops.less_equal)[comparison]
+        rule = (ops.less, ops.less_equal, ops.equal, ops.equal, ops.less, ops.less_equal)[
+            comparison
+        ]
         pair = (other, left) if comparison >= 4 else (left, other)
         return Condition(self, Value._apply_op(rule, pair, ()), negated=comparison == 3)
 
@@ -215,15 +230,19 @@ class Recorder:
 
     def extreme(self, items: Sequence[Any], rule: Op) -> Any:
         """Python's max or min over Values or numbers from ``.data``."""
+        mixed = any(isinstance(x, Value) for x in items)
         values = [x if isinstance(x, Value) else self.detached_operand(x) for x in items]
+        if mixed:  # a number from .data beside Values passes no gradient on
+            values = [
+                self.detach(v) if isinstance(v, Value) and not isinstance(x, Value) else v
+                for x, v in zip(items, values, strict=True)
+            ]
         # From the identity on, so that one item gives the same instructions as several.
         start = -math.inf if rule is ops.first_max else math.inf
         best = Value._apply_op(rule, (values[0], start), ())
         for other in values[1:]:
             best = Value._apply_op(rule, (best, other), ())
-        if any(isinstance(x, Value) for x in items):
-            return best
-        return Detached(self, best)
+        return best if mixed else Detached(self, best)
 
 
 @contextmanager
@@ -300,7 +319,11 @@ def finish(recorder: Recorder, inputs: list[Value], result: Any) -> Recording:
             return Output(position[id(x._value)], is_value=False)
         if type(x) is Index:
             return x.static()
-        return bool(x) if type(x) is Condition else x
+        if type(x) is Condition:
+            return bool(x)
+        if x is not None and not isinstance(x, (bool, int, float, str, bytes, np.generic)):
+            raise Unrecordable(f"it returns a {type(x).__name__}")
+        return x
 
     returned = map_leaves(output, result)
     unflagged = np.zeros(len(inputs) + len(recorder.nodes), np.bool_)
@@ -323,9 +346,7 @@ def map_leaves(function: Callable[[Any], Any], nest: Any) -> Any:
     return function(nest)
 
 
-def _positions(
-    wanted: list[Value], inputs: list[Value], nodes: list[Value]
-) -> dict[int, int]:
+def _positions(wanted: list[Value], inputs: list[Value], nodes: list[Value]) -> dict[int, int]:
     """Where some Values are among the instructions; those wanted are mostly the last ones made."""
     missing = {id(v): v for v in wanted}
     found: dict[int, int] = {}

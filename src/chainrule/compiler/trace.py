@@ -8,6 +8,8 @@ copies, perturbed numbers are put back, and so are the random states.
 from __future__ import annotations
 
 import random
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,10 +19,10 @@ import numpy as np
 
 from chainrule.compiler.freshness import Surroundings
 from chainrule.compiler.infer import misaligned
-from chainrule.compiler.inputs import Call, rebuild
+from chainrule.compiler.inputs import Call, as_float, rebuild
 from chainrule.compiler.record import Recorder, Recording, finish, recording
 from chainrule.compiler.standins import Index, Unrecordable
-from chainrule.engine import Value
+from chainrule.engine import Value, modes
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Trace:
     captured: tuple[Value, ...]  # Values reached through the surroundings, as inputs
     indexed: frozenset[int]  # integer slots used as an index
     static: dict[int, str]  # integer slots used as the integer itself, and where
+    numeric: frozenset[int]  # integer slots used as a number
 
 
 def trace(
@@ -60,24 +63,43 @@ def trace(
     passed = set(map(id, call.values))
     captured = tuple([v for v in surroundings.values if id(v) not in passed])
     inputs += captured
-    recorder.numbers = [Value(float(i)) for i in integers]
+    recorder.numbers = [Value(as_float(i)) for i in integers]
     inputs += recorder.numbers
-    with _nudged([*call.values, *captured], nudge), recording(recorder):
-        result = function(*rebuilt.arguments, **rebuilt.keywords)
-        made = finish(recorder, inputs, result)
-    if rebuilt.changed():
-        raise Unrecordable("it changes a list it was passed")
-    change = surroundings.changed()
-    if change is not None:
+    drawn = _random_states()
+    try:
+        with (
+            _nudged([*call.values, *captured], nudge),
+            _silence(),
+            plain_modes(),
+            recording(recorder),
+        ):
+            result = function(*rebuilt.arguments, **rebuilt.keywords)
+            made = finish(recorder, inputs, result)
+        if recorder.undefined is not None:
+            raise Unrecordable(f"it catches an undefined value: {recorder.undefined}")
+        if rebuilt.changed():
+            raise Unrecordable("it changes a list or dict it was passed")
+        change = surroundings.changed()
+        if change is not None:
+            raise Unrecordable(f"it changes {change}")
+        if _random_states() != drawn:
+            raise Unrecordable("it draws random numbers")
+    except BaseException:
         surroundings.restore()
-        raise Unrecordable(f"it changes {change}")
-    return Trace(made, captured, frozenset(recorder.indexed), dict(recorder.static))
+        raise
+    return Trace(
+        made,
+        captured,
+        frozenset(recorder.indexed),
+        dict(recorder.static),
+        frozenset(recorder.used_as_number),
+    )
 
 
 @contextmanager
 def _nudged(values: list[Value], nudge: Callable[[float], float] | None) -> Iterator[None]:
     """The user's own Values, a little off for a while."""
-    if nudge is None:
+    if nudge is None or threading.active_count() > 1:  # other threads must not see it
         yield
         return
     before = [v._number for v in values]
@@ -88,6 +110,48 @@ def _nudged(values: list[Value], nudge: Callable[[float], float] | None) -> Iter
     finally:
         for v, number in zip(values, before, strict=True):
             v.data = number
+
+
+@contextmanager
+def plain_modes() -> Iterator[None]:
+    """Gradients on, undefined values raise: whatever the caller's modes are, a recording is one."""
+    before = modes.grad, modes.allow_nonfinite, modes.debug
+    modes.grad, modes.allow_nonfinite, modes.debug = True, False, False
+    try:
+        yield
+    finally:
+        modes.grad, modes.allow_nonfinite, modes.debug = before
+
+
+class _Muted:
+    """Standard output that swallows what one thread prints."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._thread = stream, threading.get_ident()
+
+    def write(self, text: str) -> int:
+        """Pass on what other threads write."""
+        if threading.get_ident() == self._thread:
+            return len(text)
+        return int(self._stream.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """A recorded run is not heard of."""
+    stream = sys.stdout
+    sys.stdout = _Muted(stream)
+    try:
+        yield
+    finally:
+        sys.stdout = stream
+
+
+def _random_states() -> tuple[Any, str]:
+    return random.getstate(), repr(np.random.get_state())  # noqa: NPY002
 
 
 @contextmanager
