@@ -154,15 +154,13 @@ class Stopwatches:
     def __init__(self, function):
         variant, surroundings = variant_of(function), function._surroundings
         place = "executor" if variant.lifted is None else "lifted"
-        self.executor = getattr(variant, place)
+        executor = getattr(variant, place)
         self.seconds = {"freshness": 0.0, "run": 0.0, "sweep": 0.0}
-        self.run = self._timed("run", self.executor.run)
-        self.sweep = self._timed("sweep", self.executor.sweep)
+        self.number, self.point = executor.number, executor.point
+        self.run = self._timed("run", executor.run)
+        self.sweep = self._timed("sweep", executor.sweep)
         surroundings.changed = self._timed("freshness", surroundings.changed)
         setattr(variant, place, self)
-
-    def __getattr__(self, name):
-        return getattr(self.executor, name)
 
     def _timed(self, part, function):
         def timed(*arguments):
@@ -173,13 +171,23 @@ class Stopwatches:
 
         return timed
 
+    def watching(self, count=500):
+        """What measuring nothing takes: the part that is measured, and the whole."""
+        nothing = self._timed("run", int)
+        self.seconds["run"], begin = 0.0, clock()
+        for _ in repeat(None, count):
+            nothing()
+        return self.seconds["run"] / count, (clock() - begin) / count
+
     def turn(self, call, count):
         """A contestant of ``take_turns``: seconds of each part, per call."""
-        looking = min(-clock() + clock() for _ in range(100))  # what a look at the clock takes
-        self.seconds = dict.fromkeys(self.seconds, 0.0)
+        inside, around = map(min, zip(*[self.watching() for _ in range(5)], strict=True))
+        self.seconds, begin = dict.fromkeys(self.seconds, 0.0), clock()
         for _ in repeat(None, count):
             call()
-        return {part: seconds / count - looking for part, seconds in self.seconds.items()}
+        whole = (clock() - begin) / count - around * len(self.seconds)
+        parts = {part: seconds / count - inside for part, seconds in self.seconds.items()}
+        return {**parts, "left": whole - sum(parts.values())}
 
 
 # --- measuring ------------------------------------------------------------------------------------
@@ -331,14 +339,14 @@ def parts_table(results):
         "indices, the gradient's arrays or node. Then the tape's passes alone, in nanoseconds per "
         "node"
     )
-    rows, parts = [], ("freshness", "run", "sweep")
+    rows, parts = [], ("freshness", "run", "sweep", "left")
     for name, r in results.items():
         for n, seconds in r.parts.items():
-            times = [*[seconds[part] for part in parts], r.call[n] - seconds[WHOLE], r.call[n]]
+            times = [*[seconds[part] for part in parts], r.call[n]]
             alone = [figure(r.tape[part], NS / r.nodes, 2) for part in ("run", "sweep")]
             cells = [*[figure(time, US, 1) for time in times], *(alone if n == TAPE else ["", ""])]
             rows.append([f"{name}, {n}", *cells])
-    table(["", *parts, "left", WHOLE, "run, ns", "sweep, ns"], rows)
+    table(["", *parts, WHOLE, "run, ns", "sweep, ns"], rows)
 
 
 # --- guards ---------------------------------------------------------------------------------------

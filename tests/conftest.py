@@ -5,6 +5,7 @@
 """
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -12,6 +13,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # helpers are importable under every import mode
+
+# A suite started in the background (nohup, some CI runners) ignores Ctrl-C, and so do its children;
+# tests that interrupt a child would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Generated programs are long and their numbers are filtered: slow generation is no defect.
 _COMMON = {

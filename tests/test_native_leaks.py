@@ -62,6 +62,17 @@ def look():
     repr(loss), f"{loss:.3f}", loss < 1.0, loss == 2.0, bool(loss), hash(loss)
 
 
+def operators():
+    a, b, p, s = Value(2.0), Value(3.0), Parameter(1.5), Slotted(2.5)
+    values = [a, b, p, s, 2, 0.5, np.float32(1.5)]
+    for x in values[:4]:
+        for y in values:
+            x + y, x - y, x * y, x / y, x**y, y + x, y - x, y * x, y / x, y**x
+            x < y, x >= y, x == y, x != y, x.maximum(y), x.minimum(y), x.hypot(y)
+        -x, +x, abs(x), x.exp(), x.log(), x.relu(), x.tanh(), x.sigmoid(), x.sqrt(), x.sin(), x.cos()
+        x.erf(), x.clip(0.0, 1.0), x**2, x**-0.5
+
+
 def label():
     y = Value(1.0, label="first")
     y.label = "second"
@@ -111,6 +122,13 @@ def errors():
     a = Value(-1.0, label="a")
     for call in (
         a.log,
+        lambda: a - Value(-1e308) * Value(10.0),
+        lambda: Value(1e308) - Value(-1e308),
+        lambda: Value(1e200) / Value(1e-200),
+        lambda: 2**Value(2000.0),
+        lambda: Value(-2.0) ** Value(0.5),
+        lambda: 1e200 / Value(1e-200),
+        lambda: 1e308 - Value(-1e308),
         lambda: a / 0,
         lambda: a + "x",
         lambda: a**0.5,
@@ -154,7 +172,7 @@ def finalisers():
 
 
 STEPS = [
-    train, train_with_the_kernel, look, label, custom, duplicate, arrays, nodes_without_graph, errors, finalisers,
+    train, train_with_the_kernel, operators, look, label, custom, duplicate, arrays, nodes_without_graph, errors, finalisers,
 ]  # fmt: skip
 
 

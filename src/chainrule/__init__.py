@@ -62,8 +62,8 @@ from chainrule.transforms import grad, gradients, hessian, hvp, jacobian, value_
 
 if TYPE_CHECKING:
     from chainrule import gpt, lessons, nn, optim
-    from chainrule.compiler import FallbackError, FallbackWarning, compile
     from chainrule.checking import GradientError, GradientReport, check_gradients
+    from chainrule.compiler import FallbackError, FallbackWarning, compile
     from chainrule.debugging import debug, find_nonfinite
     from chainrule.drawing import draw, draw_dot
     from chainrule.explanation import explain

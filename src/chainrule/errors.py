@@ -66,7 +66,7 @@ def _advice(x: Any) -> str:
 
 
 def reject_operand(x: object) -> Any:
-    """NotImplemented, so that arrays and classes of the user's own may answer; complex gets advice."""
+    """NotImplemented, so that arrays and the user's classes may answer; complex gets advice."""
     if isinstance(x, complex):
         raise TypeError(
             f"an operand must be a Value or a real number, not {describe(x)}{_advice(x)}"

@@ -68,7 +68,8 @@ def _documented(function: Callable[..., Any], op: Op) -> Any:
     )
     operands = ", ".join(map(str, op.example[: op.arity]))
     result = round(op(*op.example[: op.arity]), 6)
-    function.__doc__ = f"""{op.formula}, of a Value, a number, or each element of an array.{needs}{edges}
+    of = "of a Value, a number, or each element of an array"
+    function.__doc__ = f"""{op.formula}, {of}.{needs}{edges}
 
     >>> from chainrule import {op.name}
     >>> round({op.name}({operands}), 6)
@@ -142,9 +143,9 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     """``a`` if the condition holds, else ``b``, as a node with both as children.
 
     Only the chosen one gets a gradient. The condition may be a bool, a comparison, a number, a
-    Value (its truth) or an array of them. ``maximum``, ``minimum`` and ``where`` make nodes; numpy's
-    functions of these names compare Values and hand back one of them, which gives the same value
-    but leaves no trace of the choice in the graph (and no ½ at a tie).
+    Value (its truth) or an array of them. ``maximum``, ``minimum`` and ``where`` make nodes;
+    numpy's functions of these names compare Values and hand back one of them, which gives the same
+    value but leaves no trace of the choice in the graph (and no ½ at a tie).
 
     >>> from chainrule import Value, where
     >>> a, b = Value(2.0), Value(5.0)

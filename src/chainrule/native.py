@@ -122,8 +122,8 @@ def linearize(root: Value) -> Linear:
     codes, operands, constants, number, rules, leaves, unknown = _native.linearize(root)
     if unknown is not None:
         raise TypeError(
-            f"the custom operation {unknown.op!r} cannot be put on a tape: it has a value and local "
-            "gradients, but no rule to compute them again"
+            f"the custom operation {unknown.op!r} cannot be put on a tape: it has a value and "
+            "local gradients, but no rule to compute them again"
         )
     return Linear(
         np.frombuffer(codes, np.int32),

@@ -71,6 +71,7 @@ class Op:
 
     @property
     def arity(self) -> int:
+        """How many operands it takes."""
         return len(self.partials)
 
     def __repr__(self) -> str:

@@ -76,6 +76,7 @@ class Value(Protocols):
     _slopes: tuple[float, ...]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Value:
+        """A leaf that ``__init__`` is still to fill."""
         self = object.__new__(cls)
         self._data = self._grad = 0.0
         self._label = ""
@@ -140,7 +141,7 @@ class Value(Protocols):
 
     @property
     def op(self) -> str:
-        """The operation that made this node, ``""`` for an input: ``"+"``, ``"**2"``, ``"tanh"``."""
+        """The operation that made this node (``"+"``, ``"**2"``), ``""`` for an input."""
         rule = self._rule
         return rule.display(self._parameters) if isinstance(rule, Op) else rule or ""
 
@@ -223,7 +224,7 @@ class Value(Protocols):
         if isinstance(other, Value):
             return self + -other
         if isinstance(number, Value):  # a stand-in, while recording
-            return self + modes.recorder.negated(other)
+            return self + modes.recorder.negated(other)  # type: ignore[no-any-return]
         return self + errors.negated(other)
 
     def __truediv__(self, other: Value | float) -> Value:
@@ -243,13 +244,15 @@ class Value(Protocols):
         number = _operand(other)
         if number is None:
             return _refuse(other)  # type: ignore[no-any-return]
-        return _binary(ops.add, *_value_first(-self, number))  # type: ignore[no-any-return]
+        negative = -self
+        return number + negative if isinstance(number, Value) else negative + number
 
     def __rtruediv__(self, other: Value | float) -> Value:
         number = _operand(other)
         if number is None:
             return _refuse(other)  # type: ignore[no-any-return]
-        return _binary(ops.mul, *_value_first(self**-1, number))  # type: ignore[no-any-return]
+        inverse = self**-1
+        return number * inverse if isinstance(number, Value) else inverse * number
 
     def __rpow__(self, other: Value | float, modulo: object = None) -> Value:
         if modulo is not None:

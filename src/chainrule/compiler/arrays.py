@@ -1,7 +1,7 @@
 """The array program in numpy: the meaning of a ``Program``, and the oracle of its machine code.
 
-In: a program, the inputs and the addresses its gathers select. Out: every number, and the derivative
-of one of them with respect to the inputs.
+In: a program, the inputs and the addresses its gathers select. Out: every number, and the
+derivative of one of them with respect to the inputs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What a function reads without being passed it, and whether that has changed.
 
 In: a function. Out: a ``Surroundings``: the Values it may reach through its global names, closure,
-defaults, ``self`` and Python helpers, and a check, quick enough for every call, that everything else
-reached so is as it was. Values are known by identity and read afresh, so a changed ``p.data`` needs
-no new recording. What can change unseen (an iterator, a deque) is refused.
+defaults, ``self`` and Python helpers, and a check, quick enough for every call, that everything
+else reached so is as it was. Values are known by identity and read afresh, so a changed ``p.data``
+needs no new recording. What can change unseen (an iterator, a deque) is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 
@@ -39,10 +39,10 @@ Point = collections.namedtuple("Point", "x")  # for the type of its fields
 _ATOMS = (
     *(int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented)),
     *(range, slice, numbers.Number, np.generic, np.dtype, re.Pattern, types.BuiltinFunctionType),
-    *(types.CodeType, types.GenericAlias, types.UnionType, np.ufunc),
+    *(types.CodeType, types.GenericAlias, types.UnionType, np.ufunc, type(np.sum)),
     *(operator.attrgetter, operator.itemgetter, operator.methodcaller),
     *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, pathlib.PurePath),
-    *(logging.Logger, type(threading.Lock()), type(threading.RLock())),
+    *(type(threading.Lock()), type(threading.RLock())),
 )
 _DESCRIPTORS = (
     *(types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType),
@@ -56,7 +56,7 @@ _LIBRARIES = tuple(
     if (path := sysconfig.get_path(name))
 )
 # Looked up by name at run time, these reach anything.
-_DYNAMIC = frozenset(("globals", "locals", "vars", "eval", "exec", "environ", "getenv"))
+_DYNAMIC = frozenset(("globals", "locals", "vars", "eval", "exec", "open", "environ", "getenv"))
 _LIMIT = 1_000_000
 _MISSING = object()
 
@@ -239,7 +239,7 @@ def survey(function: Callable[..., Any]) -> Surroundings:
     stack: list[Any] = [function]
     while stack:
         x = stack.pop()
-        if id(x) in seen or isinstance(x, (*_ATOMS, *_DESCRIPTORS)) and not _has_self(x):
+        if id(x) in seen or (isinstance(x, (*_ATOMS, *_DESCRIPTORS)) and not _has_self(x)):
             continue
         seen.add(id(x))
         kept.append(x)
@@ -270,19 +270,28 @@ def _reached(x: Any, found: Surroundings) -> Iterator[Any]:
     elif isinstance(x, types.FunctionType):
         if not _is_library(x.__code__.co_filename):
             yield from _reached_by_code(x, found)
+        else:  # its globals keep still, but it may hold functions of the user's
+            yield from map(_content, x.__closure__ or ())
+            yield from x.__dict__.values()
     elif isinstance(x, Method):
         yield from (x.function, x.instance())
     elif isinstance(x, functools.partial):
         found.dicts.append((x.keywords, dict(x.keywords), x))
         yield from (x.func, *x.args, *x.keywords.values())
-    elif type(x) is list:
+    elif isinstance(x, logging.Logger):
+        raise Unrecordable("it logs")
+    elif isinstance(x, list):
         found.lists.append((x, tuple(x)))
         yield from x
+        if type(x) is not list:
+            yield from _attributes(x, found)
     elif isinstance(x, (tuple, frozenset)):
         yield from x
-    elif type(x) is set:
+    elif isinstance(x, set):
         found.sets.append((x, frozenset(x)))
         yield from x
+        if type(x) is not set:
+            yield from _attributes(x, found)
     elif isinstance(x, dict):
         found.dicts.append((x, dict(x), None))
         yield from x.values()
@@ -300,7 +309,7 @@ def _reached(x: Any, found: Surroundings) -> Iterator[Any]:
     elif isinstance(x, type):
         if not _is_library_module(x.__module__):
             found.dicts.append((vars(x), dict(vars(x)), x))
-            yield from (*x.__bases__, *vars(x).values())
+            yield from (type(x), *x.__bases__, *vars(x).values())
     elif isinstance(x, (staticmethod, classmethod)):
         yield x.__func__
     elif isinstance(x, (property, functools.cached_property)):
@@ -319,9 +328,8 @@ def _attributes(x: Any, found: Surroundings) -> Iterator[Any]:
     """An object's own attributes, by ``__dict__`` and by slots, and its class."""
     attributes = getattr(x, "__dict__", None)
     slots = [s for cls in type(x).__mro__ for s in _slots(cls)]
-    if not isinstance(attributes, dict) and not slots and type(x) is not object:
-        if isinstance(x, (Value, dict)):
-            return
+    plain = isinstance(attributes, dict) or slots or type(x) in (object, Value, dict)
+    if not plain or any(map(_holds_more, type(x).__mro__)):
         raise Unrecordable(f"it reaches a {type(x).__name__}, which cannot be followed")
     yield type(x)
     if isinstance(attributes, dict):
@@ -331,6 +339,12 @@ def _attributes(x: Any, found: Surroundings) -> Iterator[Any]:
         item = getattr(x, name, _MISSING)
         found.names.append((x, name, item))
         yield item
+
+
+def _holds_more(cls: type) -> bool:
+    """Whether a base written in C holds contents that attributes do not show."""
+    is_python = bool(cls.__flags__ & (1 << 9))  # a heap type
+    return not is_python and cls not in (object, Value, dict, list, set) and cls is not Generic
 
 
 def _slots(cls: type) -> tuple[str, ...]:
@@ -364,14 +378,13 @@ def _reached_by_code(function: types.FunctionType, found: Surroundings) -> Itera
     for name in names & _DYNAMIC:
         reached = namespace.get(name, getattr(builtins, name, None))
         if reached is not None or name in ("environ", "getenv"):
-            raise Unrecordable(f"it looks names up through {name}")
+            raise Unrecordable(f"it uses {name}, which reaches what cannot be followed")
     found.names += [
         (function, part, getattr(function, part))
         for part in ("__code__", "__defaults__", "__kwdefaults__")
     ]
-    if "__wrapped__" not in function.__dict__:
-        found.dicts.append((function.__dict__, dict(function.__dict__), function))
-        yield from function.__dict__.values()
+    found.dicts.append((function.__dict__, dict(function.__dict__), None))
+    yield from function.__dict__.values()
     for cell in function.__closure__ or ():
         content = _content(cell)
         found.cells.append((cell, content))

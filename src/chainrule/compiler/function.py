@@ -14,21 +14,42 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from chainrule import errors
-from chainrule.compiler.execute import FINE, OTHER_BRANCH, UNDEFINED, Executor, executor
+from chainrule.compiler.canonicalise import NotLiftable
+from chainrule.compiler.execute import FINE, OTHER_BRANCH, UNDEFINED, executor
 from chainrule.compiler.freshness import Method, Surroundings, survey
 from chainrule.compiler.infer import Indexing, misaligned
-from chainrule.compiler.canonicalise import NotLiftable
 from chainrule.compiler.inputs import Call, as_float, like_first, rebuild, take_apart
 from chainrule.compiler.lifted import Lifted
-from chainrule.compiler.record import Floats, Output, Recording, map_leaves
+from chainrule.compiler.record import Output, map_leaves
+from chainrule.compiler.results import (
+    NUMERIC,
+    as_floats,
+    compiled_node,
+    fill,
+    first_of,
+    forget,
+    gradient_up_to,
+    gradient_without_trace,
+    not_scalar,
+    numeric_leaves,
+    root_of,
+    value_places,
+)
 from chainrule.compiler.standins import Unrecordable
-from chainrule.compiler.trace import Trace, confirm, plain_modes, random_states_kept, trace
+from chainrule.compiler.trace import (
+    Trace,
+    confirm,
+    nudged,
+    plain_modes,
+    random_states_kept,
+    trace,
+)
+from chainrule.compiler.variants import Counts, Structure, Variant, other_integers
 from chainrule.engine import Value, engine, kernels, modes
 
 METHODS = 256  # instances whose compiled methods are kept
@@ -36,9 +57,6 @@ STRUCTURES = 256  # of arguments, likewise
 VARIANTS = 16  # of one structure, the least recently used goes
 RECORDINGS = 200  # of one structure that led to a new variant
 REWALKS = 20  # changes of the surroundings in a row
-
-
-_NUMERIC = (float, np.ndarray)
 
 
 class FallbackWarning(UserWarning):
@@ -57,85 +75,6 @@ class FallbackError(RuntimeError):
     >>> issubclass(FallbackError, RuntimeError)
     True
     """
-
-
-@dataclass(eq=False)
-class Variant:
-    """A recording ready to run, and for which integers it holds."""
-
-    recording: Recording
-    captured: tuple[Value, ...]
-    static: dict[int, int]
-    indexing: Indexing
-    indexed: tuple[int, ...]
-    numeric: frozenset[int]
-    executor: Executor
-    inputs: Floats
-    grads: Floats
-    positions: Any = None  # what the operands that follow integers are in this call
-    lifted: Lifted | None = None
-    not_lifted: str | None = None
-    ran_lifted: bool = False
-
-    def run(self) -> int:
-        """Compute this call: by the array program where it can, else by the tape."""
-        lifted = self.lifted
-        self.ran_lifted = (
-            lifted is not None and lifted.point(self.positions) and lifted.run(self.inputs)
-        )
-        return FINE if self.ran_lifted else self._run_tape()
-
-    def _run_tape(self) -> int:
-        if len(self.positions):
-            self.executor.point(self.indexing.places, self.positions)
-        return self.executor.run(self.inputs)[0]
-
-    def number(self, position: int) -> float:
-        """The number an instruction gave in this call."""
-        found = (
-            self.lifted.number(position) if self.lifted is not None and self.ran_lifted else None
-        )
-        return self.executor.number(position) if found is None else found
-
-    def sweep(self, root: int) -> Floats:
-        """The derivative of an instruction by every input."""
-        if self.lifted is not None and self.ran_lifted:
-            if self.lifted.sweep(self.grads):
-                return self.grads
-            self._run_tape()  # something infinite: the tape knows the rules for it
-        self.executor.sweep(root, 1.0, self.grads)
-        return self.grads
-
-    def serves(self, ids: Sequence[int]) -> bool:
-        """Whether its static integers are these."""
-        return all(ids[slot] == number for slot, number in self.static.items())
-
-    def index_ids(self, ids: Sequence[int]) -> tuple[int, ...]:
-        """The integers that select operands."""
-        return tuple([ids[slot] for slot in self.indexed])
-
-
-@dataclass(eq=False)
-class Structure:
-    """What is known of calls with one structure of arguments."""
-
-    variants: list[Variant] = field(default_factory=list)
-    recordings: int = 0
-    numbers_follow: bool = False  # integers select plain numbers, so each variant is for its own
-    blocked: str | None = None  # why such calls run eagerly
-
-
-@dataclass
-class Counts:
-    """What ``report()`` tells."""
-
-    calls: int = 0
-    replayed: int = 0
-    eager: int = 0
-    traces: int = 0
-    recording_seconds: float = 0.0
-    lifting_seconds: float = 0.0
-    checking_seconds: float = 0.0
 
 
 class CompiledFunction:
@@ -165,7 +104,7 @@ class CompiledFunction:
             kept = self._bound.get(id(instance))
             if kept is None or kept[0]() is not instance:
                 key, kept_here = id(instance), self._bound
-                method = Method(self._function, instance, lambda _: kept_here.pop(key, None))
+                method = Method(self._function, instance, lambda _: forget(kept_here, key))
                 bound = CompiledFunction(method, self._dtype, self._on_fallback, self._lift)
                 kept = self._bound[id(instance)] = (method.instance, bound)
                 while len(self._bound) > METHODS:
@@ -174,7 +113,7 @@ class CompiledFunction:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
-            f"a compiled function cannot be pickled: pickle {self._name!r} itself and compile it again"
+            f"a compiled function cannot be pickled: pickle {self._name!r} itself, compile it again"
         )
 
     def __repr__(self) -> str:
@@ -205,19 +144,22 @@ class CompiledFunction:
         """
         if not arguments:
             raise TypeError("value_and_grad takes the argument to differentiate by first")
+        if modes.recorder is not None:
+            modes.recorder.forbid("value_and_grad of a compiled function")
         call = take_apart(arguments, keywords, differentiate=True)
         with self._lock:
             variant = self._variant_for(call)
-            if variant is None:
-                return self._eager_value_and_grad(call, out)
-            value, root = self._floats(variant), _root(variant.recording.result)
-            if root is not None:
-                grads = variant.sweep(root.position)[: call.size].copy()
-            elif isinstance(_first(value), float):
-                grads = np.zeros(call.size)  # a number that does not follow the argument
-            else:
-                raise _not_scalar(self._name)
-        return value, _fill(out, like_first(call, arguments[0], grads))
+            if variant is not None:
+                value, root = self._floats(variant), root_of(variant.recording.result)
+                if root is not None:
+                    grads = variant.sweep(root.position)[: call.size].copy()
+                elif isinstance(first_of(value), float):
+                    grads = np.zeros(call.size)  # a number that does not follow the argument
+                else:
+                    raise not_scalar(self._name)
+        if variant is None:  # outside the lock: eager code may call other compiled functions
+            return self._eager_value_and_grad(call, out)
+        return value, fill(out, like_first(call, arguments[0], grads))
 
     def batch_value_and_grad(
         self, params: Any, samples: Sequence[Sequence[Any]], out: Any = None
@@ -235,11 +177,11 @@ class CompiledFunction:
                 )
             value, grads = self.value_and_grad(params, *sample)
             total += value[0] if isinstance(value, tuple) else value
-            leaves = _arrays(grads)
+            leaves = numeric_leaves(grads)
             sums = leaves if sums is None else [a + b for a, b in zip(sums, leaves, strict=True)]
         mean = iter([a / len(samples) for a in sums or []])
-        filled = map_leaves(lambda x: next(mean) if isinstance(x, _NUMERIC) else x, grads)
-        return total / len(samples), _fill(out, filled)
+        filled = map_leaves(lambda x: next(mean) if isinstance(x, NUMERIC) else x, grads)
+        return total / len(samples), fill(out, filled)
 
     def report(self, stage: str = "summary") -> str:
         """What became of the function: recordings, the path taken, and why where it is eager.
@@ -289,7 +231,7 @@ class CompiledFunction:
             return "native tape" if engine == "native" else "interpreter"
         return "eager" if self._reasons else "not called yet"
 
-    # --- finding or making a variant ----------------------------------------------------------------
+    # --- finding or making a variant --------------------------------------------------------------
 
     def _variant_for(self, call: Call) -> Variant | None:
         """A variant that has just computed this call, or None for eager."""
@@ -459,10 +401,10 @@ class CompiledFunction:
         return variant
 
     def _vary_indices(self, structure: Structure, variant: Variant, call: Call) -> None:
-        """Record with other integers, to tell which operand follows which; failures are no matter."""
+        """Record with other integers, to tell which operand follows which."""
         if not variant.indexed or self._surroundings is None:
             return
-        for ids in _other_integers(variant.indexed, call.ints):
+        for ids in other_integers(variant.indexed, call.ints):
             try:
                 self._counts.traces += 1
                 made = trace(self._function, self._surroundings, call, ids=tuple(ids))
@@ -479,10 +421,24 @@ class CompiledFunction:
                 return
 
     def _check_first_result(self, variant: Variant, call: Call) -> None:
-        """Compare the first result with an eager run and its ``backward()``."""
+        """Compare the first result with an eager run, there and a little way off."""
+        self._check_result(variant, call)
+        chance = random.Random(len(variant.recording))
+
+        def nudge(x: float) -> float:
+            return x * (1.0 + 1e-3 * chance.uniform(-1.0, 1.0))
+
+        beside = call.nudged(nudge)
+        with nudged([*call.values, *variant.captured], nudge):
+            try:
+                self._check_result(variant, beside)
+            except Exception:
+                return  # out of a domain
+
+    def _check_result(self, variant: Variant, call: Call) -> None:
         if self._try(variant, call) != FINE:
             return
-        root = _root(variant.recording.result)
+        root = root_of(variant.recording.result)
         if root is None:
             return
         inputs: list[Value] = []
@@ -492,18 +448,18 @@ class CompiledFunction:
         if not isinstance(y, Value):
             raise Unrecordable("eager gives no Value")
         inputs += variant.captured
-        wanted = _gradient_up_to(y, inputs)
+        wanted = gradient_up_to(y, inputs)
         variant.executor.sweep(root.position, 1.0, variant.grads)
         found = variant.grads[: len(inputs)]
         scale = max(1.0, float(np.max(np.abs(wanted), initial=0.0)))
         value = variant.executor.number(root.position)
         agree = np.allclose(found, wanted, rtol=0.0, atol=1e-9 * scale, equal_nan=True)
         if not agree or not np.isclose(value, y.data, rtol=1e-9, atol=1e-12, equal_nan=True):
-            raise Unrecordable("the replay does not give eager's result (please report this)")
+            raise Unrecordable("the replay does not give eager's result")
 
     def _lift_variant(self, variant: Variant, call: Call) -> None:
         """Make an array program of a variant, if it has the structure, and check its result."""
-        root = _root(variant.recording.result)
+        root = root_of(variant.recording.result)
         if root is None:
             variant.not_lifted = "it returns no single Value"
             return
@@ -528,7 +484,7 @@ class CompiledFunction:
         if not close or not np.allclose(found, wanted, rtol=0.0, atol=1e-9 * scale):
             variant.lifted, variant.not_lifted = None, "its result differs (please report this)"
 
-    # --- results --------------------------------------------------------------------------------------
+    # --- results ----------------------------------------------------------------------------------
 
     def _floats(self, variant: Variant) -> Any:
         """What the function returned, as floats."""
@@ -542,20 +498,20 @@ class CompiledFunction:
         children = (*call.values, *variant.captured)
         if not children:
             return self._floats(variant)
-        root = _root(variant.recording.result)
+        root = root_of(variant.recording.result)
         if root is None:
             self._fall_back("it returns several Values, and Values are involved")
             return self._eagerly(call)
         y = variant.number(root.position)
         if modes.grad:
-            places = _places(call, len(variant.captured))
-            node = _compiled_node(y, self._name, children, variant.sweep(root.position)[places])
+            places = value_places(call, len(variant.captured))
+            node = compiled_node(y, self._name, children, variant.sweep(root.position)[places])
         else:
             node = Value(y)
         floats = self._floats(variant)
         return (node, *floats[1:]) if isinstance(variant.recording.result, tuple) else node
 
-    # --- eager ------------------------------------------------------------------------------------------
+    # --- eager ------------------------------------------------------------------------------------
 
     def _fall_back(self, reason: str) -> None:
         """Note that a call runs eagerly, and tell the user once per reason."""
@@ -584,130 +540,21 @@ class CompiledFunction:
         captured = self._surroundings is None or self._surroundings.values
         if call.values or captured or call.refused is not None:
             if type(result) is tuple and len(result) == 2 and isinstance(result[0], Value):
-                return (result[0], _as_floats(result[1]))  # extras are reported only
+                return (result[0], as_floats(result[1]))  # extras are reported only
             return result
-        return _as_floats(result)
+        return as_floats(result)
 
     def _eager_value_and_grad(self, call: Call, out: Any) -> Any:
         inputs: list[Value] = []
         result = self._run_eagerly(call, inputs)
         y = result[0] if type(result) is tuple and len(result) == 2 else result
         if isinstance(y, Value):
-            grads = _gradient_without_trace(y, inputs)
+            grads = gradient_without_trace(y, inputs)
         elif errors.is_real(y):
             grads = np.zeros(len(inputs))
         else:
-            raise _not_scalar(self._name)
-        return _as_floats(result), _fill(out, like_first(call, call.arguments[0], grads))
-
-
-def _as_floats(nest: Any) -> Any:
-    """Values as their numbers."""
-    return map_leaves(lambda x: x.data if isinstance(x, Value) else x, nest)
-
-
-def _root(result: Any) -> Output | None:
-    """The Value that a function returned, alone or first of a pair."""
-    first = result[0] if type(result) is tuple and len(result) == 2 else result
-    return first if isinstance(first, Output) and first.is_value else None
-
-
-def _first(result: Any) -> Any:
-    """The value of what a function returned: itself, or the first of a pair."""
-    first = result[0] if type(result) is tuple and len(result) == 2 else result
-    return float(first) if errors.is_real(first) else first
-
-
-def _not_scalar(name: str) -> TypeError:
-    return TypeError(f"{name} must return one Value, or (Value, extras), to be differentiated")
-
-
-def _other_integers(slots: tuple[int, ...], ids: Sequence[int]) -> list[list[int]]:
-    """Integers to try in these slots: others at random, one alone changed, all the same."""
-    chance = random.Random(len(ids))
-    top = max(ids[slot] for slot in slots)
-    tries = []
-    for _ in range(2):
-        other = list(ids)
-        for slot in slots:
-            other[slot] = chance.randint(0, top) if top > 0 and ids[slot] >= 0 else ids[slot]
-        tries.append(other)
-    alone, alike = list(ids), list(ids)
-    slot = chance.choice(slots)
-    alone[slot] = chance.randint(0, max(0, ids[slot]))
-    for other_slot in slots:
-        alike[other_slot] = ids[slot]
-    return [*tries, alone, alike]
-
-
-def _places(call: Call, captured: int) -> list[int]:
-    """Where the Values among the inputs are."""
-    places, at = [], 0
-    for x, size in zip(call.floats, call.sizes, strict=True):
-        if isinstance(x, Value):
-            places.append(at)
-        at += size
-    return places + list(range(at, at + captured))
-
-
-def _compiled_node(y: float, name: str, children: tuple[Value, ...], slopes: Floats) -> Value:
-    if kernels is not None:
-        node: Value = kernels.compiled_node(y, name, children, slopes)
-        return node
-    return Value(y, children, slopes.tolist(), op=name)
-
-
-def _gradient_without_trace(y: Value, xs: list[Value]) -> Floats:
-    """dy/dx for each x by eager ``backward()``, leaving every gradient as it was."""
-    order = y._order()
-    before = [v.grad for v in order]
-    try:
-        for v in order:
-            v.grad = 0.0
-        y.backward()
-        reached = {id(v): v.grad for v in order}
-        return np.array([reached.get(id(x), 0.0) for x in xs], np.float64)
-    finally:
-        for v, grad in zip(order, before, strict=True):
-            v.grad = grad
-
-
-def _gradient_up_to(y: Value, xs: list[Value]) -> Floats:
-    """dy/dx where no way leads through another x: what one operation over ``xs`` passes on."""
-    ends = set(map(id, xs))
-    order = y._order()
-    totals = {id(v): 0.0 for v in order}
-    totals[id(y)] = 1.0
-    for node in reversed(order):
-        total = totals[id(node)]
-        if total and id(node) not in ends:
-            for child, slope in zip(node.children, node.local_grads, strict=True):
-                if slope:
-                    totals[id(child)] += slope * total
-    return np.array([totals.get(id(x), 0.0) for x in xs], np.float64)
-
-
-def _arrays(nest: Any) -> list[Any]:
-    """The numbers and arrays of a nest, in order."""
-    found: list[Any] = []
-    map_leaves(lambda x: found.append(x) if isinstance(x, _NUMERIC) else None, nest)
-    return found
-
-
-def _fill(out: Any, grads: Any) -> Any:
-    """Copy the gradient into the arrays of ``out``, if it was given."""
-    if out is None:
-        return grads
-    targets, sources = _arrays(out), _arrays(grads)
-    if len(targets) != len(sources) or any(
-        np.shape(a) != np.shape(b) for a, b in zip(targets, sources, strict=True)
-    ):
-        raise ValueError("out must have the structure of the first argument")
-    for target, source in zip(targets, sources, strict=True):
-        if not isinstance(target, np.ndarray):
-            raise TypeError("out holds arrays; a plain float cannot be filled in place")
-        target[...] = source
-    return out
+            raise not_scalar(self._name)
+        return as_floats(result), fill(out, like_first(call, call.arguments[0], grads))
 
 
 def compile(
@@ -723,8 +570,8 @@ def compile(
     a recording cannot repeat is noticed and runs eagerly (``on_fallback``: ``"eager"`` quietly,
     ``"warn"`` once per reason, or ``"raise"``). Usable as a decorator, with or without arguments.
 
-    The recording runs on a native tape and gives eager's bits. ``lift=True`` looks for the arrays in
-    it and makes machine code of them, which takes a moment to build, is many times faster, and
+    The recording runs on a native tape and gives eager's bits. ``lift=True`` looks for the arrays
+    in it and makes machine code of them, which takes a moment to build, is many times faster, and
     agrees to rounding.
 
     >>> import chainrule

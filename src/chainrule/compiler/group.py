@@ -2,8 +2,8 @@
 
 In: a canonical ``Graph``. Out: a ``Program``: instructions over a flat arena of numbers (inputs,
 constants, then each instruction's results in a row), every operand a column of addresses. Two nodes
-have one shape if the same operation was applied to operands of the same shapes; sums and maxima take
-the *set* of their terms' shapes, so that sums of different lengths share an instruction.
+have one shape if the same operation was applied to operands of the same shapes; sums and maxima
+take the *set* of their terms' shapes, so that sums of different lengths share an instruction.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Program:
 
 def group(graph: Graph, recording: Recording, limit: int = 4000) -> Program:
     """The array program of a graph; NotLiftable where nearly every node is a shape of its own."""
-    shapes, members, levels = _shapes(graph)
+    members, levels = _shapes(graph)
     groups = []
     for shape, nodes in enumerate(members):
         if graph.nodes[nodes[0]].kind not in ("input", "constant"):
@@ -94,8 +94,8 @@ def group(graph: Graph, recording: Recording, limit: int = 4000) -> Program:
     return _Layout(graph, recording).program(groups)
 
 
-def _shapes(graph: Graph) -> tuple[list[int], list[list[int]], list[int]]:
-    """The shape of every node, the members of every shape, and the level of every shape."""
+def _shapes(graph: Graph) -> tuple[list[list[int]], list[int]]:
+    """The members of every shape, and the level of every shape."""
     known: dict[Any, int] = {}
     shape = [0] * len(graph.nodes)
     members: list[list[int]] = []
@@ -133,7 +133,7 @@ def _shapes(graph: Graph) -> tuple[list[int], list[list[int]], list[int]]:
         members[found].append(i)
     for nodes in members:
         nodes.sort(key=graph.origin.__getitem__)
-    return shape, members, levels
+    return members, levels
 
 
 def _split(graph: Graph, nodes: list[int]) -> list[list[int]]:

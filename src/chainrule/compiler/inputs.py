@@ -7,9 +7,10 @@ the recorded function sees them. Where the first argument is differentiated its 
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,16 @@ class Call:
         """How many floats there are in all."""
         return sum(self.sizes)
 
+    def nudged(self, nudge: Callable[[float], float]) -> Call:
+        """The same call with its own numbers a little off; Values are left alone."""
+        moved = []
+        for x in self.floats:
+            if isinstance(x, np.ndarray):
+                flat = [nudge(float(item)) for item in x.ravel()]
+                x = np.array(flat, np.float64).reshape(x.shape)
+            moved.append(nudge(x) if isinstance(x, float) else x)
+        return replace(self, floats=moved)
+
     def write(self, out: Floats) -> None:
         """Write every float of the call into ``out``."""
         at = 0
@@ -80,6 +91,8 @@ def _take(x: Any, call: Call, floats_only: bool) -> Any:
         call.ints.extend(x)
         return ("list", ("int",) * len(x))
     if isinstance(x, Value):
+        if kind is not Value:
+            call.refused = f"an argument of type {kind.__name__} cannot be followed"
         place = call._place.setdefault(id(x), len(call.floats))
         if place < len(call.floats):
             return ("same", place)
@@ -89,6 +102,12 @@ def _take(x: Any, call: Call, floats_only: bool) -> Any:
     if isinstance(x, (bool, np.bool_)) or x is None or isinstance(x, (str, bytes)):
         call.statics.append((type(x).__name__, x))
         return "static"
+    if isinstance(x, enum.Enum):
+        call.statics.append((kind, x.name))
+        return "static"
+    if isinstance(x, int) and kind is not int:
+        call.refused = f"an argument of type {kind.__name__} cannot be followed"
+        return ("object", kind.__name__)
     if isinstance(x, (int, np.integer)) and not floats_only:
         call.ints.append(int(x))
         return "int"
@@ -99,7 +118,8 @@ def _take(x: Any, call: Call, floats_only: bool) -> Any:
     if isinstance(x, np.ndarray):
         return _take_array(x, call, floats_only)
     if type(x) is dict:
-        return ("dict", tuple([(key, _take(item, call, floats_only)) for key, item in x.items()]))
+        items = [((type(key), key), _take(item, call, floats_only)) for key, item in x.items()]
+        return ("dict", tuple(items))
     if type(x) in (list, tuple):
         return (type(x).__name__, tuple([_take(item, call, floats_only) for item in x]))
     if isinstance(x, tuple) and hasattr(type(x), "_make"):
@@ -191,7 +211,7 @@ def rebuild(
         if kind == "ints":
             return nested(original.ravel().tolist(), parts, index)
         if kind == "dict":
-            items_ = {key: build(part, original[key]) for key, part in parts}
+            items_ = {key: build(part, original[key]) for (_, key), part in parts}
             dicts.append((items_, dict(items_)))
             return items_
         items = [build(part, item) for part, item in zip(parts, original, strict=True)]
@@ -210,7 +230,7 @@ def _parts(structure: Any, original: Any) -> list[tuple[Any, Any]]:
     """A container's parts with what is in them."""
     kind, parts = structure
     if kind == "dict":
-        return [(part, original[key]) for key, part in parts]
+        return [(part, original[key]) for (_, key), part in parts]
     return [] if kind == "ints" else list(zip(parts, original, strict=True))
 
 
@@ -255,7 +275,7 @@ def like_first(call: Call, original: Any, gradient: Floats) -> Any:
             place += size
             return gradient[place - size : place].reshape(parts).copy()
         if kind == "dict":
-            return {key: build(part, original[key]) for key, part in parts}
+            return {key: build(part, original[key]) for (_, key), part in parts}
         items = [build(part, item) for part, item in zip(parts, original, strict=True)]
         if isinstance(kind, type):
             return kind._make(items)  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """LLVM IR as text, with loops, vectors and the op table's arithmetic on them.
 
-In: calls of a ``Code`` and operators on its ``Vector``s. Out: the lines of one function. A ``Vector``
+In: calls of a ``Code`` and operators on its ``Vector``s. Out: the lines of one function. A Vector
 takes part in the op table through ``_apply_op``, so a row's formula, forward or partial, writes its
 own machine code; functions of the C library that have no vector form here are called lane by lane.
 """
@@ -167,7 +167,8 @@ class Condition:
         code, width = condition.code, condition.width
         a, b = (x if isinstance(x, Vector) else code.constant(float(x), width) for x in operands)
         truth = "i1" if width == 1 else f"<{width} x i1>"
-        text = f"select {truth} {condition.register}, {kind(width)} {a.register}, {kind(width)} {b.register}"
+        pair = f"{kind(width)} {a.register}, {kind(width)} {b.register}"
+        text = f"select {truth} {condition.register}, {pair}"
         return Vector(code, code.let(text), width)
 
 
@@ -244,7 +245,8 @@ class Vector:
         if width == 1:
             return self
         first = self.code.let(f"insertelement {kind(width)} poison, double {self.register}, i64 0")
-        text = f"shufflevector {kind(width)} {first}, {kind(width)} poison, <{width} x i32> zeroinitializer"
+        pair = f"{kind(width)} {first}, {kind(width)} poison"
+        text = f"shufflevector {pair}, <{width} x i32> zeroinitializer"
         return Vector(self.code, self.code.let(text), width)
 
     def total(self) -> Vector:
@@ -253,7 +255,8 @@ class Vector:
             return self
         name = f"llvm.vector.reduce.fadd.{suffix(self.width)}"
         self.code.declarations.add(f"declare double @{name}(double, {kind(self.width)})")
-        text = f"call reassoc double @{name}(double {literal(-0.0)}, {kind(self.width)} {self.register})"
+        given = f"double {literal(-0.0)}, {kind(self.width)} {self.register}"
+        text = f"call reassoc double @{name}({given})"
         return Vector(self.code, self.code.let(text), 1)
 
     @staticmethod
@@ -363,8 +366,9 @@ def logarithm(code: Code, x: Vector) -> Vector:
     low = exponent * 1.90821492927058770002e-10
     y = exponent * 6.93147180369123816490e-01 - ((half - (s * (half + z * p) + low)) - f)
     y = ops.where(x < math.inf, y, x)  # inf and nan stay what they are
-    y = ops.where(x > 0.0, y, ops.where(x < 0.0, math.nan, ops.where(x >= 0.0, -math.inf, x)))
-    return y
+    outside = ops.where(x < 0.0, math.nan, ops.where(x >= 0.0, -math.inf, x))
+    result: Vector = ops.where(x > 0.0, y, outside)
+    return result
 
 
 def power(code: Code, x: Vector, p: float) -> Vector:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -121,6 +122,7 @@ class Recorder:
         self.static: dict[int, str] = {}
         self.used_as_number: set[int] = set()
         self.numbers: list[Value] = []  # one leaf per integer slot, in case it is used as a number
+        self.refused: str | None = None
         self.undefined: str | None = None  # an operation that raised; f may have caught it
         self.plain: set[int] = set()  # leaves that are plain numbers (reference engine)
         self._detached: dict[int, Value] = {}
@@ -213,7 +215,8 @@ class Recorder:
 
     def forbid(self, what: str) -> None:
         """Stop recording: the function does what a replay would not repeat."""
-        raise Unrecordable(f"{what} at {errors.caller()}")
+        self.refused = f"{what} at {errors.caller()}"  # in case the function swallows it
+        raise Unrecordable(self.refused)
 
     # --- called by the stand-ins and by functions -------------------------------------------------
 
@@ -248,12 +251,13 @@ class Recorder:
 @contextmanager
 def recording(recorder: Recorder) -> Iterator[None]:
     """Inside this block the engine tells the recorder of every node of this thread."""
-    with _python_extremes():
+    with _replaced():
+        before = modes.recorder
         modes.recorder = recorder
         try:
             yield
         finally:
-            modes.recorder = None
+            modes.recorder = before
 
 
 # --- max and min ----------------------------------------------------------------------------------
@@ -280,14 +284,33 @@ def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
     return extreme
 
 
+class _Muted:
+    """Standard output that notes what a recorded function prints instead of printing it."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Pass on what other threads write."""
+        if modes.recorder is not None:
+            modes.recorder.refused = modes.recorder.refused or f"it prints at {errors.caller()}"
+            return len(text)
+        return int(self.stream.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
 @contextmanager
-def _python_extremes() -> Iterator[None]:
+def _replaced() -> Iterator[None]:
+    """max, min and standard output, as long as any thread records."""
     global _users
     with _lock:
         _users += 1
         if _users == 1:
             builtins.max = _replacement(_max, ops.first_max)
             builtins.min = _replacement(_min, ops.first_min)
+            sys.stdout = _Muted(sys.stdout)
     try:
         yield
     finally:
@@ -295,6 +318,8 @@ def _python_extremes() -> Iterator[None]:
             _users -= 1
             if _users == 0:
                 builtins.max, builtins.min = _max, _min
+                if isinstance(sys.stdout, _Muted):
+                    sys.stdout = sys.stdout.stream
 
 
 # --- from nodes to arrays -------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """What a recorded function sees in place of plain numbers and truths.
 
 A recording is replayed with other inputs, so a number that the function read from ``.data``, an
-integer it was passed, and the outcome of a comparison must not vanish into Python unseen. Each has a
-stand-in here that records what is done with it, or raises ``Unrecordable`` where it cannot.
+integer it was passed, and the outcome of a comparison must not vanish into Python unseen. Each has
+a stand-in here that records what is done with it, or raises ``Unrecordable`` where it cannot.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Detached:
         return self._combine(other, lambda a, b: a * b)
 
     def _divide(self, a: Any, b: Any) -> Any:
-        # Two floats divide by one operation, not by a * b**-1; by zero they raise, so it is flagged.
+        # Two floats divide in one operation, not by a * b**-1; by zero they raise: flagged.
         return Detached(self._recorder, Value._apply_op(ops.divide, (a, b), ()))
 
     def __truediv__(self, other: Any) -> Any:

@@ -8,7 +8,6 @@ copies, perturbed numbers are put back, and so are the random states.
 from __future__ import annotations
 
 import random
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,13 +67,14 @@ def trace(
     drawn = _random_states()
     try:
         with (
-            _nudged([*call.values, *captured], nudge),
-            _silence(),
+            nudged([*call.values, *captured], nudge),
             plain_modes(),
             recording(recorder),
         ):
             result = function(*rebuilt.arguments, **rebuilt.keywords)
             made = finish(recorder, inputs, result)
+        if recorder.refused is not None:
+            raise Unrecordable(recorder.refused)
         if recorder.undefined is not None:
             raise Unrecordable(f"it catches an undefined value: {recorder.undefined}")
         if rebuilt.changed():
@@ -97,7 +97,7 @@ def trace(
 
 
 @contextmanager
-def _nudged(values: list[Value], nudge: Callable[[float], float] | None) -> Iterator[None]:
+def nudged(values: list[Value], nudge: Callable[[float], float] | None) -> Iterator[None]:
     """The user's own Values, a little off for a while."""
     if nudge is None or threading.active_count() > 1:  # other threads must not see it
         yield
@@ -121,33 +121,6 @@ def plain_modes() -> Iterator[None]:
         yield
     finally:
         modes.grad, modes.allow_nonfinite, modes.debug = before
-
-
-class _Muted:
-    """Standard output that swallows what one thread prints."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream, self._thread = stream, threading.get_ident()
-
-    def write(self, text: str) -> int:
-        """Pass on what other threads write."""
-        if threading.get_ident() == self._thread:
-            return len(text)
-        return int(self._stream.write(text))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """A recorded run is not heard of."""
-    stream = sys.stdout
-    sys.stdout = _Muted(stream)
-    try:
-        yield
-    finally:
-        sys.stdout = stream
 
 
 def _random_states() -> tuple[Any, str]:

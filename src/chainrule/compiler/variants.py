@@ -1,0 +1,111 @@
+"""A recording ready to run, and what is known of calls with one structure of arguments."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from chainrule.compiler.execute import FINE, Executor
+from chainrule.compiler.infer import Indexing
+from chainrule.compiler.lifted import Lifted
+from chainrule.compiler.record import Floats, Recording
+from chainrule.engine import Value
+
+
+@dataclass(eq=False)
+class Variant:
+    """A recording ready to run, and for which integers it holds."""
+
+    recording: Recording
+    captured: tuple[Value, ...]
+    static: dict[int, int]
+    indexing: Indexing
+    indexed: tuple[int, ...]
+    numeric: frozenset[int]
+    executor: Executor
+    inputs: Floats
+    grads: Floats
+    positions: Any = None  # what the operands that follow integers are in this call
+    lifted: Lifted | None = None
+    not_lifted: str | None = None
+    ran_lifted: bool = False
+
+    def run(self) -> int:
+        """Compute this call: by the array program where it can, else by the tape."""
+        lifted = self.lifted
+        self.ran_lifted = (
+            lifted is not None and lifted.point(self.positions) and lifted.run(self.inputs)
+        )
+        return FINE if self.ran_lifted else self._run_tape()
+
+    def _run_tape(self) -> int:
+        if len(self.positions):
+            self.executor.point(self.indexing.places, self.positions)
+        return self.executor.run(self.inputs)[0]
+
+    def number(self, position: int) -> float:
+        """The number an instruction gave in this call."""
+        found = (
+            self.lifted.number(position) if self.lifted is not None and self.ran_lifted else None
+        )
+        return self.executor.number(position) if found is None else found
+
+    def sweep(self, root: int) -> Floats:
+        """The derivative of an instruction by every input."""
+        if self.lifted is not None and self.ran_lifted:
+            if self.lifted.sweep(self.grads):
+                return self.grads
+            self._run_tape()  # something infinite: the tape knows the rules for it
+        self.executor.sweep(root, 1.0, self.grads)
+        return self.grads
+
+    def serves(self, ids: Sequence[int]) -> bool:
+        """Whether its static integers are these."""
+        return all(ids[slot] == number for slot, number in self.static.items())
+
+    def index_ids(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """The integers that select operands."""
+        return tuple([ids[slot] for slot in self.indexed])
+
+
+@dataclass(eq=False)
+class Structure:
+    """What is known of calls with one structure of arguments."""
+
+    variants: list[Variant] = field(default_factory=list)
+    recordings: int = 0
+    numbers_follow: bool = False  # integers select plain numbers, so each variant is for its own
+    blocked: str | None = None  # why such calls run eagerly
+
+
+@dataclass
+class Counts:
+    """What ``report()`` tells."""
+
+    calls: int = 0
+    replayed: int = 0
+    eager: int = 0
+    traces: int = 0
+    recording_seconds: float = 0.0
+    lifting_seconds: float = 0.0
+    checking_seconds: float = 0.0
+
+
+def other_integers(slots: tuple[int, ...], ids: Sequence[int]) -> list[list[int]]:
+    """Integers to try in these slots: others at random, one alone changed, all the same."""
+    chance = random.Random(len(ids))
+    top = max(ids[slot] for slot in slots)
+    tries = []
+    for _ in range(2):
+        other = list(ids)
+        for slot in slots:
+            other[slot] = chance.randint(0, top) if top > 0 and ids[slot] >= 0 else ids[slot]
+        tries.append(other)
+    alone, alike = list(ids), list(ids)
+    slot = chance.choice(slots)
+    alone[slot] = chance.randint(0, max(0, ids[slot]))
+    for other_slot in slots:
+        alike[other_slot] = ids[slot]
+    return [*tries, alone, alike]
