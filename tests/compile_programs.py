@@ -443,7 +443,9 @@ class Writer:
         self.assign(f"{sequence}[{self.index()}] * {self.operand()}")
 
     def _reduce(self) -> None:
-        sequence = self.rng.choice(["WEIGHTS", *(() if self.in_helper else ("p", "xs")), *self.lists])
+        sequence = self.rng.choice(
+            ["WEIGHTS", *(() if self.in_helper else ("p", "xs")), *self.lists]
+        )
         if self.rng.random() < 0.4:
             name = self.fresh("l")
             self.write(f"{name} = [x * {self.operand()} + {self.number()} for x in {sequence}]")
@@ -464,7 +466,9 @@ class Writer:
         )
 
     def _extreme(self) -> None:
-        sequence = self.rng.choice(["WEIGHTS", *(() if self.in_helper else ("p", "xs")), *self.lists])
+        sequence = self.rng.choice(
+            ["WEIGHTS", *(() if self.in_helper else ("p", "xs")), *self.lists]
+        )
         a, b = self.value(), self.operand()
         self.assign(
             self.rng.choice(
@@ -521,7 +525,11 @@ class Writer:
 
     def _undefined(self) -> None:
         a = self.value()
-        self.assign(self.rng.choice([f"log({a} + 1.5)", f"{self.operand()} / ({a} - 0.5)", f"{a} * 3e200 * {a}"]))
+        self.assign(
+            self.rng.choice(
+                [f"log({a} + 1.5)", f"{self.operand()} / ({a} - 0.5)", f"{a} * 3e200 * {a}"]
+            )
+        )
 
     def _integer(self) -> None:
         a = self.value()
@@ -546,7 +554,12 @@ class Writer:
 
     def _leak(self) -> None:
         a = self.value()
-        leaks = [f"float({a}.data)", f"round({a}.data, 2)", f"int({a}.data * 3)", f"math.sin({a}.data)"]
+        leaks = [
+            f"float({a}.data)",
+            f"round({a}.data, 2)",
+            f"int({a}.data * 3)",
+            f"math.sin({a}.data)",
+        ]
         leaks += [f"len(f'{{{a}.data:.2f}}')", f"({a}.data // 1)", f"hash({a}.data) % 7"]
         self.assign(f"{a} * {self.rng.choice(leaks)}")
 
@@ -558,7 +571,11 @@ class Writer:
 
     def _chance(self) -> None:
         a = self.value()
-        self.assign(self.rng.choice([f"{a} * random.random()", f"{a} * 2 if random.random() < 0.5 else {a} * 3"]))
+        self.assign(
+            self.rng.choice(
+                [f"{a} * random.random()", f"{a} * 2 if random.random() < 0.5 else {a} * 3"]
+            )
+        )
 
     def _raise(self) -> None:
         self.write(f"if {self.condition()} and {self.value()} > 1.5:")
@@ -669,7 +686,9 @@ def change(rng: random.Random, *worlds: dict[str, Any]) -> str:
         elif kind == "box":
             world["BOX"].weight = Value(number)
         elif kind == "helper" and "helper0" in world:
-            world["helper0"] = run_source("def helper(x, y):\n    return x * y - 0.5\n", "other")["helper"]
+            world["helper0"] = run_source("def helper(x, y):\n    return x * y - 0.5\n", "other")[
+                "helper"
+            ]
     return kind
 
 

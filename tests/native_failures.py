@@ -115,7 +115,9 @@ Case = Any
 CASES: dict[str, Case] = {}
 
 
-def case(name: str, act: Any, *, prepare: Any = None, passes: tuple[int, ...] = (0,), **more: Any) -> None:
+def case(
+    name: str, act: Any, *, prepare: Any = None, passes: tuple[int, ...] = (0,), **more: Any
+) -> None:
     """`passes`: how many passes the gradients may show afterwards (old ones, new ones)."""
     CASES[name] = (act, prepare or (lambda: State().build()), passes, more)
 
@@ -163,13 +165,18 @@ case("leaf", lambda s: Value(1.5))
 case("leaf of an int", lambda s: Value(3))
 case("leaf of a numpy number", lambda s: Value(np.float32(0.5)))
 case("labelled leaf", lambda s: Value(1.5, label="name"))
-case("custom node", lambda s: Value(1.5, (s.a, s.b, s.c, s.y), (1.0, 2.0, 3.0, 4.0), op="mine", label="l"))
+case(
+    "custom node",
+    lambda s: Value(1.5, (s.a, s.b, s.c, s.y), (1.0, 2.0, 3.0, 4.0), op="mine", label="l"),
+)
 case("custom node of one", lambda s: Value(1.5, (s.a,), (1.0,), op="mine"))
 case("node by symbol", lambda s: Value(1.5, (s.a, s.b), "+"))
 case("node by power", lambda s: Value(1.5, (s.a,), "**3"))
 for _cls in (Sub, Slotted, Bare):
     case(f"leaf of {_cls.__name__}", lambda s, cls=_cls: cls(1.5))
-    case(f"node of {_cls.__name__}", lambda s, cls=_cls: cls(1.5, (s.a, s.b), (1.0, 2.0), label="l"))
+    case(
+        f"node of {_cls.__name__}", lambda s, cls=_cls: cls(1.5, (s.a, s.b), (1.0, 2.0), label="l")
+    )
 _OPERATORS = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -202,7 +209,11 @@ case("maximum", lambda s: s.a.maximum(s.b))
 case("maximum of a number", lambda s: s.a.maximum(0.5))
 case("minimum", lambda s: s.a.minimum(0.5))
 case("undefined log", lambda s: s.b.log(), raises=ValueError)
-case("undefined sum", lambda s: (s.a * 2e308) if False else Value(1e308) + Value(1e308), raises=OverflowError)
+case(
+    "undefined sum",
+    lambda s: (s.a * 2e308) if False else Value(1e308) + Value(1e308),
+    raises=OverflowError,
+)
 case("undefined division", lambda s: s.a / 0, raises=ZeroDivisionError)
 case("undefined power", lambda s: s.b**0.5, raises=ValueError)
 
@@ -224,7 +235,12 @@ case("debug + 2", in_mode("debug", True, lambda s: s.a + 2), python=True)
 case("debug tanh", in_mode("debug", True, lambda s: s.a.tanh()), python=True)
 case("debug erf", in_mode("debug", True, lambda s: s.a.erf()), python=True)
 case("debug leaf", in_mode("debug", True, lambda s: Value(1.0)), python=True)
-case("debug undefined log", in_mode("debug", True, lambda s: s.b.log()), raises=ValueError, python=True)
+case(
+    "debug undefined log",
+    in_mode("debug", True, lambda s: s.b.log()),
+    raises=ValueError,
+    python=True,
+)
 case("no_grad +", in_mode("grad", False, lambda s: s.a + s.b))
 case("no_grad erf", in_mode("grad", False, lambda s: s.a.erf()))
 case("allowed log", in_mode("allow_nonfinite", True, lambda s: s.b.log()))
@@ -235,25 +251,47 @@ case("backward of a numpy gradient", lambda s: s.y.backward(np.float64(1.0)), pa
 case("second backward", lambda s: s.y.backward(), prepare=swept(1), passes=(1, 2))
 case("third backward", lambda s: s.y.backward(), prepare=swept(2), passes=(2, 3))
 case("backward after a look", lambda s: s.y.backward(), prepare=looked_at(1), passes=(1, 2))
-case("backward of subclass instances", lambda s: s.y.backward(), prepare=swept(1, Sub), passes=(1, 2))
+case(
+    "backward of subclass instances", lambda s: s.y.backward(), prepare=swept(1, Sub), passes=(1, 2)
+)
 case("zero_grad", lambda s: s.y.zero_grad(), prepare=swept(0))
 case("zero_grad after backward", lambda s: s.y.zero_grad(), prepare=swept(1), passes=(1, 0))
-case("manual step", lambda s: s.extra["n"]._backward(), prepare=with_extra(0, n=lambda s: s.a * 3.0))
+case(
+    "manual step", lambda s: s.extra["n"]._backward(), prepare=with_extra(0, n=lambda s: s.a * 3.0)
+)
 case("wrong gradient", lambda s: s.y.backward("x"), prepare=swept(1), passes=(1,), raises=TypeError)
 
 # looking
 case("topological_order", lambda s: topological_order(s.y), prepare=swept(1), passes=(1,))
 case("topological_order again", lambda s: topological_order(s.y), prepare=looked_at(1), passes=(1,))
 case("children", lambda s: s.y.children, prepare=swept(1), passes=(1,))
-case("children of a number operation", lambda s: s.y.children[0].children, prepare=swept(1), passes=(1,))
-case("children of a custom node", lambda s: s.extra["n"].children, prepare=with_extra(1, n=lambda s: s.y.children[0].children[0]), passes=(1,))
+case(
+    "children of a number operation",
+    lambda s: s.y.children[0].children,
+    prepare=swept(1),
+    passes=(1,),
+)
+case(
+    "children of a custom node",
+    lambda s: s.extra["n"].children,
+    prepare=with_extra(1, n=lambda s: s.y.children[0].children[0]),
+    passes=(1,),
+)
 case("local_grads", lambda s: s.y.children[0].local_grads, prepare=swept(1), passes=(1,))
 case("op", lambda s: (s.y.op, s.y.children[1].op, s.y.children[0].op))
 case("_parameters", lambda s: s.extra["n"]._parameters, prepare=with_extra(0, n=lambda s: s.a**2))
 case("data and grad", lambda s: (s.a.data, s.a.grad, s.y._number))
 case("repr", lambda s: (repr(s.y), f"{s.a:.3f}", str(s.b)))
-case("set data", lambda s: setattr(s.extra["v"], "data", 3), prepare=with_extra(0, v=lambda s: Value(1.0)))
-case("set grad", lambda s: setattr(s.extra["v"], "grad", 3), prepare=with_extra(0, v=lambda s: Value(1.0)))
+case(
+    "set data",
+    lambda s: setattr(s.extra["v"], "data", 3),
+    prepare=with_extra(0, v=lambda s: Value(1.0)),
+)
+case(
+    "set grad",
+    lambda s: setattr(s.extra["v"], "grad", 3),
+    prepare=with_extra(0, v=lambda s: Value(1.0)),
+)
 
 
 def swept_number_operation(state: State) -> Any:
@@ -271,9 +309,22 @@ def grad_is_old_or_new(state: State, failed: bool) -> None:
     assert [c.grad for c in n.children] == [3.0, 2.0]
 
 
-case("set grad of a swept number operation", lambda s: setattr(s.extra["n"], "grad", 7), prepare=with_extra(0, n=swept_number_operation), check=grad_is_old_or_new)
-case("set label", lambda s: setattr(s.extra["v"], "label", "name"), prepare=with_extra(0, v=lambda s: Value(1.0)))
-case("set label again", lambda s: setattr(s.extra["v"], "label", "name"), prepare=with_extra(0, v=lambda s: Value(1.0, label="old")))
+case(
+    "set grad of a swept number operation",
+    lambda s: setattr(s.extra["n"], "grad", 7),
+    prepare=with_extra(0, n=swept_number_operation),
+    check=grad_is_old_or_new,
+)
+case(
+    "set label",
+    lambda s: setattr(s.extra["v"], "label", "name"),
+    prepare=with_extra(0, v=lambda s: Value(1.0)),
+)
+case(
+    "set label again",
+    lambda s: setattr(s.extra["v"], "label", "name"),
+    prepare=with_extra(0, v=lambda s: Value(1.0, label="old")),
+)
 
 
 def many_labels(state: State) -> list[Any]:
@@ -285,7 +336,11 @@ def many_labels(state: State) -> list[Any]:
     return [Value(1.0, label="x") for _ in range(room // 2 - notes)]
 
 
-case("set label when the table is full", lambda s: setattr(s.extra["v"], "label", "name"), prepare=with_extra(0, v=lambda s: Value(1.0), hold=many_labels))
+case(
+    "set label when the table is full",
+    lambda s: setattr(s.extra["v"], "label", "name"),
+    prepare=with_extra(0, v=lambda s: Value(1.0), hold=many_labels),
+)
 case("wrong label", lambda s: setattr(s.a, "label", 3), raises=TypeError)
 case("init again", lambda s: s.a.__init__(1.0), raises=TypeError)
 
@@ -300,7 +355,12 @@ case("linear", lambda s: linear([s.a, s.b], [[s.c, s.a], [s.b, 1.0], [s.a, s.a]]
 case("dot of subclass instances", lambda s: dot([s.a, s.b], [s.c, s.c]), prepare=swept(0, Sub))
 
 # arrays
-case("linearize", lambda s: _native.linearize(s.extra["n"]), prepare=with_extra(1, n=lambda s: (s.a * s.b + 2.0).erf() * s.a), passes=(1,))
+case(
+    "linearize",
+    lambda s: _native.linearize(s.extra["n"]),
+    prepare=with_extra(1, n=lambda s: (s.a * s.b + 2.0).erf() * s.a),
+    passes=(1,),
+)
 case("linearize a custom node", lambda s: _native.linearize(s.y), prepare=swept(1), passes=(1,))
 
 
@@ -331,7 +391,12 @@ def tape_still_runs(state: State, failed: bool) -> None:
 
 
 case("Tape", lambda s: _native.Tape(*s.extra["parts"]), prepare=with_extra(0, parts=tape_parts))
-case("Tape.run", lambda s: s.extra["t"].run(s.extra["x"]), prepare=with_extra(0, t=tape, x=lambda s: np.array([0.5, -0.25])), check=tape_still_runs)
+case(
+    "Tape.run",
+    lambda s: s.extra["t"].run(s.extra["x"]),
+    prepare=with_extra(0, t=tape, x=lambda s: np.array([0.5, -0.25])),
+    check=tape_still_runs,
+)
 
 
 def tape_that_ran(state: State) -> Any:
@@ -340,8 +405,17 @@ def tape_that_ran(state: State) -> Any:
     return t
 
 
-case("Tape.sweep", lambda s: s.extra["t"].sweep(5, 1.0, s.extra["x"]), prepare=with_extra(0, t=tape_that_ran, x=lambda s: np.zeros(2)), check=tape_still_runs)
-case("Tape.numbers", lambda s: (s.extra["t"].numbers(), s.extra["t"].number(1)), prepare=with_extra(0, t=tape_that_ran))
+case(
+    "Tape.sweep",
+    lambda s: s.extra["t"].sweep(5, 1.0, s.extra["x"]),
+    prepare=with_extra(0, t=tape_that_ran, x=lambda s: np.zeros(2)),
+    check=tape_still_runs,
+)
+case(
+    "Tape.numbers",
+    lambda s: (s.extra["t"].numbers(), s.extra["t"].number(1)),
+    prepare=with_extra(0, t=tape_that_ran),
+)
 
 
 def two_nodes(state: State) -> Any:
@@ -349,10 +423,29 @@ def two_nodes(state: State) -> Any:
     return [n, n + state.a]
 
 
-case("flatten", lambda s: _native.flatten(s.extra["i"], s.extra["n"]), prepare=with_extra(1, i=lambda s: [s.a, s.b], n=two_nodes), passes=(1,))
-case("flatten twice the same", lambda s: _native.flatten(s.extra["i"], s.extra["i"]), prepare=with_extra(1, i=lambda s: [s.a, s.b]), passes=(1,), raises=ValueError)
-case("gather", lambda s: _native.gather((s.a, s.b), s.extra["x"]), prepare=with_extra(0, x=lambda s: np.zeros(2)))
-case("compiled_node", lambda s: _native.compiled_node(1.0, "c", (s.a, s.b, s.y), s.extra["x"]), prepare=with_extra(0, x=lambda s: np.zeros(3)))
+case(
+    "flatten",
+    lambda s: _native.flatten(s.extra["i"], s.extra["n"]),
+    prepare=with_extra(1, i=lambda s: [s.a, s.b], n=two_nodes),
+    passes=(1,),
+)
+case(
+    "flatten twice the same",
+    lambda s: _native.flatten(s.extra["i"], s.extra["i"]),
+    prepare=with_extra(1, i=lambda s: [s.a, s.b]),
+    passes=(1,),
+    raises=ValueError,
+)
+case(
+    "gather",
+    lambda s: _native.gather((s.a, s.b), s.extra["x"]),
+    prepare=with_extra(0, x=lambda s: np.zeros(2)),
+)
+case(
+    "compiled_node",
+    lambda s: _native.compiled_node(1.0, "c", (s.a, s.b, s.y), s.extra["x"]),
+    prepare=with_extra(0, x=lambda s: np.zeros(3)),
+)
 case("allocation_counts", lambda s: _native.allocation_counts())
 
 # optimisers
@@ -371,16 +464,43 @@ def data_is_old_or_new(state: State, failed: bool) -> None:
     assert [bool(x) for x in state.extra["m"]] == [not failed] * 2
 
 
-case("adam", lambda s: _native.adam(s.extra["p"], s.extra["m"], s.extra["v"], 0.1, 0.9, 0.99, 1e-8, 0.1, 0.01, 0.1), prepare=with_extra(0, p=parameters, m=lambda s: np.zeros(2), v=lambda s: np.zeros(2)), check=data_is_old_or_new)
-case("sgd", lambda s: _native.sgd(s.extra["p"], s.extra["m"], 0.1, 0.9, 0.1), prepare=with_extra(0, p=parameters, m=lambda s: np.zeros(2)), check=data_is_old_or_new)
-case("adam_array", lambda s: _native.adam_array(s.extra["x"], s.extra["x"], s.extra["x"], s.extra["x"], 0.1, 0.9, 0.99, 1e-8, 0.1, 0.01, 0.1), prepare=with_extra(0, x=lambda s: np.ones(2)))
+case(
+    "adam",
+    lambda s: _native.adam(
+        s.extra["p"], s.extra["m"], s.extra["v"], 0.1, 0.9, 0.99, 1e-8, 0.1, 0.01, 0.1
+    ),
+    prepare=with_extra(0, p=parameters, m=lambda s: np.zeros(2), v=lambda s: np.zeros(2)),
+    check=data_is_old_or_new,
+)
+case(
+    "sgd",
+    lambda s: _native.sgd(s.extra["p"], s.extra["m"], 0.1, 0.9, 0.1),
+    prepare=with_extra(0, p=parameters, m=lambda s: np.zeros(2)),
+    check=data_is_old_or_new,
+)
+case(
+    "adam_array",
+    lambda s: _native.adam_array(
+        s.extra["x"], s.extra["x"], s.extra["x"], s.extra["x"], 0.1, 0.9, 0.99, 1e-8, 0.1, 0.01, 0.1
+    ),
+    prepare=with_extra(0, x=lambda s: np.ones(2)),
+)
 
 # copies: much Python code, and numpy's, so only their own effects are looked at
 case("copy", lambda s: copy.copy(s.y), prepare=swept(1), passes=(1,))
 case("copy of a subclass instance", lambda s: copy.copy(s.a), prepare=swept(1, Sub), passes=(1,))
-case("deepcopy", lambda s: copy.deepcopy(s.y), prepare=swept(1), passes=(1,), long=True, python=True)
+case(
+    "deepcopy", lambda s: copy.deepcopy(s.y), prepare=swept(1), passes=(1,), long=True, python=True
+)
 case("pickle", lambda s: pickle.dumps(s.y), prepare=swept(1), passes=(1,), long=True, python=True)
-case("unpickle", lambda s: pickle.loads(s.extra["b"]), prepare=with_extra(1, b=lambda s: pickle.dumps(s.y)), passes=(1,), long=True, python=True)
+case(
+    "unpickle",
+    lambda s: pickle.loads(s.extra["b"]),
+    prepare=with_extra(1, b=lambda s: pickle.dumps(s.y)),
+    passes=(1,),
+    long=True,
+    python=True,
+)
 
 
 # freeing must always work
@@ -390,30 +510,64 @@ def chain(cls: Any, n: int) -> Any:
     def make(state: State) -> list[Any]:
         y = cls(1.0)
         for i in range(n):
-            y = cls(1.0, (y, state.a), (1.0, 1.0), label=f"n{i % 3}") if i % 2 else y * 1.0 + state.b
+            y = (
+                cls(1.0, (y, state.a), (1.0, 1.0), label=f"n{i % 3}")
+                if i % 2
+                else y * 1.0 + state.b
+            )
         return [y]
 
     return make
 
 
 for _cls in (Value, Sub, Slotted, Bare):
-    case(f"free a chain of {_cls.__name__}", lambda s: s.extra["chain"].clear(), prepare=with_extra(0, chain=chain(_cls, 3000)), at_most=12)
+    case(
+        f"free a chain of {_cls.__name__}",
+        lambda s: s.extra["chain"].clear(),
+        prepare=with_extra(0, chain=chain(_cls, 3000)),
+        at_most=12,
+    )
 
 
 # In a process whose buffers are still empty: each attempt is a child of its own.
 case("first backward", lambda s: s.y.backward(), prepare=large(0), passes=(0, 1), fork=True)
-case("first backward of instances", lambda s: s.y.backward(), prepare=large(0, Sub), passes=(0, 1), fork=True)
-case("second, larger backward", lambda s: s.y.backward(), prepare=large(1), passes=(1, 2), fork=True)
+case(
+    "first backward of instances",
+    lambda s: s.y.backward(),
+    prepare=large(0, Sub),
+    passes=(0, 1),
+    fork=True,
+)
+case(
+    "second, larger backward", lambda s: s.y.backward(), prepare=large(1), passes=(1, 2), fork=True
+)
 case("first zero_grad", lambda s: s.y.zero_grad(), prepare=large(0), fork=True)
 case("larger zero_grad", lambda s: s.y.zero_grad(), prepare=large(1), passes=(1, 0), fork=True)
 case("first topological_order", lambda s: topological_order(s.y), prepare=large(0), fork=True)
-case("larger topological_order", lambda s: topological_order(s.y), prepare=large(1), passes=(1,), fork=True)
+case(
+    "larger topological_order",
+    lambda s: topological_order(s.y),
+    prepare=large(1),
+    passes=(1,),
+    fork=True,
+)
 case("first linearize", lambda s: _native.linearize(s.y), prepare=large(0), fork=True)
 case("larger linearize", lambda s: _native.linearize(s.y), prepare=large(1), passes=(1,), fork=True)
 case("first label", lambda s: setattr(s.a, "label", ""), fork=True)
-case("first note", lambda s: setattr(s.extra["v"], "label", "x"), prepare=with_extra(0, v=lambda s: Value(1.0)), fork=True)
+case(
+    "first note",
+    lambda s: setattr(s.extra["v"], "label", "x"),
+    prepare=with_extra(0, v=lambda s: Value(1.0)),
+    fork=True,
+)
 for _cls in (Value, Sub, Slotted, Bare):
-    case(f"first freeing of {_cls.__name__}", lambda s: s.extra["chain"].clear(), prepare=with_extra(0, chain=chain(_cls, 3000)), at_most=12, fork=True)
+    case(
+        f"first freeing of {_cls.__name__}",
+        lambda s: s.extra["chain"].clear(),
+        prepare=with_extra(0, chain=chain(_cls, 3000)),
+        at_most=12,
+        fork=True,
+    )
 
 
 # --- the sweep ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 from compile_programs import TAME, WILD, bits, leaves, random_arguments, random_source, run_source
-from number_systems import NAMES
+from number_systems import chainrule_functions
 from programs import ALL_OPS, SEED_OPS, count, random_program, run
 
 import chainrule
@@ -21,7 +21,7 @@ from chainrule.compiler.standins import Unrecordable
 from chainrule.compiler.trace import trace
 
 NATIVE = chainrule.engine == "native"
-FUNCTIONS = {name: getattr(chainrule, name) for name in NAMES}
+FUNCTIONS = chainrule_functions()
 
 
 def record(f, *arguments, **keywords):
@@ -187,7 +187,7 @@ def test_a_tape_refuses_operands_that_do_not_come_before(places, positions):
     executor = execute.executor(recording)
     executor.run(np.array([1.0, 2.0]))
     before = executor.number(len(recording) - 1)
-    with pytest.raises((ValueError, IndexError)):
+    with pytest.raises((ValueError, IndexError, TypeError)):
         executor.point(np.array(places, np.int32), np.array(positions, np.int32))
     executor.run(np.array([1.0, 2.0]))
     assert executor.number(len(recording) - 1) == before
@@ -205,12 +205,11 @@ def test_a_recording_prints_as_a_list_of_instructions():
     assert lines[0] == f"{len(recording)} instructions, 3 inputs, 1 guards"
     assert "%3 = mul %0 %1" in lines
     assert "%4 = add %3 2" in lines
-    guard = lines.index("%5 = less 1.5 %4") if "%5 = less 1.5 %4" in lines else 3
-    assert any(line.strip().startswith("guard %") for line in lines), lines
-    assert any("test_compile_interpreter.py:" in line for line in lines)
+    guards = [line for line in lines if line.startswith("    guard %")]
+    assert len(guards) == 1
+    assert "== 1  (test_compile_interpreter.py:" in guards[0]
     assert any(line.endswith(" 3") and "= pow" in line for line in lines)
     assert lines[-1].startswith("return (%")
-    assert guard
     assert all(line.startswith(("%", "    guard", "return")) for line in lines[1:])
     for i in range(len(recording)):
         assert recording.describe(i).split(" ")[0] in {
@@ -375,7 +374,10 @@ def test_every_rule_runs_alike_on_every_executor(name):
                 results(e, recording, inputs, [rule.arity]) for e in executors(recording)
             ]
             assert all(other == first for other in others), (name, inputs, static)
-            assert bits(float(rule.forward(*inputs.tolist(), *static[: len(rule.parameters)]))) in first[1]
+            assert (
+                bits(float(rule.forward(*inputs.tolist(), *static[: len(rule.parameters)])))
+                in first[1]
+            )
 
 
 def test_leaves_of_these_tests_are_values():

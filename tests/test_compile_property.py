@@ -83,8 +83,12 @@ def run_program(seed, weights, tally):
                 results.append(call(world, arguments))
         exact = agree(results[1], results[0])
         text = f"seed {seed!r}\n{source}\n{story}\n{call.__name__}{arguments}\n"
-        assert exact is not None, f"{text}compiled: {results[1]}\neager:    {results[0]}\n{fast.report()}"
-        assert state(compiled) == state(eager), f"{text}another state is left behind\n{fast.report()}"
+        assert exact is not None, (
+            f"{text}compiled: {results[1]}\neager:    {results[0]}\n{fast.report()}"
+        )
+        assert state(compiled) == state(eager), (
+            f"{text}another state is left behind\n{fast.report()}"
+        )
         tally.calls += 1
         tally.exact += exact
         tally.raised += isinstance(results[0], tuple) and isinstance(results[0][0], str)

@@ -166,7 +166,9 @@ def test_parameters_changed_by_hand_between_calls_are_seen():
             if step == 2:
                 world["state_dict"]["wte"][2][0] = Value(0.5)
             if step == 3:
-                world["state_dict"]["wpe"] = world["matrix"](8, 4) if False else world["state_dict"]["wpe"][::-1]
+                world["state_dict"]["wpe"] = (
+                    world["matrix"](8, 4) if False else world["state_dict"]["wpe"][::-1]
+                )
         expected, found = eager["loss"](tokens), fast["loss"](tokens)
         assert bits(found.data) == bits(expected.data)
         expected.backward()
@@ -357,8 +359,17 @@ def test_tokens_never_seen_while_recording_are_right():
     rng = np.random.default_rng(1)
     fast, eager = compiled(model), Eager(model)
     params = random_params(rng)
-    for tokens in ([0, 0, 0, 0], [6, 5, 4, 3], [1, 2, 1, 2], [0, 6, 0, 6], [3, 3, 6, 6], [2, 5, 5, 1]):
-        assert plain(fast.value_and_grad(params, tokens)) == plain(eager.value_and_grad(params, tokens))
+    for tokens in (
+        [0, 0, 0, 0],
+        [6, 5, 4, 3],
+        [1, 2, 1, 2],
+        [0, 6, 0, 6],
+        [3, 3, 6, 6],
+        [2, 5, 5, 1],
+    ):
+        assert plain(fast.value_and_grad(params, tokens)) == plain(
+            eager.value_and_grad(params, tokens)
+        )
 
 
 def test_once_every_token_was_seen_in_every_place_nothing_is_recorded_any_more():
@@ -464,7 +475,13 @@ NESTS = {
     "transposed": np.arange(6.0).reshape(2, 3).T,
     "list": [1.0, 2.0],
     "tuple": (1.0, [2.0, (3.0,)]),
-    "dict": {"a": 1.0, "b": {"c": np.ones(2), "d": [4.0, 5]}, "name": "x", "flag": True, "no": None},
+    "dict": {
+        "a": 1.0,
+        "b": {"c": np.ones(2), "d": [4.0, 5]},
+        "name": "x",
+        "flag": True,
+        "no": None,
+    },
     "list of arrays": [np.ones(2), np.zeros((2, 2)), 7],
     "empty": [],
     "integer keys": {0: 1.0, 5: [2.0]},
@@ -490,7 +507,10 @@ def polynomial(nest, x=1.0):
 def test_the_first_argument_may_be_any_nest(name):
     fast, eager = compiled(polynomial), Eager(polynomial)
     for _ in range(2):
-        found, wanted = fast.value_and_grad(NESTS[name], 2.0), eager.value_and_grad(NESTS[name], 2.0)
+        found, wanted = (
+            fast.value_and_grad(NESTS[name], 2.0),
+            eager.value_and_grad(NESTS[name], 2.0),
+        )
         assert plain(found) == plain(wanted)
         assert type(found[1]) is type(wanted[1])
 
@@ -532,7 +552,13 @@ def test_value_and_grad_needs_an_argument():
 def test_extras_are_reported_and_not_differentiated():
     def f(p, n):
         loss = vsum(v * v for v in p) * n
-        return loss, {"first": p[0].data, "half": p[1] / 2, "n": n, "name": "x", "flags": [True, None]}
+        return loss, {
+            "first": p[0].data,
+            "half": p[1] / 2,
+            "n": n,
+            "name": "x",
+            "flags": [True, None],
+        }
 
     def script(compile):
         fast = compile(f)
@@ -592,7 +618,9 @@ def test_scipy_minimises_a_compiled_function():
     fast = compiled(rosenbrock)
     start = np.array([-1.2, 1.0, 0.5, -0.3])
     found = optimize.minimize(fast.value_and_grad, start, jac=True, method="L-BFGS-B", tol=1e-12)
-    eager = optimize.minimize(Eager(rosenbrock).value_and_grad, start, jac=True, method="L-BFGS-B", tol=1e-12)
+    eager = optimize.minimize(
+        Eager(rosenbrock).value_and_grad, start, jac=True, method="L-BFGS-B", tol=1e-12
+    )
     np.testing.assert_allclose(found.x, np.ones(4), atol=1e-5)
     assert found.x.tolist() == eager.x.tolist()
     assert found.nfev == eager.nfev
@@ -791,7 +819,11 @@ def test_callable_objects_and_partials():
 
 def test_a_network_of_nn_is_followed():
     network = chainrule.nn.MLP(2, [3, 1])
-    fast = compiled(lambda x, label: (1 - network(x) * label).relu() + 1e-4 * vsum(p * p for p in network.parameters()))
+    fast = compiled(
+        lambda x, label: (
+            (1 - network(x) * label).relu() + 1e-4 * vsum(p * p for p in network.parameters())
+        )
+    )
     plain_one = fast.__wrapped__
     for x, label in [([1, 2], 1), ([2, -1], -1), ([1, 2], -1)]:
         found, wanted = fast(x, label), plain_one(x, label)
@@ -828,7 +860,9 @@ def leaking_twice(x):
 
 def test_a_warning_comes_once_per_function_and_reason():
     fast = chainrule.compile(leaking)
-    with pytest.warns(FallbackWarning, match=r"leaking runs eagerly.*test_compile_script\.py:\d+") as seen:
+    with pytest.warns(
+        FallbackWarning, match=r"leaking runs eagerly.*test_compile_script\.py:\d+"
+    ) as seen:
         for number in (1.0, 2.0, 3.0):
             assert fast(number) == number * number
         assert fast.value_and_grad(2.0) == (4.0, 2.0)
@@ -854,7 +888,9 @@ def test_eager_says_nothing_but_reports():
         warnings.simplefilter("error")
         assert fast(2.0) == 4.0
         assert fast(3.0) == 9.0
-    assert re.search(r"eager because .*__round__ at test_compile_script\.py:\d+ \(2 times\)", fast.report())
+    assert re.search(
+        r"eager because .*__round__ at test_compile_script\.py:\d+ \(2 times\)", fast.report()
+    )
 
 
 def test_raise_refuses_every_time():

@@ -389,7 +389,15 @@ def by_numbers(f, *calls):
     return script
 
 
-BOTH_SIDES = [(2.0, 1.0), (-2.0, 1.0), (1.0, 1.0), (0.5, -3.0), (0.0, 0.0), (-1.0, -1.0), (2.0, 5.0)]
+BOTH_SIDES = [
+    (2.0, 1.0),
+    (-2.0, 1.0),
+    (1.0, 1.0),
+    (0.5, -3.0),
+    (0.0, 0.0),
+    (-1.0, -1.0),
+    (2.0, 5.0),
+]
 
 
 @pytest.mark.parametrize(
@@ -830,7 +838,9 @@ def test_numpys_choice_among_values_is_made_at_every_call(f):
     same(by_numbers(f, *BOTH_SIDES, *BOTH_SIDES))
 
 
-@pytest.mark.parametrize("f", [lambda x: max([]), lambda x: max(x), lambda x: max(), lambda x: min(1)])
+@pytest.mark.parametrize(
+    "f", [lambda x: max([]), lambda x: max(x), lambda x: max(), lambda x: min(1)]
+)
 def test_wrong_uses_of_max_raise_as_eager_does(f):
     def script(compile):
         fast = compile(lambda x: f(x) * 2)
@@ -1056,7 +1066,9 @@ def test_a_first_call_without_gradients_leaves_later_ones_alone():
     same(script)
 
 
-@pytest.mark.parametrize("values", [(math.nan, 1.0), (math.inf, 1.0), (-math.inf, 0.0), (-0.0, 0.0)])
+@pytest.mark.parametrize(
+    "values", [(math.nan, 1.0), (math.inf, 1.0), (-math.inf, 0.0), (-0.0, 0.0)]
+)
 def test_inputs_that_are_not_finite_behave_as_in_eager(values):
     def f(x, y):
         z = x * y + x
@@ -2359,7 +2371,10 @@ def test_a_container_argument_of_another_kind_that_changes_is_seen(name):
 )
 def test_an_iterator_as_an_argument_is_not_used_up(make):
     def f(p, items):
-        return vsum(p[i % 3] * (item[-1] if isinstance(item, tuple) else item) for i, item in enumerate(items))
+        return vsum(
+            p[i % 3] * (item[-1] if isinstance(item, tuple) else item)
+            for i, item in enumerate(items)
+        )
 
     def script(compile):
         p = numbers(1.0, 2.0, 3.0)
@@ -2532,7 +2547,10 @@ def test_two_outputs_have_eagers_numbers(f):
             result = fast(x, y)
             parts = result.values() if isinstance(result, dict) else result
             flat = [part for item in parts for part in (item if type(item) is list else [item])]
-            yield type(result).__name__, [part.data if isinstance(part, Value) else part for part in flat]
+            yield (
+                type(result).__name__,
+                [part.data if isinstance(part, Value) else part for part in flat],
+            )
 
     same(script)
 
@@ -2939,7 +2957,9 @@ def test_two_threads_compile_different_functions_over_shared_parameters():
 
     def work(k):
         for i in range(12):
-            fast = chainrule.compile(lambda t, k=k, i=i: p[t] * p[(t + k) % 6] + i, on_fallback="eager")
+            fast = chainrule.compile(
+                lambda t, k=k, i=i: p[t] * p[(t + k) % 6] + i, on_fallback="eager"
+            )
             for t in (0, 3, 5):
                 expected = P[t] * P[(t + k) % 6] + i
                 found = fast(t).data
@@ -3326,7 +3346,15 @@ def test_a_slope_computed_inside_is_not_frozen():
     def by_data(x):
         return x * (1 + chainrule.grad(hinge)(float(x.data)))
 
-    for f in (by_compiled, by_batch, by_grad, by_numbers_only, by_value_and_grad, by_jacobian, by_data):
+    for f in (
+        by_compiled,
+        by_batch,
+        by_grad,
+        by_numbers_only,
+        by_value_and_grad,
+        by_jacobian,
+        by_data,
+    ):
         same(by_numbers(f, (1.0,), (-1.0,), (2.0,)))
 
 

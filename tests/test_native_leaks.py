@@ -69,7 +69,19 @@ def operators():
         for y in values:
             x + y, x - y, x * y, x / y, x**y, y + x, y - x, y * x, y / x, y**x
             x < y, x >= y, x == y, x != y, x.maximum(y), x.minimum(y), x.hypot(y)
-        -x, +x, abs(x), x.exp(), x.log(), x.relu(), x.tanh(), x.sigmoid(), x.sqrt(), x.sin(), x.cos()
+        (
+            -x,
+            +x,
+            abs(x),
+            x.exp(),
+            x.log(),
+            x.relu(),
+            x.tanh(),
+            x.sigmoid(),
+            x.sqrt(),
+            x.sin(),
+            x.cos(),
+        )
         x.erf(), x.clip(0.0, 1.0), x**2, x**-0.5
 
 
@@ -125,7 +137,7 @@ def errors():
         lambda: a - Value(-1e308) * Value(10.0),
         lambda: Value(1e308) - Value(-1e308),
         lambda: Value(1e200) / Value(1e-200),
-        lambda: 2**Value(2000.0),
+        lambda: 2 ** Value(2000.0),
         lambda: Value(-2.0) ** Value(0.5),
         lambda: 1e200 / Value(1e-200),
         lambda: 1e308 - Value(-1e308),
@@ -149,7 +161,9 @@ def errors():
         lambda: _native.gather((a, 1), np.zeros(2)),
         lambda: _native.adam([a, 1], np.zeros(2), np.zeros(2), 1, 1, 1, 1, 1, 1, 1),
         lambda: _native.adam([a], np.zeros(1), np.zeros(0), 1, 1, 1, 1, 1, 1, 1),
-        lambda: _native.adam_array(np.ones(2), np.ones(2), np.ones(2), np.ones(1), 1, 1, 1, 1, 1, 1, 1),
+        lambda: _native.adam_array(
+            np.ones(2), np.ones(2), np.ones(2), np.ones(1), 1, 1, 1, 1, 1, 1, 1
+        ),
         lambda: _native.sgd_array(np.ones(2), np.ones(3), None, 1, 1, 1),
         lambda: _native.Tape(1, np.zeros(1, np.int32), None, None, None, None, [], None, None),
         lambda: topological_order(3),

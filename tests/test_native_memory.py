@@ -41,7 +41,12 @@ def test_copies_without_memory_leave_the_original_alone(name):
 
 def test_the_first_walks_of_a_process_fail_cleanly_too():
     felt = run_cases(FORKING)
-    for name in ("first backward", "second, larger backward", "first zero_grad", "larger zero_grad"):
+    for name in (
+        "first backward",
+        "second, larger backward",
+        "first zero_grad",
+        "larger zero_grad",
+    ):
         assert felt[name] >= 4, "the failures must be felt"
     for name in ("first topological_order", "first linearize", "first note"):
         assert felt[name] >= 2

@@ -72,7 +72,11 @@ def test_sgd_over_values_is_the_plain_formula():
     for i in range(count(ci=100, soak=3_000)):
         rng = Random(f"sgd {i}")
         n = rng.randint(0, 40)
-        lr, momentum, decay = rng.choice([0.1, 0.01]), rng.choice([0.0, 0.9]), rng.choice([0.0, 0.1])
+        lr, momentum, decay = (
+            rng.choice([0.1, 0.01]),
+            rng.choice([0.0, 0.9]),
+            rng.choice([0.0, 0.1]),
+        )
         p, g, speed = numbers(rng, n), numbers(rng, n), numbers(rng, n)
         values = [Value(x) for x in p]
         for value, x in zip(values, g, strict=True):
@@ -105,7 +109,9 @@ def test_adam_over_arrays_is_the_plain_formula(dtype):
         first, second = dtype(1.0 - o["beta1"]), dtype(1.0 - o["beta2"])
         m2 = c["beta1"] * m + first * g
         v2 = c["beta2"] * v + second * (g * g)
-        p2 = (p - shrink * p) - c["lr"] * (m2 / c["bias1"]) / (np.sqrt(v2 / c["bias2"]) + c["epsilon"])
+        p2 = (p - shrink * p) - c["lr"] * (m2 / c["bias1"]) / (
+            np.sqrt(v2 / c["bias2"]) + c["epsilon"]
+        )
         _native.adam_array(p, g, m, v, *o.values())
         assert (all_bits(p), all_bits(m), all_bits(v)) == (all_bits(p2), all_bits(m2), all_bits(v2))
 
@@ -115,7 +121,11 @@ def test_sgd_over_arrays_is_the_plain_formula(dtype):
     for i in range(count(ci=100, soak=3_000)):
         rng = Random(f"sgd array {i}")
         n = rng.randint(0, 50)
-        lr, momentum, decay = rng.choice([0.1, 0.01]), rng.choice([0.0, 0.9]), rng.choice([0.0, 0.1])
+        lr, momentum, decay = (
+            rng.choice([0.1, 0.01]),
+            rng.choice([0.0, 0.9]),
+            rng.choice([0.0, 0.1]),
+        )
         p, g, speed = (np.array(numbers(rng, n)).clip(-1e6, 1e6).astype(dtype) for _ in range(3))
         velocity = speed if rng.random() < 0.5 else None
         step = g if velocity is None else dtype(momentum) * speed + g
@@ -150,7 +160,17 @@ STATE = [
 @pytest.mark.parametrize("update", STATE)
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize(
-    "wrong", [np.zeros(1), np.zeros(2, np.float32), np.zeros(4)[::2], "x", b"12345678" * 2, [0.0, 0.0], 3, np.zeros(2, ">f8")]
+    "wrong",
+    [
+        np.zeros(1),
+        np.zeros(2, np.float32),
+        np.zeros(4)[::2],
+        "x",
+        b"12345678" * 2,
+        [0.0, 0.0],
+        3,
+        np.zeros(2, ">f8"),
+    ],
 )
 def test_nothing_changes_unless_everything_fits(update, place, wrong):
     values = [Value(1.0), Value(2.0)]
@@ -169,7 +189,8 @@ def test_nothing_changes_unless_everything_fits(update, place, wrong):
 
 @pytest.mark.parametrize("update", STATE)
 @pytest.mark.parametrize(
-    "values", [None, 3, [Value(1.0), None], [1.0, 2.0], [Value(1.0), REFERENCE.Value(2.0)], "ab", [Value]]
+    "values",
+    [None, 3, [Value(1.0), None], [1.0, 2.0], [Value(1.0), REFERENCE.Value(2.0)], "ab", [Value]],
 )
 def test_only_values_are_updated(update, values):
     m, v = np.ones(2), np.ones(2)

@@ -338,7 +338,12 @@ def test_private_building_with_wrong_parts_raises():
 def test_a_conversion_that_builds_the_node_meanwhile_is_noticed():
     a, b = Value(1.0), Value(2.0)
     counts = [sys.getrefcount(a), sys.getrefcount(b)]
-    for nested in [(9.0, (a, b), "+"), (9.0,), (9.0, (a, b, a), (1.0, 1.0, 1.0)), (9.0, (a,), "**3")]:
+    for nested in [
+        (9.0, (a, b), "+"),
+        (9.0,),
+        (9.0, (a, b, a), (1.0, 1.0, 1.0)),
+        (9.0, (a,), "**3"),
+    ]:
         for place in (0, 1, 6, 4):
 
             class Sly(float):
@@ -440,7 +445,17 @@ def test_attributes_cannot_be_deleted(engine):
 
     for cls in (engine.Value, Sub):
         v = cls(2.0, label="a") * 1 if cls is engine.Value else cls(2.0, label="a")
-        names = ("data", "grad", "label", "op", "children", "local_grads", "_op", "_prev", "_backward")
+        names = (
+            "data",
+            "grad",
+            "label",
+            "op",
+            "children",
+            "local_grads",
+            "_op",
+            "_prev",
+            "_backward",
+        )
         for name in names:
             with pytest.raises(AttributeError):
                 delattr(v, name)
@@ -539,7 +554,12 @@ def test_strange_states_of_subclasses_survive_pickle_or_raise():
         assert shallow.set is w.set
         inner = Weird(2.0, (w,), (3.0,), op="mine")
         inner.me = inner
-        results = [twin.set, twin.anything, hasattr(twin, "unset"), outcome(lambda: pickle.dumps(w))[0]]
+        results = [
+            twin.set,
+            twin.anything,
+            hasattr(twin, "unset"),
+            outcome(lambda: pickle.dumps(w))[0],
+        ]
         results.append(graph(engine, copy.copy(inner)))
         return results
 
@@ -1093,7 +1113,12 @@ def test_numbers_that_change_their_mind_do_no_harm():
             return [1.0, math.nan, math.inf, -0.0][Fickle.calls % 4]
 
     for _ in range(8):
-        for f in (lambda v: v + Fickle(1), lambda v: v - Fickle(1), lambda v: Fickle(1) * v, lambda v: v / Fickle(1)):
+        for f in (
+            lambda v: v + Fickle(1),
+            lambda v: v - Fickle(1),
+            lambda v: Fickle(1) * v,
+            lambda v: v / Fickle(1),
+        ):
             outcome(f, Value(2.0))
     y = Value(2.0) * 3
     y.backward()

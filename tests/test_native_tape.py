@@ -232,7 +232,17 @@ assert hit, "the collector must have come"
 SQUARE_PLUS = ([0, 2, 3], [[-1] * 3, [0, 0, -1], [1, 0, -1]], [ops.mul, ops.add])  # x * x + x
 
 
-def tape(codes, operands, rules, inputs=1, constants=None, number=None, unflagged=None, guards=(), expected=()):
+def tape(
+    codes,
+    operands,
+    rules,
+    inputs=1,
+    constants=None,
+    number=None,
+    unflagged=None,
+    guards=(),
+    expected=(),
+):
     n = len(codes)
     return _native.Tape(
         inputs,
@@ -420,7 +430,16 @@ def test_a_sweep_from_nowhere_is_refused(root):
 
 @pytest.mark.parametrize(
     ("places", "positions"),
-    [([6], [2]), ([6], [3]), ([6], [-1]), ([9], [0]), ([-1], [0]), ([8], [0]), ([0], [0]), ([2**31 - 1], [0])],
+    [
+        ([6], [2]),
+        ([6], [3]),
+        ([6], [-1]),
+        ([9], [0]),
+        ([-1], [0]),
+        ([8], [0]),
+        ([0], [0]),
+        ([2**31 - 1], [0]),
+    ],
 )
 def test_pointing_somewhere_impossible_is_refused(places, positions):
     t = tape(*SQUARE_PLUS)
@@ -529,7 +548,9 @@ def test_a_row_with_other_slopes_is_refused(slopes):
     whole = np.arange(5.0)
     with pytest.raises((ValueError, TypeError)):
         t.sweep(3, 1.0, whole[2:3])
-    assert whole[[0, 1, 3, 4]].tolist() == [0.0, 1.0, 3.0, 4.0], "nothing beside the output is written"
+    assert whole[[0, 1, 3, 4]].tolist() == [0.0, 1.0, 3.0, 4.0], (
+        "nothing beside the output is written"
+    )
 
 
 @pytest.mark.parametrize("y", ["x", None, [1.0], 1j])
@@ -713,7 +734,16 @@ def test_same_items_finds_the_first_list_that_changed():
     first[0] = b
     assert _native.same_items(pairs) == 0
     assert _native.same_items(()) == -1
-    for wrong in [None, [(first, ())], (1,), ((),), ((first,),), ((first, [a])), ((None, (a,)),), ((first, None),)]:
+    for wrong in [
+        None,
+        [(first, ())],
+        (1,),
+        ((),),
+        ((first,),),
+        ((first, [a])),
+        ((None, (a,)),),
+        ((first, None),),
+    ]:
         with pytest.raises(TypeError):
             _native.same_items(wrong)
 
@@ -721,11 +751,21 @@ def test_same_items_finds_the_first_list_that_changed():
 def test_a_compiled_node_is_a_custom_operation():
     a, b, c = Value(1.0), Value(2.0), Value(3.0) * 2
     y = _native.compiled_node(7.5, "compiled", (a, b, c), np.array([1.0, -2.0, 0.5]))
-    assert (y.data, y.op, y.children, y.local_grads) == (7.5, "compiled", (a, b, c), (1.0, -2.0, 0.5))
+    assert (y.data, y.op, y.children, y.local_grads) == (
+        7.5,
+        "compiled",
+        (a, b, c),
+        (1.0, -2.0, 0.5),
+    )
     (y * 2).backward()
     assert [v.grad for v in (a, b, c)] == [2.0, -4.0, 1.0]
     assert _native.compiled_node(1.0, "none", (), np.zeros(0)).children == ()
-    for wrong in [((a, 1.0), np.zeros(2)), ((a, b), np.zeros(1)), ((a,), np.zeros(1, np.float32)), ([a], np.zeros(1))]:
+    for wrong in [
+        ((a, 1.0), np.zeros(2)),
+        ((a, b), np.zeros(1)),
+        ((a,), np.zeros(1, np.float32)),
+        ([a], np.zeros(1)),
+    ]:
         with pytest.raises(TypeError):
             _native.compiled_node(1.0, "x", *wrong)
 

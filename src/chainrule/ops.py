@@ -157,7 +157,7 @@ def libm(scalar: Callable[..., float], array: Callable[..., Any]) -> Rule:
             with np.errstate(all="ignore"):
                 return float(array(*xs))
 
-    forward.primitive = True  # type: ignore[attr-defined]  # code generation has its own way
+    forward.scalar = scalar  # type: ignore[attr-defined]  # code generation has its own way
     return forward
 
 

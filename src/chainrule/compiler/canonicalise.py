@@ -10,7 +10,7 @@ is nobody's business here.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -74,7 +74,7 @@ class _Builder:
         )
         self.uses = self._count_uses()
         self.graph = Graph(recording.inputs)
-        self.known: dict[Node, int] = {}  # the same operation on the same operands is one node
+        self.known: dict[Any, int] = {}  # the same operation on the same operands is one node
         self.terms: dict[int, tuple[list[tuple[int, int]], list[int]]] = {}
 
     def _count_uses(self) -> list[int]:
@@ -148,7 +148,8 @@ class _Builder:
         if rule is ops.mul:  # may be taken apart into a sum, so each is its own
             self._add(i, node)
             return
-        known = self.known.setdefault(node, len(self.graph.nodes))
+        numbers = tuple(map(float.hex, parameters)), number if number is None else float.hex(number)
+        known = self.known.setdefault((rule, numbers, plains), len(self.graph.nodes))
         if known < len(self.graph.nodes):
             self._reserve(i)
             self.graph.at[i] = known

@@ -1,6 +1,6 @@
 """Machine code of an array program: forward, and the reverse of it.
 
-In: a ``Program``. Out: LLVM IR of two functions: ``forward(V, G)`` fills the arena V and returns nan
+In: a ``Program``. Out: LLVM IR of two functions. ``forward(V, G)`` fills the arena V, and gives nan
 if anything in it is not finite; ``backward(V, D, G)`` fills the adjoints D. G holds the addresses
 that gathers select.
 """
@@ -96,11 +96,11 @@ def _read_by(program: Program, instruction: Instruction) -> list[Addresses]:
 
 
 def _watch(emitter: Emitter, instruction: Instruction, flag: Any) -> None:
-    """Let the flag become nan if a result is not finite."""
+    """Let the flag become nan if a result is not finite, or so large that a part may not be."""
 
     def body(terms: list[Terms], strides: list[int], width: int) -> None:
         y = emitter.code.load("%V", terms[0], width)
-        flag.set(flag.get() + (y * 0.0).total())
+        flag.set(flag.get() + (y * y * 0.0).total())
 
     emitter.elementwise([instruction.out], body)
 

@@ -469,6 +469,9 @@ class CompiledFunction:
         except NotLiftable as reason:
             variant.not_lifted = str(reason)
             return
+        except Exception as error:  # the tape still serves: say why, and go on
+            variant.not_lifted = f"{type(error).__name__}: {error}"
+            return
         finally:
             self._counts.lifting_seconds += time.perf_counter() - started
         if self._try(variant, call) != FINE:

@@ -108,7 +108,7 @@ def _shapes(graph: Graph) -> tuple[list[list[int]], list[int]]:
         key: Any
         if kind == "rule":
             below = [shape[p] for p in plains]
-            key = (rule, parameters, number is None, tuple(below))
+            key = (rule, tuple(map(float.hex, parameters)), number is None, tuple(below))
         elif kind == "sum":
             pairs = frozenset([(shape[a], shape[b]) for a, b in products])
             single = frozenset([shape[p] for p in plains])
@@ -161,7 +161,7 @@ class _Layout:
         self.address[: graph.inputs] = np.arange(graph.inputs)
         for i, node in enumerate(graph.nodes):
             if node.kind == "constant":
-                self.address[i] = self._constant(float(node.number or 0.0))
+                self.address[i] = self._constant(0.0 if node.number is None else node.number)
         numbers = [self._numbers([graph.nodes[i] for i in nodes]) for _, nodes in groups]
         at = graph.inputs + len(self.constants)
         starts = []
@@ -187,7 +187,7 @@ class _Layout:
         if nodes[0].number is None or nodes[0].kind != "rule":
             return None
         numbers = [float(node.number) for node in nodes if node.number is not None]
-        if len(set(numbers)) == 1:
+        if len(set(map(float.hex, numbers))) == 1:
             return numbers[0]
         return np.array([self._constant(number) for number in numbers], np.int64)
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from chainrule import ops
+from chainrule.compiler.canonicalise import NotLiftable
 from chainrule.ops import Op
 
 Term = tuple[str | None, int]  # a register (None: 1) times a factor
@@ -264,16 +265,18 @@ class Vector:
         """Any row of the op table: by its own formula, or as a function of the C library."""
         vector: Vector = next(x for x in operands if isinstance(x, Vector))
         xs = [vector.lift(x) for x in operands]
-        if not getattr(op.forward, "primitive", False):
+        scalar = getattr(op.forward, "scalar", None)
+        if scalar is None:
             return op.forward(*xs, *parameters)
-        inline = INLINE.get(op.name)
-        if inline is not None:
-            return inline(vector.code, *xs, *parameters)
-        return by_lanes(vector.code, LIBM.get(op.name, op.name), xs)
-
-
-#: what the C library calls the rows that do not have its name
-LIBM = {"abs": "fabs", "raw_power": "pow"}
+        name = getattr(scalar, "__name__", "")
+        if getattr(math, name, None) is not scalar:
+            raise NotLiftable(f"there is no machine code for {op.name}")
+        inline = INLINE.get(name)
+        return (
+            by_lanes(vector.code, name, xs)
+            if inline is None
+            else inline(vector.code, *xs, *parameters)
+        )
 
 
 def by_lanes(code: Code, function: str, xs: Sequence[Vector]) -> Vector:
@@ -371,8 +374,10 @@ def logarithm(code: Code, x: Vector) -> Vector:
     return result
 
 
-def power(code: Code, x: Vector, p: float) -> Vector:
-    """x**p for a constant p: the common exponents by arithmetic, others by the C library."""
+def power(code: Code, x: Vector, p: Vector | float) -> Vector:
+    """x**p: common constant exponents by arithmetic, others by the C library."""
+    if isinstance(p, Vector):
+        return by_lanes(code, "pow", (x, p))
     if p == 2.0:
         return x * x
     if p == -1.0:
