@@ -48,6 +48,7 @@ class State:
     b: Any = None
     c: Any = None
     y: Any = None
+    nodes: list[Any] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
 
     def build(self) -> "State":
@@ -65,6 +66,7 @@ class State:
         y = self.y
         for i in range(1500):
             y = y * 1.0 + self.kind(0.0) if i % 2 else y * 0.5 + y * 0.5
+            self.nodes.append(y)
         self.y = y
         return self
 
@@ -540,6 +542,43 @@ case(
 )
 case(
     "second, larger backward", lambda s: s.y.backward(), prepare=large(1), passes=(1, 2), fork=True
+)
+ODD = [-0.0, 0.0, 1.5, float("inf"), float("nan"), 5e-324, -7.0]
+
+
+def own_gradients(state: State) -> list[str]:
+    """Gradients that no pass leaves behind, in inner nodes."""
+    for i, v in enumerate(state.nodes[:-1]):
+        v.grad = ODD[i % len(ODD)]
+    return [v.grad.hex() for v in state.nodes]
+
+
+def own_gradients_are_old_or_new(state: State, failed: bool) -> None:
+    now = [v.grad.hex() for v in state.nodes]
+    assert (now == state.extra["old"]) == failed
+
+
+def large_with_own_gradients() -> State:
+    state = large(1)()
+    state.extra["old"] = own_gradients(state)
+    return state
+
+
+case(
+    "backward over other gradients",
+    lambda s: s.y.backward(),
+    prepare=large_with_own_gradients,
+    passes=(1, 2),
+    check=own_gradients_are_old_or_new,
+    fork=True,
+)
+case(
+    "zero_grad over other gradients",
+    lambda s: s.y.zero_grad(),
+    prepare=large_with_own_gradients,
+    passes=(1, 0),
+    check=own_gradients_are_old_or_new,
+    fork=True,
 )
 case("first zero_grad", lambda s: s.y.zero_grad(), prepare=large(0), fork=True)
 case("larger zero_grad", lambda s: s.y.zero_grad(), prepare=large(1), passes=(1, 0), fork=True)

@@ -109,7 +109,7 @@ def test_recordings_of_random_functions_run_alike(weights):
         for _ in range(3):
             statuses.append(assert_executors_agree(recording, other_inputs(rng, recording), rng))
     assert {FINE, OTHER_BRANCH, UNDEFINED} <= set(statuses)
-    assert len(statuses) > 60
+    assert len(statuses) > 30
 
 
 def test_a_run_says_which_guard_or_instruction_is_to_blame():

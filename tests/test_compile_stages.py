@@ -1,6 +1,7 @@
-"""The stages of lifting, one by one: index, the array program in numpy, the code of the op table."""
+"""The stages of lifting: index, the array program in numpy, the code of the op table."""
 
 import ctypes
+import itertools
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from chainrule.compiler.ir import Code, Vector, literal
 
 pytest.importorskip("llvmlite")
 
-# --- index ------------------------------------------------------------------------------------------
+# --- index ---------------------------------------------------------------------------------------
 
 strides = st.integers(-9, 9)
 
@@ -97,7 +98,7 @@ def test_a_matrix_product_is_one_row(n, m, k):
     assert len(found.loops) <= 3
 
 
-@pytest.mark.parametrize("positions", [2, 3, 5, 9, 16])
+@pytest.mark.parametrize("positions", [3, 5, 9, 16])
 def test_causal_rows_are_ragged(positions):
     rows = [(t, s) for t in range(positions) for s in range(t + 1)]
     found = same_addresses([np.array([t for t, _ in rows]), 100 + np.array([s for _, s in rows])])
@@ -109,7 +110,7 @@ def test_one_address_and_equal_addresses():
     assert same_addresses([np.full(6, 7)]).loops == (index.Loop(6, (0,)),)
 
 
-# --- the array program in numpy -----------------------------------------------------------------------
+# --- the array program in numpy ------------------------------------------------------------------
 
 
 def softmax(xs):
@@ -122,7 +123,7 @@ def softmax(xs):
 def mlp(p):
     x = [0.3, -0.7, 1.1]
     h = [tanh(sum(p[3 * i + j] * x[j] for j in range(3)) + p[12 + i]) for i in range(4)]
-    return sum((a - b) ** 2 for a, b in zip(h, h[1:], strict=False))
+    return sum((a - b) ** 2 for a, b in itertools.pairwise(h))
 
 
 def causal(p):
@@ -233,11 +234,11 @@ def test_modules_verify_and_agree_at_every_width(function, others, width):
 
 
 def test_printers_name_what_they_show():
-    variant = variant_of(mlp, np.ones(16))
+    variant = variant_of(causal, np.ones(16))
     graph = canonicalise(variant.recording, variant.indexing)
     program = group(graph, variant.recording)
     assert "sum" in str(graph)
-    assert "tanh" in str(program)
+    assert "exp" in str(program)
     assert "products" in str(program)
     assert "affine" in str(index.space([np.arange(4)]))
 
@@ -269,7 +270,7 @@ def irregular(seed: int, nodes: int = 1500) -> Callable[..., Any]:
     return f
 
 
-# --- the code of the op table ---------------------------------------------------------------------------
+# --- the code of the op table --------------------------------------------------------------------
 
 
 def machine(formula: Callable[..., Any], operands: int, width: int) -> Callable[..., Any]:
@@ -287,7 +288,8 @@ def machine(formula: Callable[..., Any], operands: int, width: int) -> Callable[
     given = ", ".join(["ptr %Y", *(f"ptr %X{k}" for k in range(operands)), "i64 %n"])
     lines = "\n".join(code.lines)
     declared = "\n".join(sorted(code.declarations))
-    text = f"{declared}\ndefine void @f({given}) {{\nentry:\n  br label %start\nstart:\n{lines}\n  ret void\n}}"
+    text = f"{declared}\ndefine void @f({given}) {{\nentry:\n  br label %start\nstart:\n{lines}\n"
+    text += "  ret void\n}"
     library = jit.Library(text)
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (operands + 1), ctypes.c_int64)(
         library.address("f")
@@ -316,13 +318,16 @@ def ulps(found: Any, wanted: Any) -> Any:
 
 
 SPECIAL = np.array(
-    [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, math.inf, -math.inf, math.nan, 5e-324, -5e-324]
-    + [2.2250738585072014e-308, 2.225073858507201e-308, 1e-310, -1e-310, 1e-300, 1e300, -1e300]
-    + [1.7976931348623157e308, -1.7976931348623157e308, 709.0, 709.78, 709.782712893384, 709.79]
-    + [710.0, 710.5, 1e4, -708.0, -708.5, -720.0, -744.9, -745.1, -745.2, -746.0, -750.0, -1e4]
-    + [1.0 + 2**-52, 1.0 - 2**-53, 1.0 + 1e-8, 1.0 - 1e-8, math.sqrt(2), math.sqrt(0.5), math.e]
-    + [1e-8, -1e-8, 1e-17, 3.0, -3.0, 10.0, 0.6931471805599453, 0.34657359027997264, 20.0, -20.0]
-)
+    [
+        *(0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, math.inf, -math.inf, math.nan, 5e-324),
+        *(2.2250738585072014e-308, 2.225073858507201e-308, 1e-310, -1e-310, 1e-300, 1e300, -1e300),
+        *(1.7976931348623157e308, -1.7976931348623157e308, 709.0, 709.78, 709.782712893384, 709.79),
+        *(710.0, 710.5, 1e4, -708.0, -708.5, -720.0, -744.9, -745.1, -745.2, -746.0, -750.0, -1e4),
+        *(1.0 + 2**-52, 1.0 - 2**-53, 1.0 + 1e-8, 1.0 - 1e-8, math.sqrt(2), math.sqrt(0.5), math.e),
+        *(1e-8, -1e-8, 1e-17, 3.0, -3.0, 10.0, 0.6931471805599453, 0.34657359027997264, 20.0),
+        *(-20.0, -5e-324),
+    ]
+)  # fmt: skip
 
 
 def samples(count: int = 20_000) -> Any:
@@ -341,8 +346,6 @@ def samples(count: int = 20_000) -> Any:
 
 
 def libm(function: Callable[[float], float], xs: Any) -> Any:
-    row = ops.libm(function, np.vectorize(lambda _: math.nan))
-    del row
 
     def one(x: float) -> float:
         try:
@@ -414,7 +417,7 @@ def within(found: Any, wanted: Any, allowed: float, tiny: float, what: str, colu
     assert away[worst] <= allowed, f"{what} at {at}: {found[worst]!r} is not {wanted[worst]!r}"
 
 
-#: pow by arithmetic underflows or overflows half way, and is an ulp worse, where pow itself is exact
+#: pow by arithmetic underflows half way, where the C library's is exact
 TINY = 1e-290
 
 

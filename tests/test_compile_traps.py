@@ -318,14 +318,79 @@ def test_a_symmetric_table_of_plain_numbers_is_read_by_every_pair():
     same(script)
 
 
-def test_integers_that_meet_in_a_list_are_told_from_those_that_do_not():
-    def f(p, a, b):
-        memory = list(p)
-        memory[a] = p[0] * 100
-        return memory[b] * 2
+def overwritten(p, a, b):
+    memory = list(p)
+    memory[a] = p[0] * 100
+    return memory[b] * 2
 
+
+def swapped(p, a, b):
+    memory = list(p)
+    memory[a], memory[b] = memory[b], memory[a]
+    return memory[-1] * 2 + memory[0] * 3
+
+
+def moved(p, a, b):
+    memory = list(p)
+    memory.insert(a, memory.pop(b))
+    return vsum(x * i for i, x in enumerate(memory))
+
+
+def scattered(p, a, b):
+    totals = [Value(0.0) for _ in p]
+    totals[a] = totals[a] + p[0]
+    totals[b] = totals[b] + p[1]
+    return vsum(t * t * (i + 1) for i, t in enumerate(totals))
+
+
+def deleted(p, a, b):
+    memory = list(p)
+    del memory[a]
+    return memory[b - 1] * 2 + memory[0]
+
+
+def sliced(p, a, b):
+    return vsum(p[a:b]) + vsum(p[b:a:-1]) * 2 + p[0]
+
+
+def rotated(p, a, b):
+    memory = p[a:] + p[:a]
+    return memory[b] * 2 + memory[0]
+
+
+def windowed(p, a, b):
+    return vsum(p[k] * (k + 1) for k in range(a, b)) + p[a]
+
+
+def counted(p, a, b):
+    return p[a] * math.gcd(a, b) + p[b]
+
+
+def shared(p, a, b):
+    matrix = [[p[abs(i - j)] for j in range(6)] for i in range(6)]
+    return matrix[a][b] * 2 + matrix[b][a]
+
+
+def in_steps(p, a, b):
+    rows = [[x * (i + 1) for x in p] for i in range(6)]
+    row = rows[a]
+    return row[b] * row[a]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        *(overwritten, swapped, moved, scattered, deleted, sliced, rotated, windowed, counted),
+        *(shared, in_steps),
+    ],
+)
+def test_integers_that_meet_are_told_from_those_that_do_not(f):
     rng = np.random.default_rng(1)
-    same(by_ids(f, *rng.integers(0, 6, size=(80, 2)).tolist()))
+    same(by_ids(f, *rng.integers(0, 6, size=(60, 2)).tolist()))
+    beside_another = lambda p, c, a, b: f(p, a, b) * p[c]  # noqa: E731
+    same(by_ids(beside_another, *rng.integers(0, 4, size=(60, 3)).tolist()))
+    after_another = lambda p, a, b, c: f(p, a, b) * p[c] + p[a]  # noqa: E731
+    same(by_ids(after_another, *rng.integers(0, 4, size=(60, 3)).tolist()))
 
 
 @pytest.mark.parametrize(
@@ -400,6 +465,14 @@ BOTH_SIDES = [
 ]
 
 
+def matched(x, y):
+    match x > y:
+        case True:
+            return x * 3
+        case _:
+            return x * 2
+
+
 @pytest.mark.parametrize(
     "f",
     [
@@ -437,6 +510,12 @@ BOTH_SIDES = [
         lambda x, y: [x * 2, y * 3][x > y],
         lambda x, y: x * {True: 2, False: 3}[x > y],
         lambda x, y: x * (3 if (x > y) is True else 2),
+        lambda x, y: x * (3 if (x > y) is not False else 2),
+        lambda x, y: x * (3 if True is (x.data > y.data) else 2),
+        matched,
+        lambda x, y: x * (3 if type(x > y) is bool else 2),
+        lambda x, y: x * {True: 2}.get(x > y, 3),
+        lambda x, y: x * [2, 3][(x > y) is True],
         lambda x, y: x * (3 if (x > y) == True else 2),  # noqa: E712
         lambda x, y: x * (3 if (x > y) != (x < y) else 2),
         lambda x, y: x * len(str(x > y)),
@@ -457,7 +536,8 @@ BOTH_SIDES = [
     ],
 )  # fmt: skip
 def test_a_branch_on_values_goes_either_way(f):
-    same(by_numbers(f, *BOTH_SIDES, *BOTH_SIDES))
+    for first in range(len(BOTH_SIDES)):
+        same(by_numbers(f, *BOTH_SIDES[first:], *BOTH_SIDES))
 
 
 @pytest.mark.parametrize(
@@ -615,7 +695,8 @@ DATA = [(2.0, 1.0), (-2.0, 3.5), (1.5, 1.5), (0.25, -3.0), (7.0, -0.5), (2.0, 1.
     ],
 )
 def test_numbers_from_data_are_read_afresh(f):
-    same(by_numbers(f, *DATA))
+    for first in range(len(DATA)):
+        same(by_numbers(f, *DATA[first:], *DATA))
 
 
 @pytest.mark.parametrize(
@@ -683,7 +764,8 @@ LEAKS = {
 
 @pytest.mark.parametrize("name", LEAKS)
 def test_a_number_from_data_that_leaves_sight_is_not_frozen(name):
-    same(by_numbers(LEAKS[name], *DATA))
+    for first in range(len(DATA)):
+        same(by_numbers(LEAKS[name], *DATA[first:], *DATA))
 
 
 def leaking_float(x):
@@ -822,7 +904,9 @@ def test_statistics_of_data_as_extras_are_fresh():
     ],
 )  # fmt: skip
 def test_the_largest_of_values_is_chosen_at_every_call(f):
-    same(by_numbers(f, *BOTH_SIDES, (math.nan, 1.0), (1.0, math.nan), *BOTH_SIDES))
+    special = [(math.nan, 1.0), (1.0, math.nan), (-math.inf, -math.inf), (math.inf, 1.0)]
+    same(by_numbers(f, *BOTH_SIDES, *special, *BOTH_SIDES))
+    same(by_numbers(f, *special[::-1], *BOTH_SIDES[::-1]))
 
 
 @pytest.mark.parametrize(
@@ -3045,6 +3129,10 @@ class ListOfOnesOwn(list):
     pass
 
 
+class TupleOfOnesOwn(tuple):
+    pass
+
+
 class SetOfOnesOwn(set):
     pass
 
@@ -3056,6 +3144,7 @@ class DictOfOnesOwn(dict):
 
 def subclassed_containers():
     import collections
+    import ctypes
     import io
 
     class DequeOfOnesOwn(collections.deque):
@@ -3067,6 +3156,14 @@ def subclassed_containers():
     items, members, queue = ListOfOnesOwn([1.0, 2.0]), SetOfOnesOwn([1.0]), DequeOfOnesOwn([1.0])
     mapping, array = DictOfOnesOwn(a=1.0), np.arange(3.0).view(ArrayOfOnesOwn)
     text = io.StringIO("12345")
+
+    class Fields(ctypes.Structure):
+        _fields_ = (("a", ctypes.c_double),)
+
+    fields, raw = Fields(1.0), (ctypes.c_double * 2)(1.0, 2.0)
+    keyed, tupled = Box(scale=1.0), TupleOfOnesOwn((1.0,))
+    tupled.scale = 1.0
+    by_object = {keyed: 1.0}
     error = ValueError(1.0)
     return {
         "list": (lambda: items[0], lambda: items.insert(0, 9.0)),
@@ -3075,6 +3172,13 @@ def subclassed_containers():
         "dict": (lambda: mapping["a"], lambda: mapping.update(a=9.0)),
         "array": (lambda: float(array[0]), lambda: array.__setitem__(0, 9.0)),
         "text stream": (lambda: float(text.getvalue()), lambda: text.write("9")),
+        "ctypes structure": (lambda: fields.a, lambda: setattr(fields, "a", 9.0)),
+        "ctypes array": (lambda: raw[0], lambda: raw.__setitem__(0, 9.0)),
+        "key of a dict": (
+            lambda: next(iter(by_object)).scale,
+            lambda: setattr(keyed, "scale", 9.0),
+        ),
+        "attribute of a tuple": (lambda: tupled.scale, lambda: setattr(tupled, "scale", 9.0)),
         "exception": (lambda: error.args[0], lambda: setattr(error, "args", (9.0,))),
     }
 
@@ -3253,6 +3357,48 @@ def test_what_a_function_prints_is_printed_at_every_call(capsys):
         capsys.readouterr()
         for number in (1.0, 2.0, 3.0):
             yield fast(Value(number)), capsys.readouterr().out
+
+    same(script)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda: print("called", file=sys.stderr),
+        lambda: sys.stdout.write("called\n"),
+        lambda: sys.stderr.write("called\n"),
+        lambda: print("called", end="", flush=True),
+        lambda: sys.stdout.writelines(["called\n"]),
+    ],
+)
+def test_what_a_function_writes_is_written_at_every_call(write, capsys):
+    def f(x):
+        write()
+        return x * 2
+
+    def script(compile):
+        fast = compile(f)
+        capsys.readouterr()
+        for number in (1.0, 2.0, 3.0):
+            yield fast(Value(number)), list(capsys.readouterr())
+
+    same(script)
+
+
+def test_what_a_function_warns_of_is_warned_of_at_every_call():
+    import warnings
+
+    def f(x):
+        warnings.warn("called", UserWarning, stacklevel=1)
+        return x * 2
+
+    def script(compile):
+        fast = compile(f)
+        for number in (1.0, 2.0, 3.0):
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                yield fast(Value(number)), 1
+            yield len(seen)
 
     same(script)
 

@@ -746,6 +746,39 @@ print("alive")
     assert run_python(script, count(ci=40, soak=1_000)) == "alive\n"
 
 
+def test_a_collection_in_the_middle_of_sorting_sees_a_whole_graph():
+    script = """
+import gc
+from chainrule.native import Value, topological_order
+
+def callback(phase, info):
+    if phase == "start" and state:
+        hit.append(len(topological_order(y)))
+        y.backward()
+
+state, hit, hold = [], [], []
+gc.callbacks.append(callback)
+gc.disable()
+for i in range(400):
+    a = Value(1.0)
+    y = a * 2.0 + 3.0 + Value(5.0)
+    hold.append([[] for _ in range(120)])  # so that no list comes from the free list
+    hits = len(hit)
+    gc.set_threshold(max(1, gc.get_count()[0] + i % 12 - 4), 1000, 1000)
+    state.append(y)
+    gc.enable()
+    order = topological_order(y)
+    gc.disable()
+    state.clear()
+    hold.append(order)
+    assert len(order) == 7
+    assert a.grad == 2.0 * (len(hit) - hits), (a.grad, len(hit) - hits)
+assert hit, "the collector must have come"
+assert set(hit) == {7}, set(hit)
+"""
+    run_python(script)
+
+
 def test_a_subclass_instance_in_a_cycle_of_its_own_attributes_is_collected():
     class Sub(Value):
         pass

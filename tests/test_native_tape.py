@@ -206,8 +206,8 @@ for i in range(400):
     y = a * 2.0 + 3.0 + Value(5.0)
     hold.append([[] for _ in range(120)])  # so that no list comes from the free list
     hits = len(hit)
-    gc.set_threshold(gc.get_count()[0] + i % 50 + 1, 1000, 1000)
-    state[:] = [y]
+    gc.set_threshold(max(1, gc.get_count()[0] + i % 12 - 4), 1000, 1000)
+    state.append(y)
     gc.enable()
     arrays = _native.linearize(y)
     gc.disable()
@@ -680,14 +680,14 @@ from chainrule.native import Value
 
 def callback(phase, info):
     if phase == "start" and state:
+        hit.append(True)
         y.backward()
         inputs.clear()
         nodes.clear()
 
-state = []
+state, hit, hold = [], [], []
 gc.callbacks.append(callback)
 gc.disable()
-hold = []
 for i in range(400):
     a, b = Value(2.0), Value(3.0)
     y = a * b
@@ -696,11 +696,11 @@ for i in range(400):
         nodes += [nodes[1]]      # there twice: an error
     hold.append([[] for _ in range(120)])
     hold.append([() for _ in range(120)])
-    state[:] = [1]
-    gc.set_threshold(gc.get_count()[0] + i % 50 + 1, 1000, 1000)
+    state.append(1)
+    gc.set_threshold(max(1, gc.get_count()[0] + i % 12 - 4), 1000, 1000)
     gc.enable()
     try:
-        _native.flatten(inputs, nodes)
+        hold.append(_native.flatten(inputs, nodes))
     except ValueError:
         pass
     gc.disable()
@@ -708,6 +708,7 @@ for i in range(400):
     a.grad = b.grad = 0.0
     y.backward()
     assert (a.grad, b.grad, y.grad) == (3.0, 2.0, 1.0), (i, a, b, y)
+assert hit, "the collector must have come"
 print("alive")
 """
     assert run_python(script) == "alive\n"

@@ -1270,6 +1270,9 @@ static PyObject *value_build(PyObject *self, PyObject *args) {
         already_built();
         failed = -1;
     }
+    /* An old label may run code when it dies: not before the node is complete. */
+    PyObject *old_label = n->child[1] & NOTED ? find_note(n)->label : NULL;
+    Py_XINCREF(old_label);
     if (!failed && set_note(n, label, 0) < 0) {
         failed = -1;
     }
@@ -1298,6 +1301,7 @@ static PyObject *value_build(PyObject *self, PyObject *args) {
     if (slopes != few) {
         PyMem_Free(slopes);
     }
+    Py_XDECREF(old_label);
     return failed ? NULL : Py_NewRef(Py_None);
 }
 

@@ -394,9 +394,13 @@ static PyObject *tape_sweep(PyObject *self, PyObject *args) {
         case T_FIRST_MAX: grads[operand[b > a]] += g; break;
         case T_FIRST_MIN: grads[operand[b < a]] += g; break;
         case T_ROW: failed = row_backward(t, i); break;
-        default:
-            elementary((Kind)x->code, a, &y, &slope);
-            grads[operand[0]] += share(slope, g);
+        case LOG: grads[operand[0]] += share(1.0 / a, g); break;
+        case RELU: grads[operand[0]] += a > 0.0 ? g : 0.0; break;
+        case TANH: y = data[i]; grads[operand[0]] += share(1.0 - y * y, g); break;
+        case SIGMOID: y = data[i]; grads[operand[0]] += share(y * (1.0 - y), g); break;
+        case SQRT: grads[operand[0]] += share(0.5 / data[i], g); break;
+        case SIN: grads[operand[0]] += share(cos(a), g); break;
+        default: grads[operand[0]] += share(-sin(a), g); /* COS */
         }
     }
     memcpy(view.buf, grads, (size_t)t->inputs * sizeof(double));

@@ -57,6 +57,7 @@ _LIBRARIES = tuple(
 )
 # Looked up by name at run time, these reach anything.
 _DYNAMIC = frozenset(("globals", "locals", "vars", "eval", "exec", "open", "environ", "getenv"))
+_MACHINERY = frozenset(("__dataclass_fields__", "__dataclass_params__", "__annotations__"))
 _LIMIT = 1_000_000
 _MISSING = object()
 
@@ -309,7 +310,8 @@ def _reached(x: Any, found: Surroundings) -> Iterator[Any]:
     elif isinstance(x, type):
         if not _is_library_module(x.__module__):
             found.dicts.append((vars(x), dict(vars(x)), x))
-            yield from (type(x), *x.__bases__, *vars(x).values())
+            yield from (type(x), *x.__bases__)
+            yield from (item for name, item in vars(x).items() if name not in _MACHINERY)
     elif isinstance(x, (staticmethod, classmethod)):
         yield x.__func__
     elif isinstance(x, (property, functools.cached_property)):

@@ -475,6 +475,7 @@ class CompiledFunction:
         finally:
             self._counts.lifting_seconds += time.perf_counter() - started
         if self._try(variant, call) != FINE:
+            variant.not_lifted = "there is no result to check it by"
             return
         wanted, value = variant.sweep(root.position).copy(), variant.number(root.position)
         variant.lifted = lifted
@@ -482,7 +483,7 @@ class CompiledFunction:
         if not variant.ran_lifted:
             return
         found = variant.sweep(root.position)
-        scale = float(np.max(np.abs(wanted), initial=1e-300))
+        scale = max(1.0, abs(value), float(np.max(np.abs(wanted), initial=0.0)))
         close = np.isclose(variant.number(root.position), value, rtol=1e-9, atol=1e-12)
         if not close or not np.allclose(found, wanted, rtol=0.0, atol=1e-9 * scale):
             variant.lifted, variant.not_lifted = None, "its result differs (please report this)"
@@ -498,7 +499,7 @@ class CompiledFunction:
 
     def _result(self, variant: Variant, call: Call) -> Any:
         """What a plain call returns: one node over the Values involved, or floats."""
-        children = (*call.values, *variant.captured)
+        children = (*call.values, *variant.captured) if call.values else variant.captured
         if not children:
             return self._floats(variant)
         root = root_of(variant.recording.result)
@@ -507,8 +508,12 @@ class CompiledFunction:
             return self._eagerly(call)
         y = variant.number(root.position)
         if modes.grad:
-            places = value_places(call, len(variant.captured))
-            node = compiled_node(y, self._name, children, variant.sweep(root.position)[places])
+            slopes, captured = variant.sweep(root.position), len(variant.captured)
+            if call.values:
+                slopes = slopes[value_places(call, captured)]
+            else:
+                slopes = slopes[call.size : call.size + captured]
+            node = compiled_node(y, self._name, children, slopes)
         else:
             node = Value(y)
         floats = self._floats(variant)

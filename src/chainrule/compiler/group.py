@@ -81,14 +81,14 @@ class Program:
         return self.inputs + len(self.constants)
 
 
-def group(graph: Graph, recording: Recording, limit: int = 4000) -> Program:
+def group(graph: Graph, recording: Recording, limit: int = 300) -> Program:
     """The array program of a graph; NotLiftable where nearly every node is a shape of its own."""
     members, levels = _shapes(graph)
     groups = []
     for shape, nodes in enumerate(members):
         if graph.nodes[nodes[0]].kind not in ("input", "constant"):
             groups += [(levels[shape], part) for part in _split(graph, nodes)]
-    if len(groups) > limit or len(groups) * 4 > len(graph.nodes) + 200:
+    if len(groups) > limit or len(groups) * 8 > len(graph.nodes) + 400:
         raise NotLiftable(f"{len(groups)} shapes among {len(graph.nodes)} nodes: no structure")
     groups.sort(key=lambda g: (g[0], graph.origin[g[1][0]]))
     return _Layout(graph, recording).program(groups)
@@ -119,8 +119,6 @@ def _shapes(graph: Graph) -> tuple[list[list[int]], list[int]]:
             below, key = list(single), (rule, single)
         elif kind == "gather":
             single = frozenset([shape[p] for p in plains])
-            if len(single) != 1:
-                raise NotLiftable("an integer selects among values of different shapes")
             below, key = list(single), (kind, single)
         else:
             below, key = [], kind

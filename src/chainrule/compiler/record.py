@@ -89,6 +89,13 @@ class Recording:
         n = len(self)
         assert self.operands.shape == (n, 3)
         assert self.constants.shape == (n, 2)
+        assert self.number.shape == self.unflagged.shape == (n,)
+        assert ((self.codes >= 0) & (self.codes < FIRST_RULE + len(self.rules))).all()
+        positions_: list[int] = []
+        map_leaves(
+            lambda x: positions_.append(x.position) if isinstance(x, Output) else None, self.result
+        )
+        assert all(0 <= p < n for p in positions_), "a result lies outside the recording"
         assert (self.codes[: self.inputs] == INPUT).all()
         assert (self.codes[self.inputs :] != INPUT).all()
         positions = np.arange(n, dtype=np.int32)[:, None]

@@ -7,6 +7,9 @@ a stand-in here that records what is done with it, or raises ``Unrecordable`` wh
 
 from __future__ import annotations
 
+import dis
+import sys
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -224,6 +227,8 @@ class Index:
         return int
 
     def __index__(self) -> int:
+        if not _reads_an_item(sys._getframe(1)):
+            return self.static()
         self._recorder.indexed.add(self.slot)
         return self.number
 
@@ -234,6 +239,24 @@ class Index:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.static(), name)
+
+
+_READ, _SLICE = dis.opmap.get("BINARY_SUBSCR", -1), dis.opmap.get("BUILD_SLICE", -1)
+_OPERATION = dis.opmap.get("BINARY_OP", -1)  # from Python 3.14 on, with this argument
+_READ_ARGUMENT = next(
+    (i for i, (name, _) in enumerate(getattr(dis, "_nb_ops", ())) if name == "NB_SUBSCR"), -1
+)
+
+
+def _reads_an_item(frame: types.FrameType) -> bool:
+    """Whether the instruction that asks for the index is a plain ``xs[i]``.
+
+    Anything else (``xs[i] = y``, a slice, ``range(i)``, ``xs.pop(i)``) uses the integer itself.
+    """
+    code, at = frame.f_code.co_code, frame.f_lasti
+    if code[at] == _OPERATION:
+        return code[at + 1] == _READ_ARGUMENT
+    return code[at] == _READ and (at < 2 or code[at - 2] != _SLICE)
 
 
 def _static_use(name: str) -> Callable[..., Any]:

@@ -123,8 +123,9 @@ def plain_modes() -> Iterator[None]:
         modes.grad, modes.allow_nonfinite, modes.debug = before
 
 
-def _random_states() -> tuple[Any, str]:
-    return random.getstate(), repr(np.random.get_state())  # noqa: NPY002
+def _random_states() -> tuple[Any, ...]:
+    legacy: Any = np.random.get_state()  # noqa: NPY002
+    return random.getstate(), legacy[1].tobytes(), legacy[2:]
 
 
 @contextmanager
