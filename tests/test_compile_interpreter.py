@@ -6,7 +6,8 @@ from random import Random
 
 import numpy as np
 import pytest
-from compile_programs import TAME, WILD, bits, leaves, random_arguments, random_source, run_source
+from compile_programs import TAME, WILD, random_arguments, random_source, run_source
+from compile_twins import bits, leaves
 from number_systems import chainrule_functions
 from programs import ALL_OPS, SEED_OPS, count, random_program, run
 
@@ -180,8 +181,11 @@ def test_operands_can_be_pointed_elsewhere():
 @pytest.mark.skipif(not NATIVE, reason="the native engine is not in use")
 @pytest.mark.parametrize(
     ("places", "positions"),
-    [([0], [0]), ([-1], [0]), ([10_000], [0]), ([15], [100]), ([15], [-2]), ([15], [5]), ([15, 16], [0])],
-)  # fmt: skip
+    [
+        *(([0], [0]), ([-1], [0]), ([10_000], [0]), ([15], [100])),
+        *(([15], [-2]), ([15], [5]), ([15, 16], [0])),
+    ],
+)
 def test_a_tape_refuses_operands_that_do_not_come_before(places, positions):
     recording = record(lambda x, y: (x * y + x).tanh() * y, 1.0, 2.0)
     executor = execute.executor(recording)
@@ -364,9 +368,8 @@ def test_every_rule_runs_alike_on_every_executor(name):
         constants = np.zeros((rule.arity + 1, 2))
         constants[-1, : len(rule.parameters)] = static[: len(rule.parameters)]
         nothing = np.zeros(rule.arity + 1, np.bool_)
-        recording = Recording(
-            rule.arity, codes, operands, constants, nothing, (rule,), nothing, (), Output(rule.arity, True)
-        )  # fmt: skip
+        parts = (rule.arity, codes, operands, constants, nothing, (rule,), nothing, ())
+        recording = Recording(*parts, result=Output(rule.arity, is_value=True))
         recording.verify()
         for _ in range(60):
             inputs = np.array([rng.choice(special) for _ in range(rule.arity)])

@@ -8,16 +8,15 @@ import pytest
 from compile_programs import (
     TAME,
     WILD,
-    Eager,
     call_with_arrays,
     call_with_values,
     change,
-    plain,
     random_arguments,
     random_source,
     run_source,
     state,
 )
+from compile_twins import Eager, plain
 from programs import count
 
 import chainrule

@@ -195,6 +195,24 @@ def test_static_powers_are_equal_everywhere(p, mode):
         )
 
 
+def test_a_reciprocal_is_libms_power_and_no_division():
+    """A compiler may turn pow(x, -1) into 1 / x, which differs once in 1,200 numbers."""
+    rng = Random("reciprocals")
+    differ = 0
+    for _ in range(20_000):
+        x = rng.uniform(0.01, 30.0)
+        expected = math.pow(x, -1.0)
+        differ += expected != 1.0 / x
+        v = NATIVE.Value(x)
+        reciprocals = [v**-1, NATIVE.Value(1.0) / x, NATIVE.Value(1.0) / v, 1.0 / v, 1 / v]
+        assert {y.data for y in reciprocals} == {expected}
+        assert (v**2).data == math.pow(x, 2.0)
+        assert (v**0.5).data == math.pow(x, 0.5)
+        assert (v**3).local_grads == (3.0 * math.pow(x, 2.0),)
+        assert (v**-1).local_grads == (-1.0 * math.pow(x, -2.0),)
+    assert differ > 5
+
+
 BINARY = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,

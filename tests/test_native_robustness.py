@@ -779,6 +779,22 @@ assert set(hit) == {7}, set(hit)
     run_python(script)
 
 
+def test_a_subclass_is_collected_when_its_instances_are_gone():
+    class Sub(Value):
+        pass
+
+    before = sys.getrefcount(Sub)
+    for _ in range(1_000):
+        y = Sub(1.0, (Sub(2.0), Value(3.0)), (1.0, 1.0)) * Sub(4.0)
+        y.backward()
+    del y
+    assert sys.getrefcount(Sub) - before < 10
+    watched = weakref.ref(Sub)
+    del Sub
+    gc.collect()
+    assert watched() is None
+
+
 def test_a_subclass_instance_in_a_cycle_of_its_own_attributes_is_collected():
     class Sub(Value):
         pass

@@ -12,6 +12,7 @@ import builtins
 import collections
 import copy
 import datetime
+import dis
 import functools
 import logging
 import numbers
@@ -56,7 +57,9 @@ _LIBRARIES = tuple(
     if (path := sysconfig.get_path(name))
 )
 # Looked up by name at run time, these reach anything.
-_DYNAMIC = frozenset(("globals", "locals", "vars", "eval", "exec", "open", "environ", "getenv"))
+_DYNAMIC = frozenset(
+    ("globals", "locals", "vars", "eval", "exec", "open", "environ", "getenv", "warn")
+)
 _MACHINERY = frozenset(("__dataclass_fields__", "__dataclass_params__", "__annotations__"))
 _LIMIT = 1_000_000
 _MISSING = object()
@@ -288,6 +291,9 @@ def _reached(x: Any, found: Surroundings) -> Iterator[Any]:
             yield from _attributes(x, found)
     elif isinstance(x, (tuple, frozenset)):
         yield from x
+        if isinstance(attributes := getattr(x, "__dict__", None), dict):
+            found.dicts.append((attributes, dict(attributes), None))
+            yield from attributes.values()
     elif isinstance(x, set):
         found.sets.append((x, frozenset(x)))
         yield from x
@@ -295,7 +301,7 @@ def _reached(x: Any, found: Surroundings) -> Iterator[Any]:
             yield from _attributes(x, found)
     elif isinstance(x, dict):
         found.dicts.append((x, dict(x), None))
-        yield from x.values()
+        yield from (*x.keys(), *x.values())
         if type(x) is not dict:
             yield from _attributes(x, found)
     elif isinstance(x, types.MappingProxyType):
@@ -379,8 +385,10 @@ def _reached_by_code(function: types.FunctionType, found: Surroundings) -> Itera
     namespace = function.__globals__
     for name in names & _DYNAMIC:
         reached = namespace.get(name, getattr(builtins, name, None))
-        if reached is not None or name in ("environ", "getenv"):
+        if reached is not None or name in ("environ", "getenv", "warn"):
             raise Unrecordable(f"it uses {name}, which reaches what cannot be followed")
+    if _asks_is_true(function.__code__):
+        raise Unrecordable("it asks whether something is True or False by 'is' or 'match'")
     found.names += [
         (function, part, getattr(function, part))
         for part in ("__code__", "__defaults__", "__kwdefaults__")
@@ -419,6 +427,18 @@ def _reached_in_module(
         yield item
         if isinstance(item, types.ModuleType):
             yield from _reached_in_module(item, names, found, seen)
+
+
+def _asks_is_true(code: types.CodeType) -> bool:
+    """Whether there is an ``is True``, which a comparison's stand-in cannot hear."""
+    lines: dict[Any, set[str]] = {}
+    for step in dis.get_instructions(code):
+        where = step.positions.lineno if step.positions is not None else None
+        if step.opname == "IS_OP" or isinstance(step.argval, bool):
+            lines.setdefault(where, set()).add("is" if step.opname == "IS_OP" else "truth")
+    if any(found == {"is", "truth"} for found in lines.values()):
+        return True
+    return any(_asks_is_true(c) for c in code.co_consts if isinstance(c, types.CodeType))
 
 
 def _names(code: types.CodeType) -> set[str]:

@@ -418,6 +418,7 @@ class CompiledFunction:
                 variant.indexing.learn(made.recording, variant.index_ids(ids))
             elif difference.startswith("a number"):
                 structure.numbers_follow = True
+                structure.variants.clear()
                 return
 
     def _check_first_result(self, variant: Variant, call: Call) -> None:

@@ -11,7 +11,7 @@ import builtins
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -304,20 +304,25 @@ class _Muted:
             return len(text)
         return int(self.stream.write(text))
 
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write several times."""
+        for line in lines:
+            self.write(line)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
 
 @contextmanager
 def _replaced() -> Iterator[None]:
-    """max, min and standard output, as long as any thread records."""
+    """max, min and the standard streams, as long as any thread records."""
     global _users
     with _lock:
         _users += 1
         if _users == 1:
             builtins.max = _replacement(_max, ops.first_max)
             builtins.min = _replacement(_min, ops.first_min)
-            sys.stdout = _Muted(sys.stdout)
+            sys.stdout, sys.stderr = _Muted(sys.stdout), _Muted(sys.stderr)
     try:
         yield
     finally:
@@ -327,6 +332,8 @@ def _replaced() -> Iterator[None]:
                 builtins.max, builtins.min = _max, _min
                 if isinstance(sys.stdout, _Muted):
                     sys.stdout = sys.stdout.stream
+                if isinstance(sys.stderr, _Muted):
+                    sys.stderr = sys.stderr.stream
 
 
 # --- from nodes to arrays -------------------------------------------------------------------------

@@ -1,0 +1,265 @@
+"""Compiled and eager side by side.
+
+A *script* is a function of `compile` that yields what it sees. `same(script)` runs it twice, with a
+`compile` that leaves functions as they are and with chainrule's, and everything they yield must be
+equal to the last bit. So a test is an ordinary program, and whatever eager Python does is right.
+"""
+
+import inspect
+import math
+import re
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import chainrule
+from chainrule import Value
+
+Script = Callable[..., Iterator[Any]]
+
+
+def bits(number: float) -> str:
+    """A float to the last bit; every nan is the same."""
+    return "nan" if math.isnan(number) else struct.pack(">d", number).hex() + f" {number!r}"
+
+
+def plain(x: Any) -> Any:
+    """A result as data that `==` compares to the last bit."""
+    if isinstance(x, Value):
+        assert type(x.data) is float, f"the data of a Value is a {type(x.data)}"
+        return "Value", bits(x.data)
+    if type(x) is float or isinstance(x, np.floating):
+        return bits(float(x))
+    if isinstance(x, np.ndarray):
+        return "array", x.shape, [plain(item) for item in x.ravel().tolist()]
+    if isinstance(x, dict):
+        return {key: plain(item) for key, item in x.items()}
+    if isinstance(x, (list, tuple)):
+        return type(x).__name__, [plain(item) for item in x]
+    assert type(x).__module__ != "chainrule.compiler.standins", f"a stand-in escaped: {type(x)}"
+    return x
+
+
+def outcome(f: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """The result, or the error's type and message."""
+    try:
+        return f(*arguments, **keywords)
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+def graded(loss: Value, *params: Value) -> list[float]:
+    """A loss and its derivatives by `params`, whose `.grad` is zero again afterwards."""
+    loss.backward()
+    found = [loss.data, *(p.grad for p in params)]
+    for p in params:
+        p.grad = 0.0
+    return found
+
+
+def leaves(nest: Any, made: list[Value]) -> Any:
+    """An argument as the function sees it: arrays as nested lists, a Value for every float."""
+    if isinstance(nest, np.ndarray):
+        nest = nest.tolist() if nest.dtype == object else nest.astype(float).tolist()
+    if isinstance(nest, dict):
+        return {key: leaves(item, made) for key, item in nest.items()}
+    if isinstance(nest, (list, tuple)):
+        return type(nest)(leaves(item, made) for item in nest)
+    if nest is None or isinstance(nest, (bool, str)):
+        return nest
+    made.append(nest if isinstance(nest, Value) else Value(nest))
+    return made[-1]
+
+
+def as_seen(x: Any) -> Any:
+    """An argument after the first: as `leaves`, but integers stay integers."""
+    if isinstance(x, np.ndarray):
+        x = x.tolist()
+    if isinstance(x, dict):
+        return {key: as_seen(item) for key, item in x.items()}
+    if isinstance(x, (list, tuple)):
+        return type(x)(as_seen(item) for item in x)
+    return Value(x) if isinstance(x, float) else x
+
+
+class Eager:
+    """A function as it was written, under the names that a compiled one has."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else Eager(self.function.__get__(instance, owner))
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self.function(*arguments, **keywords)
+
+    def value_and_grad(self, first: Any, *others: Any, **keywords: Any) -> Any:
+        made: list[Value] = []
+        inside = leaves(first, made)
+        named = {name: as_seen(x) for name, x in keywords.items()}
+        result = self.function(inside, *map(as_seen, others), **named)
+        loss = result[0] if isinstance(result, tuple) else result
+        slopes = dict.fromkeys(map(id, made), 0.0)
+        if isinstance(loss, Value):
+            before = [(v, v.grad) for v in loss._order()]
+            loss.zero_grad()
+            loss.backward()
+            slopes |= {id(v): v.grad for v in made}
+            for v, grad in before:
+                v.grad = grad
+        numbers = iter([slopes[id(v)] for v in made])
+        return floats(result), refilled(first, numbers)
+
+
+def floats(result: Any) -> Any:
+    """A returned nest with numbers in place of Values."""
+    if isinstance(result, (list, tuple)):
+        return type(result)(floats(x) for x in result)
+    if isinstance(result, dict):
+        return {key: floats(x) for key, x in result.items()}
+    return result.data if isinstance(result, Value) else result
+
+
+def refilled(nest: Any, numbers: Iterator[float]) -> Any:
+    if isinstance(nest, np.ndarray):
+        return np.array([next(numbers) for _ in range(nest.size)]).reshape(nest.shape)
+    if isinstance(nest, dict):
+        return {key: refilled(item, numbers) for key, item in nest.items()}
+    if isinstance(nest, (list, tuple)):
+        return type(nest)(refilled(item, numbers) for item in nest)
+    return nest if nest is None or isinstance(nest, (bool, str)) else next(numbers)
+
+
+@dataclass
+class Ran:
+    """How the compiled functions of a script fared."""
+
+    functions: list[Any] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)
+
+    def _counted(self, pattern: str) -> int:
+        reports = [f.report() for f in self.functions]
+        return sum(int(found.replace(",", "")) for r in reports for found in re.findall(pattern, r))
+
+    @property
+    def replayed(self) -> int:
+        return self._counted(r"([\d,]+) replayed")
+
+    @property
+    def eager(self) -> int:
+        return self._counted(r"([\d,]+) eager;")
+
+    @property
+    def recordings(self) -> int:
+        return self._counted(r"; ([\d,]+) recordings in")
+
+    @property
+    def reasons(self) -> str:
+        lines = [line for f in self.functions for line in f.report().splitlines()]
+        return "\n".join(line for line in lines if "because" in line)
+
+
+def same(script: Script, **options: Any) -> Ran:
+    """Run a script eagerly and compiled: what it yields must be equal. Returns how it fared."""
+    expected = [plain(x) for x in script(Eager)]
+    ran = Ran()
+
+    def compile(function: Callable[..., Any]) -> Any:
+        ran.functions.append(chainrule.compile(function, on_fallback="eager", **options))
+        return ran.functions[-1]
+
+    ran.results = [plain(x) for x in script(compile)]
+    for i, (found, wanted) in enumerate(zip(ran.results, expected, strict=True)):
+        assert found == wanted, f"result {i}: {found} is not eager's {wanted}\n{reports(ran)}"
+    assert expected, "a script that yields nothing shows nothing"
+    return ran
+
+
+def reports(ran: Ran) -> str:
+    return "\n".join(f.report() for f in ran.functions)
+
+
+def all_replayed(script: Script) -> Ran:
+    """Equal to eager, and no call ran eagerly."""
+    ran = same(script)
+    assert ran.eager == 0, reports(ran)
+    assert ran.replayed, reports(ran)
+    return ran
+
+
+def eager_because(reason: str, script: Script) -> Ran:
+    """Equal to eager, and run eagerly for a reason that the report tells."""
+    ran = same(script)
+    assert ran.eager, reports(ran)
+    assert re.search(reason, ran.reasons), reports(ran)
+    return ran
+
+
+def at(function: Callable[..., Any]) -> str:
+    """`file.py:line` of the line of a function that has the comment `# here`."""
+    source, start = inspect.getsourcelines(function)
+    lines = [start + i for i, line in enumerate(source) if "# here" in line]
+    assert len(lines) == 1, "one line is marked"
+    return f"{inspect.getsourcefile(function).rsplit('/', 1)[-1]}:{lines[0]}"
+
+
+# --- scripts that many tests share ----------------------------------------------------------------
+
+
+def numbers(*xs):
+    return [Value(x) for x in xs]
+
+
+P = [0.5, -1.5, 2.5, 3.5, -0.25, 1.25]
+
+
+def by_ids(f, *calls):
+    """A script: the loss and the gradient of `f(p, *ids)` for each tuple of integers."""
+
+    def script(compile):
+        p = numbers(*P)
+        fast = compile(f)
+        for ids in calls:
+            yield graded(fast(p, *ids), *p)
+
+    return script
+
+
+def by_numbers(f, *calls):
+    """A script: the result and the gradient of `f(*values)` for each tuple of numbers."""
+
+    def script(compile):
+        xs = numbers(*calls[0])
+        fast = compile(f)
+        for call in calls:
+            for x, number in zip(xs, call, strict=True):
+                x.data = number
+            result = outcome(fast, *xs)
+            yield result
+            if isinstance(result, Value):
+                yield graded(result, *xs)
+
+    return script
+
+
+BOTH_SIDES = [
+    (2.0, 1.0),
+    (-2.0, 1.0),
+    (1.0, 1.0),
+    (0.5, -3.0),
+    (0.0, 0.0),
+    (-1.0, -1.0),
+    (2.0, 5.0),
+]
+
+
+DATA = [(2.0, 1.0), (-2.0, 3.5), (1.5, 1.5), (0.25, -3.0), (7.0, -0.5), (2.0, 1.0)]
+
+
+class Box:
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)

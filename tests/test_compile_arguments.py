@@ -1,0 +1,323 @@
+"""Arguments of every kind, in every structure."""
+
+from collections import Counter, namedtuple
+
+import numpy as np
+import pytest
+from compile_twins import (
+    Box,
+    P,
+    graded,
+    numbers,
+    outcome,
+    same,
+)
+
+import chainrule
+from chainrule import Value, vsum
+
+Pair = namedtuple("Pair", "weight factor")
+
+
+def test_an_object_argument_that_changes_is_seen():
+    def script(compile):
+        fast = compile(lambda x, box: x * box.factor + box.offsets[0])
+        x = Value(3.0)
+        box = Box(factor=2.0, offsets=[1.0])
+        yield fast(x, box)
+        box.factor = 5.0
+        yield fast(x, box)
+        box.offsets[0] = -7.0
+        yield fast(x, box)
+        yield fast(x, Box(factor=1.0, offsets=[0.0]))
+        yield fast(x, box=box)
+
+    same(script)
+
+
+def test_a_model_as_an_argument_is_seen():
+    class Model:
+        def __init__(self, beta):
+            self.beta, self.weight = beta, Value(2.0)
+
+        def scale(self, x):
+            return x * self.beta
+
+    def script(compile):
+        fast = compile(lambda model, x: model.scale(x) * model.weight)
+        model, other = Model(2.0), Model(5.0)
+        x = Value(1.5)
+        yield graded(fast(model, x), x, model.weight)
+        model.beta = 7.0
+        yield graded(fast(model, x), x, model.weight)
+        model.weight.data = 11.0
+        yield graded(fast(model, x), x, model.weight)
+        yield graded(fast(other, x), x, other.weight)
+        model.weight = Value(13.0)
+        yield graded(fast(model, x), x, model.weight)
+
+    same(script)
+
+
+def test_a_method_called_through_its_class_is_seen():
+    def script(compile):
+        class Local:
+            def __init__(self):
+                self.beta = 2.0
+
+            def loss(self, x):
+                return x * self.beta
+
+        Local.loss = compile(Local.loss)
+        model = Local()
+        x = Value(3.0)
+        yield Local.loss(model, x)
+        model.beta = 5.0
+        yield Local.loss(model, x)
+        yield model.loss(x)
+        model.beta = 7.0
+        yield model.loss(x)
+        yield Local.loss(model, x)
+
+    same(script)
+
+
+SCALE = 2.0
+
+
+def helper(x):
+    return x * SCALE
+
+
+def test_a_function_as_an_argument_is_seen():
+    def script(compile):
+        global SCALE
+        SCALE = 2.0
+        fast = compile(lambda x, activation: activation(x) + 1)
+        x = Value(3.0)
+        for SCALE in (2.0, 5.0):  # noqa: B007
+            yield fast(x, helper)
+            yield fast(x, lambda v: v * v)
+            yield fast(x, Value.tanh)
+            yield fast(x, chainrule.exp)
+
+    same(script)
+
+
+def changing_arguments():
+    import array
+    import collections
+
+    return {
+        "set": ({1.0, 2.0}, lambda s: sum(s), lambda s: s.add(9.0)),
+        "deque": (collections.deque([1.0, 2.0]), sum, lambda s: s.append(9.0)),
+        "Counter": (Counter("aab"), lambda s: s["a"], lambda s: s.update("a")),
+        "defaultdict": (
+            collections.defaultdict(float, a=1.0),
+            lambda s: s["a"],
+            lambda s: s.update(a=9.0),
+        ),
+        "OrderedDict": (
+            collections.OrderedDict(a=1.0),
+            lambda s: s["a"],
+            lambda s: s.update(a=9.0),
+        ),
+        "array.array": (array.array("d", [1.0]), sum, lambda s: s.append(9.0)),
+        "bytearray": (bytearray(b"a"), sum, lambda s: s.append(9)),
+        "list subclass": (type("Mine", (list,), {})([1.0, 2.0]), sum, lambda s: s.append(9.0)),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", changing_arguments())
+def test_a_container_argument_of_another_kind_that_changes_is_seen(name):
+    def script(compile):
+        container, read, change = changing_arguments()[name]
+        fast = compile(lambda x, c: x * read(c))
+        x = Value(3.0)
+        yield fast(x, container)
+        change(container)
+        yield fast(x, container)
+
+    same(script)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda xs: iter(xs),
+        lambda xs: (x for x in xs),
+        lambda xs: zip(xs, strict=True),
+        lambda xs: map(abs, xs),
+        lambda xs: enumerate(xs),
+        lambda xs: reversed(xs),
+        lambda xs: range(3),
+        lambda xs: dict(enumerate(xs)).values(),
+    ],
+    ids=["iter", "generator", "zip", "map", "enumerate", "reversed", "range", "view"],
+)
+def test_an_iterator_as_an_argument_is_not_used_up(make):
+    def f(p, items):
+        return vsum(
+            p[i % 3] * (item[-1] if isinstance(item, tuple) else item)
+            for i, item in enumerate(items)
+        )
+
+    def script(compile):
+        p = numbers(1.0, 2.0, 3.0)
+        fast = compile(f)
+        for xs in ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]):
+            yield graded(fast(p, make(xs)), *p)
+
+    same(script)
+
+
+def test_named_tuples_and_dataclasses_are_read_afresh():
+    import dataclasses
+
+    @dataclasses.dataclass
+    class Data:
+        weight: object
+        factor: float
+
+    def script(compile):
+        fast = compile(lambda pair: pair.weight * pair.factor)
+        w = Value(3.0)
+        for kind in (Pair, Data):
+            for factor in (1.0, 2.0, 3.0):
+                yield graded(fast(kind(w, factor)), w)
+
+    same(script)
+
+
+def test_very_many_structures_are_kept_in_bounds():
+    fast = chainrule.compile(lambda x, box: x * box.factor, on_fallback="eager")
+    x = Value(2.0)
+    import gc
+    import weakref
+
+    gone = []
+    for i in range(300):
+        box = Box(factor=float(i))
+        assert fast(x, box).data == 2.0 * i
+        gone.append(weakref.ref(box))
+    del box
+    gc.collect()
+    assert sum(ref() is not None for ref in gone) < 300, "old arguments are let go"
+
+
+def test_very_many_variants_are_kept_in_bounds():
+    def script(compile):
+        fast = compile(lambda p, a, b: p[0] * (a + 1) * (b + 2) if a != b else p[1] * a)
+        p = numbers(*P)
+        for i in range(60):
+            yield graded(fast(p, i % 20, i % 7), *p)
+
+    ran = same(script)
+    assert ran.functions[0].report().count("variant:") <= 16
+
+
+def test_ever_new_branches_end_in_eager():
+    def script(compile):
+        fast = compile(lambda x, n: x * (n + 1) * (n % 3))
+        x = Value(1.0)
+        for n in range(230):
+            yield fast(x, n)
+
+    ran = same(script)
+    assert ran.recordings < 700
+
+
+def test_a_changed_structure_of_arguments_is_another_recording():
+    def f(params, *rest, scale=1):
+        total = vsum(params["w"])
+        for r in rest:
+            total = total * r if isinstance(r, (Value, int)) else total + vsum(r)
+        return total * scale
+
+    def script(compile):
+        fast = compile(f)
+        w = numbers(1.0, 2.0, 3.0)
+        yield graded(fast({"w": w}), *w)
+        yield graded(fast({"w": w[:2]}), *w)
+        yield graded(fast({"w": []}) + w[0], *w)
+        yield graded(fast({"w": tuple(w)}), *w)
+        yield graded(fast({"w": w}, 2), *w)
+        yield graded(fast({"w": w}, w[0]), *w)
+        yield graded(fast({"w": w}, [w[0], w[1]]), *w)
+        yield graded(fast({"w": w}, [w[1], w[0]]), *w)
+        yield graded(fast({"w": w}, [w[1], w[1]]), *w)
+        yield graded(fast({"w": w}, 2, 3, scale=4), *w)
+        yield graded(fast({"w": w}, 3, 2, scale=5), *w)
+        yield outcome(fast)[0]
+        yield outcome(fast, {"v": w})
+
+    assert same(script).eager <= 2 + 1
+
+
+def test_the_same_value_twice_is_not_two_values():
+    def script(compile):
+        fast = compile(lambda a, b: a * b + (a if a is b else b * 2))
+        x, y = numbers(2.0, 3.0)
+        for a, b in ((x, y), (x, x), (y, x), (y, y)):
+            yield graded(fast(a, b), x, y)
+
+    assert same(script).eager == 0
+
+
+class Parameter(Value):
+    frozen = False
+
+    def scaled(self):
+        return self * 2
+
+
+class Scaled(Parameter):
+    def scaled(self):
+        return self * 5
+
+
+def test_the_class_and_the_attributes_of_a_passed_value_are_seen():
+    def script(compile):
+        fast = compile(lambda p, x: x * 3 if getattr(p, "frozen", None) else p.scaled() * x)
+        p, q, x = Parameter(2.0), Scaled(2.0), Value(3.0)
+        for v in (p, q, p, Value(2.0), q):
+            yield outcome(lambda v=v: graded(fast(v, x), v, x))
+        p.frozen = True
+        yield graded(fast(p, x), p, x)
+        p.frozen = False
+        yield graded(fast(p, x), p, x)
+
+    same(script)
+
+
+def test_dict_keys_that_are_equal_but_not_the_same_are_told_apart():
+    def script(compile):
+        fast = compile(lambda d: sum(v * len(str(k)) for k, v in d.items()) * 1.0)
+        x = Value(3.0)
+        for key in (1, True, 1.0, np.int64(1), 1):
+            yield fast({key: x})
+
+    same(script)
+
+
+def test_enumerations_are_static():
+    import enum
+
+    class Kind(enum.IntEnum):
+        SMALL = 0
+        LARGE = 1
+
+    class Color(enum.Enum):
+        RED = "red"
+        BLUE = "blue"
+
+    def script(compile):
+        named = compile(lambda p, kind: p[kind] * len(kind.name))
+        colored = compile(lambda p, color: p[0] * len(color.value))
+        p = numbers(*P)
+        for kind in (Kind.SMALL, Kind.LARGE, Kind.SMALL):
+            yield graded(named(p, kind), *p)
+        for color in (Color.RED, Color.BLUE, Color.RED):
+            yield graded(colored(p, color), *p)
+
+    same(script)

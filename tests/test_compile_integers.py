@@ -1,0 +1,412 @@
+"""Integers passed to a compiled function: run-time indices, numbers, or static. Never frozen."""
+
+import itertools
+import math
+import operator
+from collections import Counter
+
+import numpy as np
+import pytest
+from compile_twins import (
+    P,
+    all_replayed,
+    by_ids,
+    graded,
+    numbers,
+    outcome,
+    same,
+)
+
+import chainrule
+from chainrule import Value, maximum, minimum, vsum, where
+
+
+def test_an_integer_that_selects_is_a_run_time_index():
+    ran = all_replayed(by_ids(lambda p, i: p[i] * p[i] + 1, *[(i,) for i in (0, 3, 1, 5, 3, 4, 2)]))
+    assert ran.replayed == 7
+
+
+def test_an_integer_compared_selects_a_variant():
+    def f(p, token):
+        if token == 3:
+            return p[0] * 2
+        return p[token] * 3
+
+    all_replayed(by_ids(f, (1,), (2,), (3,), (4,), (3,), (0,), (3,)))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda p, t: p[0] * (t % 2),
+        lambda p, t: p[t % 2] * 2,
+        lambda p, t: p[t // 2] * 2,
+        lambda p, t: p[0] * (t + 1),
+        lambda p, t: p[t - 1] * 2 if t else p[5] * 3,
+        lambda p, t: p[0] * (t & 1) + p[1] * (t << 1),
+        lambda p, t: p[0] * (-t),
+        lambda p, t: p[0] * t**2,
+        lambda p, t: p[0] * 2**t,
+        lambda p, t: p[0] * divmod(t, 2)[0] + divmod(7, t + 1)[1],
+        lambda p, t: p[0] * abs(t - 3),
+        lambda p, t: p[0] * (t / 2),
+        lambda p, t: p[0] * (1 if t in (1, 4) else 2),
+        lambda p, t: p[0] * {0: 1.0, 1: 5.0}.get(t, 7.0),
+        lambda p, t: p[0] * len(str(10**t)),
+        lambda p, t: p[0] * len(f"{t * 'x'}"),
+        lambda p, t: p[0] * float(t),
+        lambda p, t: p[0] * int(t),
+        lambda p, t: p[0] * round(t),
+        lambda p, t: p[0] * math.sqrt(t),
+        lambda p, t: p[0] * math.factorial(t),
+        lambda p, t: p[0] * operator.index(t),
+        lambda p, t: p[0] * t.bit_length(),
+        lambda p, t: p[0] * [2.0, 3.0, 5.0, 7.0, 11.0, 13.0][t],
+        lambda p, t: p[0] * ord("abcxyz"[t]),
+        lambda p, t: p[0] * np.arange(6.0)[t],
+        lambda p, t: p[0] * np.eye(6)[t, 2] + np.eye(6)[t][1],
+        lambda p, t: p[0] * (t > 2),
+        lambda p, t: p[0] * bool(t),
+        lambda p, t: p[0] if not t else p[1] * 1,
+        lambda p, t: p[0] * (t or 9),
+        lambda p, t: p[0] * hash(t),
+        lambda p, t: p[0] * max(t, 2) + min(t, 3),
+        lambda p, t: p[0] * sum([t, 1]),
+        lambda p, t: p[0] * len([0] * t),
+        lambda p, t: p[0] * (3 if type(t) is int else 4),
+        lambda p, t: p[0] * (3 if isinstance(t, int) else 4),
+        lambda p, t: p[0] ** t,
+        lambda p, t: p[3] ** (t / 2),
+    ],
+)  # fmt: skip
+def test_an_integer_used_as_itself_is_never_frozen(f):
+    same(by_ids(f, (1,), (0,), (5,), (2,), (4,), (3,), (1,), (5,)))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda p, t: vsum(p[i] for i in range(t)),
+        lambda p, t: vsum(p[:t]),
+        lambda p, t: vsum(p[t:]),
+        lambda p, t: vsum(p[i] * i for i in range(t, 6)),
+        lambda p, t: vsum(p[i] for i in range(0, 6, t + 1)),
+        lambda p, t: vsum(v for i, v in enumerate(p) if i < t),
+    ],
+)
+def test_an_integer_that_bounds_a_loop_gives_as_many_turns(f):
+    same(by_ids(f, (2,), (4,), (0,), (5,), (2,), (1,), (3,)))
+
+
+def test_a_token_used_by_while_gives_as_many_turns():
+    def f(p, n):
+        y = p[0]
+        while n > 0:
+            y = (y * p[1]).tanh()
+            n -= 1
+        return y
+
+    same(by_ids(f, (3,), (0,), (5,), (3,), (1,)))
+
+
+REMAP = [0, 1, 2, 3, 0, 5]  # the identity, but for one entry
+
+
+def test_a_lookup_table_with_one_odd_entry_is_followed():
+    calls = [(0,), (1,), (2,), (3,), (5,), (4,), (4,), (0,)]
+    all_replayed(by_ids(lambda p, t: p[REMAP[t]] * 2, *calls))
+
+
+def test_a_lookup_table_changed_between_calls_is_seen():
+    def script(compile):
+        table = [0, 1, 2]
+        p = numbers(*P)
+        fast = compile(lambda t: p[table[t]] * 2)
+        for t in (0, 1, 2):
+            yield graded(fast(t), *p)
+        table[1] = 5
+        for t in (0, 1, 2):
+            yield graded(fast(t), *p)
+
+    same(script)
+
+
+def test_a_table_entry_plus_a_constant_is_followed():
+    table = [0, 3, 1]
+    ran = same(by_ids(lambda p, t: p[table[t] + 1] * p[table[t] + 2], (0,), (1,), (2,), (1,), (0,)))
+    assert ran.replayed == 5
+
+
+@pytest.mark.parametrize("calls", [[(0, 1), (1, 0), (2, 1), (2, 2), (0, 0), (1, 2), (1, 1)]])
+def test_two_integers_select_from_a_matrix(calls):
+    def script(compile):
+        m = [[Value(10.0 * i + j) for j in range(3)] for i in range(3)]
+        fast = compile(lambda m, i, j: m[i][j] * m[j][i] + m[i][i])
+        for i, j in calls:
+            yield graded(fast(m, i, j), *m[0], *m[1], *m[2])
+
+    same(script)
+
+
+def test_repeated_integers_are_told_from_different_ones():
+    def f(p, tokens):
+        return vsum(p[t] * (i + 1) for i, t in enumerate(tokens))
+
+    calls = [([0, 1, 2],), ([3, 3, 3],), ([0, 3, 0],), ([2, 2, 1],), ([5, 4, 5],), ([3, 1, 3],)]
+    all_replayed(by_ids(f, *calls))
+
+
+def test_integers_out_of_range_raise_as_eager_does():
+    def script(compile):
+        p = numbers(*P)
+        fast = compile(lambda p, t: p[t] * 2)
+        for t in (0, 5, 6, 2, 100, -7, 5, 6):
+            yield outcome(lambda t=t: graded(fast(p, t), *p))
+
+    assert str(same(script).results).count("IndexError") == 4
+
+
+def test_negative_integers_count_from_the_end():
+    all_replayed(by_ids(lambda p, t: p[t] * p[0], (-1,), (0,), (-6,), (-2,), (5,), (-1,)))
+
+
+def test_a_negative_and_the_first_index_never_mix():
+    def f(p, a, b):
+        return p[a] * 3 + p[b]
+
+    same(by_ids(f, (-1, 0), (0, -1), (5, -6), (-6, 5), (0, 0), (-1, -1)))
+
+
+def test_booleans_are_static():
+    all_replayed(by_ids(lambda p, flag: p[flag] * 2, (True,), (False,), (True,), (1,), (0,)))
+
+
+def test_labels_of_plus_and_minus_one_are_run_time_numbers():
+    def f(p, label, count):
+        return (p[0] * label + p[1] * count - label / 2 + 1).tanh()
+
+    ran = all_replayed(by_ids(f, (1, 3), (-1, 3), (1, 8), (-1, 0), (5, 100), (-1, -3)))
+    assert ran.recordings < 6, "labels are data: one recording serves them all"
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda p, t: p[0] + t,
+        lambda p, t: t + p[0],
+        lambda p, t: p[0] - t,
+        lambda p, t: t - p[0],
+        lambda p, t: p[0] * t,
+        lambda p, t: t * p[0],
+        lambda p, t: p[0] / t,
+        lambda p, t: t / p[0],
+        lambda p, t: p[2] ** t,
+        lambda p, t: (t + 3) ** p[2],
+        lambda p, t: maximum(p[0], t),
+        lambda p, t: minimum(t, p[0]) + p[1],
+        lambda p, t: max(p[0], t) * p[1],
+        lambda p, t: p[0] * 2 if p[0] < t else p[0] * 3,
+        lambda p, t: p[0] * 2 if t >= p[0] else p[0] * 3,
+        lambda p, t: where(p[0] > t, p[1], p[2]) * p[3],
+        lambda p, t: where(t, p[1], p[2]) * p[3],
+        lambda p, t: Value(t) * p[0],
+        lambda p, t: chainrule.dot(p[:2], [t, 2]),
+        lambda p, t: vsum([p[0], t, p[1]]),
+        lambda p, t: sum([p[0], p[1]], t),
+        lambda p, t: chainrule.atan2(p[0], t),
+        lambda p, t: chainrule.clip(p[0], -t, t) if t >= 0 else p[0] * 1,
+        lambda p, t: p[0] * (p[1].data + t),
+        lambda p, t: p[0] * (t * p[1].data),
+        lambda p, t: p[0] * (t / p[1].data),
+        lambda p, t: p[0] * (p[2].data > t),
+    ],
+)
+def test_integers_combined_with_values_are_never_frozen(f):
+    def script(compile):
+        p = numbers(*P)
+        fast = compile(f)
+        for t in (1, 3, -2, 0, 2, 1, -2):
+            yield outcome(lambda t=t: graded(fast(p, t), *p))
+
+    same(script)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8, int])
+def test_numpy_integers_are_integers(kind):
+    def script(compile):
+        p = numbers(*P)
+        fast = compile(lambda p, t: p[t] * 2)
+        for t in (0, 3, 1, 3, 5):
+            yield graded(fast(p, kind(t)), *p)
+
+    assert same(script).eager == 0
+
+
+def test_integer_arrays_are_lists_of_integers():
+    def f(p, tokens):
+        return vsum(p[t] * (i + 1) for i, t in enumerate(tokens[:-1])) * p[tokens[-1]]
+
+    def script(compile):
+        p = numbers(*P)
+        fast = compile(f)
+        for tokens in ([0, 1, 2], [3, 3, 1], [5, 0, 0], [2, 1]):
+            yield graded(fast(p, np.array(tokens)), *p)
+            yield graded(fast(p, tokens), *p)
+            yield graded(fast(p, tuple(tokens)), *p)
+
+    assert same(script).eager == 0
+
+
+def test_integers_beyond_a_float_do_no_harm():
+    def script(compile):
+        p = numbers(*P)
+        fast = compile(lambda p, n: p[0] * 2)
+        other = compile(lambda p, n: p[0] * (n % 7))
+        third = compile(lambda p, n: p[0] + n)
+        for n in (3, 10**400, 2**64, -(10**400), 2**53 + 1, 3):
+            yield graded(fast(p, n), *p)
+            yield graded(other(p, n), *p)
+            yield outcome(lambda n=n: graded(third(p, n), *p))
+
+    same(script)
+
+
+def test_a_table_of_plain_numbers_is_read_by_every_integer():
+    def script(compile):
+        p = numbers(*P)
+        tables = [[1.0, 2.0, 1.0, 2.0, 9.0], [5.0, 5.0, 6.0, 5.0, 6.0]]
+        fast = compile(lambda p, a, b: p[0] * tables[0][a] + p[1] * tables[1][b])
+        for a, b in [(0, 0), (2, 1), (2, 3), (0, 3), (1, 0), (1, 2), (4, 4), (0, 4), (4, 1)]:
+            yield graded(fast(p, a, b), *p)
+
+    same(script)
+
+
+def test_a_symmetric_table_of_plain_numbers_is_read_by_every_pair():
+    def script(compile):
+        distances = [[float(abs(i - j)) for j in range(6)] for i in range(6)]
+        fast = compile(lambda p, a, b: p[0] * distances[a][b])
+        weighted = compile(lambda p, a, b: p[a] * p[b] * distances[a][b])
+        rng = np.random.default_rng(1)
+        p = numbers(*P)
+        for a, b in rng.integers(0, 6, size=(80, 2)).tolist():
+            yield graded(fast(p, a, b), *p)
+            yield graded(weighted(p, a, b), *p)
+
+    same(script)
+
+
+def overwritten(p, a, b):
+    memory = list(p)
+    memory[a] = p[0] * 100
+    return memory[b] * 2
+
+
+def swapped(p, a, b):
+    memory = list(p)
+    memory[a], memory[b] = memory[b], memory[a]
+    return memory[-1] * 2 + memory[0] * 3
+
+
+def moved(p, a, b):
+    memory = list(p)
+    memory.insert(a, memory.pop(b))
+    return vsum(x * i for i, x in enumerate(memory))
+
+
+def scattered(p, a, b):
+    totals = [Value(0.0) for _ in p]
+    totals[a] = totals[a] + p[0]
+    totals[b] = totals[b] + p[1]
+    return vsum(t * t * (i + 1) for i, t in enumerate(totals))
+
+
+def deleted(p, a, b):
+    memory = list(p)
+    del memory[a]
+    return memory[b - 1] * 2 + memory[0]
+
+
+def sliced(p, a, b):
+    return vsum(p[a:b]) + vsum(p[b:a:-1]) * 2 + p[0]
+
+
+def rotated(p, a, b):
+    memory = p[a:] + p[:a]
+    return memory[b] * 2 + memory[0]
+
+
+def windowed(p, a, b):
+    return vsum(p[k] * (k + 1) for k in range(a, b)) + p[a]
+
+
+def counted(p, a, b):
+    return p[a] * math.gcd(a, b) + p[b]
+
+
+def shared(p, a, b):
+    matrix = [[p[abs(i - j)] for j in range(6)] for i in range(6)]
+    return matrix[a][b] * 2 + matrix[b][a]
+
+
+def in_steps(p, a, b):
+    rows = [[x * (i + 1) for x in p] for i in range(6)]
+    row = rows[a]
+    return row[b] * row[a]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        *(overwritten, swapped, moved, scattered, deleted, sliced, rotated, windowed, counted),
+        *(shared, in_steps),
+    ],
+)
+def test_integers_that_meet_are_told_from_those_that_do_not(f):
+    rng = np.random.default_rng(1)
+    same(by_ids(f, *rng.integers(0, 6, size=(60, 2)).tolist()))
+    beside_another = lambda p, c, a, b: f(p, a, b) * p[c]  # noqa: E731
+    same(by_ids(beside_another, *rng.integers(0, 4, size=(60, 3)).tolist()))
+    after_another = lambda p, a, b, c: f(p, a, b) * p[c] + p[a]  # noqa: E731
+    same(by_ids(after_another, *rng.integers(0, 4, size=(60, 3)).tolist()))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda p, ts: vsum(p[t] for t in ts[1:]),
+        lambda p, ts: p[ts[-1]] * p[ts[0]],
+        lambda p, ts: vsum(p[a] * p[b] for a, b in itertools.pairwise(ts)),
+        lambda p, ts: vsum(p[t] * i for i, t in enumerate(reversed(ts))),
+        lambda p, ts: vsum(p[t] * i for i, t in enumerate(sorted(ts))),
+        lambda p, ts: p[max(ts)] * p[min(ts)] * 2,
+        lambda p, ts: p[0] * len(set(ts)),
+        lambda p, ts: p[ts.index(min(ts))] * 1,
+        lambda p, ts: p[0] * ts.count(1) + p[1],
+        lambda p, ts: vsum(p[t] * n for t, n in Counter(ts).items()),
+        lambda p, ts: vsum(p[t] for t in dict.fromkeys(ts)),
+        lambda p, ts: p[0] * sum(ts),
+        lambda p, ts: p[0] * math.prod(ts) + p[1],
+        lambda p, ts: p[0] * ts[0] * (ts == [1, 2, 3]) + p[1],
+        lambda p, ts: p[0] * np.array(ts).sum() + p[1],
+        lambda p, ts: p[0] * int(np.max(ts)) + p[1],
+        lambda p, ts: p[0] * (3 if 2 in ts else 4),
+        lambda p, ts: p[0] * sum(t * 10**i for i, t in enumerate(ts)),
+        lambda p, ts: p[0] * int("".join(map(str, ts))),
+        lambda p, ts: vsum(p[t] for t in ts if t != 3) + p[0],
+    ],
+)
+def test_lists_of_integers_taken_apart_in_any_way(method):
+    calls = [[1, 2, 3], [3, 1, 2], [2, 2, 2], [1, 1, 3], [0, 5, 3], [1, 2, 3], [5, 4, 1]]
+    same(by_ids(method, *[(ts,) for ts in calls]))
+
+
+def test_string_keys_and_none_are_static():
+    def script(compile):
+        p = {"a": Value(2.0), "b": Value(3.0)}
+        fast = compile(lambda p, name, mode=None: p[name] * (2 if mode is None else 5))
+        for name, mode in [("a", None), ("b", None), ("a", "x"), ("b", "y"), ("a", None)]:
+            yield graded(fast(p, name, mode), *p.values())
+            yield graded(fast(p, name, mode=mode), *p.values())
+
+    assert same(script).eager == 0

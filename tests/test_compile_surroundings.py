@@ -1,0 +1,1019 @@
+"""What a function reads without being passed it: every change is seen."""
+
+import math
+import operator
+from collections import Counter
+
+import numpy as np
+import pytest
+from compile_twins import (
+    Box,
+    graded,
+    numbers,
+    outcome,
+    same,
+)
+
+import chainrule
+from chainrule import Value, vsum
+
+SCALE = 2.0
+
+
+FACTORS = [1.0, 2.0]
+
+
+WEIGHTS = [Value(1.0), Value(2.0)]
+
+
+CONFIGURATION = {"beta": 0.5, "layers": [{"width": 2.0}], "name": "a"}
+
+
+TABLE = np.array([1.0, 2.0, 3.0])
+
+
+def helper(x):
+    return x * SCALE
+
+
+def scaled(x):
+    return x * SCALE
+
+
+def scaled_through_a_helper(x):
+    return helper(x) + 1
+
+
+def scaled_in_a_comprehension(x):
+    return vsum([x * (SCALE + i) for i in range(2)])
+
+
+def scaled_in_a_lambda(x):
+    return (lambda v: v * SCALE)(x)
+
+
+@pytest.mark.parametrize(
+    "f", [scaled, scaled_through_a_helper, scaled_in_a_comprehension, scaled_in_a_lambda]
+)
+def test_a_global_number_changed_is_seen(f):
+    def script(compile):
+        global SCALE
+        SCALE = 2.0
+        fast = compile(f)
+        x = Value(3.0)
+        for scale in (2.0, 2.0, 5.0, -1.0, 5, True, 5.0, math.nan, math.nan, 0.0):
+            SCALE = scale
+            yield graded(fast(x), x)
+
+    same(script)
+
+
+def test_a_global_zero_that_changes_sign_is_seen():
+    def f(x):
+        return chainrule.atan2(x, SCALE)
+
+    def script(compile):
+        global SCALE
+        fast = compile(f)
+        x = Value(0.0)
+        for SCALE in (0.0, -0.0, 0.0):  # noqa: B007
+            x.data = 1e-300
+            yield chainrule.atan2(fast(x) * 0, 1.0)
+            x.data = 0.0
+            yield outcome(fast, x)
+
+    table = np.array([0.0])
+
+    def from_an_array(compile):
+        table[0] = 0.0
+        fast = compile(lambda x: chainrule.atan2(x, float(table[0])))
+        x = Value(0.0)
+        for zero in (0.0, -0.0, 0.0):
+            table[0] = zero
+            yield fast(x)
+
+    same(script)
+    same(from_an_array)
+
+
+def test_a_global_list_of_values_rebound_or_changed_is_seen():
+    def f(x):
+        return vsum(w * x for w in WEIGHTS)
+
+    def script(compile):
+        global WEIGHTS
+        WEIGHTS = numbers(1.0, 2.0)
+        fast = compile(f)
+        x = Value(3.0)
+        yield graded(fast(x), x, *WEIGHTS)
+        WEIGHTS[0].data = 10.0
+        yield graded(fast(x), x, *WEIGHTS)
+        WEIGHTS = numbers(5.0, 6.0)
+        yield graded(fast(x), x, *WEIGHTS)
+        WEIGHTS[1] = Value(-1.0)
+        yield graded(fast(x), x, *WEIGHTS)
+        WEIGHTS.append(Value(7.0))
+        yield graded(fast(x), x, *WEIGHTS)
+        WEIGHTS.reverse()
+        yield graded(fast(x), x, *WEIGHTS)
+        WEIGHTS.clear()
+        yield graded(fast(x) + x, x)
+        WEIGHTS[:] = numbers(2.0, 3.0)
+        yield graded(fast(x), x, *WEIGHTS)
+
+    same(script)
+
+
+def test_parameters_made_anew_at_every_step_are_seen():
+    def f(x):
+        return vsum(w * x for w in WEIGHTS).tanh()
+
+    def script(compile):
+        global WEIGHTS
+        WEIGHTS = numbers(0.1, 0.2)
+        fast = compile(f)
+        x = Value(0.5)
+        for _ in range(50):
+            loss = fast(x)
+            yield graded(loss, x)
+            loss.backward()
+            WEIGHTS = [Value(w.data - 0.1 * w.grad) for w in WEIGHTS]
+
+    same(script)
+
+
+def test_nested_data_changed_in_place_is_seen():
+    def f(x):
+        layers = CONFIGURATION["layers"]
+        y = x * CONFIGURATION["beta"] if CONFIGURATION["name"] == "a" else x + 1
+        return vsum([y, *(y * layer["width"] for layer in layers)])
+
+    def script(compile):
+        CONFIGURATION.clear()
+        CONFIGURATION.update(beta=0.5, layers=[{"width": 2.0}], name="a")
+        fast = compile(f)
+        x = Value(3.0)
+        yield fast(x)
+        CONFIGURATION["layers"][0]["width"] = 7.0
+        yield fast(x)
+        CONFIGURATION["layers"].append({"width": -1.0})
+        yield fast(x)
+        CONFIGURATION["beta"] = 3.0
+        yield fast(x)
+        CONFIGURATION["name"] = "b"
+        yield fast(x)
+        CONFIGURATION["layers"][0] = {"width": 11.0}
+        yield fast(x)
+        del CONFIGURATION["layers"]
+        yield outcome(fast, x)
+
+    same(script)
+
+
+def test_the_order_of_a_dict_is_seen():
+    def script(compile):
+        state = {"a": 2.0, "b": 3.0}
+
+        def f(x):
+            for number in state.values():
+                x = x * number + 1
+            return x
+
+        fast = compile(f)
+        x = Value(1.0)
+        yield fast(x)
+        state["a"] = state.pop("a")
+        yield fast(x)
+        yield list(state)
+
+    same(script)
+
+
+def test_the_order_of_a_dict_argument_is_seen():
+    def script(compile):
+        def f(state):
+            y = Value(1.0)
+            for v in state.values():
+                y = y * v + 1
+            return y
+
+        fast = compile(f)
+        a, b = numbers(2.0, 3.0)
+        yield graded(fast({"a": a, "b": b}), a, b)
+        yield graded(fast({"b": b, "a": a}), a, b)
+        yield graded(fast({"a": b, "b": a}), a, b)
+
+    same(script)
+
+
+def test_the_order_of_keywords_is_seen():
+    def script(compile):
+        def f(**named):
+            y = Value(1.0)
+            for v in named.values():
+                y = y * v + 1
+            return y
+
+        fast = compile(f)
+        a, b = numbers(2.0, 3.0)
+        for _ in range(2):
+            yield graded(fast(a=a, b=b), a, b)
+            yield graded(fast(b=b, a=a), a, b)
+            yield graded(fast(a=b, b=a), a, b)
+
+    same(script)
+
+
+def test_keywords_in_another_order_reach_their_own_parameters():
+    def script(compile):
+        fast = compile(lambda x, y, n, m: x * 10 + y * n - m)
+        x, y = numbers(2.0, 3.0)
+        yield graded(fast(x=x, y=y, n=1, m=2), x, y)
+        yield graded(fast(y=y, x=x, m=2, n=1), x, y)
+        yield graded(fast(m=5, n=7, y=y, x=x), x, y)
+        yield graded(fast(x, m=5, n=7, y=y), x, y)
+
+    assert same(script).eager == 0
+
+
+def test_a_closed_over_array_changed_in_place_is_seen():
+    def script(compile):
+        table = np.array([1.0, 2.0, 3.0])
+        matrix = np.arange(4.0).reshape(2, 2)
+        fast = compile(lambda x: x * table[1] + float(matrix[1][0]) * x)
+        x = Value(2.0)
+        yield fast(x)
+        table[1] = 10.0
+        yield fast(x)
+        matrix[1, 0] = -1.0
+        yield fast(x)
+        table[:] = np.nan
+        yield fast(x)
+        table[:] = 1.0
+        yield fast(x)
+        table.resize(2, refcheck=False)
+        yield fast(x)
+
+    same(script)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array(["a", "b"]),
+        np.array([Value(1.0), Value(2.0)]),
+        np.array([1.0, "x", None], dtype=object),
+        np.array([True, False]),
+        np.array([1 + 2j, 3.0]),
+        np.zeros((0, 3)),
+        np.array(["2020-01-01"], dtype="datetime64[D]"),
+        np.array([(1, 2.0)], dtype=[("a", int), ("b", float)]),
+    ],
+    ids=lambda a: str(a.dtype),
+)
+def test_captured_arrays_of_every_kind_are_compared(array):
+    def script(compile):
+        mine = array.copy()
+        fast = compile(lambda x: x * len(str(mine.tolist())) if mine.size < 9 else x)
+        x = Value(2.0)
+        for _ in range(3):
+            yield outcome(fast, x) if mine.dtype != object else len(mine)
+        if mine.size > 1 and mine.dtype != object:
+            mine[0] = mine[1]
+            yield outcome(fast, x)
+
+    same(script)
+
+
+def test_an_object_array_of_values_is_captured_by_identity():
+    def script(compile):
+        weights = np.array(numbers(1.0, 2.0, 3.0))
+        fast = compile(lambda x: (weights * x).sum())
+        x = Value(2.0)
+        yield graded(fast(x), x, *weights)
+        weights[0].data = 9.0
+        yield graded(fast(x), x, *weights)
+        weights[1] = Value(-4.0)
+        yield graded(fast(x), x, *weights)
+
+    same(script)
+
+
+def test_variables_of_an_enclosing_function_rebound_are_seen():
+    def script(compile):
+        beta, weight = 2.0, Value(3.0)
+
+        def inner(x):
+            return x * beta
+
+        fast = compile(lambda x: inner(x) * weight)
+        x = Value(1.5)
+        yield graded(fast(x), x, weight)
+        beta = 5.0
+        yield graded(fast(x), x, weight)
+        weight = Value(-1.0)
+        yield graded(fast(x), x, weight)
+
+        def inner(x):  # noqa: F811
+            return x * beta * beta
+
+        yield graded(fast(x), x, weight)
+        del beta
+        yield outcome(fast, x)
+        beta = 7.0
+        yield graded(fast(x), x, weight)
+
+    same(script)
+
+
+def test_a_variable_that_is_not_bound_yet_is_seen_later():
+    def script(compile):
+        fast = compile(lambda x: x * late)
+        x = Value(2.0)
+        yield outcome(fast, x)[0]
+        late = 3.0
+        yield fast(x)
+        late = 4.0
+        yield fast(x)
+        late = 5.0
+        yield fast(x)
+
+    same(script)
+
+
+def test_a_global_that_is_not_bound_yet_is_seen_later():
+    def f(x):
+        return x * LATE  # noqa: F821
+
+    def script(compile):
+        globals().pop("LATE", None)
+        fast = compile(f)
+        x = Value(2.0)
+        yield outcome(fast, x)[0]
+        for number in (3.0, 4.0, 5.0):
+            globals()["LATE"] = number
+            yield fast(x)
+        del globals()["LATE"]
+        yield outcome(fast, x)[0]
+
+    same(script)
+
+
+def test_a_builtin_that_becomes_a_global_is_seen():
+    def f(x):
+        return sum([x, x * x])
+
+    def script(compile):
+        globals().pop("sum", None)
+        fast = compile(f)
+        x = Value(3.0)
+        yield fast(x)
+        globals()["sum"] = lambda xs: xs[0] * 100
+        yield fast(x)
+        del globals()["sum"]
+        yield fast(x)
+
+    same(script)
+
+
+def test_default_arguments_changed_are_seen():
+    def script(compile):
+        def f(x, factors=[1.0, 2.0], *, offset={"b": 1.0}):  # noqa: B006
+            return x * factors[0] + factors[-1] + offset["b"]
+
+        fast = compile(f)
+        x = Value(3.0)
+        yield fast(x)
+        f.__defaults__[0][0] = 7.0
+        yield fast(x)
+        f.__kwdefaults__["offset"]["b"] = 70.0
+        yield fast(x)
+        f.__defaults__ = ([5.0],)
+        yield fast(x)
+        f.__kwdefaults__["offset"] = {"b": -1.0}
+        yield fast(x)
+
+    same(script)
+
+
+def test_attributes_of_functions_are_seen():
+    def script(compile):
+        def activation(x):
+            return x * activation.slope
+
+        activation.slope = 2.0
+        fast = compile(lambda x: activation(x) + 1)
+        x = Value(3.0)
+        for slope in (2.0, 5.0, 2.0):
+            activation.slope = slope
+            yield fast(x)
+
+    same(script)
+
+
+def test_a_function_given_new_code_is_seen():
+    def script(compile):
+        def activation(x):
+            return x * 2
+
+        def other(x):
+            return x * 7
+
+        fast = compile(lambda x: activation(x) + 1)
+        x = Value(3.0)
+        yield fast(x)
+        activation.__code__ = other.__code__
+        yield fast(x)
+
+    same(script)
+
+
+def test_a_helper_replaced_is_seen(monkeypatch):
+    def script(compile):
+        monkeypatch.setitem(globals(), "helper", lambda x: x * 2)
+        fast = compile(scaled_through_a_helper)
+        x = Value(3.0)
+        yield fast(x)
+        monkeypatch.setitem(globals(), "helper", lambda x: x * 9)
+        yield fast(x)
+
+    same(script)
+
+
+class Model:
+    rate = 3.0
+
+    def __init__(self, beta):
+        self.beta = beta
+        self.weight = Value(2.0)
+        self.layers = [Value(1.0), Value(2.0)]
+
+    def scale(self, x):
+        return x * self.beta * self.rate
+
+    def loss(self, x):
+        return vsum([self.scale(x) * self.weight, *(w * x for w in self.layers)])
+
+
+class Child(Model):
+    pass
+
+
+@pytest.mark.parametrize("kind", [Model, Child])
+def test_attributes_of_self_changed_are_seen(kind):
+    def script(compile):
+        model = kind(2.0)
+        fast = compile(model.loss)
+        x = Value(1.5)
+        yield graded(fast(x), x, model.weight)
+        model.beta = 5.0
+        yield graded(fast(x), x, model.weight)
+        model.weight = Value(-1.0)
+        yield graded(fast(x), x, model.weight)
+        model.layers.pop()
+        yield graded(fast(x), x, model.weight)
+        model.rate = 10.0  # hides the attribute of the class
+        yield graded(fast(x), x, model.weight)
+        model.scale = lambda x: x * 100
+        yield graded(fast(x), x, model.weight)
+
+    same(script)
+
+
+@pytest.mark.parametrize("kind", [Model, Child])
+def test_attributes_of_classes_changed_are_seen(kind, monkeypatch):
+    def script(compile):
+        monkeypatch.setattr(Model, "rate", 3.0)
+        model = kind(2.0)
+        fast = compile(model.loss)
+        x = Value(1.5)
+        yield fast(x)
+        monkeypatch.setattr(Model, "rate", 7.0)
+        yield fast(x)
+        with monkeypatch.context() as patch:
+            patch.setattr(Model, "scale", lambda self, x: x * 50)
+            yield fast(x)
+        yield fast(x)
+        if kind is Child:
+            with monkeypatch.context() as patch:
+                patch.setattr(Child, "rate", 11.0, raising=False)
+                yield fast(x)
+
+    same(script)
+
+
+class Settings:
+    beta = 2.0
+
+    @property
+    def doubled(self):
+        return 2 * Settings.beta
+
+    @staticmethod
+    def tripled():
+        return 3 * Settings.beta
+
+    @classmethod
+    def squared(cls):
+        return cls.beta**2
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x * Settings.beta,
+        lambda x: x * Settings().doubled,
+        lambda x: x * Settings.tripled(),
+        lambda x: x * Settings.squared(),
+        lambda x: x * getattr(Settings, "be" + "ta"),
+    ],
+)
+def test_a_class_used_as_a_namespace_is_seen(f):
+    def script(compile):
+        Settings.beta = 2.0
+        fast = compile(f)
+        x = Value(3.0)
+        for Settings.beta in (2.0, 5.0, 2.0):
+            yield fast(x)
+
+    same(script)
+
+
+class BaseWithGlobal:
+    def scale(self, x):
+        return x * SCALE
+
+
+class DerivedFromIt(BaseWithGlobal):
+    def loss(self, x):
+        return self.scale(x) + 1
+
+
+class DerivedBySuper(BaseWithGlobal):
+    def scale(self, x):
+        return super().scale(x) * 2
+
+    loss = scale
+
+
+@pytest.mark.parametrize("kind", [DerivedFromIt, DerivedBySuper])
+def test_globals_of_inherited_methods_are_seen(kind):
+    def script(compile):
+        global SCALE
+        SCALE = 2.0
+        fast = compile(kind().loss)
+        x = Value(3.0)
+        for SCALE in (2.0, 5.0, 3.0):  # noqa: B007
+            yield fast(x)
+
+    same(script)
+
+
+class Slotted:
+    __slots__ = ("beta", "weight")
+
+    def __init__(self, beta, weight):
+        self.beta, self.weight = beta, weight
+
+
+def test_attributes_in_slots_are_seen():
+    def script(compile):
+        box = Slotted(2.0, Value(3.0))
+        fast = compile(lambda x: x * box.beta * box.weight)
+        x = Value(1.5)
+        yield graded(fast(x), x, box.weight)
+        box.beta = 5.0
+        yield graded(fast(x), x, box.weight)
+        box.weight = Value(-1.0)
+        yield graded(fast(x), x, box.weight)
+        box.weight.data = 4.0
+        yield graded(fast(x), x, box.weight)
+
+    same(script)
+
+
+class SlottedChild(Slotted):
+    __slots__ = ("gamma",)
+
+
+def test_attributes_in_inherited_slots_are_seen():
+    def script(compile):
+        box = SlottedChild(2.0, 1.0)
+        box.gamma = 3.0
+        fast = compile(lambda x: x * box.beta * box.gamma)
+        x = Value(1.5)
+        yield fast(x)
+        box.beta = 5.0
+        yield fast(x)
+        box.gamma = 7.0
+        yield fast(x)
+
+    same(script)
+
+
+def opaque_containers():
+    import array
+    import collections
+    import types as kinds
+
+    hidden = [1.0, 2.0]
+    table = {"a": 1.0, "b": 2.0}
+    numbers = array.array("d", [1.0, 2.0])
+    raw = bytearray([1, 2])
+    named = kinds.SimpleNamespace(a=1.0)
+    queue = collections.deque([1.0, 2.0])
+    counted = Counter({"a": 1, "b": 2})
+    ordered = collections.OrderedDict(a=1.0, b=2.0)
+    default = collections.defaultdict(float, a=1.0)
+    chain = collections.ChainMap({"a": 1.0}, {"b": 2.0})
+    user = collections.UserList([1.0, 2.0])
+    members = {1.0, 2.0}
+    proxy = kinds.MappingProxyType(table)
+    view = memoryview(numbers)
+    values = table.values()
+    return {
+        "list": (lambda: hidden[0], lambda: hidden.__setitem__(0, 9.0)),
+        "dict": (lambda: table["a"], lambda: table.__setitem__("a", 9.0)),
+        "array.array": (lambda: numbers[0], lambda: numbers.__setitem__(0, 9.0)),
+        "bytearray": (lambda: raw[0], lambda: raw.__setitem__(0, 9)),
+        "SimpleNamespace": (lambda: named.a, lambda: setattr(named, "a", 9.0)),
+        "deque": (lambda: queue[0], lambda: queue.appendleft(9.0)),
+        "length of a deque": (lambda: float(len(queue)), lambda: queue.append(9.0)),
+        "Counter": (lambda: counted["a"], lambda: counted.update("aaa")),
+        "OrderedDict": (lambda: ordered["a"], lambda: ordered.update(a=9.0)),
+        "order of an OrderedDict": (
+            lambda: next(iter(ordered.values())),
+            lambda: ordered.move_to_end("a"),
+        ),
+        "defaultdict": (lambda: default["a"], lambda: default.update(a=9.0)),
+        "ChainMap": (lambda: chain["b"], lambda: chain.maps[1].update(b=9.0)),
+        "UserList": (lambda: user[0], lambda: user.insert(0, 9.0)),
+        "set": (lambda: float(sum(members)), lambda: members.add(9.0)),
+        "membership in a set": (lambda: 1.0 if 7.0 in members else 2.0, lambda: members.add(7.0)),
+        "mappingproxy": (lambda: proxy["a"], lambda: table.__setitem__("a", 9.0)),
+        "memoryview": (lambda: view[0], lambda: numbers.__setitem__(0, 9.0)),
+        "dict view": (lambda: max(values), lambda: table.__setitem__("b", 9.0)),
+    }
+
+
+@pytest.mark.parametrize("name", opaque_containers())
+def test_a_container_of_any_kind_that_changes_is_seen(name):
+    def script(compile):
+        read, change = opaque_containers()[name]
+        fast = compile(lambda x: x * read() + 1)
+        x = Value(3.0)
+        yield fast(x)
+        yield fast(x)
+        change()
+        yield fast(x)
+        yield fast(x)
+
+    same(script)
+
+
+def partials():
+    import functools
+
+    box = [2.0]
+    weight = Value(3.0)
+    return {
+        "list in a partial": (functools.partial(lambda b, x: x * b[0], box), box),
+        "keyword in a partial": (functools.partial(lambda x, b: x * b[0], b=box), box),
+        "closure in a partial": (functools.partial(lambda x: x * box[0]), box),
+        "value in a partial": (functools.partial(lambda w, x: x * w * box[0], weight), box),
+        "lru_cache": (functools.lru_cache(lambda x: x * box[0]), None),
+        "wraps": (functools.wraps(helper)(lambda x: x * box[0]), box),
+        "bound builtin": ((lambda read=box.__getitem__: lambda x: x * read(0))(), box),
+        "itemgetter": (lambda x, get=operator.itemgetter(0): x * get(box), box),
+        "reduce": (lambda x: functools.reduce(operator.mul, box, x), box),
+        "method of a list": (lambda x: x * box.copy()[-1], box),
+    }
+
+
+@pytest.mark.parametrize("name", partials())
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_hides_in_wrapped_functions_is_seen(name, inside):
+    def script(compile):
+        f, box = partials()[name]
+        fast = compile((lambda x: f(x) + 1) if inside else f)
+        x = Value(1.5)
+        yield graded(fast(x), x)
+        x.data = 2.5
+        yield graded(fast(x), x) if box else 0
+        if box:
+            box[0] = 9.0
+            yield graded(fast(x), x)
+
+    same(script)
+
+
+def test_a_cached_helper_keeps_what_it_cached_as_in_eager():
+    import functools
+
+    def script(compile):
+        @functools.lru_cache
+        def embedded(token):
+            return [1.0, 2.0, 3.0][token]
+
+        @functools.lru_cache
+        def squared(v):
+            return v * v
+
+        fast = compile(lambda x, t: x * embedded(t) + squared(x))
+        x = Value(1.5)
+        for t in (0, 1, 2, 0):
+            yield graded(fast(x, t), x)
+
+    same(script)
+
+
+def test_values_in_a_set_are_found_or_refused():
+    def script(compile):
+        members = {Value(2.0)}
+        fast = compile(lambda x: vsum([x, *(x * m for m in members)]))
+        x = Value(3.0)
+        yield fast(x)
+        next(iter(members)).data = 7.0
+        yield fast(x)
+        members.add(Value(100.0))
+        yield fast(x)
+        members.clear()
+        yield fast(x)
+
+    same(script)
+
+
+def test_modules_attributes_are_seen(tmp_path, monkeypatch):
+    package = tmp_path / "chainrule_trap_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("beta = 2.0\n")
+    (package / "settings.py").write_text("beta = 3.0\ndef scaled(x):\n    return x * beta\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import chainrule_trap_package
+    import chainrule_trap_package.settings
+    from chainrule_trap_package import settings
+
+    def imported_inside(x):
+        import chainrule_trap_package as package
+
+        return x * package.beta
+
+    def from_imported_inside(x):
+        from chainrule_trap_package.settings import beta
+
+        return x * beta
+
+    functions = [
+        lambda x: x * chainrule_trap_package.beta,
+        lambda x: x * settings.beta,
+        lambda x: x * chainrule_trap_package.settings.beta,
+        lambda x: settings.scaled(x),
+        lambda x: chainrule_trap_package.settings.scaled(x),
+        imported_inside,
+        from_imported_inside,
+    ]
+
+    def script(compile):
+        fast = [compile(f) for f in functions]
+        x = Value(3.0)
+        for number in (2.0, 2.0, 5.0, 11.0):
+            chainrule_trap_package.beta = number
+            settings.beta = number + 1
+            yield [f(x) for f in fast]
+
+    same(script)
+
+
+def test_a_module_without_a_file_is_seen():
+    import types
+
+    module = types.ModuleType("made_by_hand")
+
+    def script(compile):
+        module.beta = 2.0
+        fast = compile(lambda x: x * module.beta)
+        x = Value(3.0)
+        for module.beta in (2.0, 5.0, 7.0):
+            yield fast(x)
+
+    same(script)
+
+
+def test_names_looked_up_at_run_time_are_seen():
+    def by_globals(x):
+        return x * globals()["SCALE"]
+
+    def by_eval(x):
+        return x * eval("SCALE")
+
+    def script(compile):
+        global SCALE
+        SCALE = 2.0
+        fast = [compile(f) for f in (by_globals, by_eval)]
+        x = Value(3.0)
+        for SCALE in (2.0, 5.0, 3.0):  # noqa: B007
+            yield [f(x) for f in fast]
+
+    same(script)
+
+
+def test_the_environment_is_seen(monkeypatch):
+    import os
+
+    def script(compile):
+        fast = compile(lambda x: x * float(os.environ["CHAINRULE_TRAP"]))
+        x = Value(3.0)
+        for text in ("2.0", "5.0", "7.0"):
+            monkeypatch.setenv("CHAINRULE_TRAP", text)
+            yield fast(x)
+
+    same(script)
+
+
+def test_a_global_that_changes_at_every_call_is_always_fresh():
+    def script(compile):
+        global SCALE
+        fast = compile(scaled)
+        x = Value(3.0)
+        for i in range(60):
+            SCALE = float(i)
+            yield fast(x)
+        for _ in range(30):
+            yield fast(x)
+
+    same(script)
+
+
+class ListOfOnesOwn(list):
+    pass
+
+
+class TupleOfOnesOwn(tuple):
+    pass
+
+
+class SetOfOnesOwn(set):
+    pass
+
+
+class DictOfOnesOwn(dict):
+    def __getitem__(self, key):
+        return super().__getitem__(key) * 2
+
+
+def subclassed_containers():
+    import collections
+    import ctypes
+    import io
+
+    class DequeOfOnesOwn(collections.deque):
+        pass
+
+    class ArrayOfOnesOwn(np.ndarray):
+        pass
+
+    items, members, queue = ListOfOnesOwn([1.0, 2.0]), SetOfOnesOwn([1.0]), DequeOfOnesOwn([1.0])
+    mapping, array = DictOfOnesOwn(a=1.0), np.arange(3.0).view(ArrayOfOnesOwn)
+    text = io.StringIO("12345")
+
+    class Fields(ctypes.Structure):
+        _fields_ = (("a", ctypes.c_double),)
+
+    fields, raw = Fields(1.0), (ctypes.c_double * 2)(1.0, 2.0)
+    keyed, tupled = Box(scale=1.0), TupleOfOnesOwn((1.0,))
+    tupled.scale = 1.0
+    by_object = {keyed: 1.0}
+    error = ValueError(1.0)
+    return {
+        "list": (lambda: items[0], lambda: items.insert(0, 9.0)),
+        "set": (lambda: sum(members), lambda: members.add(9.0)),
+        "deque": (lambda: queue[0], lambda: queue.appendleft(9.0)),
+        "dict": (lambda: mapping["a"], lambda: mapping.update(a=9.0)),
+        "array": (lambda: float(array[0]), lambda: array.__setitem__(0, 9.0)),
+        "text stream": (lambda: float(text.getvalue()), lambda: text.write("9")),
+        "ctypes structure": (lambda: fields.a, lambda: setattr(fields, "a", 9.0)),
+        "ctypes array": (lambda: raw[0], lambda: raw.__setitem__(0, 9.0)),
+        "key of a dict": (
+            lambda: next(iter(by_object)).scale,
+            lambda: setattr(keyed, "scale", 9.0),
+        ),
+        "attribute of a tuple": (lambda: tupled.scale, lambda: setattr(tupled, "scale", 9.0)),
+        "exception": (lambda: error.args[0], lambda: setattr(error, "args", (9.0,))),
+    }
+
+
+@pytest.mark.parametrize("name", subclassed_containers())
+def test_a_container_of_ones_own_class_that_changes_is_seen(name):
+    def script(compile):
+        read, change = subclassed_containers()[name]
+        fast = compile(lambda x: x * read() + 1)
+        x = Value(3.0)
+        yield fast(x)
+        yield fast(x)
+        change()
+        yield fast(x)
+
+    same(script)
+
+
+def library_wrappers():
+    import contextlib
+    import functools
+
+    @contextlib.contextmanager
+    def scope():
+        yield SCALE
+
+    def within(x):
+        with scope() as scale:
+            return x * scale
+
+    @functools.singledispatch
+    def dispatched(x):
+        return x * SCALE
+
+    @dispatched.register
+    def _(x: int):
+        return x
+
+    @functools.wraps(scaled)
+    def wrapped(x):
+        return scaled(x) * wrapped.factor
+
+    wrapped.factor = 1.0
+    vectorised = np.vectorize(lambda x: x * SCALE, otypes=[object])
+    return {
+        "contextmanager": within,
+        "singledispatch": lambda x: dispatched(x) + 1,
+        "wraps": wrapped,
+        "vectorize": lambda x: vectorised(np.array([x], dtype=object))[0],
+        "map": lambda x: vsum(map(scaled, [x, x])) + 1,
+        "sorted key": lambda x: sorted([x, x * SCALE], key=lambda v: v.data * SCALE)[0] * 2,
+        "reduce": lambda x: __import__("functools").reduce(lambda a, b: a * SCALE + b, [x, x]),
+        "decorated": contextlib.ExitStack and (lambda x: scaled(x) * 2),
+    }
+
+
+@pytest.mark.parametrize("name", library_wrappers())
+def test_globals_behind_wrappers_of_the_library_are_seen(name):
+    def script(compile):
+        global SCALE
+        SCALE = 2.0
+        f = library_wrappers()[name]
+        fast = compile(f)
+        x = Value(3.0)
+        for SCALE in (2.0, 5.0, -1.0):  # noqa: B007
+            yield fast(x)
+        if name == "wraps":
+            f.factor = 7.0
+            yield fast(x)
+
+    same(script)
+
+
+class Meta(type):
+    scale = 2.0
+
+    def scaled(cls, x):
+        return x * cls.scale
+
+
+class WithMeta(metaclass=Meta):
+    pass
+
+
+def test_attributes_of_a_metaclass_are_seen():
+    def script(compile):
+        Meta.scale = 2.0
+        fast = compile(lambda x: WithMeta.scaled(x) * WithMeta.scale)
+        x = Value(3.0)
+        for Meta.scale in (2.0, 5.0):
+            yield fast(x)
+
+    same(script)
+
+
+class Parameter(Value):
+    frozen = False
+
+    def scaled(self):
+        return self * 2
+
+
+class Scaled(Parameter):
+    def scaled(self):
+        return self * 5
+
+
+def test_the_class_and_the_attributes_of_a_captured_value_are_seen():
+    def script(compile):
+        p, x = Parameter(2.0), Value(3.0)
+        fast = compile(lambda x: x * 3 if p.frozen else p.scaled() * x)
+        yield graded(fast(x), p, x)
+        p.frozen = True
+        yield graded(fast(x), p, x)
+        p.frozen = False
+        p.__class__ = Scaled
+        yield graded(fast(x), p, x)
+
+    same(script)

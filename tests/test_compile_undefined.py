@@ -1,0 +1,250 @@
+"""Undefined values, exceptions and modes, outside and inside a compiled function."""
+
+import math
+
+import pytest
+from compile_twins import (
+    DATA,
+    by_ids,
+    by_numbers,
+    graded,
+    numbers,
+    outcome,
+    same,
+)
+
+import chainrule
+from chainrule import Value, no_grad, nonfinite
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, y: x.log() + y,
+        lambda x, y: y / x,
+        lambda x, y: x**-1 * y,
+        lambda x, y: x**0.5,
+        lambda x, y: (x * 400).exp() * y,
+        lambda x, y: (x * 1e200) * 1e200 * y,
+        lambda x, y: y * (1 / x.data),
+        lambda x, y: y * (x.data * 1e300 * 1e300),
+        lambda x, y: y * x.data**-2,
+        lambda x, y: x.acosh() * y,
+        lambda x, y: x.atanh() + y,
+        lambda x, y: chainrule.sqrt(x - y),
+    ],
+)
+def test_undefined_values_raise_what_eager_raises(f):
+    calls = [(2.0, 1.0), (0.0, 1.0), (-1.0, 2.0), (0.5, 3.0), (math.inf, 1.0), (math.nan, 1.0)]
+    calls += [(1.0, 1.0), (2.0, math.inf), (2.0, math.nan), (-math.inf, 0.0), (0.5, -0.0)]
+    same(by_numbers(f, *calls, *calls))
+    same(by_numbers(f, *calls[::-1], *calls))
+
+
+def test_a_number_that_overflows_in_the_middle_but_not_in_the_result_raises_as_eager_does():
+    def f(x, y):
+        return y / (1 + x.exp())
+
+    ran = same(by_numbers(f, (1.0, 2.0), (1000.0, 2.0), (700.0, 2.0), (1000.0, 2.0), (1.0, 3.0)))
+    assert "OverflowError" in str(ran.results)
+
+
+@pytest.mark.parametrize("first", [1.0, -1.0, 0.0])
+@pytest.mark.parametrize("kind", [Exception, ValueError, BaseException])
+def test_an_undefined_value_that_the_function_catches_is_not_frozen(first, kind):
+    def f(x):
+        try:
+            return x.log() * 2
+        except kind:
+            return x * 10
+
+    same(by_numbers(f, (first,), (2.0,), (-2.0,), (0.0,), (3.0,), (-1.0,)))
+
+
+@pytest.mark.parametrize("first", [0.0, 1.0])
+def test_a_division_by_zero_of_data_that_the_function_catches_is_not_frozen(first):
+    def f(x):
+        try:
+            return x * (1 / x.data)
+        except ZeroDivisionError:
+            return x * 10
+
+    same(by_numbers(f, (first,), (2.0,), (0.0,), (3.0,), (0.0,)))
+
+
+def test_a_bare_except_does_not_swallow_a_refusal():
+    def f(x):
+        try:
+            factor = float(x.data)
+        except:  # noqa: E722
+            factor = 100.0
+        return x * factor
+
+    same(by_numbers(f, (1.0,), (2.0,), (3.0,)))
+
+
+def test_suppressing_everything_does_not_swallow_a_refusal():
+    import contextlib
+
+    def f(x):
+        factor = 100.0
+        with contextlib.suppress(BaseException):
+            factor = math.exp(x.data)
+        return x * factor
+
+    same(by_numbers(f, (1.0,), (2.0,), (3.0,)))
+
+
+def test_a_return_in_finally_does_not_swallow_a_refusal():
+    def f(x):
+        factor = 100.0
+        try:
+            factor = math.exp(x.data)
+        finally:
+            return x * factor  # noqa: B012
+
+    same(by_numbers(f, (1.0,), (2.0,), (3.0,)))
+
+
+def test_an_exception_of_the_function_is_eagers_each_time():
+    def f(x, n):
+        if n > 2:
+            raise KeyError(f"n is {n}")
+        if x > 2:
+            raise RuntimeError("x is large")
+        return x * n
+
+    def script(compile):
+        fast = compile(f)
+        x = Value(1.0)
+        for number, n in [(1.0, 1), (1.0, 3), (3.0, 1), (1.0, 2), (3.0, 3), (2.0, 1), (3.0, 1)]:
+            x.data = number
+            yield outcome(lambda n=n: graded(fast(x, n), x))
+
+    same(script)
+
+
+def test_exceptions_caught_inside_select_the_path():
+    def f(p, t):
+        try:
+            return p[t] * 2
+        except IndexError:
+            return p[0] * 3
+
+    same(by_ids(f, (0,), (9,), (5,), (-9,), (2,), (7,), (9,), (1,)))
+
+
+def test_nonfinite_allowed_inside_the_function():
+    def f(x, y):
+        with nonfinite("allow"):
+            z = x.log()
+        return z * 2 if z.data > -10 else y * 3
+
+    same(by_numbers(f, (1.0, 1.0), (0.0, 1.0), (2.0, 2.0), (-1.0, 1.0), (3.0, 1.0), (0.0, 2.0)))
+
+
+def test_nonfinite_allowed_outside_the_function_does_not_stay():
+    def script(compile):
+        fast = compile(lambda x: x.log() * 2)
+        x = Value(0.0)
+        for number in (0.0, 1.0, -1.0, 0.0):
+            x.data = number
+            with nonfinite("allow"):
+                yield outcome(fast, x)
+            yield outcome(fast, x)
+
+    same(script)
+
+
+def test_nonfinite_raise_inside_an_allowing_block():
+    def f(x):
+        with nonfinite("raise"):
+            return x.log() * 2
+
+    def script(compile):
+        fast = compile(f)
+        x = Value(1.0)
+        for number in (1.0, 0.0, 2.0, -1.0):
+            x.data = number
+            with nonfinite("allow"):
+                yield outcome(fast, x)
+            yield outcome(fast, x)
+
+    same(script)
+
+
+def test_no_grad_inside_the_function_stops_gradients():
+    def f(x, y):
+        with no_grad():
+            z = x * y + y.exp()
+        return z * x
+
+    ran = same(by_numbers(f, *DATA))
+    assert ran.replayed == len(DATA)
+
+
+def test_a_first_call_without_gradients_leaves_later_ones_alone():
+    def script(compile):
+        x, y = numbers(2.0, 3.0)
+        fast = compile(lambda x, y: x * y + x.tanh())
+        with no_grad():
+            loss = fast(x, y)
+        yield loss, loss.children == ()
+        for number in (1.0, 5.0):
+            x.data = number
+            yield graded(fast(x, y), x, y)
+            with no_grad():
+                loss = fast(x, y)
+            yield loss, loss.children == ()
+
+    same(script)
+
+
+@pytest.mark.parametrize(
+    "values", [(math.nan, 1.0), (math.inf, 1.0), (-math.inf, 0.0), (-0.0, 0.0)]
+)
+def test_inputs_that_are_not_finite_behave_as_in_eager(values):
+    def f(x, y):
+        z = x * y + x
+        return z * 2 if z > 0 else z.tanh() + y
+
+    same(by_numbers(f, (1.0, 2.0), values, (2.0, -3.0), values[::-1], values))
+    same(by_numbers(f, values, (1.0, 2.0), values[::-1], (-1.0, 2.0)))
+
+
+@pytest.mark.parametrize("operation", [lambda x, t: x - t, lambda x, t: t - x, lambda x, t: x * t])
+def test_zeros_keep_their_sign(operation):
+    def script(compile):
+        fast = compile(lambda x, t: operation(x, t) * 1.0)
+        x = Value(1.0)
+        for number in (1.0, -0.0, 0.0, -1.0):
+            x.data = number
+            for t in (1, 0, -1):
+                yield fast(x, t)
+
+    same(script)
+
+
+def test_a_swallowed_refusal_is_noticed_even_when_the_first_result_happens_to_agree():
+    def f(x):
+        factor = 1.0
+        try:
+            factor = float(x.data)
+        except BaseException:
+            pass
+        return x * factor
+
+    same(by_numbers(f, (1.0,), (2.0,), (3.0,)))
+
+
+def test_an_error_that_only_a_recording_raises_is_not_caught_in_silence():
+    from decimal import Decimal
+
+    def f(x):
+        try:
+            factor = float(Decimal(x.data))
+        except TypeError:
+            factor = 1.0
+        return x * factor
+
+    same(by_numbers(f, (1.0,), (2.0,), (3.0,)))
