@@ -449,6 +449,58 @@ def random_source(rng: random.Random, weights: dict[str, float]) -> str:
     return Writer(rng, weights).program()
 
 
+INTEGERS = """\
+from chainrule import Value, vsum
+
+DISTANCES = [[float(abs(i - j)) for j in range(4)] for i in range(4)]
+TABLE = [1.0, 2.0, 1.0, 2.0]
+REMAP = [0, 1, 1, 3]
+MATRIX = [[Value(0.1 * (4 * i + j)) for j in range(4)] for i in range(4)]
+
+
+def f(p, a, b, c):
+    m = list(p)
+    v = p[0] * 1.5
+"""
+
+
+def random_integer_source(rng: random.Random) -> str:
+    """The text of a function `f(p, a, b, c)` in which three integers below four meet in lists."""
+    lines = []
+    for _ in range(rng.randint(1, 4)):
+        i, j, k = (rng.choice("abc") for _ in range(3))
+        lines.append(
+            rng.choice(
+                [
+                    f"m[{i}] = v * 2",
+                    f"m[{i}] = m[{i}] + v",
+                    f"m[{i}] = m[{j}] + 1",
+                    f"m[{i}], m[{j}] = m[{j}], m[{i}]",
+                    f"m.insert({i}, m.pop({j}))",
+                    f"m = m[{i}:] + m[:{i}]",
+                    f"v = v + m[{j}]",
+                    f"v = v + m[-{i} - 1]",
+                    f"v = v + m[REMAP[{i}]]",
+                    f"v = v + p[{i}] * p[{j}]",
+                    f"v = v + MATRIX[{i}][{j}]",
+                    f"row = MATRIX[{i}]; v = v * row[{j}] + row[{k}]",
+                    f"v = v + [x * 2 for x in MATRIX[{i}]][{j}]",
+                    f"v = v + vsum(m[{i}:{j}])",
+                    f"v = v + vsum(m[n] for n in range({i}, {j}))",
+                    f"v = v * DISTANCES[{i}][{j}] + 1",
+                    f"v = v + sum(DISTANCES[{i}][:{j}])",
+                    f"v = v * TABLE[{i}]",
+                    f"v = v + [TABLE, REMAP][{i} % 2][{j}]",
+                    f"v = v + len({{{i}, {j}}})",
+                    f"v = v * [p[{i}], p[{j}]][{k} > 1]",
+                    f"v = v * {i} - {j}",
+                    f"v = v * 2 if {i} == {j} else v + {k}",
+                ]
+            )
+        )
+    return INTEGERS + "".join(f"    {line}\n" for line in lines) + "    return v * 2 + m[-1]\n"
+
+
 def run_source(source: str, name: str) -> dict[str, Any]:
     """The namespace of a program."""
     namespace: dict[str, Any] = {"__name__": name}
@@ -508,20 +560,29 @@ class Arguments:
     xs: list[float]
     rest: tuple[Any, ...]
     named: dict[str, Any]
+    borrowed: tuple[int, ...]  # places of p that hold one of the world's own weights
+
+
+def random_integer(rng: random.Random) -> int:
+    """Mostly below three, sometimes negative or out of range."""
+    return rng.randrange(3) if rng.random() < 0.93 else rng.choice((-1, -2, 3, 4, -7))
 
 
 def random_arguments(rng: random.Random) -> Arguments:
-    ids = [rng.randrange(3) for _ in range(rng.choice((1, 2, 2, 3)))]
+    ids = [random_integer(rng) for _ in range(rng.choice((1, 2, 2, 3)))]
     named = {}
     if rng.random() < 0.2:
         named["flag"] = rng.random() < 0.5
     if rng.random() < 0.2:
         named["name"] = rng.choice("ab")
+    if rng.random() < 0.5:
+        named = dict(reversed(named.items()))
     return Arguments(
         [round(rng.uniform(-2, 2), 3) for _ in range(3)],
-        [round(rng.uniform(-2, 2), 3) for _ in range(3)],
-        (ids, rng.randrange(3), rng.randrange(3), rng.choice((1, -1, 2))),
+        [round(rng.uniform(-2, 2), 3) for _ in range(rng.choice((3, 3, 3, 2)))],
+        (ids, random_integer(rng), random_integer(rng), rng.choice((1, -1, 2, 0))),
         named,
+        tuple(k for k in range(3) if rng.random() < 0.05),
     )
 
 
@@ -534,6 +595,8 @@ def call_with_arrays(world: dict[str, Any], arguments: Arguments) -> Any:
 def call_with_values(world: dict[str, Any], arguments: Arguments) -> Any:
     """(value, gradients of everything involved), or the error."""
     p, xs = [[Value(x) for x in numbers] for numbers in (arguments.p, arguments.xs)]
+    for place in arguments.borrowed:
+        p[place] = world["WEIGHTS"][(place + len(arguments.borrowed)) % 3]
     result = outcome(world["f"], p, xs, *arguments.rest, **arguments.named)
     if isinstance(result, tuple) and isinstance(result[0], str):
         return result

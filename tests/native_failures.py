@@ -616,10 +616,12 @@ STEP = 1_000_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 25  # th
 hold: list[Any] = []  # grows by a slab with every node that got one
 
 
-def fill_slabs(instances: int) -> None:
+def fill_slabs() -> None:
     """Make nodes until the next one needs a new slab."""
-    live, slabs, _ = _native.allocation_counts()
-    hold.extend(Value(0.0) for _ in range(max(0, slabs * SLAB - (live - instances))))
+    slabs = _native.allocation_counts()[1]
+    while slabs and _native.allocation_counts()[1] == slabs:
+        hold.append(Value(0.0))
+    hold.extend(Value(0.0) for _ in range(SLAB - 1 if slabs else 0))
 
 
 def attempt(name: str, start: int, stop: int) -> bool:
@@ -630,7 +632,7 @@ def attempt(name: str, start: int, stop: int) -> bool:
     gradients = state.gradients()
     assert gradients in [EXPECTED[p] for p in passes[:1]], gradients
     if not more.get("fork") and "chain" not in name and (start < 4 or start % 29 == 0):
-        fill_slabs(0 if state.kind is Value else 4)
+        fill_slabs()
     gc.disable()
     failed = felt = False
     result = None

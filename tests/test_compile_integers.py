@@ -296,6 +296,43 @@ def test_a_symmetric_table_of_plain_numbers_is_read_by_every_pair():
     same(script)
 
 
+ODD = [[0.0] * 6 for _ in range(6)]
+ODD[2][3] = 5.0
+ODD_ARRAY = np.array(ODD)
+
+
+def odd_entry(a, b):
+    return ODD[a][b]
+
+
+def by_rows(p, a, b):
+    row = ODD[a]
+    return p[a] * p[b] * row[b] + p[0]
+
+
+def over_a_sequence(p, *ids):
+    return p[0] + vsum(p[a] * p[b] * ODD[a][b] for a, b in itertools.pairwise(ids))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda p, a, b: p[0] * ODD[a][b],
+        lambda p, a, b: p[a] * p[b] * ODD[a][b] + p[0],
+        lambda p, a, b: p[a] * p[b] * odd_entry(a, b) + p[0],
+        lambda p, a, b: p[a] * p[b] * ODD_ARRAY[a][b] + p[0],
+        lambda p, a, b: p[a] * p[b] * ODD_ARRAY[a, b] + p[0],
+        lambda p, a, b: p[a] * p[b] * {"table": ODD}["table"][a][b] + p[0],
+        by_rows,
+        over_a_sequence,
+    ],
+)
+def test_a_table_of_two_dimensions_with_one_odd_entry_is_followed(f):
+    """Every integer was seen in its place before the odd combination comes."""
+    edges = [(a, 0) for a in range(6)] + [(0, b) for b in range(6)] + [(1, 1), (4, 5)]
+    same(by_ids(f, *edges, (2, 3), (2, 4), (1, 3), (2, 3)))
+
+
 def overwritten(p, a, b):
     memory = list(p)
     memory[a] = p[0] * 100

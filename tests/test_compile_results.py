@@ -1,5 +1,7 @@
 """Results of every kind, and what functions do with Values and their graphs."""
 
+from collections import namedtuple
+
 import numpy as np
 import pytest
 from compile_twins import (

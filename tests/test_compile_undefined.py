@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 from compile_twins import (
     DATA,
     by_ids,
     by_numbers,
+    eager_because,
     graded,
     numbers,
     outcome,
@@ -227,12 +229,10 @@ def test_zeros_keep_their_sign(operation):
 
 def test_a_swallowed_refusal_is_noticed_even_when_the_first_result_happens_to_agree():
     def f(x):
-        factor = 1.0
         try:
-            factor = float(x.data)
+            return x * float(x.data)
         except BaseException:
-            pass
-        return x * factor
+            return x * 1.0
 
     same(by_numbers(f, (1.0,), (2.0,), (3.0,)))
 
@@ -248,3 +248,21 @@ def test_an_error_that_only_a_recording_raises_is_not_caught_in_silence():
         return x * factor
 
     same(by_numbers(f, (1.0,), (2.0,), (3.0,)))
+
+
+def recording_only(x, tokens):
+    return x * TABLE[tokens].sum()  # here
+
+
+TABLE = np.arange(10.0)
+
+
+def test_an_error_that_only_a_recording_raises_is_reported_and_not_tried_again():
+    def script(compile):
+        fast = compile(recording_only)
+        x = Value(3.0)
+        for tokens in ([1, 2], [3, 4], [3, 4], [5, 6]):
+            yield graded(fast(x, tokens), x)
+
+    ran = eager_because("IndexError", script)
+    assert ran.recordings <= 2

@@ -348,7 +348,9 @@ def plain(engine, result):
 
 @pytest.mark.parametrize("other", OPERANDS, ids=lambda x: f"{type(x).__name__} {x!r:.12}")
 def test_operators_treat_every_operand_alike(other):
-    for f in ALL_BINARY.values():
+    for name, f in ALL_BINARY.items():
+        if name.startswith("pow 3") and isinstance(other, Decimal):
+            continue  # Python 3.13.0 itself crashes in pow(2, object(), Decimal(3))
         both(lambda e, f=f: plain(e, outcome(f, e.Value(2.0, label="v"), other)))
         both(lambda e, f=f: plain(e, outcome(f, other, e.Value(2.0, label="v"))))
 
@@ -925,7 +927,9 @@ def test_references_are_not_lost():
     a, b, label, word = NATIVE.Value(2.0), NATIVE.Value(3.0), "a label of its own", "mine too"
     word = "".join([word, "!"])
     label = "".join([label, "!"])
-    watched = [a, b, label, word, None, NATIVE.Value, ops.tanh, ops.add]
+    watched = [a, b, label, word, NATIVE.Value, ops.tanh, ops.add]
+    if sys.version_info < (3, 12):  # where None is counted
+        watched.append(None)
     before = [sys.getrefcount(x) for x in watched]
     for _ in range(200):
         y = NATIVE.Value(1.0, (a, b, a), (1.0, 2.0, 3.0), op=word, label=label)

@@ -117,7 +117,7 @@ def check(op: Op, y: float, operands: Sequence[Any], parameters: Sequence[Any]) 
     for x in operands:
         if is_value(x) and x._modes.recorder is not None:
             x._modes.recorder.undefined = call  # whoever catches the error makes a branch of it
-    sources = "".join(map(_source, operands))
+    sources = "".join(dict.fromkeys(map(_source, operands)))  # each once, also in a * a
     if math.isnan(y):
         kind: type[Exception] = ValueError
     else:

@@ -57,10 +57,10 @@ _LIBRARIES = tuple(
     if (path := sysconfig.get_path(name))
 )
 # Looked up by name at run time, these reach anything.
-_DYNAMIC = frozenset(
-    ("globals", "locals", "vars", "eval", "exec", "open", "environ", "getenv", "warn")
-)
-_MACHINERY = frozenset(("__dataclass_fields__", "__dataclass_params__", "__annotations__"))
+_DYNAMIC = frozenset(("globals", "locals", "vars", "eval", "exec", "open", "__import__"))
+_DYNAMIC_ATTRIBUTES = frozenset(("environ", "getenv", "warn", "import_module", "modules"))
+_FILE_NAMES = frozenset(("open", "read_text", "read_bytes", "write_text", "write_bytes", "touch"))
+_BY_NAME = frozenset(("getattr", "hasattr", "setattr", "attrgetter", "__dict__"))
 _LIMIT = 1_000_000
 _MISSING = object()
 
@@ -243,7 +243,7 @@ def survey(function: Callable[..., Any]) -> Surroundings:
     stack: list[Any] = [function]
     while stack:
         x = stack.pop()
-        if id(x) in seen or (isinstance(x, (*_ATOMS, *_DESCRIPTORS)) and not _has_self(x)):
+        if id(x) in seen or _is_atom(x):
             continue
         seen.add(id(x))
         kept.append(x)
@@ -253,6 +253,16 @@ def survey(function: Callable[..., Any]) -> Surroundings:
     found.values = list({id(v): v for v in found.values}.values())
     found.place = {id(v): i for i, v in enumerate(found.values)}
     return found
+
+
+def _is_atom(x: Any) -> bool:
+    """Whether nothing about ``x`` can change."""
+    if isinstance(x, np.ufunc) and set("".join(x.types)) <= set("O->"):
+        raise Unrecordable("it reaches a numpy function made of a Python one")
+    if isinstance(x, _DESCRIPTORS):
+        return True
+    own_class = bool(type(x).__flags__ & (1 << 9)) and hasattr(x, "__dict__")
+    return isinstance(x, _ATOMS) and not _has_self(x) and not own_class
 
 
 def _has_self(x: Any) -> bool:
@@ -317,7 +327,7 @@ def _reached(x: Any, found: Surroundings) -> Iterator[Any]:
         if not _is_library_module(x.__module__):
             found.dicts.append((vars(x), dict(vars(x)), x))
             yield from (type(x), *x.__bases__)
-            yield from (item for name, item in vars(x).items() if name not in _MACHINERY)
+            yield from (item for name, item in vars(x).items() if _is_content(name, item))
     elif isinstance(x, (staticmethod, classmethod)):
         yield x.__func__
     elif isinstance(x, (property, functools.cached_property)):
@@ -349,6 +359,13 @@ def _attributes(x: Any, found: Surroundings) -> Iterator[Any]:
         yield item
 
 
+def _is_content(name: str, item: Any) -> bool:
+    """Whether a class attribute is the user's: not what Python keeps there for itself."""
+    methods = (types.FunctionType, property, staticmethod, classmethod)
+    machinery = name == "_abc_impl" or (name.startswith("__") and name.endswith("__"))
+    return isinstance(item, methods) or not machinery
+
+
 def _holds_more(cls: type) -> bool:
     """Whether a base written in C holds contents that attributes do not show."""
     is_python = bool(cls.__flags__ & (1 << 9))  # a heap type
@@ -356,7 +373,7 @@ def _holds_more(cls: type) -> bool:
 
 
 def _slots(cls: type) -> tuple[str, ...]:
-    if cls is Value or issubclass(Value, cls):
+    if cls in Value.__mro__:
         return ()
     slots = cls.__dict__.get("__slots__", ())
     names = (slots,) if isinstance(slots, str) else tuple(slots)
@@ -381,11 +398,10 @@ def _is_library_module(name: str) -> bool:
 
 
 def _reached_by_code(function: types.FunctionType, found: Surroundings) -> Iterator[Any]:
-    names = _names(function.__code__)
+    names, used = _names(function.__code__), _global_names(function.__code__)
     namespace = function.__globals__
-    for name in names & _DYNAMIC:
-        reached = namespace.get(name, getattr(builtins, name, None))
-        if reached is not None or name in ("environ", "getenv", "warn"):
+    for name in sorted((used & _DYNAMIC) | (names & _DYNAMIC_ATTRIBUTES)):
+        if name not in namespace or not isinstance(namespace[name], types.FunctionType):
             raise Unrecordable(f"it uses {name}, which reaches what cannot be followed")
     if _asks_is_true(function.__code__):
         raise Unrecordable("it asks whether something is True or False by 'is' or 'match'")
@@ -399,15 +415,21 @@ def _reached_by_code(function: types.FunctionType, found: Surroundings) -> Itera
         content = _content(cell)
         found.cells.append((cell, content))
         yield content
+        if isinstance(content, pathlib.PurePath) and names & _FILE_NAMES:
+            raise Unrecordable("it uses files")
         if isinstance(content, types.ModuleType):
             yield from _reached_in_module(content, names, found, set())
     yield from function.__defaults__ or ()
     if function.__kwdefaults__:
         found.dicts.append((function.__kwdefaults__, dict(function.__kwdefaults__), function))
         yield from function.__kwdefaults__.values()
-    for name in sorted(names):
+    for name in sorted(used):
         x = namespace.get(name, _MISSING)
         found.names.append((namespace, name, x))
+        if x is _MISSING and name not in ("max", "min"):  # which recording replaces
+            found.names.append((vars(builtins), name, vars(builtins).get(name, _MISSING)))
+        if isinstance(x, pathlib.PurePath) and names & _FILE_NAMES:
+            raise Unrecordable("it uses files")
         yield x
         module = x if x is not _MISSING else sys.modules.get(name)
         if isinstance(module, types.ModuleType):
@@ -421,6 +443,8 @@ def _reached_in_module(
     if id(module) in seen or _is_library_module(module.__name__):
         return
     seen.add(id(module))
+    if names & _BY_NAME:
+        found.dicts.append((vars(module), dict(vars(module)), None))
     for name in sorted(names):
         item = getattr(module, name, _MISSING)
         found.names.append((module, name, item))
@@ -439,6 +463,19 @@ def _asks_is_true(code: types.CodeType) -> bool:
     if any(found == {"is", "truth"} for found in lines.values()):
         return True
     return any(_asks_is_true(c) for c in code.co_consts if isinstance(c, types.CodeType))
+
+
+def _global_names(code: types.CodeType) -> set[str]:
+    """The names that a function and those inside it look up in globals, or import."""
+    names = {
+        step.argval
+        for step in dis.get_instructions(code)
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "IMPORT_NAME")
+    }
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _global_names(constant)
+    return names
 
 
 def _names(code: types.CodeType) -> set[str]:

@@ -330,8 +330,9 @@ class CompiledFunction:
             structure.blocked = str(reason)
             self._fall_back(str(reason))
             return None
-        except Exception:
+        except Exception as error:
             # The function's own error: let eager raise it, and try again another time.
+            call.failed = f"recording it raised {type(error).__name__}: {error}"
             surroundings.restore()
             self._counts.eager += 1
             return None
@@ -543,9 +544,18 @@ class CompiledFunction:
         rebuilt = rebuild(call, leaf, lambda i: i, keep=True)
         return self._function(*rebuilt.arguments, **rebuilt.keywords)
 
+    def _block(self, call: Call) -> None:
+        """Eager did what recording could not: do not try again."""
+        if call.failed is not None and self._surroundings is not None:
+            with self._lock:
+                self._structure(call).blocked = call.failed
+                self._counts.eager -= 1  # counted already
+                self._fall_back(call.failed)
+
     def _eagerly(self, call: Call) -> Any:
         inputs: list[Value] = []
         result = self._run_eagerly(call, inputs)
+        self._block(call)
         captured = self._surroundings is None or self._surroundings.values
         if call.values or captured or call.refused is not None:
             if type(result) is tuple and len(result) == 2 and isinstance(result[0], Value):
@@ -556,6 +566,7 @@ class CompiledFunction:
     def _eager_value_and_grad(self, call: Call, out: Any) -> Any:
         inputs: list[Value] = []
         result = self._run_eagerly(call, inputs)
+        self._block(call)
         y = result[0] if type(result) is tuple and len(result) == 2 else result
         if isinstance(y, Value):
             grads = gradient_without_trace(y, inputs)

@@ -35,6 +35,7 @@ class Call:
     structure: Any = None
     key: Any = None
     refused: str | None = None  # why such arguments cannot be recorded
+    failed: str | None = None  # an error that recording it raised
     _place: dict[int, int] = field(default_factory=dict)  # of each Value
 
     @property

@@ -254,9 +254,9 @@ def _reads_an_item(frame: types.FrameType) -> bool:
     Anything else (``xs[i] = y``, a slice, ``range(i)``, ``xs.pop(i)``) uses the integer itself.
     """
     code, at = frame.f_code.co_code, frame.f_lasti
-    if code[at] == _OPERATION:
-        return code[at + 1] == _READ_ARGUMENT
-    return code[at] == _READ and (at < 2 or code[at - 2] != _SLICE)
+    if at >= 2 and code[at - 2] == _SLICE:
+        return False
+    return code[at] == _READ or (code[at] == _OPERATION and code[at + 1] == _READ_ARGUMENT)
 
 
 def _static_use(name: str) -> Callable[..., Any]:
