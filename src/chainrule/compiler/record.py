@@ -128,6 +128,7 @@ class Recorder:
         self.indexed: set[int] = set()
         self.static: dict[int, str] = {}
         self.used_as_number: set[int] = set()
+        self.selected: dict[int, tuple[Any, set[int]]] = {}  # containers that integers selected
         self.numbers: list[Value] = []  # one leaf per integer slot, in case it is used as a number
         self.refused: str | None = None
         self.undefined: str | None = None  # an operation that raised; f may have caught it

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from chainrule import errors, ops
+from chainrule.compiler.containers import joint_slots
 from chainrule.engine import Value, nonfinite
 
 if TYPE_CHECKING:
@@ -227,9 +228,13 @@ class Index:
         return int
 
     def __index__(self) -> int:
-        if not _reads_an_item(sys._getframe(1)):
+        frame, recorder = sys._getframe(1), self._recorder
+        if not _reads_an_item(frame):
             return self.static()
-        self._recorder.indexed.add(self.slot)
+        recorder.indexed.add(self.slot)
+        joint = joint_slots(self, frame, recorder.selected)
+        for slot in (*joint, self.slot) if joint else ():
+            recorder.static.setdefault(slot, errors.caller())
         return self.number
 
     def static(self) -> int:
