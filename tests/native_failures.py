@@ -6,6 +6,7 @@ and a pass over the graph must give the right numbers, which also shows that no 
 n grows until the thing succeeds, one by one in soak, faster and faster otherwise. This runs in a process of its own, which a crash may take down.
 """
 
+import _testcapi
 import copy
 import gc
 import os
@@ -14,10 +15,9 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-import _testcapi
 import numpy as np
 
-from chainrule import _native, native, ops
+from chainrule import _native, native
 from chainrule.native import Value, dot, linear, topological_order, vsum
 from chainrule.value import Value as Reference
 from chainrule.value import topological_order as reference_order

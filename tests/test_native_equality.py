@@ -57,7 +57,7 @@ def test_random_programs_are_equal_to_the_last_bit(family, block):
     size = 0
     for i in range(count(ci=150, soak=5_000)):
         program = random_program(Random(f"native {block} {i}"), family, 4, 30)
-        size += len(both(lambda engine: lives_of(program, engine)))  # noqa: B023
+        size += len(both(lambda engine: lives_of(program, engine)))
     assert size / i > 50, "the programs must not be trivial"
 
 

@@ -31,7 +31,17 @@ def run_cases(names):
 @pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
 def test_a_failing_allocation_is_a_memory_error_and_no_more(names):
     felt = run_cases(names)
-    for name in ("leaf", "a + b", "2.0 * a", "a - 2", "exp", "maximum", "vsum", "-a", "children of a number operation"):
+    for name in (
+        "leaf",
+        "a + b",
+        "2.0 * a",
+        "a - 2",
+        "exp",
+        "maximum",
+        "vsum",
+        "-a",
+        "children of a number operation",
+    ):
         assert felt.get(name, 2) >= 2, "the failures must be felt"
 
 

@@ -545,7 +545,7 @@ def test_comparing_hashing_and_sorting_in_any_state():
 def test_strange_states_of_subclasses_survive_pickle_or_raise():
     def story(engine):
         class Weird(engine.Value):
-            __slots__ = ("__private", "set", "unset", "__dict__")
+            __slots__ = ("__dict__", "__private", "set", "unset")
 
         w = Weird(1.0)
         w.set, w.anything, w.data = [1, 2], {"self": 3}, 4.0
@@ -596,7 +596,7 @@ def test_restoring_from_nonsense_raises():
             continue
         flat = array.reshape(-1)
         flat[rng.randrange(flat.size)] = rng.choice([-1, 5, 100, 2**31 - 1, -(2**31)])
-        result = outcome(lambda p=(leaves, names, arrays, *rest): function(Value, *p))  # noqa: B008
+        result = outcome(lambda p=(leaves, names, arrays, *rest): function(Value, *p))
         if isinstance(result, tuple):
             errors += 1
         else:

@@ -11,7 +11,7 @@ import pytest
 from native_engines import NATIVE, REFERENCE, bits, graph, outcome, run_python
 from programs import ALL_OPS, SEED_OPS, count, random_program, run
 
-from chainrule import _native, native, ops
+from chainrule import _native, ops
 from chainrule.native import Value, linearize
 
 
@@ -67,7 +67,7 @@ def test_the_tape_with_other_numbers_equals_rebuilding(family):
                     numbers[line.leaves.index(leaf)] = x
             position = line.run(np.array(numbers))
             again = [REFERENCE.Value(x) for x in inputs]
-            eager = outcome(lambda again=again: run(program, again, REFERENCE.functions)[-1])  # noqa: B023
+            eager = outcome(lambda again=again: run(program, again, REFERENCE.functions)[-1])
             if isinstance(eager, tuple):
                 undefined += 1
                 assert position >= len(line.leaves), (eager, str(line))
@@ -105,7 +105,7 @@ def test_every_row_runs_on_the_tape(name):
                 y = Value._apply_op(row, leaves, static)
                 position = assert_runs_like_eager(y)
                 NATIVE.modes.allow_nonfinite = False
-                raises = isinstance(outcome(lambda: Value._apply_op(row, leaves, static)), tuple)  # noqa: B023
+                raises = isinstance(outcome(lambda: Value._apply_op(row, leaves, static)), tuple)
                 NATIVE.modes.allow_nonfinite = True
                 assert (position != -1) == raises, (name, xs, static)
                 if row.arity == 2 and name != "where":
