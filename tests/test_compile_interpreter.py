@@ -109,7 +109,8 @@ def test_recordings_of_random_functions_run_alike(weights):
         assert str(recording).count("\n") >= len(recording) - recording.inputs
         for _ in range(3):
             statuses.append(assert_executors_agree(recording, other_inputs(rng, recording), rng))
-    assert {FINE, OTHER_BRANCH, UNDEFINED} <= set(statuses)
+    assert {FINE, OTHER_BRANCH} <= set(statuses)
+    assert UNDEFINED in statuses or not NATIVE, "few programs are run without the native engine"
     assert len(statuses) > 30
 
 
