@@ -2,12 +2,16 @@
 
 Karpathy's microgpt.py teaches the whole algorithm with its own Value class. Here the class is
 chainrule's and nothing else is hidden: the tokens, the model, Adam and the sampling are all below.
-Run: python microgpt.py [STEPS]
+Run: python microgpt.py [STEPS] [compiled]
+
+With "compiled" the loss is recorded and replayed as one big operation. Nothing else changes, and
+the losses are the same.
 """
 
 import random
 import sys
 
+import chainrule
 from chainrule import Value, gpt, linear, no_grad
 
 random.seed(42)
@@ -85,6 +89,18 @@ def new_memory():
 
 
 # Training: predict each next letter of a name, see how wrong that was, change every weight a bit.
+def loss_of(tokens):
+    n = min(BLOCK, len(tokens) - 1)
+    keys, values = new_memory()
+    losses = []
+    for position in range(n):
+        probs = softmax(model(tokens[position], position, keys, values))
+        losses.append(-probs[tokens[position + 1]].log())
+    return (1 / n) * sum(losses)
+
+
+if "compiled" in sys.argv:
+    loss_of = chainrule.compile(loss_of)
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
 rate, beta1, beta2, eps = 0.01, 0.85, 0.99, 1e-8
 m, v = [0.0] * len(params), [0.0] * len(params)
@@ -92,13 +108,7 @@ print(f"{len(docs)} names, {vocabulary} tokens, {len(params)} parameters")
 
 for step in range(steps):
     tokens = [BOS, *(letters.index(c) for c in docs[step % len(docs)]), BOS]
-    n = min(BLOCK, len(tokens) - 1)
-    keys, values = new_memory()
-    losses = []
-    for position in range(n):
-        probs = softmax(model(tokens[position], position, keys, values))
-        losses.append(-probs[tokens[position + 1]].log())
-    loss = (1 / n) * sum(losses)
+    loss = loss_of(tokens)
     loss.backward()
 
     for i, p in enumerate(params):

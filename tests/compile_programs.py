@@ -455,7 +455,11 @@ from chainrule import Value, vsum
 DISTANCES = [[float(abs(i - j)) for j in range(4)] for i in range(4)]
 TABLE = [1.0, 2.0, 1.0, 2.0]
 REMAP = [0, 1, 1, 3]
+KINDS = [0, 1, 0, 2]
+RAGGED = [[1.0], [2.0, 0.5], [1.0], [0.5]]
 MATRIX = [[Value(0.1 * (4 * i + j)) for j in range(4)] for i in range(4)]
+SHARED = [[MATRIX[0][1]] * 4 for _ in range(4)]
+SHARED[2][3] = MATRIX[3][3]
 
 
 def f(p, a, b, c):
@@ -495,6 +499,15 @@ def random_integer_source(rng: random.Random) -> str:
                     f"v = v * [p[{i}], p[{j}]][{k} > 1]",
                     f"v = v * {i} - {j}",
                     f"v = v * 2 if {i} == {j} else v + {k}",
+                    f"v = v * SHARED[{i}][{j}]",
+                    f"row = list(SHARED[{i}]); v = v + row[{j}] * p[{k}]",
+                    f"n = REMAP[{i}]; v = v * p[{j}] + SHARED[n][{j}]",
+                    f"rows = [SHARED[{i}], SHARED[{j}]]; row = rows[1]; v = v * row[{k}]",
+                    f"v = v + vsum(row[{i}] * p[{j}] for row in SHARED)",
+                    f"v = v * p[{k}] if KINDS[{i}] == KINDS[{j}] else v + p[{k}]",
+                    f"v = v * p[{i}] if len(RAGGED[{i}]) < len(RAGGED[{j}]) else v + p[{j}]",
+                    f"v = v + (p[{i}] if p[{i}] is p[{j}] else p[{k}] * 2)",
+                    f"v = v + p[{i}] if p[{j}] in m[:2] else v - p[{j}]",
                 ]
             )
         )

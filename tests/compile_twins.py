@@ -61,7 +61,7 @@ def graded(loss: Value, *params: Value) -> list[float]:
 
 
 def leaves(nest: Any, made: list[Value]) -> Any:
-    """An argument as the function sees it: arrays as nested lists, a Value for every float."""
+    """An argument as the function sees it: arrays as nested lists, a new Value for every number."""
     if isinstance(nest, np.ndarray):
         nest = nest.tolist() if nest.dtype == object else nest.astype(float).tolist()
     if isinstance(nest, dict):
@@ -70,7 +70,8 @@ def leaves(nest: Any, made: list[Value]) -> Any:
         return type(nest)(leaves(item, made) for item in nest)
     if nest is None or isinstance(nest, (bool, str)):
         return nest
-    made.append(nest if isinstance(nest, Value) else Value(nest))
+    given = (nest.data, nest.label) if isinstance(nest, Value) else (nest, "")
+    made.append(Value(given[0], label=given[1]))
     return made[-1]
 
 
@@ -163,13 +164,13 @@ class Ran:
         return "\n".join(line for line in lines if "because" in line)
 
 
-def same(script: Script, **options: Any) -> Ran:
+def same(script: Script, lift: bool | None = False, **options: Any) -> Ran:
     """Run a script eagerly and compiled: what it yields must be equal. Returns how it fared."""
     expected = [plain(x) for x in script(Eager)]
     ran = Ran()
 
     def compile(function: Callable[..., Any]) -> Any:
-        ran.functions.append(chainrule.compile(function, on_fallback="eager", **options))
+        ran.functions.append(chainrule.compile(function, on_fallback="eager", lift=lift, **options))
         return ran.functions[-1]
 
     ran.results = [plain(x) for x in script(compile)]

@@ -62,6 +62,7 @@ def same(a, b):
     assert a.tokenizer.tokens == b.tokenizer.tokens
     assert (a.step, a.rng, a.source) == (b.step, b.rng, b.source)
     assert (a.validation, a.fingerprint) == (b.validation, b.fingerprint)
+    assert (a.engine, a.dtype) == (b.engine, b.dtype)
     assert a.weights.keys() == b.weights.keys()
     for name, array in a.weights.items():
         assert array.tobytes() == b.weights[name].tobytes()
@@ -195,6 +196,9 @@ def checkpoint_size(folder):
         ({"metadata": {"rng": "import os"}}, "its rng cannot be read"),
         ({"metadata": {"config": "[" * 100_000}}, "its config cannot be read"),
         ({"metadata": {"config": "[]"}}, "does not hold the expected fields"),
+        ({"metadata": {"optimizer_steps": "4"}}, "it claims step 3, its optimiser 4"),
+        ({"metadata": {"engine": "steam"}}, "it was computed by 'steam' in 'float64', which are"),
+        ({"metadata": {"dtype": "int8"}}, "it was computed by 'eager' in 'int8', which are"),
         ({"metadata": {"version": "2"}}, "it has version 2"),
         ({"metadata": {"format": "other"}}, "not one of chainrule's checkpoints"),
     ],

@@ -264,6 +264,96 @@ def test_the_same_value_twice_is_not_two_values():
     assert same(script).eager == 0
 
 
+def test_the_same_list_twice_is_not_two_lists():
+    def script(compile):
+        fast = compile(lambda a, b: a[0] * b[0] + (a[1] if a is b else b[1] * 2))
+        x, y = numbers(2.0, 3.0), numbers(4.0, 5.0)
+        copy = list(x)
+        for a, b in ((x, y), (x, x), (x, copy), (y, x), (y, y), (x, copy)):
+            yield graded(fast(a, b), *x, *y)
+
+    assert same(script).eager == 0
+
+
+def test_the_same_dict_or_list_of_integers_twice_is_not_two():
+    def script(compile):
+        fast = compile(lambda x, a, b: x * (2 if a[0] is b[0] else 3) * a[0]["n"] + len(b))
+        x = Value(2.0)
+        for first, second in (({"n": 1}, {"n": 1}), ({"n": 2}, None), ({"n": 1}, {"n": 3})):
+            yield graded(fast(x, [first], [second or first]), x)
+        other = compile(lambda x, a, b: x * (2 if a is b else 3) * a[0] + b[-1])
+        for ids in ([1, 2], [3, 4]):
+            yield graded(other(x, ids, ids), x)
+            yield graded(other(x, ids, list(ids)), x)
+
+    assert same(script).eager == 0
+
+
+def test_a_list_of_numbers_that_comes_twice_is_two_lists_of_values():
+    def script(compile):
+        fast = compile(lambda rows, x: rows[0][0] * rows[1][1] * x + rows[0][1])
+        for row in ([2.0, 3.0], [5, 7], numbers(2.0, 3.0)):
+            yield fast.value_and_grad([row, row], 2.0)
+            yield fast.value_and_grad([row, list(row)], 2.0)
+
+    assert same(script).eager == 0
+
+
+def test_one_value_in_two_places_of_the_first_argument_is_two_arguments():
+    def f(p):
+        return p[0] * p[0] * p[1] + p[2]
+
+    def script(compile):
+        fast = compile(f)
+        a, b = Value(2.0), Value(3.0)
+        for p in ([a, a, b], [a, b, a], [b, a * 2, a], [a, a, a]):
+            yield fast.value_and_grad(p)
+            yield a.grad, b.grad
+
+    ran = same(script)
+    assert ran.eager == 0
+    a = Value(2.0)
+    fast = chainrule.compile(f)
+    for p in ([a, a, a], [a, a * 3, a]):
+        value, gradient = chainrule.value_and_grad(f)(p)
+        assert fast.value_and_grad(p) == (value.data, [g.data for g in gradient])
+
+
+def test_a_value_of_the_first_argument_that_is_captured_too_is_two():
+    def script(compile):
+        p = Value(2.0)
+        fast = compile(lambda x: x[0] * x[0] * p + (x[0] if x[0] is p else p))
+        for first in (p, Value(3.0), p * 2, p):
+            yield fast.value_and_grad([first])
+            p.data += 0.5
+
+    assert same(script).eager == 0
+
+
+def test_one_value_in_two_places_of_the_first_argument_runs_eagerly_alike():
+    def script(compile):
+        fast = compile(lambda p: p[0] * p[0] * p[1] + float(p[0].data))
+        a = Value(2.0)
+        yield fast.value_and_grad([a, a])
+        yield fast.value_and_grad([a, a * 3])
+
+    assert same(script).replayed == 0
+
+
+def test_labels_of_passed_values_are_seen():
+    def weighted(p):
+        return vsum(x * x for x in p if x.label != "bias") + p[0] * 2
+
+    def script(compile):
+        fast = compile(weighted)
+        for labels in ("w", "bias"), ("bias", "w"), ("", ""), ("w", "bias"):
+            p = [Value(x, label=label) for x, label in zip((2.0, 3.0), labels, strict=True)]
+            yield graded(fast(p), *p)
+            yield fast.value_and_grad(p)
+
+    assert same(script).eager == 0
+
+
 class Parameter(Value):
     frozen = False
 

@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from compile_twins import (
+    Box,
     P,
     all_replayed,
     by_ids,
@@ -329,8 +330,319 @@ def over_a_sequence(p, *ids):
 )
 def test_a_table_of_two_dimensions_with_one_odd_entry_is_followed(f):
     """Every integer was seen in its place before the odd combination comes."""
-    edges = [(a, 0) for a in range(6)] + [(0, b) for b in range(6)] + [(1, 1), (4, 5)]
-    same(by_ids(f, *edges, (2, 3), (2, 4), (1, 3), (2, 3)))
+    same(by_ids(f, *EDGES, (2, 3), (2, 4), (1, 3), (2, 3)))
+
+
+EDGES = [(a, 0) for a in range(6)] + [(0, b) for b in range(6)] + [(1, 1), (4, 5)]
+
+
+def couplings():
+    shared, odd = Value(0.5), Value(5.0)
+    matrix = [[shared] * 6 for _ in range(6)]
+    matrix[2][3] = odd
+    return matrix, [shared, odd]
+
+
+def by_the_row(matrix, a, b):
+    row = matrix[a]
+    return row[b]
+
+
+def by_a_copy(matrix, a, b):
+    row = list(matrix[a])
+    return row[b]
+
+
+def by_an_attribute(matrix, a, b):
+    boxes = [Box(row=row) for row in matrix]
+    return boxes[a].row[b]
+
+
+def by_an_object(matrix, a, b):
+    boxes = [Box(inner=Box(row=row)) for row in matrix]
+    box = boxes[a]
+    inner = box.inner
+    return inner.row[b]
+
+
+def by_a_slot(matrix, a, b):
+    slotted = [Slotted(row) for row in matrix]
+    return slotted[a].row[b]
+
+
+class Slotted:
+    __slots__ = ("row",)
+
+    def __init__(self, row):
+        self.row = row
+
+
+def by_a_dict(matrix, a, b):
+    rows = {"all": [{"row": row} for row in matrix]}
+    return rows["all"][a]["row"][b]
+
+
+def by_a_loop(matrix, a, b):
+    pages = [[row] for row in matrix]
+    return vsum(row[b] for row in pages[a])
+
+
+def by_the_columns(matrix, a, b):
+    columns = list(zip(*matrix, strict=True))
+    return columns[b][a]
+
+
+def by_a_table(matrix, a, b):
+    row = IDENTITY[a]
+    return matrix[row][IDENTITY[b]]
+
+
+def by_a_table_at_once(matrix, a, b):
+    row = matrix[IDENTITY[a]]
+    return row[IDENTITY[b]]
+
+
+def by_a_named_row_of_several(matrix, a, b):
+    rows = [matrix[0], matrix[a]]
+    return rows[1][b]
+
+
+def by_numbers_from_data(matrix, a, b):
+    numbers = [v.data for v in matrix[a]]
+    return matrix[a][0] * 0 + numbers[b]
+
+
+def by_a_global(matrix, a, b):
+    global ROWS
+    ROWS = matrix
+    try:
+        return ROWS[a][b]
+    finally:
+        del ROWS
+
+
+def either_way(matrix, a, b):
+    return (matrix if matrix else None)[a][b]
+
+
+def the_row_either_way(matrix, a, b):
+    return (matrix[a] if matrix else None)[b]
+
+
+def by_a_number_made_of_it(matrix, a, b):
+    return matrix[a][operator.index(b)]
+
+
+IDENTITY = [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda matrix, a, b: matrix[a][b],
+        lambda matrix, a, b: np.array(matrix)[a, b],
+        lambda matrix, a, b: np.array(matrix)[a][b],
+        lambda matrix, a, b: matrix[a][[0, b][1]],
+        *(by_the_row, by_a_copy, by_an_attribute, by_an_object, by_a_slot, by_a_dict, by_a_loop),
+        *(by_the_columns, by_a_table, by_a_table_at_once, by_a_named_row_of_several),
+        *(
+            by_numbers_from_data,
+            by_a_global,
+            either_way,
+            the_row_either_way,
+            by_a_number_made_of_it,
+        ),
+    ],
+)
+def test_a_matrix_of_shared_values_with_one_odd_entry_is_followed(read):
+    """Every integer was seen in its place before the odd combination comes."""
+
+    def script(compile):
+        matrix, values = couplings()
+        fast = compile(lambda p, a, b: p[a] * p[b] * read(matrix, a, b) + p[0])
+        p = numbers(*P)
+        for a, b in [*EDGES, (2, 3), (2, 4), (1, 3), (2, 3)]:
+            yield graded(fast(p, a, b), *p, *values)
+
+    same(script)
+
+
+def test_a_table_of_three_dimensions_of_shared_values_is_followed():
+    def script(compile):
+        matrix, values = couplings()
+        table = [[[values[0]] * 6] * 6, matrix, [[values[0]] * 6] * 6]
+        fast = compile(lambda p, a, b, c: p[a] * p[b] * p[c] * table[a][b][c] + p[0])
+        p = numbers(*P)
+        pairs = [(1, 2, 0), (1, 0, 3), (0, 2, 3), (2, 2, 3)]
+        edges = [(a, b, c) for a in range(3) for b, c in EDGES[::3]]
+        for ids in [*edges, *pairs, (1, 2, 3), (1, 2, 4), (0, 2, 3), (1, 2, 3)]:
+            yield graded(fast(p, *ids), *p, *values)
+
+    ran = all_replayed(script)
+    assert ran.recordings < 60
+
+
+KINDS = [0, 1, 0, 2, 1, 0]
+ARRAY_OF_KINDS = np.array(KINDS)
+WORDS = ["a", "bb", "c", "ddd", "ee", "f"]
+RAGGED = [[1.0], [1.0, 2.0], [0.0], [0.0] * 3, [3.0, 4.0], [5.0]]
+MAYBE = [None, Value(2.0), None, None, Value(3.0), None]
+BOXES = [Box(kind=kind) for kind in KINDS]
+
+
+def named_kinds(a, b):
+    first, second = KINDS[a], KINDS[b]
+    return first == second
+
+
+def kinds_of_objects(a, b):
+    first = BOXES[a]
+    return first.kind == BOXES[b].kind
+
+
+def kinds_in_a_loop(a, b):
+    return len({KINDS[i] for i in (a, b)}) == 1
+
+
+def kinds_in_an_array(a, b):
+    return ARRAY_OF_KINDS[a] == ARRAY_OF_KINDS[b]
+
+
+@pytest.mark.parametrize(
+    "alike",
+    [
+        lambda a, b: KINDS[a] == KINDS[b],
+        lambda a, b: WORDS[a][0] < WORDS[b][0],
+        lambda a, b: len(WORDS[a]) == len(WORDS[b]),
+        lambda a, b: len(RAGGED[a]) > len(RAGGED[b]),
+        lambda a, b: RAGGED[a] < RAGGED[b],
+        lambda a, b: MAYBE[a] is None and MAYBE[b] is None,
+        lambda a, b: isinstance(MAYBE[a], Value) or isinstance(MAYBE[b], Value),
+        lambda a, b: "abcabc"[a] == "aabbcc"[b],
+        lambda a, b: range(5, -1, -1)[a] == KINDS[b],
+        *(named_kinds, kinds_of_objects, kinds_in_a_loop, kinds_in_an_array),
+    ],
+)
+def test_plain_numbers_that_two_integers_select_meet_in_a_branch(alike):
+    f = lambda p, a, b: p[a] * p[b] if alike(a, b) else p[a] + p[b]  # noqa: E731
+    rng = np.random.default_rng(1)
+    same(by_ids(f, *EDGES, *rng.integers(0, 6, size=(80, 2)).tolist()))
+    among_others = lambda p, c, a, b: f(p, a, b) * p[c]  # noqa: E731
+    same(by_ids(among_others, *rng.integers(0, 4, size=(80, 3)).tolist()))
+
+
+def test_plain_numbers_that_three_integers_select_meet_in_a_branch():
+    def f(p, a, b, c):
+        together = KINDS[a] + KINDS[b] + KINDS[c] == 3
+        return p[a] * p[b] * p[c] if together else p[a] + p[b] * p[c]
+
+    rng = np.random.default_rng(1)
+    same(by_ids(f, *rng.integers(0, 6, size=(300, 3)).tolist()))
+
+
+def same_one(p, a, b):
+    first, second = p[a], p[b]
+    return first is second
+
+
+@pytest.mark.parametrize(
+    "alike",
+    [
+        lambda p, a, b: p[a] is p[b],
+        lambda p, a, b: p[a] is not p[b],
+        lambda p, a, b: p[a] in [p[b], p[0]],
+        lambda p, a, b: p[a] not in p[: len(p) // 2] and p[b] in p[:2],
+        lambda p, a, b: len({p[a], p[b]}) == 1,
+        lambda p, a, b: len(set([p[a], p[b]])) == 1,  # noqa: C405
+        lambda p, a, b: id(p[a]) == id(p[b]),
+        lambda p, a, b: p.index(p[a]) == p.index(p[b]),
+        lambda p, a, b: [p[a], p[b]].count(p[0]) == 1,
+        same_one,
+    ],
+)
+def test_integers_that_select_one_value_are_told_from_those_that_select_two(alike):
+    f = lambda p, a, b: p[a] * p[b] if alike(p, a, b) else p[a] + p[b]  # noqa: E731
+    rng = np.random.default_rng(1)
+    same(
+        by_ids(
+            f, (0, 0), (1, 1), (0, 1), (2, 2), (1, 2), *rng.integers(0, 6, size=(60, 2)).tolist()
+        )
+    )
+
+
+def test_labels_that_integers_select_are_seen():
+    def script(compile):
+        p = [Value(x, label="ab"[i % 3 == 0]) for i, x in enumerate(P)]
+        fast = compile(lambda a, b: p[a] * p[b] if p[a].label == p[b].label else p[a] + p[b])
+        rng = np.random.default_rng(1)
+        for a, b in rng.integers(0, 6, size=(60, 2)).tolist():
+            yield graded(fast(a, b), *p)
+        p[1].label = "b"
+        for a, b in rng.integers(0, 6, size=(60, 2)).tolist():
+            yield graded(fast(a, b), *p)
+
+    same(script)
+
+
+# --- how many recordings ordinary programs need ---------------------------------------------------
+
+
+def tables(rows, columns):
+    rng = np.random.default_rng(0)
+    return [[Value(x) for x in row] for row in rng.normal(size=(rows, columns)).tolist()]
+
+
+class Embedding:
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __call__(self, token):
+        return self.rows[token]
+
+
+EMBEDDING = Embedding(tables(6, 4))
+
+
+def embedded(tokens):
+    total = Value(0.0)
+    for pos, (token, target) in enumerate(itertools.pairwise(tokens)):
+        x = [a * (pos + 1) for a in EMBEDDING(token)]
+        logits = [vsum(a * b for a, b in zip(x, row, strict=True)) for row in EMBEDDING.rows]
+        total = total - logits[target] + logits[tokens[0]]
+    return total
+
+
+def embedded_by_one_call(tokens):
+    pairs = itertools.pairwise(tokens)
+    return vsum(
+        [a * 2 for a in EMBEDDING(t)][2] * [a * 3 for a in EMBEDDING.rows[u]][1] for t, u in pairs
+    )
+
+
+def embedded_by_a_table(tokens):
+    return vsum(vsum(EMBEDDING.rows[IDENTITY[t]]) * (i + 1) for i, t in enumerate(tokens))
+
+
+@pytest.mark.parametrize("f", [embedded, embedded_by_one_call, embedded_by_a_table])
+def test_tokens_that_select_rows_need_no_combinations(f):
+    def script(compile):
+        fast = compile(f)
+        rng = np.random.default_rng(2)
+        for tokens in rng.integers(0, 6, size=(100, 8)).tolist():
+            yield fast(tokens)
+
+    assert all_replayed(script).recordings < 25
+
+
+def test_transitions_between_neighbours_need_their_pairs_only():
+    def script(compile):
+        transitions = tables(4, 4)
+        fast = compile(lambda tags: vsum(transitions[a][b] for a, b in itertools.pairwise(tags)))
+        rng = np.random.default_rng(2)
+        for tags in rng.integers(0, 4, size=(150, 6)).tolist():
+            yield fast(tags)
+
+    assert all_replayed(script).recordings < 60
 
 
 def overwritten(p, a, b):

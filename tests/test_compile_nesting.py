@@ -2,9 +2,11 @@
 
 import builtins
 import sys
+import threading
 import time
 
 import numpy as np
+import pytest
 from compile_twins import (
     P,
     by_numbers,
@@ -126,8 +128,6 @@ def test_a_captured_result_of_backward_passes_is_a_plain_input():
 
 
 def in_threads(*tasks):
-    import threading
-
     errors, barrier = [], threading.Barrier(len(tasks))
 
     def run(task):
@@ -145,6 +145,40 @@ def in_threads(*tasks):
     assert not any(thread.is_alive() for thread in threads), "a thread hangs"
     if errors:
         raise errors[0]
+
+
+def behind_our_back(x, y):
+    return x * y[0] + x._number * y[0]._number
+
+
+@pytest.mark.parametrize("passed", ["alone", "and captured"])
+def test_passed_values_are_nudged_while_another_thread_lives(passed):
+    """As in a notebook, which always has several. Only the copies are nudged."""
+    stop, seen = threading.Event(), set()
+    x, y = numbers(1.0, 2.0)
+    f = behind_our_back if passed == "alone" else lambda x, ys: behind_our_back(x, ys) * y
+
+    def watch():
+        while not stop.is_set():
+            seen.update((x.data, y.data))
+            time.sleep(0.0)
+
+    def script(compile):
+        fast = compile(f)
+        for number in (1.0, 2.0, 3.0):
+            yield graded(fast(Value(number), [y]), y)
+            yield fast(x, [Value(number)])
+            yield fast.value_and_grad(number, [y])
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        ran = same(script)
+    finally:
+        stop.set()
+        thread.join()
+    assert ran.replayed == 0
+    assert seen == {1.0, 2.0}
 
 
 def test_two_threads_compile_and_call_one_function():

@@ -1,11 +1,15 @@
 """Undefined values, exceptions and modes, outside and inside a compiled function."""
 
+import contextlib
+import decimal
 import math
+import sys
 
 import numpy as np
 import pytest
 from compile_twins import (
     DATA,
+    at,
     by_ids,
     by_numbers,
     eager_because,
@@ -238,16 +242,72 @@ def test_a_swallowed_refusal_is_noticed_even_when_the_first_result_happens_to_ag
 
 
 def test_an_error_that_only_a_recording_raises_is_not_caught_in_silence():
-    from decimal import Decimal
-
     def f(x):
         try:
-            factor = float(Decimal(x.data))
+            factor = float(decimal.Decimal(x.data))
         except TypeError:
             factor = 1.0
         return x * factor
 
     same(by_numbers(f, (1.0,), (2.0,), (3.0,)))
+
+
+def signed(x):
+    try:
+        negative = decimal.Decimal(x.data).is_signed()  # here
+    except TypeError:
+        negative = False
+    return x * (2 if negative else 3)
+
+
+def suppressed(x):
+    negative = False
+    with contextlib.suppress(TypeError):
+        negative = decimal.Decimal(x.data).is_signed()  # here
+    return x * (2 if negative else 3)
+
+
+def caught_further_out(x):
+    def ask():
+        return decimal.Decimal(x.data).is_signed()
+
+    try:
+        negative = ask()  # here
+    except:  # noqa: E722
+        negative = False
+    return x * (2 if negative else 3)
+
+
+@pytest.mark.skipif(sys.gettrace() is not None, reason="a debugger or coverage traces")
+@pytest.mark.parametrize("f", [signed, suppressed, caught_further_out])
+def test_an_error_that_only_a_recording_raises_is_noticed_where_the_results_agree(f):
+    """They agree at 1 and around it; at -1 they do not."""
+    file, line = at(f).split(":")
+    ran = eager_because("TypeError at", by_numbers(f, (1.0,), (-1.0,), (2.0,)))
+    assert f"{file}:{line}" in ran.reasons
+
+
+def sometimes(x, items):
+    total = x * 0
+    for item in items:
+        try:
+            total = total + x * TABLE_OF_WORDS[item]
+        except KeyError:
+            total = total - x
+    return total
+
+
+TABLE_OF_WORDS = {"a": 2.0, "b": 3.0}
+
+
+def test_errors_that_eager_raises_and_catches_too_do_no_harm():
+    def script(compile):
+        fast = compile(sometimes)
+        for number in (1.0, 2.0, 3.0):
+            for items in (["a"], ["a", "c", "b"], ["c"]):
+                yield fast(Value(number), items)
+
+    assert same(script).eager == 0
 
 
 def recording_only(x, tokens):

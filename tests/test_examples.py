@@ -26,10 +26,15 @@ def example(tmp_path):
     return run
 
 
+def losses_of(lines, steps):
+    pattern = rf"step +\d+ / +{steps}  loss (.*)"
+    return [float(re.fullmatch(pattern, line)[1]) for line in lines]
+
+
 def test_the_microgpt_script_trains_to_the_losses_of_the_package_bit_for_bit(example):
     lines = example("microgpt.py", 3).splitlines()
     assert lines[0] == "5163 names, 27 tokens, 4192 parameters"
-    losses = [float(re.fullmatch(r"step +\d / +3  loss (.*)", line)[1]) for line in lines[1:4]]
+    losses = losses_of(lines[1:4], 3)
     run = gpt.Run.start(gpt.names(), gpt.Config(steps=3), validation=0.0)
     assert losses == [row.loss for row in gpt.train(run)]
     names = lines[4:]
@@ -37,8 +42,30 @@ def test_the_microgpt_script_trains_to_the_losses_of_the_package_bit_for_bit(exa
     assert names == [gpt.generate(run.model, run.tokenizer, run.rng) for _ in range(20)]
 
 
+def test_the_microgpt_script_compiled_has_the_same_losses(example):
+    steps = 20
+    eager, compiled = (
+        losses_of(example("microgpt.py", steps, *mode).splitlines()[1 : steps + 1], steps)
+        for mode in ([], ["compiled"])
+    )
+    assert compiled == pytest.approx(eager, rel=0, abs=1e-9)
+
+
+def test_whole_compiled_steps_have_the_same_losses(example):
+    lines = example("microgpt_compiled.py", 20).splitlines()
+    run = gpt.Run.start(gpt.names(), gpt.Config(steps=20), validation=0.0)
+    losses = [row.loss for row in gpt.train(run)]
+    first, last = re.search(r"first loss ([\d.]+), last ([\d.]+)", lines[1]).groups()
+    assert float(first) == pytest.approx(losses[0], rel=0, abs=1e-9)
+    assert float(last) == pytest.approx(losses[-1], rel=0, abs=1e-9)
+    shown = float(re.match(r"step +20 / +20  loss ([\d.]+)", lines[0])[1])
+    assert shown == pytest.approx(sum(losses) / 20, abs=1e-4)
+    names = list(gpt.new_documents(run.model, run.tokenizer, run.rng, set(gpt.names()), 20))
+    assert lines[2:] == names
+
+
 def test_the_microgpt_script_is_about_a_hundred_lines():
-    assert len((EXAMPLES / "microgpt.py").read_text().splitlines()) < 130
+    assert len((EXAMPLES / "microgpt.py").read_text().splitlines()) < 140
 
 
 def test_moons_learns_and_draws_its_decision_boundary(example, tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from chainrule import Value, gpt, topological_order
-from chainrule.gpt import metrics, training
+from chainrule.gpt import metrics
 from chainrule.gpt.metrics import Row
 
 DOCUMENTS = ["abca", "bccab", "cab", "dabcad", "acdb", "bb", "d", "abab", "cc", "bad", "dab", "ca"]
@@ -58,26 +58,12 @@ def test_a_batch_is_the_mean_of_its_documents():
         alone.append(loss.data)
     grads = [p.grad for p in run.model.parameters()]
     run.model.zero_grad()
-    assert training.eager(run.model, documents) == sum(alone) / 3
+    assert run.engine.backward(documents) == sum(alone) / 3
     assert [p.grad for p in run.model.parameters()] == grads
     together = sum(run.model.loss(tokens) for tokens in documents) / 3
     run.model.zero_grad()
     together.backward()
     assert [p.grad for p in run.model.parameters()] == pytest.approx(grads, rel=1e-9, abs=1e-15)
-
-
-def test_another_way_to_gradients_can_take_the_place_of_eager():
-    calls = []
-
-    def shouting(model, batch):
-        calls.append(len(batch))
-        return training.eager(model, batch)
-
-    other, run = start(), start()
-    gpt.train(other, loss_and_gradients=shouting)
-    gpt.train(run)
-    assert calls == [1] * 40
-    assert parameters(other) == parameters(run)
 
 
 def test_validation_looks_at_what_was_held_out_and_builds_no_graph():

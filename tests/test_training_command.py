@@ -62,7 +62,7 @@ def test_training_reports_saves_and_prints_new_documents(chainrule, workplace):
     assert (code, errors) == (0, "")
     assert "\x1b" not in out, "what is piped is plain text"
     assert "12 documents from text.txt, 1 of them held out; 5 tokens" in out
-    assert "74 parameters: 1 layer, width 2, 1 head, block 3" in out
+    assert "74 parameters: 1 layer, width 2, 1 head, block 3; eager" in out
     assert re.search(r"^step 3/30  loss \d\.\d{4}  [\d.]+ steps/s$", out, re.MULTILINE)
     assert len(re.findall(r"^step ", out, re.MULTILINE)) == 10
     assert re.search(r"loss \d\.\d{4} \(mean of the last 30 steps\), validation loss \d", out)
@@ -116,8 +116,7 @@ def test_options_reach_the_configuration(chainrule, options, expected):
         (["--steps", "0"], "steps must be a whole number from 1 to 1000000, not 0"),
         (["--lr=-1"], "learning_rate must be a number from 0 on, not -1.0"),
         (["--validation", "1"], "the validation share must be from 0 to less than 1, not 1.0"),
-        (["--engine", "compiled"], "--engine compiled is not available yet; use --engine eager"),
-        (["--dtype", "float32"], "--dtype float32 needs --engine compiled"),
+        (["--dtype", "float32", "--engine", "eager"], "--dtype float32 needs --engine compiled"),
         (["--preset", "book"], "a model of words needs a FILE of sentences"),
         (["--resume", "nowhere"], "there is no checkpoint at 'nowhere'"),
         (["--samples=-1"], "--samples must be at least 0"),
@@ -184,6 +183,8 @@ def test_more_steps_may_be_asked_for(chainrule, trained):
         (["--lr", "1"], "--lr cannot change a run that is resumed"),
         (["--preset", "course"], "--preset cannot change"),
         (["--out", "other"], "--out cannot change"),
+        (["--engine", "compiled"], "--engine cannot change"),
+        (["--dtype", "float32"], "--dtype cannot change"),
         (["--steps", "3"], "the run is at step 20 already"),
     ],
 )
@@ -222,10 +223,14 @@ def command(*arguments):
 STEPS = ["--steps", "400", "--save-every", "4", "--samples", "0"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_of_400_steps_stopped_twice_ends_as_if_it_never_was(chainrule, number):
-    assert chainrule("train", "text.txt", *TINY, *STEPS[:2], "--out", "whole")[0] == 0
-    first = ["train", "text.txt", *TINY, *STEPS, "--out", "parts"]
+@pytest.mark.parametrize(
+    ("number", "engine"),
+    [(signal.SIGINT, "eager"), (signal.SIGTERM, "eager"), (signal.SIGINT, "compiled")],
+)
+def test_a_run_of_400_steps_stopped_twice_ends_as_if_it_never_was(chainrule, number, engine):
+    options = ["--engine", engine, *TINY]
+    assert chainrule("train", "text.txt", *options, *STEPS[:2], "--out", "whole")[0] == 0
+    first = ["train", "text.txt", *options, *STEPS, "--out", "parts"]
     resumed = ["train", "--resume", "parts", *STEPS[2:]]
     for arguments, line in ((first, "step 40/"), (resumed, "step 200/")):
         process = subprocess.Popen(

@@ -1419,6 +1419,7 @@ static PyObject *linear(PyObject *Py_UNUSED(module), PyObject *args) {
 }
 
 #include "_native_arrays.h"
+#include "_native_lift.h"
 
 /* ------------------------------------------------------------------------------- the module ---- */
 
@@ -1435,6 +1436,9 @@ static int set_recorder(PyObject *Py_UNUSED(self), PyObject *value, void *Py_UNU
     PyObject *old = recorder, *old_list = recorded, *nodes = NULL;
     if (value != NULL && value != Py_None) {
         nodes = PyObject_GetAttrString(value, "nodes");
+        if (nodes == NULL && !PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            return -1;
+        }
         if (nodes == NULL || !PyList_Check(nodes)) {
             Py_XDECREF(nodes);
             PyErr_SetString(PyExc_TypeError, "a recorder has a list of nodes");
@@ -1573,6 +1577,7 @@ static PyMethodDef functions[] = {
     {"allocation_counts", allocation_counts, METH_NOARGS,
      "allocation_counts()\n--\n\nLive nodes, slabs held, entries in the side table."},
     ARRAY_FUNCTIONS
+    LIFT_FUNCTIONS
     {NULL, NULL, 0, NULL},
 };
 

@@ -106,6 +106,23 @@ def flatten(
 def linearize(
     root: Value, /
 ) -> tuple[bytearray, bytearray, bytearray, bytearray, list[Op], list[Value], Value | None]: ...
+def canonicalise(
+    inputs: int,
+    codes: Any,
+    operands: Any,
+    constants: Any,
+    number: Any,
+    roles: Any,
+    identities: Any,
+    classes: Any,
+    wanted: Any,
+    places: Any,
+    order: Any,
+    candidate_at: Any,
+    candidates: Any,
+    keep_dead: bool,
+    /,
+) -> tuple[bytearray, ...]: ...
 def gather(values: tuple[Value, ...], out: Any, /) -> None: ...
 def same_items(pairs: tuple[tuple[list[Any], tuple[Any, ...]], ...], /) -> int: ...
 def compiled_node(y: float, name: str, children: tuple[Value, ...], slopes: Any, /) -> Value: ...

@@ -196,6 +196,8 @@ _where = row(
 
 def where(condition: Any, a: Any, b: Any) -> Any:
     """``a`` where the condition holds, else ``b``, over whatever the three are."""
+    if type(condition) is bool and type(a) is float and type(b) is float:
+        return a if condition else b
     if hasattr(type(condition), "_apply_op"):
         return type(condition)._apply_op(_where, (a, b), (condition,))
     return _where(a, b, condition)

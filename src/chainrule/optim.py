@@ -112,14 +112,14 @@ def _fraction(number: float, name: str) -> None:
 # --- parameters ---------------------------------------------------------------------------------
 
 
-def _leaves(nest: Any, path: str) -> Iterator[tuple[str, Any]]:
+def leaves(nest: Any, path: str) -> Iterator[tuple[str, Any]]:
     """The leaves of a nest, each with where it was found: ``params['layers'][0]``."""
     if isinstance(nest, dict):
         for key, value in nest.items():
-            yield from _leaves(value, f"{path}[{key!r}]")
+            yield from leaves(value, f"{path}[{key!r}]")
     elif isinstance(nest, (list, tuple)):
         for index, value in enumerate(nest):
-            yield from _leaves(value, f"{path}[{index}]")
+            yield from leaves(value, f"{path}[{index}]")
     else:
         yield path, nest
 
@@ -184,7 +184,7 @@ class _Arrays:
     def grads(self, grads: Any) -> list[Array]:
         if grads is None:
             raise TypeError("parameters that are arrays need step(grads)")
-        given = dict(_leaves(grads, "params"))
+        given = dict(leaves(grads, "params"))
         if given.keys() != self.arrays.keys():
             odd = sorted(given.keys() ^ self.arrays.keys())[0]
             raise ValueError(f"the gradients are not shaped like the parameters: see {odd}")
@@ -216,17 +216,17 @@ class _Arrays:
 def _parameters(params: Any) -> _Values | _Arrays:
     if not isinstance(params, (dict, list, tuple, np.ndarray, Value)):
         params = list(params)  # a generator, for one
-    leaves = dict(_leaves(params, "params"))
-    if not leaves:
+    found = dict(leaves(params, "params"))
+    if not found:
         raise ValueError("an optimiser needs parameters, got none")
-    if any(isinstance(leaf, Value) for leaf in leaves.values()):
-        for path, leaf in leaves.items():
+    if any(isinstance(leaf, Value) for leaf in found.values()):
+        for path, leaf in found.items():
             if not isinstance(leaf, Value):
                 raise TypeError(f"{path} is a {type(leaf).__name__} among Values")
-        if len({id(leaf) for leaf in leaves.values()}) < len(leaves):
+        if len({id(leaf) for leaf in found.values()}) < len(found):
             raise ValueError("a Value appears twice among the parameters")
-        return _Values(list(leaves.values()))
-    return _Arrays({path: _checked_array(path, leaf) for path, leaf in leaves.items()})
+        return _Values(list(found.values()))
+    return _Arrays({path: _checked_array(path, leaf) for path, leaf in found.items()})
 
 
 def clip_gradients(params: Any, max_norm: float) -> float:
@@ -265,7 +265,7 @@ def clip_gradients(params: Any, max_norm: float) -> float:
 # --- optimisers ---------------------------------------------------------------------------------
 
 
-class _Optimizer:
+class Optimizer:
     """What the optimisers share: parameters, the learning rate, the number of steps taken."""
 
     #: the names of the flat arrays that remember earlier gradients
@@ -287,6 +287,11 @@ class _Optimizer:
     def lr(self) -> float:
         """The learning rate of the next step."""
         return self.schedule(self.steps)
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The arrays that it moves, by their places: ``params['w']``; none where it has Values."""
+        return dict(self._params.arrays) if isinstance(self._params, _Arrays) else {}
 
     def zero_grad(self) -> None:
         """Set the gradient of every parameter to zero (for parameters that are Values)."""
@@ -365,7 +370,7 @@ class _Optimizer:
             setattr(self, name, moment)
 
 
-class SGD(_Optimizer):
+class SGD(Optimizer):
     """Gradient descent: ``velocity = momentum * velocity + g``, then ``p -= lr * velocity``.
 
     Weight decay is decoupled: ``p -= lr * weight_decay * p`` before the update.
@@ -410,7 +415,7 @@ class SGD(_Optimizer):
         kernels.sgd_array(p, grad, velocity, self.lr, self.momentum, self.weight_decay)
 
 
-class Adam(_Optimizer):
+class Adam(Optimizer):
     """Adam, as microgpt writes it; a parameter's step adapts to the size of its gradients.
 
     >>> import numpy as np
@@ -448,7 +453,7 @@ class Adam(_Optimizer):
         _fraction(self.betas[1], "the second beta")
         _positive(eps, "eps")
         self.eps = float(eps)
-        _Optimizer.__init__(self, params, lr, weight_decay)
+        Optimizer.__init__(self, params, lr, weight_decay)
 
     def _biases(self) -> tuple[float, float]:
         """What the moments, which start at zero, still lack of full weight."""

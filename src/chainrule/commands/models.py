@@ -34,6 +34,7 @@ from chainrule.gpt.metrics import Row
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 INTERRUPTED = 128  # plus the number of the signal is what a shell reports, and so do we
+MOMENT = 0.05  # seconds: what is shown does not change more often
 SMOOTH = 50  # single documents vary a lot: the loss shown is the mean of this many steps
 
 
@@ -98,13 +99,13 @@ def train(
     batch: int | None = None,
     lr: float | None = None,
     seed: int | None = None,
-    dtype: Literal["float64", "float32"] = "float64",
+    dtype: Literal["float64", "float32"] | None = None,
     validation: float | None = None,
     out: Path | None = None,
     resume: Path | None = None,
     save_every: int = 100,
     samples: int = 20,
-    engine: Literal["eager", "compiled"] = "eager",
+    engine: Literal["auto", "eager", "compiled"] = "auto",
 ) -> None:
     """Train a GPT and print new documents of its own making.
 
@@ -136,7 +137,7 @@ def train(
     seed
         The seed of all random numbers (42); the same seed gives the same model.
     dtype
-        The numbers to compute with; float32 only with --engine compiled.
+        The numbers to compute with (float64); float32 only with --engine compiled.
     validation
         The share of documents held out to measure the validation loss (0.1).
     out
@@ -148,12 +149,9 @@ def train(
     samples
         How many new documents to print at the end.
     engine
-        How to compute gradients.
+        How to compute gradients: eager builds a graph for every document, compiled makes machine
+        code of the model first. The losses agree to rounding. auto: compiled where that pays.
     """
-    if engine == "compiled":
-        raise gpt.GPTError("--engine compiled is not available yet; use --engine eager")
-    if dtype != "float64":
-        raise gpt.GPTError("--dtype float32 needs --engine compiled; eager computes in float64")
     if samples < 0:
         raise gpt.GPTError(f"--samples must be at least 0, not {samples}")
     if save_every < 1:
@@ -169,34 +167,48 @@ def train(
         "seed": seed,
     }
     if resume is not None:
-        fixed = model_options | {"preset": preset, "validation": validation, "out": out}
+        fixed: dict[str, Any] = {
+            **model_options,
+            "preset": preset,
+            "validation": validation,
+            "out": out,
+            "engine": None if engine == "auto" else engine,
+            "dtype": dtype,
+        }
         run, folder = _resumed(resume, file, steps, fixed)
     else:
         options = model_options | {"steps": steps}
         changes = {name: option for name, option in options.items() if option is not None}
         config = gpt.Config.preset(preset or "microgpt").replace(**changes)
-        run = _started(file, config, 0.1 if validation is None else validation)
+        run = _started(
+            file, config, 0.1 if validation is None else validation, engine, dtype or "float64"
+        )
         folder = _run_folder(out)
     _train(Console(), run, folder, save_every, samples)
 
 
-def _started(file: Path | None, config: gpt.Config, validation: float) -> gpt.Run:
+def _started(
+    file: Path | None, config: gpt.Config, validation: float, engine: str, dtype: str
+) -> gpt.Run:
     if file is None and config.tokens == "word":
         raise gpt.GPTError(
             "a model of words needs a FILE of sentences: the bundled names are single words"
         )
     documents, source = load(file)
-    return gpt.Run.start(documents, config, validation=validation, source=source)
+    return gpt.Run.start(
+        documents, config, validation=validation, source=source, engine=engine, dtype=dtype
+    )
 
 
 def _resumed(
     directory: Path, file: Path | None, steps: int | None, fixed: dict[str, Any]
 ) -> tuple[gpt.Run, Path]:
-    given = [name for name, option in fixed.items() if option is not None]
+    checkpoint = gpt.load(directory)
+    same = {"engine": checkpoint.engine, "dtype": checkpoint.dtype}
+    given = [n for n, option in fixed.items() if option is not None and option != same.get(n)]
     if given:
         option = {"learning_rate": "lr"}.get(given[0], given[0])
         raise gpt.GPTError(f"--{option} cannot change a run that is resumed")
-    checkpoint = gpt.load(directory)
     if file is None and checkpoint.source != BUNDLED:
         file = Path(checkpoint.source)
         if not file.exists():
@@ -239,7 +251,8 @@ def _train(console: Console, run: gpt.Run, folder: Path, save_every: int, sample
     say(
         console,
         f"{_some(len(run.model.parameters()), 'parameter')}: {_some(config.layers, 'layer')}, "
-        f"width {config.width}, {_some(config.heads, 'head')}, block {config.block}",
+        f"width {config.width}, {_some(config.heads, 'head')}, block {config.block}; "
+        f"{run.engine.name}{'' if run.engine.dtype == 'float64' else f', {run.engine.dtype}'}",
     )
     if run.step == config.steps:
         say(console, f"step {run.step} was the last one; --steps with a larger number goes on")
@@ -295,12 +308,22 @@ def _print_new_documents(console: Console, run: gpt.Run, samples: int) -> None:
 def _progress(console: Console, run: gpt.Run) -> Iterator[Callable[[Row], None]]:
     """Show how far training is: a bar in a terminal, ten lines elsewhere."""
     recent: deque[float] = deque(maxlen=SMOOTH)
+    # Compiled steps come many at a time: one point for each such lot.
     times: deque[tuple[int, float]] = deque([(run.step, time.perf_counter())], maxlen=SMOOTH)
     total = run.config.steps
 
-    def figures(row: Row) -> tuple[float, float]:
+    def note(row: Row) -> bool:
+        """Take notice of a step; whether enough time has passed to show something new."""
         recent.append(row.loss)
-        times.append((row.step, time.perf_counter()))
+        now, (_, before) = time.perf_counter(), times[-1]
+        later = now - before > MOMENT or len(times) == 1
+        if later:
+            times.append((row.step, now))
+        else:
+            times[-1] = (row.step, before)
+        return later or row.step == total
+
+    def figures() -> tuple[float, float]:
         (first, begun), (last, now) = times[0], times[-1]
         return statistics.fmean(recent), (last - first) / max(now - begun, 1e-9)
 
@@ -310,8 +333,9 @@ def _progress(console: Console, run: gpt.Run) -> Iterator[Callable[[Row], None]]
     if not console.is_terminal:
 
         def print_line(row: Row) -> None:
-            loss, speed = figures(row)
+            note(row)
             if row.step * 10 // total > (row.step - 1) * 10 // total:
+                loss, speed = figures()
                 say(console, f"step {row.step}/{total}  loss {loss:.4f}  {speed:.1f} steps/s")
 
         yield print_line
@@ -331,8 +355,9 @@ def _progress(console: Console, run: gpt.Run) -> Iterator[Callable[[Row], None]]
         task = progress.add_task("", total=total, completed=run.step, loss="-", speed="-")
 
         def update(row: Row) -> None:
-            loss, speed = figures(row)
-            progress.update(task, completed=row.step, loss=f"{loss:.4f}", speed=f"{speed:.1f}")
+            if note(row):
+                loss, speed = figures()
+                progress.update(task, completed=row.step, loss=f"{loss:.4f}", speed=f"{speed:.1f}")
 
         yield update
 

@@ -3,230 +3,491 @@
 In: a ``Recording`` and what its operands do with integers. Out: a ``Graph``: left-leaning chains of
 additions are n-ary sums of products and plain terms, chains of Python's max are n-ary maxima, an
 operand that follows an integer is a gather. ``0 + x`` stays a sum of one term, so that the first
-position of a sequence is made like the others. Numbers stay with their node; whether they are equal
-is nobody's business here.
+position of a sequence is made like the others. Every node has a signature, a hash of its structure
+that no number in it takes part in, so that what is computed alike can be found in this recording
+and in others.
+
+The work is done by a native kernel; ``canonicalise_in_python`` is the same to the last bit.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from chainrule import ops
 from chainrule.compiler.infer import Indexing
-from chainrule.compiler.record import CONSTANT, FIRST_RULE, INPUT, Recording
+from chainrule.compiler.record import FIRST_RULE, Floats, Ints, Output, Recording, map_leaves
+from chainrule.engine import kernels
 from chainrule.ops import Op
+
+Longs = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.int8]
+Hashes = npt.NDArray[np.uint64]
+
+#: the kinds of nodes; the first two are a recording's codes too
+INPUT, CONSTANT, RULE, SUM, EXTREME, GATHER = range(6)
+_WORDS = ("input", "constant", "rule", "sum", "extreme", "gather")
+
+#: what the rules with a part of their own are here, the same numbers in the kernel
+_PLAIN, _ADD, _MUL, _MAX, _MIN = range(5)
+_ROLES = {ops.add: _ADD, ops.mul: _MUL, ops.first_max: _MAX, ops.first_min: _MIN}
 
 
 class NotLiftable(Exception):
     """The recording has no structure to lift, or one this compiler does not know."""
 
 
-class Node(NamedTuple):
-    """One canonical node; operands are positions of earlier nodes.
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """The canonical nodes, operands before users, as flat arrays.
 
-    A sum has ``products`` and ``plains``; a maximum (or minimum) ``plains``; a gather its place
-    among the gathers and, in ``plains``, the nodes it may select; anything else is its ``rule``
-    applied to ``plains`` and, where ``number`` is not None, that number in the second place.
+    The products of node k are ``products[product_at[k]:product_at[k + 1]]``, and so for ``plains``:
+    the plain terms of a sum, what a maximum (or minimum) is of, the operands of a rule in order,
+    the nodes a gather may select. Equal signatures: the same operation on operands of equal
+    signatures, where sums, maxima and gathers take the *set* of their terms' signatures.
     """
 
-    kind: str  # "input", "constant", "sum", "extreme", "gather", "rule"
-    rule: Op | None = None
-    parameters: tuple[float, ...] = ()
-    number: float | None = None
-    products: tuple[tuple[int, int], ...] = ()
-    plains: tuple[int, ...] = ()
-    place: int = -1
-
-
-@dataclass
-class Graph:
-    """The canonical nodes in creation order, and where the recording's instructions went."""
-
     inputs: int
-    nodes: list[Node] = field(default_factory=list)
-    origin: list[int] = field(default_factory=list)  # node -> recorded instruction
-    at: list[int] = field(default_factory=list)  # recorded instruction -> node, -1 if absorbed
-    gathers: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)  # operand place, rows
+    kinds: Bytes
+    codes: Ints  # the recording's code of a rule or an extreme, else 0
+    number: npt.NDArray[np.bool_]  # a plain number stands in the second operand's place
+    constants: Floats  # as in the recording: the constant, the number, the static parameters
+    product_at: Longs
+    products: Ints
+    plain_at: Longs
+    plains: Ints
+    origin: Ints  # recorded instruction; a gather has that of its user
+    at: Ints  # node of each recorded instruction, -1 where it was absorbed
+    places: Ints  # of a gather: which of indexing.places, else -1
+    signature: Hashes
+    level: Ints  # 0 of inputs and constants, else one more than the highest operand's
+    rules: tuple[Op, ...] = field(default=(), repr=False)  # the recording's
+
+    def __len__(self) -> int:
+        return len(self.kinds)
 
     def __str__(self) -> str:
-        return "\n".join(f"#{i} = {node}" for i, node in enumerate(self.nodes))
+        return "\n".join(f"#{i} = {self.describe(i)}" for i in range(len(self)))
+
+    def describe(self, i: int) -> str:
+        """One node as text."""
+        kind, code = int(self.kinds[i]), int(self.codes[i])
+        words = [self.rules[code - FIRST_RULE].name if code else _WORDS[kind]]
+        words += [
+            f"#{a}*#{b}" for a, b in self.products[self.product_at[i] : self.product_at[i + 1]]
+        ]
+        words += [f"#{p}" for p in self.plains[self.plain_at[i] : self.plain_at[i + 1]]]
+        numbers = int(self.number[i]) or int(kind == CONSTANT)
+        if kind == RULE:
+            numbers += len(self.rules[code - FIRST_RULE].parameters)
+        words += [f"{c:g}" for c in self.constants[i, :numbers]]
+        return " ".join(words)
+
+    def verify(self) -> None:
+        """Raise AssertionError unless every array fits the others."""
+        n, kinds = len(self), self.kinds
+        for row in (self.codes, self.number, self.origin, self.places, self.signature, self.level):
+            assert row.shape == (n,)
+        assert self.constants.shape == (n, 2)
+        products, plains = np.diff(self.product_at), np.diff(self.plain_at)
+        for counts, flat in ((products, self.products), (plains, self.plains)):
+            assert counts.shape == (n,)
+            assert (counts >= 0).all()
+            assert counts.sum() == len(flat)
+        assert self.product_at[0] == self.plain_at[0] == 0
+        assert ((kinds >= INPUT) & (kinds <= GATHER)).all()
+        assert (kinds[: self.inputs] == INPUT).all()
+        assert (kinds[self.inputs :] != INPUT).all()
+        assert ((products + plains > 0) == (kinds >= RULE)).all(), "operands of a leaf"
+        assert not products[kinds != SUM].any()
+        assert (plains[kinds == RULE] <= 3).all()
+        coded = (kinds == RULE) | (kinds == EXTREME)
+        assert ((self.codes >= FIRST_RULE) == coded).all()
+        assert not self.codes[~coded].any()
+        assert not self.number[kinds != RULE].any()
+        assert ((self.places >= 0) == (kinds == GATHER)).all()
+        users = np.concatenate(
+            [np.repeat(np.arange(n), products).repeat(2), np.repeat(np.arange(n), plains)]
+        )
+        used = np.concatenate([self.products.ravel(), self.plains])
+        assert ((used >= 0) & (used < users)).all(), "an operand comes after its use"
+        assert (self.origin[used] <= self.origin[users]).all()
+        level = np.zeros(n, np.int64)
+        np.maximum.at(level, users, self.level[used] + 1)
+        assert (level == self.level).all()
+        assert ((self.at >= -1) & (self.at < n)).all()
+        assert ((self.origin >= 0) & (self.origin < len(self.at))).all()
+        own = kinds != GATHER
+        assert (self.at[self.origin[own]] == np.flatnonzero(own)).all()
+        _, first, shape = np.unique(self.signature, return_index=True, return_inverse=True)
+        for kept in (kinds, self.codes, self.number, self.level):
+            assert (kept == kept[first][shape]).all(), "one signature, two structures"
 
 
-def canonicalise(recording: Recording, indexing: Indexing) -> Graph:
-    """The canonical graph of a recording."""
-    builder = _Builder(recording, indexing)
-    return builder.build()
+_ARRAYS: tuple[tuple[str, Any, tuple[int, ...]], ...] = (  # of a Graph, as the kernel makes them
+    ("kinds", np.int8, (-1,)),
+    ("codes", np.int32, (-1,)),
+    ("number", np.bool_, (-1,)),
+    ("constants", np.float64, (-1, 2)),
+    ("product_at", np.int64, (-1,)),
+    ("products", np.int32, (-1, 2)),
+    ("plain_at", np.int64, (-1,)),
+    ("plains", np.int32, (-1,)),
+    ("origin", np.int32, (-1,)),
+    ("at", np.int32, (-1,)),
+    ("places", np.int32, (-1,)),
+    ("signature", np.uint64, (-1,)),
+    ("level", np.int32, (-1,)),
+)
+
+
+def canonicalise(
+    recording: Recording, indexing: Indexing, classes: Any = None, *, keep_dead: bool = True
+) -> Graph:
+    """The canonical graph of a recording.
+
+    ``classes``: a small integer per input; inputs of different classes have different signatures.
+    Without ``keep_dead`` there are no nodes for what no output, guard or gather depends on.
+    """
+    if kernels is None:
+        return canonicalise_in_python(recording, indexing, classes, keep_dead=keep_dead)
+    around = _Surroundings(recording, indexing, classes, keep_dead)
+    made = kernels.canonicalise(
+        recording.inputs,
+        recording.codes,
+        recording.operands,
+        recording.constants,
+        recording.number,
+        around.roles,
+        around.identities.tobytes(),
+        around.classes,
+        around.wanted,
+        around.places,
+        around.order,
+        around.candidate_at,
+        around.candidates,
+        around.keep_dead,
+    )
+    arrays = {
+        name: np.frombuffer(row, kind).reshape(shape)
+        for (name, kind, shape), row in zip(_ARRAYS, made, strict=True)
+    }
+    return Graph(recording.inputs, **arrays, rules=recording.rules)
+
+
+def canonicalise_in_python(
+    recording: Recording, indexing: Indexing, classes: Any = None, *, keep_dead: bool = True
+) -> Graph:
+    """The same without the kernel: its oracle, and the way of the reference engine."""
+    return _Builder(recording, _Surroundings(recording, indexing, classes, keep_dead)).build()
+
+
+class _Surroundings:
+    """What the builder and the kernel need beside the recording, as arrays."""
+
+    def __init__(
+        self, recording: Recording, indexing: Indexing, classes: Any, keep_dead: bool
+    ) -> None:
+        self.keep_dead = keep_dead
+        self.classes: Bytes = (
+            np.zeros(recording.inputs, np.int8) if classes is None else np.array(classes, np.int8)
+        )
+        if self.classes.shape != (recording.inputs,):
+            raise ValueError(f"{self.classes.shape} classes for {recording.inputs} inputs")
+        # Per code: its role, its static parameters, its name as a number.
+        rules = recording.rules
+        self.roles = np.array(
+            [(0, 0)] * FIRST_RULE + [(_ROLES.get(r, _PLAIN), len(r.parameters)) for r in rules],
+            np.int32,
+        )
+        self.identities = np.array([0] * FIRST_RULE + [_identity(r.name) for r in rules], np.uint64)
+        # What is used from outside.
+        wanted = [guard.position for guard in recording.guards]
+        map_leaves(
+            lambda x: wanted.append(x.position) if isinstance(x, Output) else None,
+            recording.result,
+        )
+        self.wanted: Ints = np.array(wanted, np.int32)
+        # The operands that follow integers, in the order of the recording, and what each may be.
+        order = np.argsort(indexing.places)
+        self.order: Ints = order.astype(np.int32)
+        self.places: Ints = np.ascontiguousarray(indexing.places[order], np.int32)
+        table = np.stack(indexing.rows, axis=1)[order]
+        table.sort(axis=1)
+        new = np.ones(table.shape, np.bool_)
+        new[:, 1:] = table[:, 1:] != table[:, :-1]
+        self.candidates: Ints = table[new]
+        self.candidate_at: Ints = np.zeros(len(order) + 1, np.int32)
+        self.candidate_at[1:] = np.cumsum(new.sum(axis=1))
+
+
+@cache
+def _identity(name: str) -> int:
+    """A rule's name as a number, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+# --- signatures -----------------------------------------------------------------------------------
+
+_MASK = (1 << 64) - 1
+_PAIR = 6  # after the kinds: a product in a sum
+
+
+def _mix(h: int, x: int) -> int:
+    """The hash of what ``h`` is the hash of and then ``x`` (splitmix64)."""
+    z = (h * 0x9E3779B97F4A7C15 + x) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)
+
+
+def _mix_set(h: int, found: set[int]) -> int:
+    h = _mix(h, len(found))
+    for x in sorted(found):
+        h = _mix(h, x)
+    return h
+
+
+# --- the graph, node by node ----------------------------------------------------------------------
 
 
 class _Builder:
-    def __init__(self, recording: Recording, indexing: Indexing) -> None:
+    """Takes the instructions in turn.
+
+    An addition, a product or a maximum that is used once has no node at first: its terms wait for
+    the instruction that uses it, which takes them over or has the node made.
+    """
+
+    def __init__(self, recording: Recording, around: _Surroundings) -> None:
         self.recording = recording
+        self.around = around
         self.codes = recording.codes.tolist()
         self.operands = recording.operands.tolist()
         self.constants = recording.constants.tolist()
+        self.bits = recording.constants.view(np.uint64).tolist()
         self.number = recording.number.tolist()
-        self.dynamic = {int(p): k for k, p in enumerate(indexing.places)}
-        self.candidates = (
-            np.unique(np.array(indexing.rows), axis=0) if len(indexing.places) else None
-        )
+        self.roles = around.roles.tolist()
+        self.identities = around.identities.tolist()
+        bounds, rows = around.candidate_at.tolist(), around.candidates.tolist()
+        self.dynamic = {
+            place: (number, rows[bounds[k] : bounds[k + 1]])
+            for k, (place, number) in enumerate(
+                zip(around.places.tolist(), around.order.tolist(), strict=True)
+            )
+        }
+        self.live = [True] * len(recording) if around.keep_dead else self._live()
         self.uses = self._count_uses()
-        self.graph = Graph(recording.inputs)
         self.known: dict[Any, int] = {}  # the same operation on the same operands is one node
-        self.terms: dict[int, tuple[list[tuple[int, int]], list[int]]] = {}
+        self.waiting: dict[int, list[tuple[int, int]]] = {}  # terms: products, or (node, -1)
+        self.at = [-1] * len(recording)
+        self.kinds: list[int] = []
+        self.origin: list[int] = []
+        self.places: list[int] = []
+        self.products: list[tuple[tuple[int, int], ...]] = []
+        self.plains: list[tuple[int, ...]] = []
+        self.signature: list[int] = []
+        self.level: list[int] = []
+
+    def _operands_of(self, i: int) -> list[int]:
+        """The instructions that i may use."""
+        found: list[int] = []
+        for j, operand in enumerate(self.operands[i]):
+            if operand >= 0:
+                found += self.dynamic.get(3 * i + j, (-1, [operand]))[1]
+        return found
+
+    def _live(self) -> list[bool]:
+        live = [False] * len(self.codes)
+        for position in self.around.wanted.tolist():
+            live[position] = True
+        for i in range(len(live) - 1, self.recording.inputs - 1, -1):
+            if live[i]:
+                for p in self._operands_of(i):
+                    live[p] = True
+        return [i < self.recording.inputs or alive for i, alive in enumerate(live)]
 
     def _count_uses(self) -> list[int]:
-        """How often each instruction is an operand, an output, a guard or a candidate."""
-        recording = self.recording
-        count = np.zeros(len(recording) + 1, np.int64)
-        np.add.at(count, recording.operands.ravel(), 1)
-        for guard in recording.guards:
-            count[guard.position] += 2
-        for output in _outputs(recording.result):
-            count[output] += 2
-        if self.candidates is not None:
-            count[np.unique(self.candidates)] += 2
-        return count.tolist()
+        """How often each is an operand; twice for an output, a guard, a candidate."""
+        uses = [0] * len(self.codes)
+        for i, alive in enumerate(self.live):
+            if alive:
+                for j, operand in enumerate(self.operands[i]):
+                    if 3 * i + j in self.dynamic:
+                        for candidate in self.dynamic[3 * i + j][1]:
+                            uses[candidate] += 2
+                    elif operand >= 0:
+                        uses[operand] += 1
+        for position in self.around.wanted.tolist():
+            uses[position] += 2
+        return uses
 
     def build(self) -> Graph:
-        """Every instruction in turn; sums wait in ``terms`` until something uses them."""
         for i, code in enumerate(self.codes):
+            if not self.live[i]:
+                continue
             if code == INPUT:
-                self._add(i, Node("input"))
+                self.at[i] = self._add(i, INPUT)
             elif code == CONSTANT:
-                self._add(i, Node("constant", number=self.constants[i][0]))
+                self.at[i] = self._add(i, CONSTANT)
             else:
-                self._instruction(i, self.recording.rules[code - FIRST_RULE])
-        for i in list(self.terms):
-            self._settle(i)
-        return self.graph
+                self._instruction(i, self.roles[code][0])
+        return self._graph()
 
-    def _add(self, i: int, node: Node) -> None:
-        graph = self.graph
-        if len(graph.at) <= i:
-            graph.at.extend([-1] * (i + 1 - len(graph.at)))
-        graph.at[i] = len(graph.nodes)
-        graph.nodes.append(node)
-        graph.origin.append(i)
+    def _graph(self) -> Graph:
+        kinds, origin = np.array(self.kinds, np.int8), np.array(self.origin, np.int32)
+        coded = (kinds == RULE) | (kinds == EXTREME)
+        valued = (kinds == RULE) | (kinds == CONSTANT)
+        return Graph(
+            inputs=self.recording.inputs,
+            kinds=kinds,
+            codes=np.where(coded, self.recording.codes[origin], 0).astype(np.int32),
+            number=self.recording.number[origin] & (kinds == RULE),
+            constants=np.where(valued[:, None], self.recording.constants[origin], 0.0),
+            product_at=_starts(self.products),
+            products=np.array([p for row in self.products for p in row], np.int32).reshape(-1, 2),
+            plain_at=_starts(self.plains),
+            plains=np.array([p for row in self.plains for p in row], np.int32),
+            origin=origin,
+            at=np.array(self.at, np.int32),
+            places=np.array(self.places, np.int32),
+            signature=np.array(self.signature, np.uint64),
+            level=np.array(self.level, np.int32),
+            rules=self.recording.rules,
+        )
+
+    # --- nodes ------------------------------------------------------------------------------------
+
+    def _add(
+        self,
+        i: int,
+        kind: int,
+        plains: tuple[int, ...] = (),
+        products: tuple[tuple[int, int], ...] = (),
+        place: int = -1,
+    ) -> int:
+        self.kinds.append(kind)
+        self.origin.append(i)
+        self.places.append(place)
+        self.products.append(products)
+        self.plains.append(plains)
+        self.signature.append(self._signature(i, kind, plains, products))
+        below = [self.level[p] for p in plains] + [self.level[p] for pair in products for p in pair]
+        self.level.append(1 + max(below, default=-1))
+        return len(self.kinds) - 1
+
+    def _signature(
+        self, i: int, kind: int, plains: tuple[int, ...], products: tuple[tuple[int, int], ...]
+    ) -> int:
+        h, code = _mix(0, kind + 1), self.codes[i]
+        below = [self.signature[p] for p in plains]
+        if kind == INPUT:
+            return _mix(h, int(self.around.classes[i]) & _MASK)
+        if kind == RULE:
+            h = _mix(_mix(h, self.identities[code]), self.number[i])
+            for x in [*self.bits[i][: self.roles[code][1]], *below]:
+                h = _mix(h, x)
+            return h
+        if kind == SUM:
+            pairs = {
+                _mix(_mix(_mix(0, _PAIR + 1), self.signature[a]), self.signature[b])
+                for a, b in products
+            }
+            h = _mix_set(_mix_set(h, pairs), set(below))
+            return _mix(h, len(plains) if products else _MASK)
+        if kind == EXTREME:
+            h = _mix(h, self.identities[code])
+        return h if kind == CONSTANT else _mix_set(h, set(below))
 
     def _operand(self, i: int, j: int) -> int:
-        """The canonical node of operand j of instruction i."""
-        place = self.dynamic.get(3 * i + j)
-        if place is None:
+        """The node of operand j of instruction i."""
+        if 3 * i + j not in self.dynamic:
             return self._node(self.operands[i][j])
-        assert self.candidates is not None
-        rows = tuple(np.unique(self.candidates[:, place]).tolist())
-        plains = tuple([self._node(row) for row in rows])
-        gather = Node("gather", plains=plains, place=len(self.graph.gathers))
-        self.graph.gathers.append((place, rows))
-        self.graph.nodes.append(gather)
-        self.graph.origin.append(i)
-        return len(self.graph.nodes) - 1
+        place, rows = self.dynamic[3 * i + j]
+        # Candidates count as used twice: none of them waits.
+        return self._add(i, GATHER, tuple([self.at[row] for row in rows]), place=place)
 
     def _node(self, i: int) -> int:
-        if i in self.terms:
-            self._settle(i)
-        return self.graph.at[i]
+        if self.at[i] < 0:
+            self.at[i] = self._settle(i, self.waiting.pop(i))
+        return self.at[i]
 
-    def _settle(self, i: int) -> None:
-        """A sum that is complete becomes a node."""
-        products, plains = self.terms.pop(i)
-        self._add(i, Node("sum", products=tuple(products), plains=tuple(plains)))
+    def _wait(self, i: int, terms: list[tuple[int, int]]) -> None:
+        if self.uses[i] == 1:
+            self.waiting[i] = terms
+        else:
+            self.at[i] = self._settle(i, terms)
 
-    def _instruction(self, i: int, rule: Op) -> None:
-        if rule is ops.add and self._sum(i):
+    def _settle(self, i: int, terms: list[tuple[int, int]]) -> int:
+        """The node of an addition, a product or a maximum."""
+        role = self.roles[self.codes[i]][0]
+        if role == _MUL:
+            return self._add(i, RULE, terms[0])
+        plains = tuple([a for a, b in terms if b < 0])
+        products = tuple([(a, b) for a, b in terms if b >= 0])
+        return self._add(i, SUM if role == _ADD else EXTREME, plains, products)
+
+    # --- instructions -----------------------------------------------------------------------------
+
+    def _instruction(self, i: int, role: int) -> None:
+        number = self.number[i]
+        if role == _ADD and not (number and self.constants[i][0] != 0.0):
+            self._sum(i)
             return
-        if rule in (ops.first_max, ops.first_min) and self._extreme(i, rule):
+        if role == _MUL and not number:
+            self._wait(i, [(self._operand(i, 0), self._operand(i, 1))])
+            return
+        if role in (_MAX, _MIN) and self._extreme(i, -np.inf if role == _MAX else np.inf):
             return
         count = sum(p >= 0 for p in self.operands[i])
         plains = tuple([self._operand(i, j) for j in range(count)])
-        number = self.constants[i][0] if self.number[i] else None
-        parameters = tuple(self.constants[i][: len(rule.parameters)])
-        node = Node("rule", rule, parameters, number, plains=plains)
-        if rule is ops.mul:  # may be taken apart into a sum, so each is its own
-            self._add(i, node)
+        if role == _MUL:  # each is its own, with a number or without
+            self.at[i] = self._add(i, RULE, plains)
             return
-        numbers = tuple(map(float.hex, parameters)), number if number is None else float.hex(number)
-        known = self.known.setdefault((rule, numbers, plains), len(self.graph.nodes))
-        if known < len(self.graph.nodes):
-            self._reserve(i)
-            self.graph.at[i] = known
-        else:
-            self._add(i, node)
+        numbers = tuple(self.bits[i][: max(number, self.roles[self.codes[i]][1])])
+        key = (self.codes[i], number, numbers, plains)
+        if key not in self.known:
+            self.known[key] = self._add(i, RULE, plains)
+        self.at[i] = self.known[key]
 
-    # --- sums -----------------------------------------------------------------------------------
+    def _waits(self, i: int, j: int) -> int:
+        """The code of operand j of instruction i if that waits, else INPUT, which never does."""
+        source = self.operands[i][j]
+        waits = 3 * i + j not in self.dynamic and source in self.waiting
+        return int(self.codes[source]) if waits else INPUT
 
-    def _sum(self, i: int) -> bool:
-        """Start or extend a sum; False for ``x + number``."""
-        if self.number[i]:
-            if self.constants[i][0] != 0.0:
-                return False
-            products: list[tuple[int, int]] = []
-            plains: list[int] = []
-            self._term(i, 0, products, plains)
-            self.terms[i] = (products, plains)
-            self._reserve(i)
+    def _sum(self, i: int) -> None:
+        """Start a sum, or go on with the one on the left."""
+        terms: list[tuple[int, int]] = []
+        operands = range(1 if self.number[i] else 2)
+        if len(operands) == 2 and self._waits(i, 0) == self.codes[i]:
+            terms, operands = self.waiting.pop(self.operands[i][0]), range(1, 2)
+        for j in operands:
+            if self.roles[self._waits(i, j)][0] == _MUL:
+                terms += self.waiting.pop(self.operands[i][j])
+            else:
+                terms.append((self._operand(i, j), -1))
+        self._wait(i, terms)
+
+    def _extreme(self, i: int, start: float) -> bool:
+        """Start a chain of Python's max or min from its identity, or go on with one."""
+        left, right = self.operands[i][:2]
+        if right < 0 or 3 * i in self.dynamic or 3 * i + 1 in self.dynamic:
+            return False
+        if self.codes[right] == CONSTANT and self.constants[right][0] == start:
+            self._wait(i, [(self._operand(i, 0), -1)])
             return True
-        left = self.operands[i][0]
-        if 3 * i not in self.dynamic and left in self.terms and self.uses[left] == 1:
-            products, plains = self.terms.pop(left)
-            self._term(i, 1, products, plains)
-        else:
-            products, plains = [], []
-            self._term(i, 0, products, plains)
-            self._term(i, 1, products, plains)
-        self.terms[i] = (products, plains)
-        self._reserve(i)
+        if self._waits(i, 0) != self.codes[i]:
+            return False
+        terms = self.waiting.pop(left)
+        self._wait(i, [*terms, (self._operand(i, 1), -1)])
         return True
 
-    def _reserve(self, i: int) -> None:
-        self.graph.at.extend([-1] * (i + 1 - len(self.graph.at)))
 
-    def _term(self, i: int, j: int, products: list[tuple[int, int]], plains: list[int]) -> None:
-        """One term: a product of two nodes used nowhere else is taken apart."""
-        source = self.operands[i][j]
-        if 3 * i + j not in self.dynamic and self.uses[source] == 1:
-            node = self.graph.at[source] if source not in self.terms else -1
-            if node >= 0:
-                made = self.graph.nodes[node]
-                if made.rule is ops.mul and made.number is None:
-                    products.append((made.plains[0], made.plains[1]))
-                    self.graph.nodes[node] = Node("absorbed")
-                    self.graph.at[source] = -1
-                    return
-        plains.append(self._operand(i, j))
-
-    # --- maxima -----------------------------------------------------------------------------------
-
-    def _extreme(self, i: int, rule: Op) -> bool:
-        """Start or extend a chain of Python's max or min."""
-        if any(3 * i + j in self.dynamic for j in range(2)):
-            return False
-        left, right = self.operands[i][:2]
-        start = -np.inf if rule is ops.first_max else np.inf
-        if self.codes[right] == CONSTANT and self.constants[right][0] == start:
-            self._add(i, Node("extreme", rule, plains=(self._operand(i, 0),)))
-            return True
-        node = self.graph.at[left]
-        made = self.graph.nodes[node] if node >= 0 else None
-        if (
-            made is not None
-            and made.kind == "extreme"
-            and made.rule is rule
-            and self.uses[left] == 1
-        ):
-            self.graph.nodes[node] = Node("absorbed")
-            self.graph.at[left] = -1
-            self._add(i, Node("extreme", rule, plains=(*made.plains, self._operand(i, 1))))
-            return True
-        return False
-
-
-def _outputs(result: object) -> list[int]:
-    from chainrule.compiler.record import Output, map_leaves
-
-    found: list[int] = []
-    map_leaves(lambda x: found.append(x.position) if isinstance(x, Output) else None, result)
-    return found
+def _starts(rows: list[Any]) -> Longs:
+    return np.cumsum([0, *map(len, rows)], dtype=np.int64)

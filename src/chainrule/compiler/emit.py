@@ -1,70 +1,450 @@
 """Machine code of an array program: forward, and the reverse of it.
 
-In: a ``Program``. Out: LLVM IR of two functions. ``forward(V, G)`` fills the arena V, and gives nan
-if anything in it is not finite; ``backward(V, D, G)`` fills the adjoints D. G holds the addresses
-that gathers select.
+In: a ``Program``, and which of its loops are of run-time length. Out: LLVM IR of two functions over
+the arrays P and V (numbers that all samples share, and each sample's own), Q and D (their
+adjoints), G (the addresses that gathers select) and N (run-time trip counts). ``forward`` returns a
+number that is finite only if all of V is and every guard holds; ``backward`` likewise for the
+gradient. S is the adjoint of the result, one for each sample.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.arrays import STOPS
-from chainrule.compiler.canonicalise import NotLiftable
-from chainrule.compiler.contraction import Emitter, Lanes, overlaps
+from chainrule.compiler.canonicalise import EXTREME, GATHER, SUM, NotLiftable
+from chainrule.compiler.contraction import ADJOINT, VALUE, Emitter, Walk, Walks
 from chainrule.compiler.group import Addresses, Instruction, Program
-from chainrule.compiler.index import Loop
-from chainrule.compiler.ir import Code, Terms, Vector
+from chainrule.compiler.ir import Code, Integers, Terms, Vector
 
 FEW_TERMS = 4  # sums of so many plain terms are added in one go
+FEW_PIECES = 16  # as many separate stretches of memory are zeroed one by one
 
 
-def module(program: Program, root: int, width: int) -> str:
+@dataclass
+class Machine:
+    """The text of a program's machine code and what it takes for granted of shorter programs."""
+
+    text: str = ""
+    walks: list[Walk] = field(default_factory=list)
+    stores: list[tuple[Walk, Addresses]] = field(default_factory=list)  # targets written first
+
+
+def machine(
+    program: Program,
+    root: int,
+    width: int,
+    varying: set[tuple[int, str]] | None = None,
+    batch: int = 1,
+    dtype: str = "float64",
+) -> Machine:
     """The IR of forward and backward, ready to be parsed."""
-    forward, backward = Emitter(program, width), Emitter(program, width)
-    flag = forward.code.variable(forward.code.constant(0.0, 1))
-    for instruction in program.instructions:
-        _forward(forward, instruction)
-        _watch(forward, instruction, flag)
-    result = flag.get()
-    found = reached(program, root)
-    backward.code.declarations.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-    backward.code.emit(
-        f"call void @llvm.memset.p0.i64(ptr align 8 %D, i8 0, i64 {8 * program.size}, i1 false)"
+    walks = Walks(program, varying or set())
+    made = Machine(walks=walks.all)
+    forward = Emitter(walks, width, batch, dtype)
+    forward.flags = {}
+    for k, instruction in enumerate(program.instructions):
+        _forward(forward, k, instruction)
+    flag = _guards(forward, _flag(forward))
+    backward = _Backward(walks, width, batch, dtype, made)
+    backward.emit(root)
+    end = _flag(backward.emitter)
+    arguments = "ptr noalias %P, ptr noalias %V"
+    more = "ptr noalias %Q, ptr noalias %D, ptr noalias %S"
+    tail = "ptr noalias readonly %G, ptr noalias readonly %N"
+    number = forward.code.kind(1)
+    parts = [
+        _function(forward.code, f"{number} @forward({arguments}, {tail})", flag),
+        _function(backward.emitter.code, f"{number} @backward({arguments}, {more}, {tail})", end),
+    ]
+    declarations = forward.code.declarations | backward.emitter.code.declarations
+    made.text = "\n".join([*sorted(declarations), *parts])
+    return made
+
+
+def _function(code: Code, head: str, result: Vector) -> str:
+    """A whole function, its variables and its tables."""
+    name = head.split("@")[1].split("(")[0]
+    body = "\n".join(code.lines).replace("@table", f"@{name}_table")
+    text = (
+        f'define {head} nounwind "prefer-vector-width"="512" {{\nentry:\n'
+        + "\n".join(code.slots)
+        + f"\n  br label %start\nstart:\n{body}\n  ret {code.kind(1)} {result.register}\n}}"
     )
-    one = backward.code.constant(1.0, 1)
-    backward.code.store("%D", [(None, root)], one)
-    for instruction in reversed(program.instructions):
-        if _is_reached(instruction, found):
-            _backward(backward, instruction)
-    parts = []
-    for code, head, tail in (
-        (
-            forward.code,
-            "define double @forward(ptr noalias %V, ptr noalias %G)",
-            f"ret double {result.register}",
-        ),
-        (
-            backward.code,
-            "define void @backward(ptr noalias %V, ptr noalias %D, ptr noalias %G)",
-            "ret void",
-        ),
-    ):
-        body = "\n".join(code.lines).replace("@table", f"@{head.split('@')[1].split('(')[0]}_table")
-        slots = "\n".join(code.slots)
-        parts.append(
-            f'{head} nounwind "prefer-vector-width"="512" {{\nentry:\n{slots}\n'
-            f"  br label %start\nstart:\n{body}\n  {tail}\n}}"
+    for label, numbers in code.tables.values():
+        items = ", ".join(f"i64 {int(x)}" for x in numbers)
+        text += (
+            f"\n{label.replace('@table', f'@{name}_table')} = private constant "
+            f"[{len(numbers)} x i64] [{items}], align 64"
         )
-        for label, numbers in code.tables.values():
-            name = label.replace("@table", f"@{head.split('@')[1].split('(')[0]}_table")
-            items = ", ".join(f"i64 {int(x)}" for x in numbers)
-            parts.append(f"{name} = private constant [{len(numbers)} x i64] [{items}], align 64")
-    return "\n".join([*sorted(forward.code.declarations | backward.code.declarations), *parts])
+    return text
+
+
+def _flag(emitter: Emitter) -> Vector:
+    """One number of all flags."""
+    total = emitter.code.constant(0.0, 1)
+    for variable in (emitter.flags or {}).values():
+        total = total + variable.get().total()
+    return total
+
+
+def _guards(emitter: Emitter, flag: Vector) -> Vector:
+    """The flag, not finite if a guard goes the other way in any sample."""
+    program, code = emitter.program, emitter.code
+    if not len(program.guards):
+        return flag
+    walks = emitter.walks.of(len(program.instructions), "guards", [program.guards])
+    infinite = code.variable(flag)
+    expected = np.ascontiguousarray(program.expected).view(np.int64)
+    for walk in walks:
+        wanted = expected if walk.chosen is None else expected[walk.chosen]
+        place = code.let(f"getelementptr inbounds i64, ptr %N, i64 {walk.slot}")
+        count: Any = code.let(f"load i64, ptr {place}, align 8") if walk.varies else len(wanted)
+        local = walk.columns[0] - (0 if walk.shared[0] else program.shared)
+        lanes = 1 if walk.shared[0] else emitter.batch
+        with code.loop(count) as i:
+            right = Integers(code.over("float64"), code.table(wanted, i), 1).numbers()
+            right = right.over(code.dtype)
+            address = code.table(local, i)
+            for lane in range(lanes):
+                array = "%P" if walk.shared[0] else "%V"
+                x = code.load(array, [(address, lanes), (None, lane)])
+                infinite.set(infinite.get() + x._compare("une", right).choose(float("inf"), 0.0))
+    return infinite.get()
+
+
+# --- forward --------------------------------------------------------------------------------------
+
+
+def _forward(emitter: Emitter, k: int, instruction: Instruction) -> None:
+    if instruction.kind == GATHER:
+        _gather(emitter, k, instruction, forward=True)
+    elif instruction.kind == SUM:
+        _sum(emitter, k, instruction)
+    elif instruction.kind == EXTREME:
+        assert instruction.plains is not None
+        terms = instruction.plains
+        for walk in _one(emitter.walks.of(k, "plains", [terms.owners, *terms.columns])):
+            if not emitter.stores(walk, 0):
+                raise NotLiftable("a maximum over irregular places")
+            emitter.extreme(walk, instruction.rule is ops.first_max)
+    else:
+        for walk in emitter.walks.of(k, "out", [instruction.out, *instruction.columns]):
+            _rule(emitter, walk, instruction)
+
+
+def _one(walks: list[Walk]) -> list[Walk]:
+    if len(walks) > 1:
+        raise NotLiftable("a maximum over shared and private numbers")
+    return walks
+
+
+def _operands(
+    emitter: Emitter, walk: Walk, first: int, terms: list[Terms], strides: list[int], width: int
+) -> list[Vector]:
+    """The operands of a rule as vectors: the columns of the walk after its first."""
+    return [
+        emitter.read(VALUE[0] if shared else VALUE[1], terms[first + j], strides[first + j], width)
+        for j, shared in enumerate(walk.shared[1:])
+    ]
+
+
+def _rule(emitter: Emitter, walk: Walk, instruction: Instruction) -> None:
+    rule, code = instruction.rule, emitter.code
+    assert rule is not None
+
+    def body(terms: list[Terms], strides: list[int], width: int) -> None:
+        xs = _operands(emitter, walk, 1, terms, strides, width)
+        emitter.write("%V", terms[0], _vector(code, rule(*xs, *instruction.parameters), width))
+
+    emitter.elementwise(walk, range(len(walk.columns)), body)
+
+
+def _vector(code: Code, x: Any, width: int) -> Vector:
+    return x if isinstance(x, Vector) else code.constant(float(x), width)
+
+
+def _gather(emitter: Emitter, k: int, instruction: Instruction, forward: bool) -> None:
+    """Numbers from (adjoints to) the addresses in G, sample by sample."""
+    code, batch = emitter.code, emitter.batch
+    candidates = instruction.candidates
+    assert candidates is not None
+    shared = candidates < emitter.program.shared
+    if shared.any() != shared.all():
+        raise NotLiftable("an integer selects among shared and private numbers")
+    first = _gathers_before(emitter.program, k)
+    (walk,) = emitter.walks.of(k, "out", [instruction.out])
+    count: Any = instruction.count
+    if walk.varies:
+        place = code.let(f"getelementptr inbounds i64, ptr %N, i64 {walk.slot}")
+        count = code.let(f"load i64, ptr {place}, align 8")
+    start = (instruction.start - emitter.program.shared) * batch
+    with code.loop(count) as i, code.loop(batch) as lane:
+        at = code.let(f"add nuw nsw i64 {i}, {first}")
+        at = code.let(f"mul nuw nsw i64 {at}, {batch}")
+        at = code.let(f"add nuw nsw i64 {at}, {lane}")
+        place = code.let(f"getelementptr inbounds i64, ptr %G, i64 {at}")
+        address = code.let(f"load i64, ptr {place}, align 8")
+        here: Terms = [(None, start), (i, batch), (lane, 1)]
+        there: Terms = [(address, 1)]
+        if not shared.all():
+            there = [(address, batch), (None, -emitter.program.shared * batch), (lane, 1)]
+        arrays = VALUE if forward else ADJOINT
+        array = arrays[0] if shared.all() else arrays[1]
+        if forward:
+            emitter.write("%V", here, code.load(array, there))
+        else:
+            code.store(array, there, code.load(array, there) + code.load("%D", here))
+
+
+def _gathers_before(program: Program, k: int) -> int:
+    return sum(i.count for i in program.instructions[:k] if i.kind == GATHER)
+
+
+def _sum(emitter: Emitter, k: int, instruction: Instruction) -> None:
+    products, plains = instruction.products, instruction.plains
+    few = plains is not None and 0 < plains.each <= FEW_TERMS
+    complete = False  # every result has something stored
+    if products is not None:
+        walks = emitter.walks.of(k, "products", [products.owners, *products.columns])
+        complete = _add_up(emitter, instruction, walks, (VALUE, VALUE, VALUE), started=False)
+    if plains is None:
+        return
+    if not few:
+        walks = emitter.walks.of(k, "plains", [plains.owners, *plains.columns])
+        _add_up(emitter, instruction, walks, (VALUE, VALUE), started=complete)
+        return
+    terms = plains.columns[0].reshape(-1, plains.each)
+    columns = [instruction.out, *(terms[:, j] for j in range(plains.each))]
+    for walk in emitter.walks.of(k, "out", columns):
+
+        def body(at: list[Terms], strides: list[int], width: int, walk: Walk = walk) -> None:
+            total = emitter.read("%V", at[0], strides[0], width) if complete else None
+            for x in _operands(emitter, walk, 1, at, strides, width):
+                total = x if total is None else total + x
+            assert total is not None
+            emitter.write("%V", at[0], total)
+
+        emitter.elementwise(walk, range(len(columns)), body)
+
+
+def _add_up(
+    emitter: Emitter,
+    instruction: Instruction,
+    walks: list[Walk],
+    arrays: Sequence[tuple[str, str]],
+    started: bool,
+) -> bool:
+    """Sums of products or terms; whatever is not wholly stored by one walk is cleared first."""
+    (walk, *more) = walks
+    whole = not more and len(np.unique(walk.columns[0])) == instruction.count
+    store = not started and whole and emitter.stores(walk, 0)
+    if not store and not started:
+        clear(emitter, "%V", instruction.out - emitter.program.shared)
+    for each in walks:
+        emitter.contract(each, range(len(arrays)), arrays, store=store)
+    return True
+
+
+def clear(emitter: Emitter, array: str, local: Addresses) -> None:
+    """Zero some places of an array."""
+    if not len(local):
+        return
+    code, factor = emitter.code, 1 if array in ("%P", "%Q") else emitter.batch
+    ends = np.flatnonzero(np.diff(local) != 1)
+    starts = np.concatenate([[0], ends + 1])
+    lengths = np.diff(np.concatenate([starts, [len(local)]]))
+    size = factor * code.bytes
+    if len(starts) <= FEW_PIECES:
+        for start, length in zip(local[starts].tolist(), lengths.tolist(), strict=True):
+            _zero(code, array, [(None, start * factor)], str(length * size))
+        return
+    with code.loop(len(starts)) as i:
+        count = code.let(f"mul nuw nsw i64 {code.table(lengths, i)}, {size}")
+        _zero(code, array, [(code.table(local[starts], i), factor)], count)
+
+
+def _zero(code: Code, array: str, terms: Terms, size: str) -> None:
+    code.declarations.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+    at = code.pointer(array, terms)
+    code.emit(
+        f"call void @llvm.memset.p0.i64(ptr align {code.bytes} {at}, i8 0, i64 {size}, i1 false)"
+    )
+
+
+# --- backward -------------------------------------------------------------------------------------
+
+
+class _Backward:
+    """The reverse of a program. Adjoints are stored by whoever comes first, if it covers them."""
+
+    def __init__(self, walks: Walks, width: int, batch: int, dtype: str, made: Machine) -> None:
+        self.emitter = Emitter(walks, width, batch, dtype)
+        self.program = walks.program
+        self.made = made
+        self.touched = np.zeros(self.program.size, np.bool_)
+
+    def emit(self, root: int) -> None:
+        """Everything that a gradient of ``root`` reaches, last things first."""
+        emitter, program = self.emitter, self.program
+        code = emitter.code
+        found = reached(program, root)
+        never = self._never_reached(found)
+        self._clear(never)
+        self._seed(root)
+        for k in reversed(range(len(program.instructions))):
+            instruction = program.instructions[k]
+            if _is_reached(instruction, found):
+                self._clear(instruction.out)
+                self._instruction(k, instruction)
+        self._clear(np.arange(program.inputs))
+        self._clear(np.arange(program.shared, program.shared + len(program.private)))
+        emitter.flags = {}
+        with code.loop(program.inputs // emitter.width) as i:
+            x = code.load("%Q", [(i, emitter.width)], emitter.width)
+            emitter.watch(x)
+        for at in range(program.inputs - program.inputs % emitter.width, program.inputs):
+            emitter.watch(code.load("%Q", [(None, at)]))
+        with code.loop(len(program.private) * emitter.batch) as i:
+            emitter.watch(code.load("%D", [(i, 1)]))
+
+    def _never_reached(self, found: Any) -> Addresses:
+        """Shared inputs without a gradient."""
+        return np.flatnonzero(~found[: self.program.inputs])
+
+    def _seed(self, root: int) -> None:
+        code, emitter, program = self.emitter.code, self.emitter, self.program
+        self.touched[root] = True
+        if root < program.shared:
+            code.store("%Q", [(None, root)], code.load("%S", []))
+            return
+        start = (root - program.shared) * emitter.batch
+        with code.loop(emitter.batch) as lane:
+            code.store("%D", [(None, start), (lane, 1)], code.load("%S", [(lane, 1)]))
+
+    def _clear(self, addresses: Addresses) -> None:
+        """Zero those of these adjoints that nobody has written."""
+        wanted = np.unique(addresses[~self.touched[addresses]])
+        self.touched[wanted] = True
+        split = int(np.searchsorted(wanted, self.program.shared))
+        clear(self.emitter, "%Q", wanted[:split])
+        clear(self.emitter, "%D", wanted[split:] - self.program.shared)
+
+    def _begin(self, walk: Walk, column: int, sums: bool) -> bool:
+        """Before a walk adds to a column of adjoints: whether it may store instead.
+
+        ``sums``: it keeps the sum of what goes to one place, over all lanes, until it is complete.
+        """
+        targets, shared = walk.columns[column], walk.shared[column]
+        fresh = not self.touched[targets].any()
+        if sums:
+            whole = self.emitter.stores(walk, column)
+        else:
+            whole = len(np.unique(targets)) == len(targets) and not (
+                shared and self.emitter.batch > 1
+            )
+        moves = walk.varies and shared  # what a shorter call leaves out must be zero
+        if fresh and whole and not moves:
+            self.touched[targets] = True
+            self.made.stores.append((walk, targets))
+            return True
+        self._clear(targets)
+        return False
+
+    def _instruction(self, k: int, instruction: Instruction) -> None:
+        emitter = self.emitter
+        if instruction.kind == GATHER:
+            assert instruction.candidates is not None
+            self._clear(instruction.candidates)
+            _gather(emitter, k, instruction, forward=False)
+        elif instruction.kind == EXTREME:
+            assert instruction.plains is not None
+            for walk in emitter.walks.of(k, "plains", []):
+                self._clear(walk.columns[1])
+                self._extreme(walk)
+        elif instruction.kind == SUM:
+            for what, terms in (("products", instruction.products), ("plains", instruction.plains)):
+                if terms is None:
+                    continue
+                if what == "plains" and 0 < terms.each <= FEW_TERMS:
+                    what = "out"
+                for walk in emitter.walks.of(k, what, []):
+                    self._sum(walk, what == "products")
+        else:
+            for walk in emitter.walks.of(k, "out", []):
+                self._rule(walk, instruction)
+
+    def _wanted(self, walk: Walk, column: int) -> bool:
+        """Whether anybody reads the adjoints of a column: constants have none."""
+        targets, program = walk.columns[column], self.program
+        return not bool(((targets >= program.inputs) & (targets < program.shared)).all())
+
+    def _sum(self, walk: Walk, products: bool) -> None:
+        for column in range(1, len(walk.columns)):
+            if not self._wanted(walk, column):
+                continue
+            selection, arrays = [column, 0], [ADJOINT, ADJOINT]
+            if products:
+                selection, arrays = [column, 0, 3 - column], [ADJOINT, ADJOINT, VALUE]
+            store = self._begin(walk, column, sums=True)
+            self.emitter.contract(walk, selection, arrays, store=store)
+
+    def _extreme(self, walk: Walk) -> None:
+        """The first term that is the result takes its gradient."""
+        emitter, code = self.emitter, self.emitter.code
+        shared = walk.shared[1]
+        values, adjoints = ("%P", "%Q") if shared else ("%V", "%D")
+
+        def inner(terms: list[Terms], loops: Any) -> None:
+            def one(t: list[Terms]) -> None:
+                g = code.load("%D", t[0])
+                chosen = code.load(values, t[1])._compare("oeq", code.load("%V", t[0]))
+                share = chosen.choose(g, 0.0)
+                code.store(adjoints, t[1], code.load(adjoints, t[1]) + share)
+                code.store("%D", t[0], g - share)
+
+            emitter.over(loops, terms, one)
+
+        emitter.nest(walk, (0, 1), inner)
+
+    def _rule(self, walk: Walk, instruction: Instruction) -> None:
+        """D[x] += partial * g for each operand."""
+        rule = instruction.rule
+        assert rule is not None
+        for j in range(len(instruction.operands)):
+            if (rule is ops.select and j == 0) or not self._wanted(walk, j + 1):
+                continue
+            store = self._begin(walk, j + 1, sums=False)
+            self._partial(walk, instruction, j, store)
+
+    def _partial(self, walk: Walk, instruction: Instruction, j: int, store: bool) -> None:
+        emitter, code, rule = self.emitter, self.emitter.code, instruction.rule
+        assert rule is not None
+        target = ADJOINT[0] if walk.shared[j + 1] else ADJOINT[1]
+
+        def body(terms: list[Terms], strides: list[int], width: int) -> None:
+            xs = _operands(emitter, walk, 2, terms, strides, width)
+            y = emitter.read("%V", terms[1], strides[1], width)
+            g = emitter.read("%D", terms[1], strides[1], width)
+            slope = rule.partials[j](y, *xs, *instruction.parameters)
+            plain = isinstance(slope, float) and slope == 1.0
+            share = emitter.only_active(_vector(code, g if plain else slope * g, width))
+            if strides[0] == 0 and width > 1:
+                share = share.total()
+                code.store(target, terms[0], code.load(target, terms[0]) + share)
+            elif store:
+                emitter.write(target, terms[0], share)
+            else:
+                old = emitter.read(target, terms[0], strides[0], width)
+                emitter.write(target, terms[0], old + share)
+
+        selection = [j + 1, *range(len(walk.columns))]
+        emitter.elementwise(walk, selection, body, reduces=True)
 
 
 def reached(program: Program, root: int) -> Any:
@@ -73,7 +453,7 @@ def reached(program: Program, root: int) -> Any:
     found[root] = True
     for instruction in reversed(program.instructions):
         if _is_reached(instruction, found):
-            for column in _read_by(program, instruction):
+            for column in _read_by(instruction):
                 found[column] = True
     return found
 
@@ -83,217 +463,10 @@ def _is_reached(instruction: Instruction, found: Any) -> bool:
     return bool(here.any()) and instruction.rule not in STOPS
 
 
-def _read_by(program: Program, instruction: Instruction) -> list[Addresses]:
-    if instruction.kind == "gather":
-        rows = [r for p in instruction.places for r in program.gathers[p][1]]
-        return [program.address[np.array(rows, np.int64)]]
-    columns = [x for x in instruction.operands if not isinstance(x, float)]
+def _read_by(instruction: Instruction) -> list[Addresses]:
+    if instruction.candidates is not None:
+        return [instruction.candidates]
+    columns = list(instruction.operands)
     for terms in (instruction.products, instruction.plains):
         columns += list(terms.columns) if terms is not None else []
-    if instruction.rule is ops.select:
-        columns = columns[1:]
-    return columns
-
-
-def _watch(emitter: Emitter, instruction: Instruction, flag: Any) -> None:
-    """Let the flag become nan if a result is not finite, or so large that a part may not be."""
-
-    def body(terms: list[Terms], strides: list[int], width: int) -> None:
-        y = emitter.code.load("%V", terms[0], width)
-        flag.set(flag.get() + (y * y * 0.0).total())
-
-    emitter.elementwise([instruction.out], body)
-
-
-def _forward(emitter: Emitter, instruction: Instruction) -> None:
-    code, out = emitter.code, instruction.out
-    if instruction.kind == "gather":
-        with code.loop(instruction.count) as i:
-            address = _gathered(emitter, instruction, i)
-            code.store("%V", [(None, instruction.start), (i, 1)], code.load("%V", [(address, 1)]))
-        return
-    if instruction.kind == "sum":
-        _sum(emitter, instruction)
-        return
-    if instruction.kind == "extreme":
-        _extreme(emitter, instruction)
-        return
-    rule = instruction.rule
-    assert rule is not None
-    columns = [x for x in instruction.operands if not isinstance(x, float)]
-
-    def body(terms: list[Terms], strides: list[int], width: int) -> None:
-        xs = _operands(emitter, instruction, terms[1:], strides[1:], width)
-        code.store("%V", terms[0], _vector(code, rule(*xs, *instruction.parameters), width))
-
-    emitter.elementwise([out, *columns], body)
-
-
-def _vector(code: Code, x: Any, width: int) -> Vector:
-    return x if isinstance(x, Vector) else code.constant(float(x), width)
-
-
-def _operands(
-    emitter: Emitter, instruction: Instruction, terms: list[Terms], strides: list[int], width: int
-) -> list[Any]:
-    """The operands of a rule as vectors; shared numbers stay numbers."""
-    columns = iter(zip(terms, strides, strict=True))
-    return [
-        x if isinstance(x, float) else emitter.read("%V", *next(columns), width)
-        for x in instruction.operands
-    ]
-
-
-def _gathered(emitter: Emitter, instruction: Instruction, i: str) -> str:
-    """The address that a gather selects, from G."""
-    code, places = emitter.code, np.array(instruction.places)
-    if (np.diff(places) == 1).all():
-        at = code.let(f"add i64 {i}, {int(places[0])}")
-    else:
-        at = code.table(places, i)
-    place = code.let(f"getelementptr inbounds i64, ptr %G, i64 {at}")
-    return code.let(f"load i64, ptr {place}, align 8")
-
-
-def _uniform(counts: Addresses) -> int:
-    """How many terms each sum has, if all have as many; else 0."""
-    return int(counts[0]) if (counts == counts[0]).all() else 0
-
-
-def _sum(emitter: Emitter, instruction: Instruction) -> None:
-    out, products, plains = instruction.out, instruction.products, instruction.plains
-    stored = False
-    if products is not None:
-        columns = [np.repeat(out, products.counts), *products.columns]
-        if not products.counts.all():
-            emitter.clear("%V", out)
-            stored = True
-        emitter.contract(("%V", "%V", "%V"), columns, accumulate=stored)
-        stored = True
-    if plains is None:
-        return
-    each = _uniform(plains.counts)
-    if 0 < each <= FEW_TERMS:
-        terms = plains.columns[0].reshape(-1, each)
-
-        def body(at: list[Terms], strides: list[int], width: int) -> None:
-            total = emitter.code.load("%V", at[0], width) if stored else None
-            for t, s in zip(at[1:], strides[1:], strict=True):
-                x = emitter.read("%V", t, s, width)
-                total = x if total is None else total + x
-            assert total is not None
-            emitter.code.store("%V", at[0], total)
-
-        emitter.elementwise([out, *(terms[:, k] for k in range(each))], body)
-        return
-    if not plains.counts.all() and not stored:
-        emitter.clear("%V", out)
-        stored = True
-    columns = [np.repeat(out, plains.counts), *plains.columns]
-    emitter.contract(("%V", "%V"), columns, accumulate=stored)
-
-
-def _extreme(emitter: Emitter, instruction: Instruction) -> None:
-    code, plains, rule = emitter.code, instruction.plains, instruction.rule
-    assert plains is not None
-    assert rule is not None
-    starts = np.cumsum(plains.counts) - plains.counts
-    first = plains.columns[0][starts]
-
-    def copy(terms: list[Terms], strides: list[int], width: int) -> None:
-        code.store("%V", terms[0], emitter.read("%V", terms[1], strides[1], width))
-
-    emitter.elementwise([instruction.out, first], copy)
-
-    def better(terms: list[Terms], loops: tuple[Loop, ...]) -> None:
-        def one(t: list[Terms]) -> None:
-            best, x = code.load("%V", t[0]), code.load("%V", t[1])
-            code.store("%V", t[0], rule(best, x))
-
-        emitter.over(loops, terms, one)
-
-    emitter.nest([np.repeat(instruction.out, plains.counts), plains.columns[0]], better)
-
-
-def _backward(emitter: Emitter, instruction: Instruction) -> None:
-    code, out = emitter.code, instruction.out
-    if instruction.kind == "gather":
-        with code.loop(instruction.count) as i:
-            address = _gathered(emitter, instruction, i)
-            g = code.load("%D", [(None, instruction.start), (i, 1)])
-            code.store("%D", [(address, 1)], code.load("%D", [(address, 1)]) + g)
-        return
-    if instruction.kind == "extreme":
-        raise NotLiftable("a gradient goes through Python's max")
-    if instruction.kind == "sum":
-        if instruction.products is not None:
-            a, b = instruction.products.columns
-            owners = np.repeat(out, instruction.products.counts)
-            for target, factor in ((a, b), (b, a)):
-                _contract_into(emitter, target, [owners, factor], ("%D", "%D", "%V"))
-        if instruction.plains is not None:
-            plains = instruction.plains
-            each = _uniform(plains.counts)
-            if 0 < each <= FEW_TERMS:
-                columns = plains.columns[0].reshape(-1, each)
-                for k in range(each):
-                    _contract_into(emitter, columns[:, k], [out], ("%D", "%D"))
-            else:
-                owners = np.repeat(out, plains.counts)
-                _contract_into(emitter, plains.columns[0], [owners], ("%D", "%D"))
-        return
-    _rule_backward(emitter, instruction)
-
-
-def _contract_into(
-    emitter: Emitter, target: Addresses, others: list[Addresses], arrays: Sequence[str]
-) -> None:
-    """D[target] += ...; constants have no adjoint that anybody reads."""
-    program = emitter.program
-    wanted = (target < program.inputs) | (target >= program.first_result)
-    if wanted.any():
-        emitter.contract(arrays, [c[wanted] for c in (target, *others)], accumulate=True)
-
-
-def _rule_backward(emitter: Emitter, instruction: Instruction) -> None:
-    """D[x] += partial * g for each operand: lanes where x moves on, one by one where it stays."""
-    code, rule, program = emitter.code, instruction.rule, emitter.program
-    assert rule is not None
-    columns = [x for x in instruction.operands if not isinstance(x, float)]
-    for j, target in enumerate(instruction.operands):
-        if isinstance(target, float) or (rule is ops.select and j == 0):
-            continue
-        if ((target >= program.inputs) & (target < program.first_result)).all():
-            continue
-
-        def body(terms: list[Terms], strides: list[int], width: int, j: int = j) -> None:
-            xs = _operands(emitter, instruction, terms[3:], strides[3:], width)
-            y = emitter.read("%V", terms[2], strides[2], width)
-            g = emitter.read("%D", terms[1], strides[1], width)
-            slope = rule.partials[j](y, *xs, *instruction.parameters)
-            share = _vector(
-                code, g if isinstance(slope, float) and slope == 1.0 else slope * g, width
-            )
-            if strides[0] == 0 and width > 1:
-                share = share.total()
-            width = share.width
-            code.store("%D", terms[0], code.load("%D", terms[0], width) + share)
-
-        _elementwise_into(emitter, [target, instruction.out, instruction.out, *columns], body)
-
-
-def _elementwise_into(emitter: Emitter, columns: list[Addresses], body: Lanes) -> None:
-    """Like elementwise, but the first column may stay in place or come twice."""
-
-    def inner(terms: list[Terms], loops: tuple[Loop, ...]) -> None:
-        outer = [each for each in loops if each.strides[0] != 0]
-        points = int(np.prod([each.count for each in outer], dtype=np.int64))
-        lanes = [each for each in loops if set(each.strides) <= {0, 1}]
-        if not lanes or overlaps(outer, points):
-            emitter.over(loops, terms, lambda t: body(t, [0] * len(t), 1))
-            return
-        lane = max(lanes, key=lambda each: each.count)
-        rest = [each for each in loops if each is not lane]
-        emitter.over(rest, terms, lambda t: emitter.lanes(lane, t, body))
-
-    emitter.nest(columns, inner)
+    return columns[1:] if instruction.rule is ops.select else columns

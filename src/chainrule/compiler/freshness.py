@@ -61,6 +61,9 @@ _DYNAMIC = frozenset(("globals", "locals", "vars", "eval", "exec", "open", "__im
 _DYNAMIC_ATTRIBUTES = frozenset(("environ", "getenv", "warn", "import_module", "modules"))
 _FILE_NAMES = frozenset(("open", "read_text", "read_bytes", "write_text", "write_bytes", "touch"))
 _BY_NAME = frozenset(("getattr", "hasattr", "setattr", "attrgetter", "__dict__"))
+_LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
+_IDENTITY = frozenset(("id", "hash", "set", "frozenset", "index", "count", "remove"))
+_COLLECTIONS = (list, tuple, dict, set, frozenset)
 _LIMIT = 1_000_000
 _MISSING = object()
 
@@ -96,10 +99,21 @@ class Surroundings:
     arrays: list[tuple[Any, Any, bytes]] = field(default_factory=list)
     generators: list[tuple[Any, Any, str]] = field(default_factory=list)  # its state, and as text
     place: dict[int, int] = field(default_factory=dict)  # of each Value in ``values``
+    identity: bool = False  # some code asks which Value or list it has, as by ``is``
+    looks: bool = False  # some code may read a Value's label or operation
+    catches: set[types.CodeType] = field(default_factory=set)  # code that may catch errors
     _pairs: tuple[Any, ...] = ()
+    _labels: list[str] = field(default_factory=list)
+
+    def marks(self, passed: list[Value]) -> tuple[Any, ...]:
+        """What a recording takes for granted of the Values that are passed."""
+        places = tuple([self.place.get(id(v), -1) for v in passed])
+        return (places, *[(v.label, v.op) for v in passed]) if self.looks else places
 
     def changed(self) -> str | None:
         """What is no longer as it was, in words, or None."""
+        if self.looks and [v.label for v in self.values] != self._labels:
+            return "the label of a Value"
         for namespace, name, before in self.names:
             now = _look_up(namespace, name)
             if now is not before and not _same(now, before):
@@ -252,6 +266,7 @@ def survey(function: Callable[..., Any]) -> Surroundings:
         stack.extend(reversed(list(_reached(x, found))))  # depth first, in the order of the source
     found.values = list({id(v): v for v in found.values}.values())
     found.place = {id(v): i for i, v in enumerate(found.values)}
+    found._labels = [v.label for v in found.values] if found.looks else []
     return found
 
 
@@ -405,6 +420,13 @@ def _reached_by_code(function: types.FunctionType, found: Surroundings) -> Itera
             raise Unrecordable(f"it uses {name}, which reaches what cannot be followed")
     if _asks_is_true(function.__code__):
         raise Unrecordable("it asks whether something is True or False by 'is' or 'match'")
+    found.catches.update(_catching(function.__code__))
+    found.looks |= bool(names & _LOOKS)
+    found.identity |= (
+        bool(names & _LOOKS)
+        or not names.isdisjoint(_IDENTITY)
+        or _asks_identity(function.__code__, namespace)
+    )
     found.names += [
         (function, part, getattr(function, part))
         for part in ("__code__", "__defaults__", "__kwdefaults__")
@@ -463,6 +485,36 @@ def _asks_is_true(code: types.CodeType) -> bool:
     if any(found == {"is", "truth"} for found in lines.values()):
         return True
     return any(_asks_is_true(c) for c in code.co_consts if isinstance(c, types.CodeType))
+
+
+def _asks_identity(code: types.CodeType, namespace: dict[str, Any]) -> bool:
+    """Whether there is an ``is``, ``in`` or set that may tell one Value, or list, from another."""
+    steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "EXTENDED_ARG")]
+    for k, step in enumerate(steps):
+        if step.opname == "BUILD_SET":
+            return True
+        if step.opname not in ("IS_OP", "CONTAINS_OP"):
+            continue
+        left, right = steps[k - 2], steps[k - 1]
+        if right.opname == "LOAD_GLOBAL":
+            x = namespace.get(right.argval)
+            inside = x if step.opname == "CONTAINS_OP" and isinstance(x, _COLLECTIONS) else (x,)
+            if any(isinstance(item, (Value, list, tuple, np.ndarray)) for item in inside):
+                return True
+        elif "CONST" not in right.opname:
+            simple = right.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_NAME"))
+            if not (simple and "CONST" in left.opname):
+                return True
+    return any(_asks_identity(c, namespace) for c in code.co_consts if type(c) is types.CodeType)
+
+
+def _catching(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Those of a function and the functions inside it that have an ``except`` or ``with``."""
+    if any(step.opname == "PUSH_EXC_INFO" for step in dis.get_instructions(code)):
+        yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _catching(constant)
 
 
 def _global_names(code: types.CodeType) -> set[str]:

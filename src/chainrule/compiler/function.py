@@ -13,19 +13,20 @@ import random
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from chainrule import errors
-from chainrule.compiler.canonicalise import NotLiftable
-from chainrule.compiler.execute import FINE, OTHER_BRANCH, UNDEFINED, executor
+from chainrule.compiler.execute import FINE, OTHER_BRANCH, UNDEFINED
 from chainrule.compiler.freshness import Method, Surroundings, survey
 from chainrule.compiler.infer import Indexing, misaligned
+from chainrule.compiler.inner import InnerLoop
 from chainrule.compiler.inputs import Call, as_float, like_first, rebuild, take_apart
-from chainrule.compiler.lifted import Lifted
-from chainrule.compiler.record import Output, map_leaves
+from chainrule.compiler.lengths import Family
+from chainrule.compiler.lifting import Lifter
+from chainrule.compiler.record import Floats, Output, map_leaves
 from chainrule.compiler.results import (
     NUMERIC,
     as_floats,
@@ -49,8 +50,10 @@ from chainrule.compiler.trace import (
     random_states_kept,
     trace,
 )
+from chainrule.compiler.training import Callback, train
 from chainrule.compiler.variants import Counts, Structure, Variant, other_integers
 from chainrule.engine import Value, engine, kernels, modes
+from chainrule.optim import SGD, Adam, AdamW, Optimizer
 
 METHODS = 256  # instances whose compiled methods are kept
 STRUCTURES = 256  # of arguments, likewise
@@ -81,13 +84,14 @@ class CompiledFunction:
     """A function that records itself and replays; made by ``chainrule.compile``."""
 
     def __init__(
-        self, function: Callable[..., Any], dtype: str, on_fallback: str, lift: bool = False
+        self, function: Callable[..., Any], dtype: str, on_fallback: str, lift: bool | None = None
     ) -> None:
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._dtype = dtype
         self._on_fallback = on_fallback
         self._lift = lift
+        self._lifts: Lifter | None = None
         self._lock = threading.RLock()
         self._structures: dict[Any, Structure] = {}
         self._surroundings: Surroundings | None = None
@@ -183,6 +187,48 @@ class CompiledFunction:
         filled = map_leaves(lambda x: next(mean) if isinstance(x, NUMERIC) else x, grads)
         return total / len(samples), fill(out, filled)
 
+    def train(
+        self,
+        params: Any,
+        samples: Iterable[tuple[Any, ...]],
+        optimiser: Optimizer,
+        steps: int,
+        batch: int = 1,
+        callback: Callback | None = None,
+        every: int = 100,
+    ) -> Floats:
+        """Take whole training steps, changing the arrays of ``params`` in place; the losses.
+
+        Each step reads the next ``batch`` samples (tuples of the arguments after the first, in
+        order, starting over at the end), and its loss is their mean. ``optimiser``, made of these
+        very arrays, goes on from where it is: with its moments, its schedule and its place among
+        the samples, so that two calls of 50 steps are one of 100. ``callback(losses, step)``, every
+        ``every`` steps and at the end, gets the losses of this call and the number of steps the
+        optimiser has taken; if it returns True the run ends there. A loss, gradient or update that
+        is not finite raises, and Ctrl-C interrupts, between two steps: parameters and moments are
+        those of the last whole step.
+
+        >>> import numpy as np
+        >>> import chainrule
+        >>> fast = chainrule.compile(lambda p, x, y: (p["w"] * x + p["b"] - y) ** 2)
+        >>> params = {"w": np.array(0.0), "b": np.array(0.0)}
+        >>> samples = [(x, 2 * x + 1) for x in (-1.0, 0.0, 1.0)]
+        >>> optimiser = chainrule.optim.SGD(params, lr=0.1)
+        >>> losses = fast.train(params, samples, optimiser, steps=300)
+        >>> len(losses), params["w"].round(6).item(), params["b"].round(6).item()
+        (300, 2.0, 1.0)
+        """
+        return train(self, params, samples, optimiser, steps, batch, callback, every)
+
+    def _native_training(
+        self, params: Any, samples: Sequence[tuple[Any, ...]], optimiser: Optimizer, batch: int
+    ) -> InnerLoop | None:
+        """Steps in machine code, where the longest sample runs lifted."""
+        if self._lift is False or type(optimiser) not in (SGD, Adam, AdamW):
+            return None
+        loop = InnerLoop(_Samples(self), params, samples, optimiser, batch)
+        return loop if loop.start() else None
+
     def report(self, stage: str = "summary") -> str:
         """What became of the function: recordings, the path taken, and why where it is eager.
 
@@ -259,13 +305,18 @@ class CompiledFunction:
             if answer not in (OTHER_BRANCH, None):
                 self._counts.eager += 1
                 return None  # undefined: eager raises what eager raises
+        lifter = self._lifter
+        if lifter is not None:
+            for variant in structure.variants:  # perhaps only an integer in its place is new
+                if lifter.taught(variant, call) and self._try(variant, call) == FINE:
+                    self._counts.replayed += 1
+                    return variant
         return self._record(structure, call)
 
     def _structure(self, call: Call) -> Structure:
         """What is known of such calls; the structures least recently seen are forgotten."""
         assert self._surroundings is not None
-        place = self._surroundings.place
-        key = (call.key, tuple([place.get(id(v), -1) for v in call.values]))
+        key = (call.key, self._surroundings.marks(call.values))
         structure = self._structures.pop(key, None) or Structure()
         self._structures[key] = structure
         while len(self._structures) > STRUCTURES:
@@ -298,12 +349,8 @@ class CompiledFunction:
             return None
         if any(as_float(ids[slot]) != as_float(ids[slot]) for slot in variant.numeric):
             return UNDEFINED  # beyond floats
-        variant.positions = variant.indexing.predict(variant.index_ids(ids))
-        if variant.positions is None:
-            return None
         self._write(variant, call)
-        status = variant.run()
-        return status
+        return variant.run(ids)
 
     def _write(self, variant: Variant, call: Call) -> None:
         size, captured = call.size, len(variant.captured)
@@ -376,6 +423,11 @@ class CompiledFunction:
             raise Unrecordable("its branches or integers lead somewhere new all the time")
         surroundings = self._surroundings
         assert surroundings is not None
+        variant = self._join(call, made)
+        if variant is not None:
+            structure.variants.insert(0, variant)
+            del structure.variants[VARIANTS:]
+            return variant
         confirm(self._function, surroundings, call, made)
         static = {slot: call.ints[slot] for slot in made.static}
         indexed = tuple(sorted(made.indexed - set(static)))
@@ -387,19 +439,68 @@ class CompiledFunction:
             Indexing(made.recording, base),
             indexed,
             made.numeric,
-            executor(made.recording),
             np.zeros(made.recording.inputs),
             np.zeros(made.recording.inputs),
         )
-        self._vary_indices(structure, variant, call)
+        if not structure.numbers_follow:
+            self._vary_indices(structure, variant, call)
         if structure.numbers_follow:
             self._make_static(variant, call.ints)
         self._check_first_result(variant, call)
-        if self._lift:
-            self._lift_variant(variant, call)
+        self._lift_variant(variant, call)
         structure.variants.insert(0, variant)
         del structure.variants[VARIANTS:]
         return variant
+
+    @property
+    def _lifter(self) -> Lifter | None:
+        """What lifts recordings, as long as the surroundings are these."""
+        surroundings = self._surroundings
+        if self._lift is False or surroundings is None:
+            return None
+        if self._lifts is None or self._lifts.surroundings is not surroundings:
+            self._lifts = Lifter(self._function, surroundings, self._dtype, self._lift is True)
+        return self._lifts
+
+    def _join(self, call: Call, made: Trace) -> Variant | None:
+        """A variant that runs on the code of a longer call."""
+        lifter = self._lifter
+        if lifter is None:
+            return None
+        longer = lifter.longer(call)
+        if longer is not None:  # build for that, so that not every length builds again
+            self._record(self._structure(longer), longer)
+        variant = lifter.join(call, made)
+        if variant is not None:
+            self._check_joined(variant, call)
+        return variant if variant is not None and variant.lifted is not None else None
+
+    def _check_joined(self, variant: Variant, call: Call) -> None:
+        """Compare its first result with the tape's."""
+        lifter, root = self._lifter, root_of(variant.recording.result)
+        lifted, fit = variant.lifted, variant.fit
+        assert lifter is not None
+        assert root is not None
+        variant.lifted, variant.fit = None, None
+        if self._try(variant, call) != FINE:
+            return
+        wanted, value = variant.sweep(root.position).copy(), variant.number(root.position)
+        variant.lifted, variant.fit = lifted, fit
+        lifter.agrees(variant, call, self._try, value, wanted)
+
+    def _lift_variant(self, variant: Variant, call: Call) -> None:
+        """Make machine code of a variant, if it has the structure."""
+        lifter = self._lifter
+        if lifter is not None:
+            started = time.perf_counter()
+            lifter.outgrown = None
+            lifter.lift(variant, call, self._try)
+            if lifter.outgrown is not None:  # its calls join the longer one when they come again
+                for structure in self._structures.values():
+                    structure.variants = [
+                        v for v in structure.variants if v.family is not lifter.outgrown
+                    ]
+            self._counts.lifting_seconds += time.perf_counter() - started
 
     def _vary_indices(self, structure: Structure, variant: Variant, call: Call) -> None:
         """Record with other integers, to tell which operand follows which."""
@@ -430,8 +531,9 @@ class CompiledFunction:
         def nudge(x: float) -> float:
             return x * (1.0 + 1e-3 * chance.uniform(-1.0, 1.0))
 
-        beside = call.nudged(nudge)
-        with nudged([*call.values, *variant.captured], nudge):
+        assert self._surroundings is not None
+        beside = call.nudged(nudge, self._surroundings.place)
+        with nudged(self._surroundings.values, nudge):
             try:
                 self._check_result(variant, beside)
             except Exception:
@@ -458,37 +560,6 @@ class CompiledFunction:
         agree = np.allclose(found, wanted, rtol=0.0, atol=1e-9 * scale, equal_nan=True)
         if not agree or not np.isclose(value, y.data, rtol=1e-9, atol=1e-12, equal_nan=True):
             raise Unrecordable("the replay does not give eager's result")
-
-    def _lift_variant(self, variant: Variant, call: Call) -> None:
-        """Make an array program of a variant, if it has the structure, and check its result."""
-        root = root_of(variant.recording.result)
-        if root is None:
-            variant.not_lifted = "it returns no single Value"
-            return
-        started = time.perf_counter()
-        try:
-            lifted = Lifted(variant.recording, variant.indexing, root.position)
-        except NotLiftable as reason:
-            variant.not_lifted = str(reason)
-            return
-        except Exception as error:  # the tape still serves: say why, and go on
-            variant.not_lifted = f"{type(error).__name__}: {error}"
-            return
-        finally:
-            self._counts.lifting_seconds += time.perf_counter() - started
-        if self._try(variant, call) != FINE:
-            variant.not_lifted = "there is no result to check it by"
-            return
-        wanted, value = variant.sweep(root.position).copy(), variant.number(root.position)
-        variant.lifted = lifted
-        self._try(variant, call)
-        if not variant.ran_lifted:
-            return
-        found = variant.sweep(root.position)
-        scale = max(1.0, abs(value), float(np.max(np.abs(wanted), initial=0.0)))
-        close = np.isclose(variant.number(root.position), value, rtol=1e-9, atol=1e-12)
-        if not close or not np.allclose(found, wanted, rtol=0.0, atol=1e-9 * scale):
-            variant.lifted, variant.not_lifted = None, "its result differs (please report this)"
 
     # --- results ----------------------------------------------------------------------------------
 
@@ -577,12 +648,35 @@ class CompiledFunction:
         return as_floats(result), fill(out, like_first(call, call.arguments[0], grads))
 
 
+class _Samples:
+    """What training needs of a compiled function."""
+
+    def __init__(self, function: CompiledFunction) -> None:
+        self._function = function
+
+    def ready(self, call: Call) -> Variant | None:
+        """The variant that has just computed a call."""
+        with self._function._lock:
+            return self._function._variant_for(call)
+
+    def fresh(self) -> bool:
+        """Whether what the function reaches is as it was."""
+        surroundings = self._function._surroundings
+        return surroundings is not None and surroundings.changed() is None
+
+    def teach(self, family: Family, call: Call, ids: Sequence[int]) -> bool:
+        """Record the longest call of a family with these integers."""
+        with self._function._lock, random_states_kept():
+            lifter = self._function._lifter
+            return lifter is not None and lifter.teach(family, call, ids)
+
+
 def compile(
     f: Callable[..., Any] | None = None,
     dtype: str = "float64",
     on_fallback: str = "warn",
     *,
-    lift: bool = False,
+    lift: bool | None = None,
 ) -> Any:
     """Record a function of Values once and replay it, with its gradient, without Python.
 
@@ -590,9 +684,9 @@ def compile(
     a recording cannot repeat is noticed and runs eagerly (``on_fallback``: ``"eager"`` quietly,
     ``"warn"`` once per reason, or ``"raise"``). Usable as a decorator, with or without arguments.
 
-    The recording runs on a native tape and gives eager's bits. ``lift=True`` looks for the arrays
-    in it and makes machine code of them, which takes a moment to build, is many times faster, and
-    agrees to rounding.
+    A recording is searched for the arrays in it, of which machine code is made; what has none, and
+    what is small, runs on a native tape. The former agrees with eager to rounding, the latter to
+    the last bit: ``lift=False`` leaves it at that, ``lift=True`` lifts small functions too.
 
     >>> import chainrule
     >>> @chainrule.compile
@@ -602,8 +696,8 @@ def compile(
     >>> round(value, 6), round(grads["w"], 6)
     (0.761594, 0.839949)
     """
-    if dtype != "float64":
-        raise ValueError(f'dtype must be "float64", not {dtype!r}')
+    if dtype not in ("float64", "float32"):
+        raise ValueError(f'dtype must be "float64" or "float32", not {dtype!r}')
     if on_fallback not in ("eager", "warn", "raise"):
         raise ValueError(f'on_fallback is "eager", "warn" or "raise", not {on_fallback!r}')
     if f is None:

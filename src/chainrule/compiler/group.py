@@ -1,64 +1,88 @@
 """Nodes of one shape become one array instruction.
 
-In: a canonical ``Graph``. Out: a ``Program``: instructions over a flat arena of numbers (inputs,
-constants, then each instruction's results in a row), every operand a column of addresses. Two nodes
-have one shape if the same operation was applied to operands of the same shapes; sums and maxima
-take the *set* of their terms' shapes, so that sums of different lengths share an instruction.
+In: a canonical ``Graph``. Out: a ``Program``: instructions over a flat arena of numbers, every
+operand a column of addresses. Two nodes have one shape if the same operation was applied to
+operands of the same shapes; sums and maxima take the *set* of their terms' shapes, so that sums of
+different lengths share an instruction. The arena holds what all samples share (inputs, constants),
+then what each has of its own (inputs, results).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.canonicalise import Graph, Node, NotLiftable
-from chainrule.compiler.record import Recording
+from chainrule.compiler.canonicalise import (
+    CONSTANT,
+    EXTREME,
+    GATHER,
+    INPUT,
+    RULE,
+    SUM,
+    Graph,
+    NotLiftable,
+)
+from chainrule.compiler.record import FIRST_RULE, Recording
 from chainrule.ops import Op
 
 Addresses = npt.NDArray[np.int64]
 FEW_LENGTHS = 3  # sums of at most so many different lengths become instructions of their own
+Key = tuple[int, ...]  # a shape, and the length where sums of one shape are apart
 
 
 @dataclass
 class Terms:
-    """The operands of sums, all in one row: those of the first sum, of the second, and so on."""
+    """The terms of sums, all in one row: those of the first sum, of the second, and so on."""
 
+    owners: Addresses  # the sum that each term belongs to
     columns: tuple[Addresses, ...]  # one of plain terms, two of products
-    counts: Addresses
+    each: int  # how many terms every sum has; 0 where they differ
 
     def __len__(self) -> int:
-        return len(self.columns[0])
+        return len(self.owners)
 
 
 @dataclass
 class Instruction:
     """One operation over many numbers: results go to ``start`` and on."""
 
-    kind: str  # "rule", "sum", "extreme", "gather"
+    key: Key
+    kind: int
     start: int
     count: int
     rule: Op | None = None
     parameters: tuple[float, ...] = ()
-    operands: list[Addresses | float] = field(default_factory=list)  # a float: the same for all
+    operands: list[Addresses] = field(default_factory=list)
+    number: Addresses | None = None  # where the plain numbers in the second place are
     products: Terms | None = None
     plains: Terms | None = None
-    places: list[int] = field(default_factory=list)  # gather: which of the graph's gathers
-    level: int = 0
+    places: Addresses | None = None  # gather: which operand, of those that follow integers
+    candidates: Addresses | None = None  # gather: all of what it may select from
 
     @property
     def out(self) -> Addresses:
         """The addresses of the results."""
         return np.arange(self.start, self.start + self.count)
 
+    @property
+    def columns(self) -> list[Addresses]:
+        """The operands of a rule, plain numbers among them."""
+        return self.operands if self.number is None else [*self.operands, self.number]
+
+    @property
+    def name(self) -> str:
+        """The rule's name, or what kind it is."""
+        kinds = {SUM: "sum", EXTREME: "extreme", GATHER: "gather"}
+        return self.rule.name if self.rule is not None else kinds[self.kind]
+
     def __str__(self) -> str:
-        name = self.rule.name if self.rule is not None else self.kind
         sizes = [
             f"{len(t)} {w}" for t, w in ((self.products, "products"), (self.plains, "terms")) if t
         ]
-        return f"[{self.start}:{self.start + self.count}] = {name} {' '.join(sizes)}"
+        return f"[{self.start}:{self.start + self.count}] = {self.name} {' '.join(sizes)}"
 
 
 @dataclass
@@ -66,150 +90,181 @@ class Program:
     """An array program over one arena."""
 
     inputs: int
+    private: Addresses  # the inputs that each sample has of its own
     constants: npt.NDArray[np.float64]
     size: int
     instructions: list[Instruction]
     address: Addresses  # of each recorded instruction, -1 where it was absorbed
-    gathers: list[tuple[int, tuple[int, ...]]]
+    guards: Addresses
+    expected: npt.NDArray[np.float64]
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.instructions))
 
     @property
-    def first_result(self) -> int:
-        """Where inputs and constants end."""
+    def shared(self) -> int:
+        """Where what all samples share ends: inputs, with holes for the private ones; constants."""
         return self.inputs + len(self.constants)
 
-
-def group(graph: Graph, recording: Recording, limit: int = 300) -> Program:
-    """The array program of a graph; NotLiftable where nearly every node is a shape of its own."""
-    members, levels = _shapes(graph)
-    groups = []
-    for shape, nodes in enumerate(members):
-        if graph.nodes[nodes[0]].kind not in ("input", "constant"):
-            groups += [(levels[shape], part) for part in _split(graph, nodes)]
-    if len(groups) > limit or len(groups) * 8 > len(graph.nodes) + 400:
-        raise NotLiftable(f"{len(groups)} shapes among {len(graph.nodes)} nodes: no structure")
-    groups.sort(key=lambda g: (g[0], graph.origin[g[1][0]]))
-    return _Layout(graph, recording).program(groups)
+    @property
+    def places(self) -> Addresses:
+        """The operands that follow integers, in the order in which gathers read them."""
+        found = [i.places for i in self.instructions if i.places is not None]
+        return np.concatenate([np.zeros(0, np.int64), *found])
 
 
-def _shapes(graph: Graph) -> tuple[list[list[int]], list[int]]:
-    """The members of every shape, and the level of every shape."""
-    known: dict[Any, int] = {}
-    shape = [0] * len(graph.nodes)
-    members: list[list[int]] = []
-    levels: list[int] = []
-    for i, node in enumerate(graph.nodes):
-        kind, rule, parameters, number, products, plains, _ = node
-        if kind == "absorbed":
-            continue
-        below: list[int]
-        key: Any
-        if kind == "rule":
-            below = [shape[p] for p in plains]
-            key = (rule, tuple(map(float.hex, parameters)), number is None, tuple(below))
-        elif kind == "sum":
-            pairs = frozenset([(shape[a], shape[b]) for a, b in products])
-            single = frozenset([shape[p] for p in plains])
-            below = [s for pair in pairs for s in pair] + list(single)
-            key = (kind, pairs, single, len(plains) if products else -1)
-        elif kind == "extreme":
-            single = frozenset([shape[p] for p in plains])
-            below, key = list(single), (rule, single)
-        elif kind == "gather":
-            single = frozenset([shape[p] for p in plains])
-            below, key = list(single), (kind, single)
-        else:
-            below, key = [], kind
-        found = known.get(key)
-        if found is None:
-            found = known[key] = len(members)
-            members.append([])
-            levels.append(1 + max([levels[s] for s in below], default=-1))
-        shape[i] = found
-        members[found].append(i)
-    for nodes in members:
-        nodes.sort(key=graph.origin.__getitem__)
-    return members, levels
+def group(
+    graph: Graph,
+    recording: Recording,
+    private: Addresses,
+    arrays: Sequence[int] = (),
+    like: Program | None = None,
+    limit: int = 400,
+) -> Program:
+    """The array program of a graph; NotLiftable where nearly every node is a shape of its own.
+
+    ``private``: the inputs that each sample has of its own, in order. ``arrays``: where among the
+    inputs an array begins; what selects one of its numbers may select any. ``like``: another
+    program, of the same function at another length; sums are taken apart by their lengths as they
+    were there.
+    """
+    order = np.lexsort((np.arange(len(graph.kinds)), graph.origin, graph.signature))
+    order = order[graph.kinds[order] > CONSTANT]
+    shapes, first = np.unique(graph.signature[order], return_index=True)
+    if len(shapes) > limit or len(shapes) * 8 > len(graph.kinds) + 400:
+        raise NotLiftable(f"{len(shapes)} shapes among {len(graph.kinds)} nodes: no structure")
+    lengths = np.stack([np.diff(graph.product_at), np.diff(graph.plain_at)], axis=1)
+    apart = None if like is None else {i.key[0] for i in like.instructions if len(i.key) > 1}
+    groups: list[tuple[Key, Addresses]] = []
+    for shape, nodes in zip(shapes.tolist(), np.split(order, first[1:]), strict=True):
+        groups += _split(graph, shape, nodes, lengths, apart)
+    groups.sort(key=lambda g: (graph.level[g[1][0]], graph.origin[g[1][0]]))
+    if like is not None:  # in its order
+        rank = {i.key: k for k, i in enumerate(like.instructions)}
+        groups.sort(key=lambda g: rank.get(g[0], len(rank)))
+    return _Layout(graph, recording, private, arrays).program(groups)
 
 
-def _split(graph: Graph, nodes: list[int]) -> list[list[int]]:
+def _split(
+    graph: Graph, shape: int, nodes: Addresses, lengths: Addresses, apart: set[int] | None
+) -> list[tuple[Key, Addresses]]:
     """Sums of few different lengths apart; of many, together."""
-    if graph.nodes[nodes[0]].kind not in ("sum", "extreme"):
-        return [nodes]
-    lengths: dict[tuple[int, int], list[int]] = {}
-    for i in nodes:
-        node = graph.nodes[i]
-        lengths.setdefault((len(node.products), len(node.plains)), []).append(i)
-    return list(lengths.values()) if len(lengths) <= FEW_LENGTHS else [nodes]
+    if graph.kinds[nodes[0]] not in (SUM, EXTREME):
+        return [((shape,), nodes)]
+    kinds, inverse = np.unique(lengths[nodes], axis=0, return_inverse=True)
+    few = len(kinds) <= FEW_LENGTHS if apart is None else shape in apart
+    if (len(kinds) == 1 and apart is None) or not few:
+        return [((shape,), nodes)]
+    inverse = inverse.ravel()
+    return [((shape, *map(int, kind)), nodes[inverse == k]) for k, kind in enumerate(kinds)]
 
 
 class _Layout:
     """Gives every node its address and every instruction its columns."""
 
-    def __init__(self, graph: Graph, recording: Recording) -> None:
+    def __init__(
+        self, graph: Graph, recording: Recording, private: Addresses, arrays: Sequence[int]
+    ) -> None:
         self.graph = graph
+        self.private = private
+        self.arrays = arrays
         self.recording = recording
-        self.address = np.full(len(graph.nodes), -1, np.int64)
-        self.constants: list[float] = []
+        self.address = np.full(len(graph.kinds), -1, np.int64)
+        self.constants: list[npt.NDArray[np.float64]] = []
+        self.used = graph.inputs  # addresses given so far
 
-    def program(self, groups: list[tuple[int, list[int]]]) -> Program:
-        graph = self.graph
-        self.address[: graph.inputs] = np.arange(graph.inputs)
-        for i, node in enumerate(graph.nodes):
-            if node.kind == "constant":
-                self.address[i] = self._constant(0.0 if node.number is None else node.number)
-        numbers = [self._numbers([graph.nodes[i] for i in nodes]) for _, nodes in groups]
-        at = graph.inputs + len(self.constants)
-        starts = []
-        for _, nodes in groups:
-            self.address[nodes] = np.arange(at, at + len(nodes))
-            starts.append(at)
-            at += len(nodes)
+    def program(self, groups: list[tuple[Key, Addresses]]) -> Program:
+        graph, recording = self.graph, self.recording
+        inputs = np.flatnonzero(graph.kinds == INPUT)
+        self.address[inputs] = graph.origin[inputs]
+        leaves = np.flatnonzero(graph.kinds == CONSTANT)
+        self.address[leaves] = self._constants(graph.constants[leaves, 0])
+        numbers = [self._numbers(nodes) for _, nodes in groups]
+        private = self.private
+        self.address[inputs[private]] = self.used + np.arange(len(private))
+        first = self.used + len(private)
+        starts = first + np.cumsum([0, *(len(nodes) for _, nodes in groups)])
+        for start, (_, nodes) in zip(starts.tolist(), groups, strict=False):
+            self.address[nodes] = np.arange(start, start + len(nodes))
+        # Stretches of which any part may be selected where one is: arrays, instructions.
+        self.stretches = np.unique([0, *self.arrays, *range(graph.inputs, first + 1), *starts])
         instructions = [
-            self._instruction(nodes, start, number, level)
-            for (level, nodes), start, number in zip(groups, starts, numbers, strict=True)
+            self._instruction(key, nodes, start, number)
+            for (key, nodes), start, number in zip(groups, starts.tolist(), numbers, strict=False)
         ]
-        where = np.array(graph.at, np.int64)
-        address = np.where(where >= 0, self.address[where], -1)
-        constants = np.array(self.constants, np.float64)
-        return Program(graph.inputs, constants, at, instructions, address, graph.gathers)
+        address = np.where(graph.at >= 0, self.address[graph.at], -1)
+        positions = np.array([g.position for g in recording.guards], np.int64)
+        return Program(
+            graph.inputs,
+            private,
+            np.concatenate([np.zeros(0), *self.constants]),
+            int(starts[-1]),
+            instructions,
+            address,
+            address[positions],
+            np.array([g.expected for g in recording.guards], np.float64),
+        )
 
-    def _constant(self, number: float) -> int:
-        self.constants.append(number)
-        return self.graph.inputs + len(self.constants) - 1
+    def _constants(self, numbers: npt.NDArray[np.float64]) -> Addresses:
+        """Addresses for some constants."""
+        self.constants.append(numbers)
+        self.used += len(numbers)
+        return np.arange(self.used - len(numbers), self.used)
 
-    def _numbers(self, nodes: list[Node]) -> Addresses | float | None:
-        """The numbers in the second place: one for all, or a column of constants."""
-        if nodes[0].number is None or nodes[0].kind != "rule":
+    def _numbers(self, nodes: Addresses) -> Addresses | None:
+        """Where the plain numbers in the second place are: one for all, or one for each."""
+        if not self.graph.number[nodes[0]]:
             return None
-        numbers = [float(node.number) for node in nodes if node.number is not None]
-        if len(set(map(float.hex, numbers))) == 1:
-            return numbers[0]
-        return np.array([self._constant(number) for number in numbers], np.int64)
+        numbers = self.graph.constants[nodes, 0]
+        if (numbers.view(np.int64) == numbers.view(np.int64)[0]).all():
+            return np.repeat(self._constants(numbers[:1]), len(nodes))
+        return self._constants(numbers)
 
     def _instruction(
-        self, nodes: list[int], start: int, number: Addresses | float | None, level: int
+        self, key: Key, nodes: Addresses, start: int, number: Addresses | None
     ) -> Instruction:
-        members = [self.graph.nodes[i] for i in nodes]
-        first = members[0]
-        made = Instruction(first.kind, start, len(nodes), first.rule, first.parameters, level=level)
-        if first.kind == "rule":
-            columns = zip(*[node.plains for node in members], strict=True)
-            made.operands = [self.address[list(column)] for column in columns]
-            if number is not None:
-                made.operands.append(number)
-        elif first.kind == "gather":
-            made.places = [node.place for node in members]
+        graph, first = self.graph, nodes[0]
+        kind, code = int(graph.kinds[first]), int(graph.codes[first])
+        made = Instruction(key, kind, start, len(nodes))
+        if kind in (RULE, EXTREME):
+            made.rule = self.recording.rules[code - FIRST_RULE]
+        plain_at, counts = graph.plain_at[nodes], np.diff(graph.plain_at)[nodes]
+        if kind == RULE:
+            assert made.rule is not None
+            made.parameters = tuple(graph.constants[first, : len(made.rule.parameters)].tolist())
+            made.operands = [
+                self.address[graph.plains[plain_at + j]] for j in range(int(counts[0]))
+            ]
+            made.number = number
+        elif kind == GATHER:
+            made.places = graph.places[nodes].astype(np.int64)
+            found = np.unique(self.address[graph.plains[_ranges(plain_at, counts)]])
+            chosen = np.unique(np.searchsorted(self.stretches, found, side="right") - 1)
+            begin, end = self.stretches[chosen], self.stretches[chosen + 1]
+            made.candidates = _ranges(begin, end - begin)
         else:
-            made.plains = self._terms([[(p,) for p in node.plains] for node in members], 1)
-            made.products = self._terms([list(node.products) for node in members], 2)
+            made.plains = self._terms(start, plain_at, counts, graph.plains[:, None])
+            counts = np.diff(graph.product_at)[nodes]
+            pairs = graph.products
+            made.products = self._terms(start, graph.product_at[nodes], counts, pairs)
         return made
 
-    def _terms(self, lists: list[list[tuple[int, ...]]], width: int) -> Terms | None:
-        counts = np.array([len(terms) for terms in lists], np.int64)
+    def _terms(
+        self, start: int, at: Addresses, counts: Addresses, table: npt.NDArray[np.int32]
+    ) -> Terms | None:
         if not counts.any():
             return None
-        flat = np.array([term for terms in lists for term in terms], np.int64).reshape(-1, width)
-        return Terms(tuple(self.address[flat[:, k]] for k in range(width)), counts)
+        chosen = table[_ranges(at, counts)]
+        if chosen.shape[1] == 2:  # the same kind of factor on the same side
+            signature = self.graph.signature[chosen]
+            chosen = np.where((signature[:, 0] > signature[:, 1])[:, None], chosen[:, ::-1], chosen)
+        owners = np.repeat(np.arange(start, start + len(counts)), counts)
+        columns = tuple(self.address[chosen[:, k]] for k in range(chosen.shape[1]))
+        each = int(counts[0]) if (counts == counts[0]).all() else 0
+        return Terms(owners, columns, each)
+
+
+def _ranges(starts: Addresses, counts: Addresses) -> Addresses:
+    """starts[0], starts[0] + 1, ... (counts[0] of them), starts[1], ..."""
+    ends = np.cumsum(counts)
+    return np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)

@@ -64,6 +64,30 @@ class Space:
             rows.append(points)
         return np.concatenate(rows, axis=1)
 
+    def outer(self, points: int) -> int | None:
+        """The trip count of the outermost loop (or rows) that walks the first ``points`` points.
+
+        None where they end within it.
+        """
+        if self.rows == 1:
+            inner = int(np.prod([loop.count for loop in self.loops[1:]], dtype=np.int64))
+            count = 1 if not self.loops else self.loops[0].count
+            return points // inner if points % inner == 0 and points <= count * inner else None
+        inner = int(np.prod([loop.count for loop in self.loops], dtype=np.int64))
+        lengths = np.ones(self.rows, np.int64) if self.lengths is None else self.lengths
+        ends = np.concatenate([[0], np.cumsum(lengths * inner)])
+        row = int(np.searchsorted(ends, points))
+        return row if row < len(ends) and ends[row] == points else None
+
+    def select(self, columns: Sequence[int], keep_outer: bool = False) -> Space:
+        """The walk of some of the columns, in this order; ``keep_outer``: as many outer trips."""
+        chosen = list(columns)
+        loops = [Loop(x.count, tuple([x.strides[c] for c in chosen])) for x in self.loops]
+        kept = 1 if keep_outer and self.rows == 1 else 0
+        loops = loops[:kept] + _merged(loops[kept:])
+        run = tuple([self.run[c] for c in chosen])
+        return Space(self.bases[:, chosen], self.lengths, run, tuple(loops))
+
 
 def space(columns: Sequence[Addresses]) -> Space:
     """The loops that walk these columns in order."""
@@ -80,21 +104,34 @@ def space(columns: Sequence[Addresses]) -> Space:
         starts, counts, strides = _runs(table)
         if len(starts) * 2 <= table.shape[1]:
             table, lengths, run = table[:, starts], counts, strides
+    if lengths is not None and len(lengths) == 1:
+        loops.insert(0, Loop(int(lengths[0]), run))
+        lengths, run = None, (0,) * len(table)
     return Space(np.ascontiguousarray(table.T), lengths, run, tuple(_merged(loops)))
 
 
 def _innermost(table: Addresses) -> tuple[Loop, Addresses] | None:
     """The innermost loop of fixed length, and what is left without it."""
-    steps = np.diff(table, axis=1)
-    breaks = np.flatnonzero((steps != steps[:, :1]).any(axis=0))
-    count = int(breaks[0]) + 1 if len(breaks) else table.shape[1]
+    first = table[:, 1] - table[:, 0]
+    count = _steady(table, first)
     if count == 1 or table.shape[1] % count:
         return None
     parts = table.reshape(len(table), -1, count)
-    expected = parts[:, :, :1] + steps[:, :1, None] * np.arange(count)
-    if not np.array_equal(parts, expected):
+    if not (np.diff(parts, axis=2) == first[:, None, None]).all():
         return None
-    return Loop(count, tuple(steps[:, 0].tolist())), np.ascontiguousarray(parts[:, :, 0])
+    return Loop(count, tuple(first.tolist())), np.ascontiguousarray(parts[:, :, 0])
+
+
+def _steady(table: Addresses, stride: Addresses) -> int:
+    """How many of the first columns move by this stride."""
+    at, size = 1, 64
+    while at < table.shape[1]:
+        piece = np.diff(table[:, at - 1 : at + size], axis=1) != stride[:, None]
+        breaks = np.flatnonzero(piece.any(axis=0))
+        if len(breaks):
+            return at + int(breaks[0])
+        at, size = at + size, size * 4
+    return int(table.shape[1])
 
 
 def _runs(table: Addresses) -> tuple[Addresses, Addresses, tuple[int, ...]]:

@@ -4,7 +4,8 @@ Plain list indexing, ``wte[token]``, cannot be overloaded, so a recording holds 
 selected, not the index. In: recordings of the same function with other integers. They align
 instruction for instruction, and the operands that differ are functions of one integer (or of two,
 ``M[i][j]``). Out: ``Indexing``, which predicts those operands for integers of which every (slot,
-integer) pair has been seen in a recording. Others are recorded first: sampling is no proof.
+integer) pair has been seen in a recording, and every combination of those that belong together.
+Others are recorded first: sampling is no proof.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ def misaligned(a: Recording, b: Recording) -> str | None:
     """Why two recordings are not the same instructions but for operands, or None."""
     if len(a) != len(b) or a.rules != b.rules or not np.array_equal(a.codes, b.codes):
         return "it does other operations"
+    if a.slots != b.slots:
+        return "other integers select"
     if not np.array_equal(a.number, b.number) or not np.array_equal(a.unflagged, b.unflagged):
         return "it does other operations"
     if [(g.position, g.expected) for g in a.guards] != [(g.position, g.expected) for g in b.guards]:
@@ -53,8 +56,11 @@ class Indexing:
         self._follows = np.ones((len(ids), 0), np.bool_)  # slot k may explain place p
         self._seen: list[dict[tuple[int, ...], int]] = [{} for _ in self._slots]
         self._answers: dict[tuple[int, ...], Ints | None] = {}
-        self._silent: tuple[int, ...] = tuple(range(len(ids)))  # slots that no operand follows
-        self._together: set[tuple[int, ...]] = {ids}  # their integers in the recordings
+        self._joint: set[tuple[int, ...]] = set()  # slots whose combinations count
+        # The combinations in the recordings, of those and of the slots that no operand follows.
+        self._together: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+        self._meet(base)
+        self._confirm(tuple(range(len(ids))))
         self._note(0)
 
     def _note(self, row: int) -> None:
@@ -71,12 +77,29 @@ class Indexing:
             self.places = np.concatenate([self.places, new])
             self.rows = [np.concatenate([row, before[new]]) for row in self.rows]
         self.ids.append(ids)
+        self._meet(recording)
         self._answers.clear()
         self.rows.append(after[self.places])
         self._solve()
 
+    def _meet(self, recording: Recording) -> None:
+        """Take in which integers a recording says belong together."""
+        place = dict(zip(recording.slots, range(len(self.ids[0])), strict=False))
+        for slots in recording.together:
+            joint = tuple(sorted(place[slot] for slot in slots if slot in place))
+            if len(joint) > 1:
+                self._joint.add(joint)
+
+    def _confirm(self, silent: tuple[int, ...]) -> None:
+        """Remember the combinations that the recordings show; ``silent``: of these slots too."""
+        before, self._together = self._together, {}
+        for slots in {*self._joint, silent}:
+            rows = self.ids[-1:] if slots in before else self.ids
+            seen = self._together[slots] = before.get(slots, set())
+            seen.update(tuple([ids[k] for k in slots]) for ids in rows)
+
     def _solve(self) -> None:
-        """Find for each place the slots that can explain it; pairs where no single one can."""
+        """Find for each place the slots that can explain it; several where no single one can."""
         count = len(self.ids[0])
         self._slots = [(k,) for k in range(count)]
         table = np.array(self.rows).reshape(len(self.rows), len(self.places))
@@ -84,15 +107,17 @@ class Indexing:
         follows = follows.reshape(count, len(self.places))
         alone = follows.any(axis=0)
         if not alone.all():
-            for pair in itertools.combinations(range(count), 2):
-                explained = self._explains(pair, table) & ~alone
+            larger = sorted(slots for slots in self._joint if len(slots) > 2)
+            for slots in (*itertools.combinations(range(count), 2), *larger):
+                explained = self._explains(slots, table) & ~alone
                 if explained.any():
-                    self._slots.append(pair)
+                    self._slots.append(slots)
                     follows = np.vstack([follows, explained])
         self._follows = follows
         # An integer that selects no operand may select a plain number together with others.
-        self._silent = tuple([k for k in range(count) if not follows[k].any()])
-        self._together = {tuple([ids[k] for k in self._silent]) for ids in self.ids}
+        selecting = {k for k in range(count) if follows[k].any()}
+        selecting.update(*[slots for slots in self._slots if slots in self._joint])
+        self._confirm(tuple([k for k in range(count) if k not in selecting]))
         self._seen = [{} for _ in self._slots]
         for row in range(len(self.ids)):
             self._note(row)
@@ -117,8 +142,9 @@ class Indexing:
         return self._answers[ids]
 
     def _predict(self, ids: tuple[int, ...]) -> Ints | None:
-        if tuple([ids[k] for k in self._silent]) not in self._together:
-            return None
+        for slots, combinations in self._together.items():
+            if tuple([ids[k] for k in slots]) not in combinations:
+                return None
         rows = []
         for slot, seen in zip(self._slots, self._seen, strict=True):
             shown_by = seen.get(tuple([ids[k] for k in slot]))
@@ -132,6 +158,20 @@ class Indexing:
                 return None
             answer[follows] = row[follows]
         return None if np.any(answer < 0) else answer
+
+    @property
+    def apart(self) -> bool:
+        """Whether each integer has its own effect, whatever the others are."""
+        return all(len(slot) == 1 for slot in self._slots) and not any(self._together)
+
+    def follows(self, k: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Per place: whether it may follow integer k."""
+        found: np.ndarray[tuple[int], np.dtype[np.bool_]] = self._follows[k]
+        return found
+
+    def seen(self, k: int) -> dict[int, int]:
+        """The recording that showed each integer in place k."""
+        return {ids[0]: row for ids, row in self._seen[k].items()}
 
     def __str__(self) -> str:
         return (

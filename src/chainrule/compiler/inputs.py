@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,10 +33,15 @@ class Call:
     ints: list[int] = field(default_factory=list)
     statics: list[Any] = field(default_factory=list)
     structure: Any = None
+    first: int = 0  # how many of the floats are the first argument's
     key: Any = None
     refused: str | None = None  # why such arguments cannot be recorded
     failed: str | None = None  # an error that recording it raised
+    copied: bool = False  # its Values are copies of the user's
     _place: dict[int, int] = field(default_factory=dict)  # of each Value
+    _containers: dict[int, tuple[int, Any]] = field(default_factory=dict)  # number and structure
+    _taken: int = 0  # how many containers
+    _kept: list[Any] = field(default_factory=list)  # so that no id is used twice
 
     @property
     def values(self) -> list[Value]:
@@ -48,15 +53,24 @@ class Call:
         """How many floats there are in all."""
         return sum(self.sizes)
 
-    def nudged(self, nudge: Callable[[float], float]) -> Call:
-        """The same call with its own numbers a little off; Values are left alone."""
-        moved = []
+    def nudged(self, nudge: Callable[[float], float], captured: Container[int]) -> Call:
+        """The same call with its numbers a little off.
+
+        Values are copied, so that nobody else sees it, but for the captured ones (their ids): a
+        function that reaches them by another way too must find the same ones.
+        """
+        moved: list[Any] = []
         for x in self.floats:
             if isinstance(x, np.ndarray):
                 flat = [nudge(float(item)) for item in x.ravel()]
-                x = np.array(flat, np.float64).reshape(x.shape)
-            moved.append(nudge(x) if isinstance(x, float) else x)
-        return replace(self, floats=moved)
+                moved.append(np.array(flat, np.float64).reshape(x.shape))
+            elif not isinstance(x, Value):
+                moved.append(nudge(x))
+            elif id(x) in captured:
+                moved.append(x)
+            else:
+                moved.append(Value(nudge(x._number), label=x.label))
+        return replace(self, floats=moved, copied=True)
 
     def write(self, out: Floats) -> None:
         """Write every float of the call into ``out``."""
@@ -72,7 +86,11 @@ class Call:
 def take_apart(arguments: tuple[Any, ...], keywords: dict[str, Any], differentiate: bool) -> Call:
     """The arguments of one call; ``differentiate``: by the first of them."""
     call = Call(arguments, keywords)
-    structures = [_take(x, call, differentiate and i == 0) for i, x in enumerate(arguments)]
+    structures = []
+    for i, x in enumerate(arguments):
+        structures.append(_take(x, call, differentiate and i == 0))
+        if i == 0:
+            call.first = call.size
     named = {name: _take(x, call, False) for name, x in keywords.items()}
     call.structure = (tuple(structures), named)
     call.key = (differentiate, tuple(structures), tuple(named.items()), tuple(call.statics))
@@ -88,10 +106,15 @@ def _take(x: Any, call: Call, floats_only: bool) -> Any:
         call.floats.append(x)
         call.sizes.append(1)
         return "float"
-    if kind is list and x and not floats_only and set(map(type, x)) == {int}:
-        call.ints.extend(x)
-        return ("list", ("int",) * len(x))
+    if kind is list or kind is dict:
+        return _take_container(x, call, floats_only)
     if isinstance(x, Value):
+        if floats_only and kind is Value:  # one Value in two places is two arguments
+            call.floats.append(x._number)
+            call.sizes.append(1)
+            if x.label:
+                call.statics.append(("label", x.label))
+            return "float"
         if kind is not Value:
             call.refused = f"an argument of type {kind.__name__} cannot be followed"
         place = call._place.setdefault(id(x), len(call.floats))
@@ -118,20 +141,36 @@ def _take(x: Any, call: Call, floats_only: bool) -> Any:
         return "float"
     if isinstance(x, np.ndarray):
         return _take_array(x, call, floats_only)
-    if type(x) is dict:
-        items = [((type(key), key), _take(item, call, floats_only)) for key, item in x.items()]
-        return ("dict", tuple(items))
-    if type(x) in (list, tuple):
-        return (type(x).__name__, tuple([_take(item, call, floats_only) for item in x]))
+    if kind is tuple:
+        return ("tuple", tuple([_take(item, call, floats_only) for item in x]))
     if isinstance(x, tuple) and hasattr(type(x), "_make"):
         return (type(x), tuple([_take(item, call, floats_only) for item in x]))
     call.refused = f"an argument of type {type(x).__name__} cannot be followed"
     return ("object", type(x).__name__)
 
 
+def _take_container(x: Any, call: Call, floats_only: bool) -> Any:
+    """A list or dict; one that comes again is the same one, unless it gets new Values each time."""
+    number, structure = call._containers.get(id(x), (-1, "float"))
+    if not floats_only and not _holds_floats(structure):
+        return ("again", number)
+    if type(x) is dict:
+        items = [((type(key), key), _take(item, call, floats_only)) for key, item in x.items()]
+        structure = ("dict", tuple(items))
+    elif x and not floats_only and set(map(type, x)) == {int}:
+        call.ints.extend(x)
+        structure = ("list", ("int",) * len(x))
+    else:
+        structure = ("list", tuple([_take(item, call, floats_only) for item in x]))
+    call._containers[id(x)] = (call._taken, structure)
+    call._taken += 1
+    return structure
+
+
 def _take_array(x: npt.NDArray[Any], call: Call, floats_only: bool) -> Any:
     if x.dtype == object:
-        return _take(x.tolist(), call, floats_only)
+        call._kept.append(x.tolist())
+        return _take(call._kept[-1], call, floats_only)
     if x.dtype.kind in "iu" and not floats_only:
         call.ints.extend(x.ravel().tolist())
         return ("ints", x.shape)
@@ -173,7 +212,9 @@ def rebuild(
     ``leaf`` makes what stands for the next float (a Value passes through it too), ``index`` what
     stands for the next integer. ``keep``: containers that hold no floats are the caller's own.
     """
+    keep = keep and not call.copied
     numbers = iter(call.floats)
+    containers: list[Any] = []  # the lists and dicts, for one that comes again
     made: list[Any] = []  # what stands for each float, for a Value that comes again
     lists: list[tuple[list[Any], tuple[Any, ...]]] = []
     dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
@@ -192,6 +233,8 @@ def rebuild(
     def build(structure: Any, original: Any) -> Any:
         if structure in ("value", "float"):
             made.append(leaf(next(numbers)))
+            if structure == "float" and isinstance(original, Value):
+                made[-1].label = original.label
             return made[-1]
         if structure == "int":
             return index(int(original))
@@ -202,9 +245,13 @@ def rebuild(
             return made[parts]
         if kind == "object":
             return original
+        if kind == "again":
+            return containers[parts]
         if keep and not _holds_floats(structure):
             for part, item in _parts(structure, original):
                 build(part, item)  # Values still pass through leaf
+            if kind in ("list", "dict"):
+                containers.append(original)
             return original
         if kind == "floats":
             made.append(None)
@@ -214,11 +261,15 @@ def rebuild(
         if kind == "dict":
             items_ = {key: build(part, original[key]) for (_, key), part in parts}
             dicts.append((items_, dict(items_)))
+            containers.append(items_)
             return items_
         items = [build(part, item) for part, item in zip(parts, original, strict=True)]
         if isinstance(kind, type):
             return kind._make(items)  # type: ignore[attr-defined]
-        return tuple(items) if kind == "tuple" else listed(items)
+        if kind == "tuple":
+            return tuple(items)
+        containers.append(items)
+        return listed(items)
 
     structures, named = call.structure
     pairs = zip(structures, call.arguments, strict=True)
@@ -242,7 +293,7 @@ def _holds_floats(structure: Any) -> bool:
     kind, parts = structure
     if kind in ("floats", "ints"):
         return True
-    if kind in ("same", "object"):
+    if kind in ("same", "again", "object"):
         return False
     return any(_holds_floats(part[1] if kind == "dict" else part) for part in parts)
 
@@ -267,8 +318,8 @@ def like_first(call: Call, original: Any, gradient: Floats) -> Any:
         if structure == "static":
             return original
         kind, parts = structure
-        if kind == "same":
-            return 0.0  # the whole gradient stands where the Value came first
+        if kind == "same":  # a Value of a class of the user's own
+            return 0.0  # the whole gradient stands where it came first
         if kind == "object":
             return original
         if kind == "floats":

@@ -1,21 +1,24 @@
 """LLVM IR as text, with loops, vectors and the op table's arithmetic on them.
 
-In: calls of a ``Code`` and operators on its ``Vector``s. Out: the lines of one function. A Vector
-takes part in the op table through ``_apply_op``, so a row's formula, forward or partial, writes its
-own machine code; functions of the C library that have no vector form here are called lane by lane.
+In: calls of a ``Code`` and operators on its ``Vector``s. Out: the lines of one function, over
+numbers of one type, double or float. A Vector takes part in the op table through ``_apply_op``, so
+a row's formula, forward or partial, writes its own machine code; functions of the C library come
+from ``elementary`` where it has them, else they are called lane by lane.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from chainrule import ops
+from chainrule.compiler import elementary
 from chainrule.compiler.canonicalise import NotLiftable
 from chainrule.ops import Op
 
@@ -28,20 +31,71 @@ def literal(x: float) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', x))[0]:016X}"
 
 
-class Code:
-    """One function under construction."""
+@dataclass
+class _Place:
+    """Where the text has got to; shared by the views of one function."""
 
-    def __init__(self) -> None:
+    count: int = 0
+    block: str = "start"
+    #: addresses known here: made in this block or one that always comes before it
+    pointers: dict[tuple[Any, ...], str] = field(default_factory=dict)
+
+
+class Code:
+    """One function under construction, over float64 or float32."""
+
+    def __init__(self, dtype: str = "float64") -> None:
         self.lines: list[str] = []
         self.slots: list[str] = []  # variables, to be promoted to registers
         self.tables: dict[bytes, tuple[str, np.ndarray[Any, Any]]] = {}
-        self.declarations: set[str] = set()
-        self._count = 0
-        self._block = "start"
+        self.declarations: set[str] = set()  # and definitions of functions it calls
+        self._place = _Place()
+        self._set_type(dtype)
+
+    def _set_type(self, dtype: str) -> None:
+        if dtype not in ("float64", "float32"):
+            raise ValueError(f"dtype must be 'float64' or 'float32', not {dtype!r}")
+        self.dtype = dtype
+        self.bits = 64 if dtype == "float64" else 32
+        self.number = "double" if dtype == "float64" else "float"
+        self.bytes = self.bits // 8
+
+    def over(self, dtype: str) -> Code:
+        """The same function, to go on with in numbers of another type."""
+        other = copy.copy(self)
+        other._set_type(dtype)
+        return other
+
+    # --- types ------------------------------------------------------------------------------------
+
+    def kind(self, width: int) -> str:
+        """The type of so many numbers."""
+        return self.number if width == 1 else f"<{width} x {self.number}>"
+
+    def suffix(self, width: int) -> str:
+        """That type in the name of an intrinsic."""
+        return f"f{self.bits}" if width == 1 else f"v{width}f{self.bits}"
+
+    def whole(self, width: int) -> str:
+        """The type of integers as wide as the numbers."""
+        return f"i{self.bits}" if width == 1 else f"<{width} x i{self.bits}>"
+
+    def integers(self, x: int, width: int) -> str:
+        """One integer in every lane."""
+        return str(x) if width == 1 else "<" + ", ".join([f"i{self.bits} {x}"] * width) + ">"
+
+    def literal(self, x: float) -> str:
+        """A number of this type; LLVM writes a float as the double it is."""
+        if self.dtype == "float32":
+            with np.errstate(all="ignore"):
+                x = float(np.float32(x))
+        return literal(x)
+
+    # --- text -------------------------------------------------------------------------------------
 
     def name(self, kind: str = "t") -> str:
-        self._count += 1
-        return f"%{kind}{self._count}"
+        self._place.count += 1
+        return f"%{kind}{self._place.count}"
 
     def emit(self, text: str) -> None:
         self.lines.append("  " + text)
@@ -52,57 +106,130 @@ class Code:
         self.emit(f"{register} = {text}")
         return register
 
+    def label(self, block: str) -> None:
+        """Begin a block."""
+        self.lines.append(f"{block}:")
+        self._place.block = block
+
     @contextmanager
     def loop(self, count: int | str) -> Iterator[str]:
         """Repeat what is emitted inside; gives the counter. A register count may be zero."""
         n = self.name("n")[1:]
-        head, latch, done, before = f"head_{n}", f"latch_{n}", f"done_{n}", self._block
+        head, latch, done, before = f"head_{n}", f"latch_{n}", f"done_{n}", self._place.block
         if isinstance(count, str):
             positive = self.let(f"icmp sgt i64 {count}, 0")
             self.emit(f"br i1 {positive}, label %{head}, label %{done}")
         else:
             self.emit(f"br label %{head}")
         counter, following = f"%i_{n}", f"%j_{n}"
-        self.lines.append(f"{head}:")
+        self.label(head)
         self.emit(f"{counter} = phi i64 [0, %{before}], [{following}, %{latch}]")
-        self._block = head
+        outside = dict(self._place.pointers)
         yield counter
+        self._place.pointers = outside
         self.emit(f"br label %{latch}")
         self.lines.append(f"{latch}:")
         self.emit(f"{following} = add nuw nsw i64 {counter}, 1")
         more = self.let(f"icmp ult i64 {following}, {count}")
         self.emit(f"br i1 {more}, label %{head}, label %{done}")
-        self.lines.append(f"{done}:")
-        self._block = done
+        self.label(done)
 
-    # --- memory ---------------------------------------------------------------------------------
+    @contextmanager
+    def when(self, truth: str) -> Iterator[None]:
+        """Do what is emitted inside only where an i1 register holds."""
+        n = self.name("n")[1:]
+        self.emit(f"br i1 {truth}, label %then_{n}, label %past_{n}")
+        self.label(f"then_{n}")
+        outside = dict(self._place.pointers)
+        yield
+        self._place.pointers = outside
+        self.emit(f"br label %past_{n}")
+        self.label(f"past_{n}")
+
+    # --- memory -----------------------------------------------------------------------------------
 
     def pointer(self, array: str, terms: Terms) -> str:
-        """The address of array[sum of terms]."""
-        constant = sum(factor for register, factor in terms if register is None)
+        """The address of array[sum of terms]: a step per register, shared by what begins alike."""
+        constant = 0
         moving: dict[str, int] = {}
         for register, factor in terms:
-            if register is not None and factor:
+            if register is None:
+                constant += factor
+            elif factor:
                 moving[register] = moving.get(register, 0) + factor
         at = array
         for register, factor in moving.items():
-            scaled = register if factor == 1 else self.let(f"mul nsw i64 {register}, {factor}")
-            at = self.let(f"getelementptr inbounds double, ptr {at}, i64 {scaled}")
-        if constant:
-            at = self.let(f"getelementptr inbounds double, ptr {at}, i64 {constant}")
-        return at
+            if factor:
+                at = self._step(at, register, factor)
+        return self._step(at, str(constant), 1) if constant else at
+
+    def _step(self, at: str, by: str, factor: int) -> str:
+        known, key = self._place.pointers, (self.number, at, by, factor)
+        if key not in known:
+            unit = self.number
+            if factor > 1:
+                unit = f"[{factor} x {unit}]"
+            elif factor < 1:
+                by = self.let(f"mul nsw i64 {by}, {factor}")
+            known[key] = self.let(f"getelementptr {unit}, ptr {at}, i64 {by}")
+        return known[key]
 
     def load(self, array: str, terms: Terms, width: int = 1) -> Vector:
         at = self.pointer(array, terms)
-        return Vector(self, self.let(f"load {kind(width)}, ptr {at}, align 8"), width)
+        text = f"load {self.kind(width)}, ptr {at}, align {self.bytes}"
+        return Vector(self, self.let(text), width)
 
     def store(self, array: str, terms: Terms, value: Vector) -> None:
         at = self.pointer(array, terms)
-        self.emit(f"store {kind(value.width)} {value.register}, ptr {at}, align 8")
+        kind = self.kind(value.width)
+        self.emit(f"store {kind} {value.register}, ptr {at}, align {self.bytes}")
+
+    def mask(self, width: int, count: str) -> Condition:
+        """The lanes before an i64 register, which may be negative or beyond the width."""
+        if width == 1:
+            return Condition(self, self.let(f"icmp sgt i64 {count}, 0"), 1)
+        size = 64 if width <= 8 else 32  # one register of the machine for the comparison
+        if size == 32:
+            within = self.let(f"icmp slt i64 {count}, {width}")
+            bounded = self.let(f"select i1 {within}, i64 {count}, i64 {width}")
+            positive = self.let(f"icmp sgt i64 {bounded}, 0")
+            bounded = self.let(f"select i1 {positive}, i64 {bounded}, i64 0")
+            count = self.let(f"trunc i64 {bounded} to i32")
+        kind = f"<{width} x i{size}>"
+        first = self.let(f"insertelement {kind} poison, i{size} {count}, i64 0")
+        every = f"{kind} {first}, {kind} poison, <{width} x i32> zeroinitializer"
+        splat = self.let(f"shufflevector {every}")
+        lanes = ", ".join(f"i{size} {i}" for i in range(width))
+        return Condition(self, self.let(f"icmp sgt {kind} {splat}, <{lanes}>"), width)
+
+    def masked_load(self, array: str, terms: Terms, width: int, count: str | Condition) -> Vector:
+        """The lanes before ``count`` (or of a mask), zero in the others, which are not touched."""
+        mask = self.mask(width, count) if isinstance(count, str) else count
+        at, kind, name = self.pointer(array, terms), *self._masked("load", width)
+        text = f"call {kind} @{name}(ptr {at}, i32 {self.bytes}, {mask.vector()}, "
+        self.declarations.add(f"declare {kind} @{name}(ptr, i32, <{width} x i1>, {kind})")
+        found = self.let(f"{text}{kind} zeroinitializer)")
+        if width == 1:
+            found = self.let(f"extractelement {kind} {found}, i64 0")
+        return Vector(self, found, width)
+
+    def masked_store(self, array: str, terms: Terms, value: Vector, count: str | Condition) -> None:
+        """Store the lanes before ``count`` (or of a mask)."""
+        width, register = value.width, value.register
+        mask = self.mask(width, count) if isinstance(count, str) else count
+        at, kind, name = self.pointer(array, terms), *self._masked("store", width)
+        if width == 1:
+            register = self.let(f"insertelement {kind} poison, {self.number} {register}, i64 0")
+        self.declarations.add(f"declare void @{name}({kind}, ptr, i32, <{width} x i1>)")
+        given = f"{kind} {register}, ptr {at}, i32 {self.bytes}, {mask.vector()}"
+        self.emit(f"call void @{name}({given})")
+
+    def _masked(self, what: str, width: int) -> tuple[str, str]:
+        return f"<{width} x {self.number}>", f"llvm.masked.{what}.v{width}f{self.bits}.p0"
 
     def variable(self, value: Vector) -> Variable:
         slot = self.name("v")
-        self.slots.append(f"  {slot} = alloca {kind(value.width)}, align 64")
+        self.slots.append(f"  {slot} = alloca {self.kind(value.width)}, align 64")
         made = Variable(self, slot, value.width)
         made.set(value)
         return made
@@ -114,30 +241,38 @@ class Code:
         place = self.let(f"getelementptr inbounds i64, ptr {label}, i64 {at}")
         return self.let(f"load i64, ptr {place}, align 8")
 
+    # --- numbers ----------------------------------------------------------------------------------
+
     def constant(self, x: float, width: int) -> Vector:
         if width == 1:
-            return Vector(self, literal(x), 1)
-        lanes = ", ".join([f"double {literal(x)}"] * width)
+            return Vector(self, self.literal(x), 1)
+        lanes = ", ".join([f"{self.number} {self.literal(x)}"] * width)
         return Vector(self, f"<{lanes}>", width)
 
+    def whole_constant(self, x: int, width: int) -> Integers:
+        return Integers(self, self.integers(x, width), width)
+
     def call(self, function: str, operands: Sequence[Vector]) -> Vector:
-        """An intrinsic or C function on operands of one width."""
+        """An intrinsic, or another function of numbers of this type, on operands of one width."""
         width = operands[0].width
-        types = ", ".join([kind(width)] * len(operands))
-        self.declarations.add(f"declare {kind(width)} @{function}({types})")
-        given = ", ".join(f"{kind(width)} {x.register}" for x in operands)
-        return Vector(self, self.let(f"call {kind(width)} @{function}({given})"), width)
+        kind = self.kind(width)
+        self.declarations.add(f"declare {kind} @{function}({', '.join([kind] * len(operands))})")
+        given = ", ".join(f"{kind} {x.register}" for x in operands)
+        return Vector(self, self.let(f"call {kind} @{function}({given})"), width)
 
     def fma(self, a: Vector, b: Vector, c: Vector) -> Vector:
-        return self.call(f"llvm.fma.{suffix(a.width)}", (a, b, c))
+        return self.call(f"llvm.fma.{self.suffix(a.width)}", (a, b, c))
 
-
-def kind(width: int) -> str:
-    return "double" if width == 1 else f"<{width} x double>"
-
-
-def suffix(width: int) -> str:
-    return "f64" if width == 1 else f"v{width}f64"
+    def rescue(self, y: Vector, lanes: Condition, function: str, xs: Sequence[Vector]) -> Vector:
+        """``y``, but what the C library says in these lanes, which are rare."""
+        n, before, kind = self.name("n")[1:], self._place.block, self.kind(y.width)
+        self.emit(f"br i1 {lanes.any()}, label %rare_{n}, label %past_{n}")
+        self.label(f"rare_{n}")
+        chosen = lanes.choose(by_lanes(self, function, xs, " cold"), y)
+        self.emit(f"br label %past_{n}")
+        self.label(f"past_{n}")
+        pair = f"[{y.register}, %{before}], [{chosen.register}, %rare_{n}]"
+        return Vector(self, self.let(f"phi {kind} {pair}"), y.width)
 
 
 class Variable:
@@ -147,12 +282,11 @@ class Variable:
         self.code, self.slot, self.width = code, slot, width
 
     def get(self) -> Vector:
-        return Vector(
-            self.code, self.code.let(f"load {kind(self.width)}, ptr {self.slot}"), self.width
-        )
+        text = f"load {self.code.kind(self.width)}, ptr {self.slot}"
+        return Vector(self.code, self.code.let(text), self.width)
 
     def set(self, value: Vector) -> None:
-        self.code.emit(f"store {kind(self.width)} {value.register}, ptr {self.slot}")
+        self.code.emit(f"store {self.code.kind(self.width)} {value.register}, ptr {self.slot}")
 
 
 class Condition:
@@ -161,20 +295,105 @@ class Condition:
     def __init__(self, code: Code, register: str, width: int) -> None:
         self.code, self.register, self.width = code, register, width
 
+    @property
+    def kind(self) -> str:
+        """Its type."""
+        return "i1" if self.width == 1 else f"<{self.width} x i1>"
+
+    def choose(self, a: Any, b: Any) -> Vector:
+        """``a`` where it holds, else ``b``."""
+        code, width = self.code, self.width
+        x, y = (v if isinstance(v, Vector) else code.constant(float(v), width) for v in (a, b))
+        code = x.code  # truths have no type of numbers
+        pair = f"{code.kind(width)} {x.register}, {code.kind(width)} {y.register}"
+        return Vector(code, code.let(f"select {self.kind} {self.register}, {pair}"), width)
+
+    def _logic(self, instruction: str, other: Condition) -> Condition:
+        text = f"{instruction} {self.kind} {self.register}, {other.register}"
+        return Condition(self.code, self.code.let(text), self.width)
+
+    def __and__(self, other: Condition) -> Condition:
+        return self._logic("and", other)
+
+    def __or__(self, other: Condition) -> Condition:
+        return self._logic("or", other)
+
+    def any(self) -> str:
+        """An i1 register: whether it holds in some lane."""
+        if self.width == 1:
+            return self.register
+        name = f"llvm.vector.reduce.or.v{self.width}i1"
+        self.code.declarations.add(f"declare i1 @{name}({self.kind})")
+        return self.code.let(f"call i1 @{name}({self.kind} {self.register})")
+
+    def vector(self) -> str:
+        """Itself as an operand that is a vector even of one lane."""
+        if self.width > 1:
+            return f"{self.kind} {self.register}"
+        made = self.code.let(f"insertelement <1 x i1> poison, i1 {self.register}, i64 0")
+        return f"<1 x i1> {made}"
+
     @staticmethod
     def _apply_op(op: Op, operands: Sequence[Any], parameters: Sequence[Any]) -> Vector:
-        """``where`` is all that can be done with it."""
+        """``where`` is all of the op table that can be done with it."""
         condition: Condition = parameters[0]
-        code, width = condition.code, condition.width
-        a, b = (x if isinstance(x, Vector) else code.constant(float(x), width) for x in operands)
-        truth = "i1" if width == 1 else f"<{width} x i1>"
-        pair = f"{kind(width)} {a.register}, {kind(width)} {b.register}"
-        text = f"select {truth} {condition.register}, {pair}"
+        return condition.choose(*operands)
+
+
+class Integers:
+    """Some integers in a register, as wide as the numbers: a view of their bits."""
+
+    def __init__(self, code: Code, register: str, width: int) -> None:
+        self.code, self.register, self.width = code, register, width
+
+    def _binary(self, instruction: str, other: Integers | int) -> Integers:
+        code, width = self.code, self.width
+        right = code.integers(other, width) if isinstance(other, int) else other.register
+        text = f"{instruction} {code.whole(width)} {self.register}, {right}"
+        return Integers(code, code.let(text), width)
+
+    def __add__(self, other: Integers | int) -> Integers:
+        return self._binary("add", other)
+
+    def __sub__(self, other: Integers | int) -> Integers:
+        return self._binary("sub", other)
+
+    def __and__(self, other: Integers | int) -> Integers:
+        return self._binary("and", other)
+
+    def __or__(self, other: Integers | int) -> Integers:
+        return self._binary("or", other)
+
+    def __xor__(self, other: Integers | int) -> Integers:
+        return self._binary("xor", other)
+
+    def __lshift__(self, by: int) -> Integers:
+        return self._binary("shl", by)
+
+    def __rshift__(self, by: int) -> Integers:
+        """Keeps the sign."""
+        return self._binary("ashr", by)
+
+    def compare(self, relation: str, other: Integers | int) -> Condition:
+        """Such as "eq", "slt", "ult"."""
+        found = self._binary(f"icmp {relation}", other)
+        return Condition(self.code, found.register, self.width)
+
+    def numbers(self) -> Vector:
+        """The numbers with these bits."""
+        code, width = self.code, self.width
+        text = f"bitcast {code.whole(width)} {self.register} to {code.kind(width)}"
+        return Vector(code, code.let(text), width)
+
+    def converted(self) -> Vector:
+        """The numbers of this value."""
+        code, width = self.code, self.width
+        text = f"sitofp {code.whole(width)} {self.register} to {code.kind(width)}"
         return Vector(code, code.let(text), width)
 
 
 class Vector:
-    """Some doubles in a register."""
+    """Some numbers in a register."""
 
     def __init__(self, code: Code, register: str, width: int) -> None:
         self.code, self.register, self.width = code, register, width
@@ -182,9 +401,14 @@ class Vector:
     def lift(self, x: Any) -> Vector:
         return x if isinstance(x, Vector) else self.code.constant(float(x), self.width)
 
+    @property
+    def kind(self) -> str:
+        """Its type."""
+        return self.code.kind(self.width)
+
     def _binary(self, instruction: str, a: Any, b: Any) -> Vector:
         left, right = self.lift(a), self.lift(b)
-        text = f"{instruction} {kind(self.width)} {left.register}, {right.register}"
+        text = f"{instruction} {self.kind} {left.register}, {right.register}"
         return Vector(self.code, self.code.let(text), self.width)
 
     def __add__(self, other: Any) -> Vector:
@@ -210,16 +434,22 @@ class Vector:
         return self._binary("fdiv", other, self)
 
     def __neg__(self) -> Vector:
-        return Vector(
-            self.code, self.code.let(f"fneg {kind(self.width)} {self.register}"), self.width
-        )
+        return Vector(self.code, self.code.let(f"fneg {self.kind} {self.register}"), self.width)
 
     def __abs__(self) -> Vector:
-        return self.code.call(f"llvm.fabs.{suffix(self.width)}", (self,))
+        return self.intrinsic("fabs")
+
+    def intrinsic(self, name: str, *others: Vector) -> Vector:
+        """An instruction that LLVM has by name: "sqrt", "copysign"."""
+        return self.code.call(f"llvm.{name}.{self.code.suffix(self.width)}", (self, *others))
+
+    def times_plus(self, factor: Any, addend: Any) -> Vector:
+        """``self * factor + addend``, rounded once."""
+        return self.code.fma(self, self.lift(factor), self.lift(addend))
 
     def _compare(self, relation: str, other: Any) -> Condition:
         right = self.lift(other)
-        text = f"fcmp {relation} {kind(self.width)} {self.register}, {right.register}"
+        text = f"fcmp {relation} {self.kind} {self.register}, {right.register}"
         return Condition(self.code, self.code.let(text), self.width)
 
     def __lt__(self, other: Any) -> Condition:
@@ -234,168 +464,90 @@ class Vector:
     def __ge__(self, other: Any) -> Condition:
         return self._compare("oge", other)
 
+    def not_less(self, other: Any) -> Condition:
+        """Not ``self < other``: so it is of a nan."""
+        return self._compare("uge", other)
+
+    def bits(self) -> Integers:
+        """Its bits as integers."""
+        text = f"bitcast {self.kind} {self.register} to {self.code.whole(self.width)}"
+        return Integers(self.code, self.code.let(text), self.width)
+
+    def over(self, dtype: str) -> Vector:
+        """Its numbers in another type."""
+        if dtype == self.code.dtype:
+            return self
+        code = self.code.over(dtype)
+        step = "fpext" if dtype == "float64" else "fptrunc"
+        text = f"{step} {self.kind} {self.register} to {code.kind(self.width)}"
+        return Vector(code, code.let(text), self.width)
+
     def lanes(self) -> list[Vector]:
-        """Its doubles, one by one."""
+        """Its numbers, one by one."""
         if self.width == 1:
             return [self]
-        text = f"extractelement {kind(self.width)} {self.register}, i64"
+        text = f"extractelement {self.kind} {self.register}, i64"
         return [Vector(self.code, self.code.let(f"{text} {i}"), 1) for i in range(self.width)]
 
     def splat(self, width: int) -> Vector:
-        """One double in every lane."""
+        """One number in every lane."""
         if width == 1:
             return self
-        first = self.code.let(f"insertelement {kind(width)} poison, double {self.register}, i64 0")
-        pair = f"{kind(width)} {first}, {kind(width)} poison"
+        code, kind = self.code, self.code.kind(width)
+        first = code.let(f"insertelement {kind} poison, {self.kind} {self.register}, i64 0")
+        pair = f"{kind} {first}, {kind} poison"
         text = f"shufflevector {pair}, <{width} x i32> zeroinitializer"
-        return Vector(self.code, self.code.let(text), width)
+        return Vector(code, code.let(text), width)
 
     def total(self) -> Vector:
         """The sum of its lanes."""
         if self.width == 1:
             return self
-        name = f"llvm.vector.reduce.fadd.{suffix(self.width)}"
-        self.code.declarations.add(f"declare double @{name}(double, {kind(self.width)})")
-        given = f"double {literal(-0.0)}, {kind(self.width)} {self.register}"
-        text = f"call reassoc double @{name}({given})"
-        return Vector(self.code, self.code.let(text), 1)
+        code, number = self.code, self.code.number
+        name = f"llvm.vector.reduce.fadd.{code.suffix(self.width)}"
+        code.declarations.add(f"declare {number} @{name}({number}, {self.kind})")
+        given = f"{number} {literal(-0.0)}, {self.kind} {self.register}"
+        return Vector(code, code.let(f"call reassoc {number} @{name}({given})"), 1)
 
     @staticmethod
     def _apply_op(op: Op, operands: Sequence[Any], parameters: Sequence[Any]) -> Any:
         """Any row of the op table: by its own formula, or as a function of the C library."""
         vector: Vector = next(x for x in operands if isinstance(x, Vector))
         xs = [vector.lift(x) for x in operands]
+        direct = elementary.ROWS.get(op)
+        if direct is not None:
+            return direct(*xs, *parameters)
         scalar = getattr(op.forward, "scalar", None)
         if scalar is None:
             return op.forward(*xs, *parameters)
         name = getattr(scalar, "__name__", "")
         if getattr(math, name, None) is not scalar:
             raise NotLiftable(f"there is no machine code for {op.name}")
-        inline = INLINE.get(name)
-        return (
-            by_lanes(vector.code, name, xs)
-            if inline is None
-            else inline(vector.code, *xs, *parameters)
-        )
+        inline = elementary.INLINE.get(name)
+        if inline is not None:
+            return inline(*xs, *parameters)
+        return by_lanes(vector.code, name, [*xs, *map(vector.lift, parameters)])
 
 
-def by_lanes(code: Code, function: str, xs: Sequence[Vector]) -> Vector:
-    """A C function of each lane."""
+def by_lanes(code: Code, function: str, xs: Sequence[Vector], attribute: str = "") -> Vector:
+    """A C function of each lane, in double whatever the type: a function of the module."""
     width = xs[0].width
     if width == 1:
-        return code.call(function, xs)
+        doubles = [x.over("float64") for x in xs]
+        return doubles[0].code.call(function, doubles).over(code.dtype)
+    kind, name = code.kind(width), f"lanes.{function}.{code.suffix(width)}"
+    given = [f"{kind} %x{k}" for k in range(len(xs))]
+    inner = Code(code.dtype)
     register = "poison"
-    for i, lane in enumerate(zip(*[x.lanes() for x in xs], strict=True)):
-        y = code.call(function, lane)
-        register = code.let(f"insertelement {kind(width)} {register}, double {y.register}, i64 {i}")
-    return Vector(code, register, width)
-
-
-# --- elementary functions, inline -----------------------------------------------------------------
-
-
-def _bits(code: Code, x: Vector) -> str:
-    return code.let(f"bitcast {kind(x.width)} {x.register} to {whole(x.width)}")
-
-
-def whole(width: int) -> str:
-    return "i64" if width == 1 else f"<{width} x i64>"
-
-
-def integers(x: int, width: int) -> str:
-    return str(x) if width == 1 else "<" + ", ".join([f"i64 {x}"] * width) + ">"
-
-
-def _power_of_two(code: Code, n: str, width: int) -> Vector:
-    """2**n for an integer register within the exponents of normal doubles."""
-    biased = code.let(f"add {whole(width)} {n}, {integers(1023, width)}")
-    shifted = code.let(f"shl {whole(width)} {biased}, {integers(52, width)}")
-    return Vector(code, code.let(f"bitcast {whole(width)} {shifted} to {kind(width)}"), width)
-
-
-def exponential(code: Code, x: Vector) -> Vector:
-    """e**x: 2**n times a polynomial in the remainder; scaled in two halves, for the subnormals."""
-    magic = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to an integer in the low bits
-    x = ops.where(x > 710.0, 710.0, x)
-    x = ops.where(x < -746.0, -746.0, x)
-    shifted = code.fma(x, code.constant(math.log2(math.e), x.width), code.constant(magic, x.width))
-    n = shifted - magic
-    r = code.fma(n, code.constant(-0.693147180369123816490, x.width), x)
-    r = code.fma(n, code.constant(-1.90821492927058770002e-10, x.width), r)
-    p = code.constant(1.0 / math.factorial(13), x.width)
-    for k in range(12, -1, -1):
-        p = code.fma(p, r, code.constant(1.0 / math.factorial(k), x.width))
-    exponent = code.let(
-        f"sub {whole(x.width)} {_bits(code, shifted)}, {_magic_bits(magic, x.width)}"
+    parts = [Vector(inner, f"%x{k}", width).lanes() for k in range(len(xs))]
+    for i, lane in enumerate(zip(*parts, strict=True)):
+        y = by_lanes(inner, function, lane).register
+        register = inner.let(f"insertelement {kind} {register}, {code.number} {y}, i64 {i}")
+    body = "\n".join(inner.lines)
+    code.declarations |= inner.declarations
+    code.declarations.add(
+        f"define internal {kind} @{name}({', '.join(given)}) nounwind noinline "
+        f'"prefer-vector-width"="512" {{\n{body}\n  ret {kind} {register}\n}}'
     )
-    half = code.let(f"ashr {whole(x.width)} {exponent}, {integers(1, x.width)}")
-    rest = code.let(f"sub {whole(x.width)} {exponent}, {half}")
-    return p * _power_of_two(code, half, x.width) * _power_of_two(code, rest, x.width)
-
-
-def _magic_bits(magic: float, width: int) -> str:
-    return integers(struct.unpack("<q", struct.pack("<d", magic))[0], width)
-
-
-_LOG = (
-    *(6.666666666666735130e-01, 3.999999999940941908e-01, 2.857142874366239149e-01),
-    *(2.222219843214978396e-01, 1.818357216161805012e-01, 1.531383769920937332e-01),
-    1.479819860511658591e-01,
-)
-
-
-def logarithm(code: Code, x: Vector) -> Vector:
-    """ln x: the exponent times ln 2 plus a series in (m - 1)/(m + 1) of the mantissa m."""
-    width = x.width
-    tiny = x < 2.2250738585072014e-308
-    scaled = ops.where(tiny, x * 18014398509481984.0, x)
-    bits = _bits(code, scaled)
-    # The mantissa goes to [sqrt(1/2), sqrt(2)): the offset makes the rounding of the exponent so.
-    offset = integers(0x3FE6A09E667F3BCD, width)
-    moved = code.let(f"sub {whole(width)} {bits}, {offset}")
-    k = code.let(f"ashr {whole(width)} {moved}, {integers(52, width)}")
-    up = code.let(f"shl {whole(width)} {k}, {integers(52, width)}")
-    mantissa = code.let(f"sub {whole(width)} {bits}, {up}")
-    m = Vector(code, code.let(f"bitcast {whole(width)} {mantissa} to {kind(width)}"), width)
-    exponent = Vector(code, code.let(f"sitofp {whole(width)} {k} to {kind(width)}"), width)
-    exponent = exponent - ops.where(tiny, 54.0, code.constant(0.0, width))
-    f = m - 1.0
-    s = f / (f + 2.0)
-    z = s * s
-    p = code.constant(_LOG[-1], width)
-    for c in reversed(_LOG[:-1]):
-        p = code.fma(p, z, code.constant(c, width))
-    half = f * f * 0.5
-    low = exponent * 1.90821492927058770002e-10
-    y = exponent * 6.93147180369123816490e-01 - ((half - (s * (half + z * p) + low)) - f)
-    y = ops.where(x < math.inf, y, x)  # inf and nan stay what they are
-    outside = ops.where(x < 0.0, math.nan, ops.where(x >= 0.0, -math.inf, x))
-    result: Vector = ops.where(x > 0.0, y, outside)
-    return result
-
-
-def power(code: Code, x: Vector, p: Vector | float) -> Vector:
-    """x**p: common constant exponents by arithmetic, others by the C library."""
-    if isinstance(p, Vector):
-        return by_lanes(code, "pow", (x, p))
-    if p == 2.0:
-        return x * x
-    if p == -1.0:
-        return 1.0 / x
-    if p in (0.5, -0.5):
-        root = code.call(f"llvm.sqrt.{suffix(x.width)}", (x,))
-        return root if p > 0 else 1.0 / root
-    if p in (0.0, 1.0, 3.0, -2.0, -3.0):
-        cube = {0.0: lambda: x * 0.0 + 1.0, 1.0: lambda: x, 3.0: lambda: x * x * x}
-        return cube.get(p, lambda: 1.0 / power(code, x, -p))()
-    if p == -1.5:
-        return 1.0 / (x * code.call(f"llvm.sqrt.{suffix(x.width)}", (x,)))
-    return by_lanes(code, "pow", (x, code.constant(p, x.width)))
-
-
-INLINE: dict[str, Callable[..., Vector]] = {
-    "exp": exponential,
-    "log": logarithm,
-    "sqrt": lambda code, x: code.call(f"llvm.sqrt.{suffix(x.width)}", (x,)),
-    "pow": power,
-}
+    values = ", ".join(f"{kind} {x.register}" for x in xs)
+    return Vector(code, code.let(f"call {kind} @{name}({values}){attribute}"), width)

@@ -55,8 +55,14 @@ class Library:
             passes.add_simplify_cfg_pass()
             passes.add_instruction_combine_pass()
             passes.run(module, builder)
-            self._engine = llvm.create_mcjit_compiler(module, machine)
-            self._engine.finalize_object()
+            # Loops have their addresses worked out already; looking for better ones takes LLVM
+            # half of its time. The option is the process's, so it is put back.
+            llvm.set_option("", "-disable-lsr=true")
+            try:
+                self._engine = llvm.create_mcjit_compiler(module, machine)
+                self._engine.finalize_object()
+            finally:
+                llvm.set_option("", "-disable-lsr=false")
 
     def address(self, function: str) -> int:
         """Where a function is."""

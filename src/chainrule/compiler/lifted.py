@@ -1,105 +1,347 @@
-"""The lifted path: a recording as an array program in machine code.
+"""The lifted path: recordings as an array program in machine code.
 
-In: a recording and what its operands do with integers. Out: a ``Lifted``, which runs forward and
-backward over its own arenas. It answers only where every number is finite; anything else, and every
-question of branches and undefined values, is for the tape.
+In: a recording and what its operands do with integers. Out: a ``Lifted``, the machine code, and a
+``Fit`` for each recording it serves: the one it was made of, and those of shorter arguments that do
+the first part of everything it does. It answers only where every number is finite; anything else,
+and every question of branches and undefined values, is for the tape.
 """
 
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from chainrule.compiler import emit, jit
-from chainrule.compiler.canonicalise import NotLiftable, canonicalise
-from chainrule.compiler.group import Program, group
+from chainrule.compiler.canonicalise import GATHER, NotLiftable, canonicalise
+from chainrule.compiler.group import Addresses, Instruction, Program, group
 from chainrule.compiler.infer import Indexing
 from chainrule.compiler.record import Floats, Ints, Recording
 
 
-class Lifted:
-    """An array program compiled for one recording."""
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A recording to lift: what its integers do, its result, and the inputs not shared."""
 
-    def __init__(self, recording: Recording, indexing: Indexing, root: int) -> None:
-        self.recording = recording
-        self.program: Program = group(canonicalise(recording, indexing), recording)
-        address = self.program.address
-        self.root = int(address[root])
-        self._places = np.array([place for place, _ in self.program.gathers], np.int64)
-        self._guards = address[np.array([g.position for g in recording.guards], np.int64)]
-        self._expected = np.array([g.expected for g in recording.guards])
-        if self.root < 0 or (self._guards < 0).any():
+    recording: Recording
+    indexing: Indexing
+    root: int
+    private: Addresses
+    slots: Addresses  # its integers, among those of the longest arguments
+    arrays: tuple[int, ...] = ()  # where among its inputs an array begins
+
+    def program(self, like: Program | None = None) -> Program:
+        """Its array program."""
+        classes = np.zeros(self.recording.inputs, np.int8)
+        classes[self.private] = 1
+        graph = canonicalise(self.recording, self.indexing, classes)
+        made = group(graph, self.recording, self.private, self.arrays, like)
+        if made.address[self.root] < 0 or (made.guards < 0).any():
             raise NotLiftable("an output was absorbed into a sum")
-        self._library = jit.Library(emit.module(self.program, self.root, jit.vector_width()))
-        self.values = _aligned(self.program.size)
-        self.adjoints = _aligned(self.program.size)
-        self.values[self.program.inputs : self.program.first_result] = self.program.constants
-        self._gathered = np.zeros(max(1, len(self._places)), np.int64)
-        self._known_places = len(indexing.places)
-        self._before, self._reached = self._gather_limits()
-        double, pointer = ctypes.c_double, ctypes.c_void_p
-        forward, backward = map(self._library.address, ("forward", "backward"))
-        self._forward = ctypes.CFUNCTYPE(double, pointer, pointer)(forward)
-        self._backward = ctypes.CFUNCTYPE(None, pointer, pointer, pointer)(backward)
-        self._v, self._d, self._g = (
-            a.ctypes.data for a in (self.values, self.adjoints, self._gathered)
+        return made
+
+
+class Aligned:
+    """A program beside a longer one of which it is the first part; NotLiftable if it is not.
+
+    ``to[a]`` is the address in the longer program of what is at ``a`` in this one.
+    """
+
+    def __init__(self, source: Source, longer: Program) -> None:
+        self.longer = longer
+        self.program = program = source.program(like=longer)
+        if [i.key for i in program.instructions] != [i.key for i in longer.instructions]:
+            raise NotLiftable("another length does other operations")
+        ints = len(source.slots)
+        fixed = program.inputs - ints
+        inputs = np.arange(program.inputs)
+        inputs[fixed:] = fixed + source.slots
+        rank = {int(p): k for k, p in enumerate(longer.private)}
+        self.to = np.full(program.size, -1, np.int64)
+        self.to[: program.inputs] = inputs
+        self.to[program.shared : program.shared + len(program.private)] = [
+            longer.shared + rank[int(inputs[p])] for p in program.private
+        ]
+        for short, long in self._pairs():
+            if short.count > long.count:
+                raise NotLiftable("a longer length does less of something")
+            self.to[short.start : short.start + short.count] = long.out[: short.count]
+        for short, long in self._pairs():
+            self._match(short, long)
+        if self.to[program.address[source.root]] < 0:
+            raise NotLiftable("another length returns something else")
+
+    def _pairs(self) -> list[tuple[Instruction, Instruction]]:
+        return list(zip(self.program.instructions, self.longer.instructions, strict=True))
+
+    def _match(self, short: Instruction, long: Instruction) -> None:
+        """Every column of the one is the beginning of the other's."""
+        for (what, a), (_, b) in zip(columns_of(short), columns_of(long), strict=True):
+            if len(a) > len(b):
+                raise NotLiftable("a longer length does less of something")
+            b = b[: len(a)]
+            constants = (a >= self.program.inputs) & (a < self.program.shared)
+            self.to[a[constants]] = b[constants]
+            if not np.array_equal(self.to[a], b):
+                raise NotLiftable(f"another length differs in the {what} of {long.name}")
+
+    def points(self) -> dict[tuple[int, str], tuple[int, int]]:
+        """How many points each walk has, here and in the longer program."""
+        found = {
+            (k, what): (len(a), len(b))
+            for k, (short, long) in enumerate(self._pairs())
+            for (what, a), (_, b) in zip(columns_of(short), columns_of(long), strict=True)
+        }
+        found[len(self.longer.instructions), "guards"] = (
+            len(self.program.guards),
+            len(self.longer.guards),
         )
+        return found
 
-    def _gather_limits(self) -> tuple[Any, Any]:
-        """For each gather the address its choice must lie before; and what a gradient reaches."""
-        before = np.zeros(max(1, len(self._places)), np.int64)
-        for instruction in self.program.instructions:
-            if instruction.kind == "gather":
-                before[instruction.places] = instruction.start
-        reached = emit.reached(self.program, self.root)
-        reached[: self.program.first_result] = True
-        for (
-            instruction
-        ) in self.program.instructions:  # a gradient passes through whole instructions
-            part = slice(instruction.start, instruction.start + instruction.count)
-            reached[part] = reached[part].any()
-        return before, reached
+    def varying(self) -> set[tuple[int, str]]:
+        """The walks that are shorter here."""
+        return {key for key, (short, long) in self.points().items() if short != long}
 
-    def point(self, positions: Ints) -> bool:
-        """Let the gathers select these instructions; False where the program cannot.
+    @property
+    def constants(self) -> Floats:
+        """The longer program's constants as they are here."""
+        made = self.longer.constants.copy()
+        mine = np.arange(self.program.inputs, self.program.shared)
+        used = self.to[mine] >= 0
+        made[self.to[mine[used]] - self.longer.inputs] = self.program.constants[used]
+        return made
+
+
+def columns_of(instruction: Instruction) -> list[tuple[str, Addresses]]:
+    """The columns of an instruction, each with the name of the walk it belongs to."""
+    found = [("out", instruction.out)]
+    found += [("out", column) for column in instruction.columns]
+    for what, terms in (("products", instruction.products), ("plains", instruction.plains)):
+        if terms is not None:
+            found += [(what, column) for column in (terms.owners, *terms.columns)]
+    return found
+
+
+@dataclass(eq=False)
+class Fit:
+    """How one recording uses the machine code."""
+
+    address: Addresses  # of each recorded instruction
+    constants: Floats
+    counts: npt.NDArray[np.int64]  # run-time trip counts
+    inputs: Addresses  # its inputs that each sample has of its own
+    private: Addresses  # and where they go among each sample's own numbers
+    places: Addresses  # the operands that follow integers, one for each gather
+    gathers: Addresses  # which gather of the machine code that is
+    choosers: Addresses  # and which row of ``allowed`` tells what it may select
+    allowed: npt.NDArray[np.bool_]
+    known: int  # how many operands followed integers then
+
+    def gathered(self, positions: Ints) -> Addresses | None:
+        """The addresses that gathers select for these operands; None where the code cannot.
 
         Integers learnt after it was built may select what comes too late in it, or what no gradient
         was meant to reach, or show that another operand follows an integer.
         """
-        if len(positions) != self._known_places:
-            return False
-        if not len(self._places):
-            return True
-        self._gathered[:] = self.program.address[positions[self._places]]
-        within = (self._gathered >= 0) & (self._gathered < self._before)
-        return bool(within.all() and self._reached[self._gathered].all())
+        if len(positions) != self.known:
+            return None
+        found = self.address[positions[self.places]]
+        return found if self.allowed[self.choosers, found].all() else None
 
-    def run(self, inputs: Floats) -> bool:
-        """Compute every number; False if one is not finite or a guard goes the other way."""
-        self.values[: self.program.inputs] = inputs
-        flag = self._forward(self._v, self._g)
-        if flag != flag:
-            return False
-        return not len(self._guards) or bool(
-            np.array_equal(self.values[self._guards], self._expected)
+
+class Lifted:
+    """An array program compiled for one recording, and for shorter ones like it."""
+
+    def __init__(
+        self, source: Source, shorter: Source | None = None, dtype: str = "float64"
+    ) -> None:
+        self.dtype = dtype
+        self.width = jit.vector_width() * (2 if dtype == "float32" else 1)
+        self.program = program = source.program()
+        self.root = int(program.address[source.root])
+        self.varying: set[tuple[int, str]] = set()
+        if shorter is not None:
+            try:
+                self.varying = Aligned(shorter, program).varying()
+            except NotLiftable:
+                shorter = None
+        self._kernels: dict[int, Kernel] = {}
+        self.code = self.kernel(1)
+        self._allowed = self._selectable()
+        fit = self._fit(source)
+        if fit is None:
+            raise NotLiftable("its own loops do not fit it")
+        self.fit = fit
+        if shorter is not None and self.fitted(shorter) is None:
+            self.varying = set()
+            self._kernels.clear()
+            self.code = self.kernel(1)
+        self.current: Fit | None = None
+
+    def _selectable(self) -> npt.NDArray[np.bool_]:
+        """What each gather may select, a row for each; never the last address, which is -1."""
+        chosen = [i.candidates for i in self.program.instructions if i.candidates is not None]
+        allowed = np.zeros((len(chosen), self.program.size + 1), np.bool_)
+        for row, candidates in zip(allowed, chosen, strict=True):
+            row[candidates] = True
+        return allowed
+
+    def fitted(self, source: Source) -> Fit | None:
+        """How a recording of shorter arguments can use this code, or None."""
+        try:
+            return self._fit(source)
+        except NotLiftable:
+            return None
+
+    def _fit(self, source: Source) -> Fit | None:
+        program = self.program
+        aligned = Aligned(source, program)
+        if aligned.to[aligned.program.address[source.root]] != self.root:
+            return None
+        points = aligned.points()
+        counts = np.zeros(max(1, len(self.code.machine.walks)), np.int64)
+        for walk in self.code.machine.walks:
+            short, long = points[walk.instruction, walk.what]
+            count = walk.count(short)
+            if not count or (short != long and not walk.varies):
+                return None
+            counts[walk.slot] = count
+        here = aligned.program
+        active = np.zeros(program.size, np.bool_)
+        active[aligned.to[aligned.to >= 0]] = True
+        for walk, targets in self.code.machine.stores:
+            short, _ = points[walk.instruction, walk.what]
+            if walk.chosen is not None:
+                short = int(np.searchsorted(walk.chosen, short))
+            left = targets[short:]
+            left = left[active[left]]
+            if len(left) and not np.isin(left, targets[:short]).all():
+                return None
+        n = len(here.guards)
+        guards = aligned.to[here.guards]
+        if not np.array_equal(guards, program.guards[:n]) or not np.array_equal(
+            here.expected, program.expected[:n]
+        ):
+            return None
+        address = np.where(here.address >= 0, aligned.to[here.address], -1)
+        gathers: list[Addresses] = []
+        choosers: list[Addresses] = []
+        at = 0
+        for short_one, long_one in zip(here.instructions, program.instructions, strict=True):
+            if long_one.kind == GATHER:
+                choosers.append(np.full(short_one.count, len(gathers)))
+                gathers.append(at + np.arange(short_one.count))
+                at += long_one.count
+        nothing = np.zeros(0, np.int64)
+        own = here.shared + np.arange(len(here.private))
+        return Fit(
+            address,
+            aligned.constants,
+            counts,
+            here.private,
+            aligned.to[own] - program.shared,
+            here.places,
+            np.concatenate([nothing, *gathers]),
+            np.concatenate([nothing, *choosers]),
+            self._allowed,
+            len(source.indexing.places),
         )
+
+    def kernel(self, batch: int) -> Kernel:
+        """The machine code for so many samples at once."""
+        if batch not in self._kernels:
+            self._kernels[batch] = Kernel(self, batch)
+        return self._kernels[batch]
+
+    def lanes(self, batch: int) -> int:
+        """How many samples of a batch go through the code at once."""
+        return 1 if batch < 4 else self.width
+
+    # --- one sample -------------------------------------------------------------------------------
+
+    def run(self, fit: Fit, gathered: Addresses, inputs: Floats) -> bool:
+        """Compute every number; False if one is not finite or a guard goes the other way."""
+        code = self.code
+        if self.current is not fit:
+            code.shared[self.program.inputs :] = fit.constants
+            self.current = fit
+        code.shared[: len(inputs)] = inputs
+        code.own[fit.private] = inputs[fit.inputs]
+        code.gathers[fit.gathers] = gathered
+        return code.run(fit.counts)
 
     def sweep(self, out: Floats) -> bool:
         """The derivative of the root by every input; False if one is not finite."""
-        self._backward(self._v, self._d, self._g)
-        out[:] = self.adjoints[: self.program.inputs]
-        return bool(np.isfinite(out).all())
+        fit, code = self.current, self.code
+        assert fit is not None
+        if not code.sweep(fit.counts):
+            return False
+        out[:] = code.shared_adjoints[: len(out)]
+        out[fit.inputs] = code.adjoints[fit.private]
+        return True
 
     def number(self, position: int) -> float | None:
         """The number of a recorded instruction, None if it was absorbed."""
-        address = int(self.program.address[position])
-        return float(self.values[address]) if address >= 0 else None
+        assert self.current is not None
+        address = int(self.current.address[position])
+        if address < 0:
+            return None
+        shared = self.program.shared
+        code = self.code
+        return float(code.shared[address] if address < shared else code.own[address - shared])
 
 
-def _aligned(size: int) -> Any:
-    """A float64 array on a cache line."""
-    raw = np.zeros(size + 8)
-    start = (-raw.ctypes.data // 8) % 8
-    return raw[start : start + size]
+class Kernel:
+    """The machine code for so many samples at once, and its arenas."""
+
+    def __init__(self, lifted: Lifted, batch: int) -> None:
+        program, self.batch = lifted.program, batch
+        self.machine = emit.machine(
+            program, lifted.root, lifted.width, lifted.varying, batch, lifted.dtype
+        )
+        self._library = jit.Library(self.machine.text)
+        own = (program.size - program.shared) * batch
+        number = np.dtype(lifted.dtype)
+        self.shared, self.shared_adjoints = (aligned(program.shared, number) for _ in range(2))
+        self.own, self.adjoints = (aligned(own, number) for _ in range(2))
+        self.shared[program.inputs :] = program.constants
+        self.seeds = np.ones(batch, number)
+        self.gathers = np.zeros(max(1, len(program.places)) * batch, np.int64)
+        real = ctypes.c_double if lifted.dtype == "float64" else ctypes.c_float
+        pointer = ctypes.c_void_p
+        self.forward, self.backward = map(self._library.address, ("forward", "backward"))
+        self._forward = ctypes.CFUNCTYPE(real, *[pointer] * 4)(self.forward)
+        self._backward = ctypes.CFUNCTYPE(real, *[pointer] * 7)(self.backward)
+        self._p, self._v, self._q, self._d, self._s, self._g = (
+            a.ctypes.data
+            for a in (
+                self.shared,
+                self.own,
+                self.shared_adjoints,
+                self.adjoints,
+                self.seeds,
+                self.gathers,
+            )
+        )
+
+    def run(self, counts: npt.NDArray[np.int64]) -> bool:
+        """Forward; False where a number is not finite or a guard does not hold."""
+        flag: float = self._forward(self._p, self._v, self._g, counts.ctypes.data)
+        return flag - flag == 0.0
+
+    def sweep(self, counts: npt.NDArray[np.int64]) -> bool:
+        """Backward; False where a derivative is not finite."""
+        flag: float = self._backward(
+            self._p, self._v, self._q, self._d, self._s, self._g, counts.ctypes.data
+        )
+        return flag - flag == 0.0
+
+
+def aligned(size: int, dtype: npt.DTypeLike = np.float64) -> Any:
+    """Zeros on a cache line, with another line after them."""
+    raw = np.zeros(size * np.dtype(dtype).itemsize + 128, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size * np.dtype(dtype).itemsize].view(dtype)

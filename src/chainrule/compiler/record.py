@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule import errors, functions, ops
+from chainrule.compiler.containers import Reads
 from chainrule.compiler.standins import Condition, Detached, Index, Unrecordable
 from chainrule.engine import Value, kernels, modes
 from chainrule.ops import Op
@@ -48,7 +49,8 @@ class Recording:
     ``codes[i]`` is INPUT, CONSTANT or FIRST_RULE + the position of its rule in ``rules``;
     ``operands[i]`` up to three earlier positions (-1: none); ``constants[i]`` its numbers: the
     constant, a plain number in the place of the second operand (``number[i]``), or the rule's
-    static parameters. ``unflagged[i]``: made where undefined values were allowed.
+    static parameters. ``unflagged[i]``: made where undefined values were allowed. ``slots``: the
+    integers that select operands; of those in one set of ``together`` each combination counts.
     """
 
     inputs: int
@@ -60,6 +62,8 @@ class Recording:
     unflagged: npt.NDArray[np.bool_]
     guards: tuple[Guard, ...]
     result: Any = field(repr=False)  # the returned nest, Output in place of each number
+    slots: tuple[int, ...] = ()
+    together: frozenset[frozenset[int]] = frozenset()
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -128,7 +132,7 @@ class Recorder:
         self.indexed: set[int] = set()
         self.static: dict[int, str] = {}
         self.used_as_number: set[int] = set()
-        self.selected: dict[int, tuple[Any, set[int]]] = {}  # containers that integers selected
+        self.reads = Reads()
         self.numbers: list[Value] = []  # one leaf per integer slot, in case it is used as a number
         self.refused: str | None = None
         self.undefined: str | None = None  # an operation that raised; f may have caught it
@@ -216,6 +220,10 @@ class Recorder:
         ]
         pair = (other, left) if comparison >= 4 else (left, other)
         return Condition(self, Value._apply_op(rule, pair, ()), negated=comparison == 3)
+
+    def compared(self) -> None:
+        """``a == b`` of two Values was asked: whether they are the same one."""
+        self.reads.identity = True
 
     def truth(self, value: Value) -> Any:
         """``bool(value)``."""
@@ -368,12 +376,15 @@ def finish(recorder: Recorder, inputs: list[Value], result: Any) -> Recording:
     returned = map_leaves(output, result)
     unflagged = np.zeros(len(inputs) + len(recorder.nodes), np.bool_)
     unflagged[np.array(recorder.unflagged, np.intp) + len(inputs)] = True
+    slots = tuple(sorted(recorder.indexed - set(recorder.static)))
     return Recording(
         inputs=len(inputs),
         **_flatten(recorder, inputs),
         unflagged=unflagged,
         guards=tuple(Guard(position[id(v)], float(t), line) for v, t, line in recorder.guards),
         result=returned,
+        slots=slots,
+        together=recorder.reads.together(slots),
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from chainrule import errors, ops
-from chainrule.compiler.containers import joint_slots
+from chainrule.compiler.containers import Integer, StandIn
 from chainrule.engine import Value, nonfinite
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Unrecordable(BaseException):
     """
 
 
-class Detached:
+class Detached(StandIn):
     """The float ``v.data`` while recording: a number without gradient, known to the recording.
 
     It claims to be a float, but is no subclass: C code reads a subclass without asking, and
@@ -44,6 +44,10 @@ class Detached:
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         return float
+
+    def behind(self) -> Value:
+        """The Value whose number this is."""
+        return self._value
 
     def _combine(self, other: Any, function: Callable[[Any, Any], Any]) -> Any:
         """Float arithmetic, which never raises in + - *, on the values that stand behind."""
@@ -144,7 +148,7 @@ for _name in (
     setattr(Detached, _name, _leaking(_name))
 
 
-class Condition:
+class Condition(StandIn):
     """The truth of a comparison while recording. ``bool()`` of it is a guard; ``where`` takes it
     as it is."""
 
@@ -208,7 +212,7 @@ class Condition:
         return NotImplemented if isinstance(other, Value) else other * int(self)
 
 
-class Index:
+class Index(Integer):
     """An integer argument while recording.
 
     Selecting an element (``__index__``) keeps it a run-time index; arithmetic with a Value makes it
@@ -216,7 +220,7 @@ class Index:
     that integer only.
     """
 
-    __slots__ = ("_recorder", "number", "slot")
+    __slots__ = ("_recorder",)
 
     def __init__(self, recorder: Recorder, slot: int, number: int) -> None:
         self._recorder = recorder
@@ -232,9 +236,7 @@ class Index:
         if not _reads_an_item(frame):
             return self.static()
         recorder.indexed.add(self.slot)
-        joint = joint_slots(self, frame, recorder.selected)
-        for slot in (*joint, self.slot) if joint else ():
-            recorder.static.setdefault(slot, errors.caller())
+        recorder.reads.note(self, frame)
         return self.number
 
     def static(self) -> int:

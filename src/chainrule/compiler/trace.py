@@ -7,8 +7,11 @@ copies, perturbed numbers are put back, and so are the random states.
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,14 +46,16 @@ def trace(
     nudge: Callable[[float], float] | None = None,
 ) -> Trace:
     """Run the function recorded; ``ids`` in place of the call's integers, numbers nudged."""
+    if nudge is not None:
+        call = call.nudged(nudge, surroundings.place)
     recorder = Recorder()
+    recorder.reads.identity = surroundings.identity
     integers = list(call.ints if ids is None else ids)
     inputs: list[Value] = []
 
     def leaf(x: Any) -> Value:
-        made = x if isinstance(x, Value) else Value(x if nudge is None else nudge(x))
-        inputs.append(made)
-        return made
+        inputs.append(x if isinstance(x, Value) else Value(x))
+        return inputs[-1]
 
     slots = iter(range(len(integers)))
 
@@ -67,7 +72,7 @@ def trace(
     drawn = _random_states()
     try:
         with (
-            nudged([*call.values, *captured], nudge),
+            nudged(surroundings.values, nudge),
             plain_modes(),
             recording(recorder),
         ):
@@ -98,7 +103,7 @@ def trace(
 
 @contextmanager
 def nudged(values: list[Value], nudge: Callable[[float], float] | None) -> Iterator[None]:
-    """The user's own Values, a little off for a while."""
+    """The user's own Values that a function reaches by itself, a little off for a while."""
     if nudge is None or threading.active_count() > 1:  # other threads must not see it
         yield
         return
@@ -110,6 +115,52 @@ def nudged(values: list[Value], nudge: Callable[[float], float] | None) -> Itera
     finally:
         for v, number in zip(values, before, strict=True):
             v.data = number
+
+
+def _compare_errors(function: Callable[..., Any], surroundings: Surroundings, call: Call) -> None:
+    """Refuse a function that catches an error which only recording raises.
+
+    C code that wants a float gets a stand-in, and the TypeError of that is not the user's.
+    """
+    if not surroundings.catches or sys.gettrace() is not None:  # a debugger's place
+        return
+    with _errors_noted(surroundings.catches) as recorded:
+        trace(function, surroundings, call)
+    rebuilt = rebuild(call, lambda x: x if isinstance(x, Value) else Value(x), lambda i: i)
+    try:
+        with _errors_noted(surroundings.catches) as eager, plain_modes():
+            function(*rebuilt.arguments, **rebuilt.keywords)
+    finally:
+        surroundings.restore()
+    for error in recorded:
+        if error not in eager:
+            raise Unrecordable(
+                "it catches an error that only recording raises: {0} at {2}:{1}".format(*error)
+            )
+
+
+@contextmanager
+def _errors_noted(codes: set[types.CodeType]) -> Iterator[list[tuple[str, int, str]]]:
+    """The errors that come to some functions, which may catch them: their kind, line and file."""
+    found: list[tuple[str, int, str]] = []
+
+    def called(frame: types.FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code not in codes:
+            return None
+        frame.f_trace_lines = False
+        return happened
+
+    def happened(frame: types.FrameType, event: str, argument: Any) -> Any:
+        if event == "exception":
+            file = os.path.basename(frame.f_code.co_filename)
+            found.append((argument[0].__name__, frame.f_lineno, file))
+        return happened
+
+    sys.settrace(called)
+    try:
+        yield found
+    finally:
+        sys.settrace(None)
 
 
 @contextmanager
@@ -166,6 +217,7 @@ def confirm(
         ):
             difference = "it uses other operands"
         if difference is None:
+            _compare_errors(function, surroundings, call)
             return
         if scale == 0.0 or difference.startswith("a number"):
             raise Unrecordable(f"two runs with the same arguments differ: {difference}")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from chainrule.compiler.execute import FINE, Executor
+from chainrule.compiler.execute import FINE, Executor, executor
+from chainrule.compiler.group import Addresses
 from chainrule.compiler.infer import Indexing
-from chainrule.compiler.lifted import Lifted
+from chainrule.compiler.lengths import Family
+from chainrule.compiler.lifted import Fit, Lifted
 from chainrule.compiler.record import Floats, Recording
 from chainrule.engine import Value
 
@@ -24,25 +26,52 @@ class Variant:
     indexing: Indexing
     indexed: tuple[int, ...]
     numeric: frozenset[int]
-    executor: Executor
     inputs: Floats
     grads: Floats
-    positions: Any = None  # what the operands that follow integers are in this call
     lifted: Lifted | None = None
+    fit: Fit | None = None
+    family: Family | None = None  # whose code it runs on, if it is not its own
+    slots: Addresses | None = None  # its integers among those of the family's longest
     not_lifted: str | None = None
     ran_lifted: bool = False
+    _ids: Sequence[int] = ()  # of the last call
 
-    def run(self) -> int:
-        """Compute this call: by the array program where it can, else by the tape."""
-        lifted = self.lifted
-        self.ran_lifted = (
-            lifted is not None and lifted.point(self.positions) and lifted.run(self.inputs)
-        )
-        return FINE if self.ran_lifted else self._run_tape()
+    @functools.cached_property
+    def executor(self) -> Executor:
+        """What runs the recording itself."""
+        return executor(self.recording)
 
-    def _run_tape(self) -> int:
-        if len(self.positions):
-            self.executor.point(self.indexing.places, self.positions)
+    def run(self, ids: Sequence[int]) -> int | None:
+        """Compute this call: by the array program where it can, else by the tape.
+
+        None where it is not known what these integers select.
+        """
+        lifted, fit = self.lifted, self.fit
+        self.ran_lifted, self._ids = False, ids
+        if lifted is not None and fit is not None:
+            gathered = self.gathered(ids)
+            if gathered is not None:
+                self.ran_lifted = lifted.run(fit, gathered, self.inputs)
+                if self.ran_lifted:
+                    return FINE
+        return self._run_tape(ids)
+
+    def gathered(self, ids: Sequence[int]) -> Addresses | None:
+        """The addresses that the gathers of the lifted program select, if that is known."""
+        fit = self.fit
+        if fit is None:
+            return None
+        if self.family is not None and self.slots is not None:
+            return self.family.gathered(fit, self.slots, tuple(ids))
+        positions = self.indexing.predict(self.index_ids(ids))
+        return None if positions is None else fit.gathered(positions)
+
+    def _run_tape(self, ids: Sequence[int]) -> int | None:
+        positions = self.indexing.predict(self.index_ids(ids))
+        if positions is None:
+            return None
+        if len(positions):
+            self.executor.point(self.indexing.places, positions)
         return self.executor.run(self.inputs)[0]
 
     def number(self, position: int) -> float:
@@ -57,7 +86,7 @@ class Variant:
         if self.lifted is not None and self.ran_lifted:
             if self.lifted.sweep(self.grads):
                 return self.grads
-            self._run_tape()  # something infinite: the tape knows the rules for it
+            self._run_tape(self._ids)  # something infinite: the tape knows the rules for it
         self.executor.sweep(root, 1.0, self.grads)
         return self.grads
 

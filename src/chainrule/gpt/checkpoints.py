@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.gpt import tokenizer as tokenizers
-from chainrule.gpt.config import Config
+from chainrule.gpt.config import DTYPES, ENGINES, Config
 from chainrule.gpt.errors import GPTError
 from chainrule.gpt.model import GPT
 from chainrule.gpt.tokenizer import Tokenizer
@@ -52,6 +52,8 @@ class Checkpoint:
     source: str  #: what the documents were read from
     validation: float  #: the share of them that is held out
     fingerprint: str  #: a hash of the documents in their order
+    engine: str = "eager"  #: what the run computes with
+    dtype: str = "float64"
 
     def model(self) -> GPT:
         """The model with the weights of this checkpoint."""
@@ -81,8 +83,8 @@ def save(checkpoint: Checkpoint, directory: str | Path) -> Path:
     from safetensors.numpy import save as serialize
 
     tensors = {f"weights.{name}": array for name, array in checkpoint.weights.items()}
-    tensors["optimizer.m"] = checkpoint.optimizer["m"]
-    tensors["optimizer.v"] = checkpoint.optimizer["v"]
+    for moment in ("m", "v"):  # float32 moments fit into float64 as well
+        tensors[f"optimizer.{moment}"] = checkpoint.optimizer[moment].astype(np.float64)
     metadata = {
         "format": FORMAT,
         "version": VERSION,
@@ -98,6 +100,8 @@ def save(checkpoint: Checkpoint, directory: str | Path) -> Path:
                 "fingerprint": checkpoint.fingerprint,
             }
         ),
+        "engine": checkpoint.engine,
+        "dtype": checkpoint.dtype,
     }
     metadata["checksum"] = _checksum(metadata, tensors)
     path = Path(directory) / FILE
@@ -196,6 +200,11 @@ def _checkpoint(metadata: dict[str, str], tensors: Arrays) -> Checkpoint:
     step, optimizer_steps = _count(metadata, "step"), _count(metadata, "optimizer_steps")
     if not step <= config.steps:
         raise GPTError(f"it claims step {step} of {config.steps}")
+    if optimizer_steps != step:
+        raise GPTError(f"it claims step {step}, its optimiser {optimizer_steps}")
+    engine, dtype = metadata.get("engine", "eager"), metadata.get("dtype", "float64")
+    if engine not in ENGINES or dtype not in DTYPES:
+        raise GPTError(f"it was computed by {engine!r} in {dtype!r}, which are unknown here")
     _check_tensors(config, tokenizer, tensors)
     data = _json(metadata, "data")
     kinds = {"source": str, "validation": (int, float), "fingerprint": str}
@@ -213,6 +222,8 @@ def _checkpoint(metadata: dict[str, str], tensors: Arrays) -> Checkpoint:
         {"steps": optimizer_steps, "m": tensors["optimizer.m"], "v": tensors["optimizer.v"]},
         _rng_state(_json(metadata, "rng")),
         **data,
+        engine=engine,
+        dtype=dtype,
     )
 
 

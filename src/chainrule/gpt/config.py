@@ -17,6 +17,8 @@ from chainrule.gpt.errors import GPTError
 TOKENS = ("char", "word")
 ACTIVATIONS = ("relu", "squared relu")
 SCHEDULES = ("constant", "linear", "cosine")
+ENGINES = ("eager", "compiled")
+DTYPES = ("float64", "float32")
 LARGEST = 1_000_000  # of any size: far beyond what scalars can do, far below what would overflow
 
 

@@ -84,6 +84,14 @@ class GPT(Module):
                 [Value(rng.gauss(0, std)) for _ in range(columns)] for _ in range(rows)
             ]
 
+    @staticmethod
+    def of(config: Config, weights: dict[str, Matrix]) -> GPT:
+        """The model that has these weights, matrices by their names."""
+        model = GPT.__new__(GPT)
+        model.config, model.weights = config, weights
+        model.vocabulary = len(weights["token_embedding"])
+        return model
+
     def parameters(self) -> list[Value]:
         """Every weight, matrix by matrix and row by row."""
         return [p for matrix in self.weights.values() for row in matrix for p in row]

@@ -13,31 +13,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from chainrule.engine import no_grad
-from chainrule.gpt import charts, checkpoints, metrics
+from chainrule.gpt import charts, checkpoints, engines, metrics
 from chainrule.gpt.checkpoints import Arrays, Checkpoint
 from chainrule.gpt.config import Config
 from chainrule.gpt.data import BUNDLED, Data
+from chainrule.gpt.engines import Engine
 from chainrule.gpt.errors import GPTError
 from chainrule.gpt.metrics import Row
 from chainrule.gpt.model import GPT
 from chainrule.gpt.tokenizer import KINDS, Tokenizer
+from chainrule.interrupts import Held
 from chainrule.optim import Adam
 
 LOSS_PICTURE = "loss.svg"
-
-#: The mean loss of some documents; its gradients are added to the parameters' ``.grad``.
-LossAndGradients = Callable[[GPT, Sequence[Sequence[int]]], float]
-
-
-def eager(model: GPT, batch: Sequence[Sequence[int]]) -> float:
-    """Build the graph of each document in turn and walk it backwards."""
-    losses = []
-    for tokens in batch:
-        loss = model.loss(tokens)
-        loss.backward(1 / len(batch))
-        losses.append(loss.data)
-    return sum(losses) / len(losses)
 
 
 @dataclass
@@ -55,10 +43,19 @@ class Run:
     tokenizer: Tokenizer
     data: Data
     model: GPT
-    optimizer: Adam
+    engine: Engine
     rng: random.Random
     validation: float  #: the share of documents held out
-    step: int = 0
+
+    @property
+    def optimizer(self) -> Adam:
+        """The optimiser of the model's weights."""
+        return self.engine.optimizer
+
+    @property
+    def step(self) -> int:
+        """How many steps have been taken."""
+        return self.engine.optimizer.steps
 
     @staticmethod
     def start(
@@ -69,8 +66,12 @@ class Run:
         source: str = BUNDLED,
         tokenizer: Tokenizer | None = None,
         weights: Arrays | None = None,
+        engine: str = "eager",
+        dtype: str = "float64",
     ) -> Run:
         """A run at step 0, from random weights or (to fine-tune) from a checkpoint's.
+
+        The engine is ``"eager"``, ``"compiled"``, or ``"auto"``: whichever takes less time.
 
         >>> from chainrule import gpt
         >>> run = gpt.Run.start(["ada", "bob", "eve"], gpt.Config(width=4, heads=1, steps=2))
@@ -86,7 +87,8 @@ class Run:
         model = GPT(config, tokenizer.size, rng)
         if weights is not None:
             model.load_arrays(weights)
-        return Run(config, tokenizer, data, model, _optimizer(model, config), rng, validation)
+        chosen = engines.make(engine, model, tokenizer, data, dtype)
+        return Run(config, tokenizer, data, model, chosen, rng, validation)
 
     @staticmethod
     def resume(
@@ -94,7 +96,8 @@ class Run:
     ) -> Run:
         """The run that a checkpoint was made of; the documents must be the same.
 
-        With another number of steps it ends there, and the learning rates are stretched to it.
+        It goes on with the engine it had. With another number of steps it ends there, and the
+        learning rates are stretched to it.
         """
         config = checkpoint.config
         if steps is not None:
@@ -111,19 +114,10 @@ class Run:
                 else f"the run was started on other documents: those of {checkpoint.source!r}"
             )
         rng.setstate(checkpoint.rng)
-        model = checkpoint.model()
-        optimizer = _optimizer(model, config)
-        optimizer.load_state_dict(checkpoint.optimizer)
-        return Run(
-            config,
-            checkpoint.tokenizer,
-            data,
-            model,
-            optimizer,
-            rng,
-            checkpoint.validation,
-            checkpoint.step,
-        )
+        model, tokenizer = checkpoint.model(), checkpoint.tokenizer
+        engine = engines.make(checkpoint.engine, model, tokenizer, data, checkpoint.dtype)
+        engine.optimizer.load_state_dict(checkpoint.optimizer)
+        return Run(config, tokenizer, data, model, engine, rng, checkpoint.validation)
 
     def checkpoint(self) -> Checkpoint:
         """The state of the run, to be saved."""
@@ -137,17 +131,19 @@ class Run:
             self.data.source,
             self.validation,
             self.data.fingerprint,
+            self.engine.name,
+            self.engine.dtype,
         )
 
-    def advance(self, loss_and_gradients: LossAndGradients = eager) -> Row:
+    def advance(self) -> Row:
         """One step."""
-        documents = self.data.batch(self.step, self.config.batch)
-        batch = [self.tokenizer.encode(text) for text in documents]
-        rate = self.optimizer.lr
-        self.optimizer.zero_grad()
+        return self.take_steps(1)[0]
+
+    def take_steps(self, most: int) -> list[Row]:
+        """At least one step and at most ``most``, as many as the engine takes at once."""
+        first = self.step
         try:
-            loss = loss_and_gradients(self.model, batch)
-            self.optimizer.step()
+            losses = self.engine.advance(most)
         except GPTError:
             raise
         except (ValueError, ArithmeticError) as error:
@@ -155,22 +151,15 @@ class Run:
                 f"training broke down at step {self.step + 1} ({error}); "
                 "a smaller learning rate may help"
             ) from error
-        self.step += 1
-        return Row(self.step, loss, rate)
+        rate = self.optimizer.schedule
+        return [Row(step + 1, loss, rate(step)) for step, loss in enumerate(losses, first)]
 
     def validation_loss(self, limit: int = 50) -> float | None:
         """The mean loss of the first ``limit`` documents held out, if there are any."""
         documents = self.data.validation[:limit]
         if not documents:
             return None
-        with no_grad():
-            losses = [self.model.loss(self.tokenizer.encode(text)).data for text in documents]
-        return sum(losses) / len(losses)
-
-
-def _optimizer(model: GPT, config: Config) -> Adam:
-    betas = (config.beta1, config.beta2)
-    return Adam(model.parameters(), lr=config.learning_rates(), betas=betas)
+        return self.engine.loss([self.tokenizer.encode(text) for text in documents])
 
 
 def train(
@@ -181,7 +170,6 @@ def train(
     validate_every: int = 250,
     report: Callable[[Row], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
-    loss_and_gradients: LossAndGradients = eager,
 ) -> list[Row]:
     """Take a run to its last step, or to the first after which ``stop()`` holds.
 
@@ -200,17 +188,21 @@ def train(
     rows: list[Row] = []
     try:
         while run.step < run.config.steps and not stop():
-            row = run.advance(loss_and_gradients)
-            last = run.step == run.config.steps
-            if last or run.step % validate_every == 0:
-                row = Row(row.step, row.loss, row.learning_rate, run.validation_loss())
-            rows.append(row)
-            if folder:
-                folder.writer.append(row)
-                if run.step % save_every == 0:
-                    folder.save(run)
+            intervals = (save_every, validate_every) if folder else (validate_every,)
+            events = [run.config.steps, *(run.step // n * n + n for n in intervals)]
+            with Held():  # Ctrl-C comes when a step and its row are complete
+                taken = run.take_steps(min(events) - run.step)
+                if run.step % validate_every == 0 or run.step == run.config.steps:
+                    loss = run.validation_loss()
+                    taken[-1] = dataclasses.replace(taken[-1], validation_loss=loss)
+                rows += taken
+                if folder:
+                    folder.append(taken)
+                    if run.step % save_every == 0:
+                        folder.save(run)
             if report:
-                report(row)
+                for row in taken:
+                    report(row)
         if folder:
             folder.save(run)
             folder.draw(rows)
@@ -233,6 +225,10 @@ class _Folder:
         self.saved = -1
         if not (path / checkpoints.FILE).exists():
             self.save(run)
+
+    def append(self, rows: list[Row]) -> None:
+        for row in rows:
+            self.writer.append(row)
 
     def save(self, run: Run) -> None:
         """First the metrics, then the checkpoint: it never knows of steps that they do not hold."""

@@ -1,0 +1,334 @@
+"""The inner loop of training: steps of a compiled function in machine code.
+
+In: a function whose samples run lifted, its parameters, and an optimiser of them. Out: an
+``InnerLoop``, which works out what each sample selects, many at a time, and lets ``steps`` take as
+many whole steps as it is asked for. What it cannot take it leaves to Python, one step at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule import optim
+from chainrule.compiler import steps
+from chainrule.compiler.group import Addresses
+from chainrule.compiler.inputs import Call, take_apart
+from chainrule.compiler.lengths import Family, runs_of, slots_among
+from chainrule.compiler.lifted import Fit, Lifted, aligned
+from chainrule.compiler.variants import Variant
+
+Floats = npt.NDArray[Any]
+AT_ONCE = 4096  # samples in one call of the loop
+UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
+
+
+class Source(Protocol):
+    """What is needed of the compiled function."""
+
+    def ready(self, call: Call) -> Variant | None:
+        """The variant that has just computed a call."""
+
+    def fresh(self) -> bool:
+        """Whether what the function reaches is as it was."""
+
+    def teach(self, family: Family, call: Call, ids: Sequence[int]) -> bool:
+        """Record the longest call of a family with these integers."""
+
+
+class InnerLoop:
+    """Takes steps of ``batch`` samples each, in order, starting over at the end."""
+
+    def __init__(
+        self,
+        source: Source,
+        params: Any,
+        samples: Sequence[tuple[Any, ...]],
+        optimiser: optim.Optimizer,
+        batch: int,
+    ) -> None:
+        self._source = source
+        self._params, self._samples = params, samples
+        self._optimiser, self._batch = optimiser, batch
+        self._arrays = list(optimiser.arrays.values())
+        self._size = sum(a.size for a in self._arrays)
+        self._lifted: Lifted | None = None
+        self._calls = [take_apart(sample, {}, differentiate=False) for sample in samples]
+        self._forget()
+
+    def _forget(self) -> None:
+        """Look at every sample again."""
+        self._fit_of = np.full(len(self._samples), UNKNOWN, np.int64)
+        self._fits: list[Fit] = []
+        self._variants: dict[Any, tuple[Variant, int]] = {}  # by the structure of a sample
+        self._lifted = None
+        self._integers: dict[int, Addresses] | None = None
+
+    def start(self) -> bool:
+        """Make code for the longest sample; whether it runs lifted."""
+        longest = max(range(len(self._calls)), key=lambda k: len(self._calls[k].ints))
+        return self._first_of(longest) is not None
+
+    # --- samples ----------------------------------------------------------------------------------
+
+    def _whole(self, k: int) -> Call:
+        return take_apart((self._params, *self._samples[k]), {}, differentiate=True)
+
+    def _first_of(self, k: int) -> tuple[Variant, int] | None:
+        """The variant of samples like this one; None where it is not of the others' code."""
+        key = self._calls[k].key
+        if key not in self._variants:
+            variant = self._source.ready(self._whole(k))
+            if variant is None or variant.lifted is None or variant.fit is None:
+                return None
+            if len(variant.captured) or (self._lifted or variant.lifted) is not variant.lifted:
+                return None
+            if self._lifted is None:
+                self._lifted = variant.lifted
+                program = variant.lifted.program
+                shape = len(self._samples), max(1, len(program.places))
+                self._gathers = np.zeros(shape, np.int64)
+                shape = len(self._samples), len(program.private)
+                self._own = np.zeros(shape, variant.lifted.dtype)
+            self._variants[key] = (variant, len(self._fits))
+            self._fits.append(variant.fit)
+        return self._variants[key]
+
+    def _look_at(self, wanted: Addresses) -> None:
+        """Work out what some samples select."""
+        alike: dict[Any, list[int]] = {}
+        for k in np.unique(wanted[self._fit_of[wanted] == UNKNOWN]).tolist():
+            alike.setdefault(self._calls[k].key, []).append(k)
+        for members in alike.values():
+            found = self._first_of(members[0])
+            if found is None:
+                self._fit_of[members] = ODD
+                continue
+            variant, fit = found
+            for k in members:
+                self._own[k, self._fits[fit].private] = self._own_numbers(self._calls[k])
+            if not self._together(variant, members):
+                self._one_by_one(variant, members)
+            known = self._fit_of[members] == UNKNOWN
+            self._fit_of[np.array(members)[known]] = fit
+
+    @staticmethod
+    def _own_numbers(call: Call) -> Floats:
+        """The numbers that a sample has of its own, in the order of the recording's inputs."""
+        made = np.empty(call.size + len(call.ints))
+        call.write(made[: call.size])
+        made[call.size :] = call.ints
+        return made
+
+    def _together(self, variant: Variant, members: list[int]) -> bool:
+        """By the family's tables, all at once; whether that was possible."""
+        lifted, fit = variant.lifted, variant.fit
+        family, slots = variant.family, variant.slots
+        if family is None or slots is None or lifted is None or fit is None:
+            return False
+        ids = np.array([self._calls[k].ints for k in members], np.int64)
+        choices = family.choices()
+        if choices is None:
+            return False
+        _, known = choices.rows(slots, ids)
+        if not known.all():
+            self._teach(family, members[0], slots, ids, known)
+            choices = family.choices()
+            if choices is None:
+                return False
+        made, _ = choices.rows(slots, ids)
+        made = made[:, fit.gathers]
+        good = (made >= 0).all(axis=1)
+        rows = np.array(members)
+        self._gathers[np.ix_(rows[good], fit.gathers)] = made[good]
+        self._fit_of[rows[~good]] = ODD
+        return True
+
+    def _teach(self, family: Family, k: int, slots: Addresses, ids: Addresses, known: Any) -> None:
+        """Record the longest call until every integer of these samples was seen in its place.
+
+        Places that are free in such a recording are filled with integers of samples to come.
+        """
+        choices = family.choices()
+        later = self._all_integers(family)
+        missing: dict[int, list[int]] = {}
+        for slot, wanted in later.items():
+            if choices is not None and slot in choices.slots:
+                wanted = np.setdiff1d(wanted, choices.slots[slot][0])
+            missing[slot] = wanted.tolist()
+        most = 0
+        for c, slot in enumerate(slots.tolist()):
+            now = np.unique(ids[~known[:, c], c]).tolist()
+            most = max(most, len(now))
+            missing[slot] = now + [i for i in missing[slot] if i not in now]
+        call = self._whole(k)
+        for row in range(most):
+            chosen = list(family.base)
+            for slot, left in missing.items():
+                if row < len(left):
+                    chosen[slot] = left[row]
+            if not self._source.teach(family, call, chosen):
+                return
+
+    def _all_integers(self, family: Family) -> dict[int, Addresses]:
+        """The integers of all samples, by their places in the longest."""
+        if self._integers is None:
+            alike: dict[Any, list[Call]] = {}
+            for call in self._calls:
+                alike.setdefault(call.key, []).append(call)
+            found: dict[int, list[Addresses]] = {}
+            for calls in alike.values():
+                slots = slots_among(runs_of(calls[0])[1], family.runs)
+                table = np.array([call.ints for call in calls], np.int64)
+                for c, slot in enumerate(() if slots is None else slots.tolist()):
+                    found.setdefault(slot, []).append(np.unique(table[:, c]))
+            self._integers = {k: np.unique(np.concatenate(v)) for k, v in found.items()}
+        return self._integers
+
+    def _one_by_one(self, variant: Variant, members: list[int]) -> None:
+        fit = variant.fit
+        assert fit is not None
+        for k in members:
+            gathered = variant.gathered(self._calls[k].ints)
+            if gathered is None and self._source.ready(self._whole(k)) is variant:
+                gathered = variant.gathered(self._calls[k].ints)
+            if gathered is None:
+                self._fit_of[k] = ODD
+            else:
+                self._gathers[k, fit.gathers] = gathered
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def run(self, first_step: int, count: int) -> npt.NDArray[np.float64]:
+        """Take up to ``count`` steps in place; the loss of each step taken."""
+        if not self._source.fresh():
+            self._forget()
+        count = min(count, max(1, AT_ONCE // self._batch))
+        first, batch = first_step * self._batch, self._batch
+        chosen = np.arange(first, first + count * batch) % len(self._samples)
+        self._look_at(chosen)
+        odd = np.flatnonzero(self._fit_of[chosen] < 0)
+        count = min(count, int(odd[0]) // batch if len(odd) else count)
+        if not count or self._lifted is None:
+            return np.zeros(0)
+        return self._take(self._lifted, chosen[: count * batch], first_step, count)
+
+    def _take(
+        self, lifted: Lifted, chosen: Addresses, first_step: int, count: int
+    ) -> npt.NDArray[np.float64]:
+        dtype, program = np.dtype(lifted.dtype), lifted.program
+        lanes = lifted.lanes(self._batch)
+        code = lifted.kernel(lanes)
+        groups = _Groups(self._fit_of[chosen], self._batch, lanes)
+        members = chosen[groups.members]
+        # Innermost the lanes: [group, number, lane].
+        gathers = np.ascontiguousarray(self._gathers[members].transpose(0, 2, 1))
+        own = np.ascontiguousarray(self._own[members].transpose(0, 2, 1))
+        seeds = (groups.counts / self._batch).astype(dtype)
+        fits = np.ascontiguousarray(self._fit_of[members[:, 0]])
+        constants = np.stack([f.constants for f in self._fits]).astype(dtype)
+        counts = np.stack([f.counts for f in self._fits])
+        rates = self._rates(first_step, count).astype(dtype)
+        moments = [self._moment(name, dtype) for name in (*self._optimiser.moments, "", "")]
+        at = 0
+        for array in self._arrays:
+            code.shared[at : at + array.size] = array.ravel()
+            at += array.size
+        total, losses = aligned(program.shared, dtype), np.zeros(count)
+        kind = "sgd" if isinstance(self._optimiser, optim.SGD) else "adam"
+        update = steps.update(kind, self._size, lifted.dtype)
+        done = steps.take(
+            lifted.dtype,
+            forward=code.forward,
+            backward=code.backward,
+            update=update.address("update"),
+            shared=steps.words(code.shared),
+            own=steps.words(code.own),
+            shared_adjoints=steps.words(code.shared_adjoints),
+            adjoints=steps.words(code.adjoints),
+            total=steps.words(total),
+            first_moment=steps.words(moments[0]),
+            second_moment=steps.words(moments[1]),
+            constants=steps.words(constants),
+            counts=steps.words(counts),
+            gathers=steps.words(gathers),
+            samples=steps.words(own),
+            seeds=steps.words(seeds),
+            fits=steps.words(fits),
+            starts=steps.words(groups.starts),
+            rates=steps.words(rates),
+            losses=steps.words(losses),
+            steps=count,
+            inputs=program.inputs,
+            constant_bytes=constants.shape[1] * dtype.itemsize,
+            count_words=counts.shape[1],
+            gather_words=gathers.shape[1] * lanes,
+            sample_bytes=own.shape[1] * lanes * dtype.itemsize,
+            lanes=lanes,
+            root=lifted.root - program.shared,
+            gradient_bytes=self._size * dtype.itemsize,
+        )
+        lifted.current = None  # the constants there are another recording's now
+        if not np.isfinite(code.shared[: self._size]).all():
+            return np.zeros(0)  # nothing has been written: Python finds the step
+        self._write(code.shared, moments)
+        return losses[:done]
+
+    def _moment(self, name: str, dtype: np.dtype[Any]) -> Floats:
+        made: Floats = aligned(self._size, dtype)
+        if name:
+            made[:] = getattr(self._optimiser, name)
+        return made
+
+    def _write(self, shared: Floats, moments: list[Floats]) -> None:
+        """Put parameters and moments where they belong."""
+        at = 0
+        for array in self._arrays:
+            array[...] = shared[at : at + array.size].reshape(array.shape)
+            at += array.size
+        for name, moment in zip(self._optimiser.moments, moments, strict=False):
+            getattr(self._optimiser, name)[:] = moment
+
+    def _rates(self, first_step: int, count: int) -> Floats:
+        """What the updates read, a row for each step."""
+        optimiser, rates = self._optimiser, np.zeros((count, steps.RATES))
+        lr = np.array([optimiser.schedule(s) for s in range(first_step, first_step + count)])
+        rates[:, 2] = 1.0 - lr * optimiser.weight_decay
+        if isinstance(optimiser, optim.SGD):
+            rates[:, 0], rates[:, 1] = lr, optimiser.momentum
+        elif isinstance(optimiser, optim.Adam):
+            (beta1, beta2), t = optimiser.betas, np.arange(first_step + 1, first_step + count + 1)
+            rates[:, 0], rates[:, 6] = lr / (1 - beta1**t), 1 / (1 - beta2**t)
+            rates[:, 1], rates[:, 3] = beta1, 1 - beta1
+            rates[:, 4], rates[:, 5], rates[:, 7] = beta2, 1 - beta2, optimiser.eps
+        return rates
+
+
+class _Groups:
+    """The samples of each step, those of one fit together, so many at a time.
+
+    ``members[g]`` are the samples of group g, ``counts[g]`` 1 for each that counts (a lane left
+    over repeats one and counts nothing), ``starts[s]`` the first group of step s.
+    """
+
+    def __init__(self, fits: Addresses, batch: int, lanes: int) -> None:
+        if lanes == 1:
+            self.members = np.arange(len(fits))[:, None]
+            self.counts = np.ones((len(fits), 1))
+            self.starts = np.arange(0, len(fits) + 1, batch)
+            return
+        members, counts, starts = [], [], [0]
+        for at in range(0, len(fits), batch):
+            here = fits[at : at + batch]
+            for fit in np.unique(here):
+                alike = at + np.flatnonzero(here == fit)
+                for k in range(0, len(alike), lanes):
+                    some = alike[k : k + lanes]
+                    members.append(np.resize(some, lanes))
+                    counts.append(np.arange(lanes) < len(some))
+            starts.append(len(members))
+        self.members, self.counts = np.array(members), np.array(counts, np.float64)
+        self.starts = np.array(starts, np.int64)

@@ -1,0 +1,210 @@
+"""One program for all lengths of the integers a function is passed.
+
+Calls that differ only in how many integers their lists hold are a ``Family``. The machine code of
+its longest member serves a shorter one if that does the first part of everything the longest does,
+which is checked on recordings of the shorter one, never guessed. What an integer in a place selects
+is learnt on the longest, for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.group import Addresses
+from chainrule.compiler.infer import Indexing
+from chainrule.compiler.inputs import Call, take_apart
+from chainrule.compiler.lifted import Fit, Lifted
+
+Runs = tuple[tuple[int, bool], ...]  # of integers, in order: how many, and whether it is a list
+
+
+def runs_of(call: Call) -> tuple[Any, Runs]:
+    """The structure of a call with the lengths of its lists of integers taken out, and these."""
+    runs: list[tuple[int, bool]] = []
+
+    def shorten(structure: Any) -> Any:
+        if structure == "int":
+            runs.append((1, False))
+        if isinstance(structure, str):
+            return structure
+        kind, parts = structure
+        if kind in ("list", "tuple") and parts and set(parts) == {"int"}:
+            runs.append((len(parts), True))
+            return (kind, "integers")
+        if kind == "ints":
+            runs.append((int(np.prod(parts, dtype=np.int64)), len(parts) == 1))
+            return (kind, "integers") if len(parts) == 1 else structure
+        if kind == "dict":
+            return (kind, tuple([(key, shorten(part)) for key, part in parts]))
+        if kind in ("floats", "same", "object"):
+            return structure
+        return (kind, tuple([shorten(part) for part in parts]))
+
+    structures, named = call.structure
+    shape = tuple([shorten(s) for s in structures])
+    names = tuple([(name, shorten(s)) for name, s in named.items()])
+    return (call.key[0], shape, names, call.key[3]), tuple(runs)
+
+
+def resized(call: Call, ids: Sequence[Sequence[int]]) -> Call:
+    """The same call with other integers: a row for each run, of any length where it is a list."""
+    rows = iter(ids)
+
+    def build(structure: Any, original: Any) -> Any:
+        if structure == "int":
+            return int(next(rows)[0])
+        if isinstance(structure, str):
+            return original
+        kind, parts = structure
+        if kind in ("list", "tuple") and parts and set(parts) == {"int"}:
+            row = [int(i) for i in next(rows)]
+            return row if kind == "list" else tuple(row)
+        if kind == "ints":
+            items = np.array(next(rows), original.dtype)
+            return items if len(parts) == 1 else items.reshape(original.shape)
+        if kind == "dict":
+            return {key: build(part, original[key]) for (_, key), part in parts}
+        if kind in ("floats", "same", "object"):
+            return original
+        made = [build(part, item) for part, item in zip(parts, original, strict=True)]
+        if isinstance(kind, type):
+            return kind._make(made)  # type: ignore[attr-defined]
+        return tuple(made) if kind == "tuple" else made
+
+    structures, named = call.structure
+    pairs = zip(structures, call.arguments, strict=True)
+    arguments = tuple([build(part, x) for part, x in pairs])
+    keywords = {name: build(part, call.keywords[name]) for name, part in named.items()}
+    return take_apart(arguments, keywords, call.key[0])
+
+
+def split(runs: Runs, ids: Sequence[int]) -> list[list[int]]:
+    """The integers of a call, a row for each run."""
+    rows, at = [], 0
+    for count, _ in runs:
+        rows.append(list(ids[at : at + count]))
+        at += count
+    return rows
+
+
+def slots_among(runs: Runs, longest: Runs) -> Addresses | None:
+    """Where the integers of a call are among those of the longest; None where it is not longer."""
+    slots: list[int] = []
+    at = 0
+    for (count, _), (most, _) in zip(runs, longest, strict=True):
+        if count > most:
+            return None
+        slots += range(at, at + count)
+        at += most
+    return np.array(slots, np.int64)
+
+
+def shorter(runs: Runs, ids: Sequence[int]) -> list[list[int]] | None:
+    """The integers with one less in each list, or None where one would be empty."""
+    rows = split(runs, ids)
+    if not any(is_list for _, is_list in runs):
+        return None
+    if any(is_list and count < 2 for count, is_list in runs):
+        return None
+    return [row[:-1] if is_list else row for row, (_, is_list) in zip(rows, runs, strict=True)]
+
+
+@dataclass(eq=False)
+class Family:
+    """Calls alike but for the lengths of their lists of integers, and the code of the longest."""
+
+    runs: Runs
+    lifted: Lifted
+    indexing: Indexing  # what the integers of the longest select
+    indexed: tuple[int, ...]  # those of its integers that select
+    base: tuple[int, ...]  # the integers it was first recorded with
+    known: dict[tuple[Any, ...], Addresses | None] = field(default_factory=dict)
+    learnt: int = 0  # recordings behind ``known``
+    _choices: Choices | None = None
+
+    def padded(self, slots: Addresses, ids: Sequence[int]) -> tuple[int, ...]:
+        """The integers of the longest call that begins with these."""
+        made = list(self.base)
+        for slot, i in zip(slots.tolist(), ids, strict=True):
+            made[slot] = i
+        return tuple(made)
+
+    def gathered(self, fit: Fit, slots: Addresses, ids: tuple[int, ...]) -> Addresses | None:
+        """What the gathers of a member select for its integers; None where it is not known."""
+        if self.learnt != len(self.indexing.ids) or len(self.known) > 10_000:
+            self.known.clear()
+            self.learnt = len(self.indexing.ids)
+        key = (len(slots), id(fit), ids)
+        if key not in self.known:
+            whole_ids = self.padded(slots, ids)
+            positions = self.indexing.predict(tuple([whole_ids[k] for k in self.indexed]))
+            whole = None if positions is None else self.lifted.fit.gathered(positions)
+            self.known[key] = None if whole is None else whole[fit.gathers]
+        return self.known[key]
+
+    def other_integers(self, slots: Addresses, ids: Sequence[int]) -> list[int]:
+        """Others in every place, such as have been seen there."""
+        place = {slot: k for k, slot in enumerate(self.indexed)}
+        made = []
+        for slot, i in zip(slots.tolist(), ids, strict=True):
+            k = place.get(slot)
+            seen = [] if k is None else [row[k] for row in self.indexing.ids]
+            made.append(next((x for x in seen if x != i), i))
+        return made
+
+    def choices(self) -> Choices | None:
+        """What each integer in each place selects, as tables; None where several decide."""
+        if self._choices is None or self._choices.learnt != len(self.indexing.ids):
+            self._choices = Choices.of(self)
+        return self._choices
+
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """Tables of what the gathers of the longest call select.
+
+    For each slot: the integers seen there, the gathers that follow it, and the addresses they
+    select, a row for each integer.
+    """
+
+    learnt: int
+    slots: dict[int, tuple[Addresses, Addresses, Addresses]]
+    gathers: int
+
+    @classmethod
+    def of(cls, family: Family) -> Choices | None:
+        """The tables of what has been learnt."""
+        indexing, lifted = family.indexing, family.lifted
+        fit = lifted.fit
+        if fit.known != len(indexing.places) or not indexing.apart:
+            return None
+        slots = {}
+        for k, slot in enumerate(family.indexed):
+            followers = np.flatnonzero(indexing.follows(k)[fit.places])
+            seen = indexing.seen(k)
+            ids = np.array(sorted(seen), np.int64)
+            rows = np.stack([indexing.rows[seen[i]] for i in ids.tolist()])
+            found = fit.address[rows[:, fit.places[followers]]]
+            found[~fit.allowed[fit.choosers[followers], found]] = -1
+            slots[slot] = (ids, followers, found)
+        return cls(len(indexing.ids), slots, len(fit.places))
+
+    def rows(self, slots: Addresses, ids: Addresses) -> tuple[Addresses, Any]:
+        """What all gathers select for many calls (-1: unknown), and which integers are known."""
+        made = np.full((len(ids), self.gathers), -1, np.int64)
+        known = np.ones(ids.shape, np.bool_)
+        for column, slot in enumerate(slots.tolist()):
+            if slot not in self.slots:
+                continue
+            seen, followers, addresses = self.slots[slot]
+            place = np.searchsorted(seen, ids[:, column])
+            place[place == len(seen)] = 0
+            known[:, column] = seen[place] == ids[:, column]
+            before, chosen = made[:, followers], addresses[place]
+            agree = (before < 0) | (before == chosen)  # two slots that explain it must agree
+            made[:, followers] = np.where(agree, chosen, -2)
+        return made, known

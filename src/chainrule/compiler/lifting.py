@@ -1,0 +1,261 @@
+"""When recordings become machine code, and for which calls it serves.
+
+In: the variants of a compiled function as they are recorded. Out: variants that run lifted: each
+with its own array program, or, where its lists of integers are no longer than some other's, with
+that one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.canonicalise import NotLiftable
+from chainrule.compiler.execute import FINE
+from chainrule.compiler.freshness import Surroundings
+from chainrule.compiler.group import Addresses
+from chainrule.compiler.infer import Indexing, misaligned
+from chainrule.compiler.inputs import Call
+from chainrule.compiler.lengths import Family, Runs, resized, runs_of, shorter, slots_among, split
+from chainrule.compiler.lifted import Lifted, Source
+from chainrule.compiler.record import Recording
+from chainrule.compiler.results import root_of
+from chainrule.compiler.standins import Unrecordable
+from chainrule.compiler.trace import Trace, trace
+from chainrule.compiler.variants import Variant
+
+SMALL = 256  # instructions: fewer are as quick on the tape, and keep eager's bits
+FAMILIES = 64  # of calls whose lengths differ; the oldest goes
+
+Try = Callable[[Variant, Call], "int | None"]
+
+
+class Lifter:
+    """Lifts the variants of one function while its surroundings stay the same."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        surroundings: Surroundings,
+        dtype: str,
+        always: bool,
+    ) -> None:
+        self.function, self.surroundings = function, surroundings
+        self.dtype, self.always = dtype, always
+        self.families: dict[Any, Family] = {}
+        self.traces = 0
+        self.outgrown: Family | None = None  # whose place a longer one took
+
+    def _trace(self, call: Call, ids: Sequence[int] | None = None) -> Trace | None:
+        """One more recording; None where the function fails with these integers."""
+        self.traces += 1
+        try:
+            return trace(
+                self.function, self.surroundings, call, ids=None if ids is None else tuple(ids)
+            )
+        except (Exception, Unrecordable):
+            self.surroundings.restore()
+            return None
+
+    def family(self, call: Call) -> tuple[Any, Family | None, Runs] | None:
+        """The key of a call's family, what there is of it, and the call's own lengths.
+
+        None where it passes no list of integers.
+        """
+        key, runs = runs_of(call)
+        if not any(is_list for _, is_list in runs):
+            return None
+        key = (key, self.surroundings.marks(call.values))
+        family = self.families.pop(key, None)
+        if family is not None:
+            self.families[key] = family
+        while len(self.families) > FAMILIES:
+            del self.families[next(iter(self.families))]
+        return key, family, runs
+
+    # --- a program of its own ---------------------------------------------------------------------
+
+    def lift(self, variant: Variant, call: Call, run: Try) -> None:
+        """Make an array program of a variant, if it has the structure, and check its result."""
+        root = root_of(variant.recording.result)
+        if root is None:
+            variant.not_lifted = "it returns no single Value"
+            return
+        if len(variant.recording) < SMALL and not self.always:
+            variant.not_lifted = f"it is small (under {SMALL} instructions)"
+            return
+        if variant.lifted is None and run(variant, call) != FINE:
+            variant.not_lifted = "there is no result to check it by"
+            return
+        wanted, value = variant.sweep(root.position).copy(), variant.number(root.position)
+        found = self.family(call) if not variant.static else None
+        short = self._shorter(call, found[2]) if found is not None else None
+        source = self._source(call, variant.recording, variant.indexing, root.position)
+        try:
+            lifted = Lifted(source, short, self.dtype)
+        except NotLiftable as reason:
+            variant.not_lifted = str(reason)
+            return
+        except Exception as error:  # the tape still serves: say why, and go on
+            variant.not_lifted = f"{type(error).__name__}: {error}"
+            return
+        variant.lifted, variant.fit = lifted, lifted.fit
+        if not self.agrees(variant, call, run, value, wanted):
+            return
+        if found is not None and lifted.varying:
+            key, self.outgrown, runs = found
+            family = Family(runs, lifted, variant.indexing, variant.indexed, tuple(call.ints))
+            self.families[key] = family
+            variant.family, variant.slots = family, source.slots
+
+    def agrees(self, variant: Variant, call: Call, run: Try, value: float, wanted: Any) -> bool:
+        """Compare a first lifted result with the tape's."""
+        root = root_of(variant.recording.result)
+        assert root is not None
+        run(variant, call)
+        if not variant.ran_lifted:
+            return True
+        found = variant.sweep(root.position)
+        scale = max(1.0, abs(value), float(np.max(np.abs(wanted), initial=0.0)))
+        limit = 1e-9 if self.dtype == "float64" else 1e-3
+        error = max(
+            abs(variant.number(root.position) - value),
+            float(np.max(np.abs(found - wanted), initial=0.0)),
+        )
+        if error <= limit * scale:
+            return True
+        variant.lifted, variant.fit = None, None
+        variant.not_lifted = "its result differs (please report this)"
+        return False
+
+    def _source(
+        self,
+        call: Call,
+        recording: Recording,
+        indexing: Indexing,
+        root: int,
+        slots: Addresses | None = None,
+    ) -> Source:
+        ints = np.arange(len(call.ints))
+        first = recording.inputs - len(ints)
+        private = np.concatenate([np.arange(call.first, call.size), first + ints])
+        arrays = (*np.cumsum([0, *call.sizes]).tolist(), first)
+        return Source(recording, indexing, root, private, ints if slots is None else slots, arrays)
+
+    def _shorter(self, call: Call, runs: Runs) -> Source | None:
+        """The same call with one integer less in each list, recorded twice."""
+        rows = shorter(runs, call.ints)
+        if rows is None:
+            return None
+        less = resized(call, rows)
+        _, short_runs = runs_of(less)
+        slots = slots_among(short_runs, runs)
+        made = self._trace(less)
+        if made is None or made.static or slots is None:
+            return None
+        root = root_of(made.recording.result)
+        indexing = self._twice(less, made, self._others(less.ints))
+        if root is None or indexing is None:
+            return None
+        return self._source(less, made.recording, indexing, root.position, slots)
+
+    @staticmethod
+    def _others(ids: Sequence[int]) -> list[int]:
+        """Other integers in every place, from among those that occur."""
+        values = sorted(set(ids))
+        other = dict(zip(values, [*values[1:], values[0]], strict=True))
+        return [other[i] if len(values) > 1 else max(0, i - 1) for i in ids]
+
+    def _twice(self, call: Call, made: Trace, ids: Sequence[int]) -> Indexing | None:
+        """What differs between a recording and one with these integers."""
+        again = self._trace(call, ids)
+        if again is None or misaligned(made.recording, again.recording) is not None:
+            return None
+        slots = sorted(made.indexed)
+        indexing = Indexing(made.recording, tuple([call.ints[k] for k in slots]))
+        indexing.learn(again.recording, tuple([ids[k] for k in slots]))
+        return indexing
+
+    # --- the program of a longer call -------------------------------------------------------------
+
+    def join(self, call: Call, made: Trace) -> Variant | None:
+        """A variant that runs on the code of a longer call, if there is one and it fits."""
+        root = root_of(made.recording.result)
+        found = self.family(call)
+        if found is None or made.static or root is None:
+            return None
+        _, family, runs = found
+        if family is None:
+            return None
+        slots = slots_among(runs, family.runs)
+        if slots is None:
+            return None
+        ids = family.other_integers(slots, call.ints)
+        indexing = self._twice(call, made, ids)
+        if indexing is None:
+            return None
+        source = self._source(call, made.recording, indexing, root.position, slots)
+        fit = family.lifted.fitted(source)
+        if fit is None:
+            return None
+        for row, given in ((indexing.rows[0], call.ints), (indexing.rows[1], ids)):
+            wanted = fit.gathered(row)
+            known = self.choice(family, fit, slots, call, given)
+            if wanted is None or known is None or not np.array_equal(wanted, known):
+                return None
+        variant = Variant(
+            made.recording,
+            made.captured,
+            {},
+            indexing,
+            tuple(sorted(made.indexed)),
+            made.numeric,
+            np.zeros(made.recording.inputs),
+            np.zeros(made.recording.inputs),
+        )
+        variant.lifted, variant.fit = family.lifted, fit
+        variant.family, variant.slots = family, slots
+        return variant
+
+    def choice(
+        self, family: Family, fit: Any, slots: Addresses, call: Call, ids: Sequence[int]
+    ) -> Addresses | None:
+        """What a member's gathers select; learnt from a recording of the longest if need be."""
+        known = family.gathered(fit, slots, tuple(ids))
+        if known is None and self.teach(family, call, family.padded(slots, ids)):
+            known = family.gathered(fit, slots, tuple(ids))
+        return known
+
+    def teach(self, family: Family, call: Call, ids: Sequence[int]) -> bool:
+        """Record the longest call with these integers; whether something was learnt."""
+        made = self._trace(resized(call, split(family.runs, ids)))
+        if made is None or misaligned(family.indexing.base, made.recording) is not None:
+            return False
+        family.indexing.learn(made.recording, tuple([ids[k] for k in family.indexed]))
+        return True
+
+    def taught(self, variant: Variant, call: Call) -> bool:
+        """Learn what the integers of this call select, for a variant on the code of a longer."""
+        family, fit, slots = variant.family, variant.fit, variant.slots
+        if family is None or fit is None or slots is None:
+            return False
+        if family.gathered(fit, slots, tuple(call.ints)) is not None:
+            return False  # known already: it failed for another reason
+        return self.choice(family, fit, slots, call, call.ints) is not None
+
+    def longer(self, call: Call) -> Call | None:
+        """A call half as long again, if this one outgrew its family's code and that can be run."""
+        found = self.family(call)
+        if found is None:
+            return None
+        _, family, runs = found
+        if family is None or slots_among(runs, family.runs) is not None:
+            return None
+        rows = [
+            (row * 2)[: len(row) + len(row) // 2] if is_list else row
+            for row, (_, is_list) in zip(split(runs, call.ints), runs, strict=True)
+        ]
+        stretched = resized(call, rows)
+        return stretched if self._trace(stretched) is not None else None
