@@ -191,7 +191,7 @@ def convolution():
     return Program(convolution_loss, params, tuple(samples))
 
 
-# --- Rosenbrock's valley, and two recurrences -----------------------------------------------------
+# --- Rosenbrock's valley, and three recurrences ---------------------------------------------------
 
 
 def rosenbrock_loss(x):
@@ -219,6 +219,29 @@ def lorenz_loss(params):
 def lorenz():
     params = {"start": np.array([1.0, 2.0, 20.0]), "sigma": 10.0, "rho": 28.0, "beta": 8.0 / 3.0}
     return Program(lorenz_loss, params)
+
+
+PENDULUM_STEPS, PENDULUM_STEP = 1_000, 0.01
+
+
+def kicked(params, angle, speed):
+    force = params["gravity"] * angle.sin() + params["friction"] * speed
+    return speed - force * (PENDULUM_STEP / 2)
+
+
+def pendulum_loss(params):
+    """Leapfrog with friction; how far from upright it ends."""
+    angle, speed = params["angle"], params["speed"]
+    for _ in range(PENDULUM_STEPS):
+        speed = kicked(params, angle, speed)
+        angle = angle + speed * PENDULUM_STEP
+        speed = kicked(params, angle, speed)
+    return 1 + angle.cos() + speed * speed * 0.5
+
+
+def pendulum():
+    params = {"angle": 1.0, "speed": 0.5, "gravity": 9.81, "friction": 0.1}
+    return Program(pendulum_loss, params)
 
 
 def rnn_loss(params, xs):
@@ -292,6 +315,7 @@ PROGRAMS = {
     "convolution": convolution,
     "rosenbrock": rosenbrock,
     "lorenz": lorenz,
+    "pendulum": pendulum,
     "rnn": rnn,
     "irregular": irregular,
 }

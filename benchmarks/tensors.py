@@ -99,6 +99,24 @@ def lorenz_loss(params):
     return sum(end)
 
 
+def pendulum_loss(params):
+    step = programs.PENDULUM_STEP
+
+    def kick(angle, speed):
+        force = params["gravity"] * jnp.sin(angle) + params["friction"] * speed
+        return speed - force * (step / 2)
+
+    def leapfrog(state, _):
+        angle, speed = state
+        speed = kick(angle, speed)
+        angle = angle + speed * step
+        return (angle, kick(angle, speed)), None
+
+    start = params["angle"], params["speed"]
+    (angle, speed), _ = lax.scan(leapfrog, start, length=programs.PENDULUM_STEPS)
+    return 1 + jnp.cos(angle) + speed * speed * 0.5
+
+
 def rnn_loss(params, xs):
     def cell(state, x):
         state = jnp.tanh(params["w"] @ state + params["w_in"] * x + params["bias"])
@@ -117,6 +135,7 @@ LOSSES = {
     programs.convolution_loss: convolution_loss,
     programs.rosenbrock_loss: rosenbrock_loss,
     programs.lorenz_loss: lorenz_loss,
+    programs.pendulum_loss: pendulum_loss,
     programs.rnn_loss: rnn_loss,
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import chainrule
@@ -561,7 +561,6 @@ def hide_a_loop(recorded: Recorded, rng: random.Random, period: int, count: int)
     return Hidden(start, period, count, reach)
 
 
-@settings(max_examples=200)
 @given(
     st.integers(0, 2**32),
     st.integers(1, 12),
@@ -585,7 +584,6 @@ def test_a_hidden_loop_is_found(seed, inputs, period, count, work):
     assert loop.stop > hidden.start + hidden.period * (hidden.count - 1)
 
 
-@settings(max_examples=50)
 @given(st.integers(0, 2**32), st.integers(2, 4))
 def test_several_hidden_loops_are_found(seed, many):
     rng, recorded = random.Random(seed), Recorded(5)

@@ -143,7 +143,7 @@ def microgpt(decorate, steps=0):
 
 
 def compiled(f, **options):
-    return chainrule.compile(f, on_fallback="raise", **options)
+    return chainrule.compile(f, **{"on_fallback": "raise", "lift": False, **options})
 
 
 STEPS = count(ci=200 if chainrule.engine == "native" else 14, soak=200)

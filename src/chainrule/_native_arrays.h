@@ -284,30 +284,77 @@ static PyObject *gather(PyObject *Py_UNUSED(module), PyObject *args) {
     return Py_NewRef(Py_None);
 }
 
-/* same_items(pairs): the position of the first pair (container, expected tuple) whose list or tuple
- * no longer holds the expected objects, or -1. */
-static PyObject *same_items(PyObject *Py_UNUSED(module), PyObject *pairs) {
-    if (!PyTuple_Check(pairs)) {
-        return PyErr_Format(PyExc_TypeError, "same_items takes a tuple of pairs");
-    }
-    Py_ssize_t changed = -1;
-    for (Py_ssize_t i = 0; i < PyTuple_Size(pairs) && changed < 0; i++) {
-        PyObject *pair = PyTuple_GetItem(pairs, i), *container = PyTuple_GetItem(pair, 0);
-        PyObject *expected = container ? PyTuple_GetItem(pair, 1) : NULL;
-        if (expected == NULL || !PyTuple_Check(expected) || !PyList_Check(container)) {
-            return PyErr_Format(PyExc_TypeError, "pair %zd is not (list, tuple)", i);
-        }
-        Py_ssize_t count = PyTuple_Size(expected);
+/* Whether a list or dict holds exactly these objects, in this order (of a dict: key, value, key, ...). */
+static int holds(PyObject *container, PyObject *expected) {
+    Py_ssize_t count = PyTuple_Size(expected), j = 0, at = 0;
+    if (PyList_Check(container)) {
         if (PyList_Size(container) != count) {
-            changed = i;
+            return 0;
         }
-        for (Py_ssize_t j = 0; j < count && changed < 0; j++) {
-            if (PyList_GetItem(container, j) != PyTuple_GetItem(expected, j)) {
-                changed = i;
+        for (; j < count && PyList_GetItem(container, j) == PyTuple_GetItem(expected, j); j++) {
+        }
+        return j == count;
+    }
+    PyObject *key, *item;
+    if (2 * PyDict_Size(container) != count) {
+        return 0;
+    }
+    while (PyDict_Next(container, &at, &key, &item)) {
+        if (j >= count || key != PyTuple_GetItem(expected, j) || item != PyTuple_GetItem(expected, j + 1)) {
+            return 0;
+        }
+        j += 2;
+    }
+    return 1;
+}
+
+/* Whether a name stands for this object (NULL: for none), in a dict or as an attribute; -1: an error. */
+static int stands_for(PyObject *namespace, PyObject *name, PyObject *expected) {
+    if (PyDict_Check(namespace)) {
+        PyObject *found = PyDict_GetItemWithError(namespace, name);
+        return found == NULL && PyErr_Occurred() ? -1 : found == expected;
+    }
+    PyObject *found = PyObject_GetAttr(namespace, name);
+    if (found == NULL) {
+        PyErr_Clear();
+        return expected == NULL;
+    }
+    Py_DECREF(found);
+    return found == expected;
+}
+
+/* same_items(checks): the position of the first check that fails, or -1. A check is (list or dict,
+ * tuple of what it held), (namespace, name, what it stood for), or (namespace, name, None, None)
+ * where it stood for nothing; all by identity. */
+static PyObject *same_items(PyObject *Py_UNUSED(module), PyObject *checks) {
+    if (!PyTuple_Check(checks)) {
+        return PyErr_Format(PyExc_TypeError, "same_items takes a tuple of checks");
+    }
+    Py_ssize_t count = PyTuple_Size(checks);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *check = PyTuple_GetItem(checks, i);
+        Py_ssize_t width = PyTuple_Check(check) ? PyTuple_Size(check) : 0;
+        int same = -1;
+        if (width == 3 || width == 4) {
+            PyObject *expected = width == 3 ? PyTuple_GetItem(check, 2) : NULL;
+            same = stands_for(PyTuple_GetItem(check, 0), PyTuple_GetItem(check, 1), expected);
+            if (same < 0) {
+                return NULL;
+            }
+        } else if (width == 2) {
+            PyObject *container = PyTuple_GetItem(check, 0), *expected = PyTuple_GetItem(check, 1);
+            if (PyTuple_Check(expected) && (PyList_Check(container) || PyDict_Check(container))) {
+                same = holds(container, expected);
             }
         }
+        if (same < 0) {
+            return PyErr_Format(PyExc_TypeError, "check %zd is not one", i);
+        }
+        if (!same) {
+            return PyLong_FromSsize_t(i);
+        }
     }
-    return PyLong_FromSsize_t(changed);
+    return PyLong_FromSsize_t(-1);
 }
 
 /* compiled_node(y, name, children, slopes): a custom operation, slopes from a float64 buffer. */

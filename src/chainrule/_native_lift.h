@@ -17,10 +17,11 @@ typedef struct {
 /* What is read: the recording, and the arrays of _Surroundings. */
 enum {
     G_CODES, G_OPERANDS, G_CONSTANTS, G_NUMBER, G_ROLES, G_IDENTITIES, G_CLASSES, G_WANTED, G_PLACES,
-    G_ORDER, G_CANDIDATE_AT, G_CANDIDATES,
+    G_ORDER, G_CANDIDATE_AT, G_CANDIDATES, G_ITERATIONS, G_TOKENS,
     GIVEN
 };
-static const char *const given_formats[GIVEN] = {"i", "i", "d", "B", "i", "B", "b", "i", "i", "i", "i", "i"};
+static const char *const given_formats[GIVEN] = {"i", "i", "d", "B", "i", "B", "b",
+                                                 "i", "i", "i", "i", "i", "i", "B"};
 
 /* What is made: the arrays of Graph. */
 enum {
@@ -34,12 +35,14 @@ typedef struct {
     int view_count;
     Py_ssize_t inputs, count, rule_count, wanted_count, place_count, candidate_count;
     const int32_t *codes, *operands, *roles, *wanted, *places, *order, *candidate_at, *candidates;
+    const int32_t *iterations;   /* NULL without loops */
     const double *constants;
-    const char *number, *identities;
+    const char *number, *identities, *tokens;
     const signed char *classes;
 
     Py_ssize_t term_limit, product_limit, plain_limit, known_limit;
     unsigned char *live, *uses;  /* of each instruction; uses stops at 2 */
+    unsigned char *moving;       /* of each node: computed from what an earlier iteration of its loop made */
     int32_t *first, *last;       /* terms of each instruction that waits, else -1 */
     Term *terms;
     int32_t *known;              /* nodes by their operation and operands */
@@ -71,10 +74,34 @@ static inline uint64_t bits_of(double x) {
     return bits;
 }
 
+static uint64_t hash_at(const char *hashes, size_t k) {
+    uint64_t hash;
+    memcpy(&hash, hashes + 8 * k, sizeof hash);
+    return hash;
+}
+
 static uint64_t identity_of(const Lift *x, int32_t code) {
-    uint64_t identity;
-    memcpy(&identity, x->identities + 8 * (size_t)code, sizeof identity);
-    return identity;
+    return hash_at(x->identities, (size_t)code);
+}
+
+/* The signature of a node to instruction i if another iteration made it, else 0. */
+static inline uint64_t leaf_of(const Lift *x, Py_ssize_t i, int32_t node) {
+    if (x->iterations == NULL || x->iterations[i] == 0) {
+        return 0;
+    }
+    int32_t origin = x->origin[node];
+    return x->iterations[origin] != x->iterations[i] ? hash_at(x->tokens, (size_t)origin) : 0;
+}
+
+/* The signature of a node as instruction i sees it. */
+static inline uint64_t seen(const Lift *x, Py_ssize_t i, int32_t node) {
+    uint64_t leaf = leaf_of(x, i, node);
+    return leaf ? leaf : x->signature[node];
+}
+
+/* Whether a node makes what instruction i makes of it differ between iterations. */
+static inline int moves(const Lift *x, Py_ssize_t i, int32_t node) {
+    return x->iterations != NULL && x->iterations[i] != 0 && (leaf_of(x, i, node) != 0 || x->moving[node]);
 }
 
 /* Long sums are mostly of one or two kinds of terms, so that this keeps the set short. */
@@ -110,20 +137,20 @@ static uint64_t mix_set(uint64_t h, uint64_t *set, size_t count) {
     return h;
 }
 
-static uint64_t mix_plains(const Lift *x, uint64_t h, Py_ssize_t node) {
+static uint64_t mix_plains(const Lift *x, uint64_t h, Py_ssize_t node, Py_ssize_t i) {
     size_t count = 0;
     for (int64_t k = x->plain_at[node]; k < x->plain_count; k++) {
-        count = add_to_set(x->set, count, x->signature[x->plains[k]]);
+        count = add_to_set(x->set, count, seen(x, i, x->plains[k]));
     }
     return mix_set(h, x->set, count);
 }
 
-static uint64_t mix_products(const Lift *x, uint64_t h, Py_ssize_t node) {
+static uint64_t mix_products(const Lift *x, uint64_t h, Py_ssize_t node, Py_ssize_t i) {
     const uint64_t pair = mix(0, PAIR + 1);
     uint64_t a = 0, b = 0;
     size_t count = 0;
     for (int64_t k = x->product_at[node]; k < x->product_count; k++) {
-        uint64_t left = x->signature[x->products[2 * k]], right = x->signature[x->products[2 * k + 1]];
+        uint64_t left = seen(x, i, x->products[2 * k]), right = seen(x, i, x->products[2 * k + 1]);
         if (count == 0 || left != a || right != b) {
             count = add_to_set(x->set, count, mix(mix(pair, left), right));
         }
@@ -148,31 +175,36 @@ static uint64_t signature_of(const Lift *x, Py_ssize_t node, Py_ssize_t i) {
             h = mix(h, bits_of(x->constants[2 * i + k]));
         }
         for (int64_t k = x->plain_at[node]; k < x->plain_count; k++) {
-            h = mix(h, x->signature[x->plains[k]]);
+            h = mix(h, seen(x, i, x->plains[k]));
         }
         return h;
     case NODE_SUM: {
         Py_ssize_t plains = x->plain_count - (Py_ssize_t)x->plain_at[node];
-        h = mix_plains(x, mix_products(x, h, node), node);
+        h = mix_plains(x, mix_products(x, h, node, i), node, i);
         return mix(h, x->product_count > x->product_at[node] ? (uint64_t)plains : UINT64_MAX);
     }
     case NODE_EXTREME:
         h = mix(h, identity_of(x, code));
     }
-    return mix_plains(x, h, node);
+    return mix_plains(x, h, node, i);
 }
 
-static int32_t level_of(const Lift *x, Py_ssize_t node) {
-    int32_t level = -1;
+/* One operand: the level that its user has at least; whether it makes it a moving one. */
+static inline void look_below(Lift *x, Py_ssize_t node, Py_ssize_t i, int32_t operand) {
+    int32_t level = 1 + (leaf_of(x, i, operand) ? 0 : x->level[operand]);
+    x->level[node] = level > x->level[node] ? level : x->level[node];
+    x->moving[node] |= (unsigned char)moves(x, i, operand);
+}
+
+static void set_level(Lift *x, Py_ssize_t node, Py_ssize_t i) {
+    x->level[node] = 0;
+    x->moving[node] = 0;
     for (int64_t k = x->plain_at[node]; k < x->plain_count; k++) {
-        int32_t below = x->level[x->plains[k]];
-        level = below > level ? below : level;
+        look_below(x, node, i, x->plains[k]);
     }
     for (int64_t k = 2 * x->product_at[node]; k < 2 * x->product_count; k++) {
-        int32_t below = x->level[x->products[k]];
-        level = below > level ? below : level;
+        look_below(x, node, i, x->products[k]);
     }
-    return level + 1;
 }
 
 /* ----------------------------------------------------------------------------------- nodes ----- */
@@ -189,7 +221,7 @@ static int32_t add_node(Lift *x, Py_ssize_t i, int kind, int32_t place) {
     x->origin[node] = (int32_t)i;
     x->node_places[node] = place;
     x->signature[node] = signature_of(x, node, i);
-    x->level[node] = level_of(x, node);
+    set_level(x, node, i);
     x->product_at[node + 1] = x->product_count;
     x->plain_at[node + 1] = x->plain_count;
     return (int32_t)node;
@@ -251,15 +283,18 @@ static int32_t known_node(Lift *x, Py_ssize_t i, const int32_t *plains, Py_ssize
     for (int k = 0; k < used; k++) {
         h = mix(h, bits_of(x->constants[2 * i + k]));
     }
+    int moving = 0;
     for (Py_ssize_t k = 0; k < count; k++) {
         h = mix(h, (uint64_t)plains[k]);
+        moving |= moves(x, i, plains[k]);
     }
     for (;; h++) {
         int32_t node = x->known[h & x->known_mask];
         if (node < 0) {
             break;
         }
-        if (x->node_codes[node] == code && x->node_number[node] == number &&
+        if (x->node_codes[node] == code && x->node_number[node] == number && x->moving[node] == moving &&
+            (!moving || x->iterations[x->origin[node]] == x->iterations[i]) &&
             x->plain_at[node + 1] - x->plain_at[node] == count &&
             memcmp(&x->plains[x->plain_at[node]], plains, (size_t)count * sizeof *plains) == 0 &&
             memcmp(&x->node_constants[2 * node], &x->constants[2 * i], (size_t)used * sizeof(double)) == 0) {
@@ -546,6 +581,13 @@ static int get_given(Lift *x, PyObject **given) {
     x->order = x->views[G_ORDER].buf;
     x->candidate_at = x->views[G_CANDIDATE_AT].buf;
     x->candidates = x->views[G_CANDIDATES].buf;
+    x->tokens = x->views[G_TOKENS].buf;
+    x->iterations = given_items(x, G_ITERATIONS) ? x->views[G_ITERATIONS].buf : NULL;
+    if (x->iterations != NULL &&
+        (given_items(x, G_ITERATIONS) < x->count || given_items(x, G_TOKENS) < 8 * x->count)) {
+        PyErr_SetString(PyExc_ValueError, "the loops do not fit the recording");
+        return -1;
+    }
     /* Places are 3 * instruction + operand, and as int32 as instructions, nodes and terms. */
     if (x->count > INT32_MAX / 3 || x->place_count > INT32_MAX / 3) {
         PyErr_SetString(PyExc_OverflowError, "more than 2**31 operands");
@@ -564,6 +606,7 @@ static int make_graph_arrays(Lift *x) {
     x->known_mask = known - 1;
     if ((x->live = PyMem_Malloc((size_t)count + 1)) == NULL ||
         (x->uses = PyMem_Malloc((size_t)count + 1)) == NULL ||
+        (x->moving = PyMem_Malloc((size_t)nodes + 1)) == NULL ||
         (x->first = PyMem_Malloc(((size_t)count + 1) * sizeof *x->first)) == NULL ||
         (x->last = PyMem_Malloc(((size_t)count + 1) * sizeof *x->last)) == NULL ||
         (x->terms = PyMem_Malloc(((size_t)x->term_limit + 1) * sizeof *x->terms)) == NULL ||
@@ -614,15 +657,16 @@ static PyObject *graph_arrays(Lift *x) {
 }
 
 /* canonicalise(inputs, codes, operands, constants, number, roles, identities, classes, wanted,
- * places, order, candidate_at, candidates, keep_dead): the arrays of a Graph, in its order. */
+ * places, order, candidate_at, candidates, iterations, tokens, keep_dead): the arrays of a Graph, in
+ * its order. */
 static PyObject *canonicalise(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *given[GIVEN], *result = NULL;
     int keep_dead;
     Lift x;
     memset(&x, 0, sizeof x);
-    if (!PyArg_ParseTuple(args, "nOOOOOOOOOOOOp:canonicalise", &x.inputs, &given[0], &given[1], &given[2],
+    if (!PyArg_ParseTuple(args, "nOOOOOOOOOOOOOOp:canonicalise", &x.inputs, &given[0], &given[1], &given[2],
                           &given[3], &given[4], &given[5], &given[6], &given[7], &given[8], &given[9],
-                          &given[10], &given[11], &keep_dead)) {
+                          &given[10], &given[11], &given[12], &given[13], &keep_dead)) {
         return NULL;
     }
     if (get_given(&x, given) == 0 && check_given(&x) == 0 && make_graph_arrays(&x) == 0) {
@@ -643,6 +687,7 @@ static PyObject *canonicalise(PyObject *Py_UNUSED(module), PyObject *args) {
     }
     PyMem_Free(x.live);
     PyMem_Free(x.uses);
+    PyMem_Free(x.moving);
     PyMem_Free(x.first);
     PyMem_Free(x.last);
     PyMem_Free(x.terms);

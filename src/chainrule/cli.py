@@ -8,7 +8,7 @@ import sys
 from cyclopts import App
 from rich.text import Text
 
-from chainrule.commands import models, see
+from chainrule.commands import bench, models, see
 
 app = App(
     name="chainrule",
@@ -24,11 +24,13 @@ app = App(
 )
 see.register(app)
 models.register(app)
+bench.register(app)
 
 _EXAMPLES = {
     "train": ("chainrule train", "chainrule train notes.txt --steps 500 --out runs/notes"),
     "sample": ("chainrule sample runs/1", "chainrule sample runs/1 --prefix an --count 5"),
     "inspect": ("chainrule inspect runs/1", "chainrule inspect runs/1 --text anna"),
+    "bench": ("chainrule bench", "chainrule bench --quick"),
     "compare": (
         "chainrule compare runs/1 runs/2",
         "chainrule compare runs/1 runs/2 --out both.svg",

@@ -6,6 +6,7 @@ derivative of one of them with respect to every other.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from chainrule import ops
 from chainrule.compiler.canonicalise import EXTREME, GATHER, SUM
-from chainrule.compiler.group import Addresses, Instruction, Program
+from chainrule.compiler.program import Addresses, Instruction, Program
 
 Floats = npt.NDArray[np.float64]
 STOPS = frozenset((ops.detach, ops.divide, ops.less, ops.less_equal, ops.equal))
@@ -27,7 +28,7 @@ def run(program: Program, inputs: Floats, gathered: Addresses) -> Floats:
     arena[program.shared : program.shared + len(program.private)] = inputs[program.private]
     at = 0
     with np.errstate(all="ignore"):
-        for instruction in program.instructions:
+        for instruction in _in_turn(program):
             end = instruction.start + instruction.count
             if instruction.kind == GATHER:
                 arena[instruction.start : end] = arena[gathered[at : at + instruction.count]]
@@ -35,6 +36,18 @@ def run(program: Program, inputs: Floats, gathered: Addresses) -> Floats:
             else:
                 arena[instruction.start : end] = _forward(instruction, arena)
     return arena
+
+
+def _in_turn(program: Program) -> Iterator[Instruction]:
+    """The instructions in the order in which they are done, those of loops slice by slice."""
+    at = 0
+    for loop in program.loops:
+        yield from program.instructions[at : loop.first]
+        for k in range(loop.count):
+            for instruction in program.instructions[loop.first : loop.last]:
+                yield instruction.row(k, loop.count)
+        at = loop.last
+    yield from program.instructions[at:]
 
 
 def _forward(instruction: Instruction, arena: Floats) -> Any:
@@ -63,7 +76,7 @@ def sweep(program: Program, arena: Floats, gathered: Addresses, root: int) -> Fl
     adjoint[root] = 1.0
     at = len(gathered)
     with np.errstate(all="ignore"):
-        for instruction in reversed(program.instructions):
+        for instruction in reversed(list(_in_turn(program))):
             g = adjoint[instruction.start : instruction.start + instruction.count]
             if instruction.kind == GATHER:
                 at -= instruction.count

@@ -5,7 +5,8 @@ additions are n-ary sums of products and plain terms, chains of Python's max are
 operand that follows an integer is a gather. ``0 + x`` stays a sum of one term, so that the first
 position of a sequence is made like the others. Every node has a signature, a hash of its structure
 that no number in it takes part in, so that what is computed alike can be found in this recording
-and in others.
+and in others. In a loop in time, what an earlier iteration made counts as a leaf, so that all
+iterations are alike.
 
 The work is done by a native kernel; ``canonicalise_in_python`` is the same to the last bit.
 """
@@ -23,6 +24,7 @@ import numpy.typing as npt
 from chainrule import ops
 from chainrule.compiler.infer import Indexing
 from chainrule.compiler.record import FIRST_RULE, Floats, Ints, Output, Recording, map_leaves
+from chainrule.compiler.reroll import Loop
 from chainrule.engine import kernels
 from chainrule.ops import Op
 
@@ -51,6 +53,7 @@ class Graph:
     the plain terms of a sum, what a maximum (or minimum) is of, the operands of a rule in order,
     the nodes a gather may select. Equal signatures: the same operation on operands of equal
     signatures, where sums, maxima and gathers take the *set* of their terms' signatures.
+    ``loops``: operands that another iteration made have the signature and the level of a leaf.
     """
 
     inputs: int
@@ -68,6 +71,9 @@ class Graph:
     signature: Hashes
     level: Ints  # 0 of inputs and constants, else one more than the highest operand's
     rules: tuple[Op, ...] = field(default=(), repr=False)  # the recording's
+    loops: tuple[Loop, ...] = ()  # in which instructions of the recording lie, in order
+    iterations: Ints = field(default_factory=lambda: np.zeros(0, np.int32), repr=False)
+    tokens: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64), repr=False)
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -119,7 +125,7 @@ class Graph:
         assert ((used >= 0) & (used < users)).all(), "an operand comes after its use"
         assert (self.origin[used] <= self.origin[users]).all()
         level = np.zeros(n, np.int64)
-        np.maximum.at(level, users, self.level[used] + 1)
+        np.maximum.at(level, users, np.where(self._is_leaf(used, users), 0, self.level[used]) + 1)
         assert (level == self.level).all()
         assert ((self.at >= -1) & (self.at < n)).all()
         assert ((self.origin >= 0) & (self.origin < len(self.at))).all()
@@ -128,6 +134,21 @@ class Graph:
         _, first, shape = np.unique(self.signature, return_index=True, return_inverse=True)
         for kept in (kinds, self.codes, self.number, self.level):
             assert (kept == kept[first][shape]).all(), "one signature, two structures"
+
+    def seen(self, used: Ints, users: Longs) -> Hashes:
+        """The signatures of operands as their users see them."""
+        if not self.loops:
+            return self.signature[used]
+        leaves = self.tokens[self.origin[used]]
+        return np.where(self._is_leaf(used, users), leaves, self.signature[used])
+
+    def _is_leaf(self, used: Ints, users: Longs) -> npt.NDArray[np.bool_]:
+        """Where an operand counts as a leaf because another iteration made it."""
+        if not self.loops:
+            return np.zeros(len(used), np.bool_)
+        one, other = self.iterations[self.origin[used]], self.iterations[self.origin[users]]
+        found: npt.NDArray[np.bool_] = (other != 0) & (one != other)
+        return found & (self.tokens[self.origin[used]] != 0)
 
 
 _ARRAYS: tuple[tuple[str, Any, tuple[int, ...]], ...] = (  # of a Graph, as the kernel makes them
@@ -148,16 +169,24 @@ _ARRAYS: tuple[tuple[str, Any, tuple[int, ...]], ...] = (  # of a Graph, as the 
 
 
 def canonicalise(
-    recording: Recording, indexing: Indexing, classes: Any = None, *, keep_dead: bool = True
+    recording: Recording,
+    indexing: Indexing,
+    classes: Any = None,
+    *,
+    keep_dead: bool = True,
+    loops: tuple[Loop, ...] = (),
 ) -> Graph:
     """The canonical graph of a recording.
 
     ``classes``: a small integer per input; inputs of different classes have different signatures.
     Without ``keep_dead`` there are no nodes for what no output, guard or gather depends on.
+    ``loops``: its loops in time, in order.
     """
     if kernels is None:
-        return canonicalise_in_python(recording, indexing, classes, keep_dead=keep_dead)
-    around = _Surroundings(recording, indexing, classes, keep_dead)
+        return canonicalise_in_python(
+            recording, indexing, classes, keep_dead=keep_dead, loops=loops
+        )
+    around = _Surroundings(recording, indexing, classes, keep_dead, loops)
     made = kernels.canonicalise(
         recording.inputs,
         recording.codes,
@@ -172,27 +201,40 @@ def canonicalise(
         around.order,
         around.candidate_at,
         around.candidates,
+        around.iterations,
+        around.tokens.tobytes(),
         around.keep_dead,
     )
     arrays = {
         name: np.frombuffer(row, kind).reshape(shape)
         for (name, kind, shape), row in zip(_ARRAYS, made, strict=True)
     }
-    return Graph(recording.inputs, **arrays, rules=recording.rules)
+    return Graph(recording.inputs, **arrays, **around.repeated, rules=recording.rules)
 
 
 def canonicalise_in_python(
-    recording: Recording, indexing: Indexing, classes: Any = None, *, keep_dead: bool = True
+    recording: Recording,
+    indexing: Indexing,
+    classes: Any = None,
+    *,
+    keep_dead: bool = True,
+    loops: tuple[Loop, ...] = (),
 ) -> Graph:
     """The same without the kernel: its oracle, and the way of the reference engine."""
-    return _Builder(recording, _Surroundings(recording, indexing, classes, keep_dead)).build()
+    around = _Surroundings(recording, indexing, classes, keep_dead, loops)
+    return _Builder(recording, around).build()
 
 
 class _Surroundings:
     """What the builder and the kernel need beside the recording, as arrays."""
 
     def __init__(
-        self, recording: Recording, indexing: Indexing, classes: Any, keep_dead: bool
+        self,
+        recording: Recording,
+        indexing: Indexing,
+        classes: Any,
+        keep_dead: bool,
+        loops: tuple[Loop, ...],
     ) -> None:
         self.keep_dead = keep_dead
         self.classes: Bytes = (
@@ -214,6 +256,14 @@ class _Surroundings:
             recording.result,
         )
         self.wanted: Ints = np.array(wanted, np.int32)
+        # Per instruction: a number for each iteration of each loop, 0 outside; a leaf's signature
+        # where another iteration's users take it for one, else 0.
+        count = len(recording) if loops else 0
+        self.iterations: Ints = np.zeros(count, np.int32)
+        self.tokens: Hashes = np.zeros(count, np.uint64)
+        for loop in loops:
+            self._repeat(recording, loop)
+        self.repeated = {"loops": loops, "iterations": self.iterations, "tokens": self.tokens}
         # The operands that follow integers, in the order of the recording, and what each may be.
         order = np.argsort(indexing.places)
         self.order: Ints = order.astype(np.int32)
@@ -226,6 +276,30 @@ class _Surroundings:
         self.candidate_at: Ints = np.zeros(len(order) + 1, np.int32)
         self.candidate_at[1:] = np.cumsum(new.sum(axis=1))
 
+    def _repeat(self, recording: Recording, loop: Loop) -> None:
+        """Take in a loop; what is used from outside, or not once in each iteration, is a node."""
+        shape = (loop.count, loop.period)
+        at = np.arange(loop.start, loop.stop).reshape(shape)
+        self.iterations[at] = self.iterations.max() + 1 + np.arange(loop.count)[:, None]
+        carried = np.setdiff1d(loop.carried, loop.chains).astype(np.int64)
+        uses = np.bincount(recording.operands.ravel() + 1, minlength=len(recording) + 1)[1:]
+        pinned = (uses[at] != 1).any(axis=0)
+        pinned[list(loop.chains)] = False
+        pinned[carried] = True
+        before = (carried - loop.period * np.arange(1, loop.reach + 1)[:, None]).ravel()
+        before = loop.start + before
+        self.wanted = np.concatenate(
+            [self.wanted, at[:, pinned].ravel(), before[before >= 0]], dtype=np.int32
+        )
+        carried = carried[loop.recurrent(recording)[carried]]
+        codes = recording.codes[loop.start + carried].tolist()
+        leaf = _mix(0, _LEAF + 1)
+        tokens = [_mix(leaf, int(self.identities[code])) for code in codes]
+        for k in range(-loop.reach, loop.count):
+            places = loop.start + k * loop.period + carried
+            there = places >= 0
+            self.tokens[places[there]] = np.array(tokens, np.uint64)[there]
+
 
 @cache
 def _identity(name: str) -> int:
@@ -236,7 +310,7 @@ def _identity(name: str) -> int:
 # --- signatures -----------------------------------------------------------------------------------
 
 _MASK = (1 << 64) - 1
-_PAIR = 6  # after the kinds: a product in a sum
+_PAIR, _LEAF = 6, 7  # after the kinds: a product in a sum, what another iteration made
 
 
 def _mix(h: int, x: int) -> int:
@@ -274,6 +348,8 @@ class _Builder:
         self.number = recording.number.tolist()
         self.roles = around.roles.tolist()
         self.identities = around.identities.tolist()
+        self.iterations = around.iterations.tolist()
+        self.tokens = around.tokens.tolist()
         bounds, rows = around.candidate_at.tolist(), around.candidates.tolist()
         self.dynamic = {
             place: (number, rows[bounds[k] : bounds[k + 1]])
@@ -293,6 +369,7 @@ class _Builder:
         self.plains: list[tuple[int, ...]] = []
         self.signature: list[int] = []
         self.level: list[int] = []
+        self.moving: list[bool] = []  # computed from what an earlier iteration of its loop made
 
     def _operands_of(self, i: int) -> list[int]:
         """The instructions that i may use."""
@@ -359,6 +436,7 @@ class _Builder:
             signature=np.array(self.signature, np.uint64),
             level=np.array(self.level, np.int32),
             rules=self.recording.rules,
+            **self.around.repeated,
         )
 
     # --- nodes ------------------------------------------------------------------------------------
@@ -377,15 +455,35 @@ class _Builder:
         self.products.append(products)
         self.plains.append(plains)
         self.signature.append(self._signature(i, kind, plains, products))
-        below = [self.level[p] for p in plains] + [self.level[p] for pair in products for p in pair]
+        used = [*plains, *[p for pair in products for p in pair]]
+        below = [0 if self._is_leaf(i, p) else self.level[p] for p in used]
         self.level.append(1 + max(below, default=-1))
+        self.moving.append(any(self._moves(i, p) for p in used))
         return len(self.kinds) - 1
+
+    def _is_leaf(self, i: int, node: int) -> bool:
+        """Whether a node is to instruction i what another iteration made."""
+        if not self.iterations or not self.iterations[i]:
+            return False
+        origin = self.origin[node]
+        return self.iterations[origin] != self.iterations[i] and self.tokens[origin] != 0
+
+    def _seen(self, i: int, node: int) -> int:
+        """The signature of a node as instruction i sees it."""
+        leaf = self._is_leaf(i, node)
+        return int(self.tokens[self.origin[node]]) if leaf else self.signature[node]
+
+    def _moves(self, i: int, node: int) -> bool:
+        """Whether a node makes what instruction i makes of it differ between iterations."""
+        if not self.iterations or not self.iterations[i]:
+            return False
+        return self._is_leaf(i, node) or self.moving[node]
 
     def _signature(
         self, i: int, kind: int, plains: tuple[int, ...], products: tuple[tuple[int, int], ...]
     ) -> int:
         h, code = _mix(0, kind + 1), self.codes[i]
-        below = [self.signature[p] for p in plains]
+        below = [self._seen(i, p) for p in plains]
         if kind == INPUT:
             return _mix(h, int(self.around.classes[i]) & _MASK)
         if kind == RULE:
@@ -395,7 +493,7 @@ class _Builder:
             return h
         if kind == SUM:
             pairs = {
-                _mix(_mix(_mix(0, _PAIR + 1), self.signature[a]), self.signature[b])
+                _mix(_mix(_mix(0, _PAIR + 1), self._seen(i, a)), self._seen(i, b))
                 for a, b in products
             }
             h = _mix_set(_mix_set(h, pairs), set(below))
@@ -450,7 +548,8 @@ class _Builder:
             self.at[i] = self._add(i, RULE, plains)
             return
         numbers = tuple(self.bits[i][: max(number, self.roles[self.codes[i]][1])])
-        key = (self.codes[i], number, numbers, plains)
+        moving = any(self._moves(i, p) for p in plains)
+        key = (self.codes[i], number, numbers, plains, self.iterations[i] if moving else 0)
         if key not in self.known:
             self.known[key] = self._add(i, RULE, plains)
         self.at[i] = self.known[key]

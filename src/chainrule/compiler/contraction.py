@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from chainrule import ops
-from chainrule.compiler.group import Addresses, Program
+from chainrule.compiler.program import Addresses, Program
 from chainrule.compiler.index import Space, space
 from chainrule.compiler.ir import Code, Terms, Vector
 
@@ -49,9 +50,13 @@ class Walk:
     shared: list[bool]  # per column
     space: Space
     varies: bool  # with the length of the arguments
+    core: list[bool] = field(default_factory=list)  # per column: made in the same loop in time
+    steps: list[int] = field(default_factory=list)  # per column, from one iteration to the next
+    iterations: int = 1  # of which these are the points of the first, if there are steps
 
     def count(self, points: int) -> int | None:
         """The outermost trip count where the instruction has so many points."""
+        points //= self.iterations
         if self.chosen is not None:
             points = int(np.searchsorted(self.chosen, points))
         return self.space.outer(points)
@@ -65,6 +70,8 @@ class Walks:
         self.varying = varying
         self.all: list[Walk] = []
         self._known: dict[tuple[int, str], list[Walk]] = {}
+        self._sliced: dict[tuple[int, str], list[Walk]] = {}
+        self._core: dict[int, npt.NDArray[np.bool_]] = {}
 
     def of(self, instruction: int, what: str, columns: Sequence[Addresses]) -> list[Walk]:
         """The walks over these columns: one, or several where a column is only partly shared."""
@@ -81,6 +88,49 @@ class Walks:
                     for chosen in [np.flatnonzero(kinds == kind)]
                 ]
         return self._known[key]
+
+    def in_loop(
+        self, instruction: int, what: str, columns: Sequence[Addresses], sliced: bool
+    ) -> list[Walk]:
+        """The same for an instruction of a loop in time; ``sliced``: over one iteration only.
+
+        In each walk a column is wholly made in the loop, or not at all.
+        """
+        key, known = (instruction, what), self._sliced if sliced else self._known
+        if key not in known:
+            number = self.program.instructions[instruction].loop
+            assert number is not None
+            count = self.program.loops[number].count
+            rows = [c.reshape(count, -1) for c in columns]
+            steps = np.stack([r[-1] - r[-2] for r in rows])
+            core = np.stack([self.core(number)[r[-1]] for r in rows])
+            shared = np.stack([r[-1] < self.program.shared for r in rows])
+            kinds, kind, sizes = np.unique(
+                np.vstack([steps, core, shared]), axis=1, return_inverse=True, return_counts=True
+            )
+            known[key] = []
+            for k in np.argsort(-sizes, kind="stable").tolist():
+                chosen = np.flatnonzero(kind.ravel() == k)
+                inner = [bool(c[chosen[0]]) for c in core]
+                if sliced:
+                    walk = self._walk(key, [r[0, chosen] for r in rows], chosen)
+                    walk.steps, walk.iterations = steps[:, chosen[0]].tolist(), count
+                else:
+                    every = np.arange(count)[:, None] * len(kind.ravel()) + chosen
+                    walk = self._walk(key, [r[:, chosen].ravel() for r in rows], every.ravel())
+                walk.core = inner
+                known[key].append(walk)
+        return known[key]
+
+    def core(self, number: int) -> npt.NDArray[np.bool_]:
+        """A truth per address: whether a loop in time makes it, or copies lie there."""
+        if number not in self._core:
+            loop = self.program.loops[number]
+            made = self._core[number] = np.zeros(self.program.size, np.bool_)
+            for instruction in self.program.instructions[loop.first : loop.last]:
+                front = loop.reach * (instruction.count // loop.count)
+                made[instruction.start - front : instruction.start + instruction.count] = True
+        return self._core[number]
 
     def _walk(
         self, key: tuple[int, str], columns: Sequence[Addresses], chosen: Addresses | None
@@ -107,6 +157,7 @@ class Emitter:
         self.width = width
         self.batch = batch
         self.flags: dict[int, Any] | None = None  # sums of squares of what is stored, per width
+        self.counter: str | None = None  # the iteration of a loop in time
         self._active: str | None = None  # how many lanes take part, in a last, partial vector
 
     # --- loops ------------------------------------------------------------------------------------
@@ -118,6 +169,7 @@ class Emitter:
         shared = [walk.shared[c] for c in selection]
         factors = [1 if s else self.batch for s in shared]
         trips = [Trip(x.count, x.count, self._scaled(x.strides, factors)) for x in found.loops]
+        middle = [Trip(x.count, x.count, self._scaled(x.strides, factors)) for x in found.middle]
         lanes = (Trip(self.batch, self.batch, tuple([0 if s else 1 for s in shared])),)
         inner = lanes if self.batch > 1 else ()
         count: str | None = self._trips(walk, found, merge) if walk.varies else None
@@ -125,19 +177,32 @@ class Emitter:
             if count is not None and trips:
                 trips[0] = Trip(count, trips[0].most, trips[0].strides)
             bases = zip(found.bases[0], factors, strict=True)
-            body([[(None, int(base) * f)] for base, f in bases], (*trips, *inner))
+            terms = [[(None, int(base) * f)] for base, f in bases]
+            body(self._advanced(walk, selection, terms), (*trips, *inner))
             return
         with code.loop(found.rows if count is None else count) as row:
             terms = [
                 self._column(found.bases[:, c], row, factors[c]) for c in range(len(selection))
             ]
+            terms = self._advanced(walk, selection, terms)
             if found.lengths is None:
                 body(terms, (*trips, *inner))
                 return
             run = self._scaled(found.run, factors)
             steps = code.table(found.lengths, row)
             most = int(found.lengths.max())
-            body(terms, (Trip(steps, most, run), *trips, *inner))
+            body(terms, (*middle, Trip(steps, most, run), *trips, *inner))
+
+    def _advanced(
+        self, walk: Walk, selection: Sequence[int], terms: list[Terms]
+    ) -> list[Terms]:
+        """Addresses in the present iteration of a loop in time."""
+        if not walk.steps:
+            return terms
+        return [
+            [(self.counter, walk.steps[c] * (1 if walk.shared[c] else self.batch)), *t]
+            for c, t in zip(selection, terms, strict=True)
+        ]
 
     def _trips(self, walk: Walk, found: Space, merge: bool) -> str:
         """The run-time count of the outermost loop."""
@@ -306,7 +371,8 @@ class Emitter:
     def stores(self, walk: Walk, column: int) -> bool:
         """Whether every target of a column is complete after one visit of its innermost sums."""
         found = walk.space
-        outer = [Trip(x.count, x.count, x.strides) for x in found.select([column]).loops]
+        chosen = found.select([column])
+        outer = [Trip(x.count, x.count, x.strides) for x in (*chosen.middle, *chosen.loops)]
         moving = [x for x in outer if x.strides[0] != 0]
         if overlaps(moving):
             return False
@@ -400,7 +466,7 @@ class Emitter:
         def inner(terms: list[Terms], loops: tuple[Trip, ...]) -> None:
             outer = [x for x in loops if x.strides[0] != 0]
             sums = [x for x in loops if x.strides[0] == 0]
-            across = [x for x in outer if x.fixed and x.strides[0] == 1 and x.strides[1] <= 1]
+            across = [x for x in outer if x.fixed and x.strides[0] == 1 and x.strides[1] in (0, 1)]
             along = [x for x in sums if x.fixed and x.strides[1] == 1 and x.most >= 4]
             lane = max(across, key=lambda x: x.most, default=None)
             reduced = lane is None and bool(along)

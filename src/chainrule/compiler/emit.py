@@ -19,7 +19,7 @@ from chainrule import ops
 from chainrule.compiler.arrays import STOPS
 from chainrule.compiler.canonicalise import EXTREME, GATHER, SUM, NotLiftable
 from chainrule.compiler.contraction import ADJOINT, VALUE, Emitter, Walk, Walks
-from chainrule.compiler.group import Addresses, Instruction, Program
+from chainrule.compiler.program import Addresses, Instruction, Program, Repeat
 from chainrule.compiler.ir import Code, Integers, Terms, Vector
 
 FEW_TERMS = 4  # sums of so many plain terms are added in one go
@@ -47,9 +47,15 @@ def machine(
     walks = Walks(program, varying or set())
     made = Machine(walks=walks.all)
     forward = Emitter(walks, width, batch, dtype)
-    forward.flags = {}
+    flags: dict[int, Any] = {}
+    watched = _watched(program)
     for k, instruction in enumerate(program.instructions):
-        _forward(forward, k, instruction)
+        forward.flags = flags if watched[k] else None
+        if instruction.loop is None:
+            _forward(forward, k, instruction)
+        elif k == program.loops[instruction.loop].first:
+            _forward_loop(forward, program.loops[instruction.loop], watched, flags)
+    forward.flags = flags
     flag = _guards(forward, _flag(forward))
     backward = _Backward(walks, width, batch, dtype, made)
     backward.emit(root)
@@ -93,6 +99,35 @@ def _flag(emitter: Emitter) -> Vector:
     return total
 
 
+#: rules whose result is not finite where an operand is not
+_OPEN = frozenset((ops.add, ops.mul, ops.detach, ops.log, ops.sqrt))
+
+
+def _watched(program: Program) -> list[bool]:
+    """Per instruction: whether its results must be looked at.
+
+    They need not be if something that is not finite shows in what is computed from them. Sums of
+    several terms are always looked at: in another order than eager's they may stay finite where
+    eager's overflow on the way.
+    """
+    shows = np.zeros(program.size, np.bool_)
+    found = []
+    for instruction in reversed(program.instructions):
+        long = instruction.products is not None or (
+            instruction.plains is not None and instruction.plains.each not in (1, 2)
+        )
+        copied = instruction.kind == GATHER or instruction.kind == EXTREME
+        out = slice(instruction.start, instruction.start + instruction.count)
+        found.append(not copied and (long or not bool(shows[out].all())))
+        is_open = instruction.rule in _OPEN or (
+            instruction.rule is ops.pow and instruction.parameters[0] > 0.0
+        )
+        if instruction.kind == SUM or is_open:
+            for column in _read_by(instruction):
+                shows[column] = True
+    return found[::-1]
+
+
 def _guards(emitter: Emitter, flag: Vector) -> Vector:
     """The flag, not finite if a guard goes the other way in any sample."""
     program, code = emitter.program, emitter.code
@@ -121,6 +156,36 @@ def _guards(emitter: Emitter, flag: Vector) -> Vector:
 # --- forward --------------------------------------------------------------------------------------
 
 
+def _forward_loop(
+    emitter: Emitter, loop: Repeat, watched: list[bool], flags: dict[int, Any]
+) -> None:
+    """A loop in time, a slice of its instructions in each iteration."""
+    with emitter.code.loop(loop.count) as emitter.counter:
+        for k in range(loop.first, loop.last):
+            emitter.flags = flags if watched[k] else None
+            _forward(emitter, k, emitter.program.instructions[k])
+    emitter.counter = None
+
+
+def _walks(emitter: Emitter, k: int, what: str, columns: Sequence[Addresses]) -> list[Walk]:
+    """The walks of an instruction, in a loop in time those of one iteration."""
+    if emitter.counter is None:
+        return emitter.walks.of(k, what, columns)
+    return emitter.walks.in_loop(k, what, columns, sliced=True)
+
+
+def _columns(instruction: Instruction, what: str) -> list[Addresses]:
+    """What is walked together: results and operands, or the terms of sums and to whom they go."""
+    if what == "out" and instruction.kind != SUM:
+        return [instruction.out, *instruction.columns]
+    terms = instruction.products if what == "products" else instruction.plains
+    assert terms is not None
+    if what != "out":
+        return [terms.owners, *terms.columns]
+    table = terms.columns[0].reshape(-1, terms.each)
+    return [instruction.out, *(table[:, j] for j in range(terms.each))]
+
+
 def _forward(emitter: Emitter, k: int, instruction: Instruction) -> None:
     if instruction.kind == GATHER:
         _gather(emitter, k, instruction, forward=True)
@@ -128,13 +193,12 @@ def _forward(emitter: Emitter, k: int, instruction: Instruction) -> None:
         _sum(emitter, k, instruction)
     elif instruction.kind == EXTREME:
         assert instruction.plains is not None
-        terms = instruction.plains
-        for walk in _one(emitter.walks.of(k, "plains", [terms.owners, *terms.columns])):
+        for walk in _one(_walks(emitter, k, "plains", _columns(instruction, "plains"))):
             if not emitter.stores(walk, 0):
                 raise NotLiftable("a maximum over irregular places")
             emitter.extreme(walk, instruction.rule is ops.first_max)
     else:
-        for walk in emitter.walks.of(k, "out", [instruction.out, *instruction.columns]):
+        for walk in _walks(emitter, k, "out", _columns(instruction, "out")):
             _rule(emitter, walk, instruction)
 
 
@@ -184,7 +248,8 @@ def _gather(emitter: Emitter, k: int, instruction: Instruction, forward: bool) -
         place = code.let(f"getelementptr inbounds i64, ptr %N, i64 {walk.slot}")
         count = code.let(f"load i64, ptr {place}, align 8")
     start = (instruction.start - emitter.program.shared) * batch
-    with code.loop(count) as i, code.loop(batch) as lane:
+    # Sample by sample: what is added to one place does not wait for what was added just before.
+    with code.loop(batch) as lane, code.loop(count) as i:
         at = code.let(f"add nuw nsw i64 {i}, {first}")
         at = code.let(f"mul nuw nsw i64 {at}, {batch}")
         at = code.let(f"add nuw nsw i64 {at}, {lane}")
@@ -197,7 +262,7 @@ def _gather(emitter: Emitter, k: int, instruction: Instruction, forward: bool) -
         arrays = VALUE if forward else ADJOINT
         array = arrays[0] if shared.all() else arrays[1]
         if forward:
-            emitter.write("%V", here, code.load(array, there))
+            code.store("%V", here, code.load(array, there))
         else:
             code.store(array, there, code.load(array, there) + code.load("%D", here))
 
@@ -211,17 +276,16 @@ def _sum(emitter: Emitter, k: int, instruction: Instruction) -> None:
     few = plains is not None and 0 < plains.each <= FEW_TERMS
     complete = False  # every result has something stored
     if products is not None:
-        walks = emitter.walks.of(k, "products", [products.owners, *products.columns])
+        walks = _walks(emitter, k, "products", _columns(instruction, "products"))
         complete = _add_up(emitter, instruction, walks, (VALUE, VALUE, VALUE), started=False)
     if plains is None:
         return
     if not few:
-        walks = emitter.walks.of(k, "plains", [plains.owners, *plains.columns])
+        walks = _walks(emitter, k, "plains", _columns(instruction, "plains"))
         _add_up(emitter, instruction, walks, (VALUE, VALUE), started=complete)
         return
-    terms = plains.columns[0].reshape(-1, plains.each)
-    columns = [instruction.out, *(terms[:, j] for j in range(plains.each))]
-    for walk in emitter.walks.of(k, "out", columns):
+    columns = _columns(instruction, "out")
+    for walk in _walks(emitter, k, "out", columns):
 
         def body(at: list[Terms], strides: list[int], width: int, walk: Walk = walk) -> None:
             total = emitter.read("%V", at[0], strides[0], width) if complete else None
@@ -242,17 +306,19 @@ def _add_up(
 ) -> bool:
     """Sums of products or terms; whatever is not wholly stored by one walk is cleared first."""
     (walk, *more) = walks
-    whole = not more and len(np.unique(walk.columns[0])) == instruction.count
+    count = instruction.count // walk.iterations
+    # In a loop in time, the first of several walks may store if it comes to every result.
+    whole = (not more or bool(walk.steps)) and len(np.unique(walk.columns[0])) == count
     store = not started and whole and emitter.stores(walk, 0)
     if not store and not started:
-        clear(emitter, "%V", instruction.out - emitter.program.shared)
+        clear(emitter, "%V", instruction.out[:count] - emitter.program.shared, count)
     for each in walks:
-        emitter.contract(each, range(len(arrays)), arrays, store=store)
+        emitter.contract(each, range(len(arrays)), arrays, store=store and each is walk)
     return True
 
 
-def clear(emitter: Emitter, array: str, local: Addresses) -> None:
-    """Zero some places of an array."""
+def clear(emitter: Emitter, array: str, local: Addresses, step: int = 0) -> None:
+    """Zero some places of an array; in a loop in time they move on by a step."""
     if not len(local):
         return
     code, factor = emitter.code, 1 if array in ("%P", "%Q") else emitter.batch
@@ -260,13 +326,14 @@ def clear(emitter: Emitter, array: str, local: Addresses) -> None:
     starts = np.concatenate([[0], ends + 1])
     lengths = np.diff(np.concatenate([starts, [len(local)]]))
     size = factor * code.bytes
+    moved: Terms = [] if emitter.counter is None else [(emitter.counter, step * factor)]
     if len(starts) <= FEW_PIECES:
         for start, length in zip(local[starts].tolist(), lengths.tolist(), strict=True):
-            _zero(code, array, [(None, start * factor)], str(length * size))
+            _zero(code, array, [*moved, (None, start * factor)], str(length * size))
         return
     with code.loop(len(starts)) as i:
         count = code.let(f"mul nuw nsw i64 {code.table(lengths, i)}, {size}")
-        _zero(code, array, [(code.table(local[starts], i), factor)], count)
+        _zero(code, array, [*moved, (code.table(local[starts], i), factor)], count)
 
 
 def _zero(code: Code, array: str, terms: Terms, size: str) -> None:
@@ -299,7 +366,10 @@ class _Backward:
         self._seed(root)
         for k in reversed(range(len(program.instructions))):
             instruction = program.instructions[k]
-            if _is_reached(instruction, found):
+            if instruction.loop is not None:
+                if k == program.loops[instruction.loop].first:
+                    self._loop(instruction.loop, found)
+            elif _is_reached(instruction, found):
                 self._clear(instruction.out)
                 self._instruction(k, instruction)
         self._clear(np.arange(program.inputs))
@@ -327,13 +397,65 @@ class _Backward:
         with code.loop(emitter.batch) as lane:
             code.store("%D", [(None, start), (lane, 1)], code.load("%S", [(lane, 1)]))
 
-    def _clear(self, addresses: Addresses) -> None:
-        """Zero those of these adjoints that nobody has written."""
+    def _clear(self, addresses: Addresses, step: int = 0, count: int = 1) -> None:
+        """Zero those of these adjoints that nobody has written; in each of so many iterations."""
         wanted = np.unique(addresses[~self.touched[addresses]])
-        self.touched[wanted] = True
+        self._touch(wanted, step, count)
         split = int(np.searchsorted(wanted, self.program.shared))
-        clear(self.emitter, "%Q", wanted[:split])
-        clear(self.emitter, "%D", wanted[split:] - self.program.shared)
+        clear(self.emitter, "%Q", wanted[:split], step)
+        clear(self.emitter, "%D", wanted[split:] - self.program.shared, step)
+
+    def _touch(self, addresses: Addresses, step: int, count: int) -> None:
+        self.touched[addresses + step * np.arange(count)[:, None]] = True
+
+    # --- loops in time ----------------------------------------------------------------------------
+
+    def _loop(self, number: int, found: Any) -> None:
+        """A loop backwards, then what comes from outside of it, for all iterations at once."""
+        emitter, code, program = self.emitter, self.emitter.code, self.program
+        loop = program.loops[number]
+        core = [
+            k
+            for k in reversed(range(loop.first, loop.last))
+            if _is_reached(program.instructions[k], found)
+        ]
+        self._clear(self._open(number, core))
+        with code.loop(loop.count) as i:
+            emitter.counter = code.let(f"sub nsw i64 {loop.count - 1}, {i}")
+            for k in core:
+                instruction = program.instructions[k]
+                each = instruction.count // loop.count
+                self._clear(instruction.out[:each], each, loop.count)
+                self._instruction(k, instruction)
+        emitter.counter = None
+        for k in core:
+            self._instruction(k, program.instructions[k])
+
+    def _open(self, number: int, core: list[int]) -> Addresses:
+        """The results of a loop whose adjoints an iteration finds begun, of all iterations."""
+        program, loop = self.program, self.program.loops[number]
+        found = np.zeros(program.size, np.bool_)
+        slot = np.zeros(program.size, np.int64)
+        when = np.full(program.size, loop.count)
+        for instruction in program.instructions[loop.first : loop.last]:
+            each = instruction.count // loop.count
+            here = np.arange(-loop.reach * each, instruction.count)
+            slot[instruction.start + here] = instruction.start + here % each
+            when[instruction.start + here] = here // each
+        found[slot[self.touched & (when < loop.count)]] = True
+        for k in core:
+            for column in _read_by(program.instructions[k]):
+                last = column.reshape(loop.count, -1)[-1]
+                found[slot[last[when[last] < loop.count - 1]]] = True
+        return np.flatnonzero((when < loop.count) & found[slot])
+
+    def _walks(self, k: int, what: str) -> list[Walk]:
+        """The walks of an instruction, in a loop in time those of one iteration."""
+        emitter, instruction = self.emitter, self.program.instructions[k]
+        if instruction.loop is None:
+            return emitter.walks.of(k, what, [])
+        sliced = emitter.counter is not None
+        return emitter.walks.in_loop(k, what, _columns(instruction, what), sliced)
 
     def _begin(self, walk: Walk, column: int, sums: bool) -> bool:
         """Before a walk adds to a column of adjoints: whether it may store instead.
@@ -349,11 +471,13 @@ class _Backward:
                 shared and self.emitter.batch > 1
             )
         moves = walk.varies and shared  # what a shorter call leaves out must be zero
+        step = walk.steps[column] if walk.steps else 0
         if fresh and whole and not moves:
-            self.touched[targets] = True
-            self.made.stores.append((walk, targets))
+            self._touch(targets, step, walk.iterations)
+            if not walk.steps:
+                self.made.stores.append((walk, targets))
             return True
-        self._clear(targets)
+        self._clear(targets, step, walk.iterations)
         return False
 
     def _instruction(self, k: int, instruction: Instruction) -> None:
@@ -364,24 +488,30 @@ class _Backward:
             _gather(emitter, k, instruction, forward=False)
         elif instruction.kind == EXTREME:
             assert instruction.plains is not None
-            for walk in emitter.walks.of(k, "plains", []):
-                self._clear(walk.columns[1])
-                self._extreme(walk)
+            for walk in self._walks(k, "plains"):
+                if self._wanted(walk, 1):
+                    self._clear(walk.columns[1], sum(walk.steps[1:2]), walk.iterations)
+                    self._extreme(walk)
         elif instruction.kind == SUM:
             for what, terms in (("products", instruction.products), ("plains", instruction.plains)):
                 if terms is None:
                     continue
                 if what == "plains" and 0 < terms.each <= FEW_TERMS:
                     what = "out"
-                for walk in emitter.walks.of(k, what, []):
+                for walk in self._walks(k, what):
                     self._sum(walk, what == "products")
         else:
-            for walk in emitter.walks.of(k, "out", []):
+            for walk in self._walks(k, "out"):
                 self._rule(walk, instruction)
 
     def _wanted(self, walk: Walk, column: int) -> bool:
-        """Whether anybody reads the adjoints of a column: constants have none."""
+        """Whether anybody reads the adjoints of a column: constants have none.
+
+        A loop in time adds to those of its own results; the others come after it.
+        """
         targets, program = walk.columns[column], self.program
+        if walk.core and walk.core[column] != bool(walk.steps):
+            return False
         return not bool(((targets >= program.inputs) & (targets < program.shared)).all())
 
     def _sum(self, walk: Walk, products: bool) -> None:
@@ -451,10 +581,13 @@ def reached(program: Program, root: int) -> Any:
     """A truth per address: whether a gradient from ``root`` can reach it."""
     found = np.zeros(program.size, np.bool_)
     found[root] = True
-    for instruction in reversed(program.instructions):
-        if _is_reached(instruction, found):
-            for column in _read_by(instruction):
-                found[column] = True
+    before, now = -1, 1
+    while before != now:  # once, but for loops in time
+        for instruction in reversed(program.instructions):
+            if _is_reached(instruction, found):
+                for column in _read_by(instruction):
+                    found[column] = True
+        before, now = now, int(found.sum()) if program.loops else now
     return found
 
 

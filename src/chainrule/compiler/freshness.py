@@ -102,7 +102,6 @@ class Surroundings:
     identity: bool = False  # some code asks which Value or list it has, as by ``is``
     looks: bool = False  # some code may read a Value's label or operation
     catches: set[types.CodeType] = field(default_factory=set)  # code that may catch errors
-    _pairs: tuple[Any, ...] = ()
     _labels: list[str] = field(default_factory=list)
 
     def marks(self, passed: list[Value]) -> tuple[Any, ...]:
@@ -114,6 +113,8 @@ class Surroundings:
         """What is no longer as it was, in words, or None."""
         if self.looks and [v.label for v in self.values] != self._labels:
             return "the label of a Value"
+        if kernels is not None and kernels.same_items(self._by_identity) < 0:
+            return self._changed_contents()
         for namespace, name, before in self.names:
             now = _look_up(namespace, name)
             if now is not before and not _same(now, before):
@@ -123,14 +124,31 @@ class Surroundings:
             if now is not before and not _same(now, before):
                 return "a variable of an enclosing function"
         for mapping, contents, _ in self.dicts:
-            if len(mapping) != len(contents) or list(mapping) != list(contents):
-                return "the keys of a dict or the attributes of an object"
-            for key, before in contents.items():
-                now = mapping[key]
-                if now is not before and not _same(now, before):
-                    return f"{key!r}"
-        if self._changed_list() is not None:
-            return "an item of a list"
+            if (change := _changed_mapping(mapping, contents)) is not None:
+                return change
+        for items, before_items in self.lists:
+            if len(items) != len(before_items) or not all(map(_same, items, before_items)):
+                return "an item of a list"
+        return self._changed_contents()
+
+    @functools.cached_property
+    def _by_identity(self) -> tuple[Any, ...]:
+        """What is as it was if certain objects are still the same, for the check in C."""
+        names = [*self.names, *[(cell, "cell_contents", before) for cell, before in self.cells]]
+        dicts = [(m, c) for m, c, _ in self.dicts if isinstance(m, dict)]
+        return (
+            *[(s, n, None, None) if x is _MISSING else (s, n, x) for s, n, x in names],
+            *[(m, tuple([x for pair in c.items() for x in pair])) for m, c in dicts],
+            *self.lists,
+        )
+
+    def _changed_contents(self) -> str | None:
+        """What the check in C leaves out."""
+        for mapping, contents, _ in self.dicts:
+            if isinstance(mapping, dict):
+                continue
+            if (change := _changed_mapping(mapping, contents)) is not None:
+                return change  # of a class's attributes
         for members, frozen in self.sets:
             if members != frozen:
                 return "the members of a set"
@@ -140,18 +158,6 @@ class Surroundings:
         for generator, _, text in self.generators:
             if repr(_state(generator)) != text:
                 return "the state of a random generator"
-        return None
-
-    def _changed_list(self) -> int | None:
-        """The first list whose items changed; by identity in C, then numbers by value."""
-        if kernels is not None:
-            if len(self._pairs) != len(self.lists):
-                self._pairs = tuple(self.lists)
-            if kernels.same_items(self._pairs) < 0:
-                return None
-        for i, (items, before) in enumerate(self.lists):
-            if len(items) != len(before) or not all(map(_same, items, before)):
-                return i
         return None
 
     def restore(self) -> None:
@@ -178,6 +184,16 @@ class Surroundings:
                 array[...] = np.frombuffer(contents_, array.dtype).reshape(shape)
         for generator, state, _ in self.generators:
             _set_state(generator, state)
+
+
+def _changed_mapping(mapping: Any, contents: dict[Any, Any]) -> str | None:
+    if len(mapping) != len(contents) or list(mapping) != list(contents):
+        return "the keys of a dict or the attributes of an object"
+    for key, before in contents.items():
+        now = mapping[key]
+        if now is not before and not _same(now, before):
+            return f"{key!r}"
+    return None
 
 
 def _restore_mapping(mapping: Any, contents: dict[Any, Any], owner: Any) -> None:

@@ -26,6 +26,7 @@ from chainrule.compiler.inner import InnerLoop
 from chainrule.compiler.inputs import Call, as_float, like_first, rebuild, take_apart
 from chainrule.compiler.lengths import Family
 from chainrule.compiler.lifting import Lifter
+from chainrule.compiler.recall import Recall
 from chainrule.compiler.record import Floats, Output, map_leaves
 from chainrule.compiler.results import (
     NUMERIC,
@@ -92,6 +93,8 @@ class CompiledFunction:
         self._on_fallback = on_fallback
         self._lift = lift
         self._lifts: Lifter | None = None
+        self._recall: Recall | None = None
+        self._stretching = False  # a call longer than the one that was made is being recorded
         self._lock = threading.RLock()
         self._structures: dict[Any, Structure] = {}
         self._surroundings: Surroundings | None = None
@@ -150,9 +153,15 @@ class CompiledFunction:
             raise TypeError("value_and_grad takes the argument to differentiate by first")
         if modes.recorder is not None:
             modes.recorder.forbid("value_and_grad of a compiled function")
+        if self._recall is not None and not keywords:
+            answer = self._recalled(self._recall, arguments)
+            if answer is not None:
+                return answer if out is None else (answer[0], fill(out, answer[1]))
         call = take_apart(arguments, keywords, differentiate=True)
         with self._lock:
             variant = self._variant_for(call)
+            if variant is not None and variant.ran_lifted:
+                self._remember(call, variant)
             if variant is not None:
                 value, root = self._floats(variant), root_of(variant.recording.result)
                 if root is not None:
@@ -164,6 +173,26 @@ class CompiledFunction:
         if variant is None:  # outside the lock: eager code may call other compiled functions
             return self._eager_value_and_grad(call, out)
         return value, fill(out, like_first(call, arguments[0], grads))
+
+    def _remember(self, call: Call, variant: Variant) -> None:
+        """Know such a call again."""
+        if self._recall is None or self._recall.first is not call.arguments[0]:
+            self._recall = Recall(call)
+        self._recall.learn(call, variant)
+
+    def _recalled(self, recall: Recall, arguments: tuple[Any, ...]) -> tuple[float, Any] | None:
+        """The answer to a call that is known again; None for the long way."""
+        with self._lock:
+            surroundings = self._surroundings
+            if surroundings is None or surroundings.changed() is not None:
+                self._recall = None
+                return None
+            found = recall.find(arguments)
+            answer = None if found is None else recall.compute(*found)
+            if answer is not None:
+                self._counts.calls += 1
+                self._counts.replayed += 1
+            return answer
 
     def batch_value_and_grad(
         self, params: Any, samples: Sequence[Sequence[Any]], out: Any = None
@@ -336,6 +365,7 @@ class CompiledFunction:
                     self._fall_back(f"{change} changes all the time")
                     return False
                 self._structures.clear()
+                self._recall = None
                 self._surroundings = survey(self._function)
             else:
                 self._rewalks = 0
@@ -467,9 +497,13 @@ class CompiledFunction:
         lifter = self._lifter
         if lifter is None:
             return None
-        longer = lifter.longer(call)
+        longer = None if self._stretching else lifter.longer(call)
         if longer is not None:  # build for that, so that not every length builds again
-            self._record(self._structure(longer), longer)
+            self._stretching = True
+            try:
+                self._record(self._structure(longer), longer)
+            finally:
+                self._stretching = False
         variant = lifter.join(call, made)
         if variant is not None:
             self._check_joined(variant, call)

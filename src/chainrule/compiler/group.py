@@ -3,14 +3,14 @@
 In: a canonical ``Graph``. Out: a ``Program``: instructions over a flat arena of numbers, every
 operand a column of addresses. Two nodes have one shape if the same operation was applied to
 operands of the same shapes; sums and maxima take the *set* of their terms' shapes, so that sums of
-different lengths share an instruction. The arena holds what all samples share (inputs, constants),
-then what each has of its own (inputs, results).
+different lengths share an instruction. Nodes in a loop in time are apart from those before and
+after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,92 +25,20 @@ from chainrule.compiler.canonicalise import (
     Graph,
     NotLiftable,
 )
+from chainrule.compiler.program import Addresses, Instruction, Key, Program, Repeat, Terms
 from chainrule.compiler.record import FIRST_RULE, Recording
-from chainrule.ops import Op
+from chainrule.compiler.reroll import Loop
+from chainrule.compiler.stages import Straight, check_members, stages, verify
 
-Addresses = npt.NDArray[np.int64]
 FEW_LENGTHS = 3  # sums of at most so many different lengths become instructions of their own
-Key = tuple[int, ...]  # a shape, and the length where sums of one shape are apart
 
 
-@dataclass
-class Terms:
-    """The terms of sums, all in one row: those of the first sum, of the second, and so on."""
-
-    owners: Addresses  # the sum that each term belongs to
-    columns: tuple[Addresses, ...]  # one of plain terms, two of products
-    each: int  # how many terms every sum has; 0 where they differ
-
-    def __len__(self) -> int:
-        return len(self.owners)
-
-
-@dataclass
-class Instruction:
-    """One operation over many numbers: results go to ``start`` and on."""
+class Group(NamedTuple):
+    """Nodes of one shape and stage, in the order of the recording."""
 
     key: Key
-    kind: int
-    start: int
-    count: int
-    rule: Op | None = None
-    parameters: tuple[float, ...] = ()
-    operands: list[Addresses] = field(default_factory=list)
-    number: Addresses | None = None  # where the plain numbers in the second place are
-    products: Terms | None = None
-    plains: Terms | None = None
-    places: Addresses | None = None  # gather: which operand, of those that follow integers
-    candidates: Addresses | None = None  # gather: all of what it may select from
-
-    @property
-    def out(self) -> Addresses:
-        """The addresses of the results."""
-        return np.arange(self.start, self.start + self.count)
-
-    @property
-    def columns(self) -> list[Addresses]:
-        """The operands of a rule, plain numbers among them."""
-        return self.operands if self.number is None else [*self.operands, self.number]
-
-    @property
-    def name(self) -> str:
-        """The rule's name, or what kind it is."""
-        kinds = {SUM: "sum", EXTREME: "extreme", GATHER: "gather"}
-        return self.rule.name if self.rule is not None else kinds[self.kind]
-
-    def __str__(self) -> str:
-        sizes = [
-            f"{len(t)} {w}" for t, w in ((self.products, "products"), (self.plains, "terms")) if t
-        ]
-        return f"[{self.start}:{self.start + self.count}] = {self.name} {' '.join(sizes)}"
-
-
-@dataclass
-class Program:
-    """An array program over one arena."""
-
-    inputs: int
-    private: Addresses  # the inputs that each sample has of its own
-    constants: npt.NDArray[np.float64]
-    size: int
-    instructions: list[Instruction]
-    address: Addresses  # of each recorded instruction, -1 where it was absorbed
-    guards: Addresses
-    expected: npt.NDArray[np.float64]
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.instructions))
-
-    @property
-    def shared(self) -> int:
-        """Where what all samples share ends: inputs, with holes for the private ones; constants."""
-        return self.inputs + len(self.constants)
-
-    @property
-    def places(self) -> Addresses:
-        """The operands that follow integers, in the order in which gathers read them."""
-        found = [i.places for i in self.instructions if i.places is not None]
-        return np.concatenate([np.zeros(0, np.int64), *found])
+    nodes: Addresses
+    stage: int
 
 
 def group(
@@ -128,20 +56,25 @@ def group(
     program, of the same function at another length; sums are taken apart by their lengths as they
     were there.
     """
-    order = np.lexsort((np.arange(len(graph.kinds)), graph.origin, graph.signature))
+    stage = stages(graph)
+    order = np.lexsort((np.arange(len(graph.kinds)), graph.origin, graph.signature, stage))
     order = order[graph.kinds[order] > CONSTANT]
-    shapes, first = np.unique(graph.signature[order], return_index=True)
-    if len(shapes) > limit or len(shapes) * 8 > len(graph.kinds) + 400:
-        raise NotLiftable(f"{len(shapes)} shapes among {len(graph.kinds)} nodes: no structure")
+    shapes, at = graph.signature[order], stage[order]
+    change = (shapes[1:] != shapes[:-1]) | (at[1:] != at[:-1])
+    parts = np.split(order, np.flatnonzero(change) + 1) if len(order) else []
+    if len(parts) > limit or len(parts) * 8 > len(graph.kinds) + 400:
+        raise NotLiftable(f"{len(parts)} shapes among {len(graph.kinds)} nodes: no structure")
     lengths = np.stack([np.diff(graph.product_at), np.diff(graph.plain_at)], axis=1)
     apart = None if like is None else {i.key[0] for i in like.instructions if len(i.key) > 1}
-    groups: list[tuple[Key, Addresses]] = []
-    for shape, nodes in zip(shapes.tolist(), np.split(order, first[1:]), strict=True):
-        groups += _split(graph, shape, nodes, lengths, apart)
-    groups.sort(key=lambda g: (graph.level[g[1][0]], graph.origin[g[1][0]]))
+    groups: list[Group] = []
+    for nodes in parts:
+        which = int(stage[nodes[0]])
+        shape = int(graph.signature[nodes[0]]) + (which << 64)
+        groups += [Group(*x, which) for x in _split(graph, shape, nodes, lengths, apart)]
+    groups.sort(key=lambda g: (g.stage, graph.level[g.nodes[0]], graph.origin[g.nodes[0]]))
     if like is not None:  # in its order
         rank = {i.key: k for k, i in enumerate(like.instructions)}
-        groups.sort(key=lambda g: rank.get(g[0], len(rank)))
+        groups.sort(key=lambda g: rank.get(g.key, len(rank)))
     return _Layout(graph, recording, private, arrays).program(groups)
 
 
@@ -173,37 +106,77 @@ class _Layout:
         self.constants: list[npt.NDArray[np.float64]] = []
         self.used = graph.inputs  # addresses given so far
 
-    def program(self, groups: list[tuple[Key, Addresses]]) -> Program:
+    def program(self, groups: list[Group]) -> Program:
         graph, recording = self.graph, self.recording
         inputs = np.flatnonzero(graph.kinds == INPUT)
         self.address[inputs] = graph.origin[inputs]
         leaves = np.flatnonzero(graph.kinds == CONSTANT)
         self.address[leaves] = self._constants(graph.constants[leaves, 0])
-        numbers = [self._numbers(nodes) for _, nodes in groups]
+        fronts = [self._front(g) for g in groups]
+        numbers = [self._numbers(g) for g in groups]
         private = self.private
         self.address[inputs[private]] = self.used + np.arange(len(private))
         first = self.used + len(private)
-        starts = first + np.cumsum([0, *(len(nodes) for _, nodes in groups)])
-        for start, (_, nodes) in zip(starts.tolist(), groups, strict=False):
-            self.address[nodes] = np.arange(start, start + len(nodes))
+        sizes = [len(g.nodes) + front for g, front in zip(groups, fronts, strict=True)]
+        begins = first + np.cumsum([0, *sizes])
+        starts = begins[:-1] + np.array(fronts, np.int64)
+        for start, g in zip(starts.tolist(), groups, strict=True):
+            self.address[g.nodes] = np.arange(start, start + len(g.nodes))
         # Stretches of which any part may be selected where one is: arrays, instructions.
-        self.stretches = np.unique([0, *self.arrays, *range(graph.inputs, first + 1), *starts])
+        self.stretches = np.unique(
+            [0, *self.arrays, *range(graph.inputs, first + 1), *begins, *starts]
+        )
         instructions = [
-            self._instruction(key, nodes, start, number)
-            for (key, nodes), start, number in zip(groups, starts.tolist(), numbers, strict=False)
+            self._instruction(g.key, g.nodes, start, number)
+            for g, start, number in zip(groups, starts.tolist(), numbers, strict=True)
         ]
+        instructions, loops = self._loops(groups, instructions)
         address = np.where(graph.at >= 0, self.address[graph.at], -1)
         positions = np.array([g.position for g in recording.guards], np.int64)
-        return Program(
+        made = Program(
             graph.inputs,
             private,
             np.concatenate([np.zeros(0), *self.constants]),
-            int(starts[-1]),
+            int(begins[-1]),
             instructions,
             address,
             address[positions],
             np.array([g.expected for g in recording.guards], np.float64),
+            loops,
         )
+        if loops:
+            verify(made)
+        return made
+
+    def _loops(
+        self, groups: list[Group], instructions: list[Instruction]
+    ) -> tuple[list[Instruction], tuple[Repeat, ...]]:
+        """The instructions with what is copied before each loop, and the loops."""
+        made: list[Instruction] = []
+        loops: list[Repeat] = []
+        at = 0
+        for number, loop in enumerate(self.graph.loops):
+            first = next((k for k, g in enumerate(groups) if g.stage > 2 * number), len(groups))
+            last = next((k for k, g in enumerate(groups) if g.stage > 2 * number + 1), len(groups))
+            core = instructions[first:last]
+            made += instructions[at:first]
+            at = last
+            if core:
+                made += Straight(core, loop.count, loop.reach).beginnings()
+                for instruction in core:
+                    instruction.loop = len(loops)
+                loops.append(Repeat(loop.count, len(made), len(made) + len(core), loop.reach))
+                made += core
+        return made + instructions[at:], tuple(loops)
+
+    def _loop(self, g: Group) -> Loop | None:
+        """The loop that a group is in the core of."""
+        return self.graph.loops[g.stage // 2] if g.stage % 2 else None
+
+    def _front(self, g: Group) -> int:
+        """How many addresses lie in front of a group: results of iterations before the first."""
+        loop = self._loop(g)
+        return loop.reach * check_members(self.graph, loop, g.nodes) if loop is not None else 0
 
     def _constants(self, numbers: npt.NDArray[np.float64]) -> Addresses:
         """Addresses for some constants."""
@@ -211,13 +184,19 @@ class _Layout:
         self.used += len(numbers)
         return np.arange(self.used - len(numbers), self.used)
 
-    def _numbers(self, nodes: Addresses) -> Addresses | None:
+    def _numbers(self, g: Group) -> Addresses | None:
         """Where the plain numbers in the second place are: one for all, or one for each."""
-        if not self.graph.number[nodes[0]]:
+        if not self.graph.number[g.nodes[0]]:
             return None
-        numbers = self.graph.constants[nodes, 0]
-        if (numbers.view(np.int64) == numbers.view(np.int64)[0]).all():
-            return np.repeat(self._constants(numbers[:1]), len(nodes))
+        numbers = self.graph.constants[g.nodes, 0]
+        bits = numbers.view(np.int64)
+        if (bits == bits[0]).all():
+            return np.repeat(self._constants(numbers[:1]), len(numbers))
+        loop = self._loop(g)
+        if loop is not None:
+            rows = bits.reshape(loop.count, -1)
+            if (rows == rows[0]).all():  # the same in each iteration
+                return np.tile(self._constants(numbers[: rows.shape[1]]), loop.count)
         return self._constants(numbers)
 
     def _instruction(
@@ -243,21 +222,21 @@ class _Layout:
             begin, end = self.stretches[chosen], self.stretches[chosen + 1]
             made.candidates = _ranges(begin, end - begin)
         else:
-            made.plains = self._terms(start, plain_at, counts, graph.plains[:, None])
-            counts = np.diff(graph.product_at)[nodes]
-            pairs = graph.products
-            made.products = self._terms(start, graph.product_at[nodes], counts, pairs)
+            made.plains = self._terms(start, nodes, graph.plain_at, graph.plains[:, None])
+            made.products = self._terms(start, nodes, graph.product_at, graph.products)
         return made
 
     def _terms(
-        self, start: int, at: Addresses, counts: Addresses, table: npt.NDArray[np.int32]
+        self, start: int, nodes: Addresses, ends: Addresses, table: npt.NDArray[np.int32]
     ) -> Terms | None:
+        at, counts = ends[nodes], np.diff(ends)[nodes]
         if not counts.any():
             return None
         chosen = table[_ranges(at, counts)]
         if chosen.shape[1] == 2:  # the same kind of factor on the same side
-            signature = self.graph.signature[chosen]
-            chosen = np.where((signature[:, 0] > signature[:, 1])[:, None], chosen[:, ::-1], chosen)
+            users = np.repeat(nodes, counts)
+            left, right = (self.graph.seen(column, users) for column in chosen.T)
+            chosen = np.where((left > right)[:, None], chosen[:, ::-1], chosen)
         owners = np.repeat(np.arange(start, start + len(counts)), counts)
         columns = tuple(self.address[chosen[:, k]] for k in range(chosen.shape[1]))
         each = int(counts[0]) if (counts == counts[0]).all() else 0

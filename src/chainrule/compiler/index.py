@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chainrule.compiler.group import Addresses
+from chainrule.compiler.program import Addresses
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,13 @@ class Loop:
 
 @dataclass(frozen=True)
 class Space:
-    """Rows of bases (a row per line, a column per column), run lengths, inner loops."""
+    """Rows of bases (a row per line, a column per column), run lengths, loops around and inside."""
 
     bases: Addresses
     lengths: Addresses | None  # of the run of each row; None: there is no run
     run: tuple[int, ...]  # its strides
     loops: tuple[Loop, ...]  # outermost first
+    middle: tuple[Loop, ...] = ()  # between the rows and the run
 
     @property
     def rows(self) -> int:
@@ -52,12 +53,8 @@ class Space:
         rows = []
         for r in range(self.rows):
             points = self.bases[r][:, None]
-            if self.lengths is not None:
-                steps = np.arange(self.lengths[r])
-                points = (points[:, :, None] + np.array(self.run)[:, None, None] * steps).reshape(
-                    len(points), -1
-                )
-            for loop in self.loops:
+            run = () if self.lengths is None else (Loop(int(self.lengths[r]), self.run),)
+            for loop in (*self.middle, *run, *self.loops):
                 steps = np.arange(loop.count)
                 points = points[:, :, None] + np.array(loop.strides)[:, None, None] * steps
                 points = points.reshape(len(points), -1)
@@ -73,7 +70,7 @@ class Space:
             inner = int(np.prod([loop.count for loop in self.loops[1:]], dtype=np.int64))
             count = 1 if not self.loops else self.loops[0].count
             return points // inner if points % inner == 0 and points <= count * inner else None
-        inner = int(np.prod([loop.count for loop in self.loops], dtype=np.int64))
+        inner = int(np.prod([loop.count for loop in (*self.middle, *self.loops)], dtype=np.int64))
         lengths = np.ones(self.rows, np.int64) if self.lengths is None else self.lengths
         ends = np.concatenate([[0], np.cumsum(lengths * inner)])
         row = int(np.searchsorted(ends, points))
@@ -82,11 +79,14 @@ class Space:
     def select(self, columns: Sequence[int], keep_outer: bool = False) -> Space:
         """The walk of some of the columns, in this order; ``keep_outer``: as many outer trips."""
         chosen = list(columns)
-        loops = [Loop(x.count, tuple([x.strides[c] for c in chosen])) for x in self.loops]
+        loops, middle = (
+            [Loop(x.count, tuple([x.strides[c] for c in chosen])) for x in some]
+            for some in (self.loops, self.middle)
+        )
         kept = 1 if keep_outer and self.rows == 1 else 0
         loops = loops[:kept] + _merged(loops[kept:])
         run = tuple([self.run[c] for c in chosen])
-        return Space(self.bases[:, chosen], self.lengths, run, tuple(loops))
+        return Space(self.bases[:, chosen], self.lengths, run, tuple(loops), tuple(middle))
 
 
 def space(columns: Sequence[Addresses]) -> Space:
@@ -107,7 +107,15 @@ def space(columns: Sequence[Addresses]) -> Space:
     if lengths is not None and len(lengths) == 1:
         loops.insert(0, Loop(int(lengths[0]), run))
         lengths, run = None, (0,) * len(table)
-    return Space(np.ascontiguousarray(table.T), lengths, run, tuple(_merged(loops)))
+    middle: list[Loop] = []
+    while lengths is not None and len(lengths) > 1:  # neighbouring rows of one length
+        peeled = _innermost(np.vstack([table, lengths]))
+        if peeled is None or peeled[0].strides[-1] != 0:
+            break
+        loop, rows = peeled
+        table, lengths = rows[:-1], rows[-1]
+        middle.insert(0, Loop(loop.count, loop.strides[:-1]))
+    return Space(np.ascontiguousarray(table.T), lengths, run, tuple(_merged(loops)), tuple(middle))
 
 
 def _innermost(table: Addresses) -> tuple[Loop, Addresses] | None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from chainrule import optim
 from chainrule.compiler import steps
-from chainrule.compiler.group import Addresses
+from chainrule.compiler.program import Addresses
 from chainrule.compiler.inputs import Call, take_apart
 from chainrule.compiler.lengths import Family, runs_of, slots_among
 from chainrule.compiler.lifted import Fit, Lifted, aligned
@@ -142,6 +142,9 @@ class InnerLoop:
         made, _ = choices.rows(slots, ids)
         made = made[:, fit.gathers]
         good = (made >= 0).all(axis=1)
+        good &= fit.allowed[fit.choosers, np.maximum(made, 0)].all(axis=1)
+        if fit is not family.lifted.fit:
+            good &= (ids >= 0).all(axis=1)  # a negative one counts from the end
         rows = np.array(members)
         self._gathers[np.ix_(rows[good], fit.gathers)] = made[good]
         self._fit_of[rows[~good]] = ODD

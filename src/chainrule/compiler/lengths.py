@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.group import Addresses
+from chainrule.compiler.program import Addresses
 from chainrule.compiler.infer import Indexing
 from chainrule.compiler.inputs import Call, take_apart
 from chainrule.compiler.lifted import Fit, Lifted
@@ -143,8 +143,15 @@ class Family:
             whole_ids = self.padded(slots, ids)
             positions = self.indexing.predict(tuple([whole_ids[k] for k in self.indexed]))
             whole = None if positions is None else self.lifted.fit.gathered(positions)
-            self.known[key] = None if whole is None else whole[fit.gathers]
+            self.known[key] = None if whole is None else self._at(fit, whole, ids)
         return self.known[key]
+
+    def _at(self, fit: Fit, whole: Addresses, ids: tuple[int, ...]) -> Addresses | None:
+        """What the longest call selects, for a shorter one: only what exists there."""
+        chosen = whole[fit.gathers]
+        if fit is not self.lifted.fit and min(ids) < 0:
+            return None  # counted from the end, which is elsewhere
+        return chosen if fit.allowed[fit.choosers, chosen].all() else None
 
     def other_integers(self, slots: Addresses, ids: Sequence[int]) -> list[int]:
         """Others in every place, such as have been seen there."""

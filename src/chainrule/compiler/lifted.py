@@ -9,6 +9,7 @@ and every question of branches and undefined values, is for the tape.
 from __future__ import annotations
 
 import ctypes
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,14 @@ import numpy.typing as npt
 
 from chainrule.compiler import emit, jit
 from chainrule.compiler.canonicalise import GATHER, NotLiftable, canonicalise
-from chainrule.compiler.group import Addresses, Instruction, Program, group
+from chainrule.compiler.group import group
 from chainrule.compiler.infer import Indexing
+from chainrule.compiler.program import Addresses, Instruction, Program
 from chainrule.compiler.record import Floats, Ints, Recording
+from chainrule.compiler.reroll import Loop, find_loops
+
+
+LOOPS = False  # whether loops in time are lifted as loops
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +40,19 @@ class Source:
     arrays: tuple[int, ...] = ()  # where among its inputs an array begins
 
     def program(self, like: Program | None = None) -> Program:
-        """Its array program."""
+        """Its array program, with loops in time where it has some."""
+        loops = find_loops(self.recording, self.indexing.places) if LOOPS else ()
+        try:
+            return self._program(like, loops)
+        except NotLiftable:
+            if not loops:
+                raise
+        return self._program(like, ())
+
+    def _program(self, like: Program | None, loops: tuple[Loop, ...]) -> Program:
         classes = np.zeros(self.recording.inputs, np.int8)
         classes[self.private] = 1
-        graph = canonicalise(self.recording, self.indexing, classes)
+        graph = canonicalise(self.recording, self.indexing, classes, loops=loops)
         made = group(graph, self.recording, self.private, self.arrays, like)
         if made.address[self.root] < 0 or (made.guards < 0).any():
             raise NotLiftable("an output was absorbed into a sum")
@@ -83,7 +98,7 @@ class Aligned:
             if len(a) > len(b):
                 raise NotLiftable("a longer length does less of something")
             b = b[: len(a)]
-            constants = (a >= self.program.inputs) & (a < self.program.shared)
+            constants = (a >= self.program.inputs) & (a < self.program.shared) & (self.to[a] < 0)
             self.to[a[constants]] = b[constants]
             if not np.array_equal(self.to[a], b):
                 raise NotLiftable(f"another length differs in the {what} of {long.name}")
@@ -111,7 +126,11 @@ class Aligned:
         made = self.longer.constants.copy()
         mine = np.arange(self.program.inputs, self.program.shared)
         used = self.to[mine] >= 0
-        made[self.to[mine[used]] - self.longer.inputs] = self.program.constants[used]
+        numbers = self.program.constants[used]
+        made[self.to[mine[used]] - self.longer.inputs] = numbers
+        found = made[self.to[mine[used]] - self.longer.inputs]
+        if not np.array_equal(found.view(np.int64), numbers.view(np.int64)):
+            raise NotLiftable("a number of the longest is several at another length")
         return made
 
 
@@ -139,6 +158,9 @@ class Fit:
     choosers: Addresses  # and which row of ``allowed`` tells what it may select
     allowed: npt.NDArray[np.bool_]
     known: int  # how many operands followed integers then
+
+    def __post_init__(self) -> None:
+        self.counts_at = int(self.counts.ctypes.data)
 
     def gathered(self, positions: Ints) -> Addresses | None:
         """The addresses that gathers select for these operands; None where the code cannot.
@@ -246,7 +268,7 @@ class Lifted:
             here.places,
             np.concatenate([nothing, *gathers]),
             np.concatenate([nothing, *choosers]),
-            self._allowed,
+            self._allowed & np.append(active, False),
             len(source.indexing.places),
         )
 
@@ -271,13 +293,38 @@ class Lifted:
         code.shared[: len(inputs)] = inputs
         code.own[fit.private] = inputs[fit.inputs]
         code.gathers[fit.gathers] = gathered
-        return code.run(fit.counts)
+        return code.run(fit)
+
+    def run_over(self, fit: Fit, gathered: Addresses, parts: list[Floats], size: int) -> bool:
+        """The same for shared inputs in several arrays, and none that a sample has of its own."""
+        code = self.code
+        if self.current is not fit:
+            code.shared[self.program.inputs :] = fit.constants
+            self.current = fit
+        np.concatenate(parts, out=code.shared[:size], casting="same_kind")
+        code.gathers[fit.gathers] = gathered
+        return code.run(fit)
+
+    @functools.cached_property
+    def reads_private(self) -> bool:
+        """Whether it reads any input that a sample has of its own."""
+        first = self.program.shared
+        last = first + len(self.program.private)
+        return any(
+            bool(((column >= first) & (column < last)).any())
+            for instruction in self.program.instructions
+            for _, column in columns_of(instruction)
+        ) or any(
+            bool(((i.candidates >= first) & (i.candidates < last)).any())
+            for i in self.program.instructions
+            if i.candidates is not None
+        )
 
     def sweep(self, out: Floats) -> bool:
         """The derivative of the root by every input; False if one is not finite."""
         fit, code = self.current, self.code
         assert fit is not None
-        if not code.sweep(fit.counts):
+        if not code.sweep(fit):
             return False
         out[:] = code.shared_adjoints[: len(out)]
         out[fit.inputs] = code.adjoints[fit.private]
@@ -327,15 +374,15 @@ class Kernel:
             )
         )
 
-    def run(self, counts: npt.NDArray[np.int64]) -> bool:
+    def run(self, fit: Fit) -> bool:
         """Forward; False where a number is not finite or a guard does not hold."""
-        flag: float = self._forward(self._p, self._v, self._g, counts.ctypes.data)
+        flag: float = self._forward(self._p, self._v, self._g, fit.counts_at)
         return flag - flag == 0.0
 
-    def sweep(self, counts: npt.NDArray[np.int64]) -> bool:
+    def sweep(self, fit: Fit) -> bool:
         """Backward; False where a derivative is not finite."""
         flag: float = self._backward(
-            self._p, self._v, self._q, self._d, self._s, self._g, counts.ctypes.data
+            self._p, self._v, self._q, self._d, self._s, self._g, fit.counts_at
         )
         return flag - flag == 0.0
 

@@ -15,7 +15,7 @@ import numpy as np
 from chainrule.compiler.canonicalise import NotLiftable
 from chainrule.compiler.execute import FINE
 from chainrule.compiler.freshness import Surroundings
-from chainrule.compiler.group import Addresses
+from chainrule.compiler.program import Addresses
 from chainrule.compiler.infer import Indexing, misaligned
 from chainrule.compiler.inputs import Call
 from chainrule.compiler.lengths import Family, Runs, resized, runs_of, shorter, slots_among, split

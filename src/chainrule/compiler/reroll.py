@@ -44,7 +44,7 @@ class Loop:
     What comes from an earlier iteration has the period as its delta, and in iteration 0 lies before
     ``start``, where the instruction would be if there were iterations -1, -2 and so on; ``reach``
     is how many of these it takes. ``carried`` are the ``i`` whose results later iterations read,
-    ``guards`` those whose results are branches.
+    ``guards`` those whose results are branches, ``chains`` additions of one sum over all iterations.
     """
 
     start: int
@@ -54,6 +54,7 @@ class Loop:
     reach: int
     carried: tuple[int, ...] = ()
     guards: tuple[int, ...] = ()
+    chains: tuple[int, ...] = ()
 
     @property
     def stop(self) -> int:
@@ -95,6 +96,17 @@ class Loop:
             iteration, slot = divmod(p - self.start, self.period)
             return f"%{slot}@k{iteration if iteration else ''}"
         return f"%{p}{f'{delta:+}k' if delta else ''}"
+
+    def recurrent(self, recording: Recording) -> Truths:
+        """Per ``i``: whether it lies on the way from an earlier iteration to a later one."""
+        first = recording.operands[self.start : self.start + self.period].astype(np.int64)
+        inside = (first >= 0) & (self.deltas == self.period)
+        inside &= first + (self.count - 1) * self.period >= self.start
+        target, _ = np.nonzero(inside)
+        source = (first[inside] - self.start) % self.period
+        kept = ~np.isin(source, self.chains)
+        source, target = source[kept], target[kept]
+        return fed(source, target, self.period) & fed(target, source, self.period)
 
     def unrolled(self, recording: Recording) -> Positions:
         """The operands of all iterations from those of the first: [count, period, 3]."""
@@ -295,7 +307,8 @@ class _Search:
         deltas = self.recording.operands[start + period : start + 2 * period] - first
         inside = (first >= 0) & (deltas == period) & (first + (count - 1) * period >= start)
         carried = inside & (first < start)
-        if not carried.any() or not self._recurs(start, period, count, first, inside):
+        chain = self._chains(start, period, count, first, inside)
+        if not carried.any() or not self._recurs(period, first - start, inside, chain):
             return None
         iterations, slots = np.divmod(first[carried] - start, period)
         guards = {g.position - start for g in self.recording.guards}
@@ -307,14 +320,28 @@ class _Search:
             -int(iterations.min()),
             tuple(np.unique(slots).tolist()),
             tuple(sorted(g for g in guards if 0 <= g < period)),
+            tuple(np.flatnonzero(chain & self._adds(start, period)).tolist()),
         )
 
-    def _recurs(
-        self, start: int, period: int, count: int, first: Positions, inside: Truths
-    ) -> bool:
-        """Whether a number depends on itself in an earlier iteration, other than as a sum.
+    def _adds(self, start: int, period: int) -> Truths:
+        """Where the additions are."""
+        adds = [k for k, rule in enumerate(self.recording.rules) if rule is ops.add]
+        codes = self.recording.codes[start : start + period]
+        return np.isin(codes, np.array(adds, np.int32) + FIRST_RULE)
 
-        A sum is a chain of additions, each used by the next one only, as its first operand.
+    def _recurs(self, period: int, first: Positions, inside: Truths, chain: Truths) -> bool:
+        """Whether a number depends on itself in an earlier iteration, other than as a sum."""
+        target, _ = np.nonzero(inside)
+        source = first[inside] % period
+        kept = ~chain[source]
+        return _cyclic(source[kept], target[kept], period)
+
+    def _chains(
+        self, start: int, period: int, count: int, first: Positions, inside: Truths
+    ) -> Truths:
+        """Where a sum goes on: additions, each used by the next one only, as its first operand.
+
+        Or one maximum over all iterations, likewise.
         """
         codes = self.recording.codes[start : start + period]
         rules = [k for k, rule in enumerate(self.recording.rules) if rule in _REDUCTIONS]
@@ -329,8 +356,7 @@ class _Search:
         for _ in range(period.bit_length()):  # so must be all additions that follow
             chain &= chain[follower]
             follower = follower[follower]
-        kept = ~chain[source]
-        return _cyclic(source[kept], target[kept], period)
+        return chain
 
 
 def _covers(shorter: _Stretch, longer: _Stretch) -> bool:
@@ -432,6 +458,22 @@ def _cyclic(sources: Positions, targets: Positions, size: int) -> bool:
         np.subtract.at(waiting, reached, 1)
         free = np.unique(reached[waiting[reached] == 0])
     return True
+
+
+def fed(sources: Positions, targets: Positions, size: int) -> Truths:
+    """What these edges come to from a circle, and the circles themselves."""
+    order = np.argsort(sources, kind="stable")
+    starts = np.searchsorted(sources[order], np.arange(size + 1))
+    targets = targets[order]
+    waiting = np.bincount(targets, minlength=size)
+    free = np.flatnonzero(waiting == 0)
+    while len(free):
+        counts = starts[free + 1] - starts[free]
+        shift = np.repeat(starts[free] - np.cumsum(counts) + counts, counts)
+        reached = targets[shift + np.arange(len(shift))]
+        np.subtract.at(waiting, reached, 1)
+        free = np.unique(reached[waiting[reached] == 0])
+    return waiting > 0
 
 
 def _outputs(result: object) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from chainrule.compiler.execute import FINE, Executor, executor
-from chainrule.compiler.group import Addresses
+from chainrule.compiler.program import Addresses
 from chainrule.compiler.infer import Indexing
 from chainrule.compiler.lengths import Family
 from chainrule.compiler.lifted import Fit, Lifted
