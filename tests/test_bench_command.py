@@ -80,7 +80,7 @@ def test_the_table_has_everybody_and_fits_into_80_columns(run):
     lines = text.splitlines()
     assert all(len(line.rstrip()) <= 80 for line in lines), text
     assert "\x1b" not in text, "what is piped is plain text"
-    assert lines[0].startswith(f"chainrule {chainrule.__version__}, Python 3.")
+    assert re.match(r"chainrule.*, Python 3\.", lines[0])
     for name in OWN:
         if name in ("native engine", "tape") and chainrule.engine != "native":
             continue
@@ -92,14 +92,21 @@ def test_the_table_has_everybody_and_fits_into_80_columns(run):
     assert ("autograd" in text) == (find_spec("autograd") is not None)
 
 
+class Clock:
+    """Time that only passes where a contestant takes some."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
 def counter(loss=2.0, seconds=0.0):
     """A contestant that takes its time."""
 
     def make():
         def call():
-            end = bench.clock() + seconds
-            while bench.clock() < end:
-                pass
+            bench.clock.now += seconds
             return loss
 
         return call
@@ -112,6 +119,7 @@ def simple(monkeypatch):
     """A model whose loss is 2, so that others can take part."""
     monkeypatch.setattr(bench, "loss", lambda values, tokens: chainrule.Value(2.0))
     monkeypatch.setattr(bench, "weights", dict)
+    monkeypatch.setattr(bench, "clock", Clock())
 
 
 def test_ratios_are_those_of_the_minima(simple, monkeypatch, run):
@@ -126,9 +134,7 @@ def test_ratios_are_those_of_the_minima(simple, monkeypatch, run):
         name: float(re.search(rf"{name} +[\d.]+ [mµ]s +([\d,.]+)×", text)[1].replace(",", ""))
         for name in ("slow", "quick", "lots")
     }
-    assert speeds["slow"] == 1.0
-    assert speeds["quick"] == pytest.approx(10, rel=0.3)
-    assert speeds["lots"] == pytest.approx(100, rel=0.3)
+    assert speeds == {"slow": 1.0, "quick": 10.0, "lots": 100.0}
 
 
 def test_who_fails_or_finds_something_else_is_named_and_left_out(simple, monkeypatch, run):
@@ -137,7 +143,7 @@ def test_who_fails_or_finds_something_else_is_named_and_left_out(simple, monkeyp
 
     enter(
         monkeypatch,
-        Contestant("good", counter()),
+        Contestant("good", counter(seconds=1.0)),
         Contestant("wrong", counter(loss=2.1)),
         Contestant("broken", broken),
         Contestant("nan", counter(loss=float("nan"))),
@@ -150,8 +156,10 @@ def test_who_fails_or_finds_something_else_is_named_and_left_out(simple, monkeyp
 
 
 def test_slow_ones_take_fewer_turns(simple):
-    entries = [bench.Entry(Contestant("slow", counter(), turns=2))]
-    entries.append(bench.Entry(Contestant("quick", counter(seconds=0.001))))
+    entries = [
+        bench.Entry(Contestant("slow", counter(seconds=1.0), turns=2)),
+        bench.Entry(Contestant("quick", counter(seconds=0.1))),
+    ]
     for entry in entries:
         entry.prepare(2.0)
     bench.take_turns(entries, 0.5, lambda text: None)
@@ -160,7 +168,7 @@ def test_slow_ones_take_fewer_turns(simple):
 
 
 def test_a_terminal_gets_colours_unless_it_wants_none(simple, monkeypatch):
-    enter(monkeypatch, Contestant("good", counter()))
+    enter(monkeypatch, Contestant("good", counter(seconds=1.0)))
     entries = bench.measure(Console(quiet=True), 0.0)
     for colour in (True, False):
         console = Console(force_terminal=True, no_color=not colour, width=80, color_system="256")

@@ -210,7 +210,8 @@ def test_sigmoid_is_close_to_the_truth_in_both_tails(dtype):
         wanted = truth.astype(dtype)
     found = machine(ops.sigmoid, 1, WIDTHS[dtype][-1], dtype)(xs)
     assert len(xs) >= 200_000
-    within(found, wanted, 2, "sigmoid", xs)
+    long = np.finfo(np.longdouble).nmant > 52  # else the truth above has errors of its own
+    within(found, wanted, 2 if long else 4, "sigmoid", xs)
 
 
 EXPONENTS = (
@@ -347,7 +348,7 @@ def test_functions_of_the_module_are_declared_once():
     code = Code()
     x = code.load("%X", [], 4)
     code.store("%Y", [], ops.sinh(ops.sinh(x)) + ops.sin(x) + ops.sin(x * 2.0))
-    assert sum("define" in text for text in code.declarations) == 2
+    assert sum("define" in text for text in code.declarations) == 3  # sin, and both by lanes
     assert module(code, "ptr %Y, ptr %X").address("f")
 
 

@@ -22,8 +22,15 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-import chainrule
-from chainrule.commands.contestants import Call, Contestant, contestants, loss, samples, weights
+from chainrule.commands.contestants import (
+    Call,
+    Contestant,
+    contestants,
+    loss,
+    samples,
+    version_of,
+    weights,
+)
 from chainrule.value import Value
 
 # Processor time leaves out what other programs took meanwhile, where it is fine enough.
@@ -31,7 +38,7 @@ clock = process_time if get_clock_info("process_time").resolution < 1e-6 else pe
 
 TURN = 0.02  # seconds: shorter calls are repeated until a turn takes about as long
 BUDGET = {"quick": 3.0, "full": 15.0}  # seconds for all turns together
-DECADE = 4  # the length of a bar for a factor of ten
+DECADE = 3  # the length of a bar for a factor of ten
 
 SECTIONS = {
     "gradient": "loss and gradient",
@@ -80,7 +87,8 @@ def machine() -> str:
     except OSError:
         pass
     python = platform.python_version()
-    return f"chainrule {chainrule.__version__}, Python {python}, {name}, {os.cpu_count()} cores"
+    own = version_of("chainrule")
+    return f"chainrule{own}, Python {python}, {name}, {os.cpu_count()} cores"
 
 
 # --- measuring ------------------------------------------------------------------------------------

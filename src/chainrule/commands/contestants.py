@@ -23,14 +23,15 @@ from typing import Any
 
 import numpy as np
 
-import chainrule
 from chainrule import optim
 from chainrule import value as reference
+from chainrule.compiler import compile
+from chainrule.engine import Value, engine
 
 WIDTH, HEADS, BLOCK, LETTERS = 16, 4, 16, 26
 SIZE = WIDTH // HEADS
 NAMES = ["michael", "barbara", "richard", "charles"]  # eight positions: each predicts the next
-STEPS = 40  # of training in one call: every name comes as often as the others
+STEPS = 400 if find_spec("llvmlite") else 20  # of training in one call: the names come in turn
 
 Call = Callable[[], float]
 
@@ -186,14 +187,14 @@ def _adam_step(parameters: Any) -> Callable[[], None]:
 
 def compiled(lift: bool) -> Call:
     """The function compiled: on the tape, or to machine code."""
-    function = chainrule.compile(loss, on_fallback="raise", lift=lift)
+    function = compile(loss, on_fallback="raise", lift=lift)
     arrays, turn = _arrays(), cycle(samples())
     return lambda: float(function.value_and_grad(arrays, next(turn))[0])
 
 
 def training(batch: int, dtype: str) -> Call:
     """Whole steps, Adam included; a learning rate of 0 keeps the losses what they were."""
-    function = chainrule.compile(loss, dtype=dtype, on_fallback="raise")
+    function = compile(loss, dtype=dtype, on_fallback="raise")
     arrays = _arrays(dtype)
     optimiser = optim.Adam(arrays, lr=0.0)
     each = [(tokens,) for tokens in samples()]
@@ -205,10 +206,10 @@ def training(batch: int, dtype: str) -> Call:
 
 def micrograd() -> Call:
     """micrograd's class over scalars, with the exp and log of its author's lecture."""
-    Value = import_module("micrograd.engine").Value
+    value_class = import_module("micrograd.engine").Value
 
     def exp(x: Any) -> Any:
-        out = Value(exp_of_float(x.data), (x,), "exp")
+        out = value_class(exp_of_float(x.data), (x,), "exp")
 
         def backward() -> None:
             x.grad += out.data * out.grad
@@ -217,7 +218,7 @@ def micrograd() -> Call:
         return out
 
     def log(x: Any) -> Any:
-        out = Value(log_of_float(x.data), (x,), "log")
+        out = value_class(log_of_float(x.data), (x,), "log")
 
         def backward() -> None:
             x.grad += out.grad / x.data
@@ -225,7 +226,7 @@ def micrograd() -> Call:
         out._backward = backward
         return out
 
-    return eager(Value, exp, log)
+    return eager(value_class, exp, log)
 
 
 def _causal() -> Any:
@@ -288,7 +289,8 @@ def torch() -> Call:
 PEERS = {"micrograd": micrograd, "autograd": autograd, "jax": jax, "torch": torch}
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """A space and the version of a package, where it says."""
     with suppress(PackageNotFoundError):
         return f" {version(package)}"
     return ""
@@ -296,21 +298,19 @@ def _version(package: str) -> str:
 
 def contestants() -> Iterator[Contestant]:
     """Everybody who can take part here, in the order of the table."""
-    native = chainrule.engine == "native"
+    native = engine == "native"
     yield Contestant("reference engine", lambda: eager(reference.Value), turns=3)
     if native:
-        yield Contestant("native engine", lambda: eager(chainrule.Value))
+        yield Contestant("native engine", lambda: eager(Value))
         yield Contestant("tape", lambda: compiled(lift=False), builds=True)
     if find_spec("llvmlite") is not None:
         yield Contestant("compiled", lambda: compiled(lift=True), builds=True)
     for package, make in PEERS.items():
         if find_spec(package) is not None:
-            name = f"{package}{_version(package)}"
+            name = f"{package}{version_of(package)}"
             yield Contestant(name, make, builds=package == "jax", own=False)
     if native:
-        yield Contestant(
-            "native engine", lambda: eager(chainrule.Value, step=_adam_step), section="step"
-        )
+        yield Contestant("native engine", lambda: eager(Value, step=_adam_step), section="step")
     for batch, dtype in ((1, "float64"), (16, "float64"), (16, "float32")):
         yield Contestant(
             "train" + (f", {batch} a step" if batch > 1 else "") + f", {dtype}",

@@ -1,4 +1,4 @@
-"""Elementary functions as vector code: bits, polynomials and fused multiply-adds, without calls.
+"""Elementary functions as vector code: bits, polynomials and fused multiply-adds.
 
 In: Vectors of a ``Code``. Out: Vectors. One text serves double and float; what differs is in
 ``formats``. Where the last bits matter, a number is a sum of two, high and low: the low one is what
@@ -222,12 +222,16 @@ def log1p(x: Vector) -> Vector:
 def power(x: Vector, p: Vector | float) -> Vector:
     """x**p: some constant exponents by arithmetic, others as e**(p ln |x|)."""
     if not isinstance(p, (float, int)):
-        return _variable_power(x, p)
+        return x.code.shared("power", [x, p], _variable_power)
     by_arithmetic = _ARITHMETIC.get(p)
     if by_arithmetic is not None:
         return by_arithmetic(x)
     if not abs(p) < 2.0**64:
         return x.code.by_lanes("pow", [x, x.lift(p)])
+    return x.code.shared(f"power.{float(p).hex()}", [x], lambda x: _constant_power(x, p))
+
+
+def _constant_power(x: Vector, p: float) -> Vector:
     a = abs(x)
     high = x.code.rounded(p)
     y = _exp_of_product(*_log_parts(a), x.lift(high), p - high)
@@ -391,19 +395,30 @@ def erfc(x: Vector) -> Vector:
     return (abs(x) < 0.75).choose(small, (x > 0.0).choose(y, 2.0 - y))
 
 
+def _shared(function: Callable[[Vector], Vector]) -> Callable[[Vector], Vector]:
+    """It as a function of the module: many rows of a program, and their tails, are one text."""
+    return lambda x: x.code.shared(function.__name__, [x], function)
+
+
+def _everyday(function: Callable[[Vector], Vector]) -> Callable[[Vector], Vector]:
+    """In place where it fills vectors, for the call is a fifth of its time; else shared."""
+    shared = _shared(function)
+    return lambda x: function(x) if x.width * x.code.bits >= 256 else shared(x)
+
+
 #: by the name of the C function
 INLINE: dict[str, Callable[..., Vector]] = {
-    "exp": exponential,
-    "expm1": expm1,
-    "log": logarithm,
-    "log1p": log1p,
-    "tanh": tanh,
-    "sin": sine,
-    "cos": cosine,
+    "exp": _everyday(exponential),
+    "expm1": _shared(expm1),
+    "log": _shared(logarithm),
+    "log1p": _shared(log1p),
+    "tanh": _shared(tanh),
+    "sin": _shared(sine),
+    "cos": _shared(cosine),
+    "erf": _shared(erf),
+    "erfc": _shared(erfc),
     "sqrt": lambda x: x.intrinsic("sqrt"),
     "pow": power,
-    "erf": erf,
-    "erfc": erfc,
 }
 #: rows that have a better way than their formula
-ROWS: dict[Op, Callable[..., Vector]] = {ops.sigmoid: sigmoid}
+ROWS: dict[Op, Callable[..., Vector]] = {ops.sigmoid: _shared(sigmoid)}

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from chainrule import ops
+from chainrule.compiler import registers
 from chainrule.compiler.arrays import STOPS
 from chainrule.compiler.canonicalise import EXTREME, GATHER, SUM, NotLiftable
 from chainrule.compiler.contraction import ADJOINT, VALUE, Emitter, Walk, Walks
@@ -160,6 +161,10 @@ def _forward_loop(
     emitter: Emitter, loop: Repeat, watched: list[bool], flags: dict[int, Any]
 ) -> None:
     """A loop in time, a slice of its instructions in each iteration."""
+    number = emitter.program.loops.index(loop)
+    if registers.is_small(emitter.program, loop):
+        registers.forward(emitter, number, watched, flags)
+        return
     with emitter.code.loop(loop.count) as emitter.counter:
         for k in range(loop.first, loop.last):
             emitter.flags = flags if watched[k] else None
@@ -412,13 +417,26 @@ class _Backward:
 
     def _loop(self, number: int, found: Any) -> None:
         """A loop backwards, then what comes from outside of it, for all iterations at once."""
-        emitter, code, program = self.emitter, self.emitter.code, self.program
+        emitter, program = self.emitter, self.program
         loop = program.loops[number]
         core = [
             k
             for k in reversed(range(loop.first, loop.last))
             if _is_reached(program.instructions[k], found)
         ]
+        if core and registers.is_small(program, loop):
+            reverse = registers.Reverse(emitter, number, core, self.touched)
+            self._clear(reverse.wanted())
+            reverse.emit()
+        elif core:
+            self._sliced(number, core)
+        for k in core:
+            self._instruction(k, program.instructions[k])
+
+    def _sliced(self, number: int, core: list[int]) -> None:
+        """The loop itself, where its iterations are slices of arrays."""
+        emitter, code, program = self.emitter, self.emitter.code, self.program
+        loop = program.loops[number]
         self._clear(self._open(number, core))
         with code.loop(loop.count) as i:
             emitter.counter = code.let(f"sub nsw i64 {loop.count - 1}, {i}")
@@ -428,8 +446,6 @@ class _Backward:
                 self._clear(instruction.out[:each], each, loop.count)
                 self._instruction(k, instruction)
         emitter.counter = None
-        for k in core:
-            self._instruction(k, program.instructions[k])
 
     def _open(self, number: int, core: list[int]) -> Addresses:
         """The results of a loop whose adjoints an iteration finds begun, of all iterations."""
@@ -488,7 +504,7 @@ class _Backward:
             _gather(emitter, k, instruction, forward=False)
         elif instruction.kind == EXTREME:
             assert instruction.plains is not None
-            for walk in self._walks(k, "plains"):
+            for walk in _one(self._walks(k, "plains")):
                 if self._wanted(walk, 1):
                     self._clear(walk.columns[1], sum(walk.steps[1:2]), walk.iterations)
                     self._extreme(walk)

@@ -62,6 +62,7 @@ _DYNAMIC_ATTRIBUTES = frozenset(("environ", "getenv", "warn", "import_module", "
 _FILE_NAMES = frozenset(("open", "read_text", "read_bytes", "write_text", "write_bytes", "touch"))
 _BY_NAME = frozenset(("getattr", "hasattr", "setattr", "attrgetter", "__dict__"))
 _LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
+_GENERATED = frozenset(("__eq__", "__setattr__", "__delattr__", "__lt__", "__le__", "__hash__"))
 _IDENTITY = frozenset(("id", "hash", "set", "frozenset", "index", "count", "remove"))
 _COLLECTIONS = (list, tuple, dict, set, frozenset)
 _LIMIT = 1_000_000
@@ -442,7 +443,7 @@ def _reached_by_code(function: types.FunctionType, found: Surroundings) -> Itera
         bool(names & _LOOKS)
         or not names.isdisjoint(_IDENTITY)
         or _asks_identity(function.__code__, namespace)
-    )
+    ) and not _is_generated(function)
     found.names += [
         (function, part, getattr(function, part))
         for part in ("__code__", "__defaults__", "__kwdefaults__")
@@ -501,6 +502,12 @@ def _asks_is_true(code: types.CodeType) -> bool:
     if any(found == {"is", "truth"} for found in lines.values()):
         return True
     return any(_asks_is_true(c) for c in code.co_consts if isinstance(c, types.CodeType))
+
+
+def _is_generated(function: types.FunctionType) -> bool:
+    """Whether it is a method that a dataclass made, which only asks for its own class."""
+    code = function.__code__
+    return code.co_filename == "<string>" and code.co_name in _GENERATED
 
 
 def _asks_identity(code: types.CodeType, namespace: dict[str, Any]) -> bool:

@@ -147,7 +147,8 @@ class InnerLoop:
             good &= (ids >= 0).all(axis=1)  # a negative one counts from the end
         rows = np.array(members)
         self._gathers[np.ix_(rows[good], fit.gathers)] = made[good]
-        self._fit_of[rows[~good]] = ODD
+        if not good.all():
+            self._one_by_one(variant, rows[~good].tolist())
         return True
 
     def _teach(self, family: Family, k: int, slots: Addresses, ids: Addresses, known: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +36,7 @@ class _Place:
     block: str = "start"
     #: addresses known here: made in this block or one that always comes before it
     pointers: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    functions: set[str] = field(default_factory=set)  # written down beside this one
 
 
 class Code:
@@ -262,25 +263,43 @@ class Code:
     def fma(self, a: Vector, b: Vector, c: Vector) -> Vector:
         return self.call(f"llvm.fma.{self.suffix(a.width)}", (a, b, c))
 
+    def shared(
+        self,
+        name: str,
+        xs: Sequence[Vector],
+        body: Callable[..., Vector],
+        attribute: str = "",
+    ) -> Vector:
+        """``body(*xs)`` as a call of a function of the module, written down once per width."""
+        width = xs[0].width
+        kind, label = self.kind(width), f"{name}.{self.suffix(width)}"
+        if label not in self._place.functions:
+            self._place.functions.add(label)
+            inner = Code(self.dtype)
+            y = body(*[Vector(inner, f"%x{k}", width) for k in range(len(xs))])
+            given = ", ".join(f"{kind} %x{k}" for k in range(len(xs)))
+            head = f'define internal {kind} @"{label}"({given}) nounwind noinline'
+            lines = "\n".join(["start:", *inner.lines, f"  ret {kind} {y.register}"])
+            self.declarations |= inner.declarations
+            self.declarations.add(f'{head} "prefer-vector-width"="512" {{\n{lines}\n}}')
+        values = ", ".join(f"{kind} {x.register}" for x in xs)
+        return Vector(self, self.let(f'call {kind} @"{label}"({values}){attribute}'), width)
+
     def by_lanes(self, function: str, xs: Sequence[Vector], attribute: str = "") -> Vector:
-        """A C function of each lane, in double whatever the type: a function of the module."""
+        """A C function of each lane, in double whatever the type."""
         width = xs[0].width
         if width == 1:
             doubles = [x.over("float64") for x in xs]
             return doubles[0].code.call(function, doubles).over(self.dtype)
-        kind, name = self.kind(width), f"lanes.{function}.{self.suffix(width)}"
-        inner, y = Code(self.dtype), "poison"
-        lanes = [Vector(inner, f"%x{k}", width).lanes() for k in range(len(xs))]
-        for i, lane in enumerate(zip(*lanes, strict=True)):
-            one = inner.by_lanes(function, lane).register
-            y = inner.let(f"insertelement {kind} {y}, {self.number} {one}, i64 {i}")
-        given = ", ".join(f"{kind} %x{k}" for k in range(len(xs)))
-        head = f"define internal {kind} @{name}({given}) nounwind noinline"
-        body = "\n".join([*inner.lines, f"  ret {kind} {y}"])
-        self.declarations |= inner.declarations
-        self.declarations.add(f'{head} "prefer-vector-width"="512" {{\n{body}\n}}')
-        values = ", ".join(f"{kind} {x.register}" for x in xs)
-        return Vector(self, self.let(f"call {kind} @{name}({values}){attribute}"), width)
+
+        def body(*xs: Vector) -> Vector:
+            code, y = xs[0].code, "poison"
+            for i, lane in enumerate(zip(*[x.lanes() for x in xs], strict=True)):
+                one = code.by_lanes(function, lane).register
+                y = code.let(f"insertelement {xs[0].kind} {y}, {code.number} {one}, i64 {i}")
+            return Vector(code, y, width)
+
+        return self.shared(f"lanes.{function}", xs, body, attribute)
 
     def rescue(self, y: Vector, lanes: Condition, function: str, xs: Sequence[Vector]) -> Vector:
         """``y``, but what the C library says in these lanes, which are rare."""

@@ -70,6 +70,8 @@ class Aligned:
         self.program = program = source.program(like=longer)
         if [i.key for i in program.instructions] != [i.key for i in longer.instructions]:
             raise NotLiftable("another length does other operations")
+        if program.loops != longer.loops:
+            raise NotLiftable("another length repeats something else")
         ints = len(source.slots)
         fixed = program.inputs - ints
         inputs = np.arange(program.inputs)
@@ -185,6 +187,8 @@ class Lifted:
         self.program = program = source.program()
         self.root = int(program.address[source.root])
         self.varying: set[tuple[int, str]] = set()
+        if program.loops:
+            shorter = None
         if shorter is not None:
             try:
                 self.varying = Aligned(shorter, program).varying()
@@ -223,6 +227,8 @@ class Lifted:
         aligned = Aligned(source, program)
         if aligned.to[aligned.program.address[source.root]] != self.root:
             return None
+        if program.loops and aligned.constants.tobytes() != program.constants.tobytes():
+            return None  # loops have them in their code
         points = aligned.points()
         counts = np.zeros(max(1, len(self.code.machine.walks)), np.int64)
         for walk in self.code.machine.walks:

@@ -111,7 +111,7 @@ class Straight:
             out = np.arange(mine[0], mine[-1] + 1)
             nearest = mine[np.searchsorted(mine, out, side="right") - 1]  # holes: nobody reads them
             sources = np.array([self.copies[t] for t in nearest.tolist()], np.int64)
-            key = (*instruction.key, -1)
+            key = (instruction.key[0] + (1 << 96), *instruction.key[1:])
             made = Instruction(key, SUM, int(out[0]), len(out))
             made.plains = Terms(out, (sources,), 1)
             yield made

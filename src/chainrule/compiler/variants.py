@@ -123,18 +123,25 @@ class Counts:
 
 
 def other_integers(slots: tuple[int, ...], ids: Sequence[int]) -> list[list[int]]:
-    """Integers to try in these slots: others at random, one alone changed, all the same."""
+    """Integers to try in these slots, so that what follows one is told from what follows another.
+
+    Others in every slot; then, for each binary digit of a slot's number, others where it is 1: any
+    two slots differ in one of these. Last the same integer everywhere.
+    """
     chance = random.Random(len(ids))
     top = max(ids[slot] for slot in slots)
-    tries = []
-    for _ in range(2):
-        other = list(ids)
-        for slot in slots:
-            other[slot] = chance.randint(0, top) if top > 0 and ids[slot] >= 0 else ids[slot]
-        tries.append(other)
-    alone, alike = list(ids), list(ids)
-    slot = chance.choice(slots)
-    alone[slot] = chance.randint(0, max(0, ids[slot]))
-    for other_slot in slots:
-        alike[other_slot] = ids[slot]
-    return [*tries, alone, alike]
+    different = list(ids)
+    for slot in slots:
+        if top > 0 and ids[slot] >= 0:
+            different[slot] = (ids[slot] + chance.randint(1, top)) % (top + 1)
+    tries = [different]
+    for digit in range((len(slots) - 1).bit_length()):
+        mixed = list(ids)
+        for k, slot in enumerate(slots):
+            if k >> digit & 1:
+                mixed[slot] = different[slot]
+        tries.append(mixed)
+    alike = list(ids)
+    for slot in slots:
+        alike[slot] = ids[slots[0]]
+    return [*tries, alike]
