@@ -5,7 +5,6 @@ import signal
 import numpy as np
 import pytest
 
-import chainrule
 from chainrule import gpt
 from chainrule.gpt import engines, metrics
 from chainrule.gpt.model import GPT
@@ -151,16 +150,26 @@ def test_documents_with_unknown_letters_are_refused():
 # --- choosing -------------------------------------------------------------------------------------
 
 
-def test_auto_compiles_what_would_take_eager_long(monkeypatch):
-    small = gpt.Run.start(DOCUMENTS, TINY, engine="auto")
-    assert small.engine.name == "eager"
-    long = TINY.replace(width=64, heads=4, layers=4, block=16, steps=100_000)
+@pytest.mark.parametrize(
+    ("changes", "engine"),
+    [
+        ({}, "compiled"),  # chainrule train
+        ({"steps": 100}, "eager"),
+        ({"steps": 100, "batch": 16}, "compiled"),
+        ({"width": 64, "steps": 200}, "eager"),
+        ({"width": 64, "steps": 2000}, "compiled"),
+        ({"width": 4, "heads": 1, "block": 4}, "eager"),
+    ],
+    ids=str,
+)
+def test_auto_compiles_what_would_take_eager_longer(monkeypatch, changes, engine):
+    monkeypatch.setattr(engines, "scalar_engine", "native")
     monkeypatch.setattr(engines, "find_spec", lambda name: True)
-    data = small.data
-    model = GPT.of(long, {"token_embedding": [[]] * 5})
-    assert engines._worth_compiling(model, data)
+    run = gpt.Run.start(gpt.names(), gpt.Config().replace(**changes), engine="auto")
+    assert run.engine.name == engine
     monkeypatch.setattr(engines, "find_spec", lambda name: None)
-    assert not engines._worth_compiling(model, data), "the tape alone does not pay"
+    run = gpt.Run.start(gpt.names(), gpt.Config().replace(**changes), engine="auto")
+    assert run.engine.name == "eager", "the tape alone does not pay"
 
 
 @pytest.mark.parametrize(
@@ -176,21 +185,6 @@ def test_what_cannot_be_chosen(options, message):
         start(**options)
 
 
-def compiles_float32():
-    try:
-        chainrule.compile(lambda x: x * 2, dtype="float32")
-    except ValueError:
-        return False
-    return True
-
-
-@pytest.mark.skipif(compiles_float32(), reason="there is float32")
-def test_float32_is_refused_as_long_as_nothing_computes_in_it():
-    with pytest.raises(gpt.GPTError, match="--dtype float32 is not available"):
-        start(dtype="float32")
-
-
-@pytest.mark.skipif(not compiles_float32(), reason="there is no float32 yet")
 def test_float32_trains_and_resumes_in_float32(tmp_path):
     whole, run = start(dtype="float32"), start(engine="auto", dtype="float32")
     rows = gpt.train(whole)

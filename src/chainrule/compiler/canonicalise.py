@@ -148,7 +148,8 @@ class Graph:
             return np.zeros(len(used), np.bool_)
         one, other = self.iterations[self.origin[used]], self.iterations[self.origin[users]]
         found: npt.NDArray[np.bool_] = (other != 0) & (one != other)
-        return found & (self.tokens[self.origin[used]] != 0)
+        found &= self.tokens[self.origin[used]] != 0
+        return found
 
 
 _ARRAYS: tuple[tuple[str, Any, tuple[int, ...]], ...] = (  # of a Graph, as the kernel makes them
@@ -205,7 +206,7 @@ def canonicalise(
         around.tokens.tobytes(),
         around.keep_dead,
     )
-    arrays = {
+    arrays: dict[str, Any] = {
         name: np.frombuffer(row, kind).reshape(shape)
         for (name, kind, shape), row in zip(_ARRAYS, made, strict=True)
     }
@@ -263,7 +264,11 @@ class _Surroundings:
         self.tokens: Hashes = np.zeros(count, np.uint64)
         for loop in loops:
             self._repeat(recording, loop)
-        self.repeated = {"loops": loops, "iterations": self.iterations, "tokens": self.tokens}
+        self.repeated: dict[str, Any] = {
+            "loops": loops,
+            "iterations": self.iterations,
+            "tokens": self.tokens,
+        }
         # The operands that follow integers, in the order of the recording, and what each may be.
         order = np.argsort(indexing.places)
         self.order: Ints = order.astype(np.int32)
@@ -466,7 +471,7 @@ class _Builder:
         if not self.iterations or not self.iterations[i]:
             return False
         origin = self.origin[node]
-        return self.iterations[origin] != self.iterations[i] and self.tokens[origin] != 0
+        return bool(self.iterations[origin] != self.iterations[i] and self.tokens[origin] != 0)
 
     def _seen(self, i: int, node: int) -> int:
         """The signature of a node as instruction i sees it."""

@@ -63,11 +63,14 @@ class Reads:
         self._telling: set[Slots] = set()  # integers that gave something plain, which Python sees
         self._known: dict[int, tuple[Any, dict[int, tuple[Any, set[Slots]]]]] = {}
         self._overflow = False
+        self.outer: dict[int, int] = {}  # lists that were there before the run, by id: a number
+        self.sources: dict[int, set[tuple[Any, ...]]] = {}  # Values that were selected: from where
 
     def note(self, index: Integer, frame: types.FrameType) -> None:
         """An integer reads an item in this frame."""
         reader = _Reader(frame, self)
         container, chosen, ways = reader.read(index)
+        self._trace_back(chosen, tuple([self._origin(x) for x in reader.containers]))
         ways = self.both(ways, frozenset([frozenset([index.slot])]))
         self._ways |= ways
         plain = reader.jumps if container is _UNKNOWN else _layout(container) is None
@@ -75,6 +78,22 @@ class Reads:
             self._telling |= ways
         if chosen is not _UNKNOWN and type(chosen) not in _ATOMS:
             self._select(chosen, container, ways)
+
+    def _origin(self, container: Any) -> Any:
+        """Where a container comes from: from outside, or made in the run, of some length."""
+        if id(container) in self.outer:
+            return self.outer[id(container)]
+        return len(container) if type(container) is list else None, "made"
+
+    def _trace_back(self, chosen: Any, source: tuple[Any, ...]) -> None:
+        """Note from where the Values of what was selected come."""
+        stack = [chosen]
+        while stack:
+            x = stack.pop()
+            if isinstance(x, Value):
+                self.sources.setdefault(id(x), set()).add(source)
+            elif type(x) in (list, tuple):
+                stack.extend(x)
 
     def together(self, indexed: Iterable[int]) -> frozenset[Slots]:
         """The sets of slots that must have been seen together."""
@@ -213,6 +232,7 @@ class _Reader:
         self.steps, self.places = _steps(frame.f_code)
         self.locals = frame.f_locals
         self.jumps = False  # they were in the way
+        self.containers: list[Any] = []  # read from, one after the other
 
     def read(self, index: Integer) -> tuple[Any, Any, Ways]:
         """What is read from, what is found there, and the other integers that led there.
@@ -225,11 +245,13 @@ class _Reader:
         ways = self.reads.both(ways, by_index)
         i = index if i is _UNKNOWN and type(x) is not np.ndarray else i
         container, chosen = x, _item(x, i)
+        self.containers.append(container)
         while k + 1 < len(self.steps) and self.steps[k + 1].reads and chosen is not _UNKNOWN:
             k += 1
             begin, container, others = self._value(begin - 1)
             ways = self.reads.both(self.reads.both(ways, others), self.reads.ways_to(chosen))
             chosen = _item(container, chosen)
+            self.containers.append(container)
         if chosen is not _UNKNOWN:
             ways = self.reads.both(ways, self.reads.ways_to(chosen, container))
         return container, chosen, ways

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule import ops
-from chainrule.compiler.program import Addresses, Program
 from chainrule.compiler.index import Space, space
 from chainrule.compiler.ir import Code, Terms, Vector
+from chainrule.compiler.program import Addresses, Program
 
 VALUE, ADJOINT = ("%P", "%V"), ("%Q", "%D")  # arrays: what samples share, what each has of its own
 
@@ -59,7 +59,7 @@ class Walk:
         points //= self.iterations
         if self.chosen is not None:
             points = int(np.searchsorted(self.chosen, points))
-        return self.space.outer(points)
+        return points if self.what == "guards" else self.space.outer(points)
 
 
 class Walks:
@@ -105,7 +105,7 @@ class Walks:
             steps = np.stack([r[-1] - r[-2] for r in rows])
             core = np.stack([self.core(number)[r[-1]] for r in rows])
             shared = np.stack([r[-1] < self.program.shared for r in rows])
-            kinds, kind, sizes = np.unique(
+            _, kind, sizes = np.unique(
                 np.vstack([steps, core, shared]), axis=1, return_inverse=True, return_counts=True
             )
             known[key] = []
@@ -177,7 +177,7 @@ class Emitter:
             if count is not None and trips:
                 trips[0] = Trip(count, trips[0].most, trips[0].strides)
             bases = zip(found.bases[0], factors, strict=True)
-            terms = [[(None, int(base) * f)] for base, f in bases]
+            terms: list[Terms] = [[(None, int(base) * f)] for base, f in bases]
             body(self._advanced(walk, selection, terms), (*trips, *inner))
             return
         with code.loop(found.rows if count is None else count) as row:
@@ -193,9 +193,7 @@ class Emitter:
             most = int(found.lengths.max())
             body(terms, (*middle, Trip(steps, most, run), *trips, *inner))
 
-    def _advanced(
-        self, walk: Walk, selection: Sequence[int], terms: list[Terms]
-    ) -> list[Terms]:
+    def _advanced(self, walk: Walk, selection: Sequence[int], terms: list[Terms]) -> list[Terms]:
         """Addresses in the present iteration of a loop in time."""
         if not walk.steps:
             return terms

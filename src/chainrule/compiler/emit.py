@@ -20,8 +20,8 @@ from chainrule.compiler import registers
 from chainrule.compiler.arrays import STOPS
 from chainrule.compiler.canonicalise import EXTREME, GATHER, SUM, NotLiftable
 from chainrule.compiler.contraction import ADJOINT, VALUE, Emitter, Walk, Walks
-from chainrule.compiler.program import Addresses, Instruction, Program, Repeat
 from chainrule.compiler.ir import Code, Integers, Terms, Vector
+from chainrule.compiler.program import Addresses, Instruction, Program, Repeat
 
 FEW_TERMS = 4  # sums of so many plain terms are added in one go
 FEW_PIECES = 16  # as many separate stretches of memory are zeroed one by one
@@ -165,7 +165,7 @@ def _forward_loop(
     if registers.is_small(emitter.program, loop):
         registers.forward(emitter, number, watched, flags)
         return
-    with emitter.code.loop(loop.count) as emitter.counter:
+    with registers.inlining(emitter, loop), emitter.code.loop(loop.count) as emitter.counter:
         for k in range(loop.first, loop.last):
             emitter.flags = flags if watched[k] else None
             _forward(emitter, k, emitter.program.instructions[k])
@@ -438,7 +438,7 @@ class _Backward:
         emitter, code, program = self.emitter, self.emitter.code, self.program
         loop = program.loops[number]
         self._clear(self._open(number, core))
-        with code.loop(loop.count) as i:
+        with registers.inlining(emitter, loop), code.loop(loop.count) as i:
             emitter.counter = code.let(f"sub nsw i64 {loop.count - 1}, {i}")
             for k in core:
                 instruction = program.instructions[k]

@@ -165,7 +165,11 @@ class CompiledFunction:
             if variant is not None:
                 value, root = self._floats(variant), root_of(variant.recording.result)
                 if root is not None:
-                    grads = variant.sweep(root.position)[: call.size].copy()
+                    swept = variant.sweep(root.position)
+                    if swept is None:
+                        variant = None
+                    else:
+                        grads = swept[: call.size].copy()
                 elif isinstance(first_of(value), float):
                     grads = np.zeros(call.size)  # a number that does not follow the argument
                 else:
@@ -477,7 +481,7 @@ class CompiledFunction:
         if structure.numbers_follow:
             self._make_static(variant, call.ints)
         self._check_first_result(variant, call)
-        self._lift_variant(variant, call)
+        self._lift_variant(variant, call, made)
         structure.variants.insert(0, variant)
         del structure.variants[VARIANTS:]
         return variant
@@ -518,17 +522,19 @@ class CompiledFunction:
         variant.lifted, variant.fit = None, None
         if self._try(variant, call) != FINE:
             return
-        wanted, value = variant.sweep(root.position).copy(), variant.number(root.position)
-        variant.lifted, variant.fit = lifted, fit
-        lifter.agrees(variant, call, self._try, value, wanted)
+        swept, value = variant.sweep(root.position), variant.number(root.position)
+        if swept is not None:
+            wanted = swept.copy()
+            variant.lifted, variant.fit = lifted, fit
+            lifter.agrees(variant, call, self._try, value, wanted)
 
-    def _lift_variant(self, variant: Variant, call: Call) -> None:
+    def _lift_variant(self, variant: Variant, call: Call, made: Trace) -> None:
         """Make machine code of a variant, if it has the structure."""
         lifter = self._lifter
         if lifter is not None:
             started = time.perf_counter()
             lifter.outgrown = None
-            lifter.lift(variant, call, self._try)
+            lifter.lift(variant, call, made, self._try)
             if lifter.outgrown is not None:  # its calls join the longer one when they come again
                 for structure in self._structures.values():
                     structure.variants = [
@@ -616,6 +622,8 @@ class CompiledFunction:
         y = variant.number(root.position)
         if modes.grad:
             slopes, captured = variant.sweep(root.position), len(variant.captured)
+            if slopes is None:
+                return self._eagerly(call)
             if call.values:
                 slopes = slopes[value_places(call, captured)]
             else:

@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from chainrule import optim
 from chainrule.compiler import steps
-from chainrule.compiler.program import Addresses
 from chainrule.compiler.inputs import Call, take_apart
 from chainrule.compiler.lengths import Family, runs_of, slots_among
 from chainrule.compiler.lifted import Fit, Lifted, aligned
+from chainrule.compiler.program import Addresses
 from chainrule.compiler.variants import Variant
 
 Floats = npt.NDArray[Any]
@@ -83,6 +83,8 @@ class InnerLoop:
         if key not in self._variants:
             variant = self._source.ready(self._whole(k))
             if variant is None or variant.lifted is None or variant.fit is None:
+                return None
+            if variant.static or variant.lifted.root < variant.lifted.program.shared:
                 return None
             if len(variant.captured) or (self._lifted or variant.lifted) is not variant.lifted:
                 return None

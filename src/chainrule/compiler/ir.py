@@ -37,6 +37,7 @@ class _Place:
     #: addresses known here: made in this block or one that always comes before it
     pointers: dict[tuple[Any, ...], str] = field(default_factory=dict)
     functions: set[str] = field(default_factory=set)  # written down beside this one
+    inline: bool = False  # write them where they are used
 
 
 class Code:
@@ -133,6 +134,15 @@ class Code:
         more = self.let(f"icmp ult i64 {following}, {count}")
         self.emit(f"br i1 {more}, label %{head}, label %{done}")
         self.label(done)
+
+    @contextmanager
+    def inlining(self) -> Iterator[None]:
+        """Write shared functions where they are used: a call would empty all registers."""
+        self._place.inline = True
+        try:
+            yield
+        finally:
+            self._place.inline = False
 
     @contextmanager
     def when(self, truth: str) -> Iterator[None]:
@@ -271,6 +281,8 @@ class Code:
         attribute: str = "",
     ) -> Vector:
         """``body(*xs)`` as a call of a function of the module, written down once per width."""
+        if self._place.inline and not attribute:
+            return body(*xs)
         width = xs[0].width
         kind, label = self.kind(width), f"{name}.{self.suffix(width)}"
         if label not in self._place.functions:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.program import Addresses
 from chainrule.compiler.infer import Indexing
 from chainrule.compiler.inputs import Call, take_apart
 from chainrule.compiler.lifted import Fit, Lifted
+from chainrule.compiler.program import Addresses
 
 Runs = tuple[tuple[int, bool], ...]  # of integers, in order: how many, and whether it is a list
 
@@ -122,6 +122,7 @@ class Family:
     indexing: Indexing  # what the integers of the longest select
     indexed: tuple[int, ...]  # those of its integers that select
     base: tuple[int, ...]  # the integers it was first recorded with
+    sources: tuple[Any, ...]  # of each gather: the containers its choice is read from
     known: dict[tuple[Any, ...], Addresses | None] = field(default_factory=dict)
     learnt: int = 0  # recordings behind ``known``
     _choices: Choices | None = None

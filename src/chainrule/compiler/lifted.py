@@ -24,8 +24,7 @@ from chainrule.compiler.program import Addresses, Instruction, Program
 from chainrule.compiler.record import Floats, Ints, Recording
 from chainrule.compiler.reroll import Loop, find_loops
 
-
-LOOPS = False  # whether loops in time are lifted as loops
+LOOPS = True  # whether loops in time are lifted as loops
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,11 +15,11 @@ import numpy as np
 from chainrule.compiler.canonicalise import NotLiftable
 from chainrule.compiler.execute import FINE
 from chainrule.compiler.freshness import Surroundings
-from chainrule.compiler.program import Addresses
 from chainrule.compiler.infer import Indexing, misaligned
 from chainrule.compiler.inputs import Call
 from chainrule.compiler.lengths import Family, Runs, resized, runs_of, shorter, slots_among, split
-from chainrule.compiler.lifted import Lifted, Source
+from chainrule.compiler.lifted import Fit, Lifted, Source
+from chainrule.compiler.program import Addresses
 from chainrule.compiler.record import Recording
 from chainrule.compiler.results import root_of
 from chainrule.compiler.standins import Unrecordable
@@ -30,6 +30,11 @@ SMALL = 256  # instructions: fewer are as quick on the tape, and keep eager's bi
 FAMILIES = 64  # of calls whose lengths differ; the oldest goes
 
 Try = Callable[[Variant, Call], "int | None"]
+
+
+def _sources(made: Trace, fit: Fit, indexing: Indexing) -> tuple[Any, ...]:
+    """For each gather the containers that its choice was read from; None where nobody saw."""
+    return tuple([made.source_of(int(indexing.rows[0][place])) for place in fit.places])
 
 
 class Lifter:
@@ -77,7 +82,7 @@ class Lifter:
 
     # --- a program of its own ---------------------------------------------------------------------
 
-    def lift(self, variant: Variant, call: Call, run: Try) -> None:
+    def lift(self, variant: Variant, call: Call, made: Trace, run: Try) -> None:
         """Make an array program of a variant, if it has the structure, and check its result."""
         root = root_of(variant.recording.result)
         if root is None:
@@ -89,7 +94,11 @@ class Lifter:
         if variant.lifted is None and run(variant, call) != FINE:
             variant.not_lifted = "there is no result to check it by"
             return
-        wanted, value = variant.sweep(root.position).copy(), variant.number(root.position)
+        swept, value = variant.sweep(root.position), variant.number(root.position)
+        if swept is None:
+            variant.not_lifted = "there is no gradient to check it by"
+            return
+        wanted = swept.copy()
         found = self.family(call) if not variant.static else None
         short = self._shorter(call, found[2]) if found is not None else None
         source = self._source(call, variant.recording, variant.indexing, root.position)
@@ -106,7 +115,10 @@ class Lifter:
             return
         if found is not None and lifted.varying:
             key, self.outgrown, runs = found
-            family = Family(runs, lifted, variant.indexing, variant.indexed, tuple(call.ints))
+            sources = _sources(made, lifted.fit, variant.indexing)
+            family = Family(
+                runs, lifted, variant.indexing, variant.indexed, tuple(call.ints), sources
+            )
             self.families[key] = family
             variant.family, variant.slots = family, source.slots
 
@@ -118,6 +130,8 @@ class Lifter:
         if not variant.ran_lifted:
             return True
         found = variant.sweep(root.position)
+        if found is None:
+            return True
         scale = max(1.0, abs(value), float(np.max(np.abs(wanted), initial=0.0)))
         limit = 1e-9 if self.dtype == "float64" else 1e-3
         error = max(
@@ -200,11 +214,6 @@ class Lifter:
         fit = family.lifted.fitted(source)
         if fit is None:
             return None
-        for row, given in ((indexing.rows[0], call.ints), (indexing.rows[1], ids)):
-            wanted = fit.gathered(row)
-            known = self.choice(family, fit, slots, call, given)
-            if wanted is None or known is None or not np.array_equal(wanted, known):
-                return None
         variant = Variant(
             made.recording,
             made.captured,
@@ -216,8 +225,35 @@ class Lifter:
             np.zeros(made.recording.inputs),
         )
         variant.lifted, variant.fit = family.lifted, fit
-        variant.family, variant.slots = family, slots
+        if self._reads_alike(family, fit, made, indexing, call, slots, ids):
+            variant.family, variant.slots = family, slots
         return variant
+
+    def _reads_alike(
+        self,
+        family: Family,
+        fit: Fit,
+        made: Trace,
+        indexing: Indexing,
+        call: Call,
+        slots: Addresses,
+        others: Sequence[int],
+    ) -> bool:
+        """Whether integers select here what they select in the longest.
+
+        That is so if they read from the same containers, or from ones as long. If not, each
+        integer in each place must be seen at this length too.
+        """
+        sources = _sources(made, fit, indexing)
+        wanted = [family.sources[g] for g in fit.gathers.tolist()]
+        if any(a is None or a != b for a, b in zip(sources, wanted, strict=True)):
+            return False
+        for row, given in ((indexing.rows[0], call.ints), (indexing.rows[1], others)):
+            here = fit.gathered(row)
+            known = self.choice(family, fit, slots, call, given)
+            if here is None or known is None or not np.array_equal(here, known):
+                return False
+        return True
 
     def choice(
         self, family: Family, fit: Any, slots: Addresses, call: Call, ids: Sequence[int]

@@ -9,6 +9,7 @@ reverse and for what comes after the loop.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from chainrule.compiler.vectors import Variable, Vector
 
 MOST_TERMS = 64  # of one instruction in one iteration: more are better done by vectors
 MOST_POINTS = 1_000  # of all instructions in one iteration
+MOST_INLINED = 16  # elementary functions that are written down where they are used
 FEW_TERMS = 4  # of a short sum
 CHAINS = 4  # parts of a long one that are added up side by side, for one waits for the one before
 
@@ -36,6 +38,16 @@ def is_small(program: Program, loop: Repeat) -> bool:
         sizes.append(instruction.count)
         sizes += [len(t) for t in (instruction.products, instruction.plains) if t is not None]
     return max(sizes) <= MOST_TERMS * loop.count and sum(sizes) <= MOST_POINTS * loop.count
+
+
+def inlining(emitter: Emitter, loop: Repeat) -> AbstractContextManager[None]:
+    """Elementary functions are written into a loop that has only a few."""
+    rules = [
+        i.count // loop.count if is_small(emitter.program, loop) else 1
+        for i in emitter.program.instructions[loop.first : loop.last]
+        if i.rule is not None and i.rule not in (ops.add, ops.mul)
+    ]
+    return emitter.code.inlining() if sum(rules) <= MOST_INLINED else nullcontext()
 
 
 @dataclass
@@ -179,7 +191,7 @@ def forward(emitter: Emitter, number: int, watched: list[bool], flags: dict[int,
     samples = [_Forward(body, at, width, flags) for at, width in emitter.chunks(emitter.batch)]
     for some in samples:
         some.begin(all_points)
-    with emitter.code.loop(body.loop.count) as emitter.counter:
+    with inlining(emitter, body.loop), emitter.code.loop(body.loop.count) as emitter.counter:
         for some in samples:
             some.iteration(watched)
     emitter.counter = None
@@ -285,7 +297,9 @@ class Reverse:
     hold something already.
     """
 
-    def __init__(self, emitter: Emitter, number: int, instructions: list[int], touched: Any) -> None:
+    def __init__(
+        self, emitter: Emitter, number: int, instructions: list[int], touched: Any
+    ) -> None:
         self.body = Body(emitter, number)
         self.emitter, self.instructions, self.touched = emitter, instructions, touched
         self.count = self.body.loop.count
@@ -321,7 +335,7 @@ class Reverse:
         samples = [_Backward(self, at, width) for at, width in emitter.chunks(emitter.batch)]
         for some in samples:
             some.begin()
-        with code.loop(self.count) as i:
+        with inlining(emitter, body.loop), code.loop(self.count) as i:
             emitter.counter = code.let(f"sub nsw i64 {self.count - 1}, {i}")
             for some in samples:
                 some.iteration()

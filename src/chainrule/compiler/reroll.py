@@ -44,7 +44,8 @@ class Loop:
     What comes from an earlier iteration has the period as its delta, and in iteration 0 lies before
     ``start``, where the instruction would be if there were iterations -1, -2 and so on; ``reach``
     is how many of these it takes. ``carried`` are the ``i`` whose results later iterations read,
-    ``guards`` those whose results are branches, ``chains`` additions of one sum over all iterations.
+    ``guards`` those whose results are branches, ``chains`` the additions of one sum over all
+    iterations.
     """
 
     start: int
@@ -348,7 +349,8 @@ class _Search:
         target, column = np.nonzero(inside)
         source = (first[inside] - start) % period
         uses = self.uses[start : start + (count - 1) * period].reshape(count - 1, period)
-        chain = np.isin(codes, np.array(rules, np.int32) + FIRST_RULE) & (uses == 1).all(axis=0)
+        adds = np.isin(codes, np.array(rules, np.int32) + FIRST_RULE)
+        chain: Truths = adds & (uses == 1).all(axis=0)
         chain &= ~self.recording.number[start : start + period]
         follower = np.full(period, -1)
         follower[source[column == 0]] = target[column == 0]

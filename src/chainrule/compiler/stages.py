@@ -1,23 +1,22 @@
 """What of a recording with loops in time is done before a loop, in it, and after it.
 
-In: a canonical ``Graph`` and its loops. Out: a stage for every node: even ones are done at once, odd
-ones iteration by iteration. Only what lies on the way from an earlier iteration to a later one has
-to be done in turn, the core of a loop; what only leads to it, or only comes from it, is done for
-all iterations together, before or after. Every instruction of a core has as many numbers in each
-iteration, and every column of addresses moves on by constant steps. Where the first iterations read
-what was there before, that is copied to where results of iterations -1, -2 and so on would be.
+In: a canonical ``Graph`` and its loops. Out: a stage for every node: even ones are done at once,
+odd ones iteration by iteration. Only what lies on the way from an earlier iteration to a later one
+has to be done in turn, the core of a loop; what only leads to it, or only comes from it, is done
+for all iterations together, before or after. Every instruction of a core has as many numbers in
+each iteration, and every column of addresses moves on by constant steps. Where the first iterations
+read what was there before, that is copied to where results of iterations -1, -2 and so on would be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from chainrule.compiler.canonicalise import CONSTANT, SUM, Graph, NotLiftable
-from chainrule.compiler.program import Addresses, Instruction, Program, Repeat, Terms
+from chainrule.compiler.program import Addresses, Instruction, Program, Terms
 from chainrule.compiler.reroll import Loop, fed
 
 
@@ -83,7 +82,7 @@ class Straight:
         rows = column.reshape(self.count, -1)
         step = rows[-1] - rows[-2]
         back = np.arange(self.count - 1, -1, -1)[:, None]
-        wanted = rows[-1] - back * step
+        wanted: Addresses = rows[-1] - back * step
         other = rows != wanted
         if other[self.reach :].any():
             raise NotLiftable("a loop reads irregular places")

@@ -36,6 +36,18 @@ class Trace:
     indexed: frozenset[int]  # integer slots used as an index
     static: dict[int, str]  # integer slots used as the integer itself, and where
     numeric: frozenset[int]  # integer slots used as a number
+    values: list[Value]  # of each instruction
+    sources: dict[int, set[tuple[Any, ...]]]  # Values that integers selected, by id: from where
+
+    def source_of(self, position: int) -> frozenset[tuple[Any, ...]] | None:
+        """From which containers integers selected an instruction's Value, if that is known.
+
+        They are lists that were there before the run, by number, or made in it, by length.
+        """
+        found = self.sources.get(id(self.values[position]))
+        if found is None or any((None, "made") in source for source in found):
+            return None
+        return frozenset(found)
 
 
 def trace(
@@ -64,6 +76,8 @@ def trace(
         return Index(recorder, slot, integers[slot])
 
     rebuilt = rebuild(call, leaf, index)
+    lists = [items for items, _ in (*rebuilt.lists, *surroundings.lists)]
+    recorder.reads.outer = {id(items): k for k, items in enumerate(lists)}
     passed = set(map(id, call.values))
     captured = tuple([v for v in surroundings.values if id(v) not in passed])
     inputs += captured
@@ -98,6 +112,8 @@ def trace(
         frozenset(recorder.indexed),
         dict(recorder.static),
         frozenset(recorder.used_as_number),
+        [*inputs, *recorder.nodes],
+        recorder.reads.sources,
     )
 
 

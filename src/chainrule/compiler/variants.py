@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from chainrule.compiler.execute import FINE, Executor, executor
-from chainrule.compiler.program import Addresses
 from chainrule.compiler.infer import Indexing
 from chainrule.compiler.lengths import Family
 from chainrule.compiler.lifted import Fit, Lifted
+from chainrule.compiler.program import Addresses
 from chainrule.compiler.record import Floats, Recording
 from chainrule.engine import Value
 
@@ -81,12 +81,14 @@ class Variant:
         )
         return self.executor.number(position) if found is None else found
 
-    def sweep(self, root: int) -> Floats:
-        """The derivative of an instruction by every input."""
+    def sweep(self, root: int) -> Floats | None:
+        """The derivative of an instruction by every input; None where only eager can tell."""
         if self.lifted is not None and self.ran_lifted:
             if self.lifted.sweep(self.grads):
                 return self.grads
-            self._run_tape(self._ids)  # something infinite: the tape knows the rules for it
+            if self._run_tape(self._ids) != FINE:
+                return None
+            # Something infinite: the tape knows the rules for it
         self.executor.sweep(root, 1.0, self.grads)
         return self.grads
 

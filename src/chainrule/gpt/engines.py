@@ -26,9 +26,10 @@ from chainrule.optim import Adam
 if TYPE_CHECKING:
     from chainrule.compiler.training import Training
 
-# Eager mode needs about so many seconds per weight and position; compiling pays beyond so many.
+# Eager mode takes about so many seconds per weight and position. Recording and compiling take about
+# as long as so many documents, and some seconds more whatever the model.
 EAGER_SECONDS = {"native": 80e-9, "reference": 10e-6}
-WORTH_COMPILING = 10.0
+COMPILING_DOCUMENTS, COMPILING_SECONDS = 400, 0.5
 
 Tokens = Sequence[int]
 
@@ -68,9 +69,10 @@ def _worth_compiling(model: GPT, data: Data) -> bool:
     config, some = model.config, data.training[:1000]
     weights = config.parameter_count(model.vocabulary)
     weights -= (model.vocabulary + config.block) * config.width  # embeddings are only looked up
-    length = sum(min(len(text) + 1, config.block) for text in some) / len(some)
-    positions = config.steps * config.batch * length
-    return EAGER_SECONDS[scalar_engine] * weights * positions > WORTH_COMPILING
+    positions = sum(min(len(text) + 1, config.block) for text in some) / len(some)
+    each = EAGER_SECONDS[scalar_engine] * weights * positions
+    documents = config.steps * config.batch
+    return (documents - COMPILING_DOCUMENTS) * each > COMPILING_SECONDS
 
 
 def _adam(params: Any, config: Config) -> Adam:
@@ -123,10 +125,7 @@ class Compiled:
         def loss(weights: Any, tokens: Any) -> Any:
             return GPT.of(config, weights).loss(tokens)
 
-        try:
-            self._function = compile(loss, dtype=dtype, lift=True)
-        except ValueError as error:
-            raise GPTError(f"--dtype {dtype} is not available: {error}") from None
+        self._function = compile(loss, dtype=dtype, lift=True)
         self.dtype = dtype
         self._model, self._tokenizer, self._data = model, tokenizer, data
         self._weights: dict[str, npt.NDArray[Any]] = {
