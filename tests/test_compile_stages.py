@@ -16,10 +16,12 @@ from hypothesis.extra.numpy import arrays as numpy_arrays
 import chainrule
 from chainrule import Value, exp, log, ops, sigmoid, sqrt, tanh, vsum, where
 from chainrule.compiler import arrays, emit, index, jit
-from chainrule.compiler.canonicalise import NotLiftable, canonicalise
+from chainrule.compiler.canonicalise import GATHER, NotLiftable, canonicalise
+from chainrule.compiler.contraction import Emitter, Walks
 from chainrule.compiler.execute import FINE, Interpreter
-from chainrule.compiler.group import group
+from chainrule.compiler.group import Program, group
 from chainrule.compiler.ir import Code, Vector, literal
+from chainrule.compiler.lifted import aligned
 
 pytest.importorskip("llvmlite")
 
@@ -29,9 +31,39 @@ strides = st.integers(-9, 9)
 
 
 def same_addresses(columns: Sequence[Any]) -> index.Space:
-    found = index.space(columns)
-    np.testing.assert_array_equal(found.addresses(), np.stack(columns))
+    """The space of some columns; whatever part of it is walked walks that part of them."""
+    found, table = index.space(columns), np.stack(columns)
+    np.testing.assert_array_equal(found.addresses(), table)
+    points = table.shape[1]
+    assert found.outer(points) == outermost(found)
+    assert found.outer(0) == 0
+    for first in range(1, points + 1):
+        trips = found.outer(first)
+        if trips is not None:
+            part = shortened(found, trips).addresses()
+            np.testing.assert_array_equal(part, table[:, :first])
+    assert found.outer(points + 1) is None
+    for chosen in ([0], list(range(len(table)))[::-1], [0, *range(len(table))]):
+        for keep in (False, True):
+            some = found.select(chosen, keep)
+            np.testing.assert_array_equal(some.addresses(), table[chosen])
+            if keep:
+                assert outermost(some) == outermost(found)
     return found
+
+
+def outermost(found: index.Space) -> int:
+    """How many trips the outermost loop, or the loop over the rows, takes."""
+    return found.rows if found.rows > 1 or not found.loops else found.loops[0].count
+
+
+def shortened(found: index.Space, trips: int) -> index.Space:
+    """The space with fewer outermost trips, as machine code with a run-time count walks it."""
+    if found.rows > 1 or not found.loops:
+        lengths = None if found.lengths is None else found.lengths[:trips]
+        return index.Space(found.bases[:trips], lengths, found.run, found.loops)
+    loops = (index.Loop(trips, found.loops[0].strides), *found.loops[1:])
+    return index.Space(found.bases, found.lengths, found.run, loops)
 
 
 def affine(bases: Sequence[int], loops: Sequence[tuple[int, Sequence[int]]]) -> list[Any]:
@@ -169,84 +201,214 @@ PROGRAMS = [
 ]
 
 
-def variant_of(function: Callable[..., Any], *arguments: Any) -> Any:
-    compiled = chainrule.compile(function, on_fallback="raise")
+def variant_of(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """The recording of a function and its array program."""
+    compiled = chainrule.compile(function, on_fallback="raise", lift=True, **options)
     compiled.value_and_grad(*arguments)
     (structure,) = compiled._structures.values()
+    assert structure.variants[0].lifted is not None, compiled.report()
     return structure.variants[0]
 
 
-@pytest.mark.parametrize(("function", "others"), PROGRAMS, ids=lambda x: getattr(x, "__name__", ""))
+def verify(program: Program) -> None:
+    """Raise AssertionError unless every number is made once and used after that."""
+    assert program.shared == program.inputs + len(program.constants)
+    assert (np.diff(program.private) > 0).all()
+    assert ((program.private >= 0) & (program.private < program.inputs)).all()
+    made = program.shared + len(program.private)  # everything below is there
+    for instruction in program.instructions:
+        assert instruction.start == made, "results are in order, without gaps"
+        assert instruction.count > 0
+        used = list(instruction.columns)
+        for terms in (instruction.products, instruction.plains):
+            if terms is not None:
+                assert all(len(column) == len(terms) for column in terms.columns)
+                owners = terms.owners - instruction.start
+                assert (np.diff(owners) >= 0).all()
+                assert ((owners >= 0) & (owners < instruction.count)).all()
+                each = np.bincount(owners, minlength=instruction.count)
+                assert (each == terms.each).all() == bool(terms.each)
+                used += terms.columns
+        if instruction.kind == GATHER:
+            assert instruction.places is not None
+            assert instruction.candidates is not None
+            assert len(instruction.places) == instruction.count
+            used.append(instruction.candidates)
+        else:
+            assert all(len(column) == instruction.count for column in instruction.columns)
+        assert used
+        holes = np.isin(np.concatenate(used), program.private)
+        for column in used:
+            assert ((column >= 0) & (column < made)).all(), "an operand comes after its use"
+        assert not holes.any(), "a private input is read where the shared ones are"
+        made += instruction.count
+    assert made == program.size
+    assert ((program.address >= -1) & (program.address < program.size)).all()
+    assert len(program.guards) == len(program.expected)
+
+
+class Compiled:
+    """An array program as machine code for some samples, with arenas that show what is written."""
+
+    def __init__(
+        self, program: Program, root: int, width: int, batch: int = 1, dtype: str = "float64"
+    ) -> None:
+        self.program, self.batch = program, batch
+        made = emit.machine(program, root, width, None, batch, dtype)
+        self.library = jit.Library(made.text)  # verifies
+        counts = [0] * max(1, len(made.walks))
+        for walk in made.walks:
+            counts[walk.slot] = outermost(walk.space)
+        self.counts = np.array(counts)
+        own = (program.size - program.shared) * batch
+        sizes = {"P": program.shared, "V": own, "Q": program.shared, "D": own, "S": batch}
+        self.arenas = {name: aligned(size + 16, np.dtype(dtype)) for name, size in sizes.items()}
+        for arena in self.arenas.values():
+            arena[:] = 7.25  # nothing may count on zeros, or touch the sixteen at the end
+        self.real = {"float64": ctypes.c_double, "float32": ctypes.c_float}[dtype]
+
+    def call(self, name: str, *arenas: str) -> float:
+        given = [self.arenas[a] for a in arenas] + [self.gathers, self.counts]
+        pointers = [a.ctypes.data for a in given]
+        function = ctypes.CFUNCTYPE(self.real, *[ctypes.c_void_p] * len(given))
+        return float(function(self.library.address(name))(*pointers))
+
+    def run(self, inputs: Any, gathered: Any, seeds: Any) -> tuple[float, float]:
+        """Forward and backward for inputs and gathers of each sample; their flags."""
+        program, batch = self.program, self.batch
+        self.arenas["P"][: program.inputs] = inputs[0]
+        self.arenas["P"][program.inputs : program.shared] = program.constants
+        own = self.arenas["V"][:-16].reshape(-1, batch)
+        own[: len(program.private)] = inputs[:, program.private].T
+        self.arenas["S"][:batch] = seeds
+        self.gathers = np.ascontiguousarray(gathered.T).ravel().astype(np.int64)
+        self.gathers = np.concatenate([self.gathers, [0]])
+        flags = self.call("forward", "P", "V"), self.call("backward", "P", "V", "Q", "D", "S")
+        for arena in self.arenas.values():
+            assert (arena[-16:] == 7.25).all(), "written past the end"
+        return flags
+
+    def results(self, lane: int) -> Any:
+        return self.arenas["V"][:-16].reshape(-1, self.batch)[:, lane]
+
+    def gradient(self) -> tuple[Any, Any]:
+        """By the shared inputs (over all samples), and by each sample's own."""
+        program = self.program
+        own = self.arenas["D"][:-16].reshape(-1, self.batch)[: len(program.private)]
+        return self.arenas["Q"][: program.inputs], own
+
+
+def selected(variant: Any, ids: Sequence[int]) -> tuple[Any, Any]:
+    """Recorded operands and addresses that some integers select."""
+    positions = variant.indexing.predict(variant.index_ids(ids))
+    program = variant.lifted.program
+    return positions, program.address[positions[program.places]]
+
+
+def close(found: Any, wanted: Any, limit: float) -> None:
+    scale = max(1e-3, np.abs(wanted).max(initial=0.0))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=limit * scale)
+
+
+def name_of(x: Any) -> str:
+    return getattr(x, "__name__", "")
+
+
+@pytest.mark.parametrize(("function", "others"), PROGRAMS, ids=name_of)
 def test_the_array_program_is_the_recording(function, others):
+    """The interpreter of recordings, numpy over the array program and its machine code."""
     numbers = np.random.default_rng(3).normal(size=16)
     variant = variant_of(function, numbers, *others)
     recording, root = variant.recording, variant.recording.result.position
     recording.verify()
-    program = group(canonicalise(recording, variant.indexing), recording)
-    oracle = Interpreter(recording)
-    ids = variant.index_ids(others[0] if others else ())
-    for seed in range(3):
+    canonicalise(recording, variant.indexing).verify()
+    lifted, oracle = variant.lifted, Interpreter(recording)
+    program = lifted.program
+    verify(program)
+    ids = others[0] if others else ()
+    checked = 0
+    for seed in range(4):
         fresh = np.random.default_rng(seed).normal(size=recording.inputs)
-        positions = variant.indexing.predict(ids)
+        fresh[len(numbers) :] = ids
+        positions, gathered = selected(variant, ids)
         if len(positions):
             oracle.point(variant.indexing.places, positions)
         status, _ = oracle.run(fresh)
-        gathered = program.address[[positions[place] for place, _ in program.gathers]]
         arena = arrays.run(program, fresh, gathered)
         kept = program.address >= 0
         found, wanted = arena[program.address[kept]], np.array(oracle.data)[kept]
         np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)
-        if status == FINE:
-            slopes = np.zeros(recording.inputs)
-            oracle.sweep(root, 1.0, slopes)
-            adjoint = arrays.sweep(program, arena, gathered, int(program.address[root]))
-            scale = np.abs(slopes).max()
-            np.testing.assert_allclose(
-                adjoint[: recording.inputs], slopes, rtol=0, atol=1e-12 * scale
-            )
+        assert lifted.run(variant.fit, gathered, fresh) == (status == FINE)
+        if status != FINE:
+            continue
+        checked += 1
+        slopes, swept = np.zeros(recording.inputs), np.zeros(recording.inputs)
+        oracle.sweep(root, 1.0, slopes)
+        adjoint = arrays.sweep(program, arena, gathered, lifted.root)
+        own = adjoint[program.shared : program.shared + len(program.private)]
+        adjoint[program.private] = own
+        close(adjoint[: recording.inputs], slopes, 1e-12)
+        assert lifted.sweep(swept)
+        close(swept, slopes, 1e-12)
+        close(lifted.number(root), oracle.number(root), 1e-12)
+    assert checked >= 2
 
 
-@pytest.mark.parametrize(
-    ("function", "others"), PROGRAMS[:4], ids=lambda x: getattr(x, "__name__", "")
-)
-@pytest.mark.parametrize("width", [1, 2, 4, 8])
-def test_modules_verify_and_agree_at_every_width(function, others, width):
+LIMITS = {"float64": 1e-12, "float32": 1e-4}
+
+
+@pytest.mark.parametrize(("function", "others"), PROGRAMS[:-1], ids=name_of)
+@pytest.mark.parametrize("dtype", LIMITS)
+@pytest.mark.parametrize(("width", "batch"), [(1, 1), (2, 3), (4, 1), (4, 4), (8, 8), (16, 5)])
+def test_modules_verify_and_agree_at_every_width(function, others, width, batch, dtype):
+    """Several samples at once, each with its own numbers, integers and weight."""
     numbers = np.random.default_rng(3).normal(size=16)
     variant = variant_of(function, numbers, *others)
-    recording, root = variant.recording, variant.recording.result.position
-    program = group(canonicalise(recording, variant.indexing), recording)
-    address = int(program.address[root])
-    library = jit.Library(emit.module(program, address, width))  # verifies
-    values, adjoints, none = np.zeros(program.size), np.zeros(program.size), np.zeros(1, np.int64)
-    values[program.inputs : program.first_result] = program.constants
-    values[: program.inputs] = fresh = np.random.default_rng(8).normal(size=program.inputs)
-    pointer = ctypes.c_void_p
-    forward = ctypes.CFUNCTYPE(ctypes.c_double, pointer, pointer)(library.address("forward"))
-    backward = ctypes.CFUNCTYPE(None, *[pointer] * 3)(library.address("backward"))
-    assert forward(values.ctypes.data, none.ctypes.data) == 0.0
-    backward(values.ctypes.data, adjoints.ctypes.data, none.ctypes.data)
-    arena = arrays.run(program, fresh, none[:0])
-    np.testing.assert_allclose(values, arena, rtol=1e-12, atol=1e-13)
-    wanted = arrays.sweep(program, arena, none[:0], address)[: program.inputs]
-    np.testing.assert_allclose(
-        adjoints[: program.inputs], wanted, rtol=0, atol=1e-12 * np.abs(wanted).max()
-    )
+    program, root = variant.lifted.program, variant.lifted.root
+    code = Compiled(program, root, width, batch, dtype)
+    rng = np.random.default_rng(width * batch)
+    seeds = rng.normal(size=batch)
+    inputs = np.repeat(rng.normal(size=(1, program.inputs)), batch, axis=0)
+    inputs[:, program.private] = rng.normal(size=(batch, len(program.private)))
+    choices = list(itertools.product(*[sorted(seen) for seen in seen_by(variant)]))
+    chosen = [choices[k] for k in rng.integers(len(choices), size=batch)]
+    gathered = np.stack([selected(variant, ids)[1] for ids in chosen])
+    flags = code.run(inputs, gathered, seeds)
+    assert np.isfinite(flags).all()
+    shared = np.zeros(program.inputs)
+    for lane in range(batch):
+        arena = arrays.run(program, inputs[lane], gathered[lane])
+        close(code.results(lane), arena[program.shared :], LIMITS[dtype])
+        adjoint = arrays.sweep(program, arena, gathered[lane], root) * seeds[lane]
+        shared += adjoint[: program.inputs]
+        own = adjoint[program.shared : program.shared + len(program.private)]
+        close(code.gradient()[1][:, lane], own, LIMITS[dtype])
+    shared[program.private] = code.gradient()[0][program.private]  # holes
+    close(code.gradient()[0], shared, LIMITS[dtype])
+
+
+def seen_by(variant: Any) -> list[set[int]]:
+    """The integers seen in each place."""
+    return [set(column) for column in zip(*variant.indexing.ids, strict=True)]
 
 
 def test_printers_name_what_they_show():
     variant = variant_of(causal, np.ones(16))
     graph = canonicalise(variant.recording, variant.indexing)
-    program = group(graph, variant.recording)
     assert "sum" in str(graph)
-    assert "exp" in str(program)
-    assert "products" in str(program)
+    assert "exp" in str(variant.lifted.program)
+    assert "products" in str(variant.lifted.program)
     assert "affine" in str(index.space([np.arange(4)]))
 
 
 def test_a_graph_without_structure_is_not_lifted():
-    variant = variant_of(irregular(5), np.random.default_rng(0).normal(size=8))
+    fast = chainrule.compile(irregular(5), on_fallback="raise", lift=True)
+    fast.value_and_grad(np.random.default_rng(0).normal(size=8))
+    (structure,) = fast._structures.values()
+    recording, indexing = structure.variants[0].recording, structure.variants[0].indexing
     with pytest.raises(NotLiftable, match="no structure"):
-        group(canonicalise(variant.recording, variant.indexing), variant.recording)
+        group(canonicalise(recording, indexing), recording, np.zeros(0, np.int64))
+    assert "no structure" in fast.report()
 
 
 def irregular(seed: int, nodes: int = 1500) -> Callable[..., Any]:
@@ -359,7 +521,19 @@ def libm(function: Callable[[float], float], xs: Any) -> Any:
 
 
 @pytest.mark.parametrize("width", [1, 8])
-@pytest.mark.parametrize(("row", "function"), [(ops.exp, math.exp), (ops.log, math.log)])
+@pytest.mark.parametrize(
+    ("row", "function"),
+    [
+        (ops.exp, math.exp),
+        (ops.log, math.log),
+        (ops.tanh, math.tanh),
+        (ops.sin, math.sin),
+        (ops.cos, math.cos),
+        (ops.erf, math.erf),
+        (ops.sqrt, math.sqrt),
+    ],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
 def test_inline_functions_are_within_two_ulps_of_libm(row, function, width):
     xs = samples()
     found, wanted = machine(row, 1, width)(xs), libm(function, xs)
@@ -409,8 +583,22 @@ def scalar(formula: Callable[..., Any], columns: Sequence[Any]) -> Any:
         )
 
 
-def within(found: Any, wanted: Any, allowed: float, tiny: float, what: str, columns: Any) -> None:
+def within(
+    found: Any,
+    wanted: Any,
+    allowed: float,
+    tiny: float,
+    what: str,
+    columns: Any,
+    cancels: bool = False,
+) -> None:
+    """So many ulps away at most; where terms like 1 + tanh(x) cancel, ulps of x and of 1."""
     away = ulps(found, wanted)
+    if cancels:
+        with np.errstate(all="ignore"):
+            x = np.abs(columns[-1])
+            near = np.abs(found - wanted) <= 2 * np.spacing(np.maximum(x, 1.0))
+        away[near & np.isfinite(x)] = 0.0
     away[(np.abs(found) < tiny) & (np.abs(wanted) < tiny)] = 0.0
     worst = int(away.argmax())
     at = tuple(float(c[worst]) for c in columns)
@@ -433,7 +621,7 @@ def test_every_row_gives_the_code_of_its_forward_rule(op, parameters):
         kept = (np.abs(columns[0]) < 1e60) & (np.abs(columns[0]) > 1e-60) | (columns[0] == 0)
         kept &= ~((columns[0] == 0) & (np.signbit(columns[0])))
         found, wanted, columns = found[kept], wanted[kept], [columns[0][kept]]
-    within(found, wanted, 4, TINY, f"{op.name}{parameters}", columns)
+    within(found, wanted, 4, TINY, f"{op.name}{parameters}", columns, op is ops.gelu_tanh)
 
 
 @pytest.mark.parametrize(("op", "parameters"), row_cases())
@@ -450,9 +638,9 @@ def test_every_row_gives_the_code_of_its_partials(op, parameters):
             y, *columns
         )
         wanted = scalar(lambda y, *xs, q=partial: q(y, *xs, *parameters), [y, *columns])
-        # A formula that cancels doubles the error of its functions: 1 - tanh**2, x*(1 - t*t).
-        allowed = 4 if op not in (ops.gelu, ops.gelu_tanh, ops.silu, ops.sigmoid, ops.power) else 64
-        within(found, wanted, allowed, TINY, f"partial {j} of {op.name}{parameters}", columns)
+        allowed = 64 if op in (ops.gelu, ops.gelu_tanh, ops.silu, ops.sigmoid, ops.power) else 4
+        cancels, what = op in (ops.gelu, ops.gelu_tanh, ops.silu), f"partial {j} of {op.name}"
+        within(found, wanted, allowed, TINY, f"{what}{parameters}", columns, cancels)
 
 
 @pytest.fixture
@@ -494,7 +682,6 @@ def test_a_literal_is_the_double(x):
 @settings(max_examples=25)
 @given(st.integers(1, 40), st.sampled_from([1, 2, 4, 8]))
 def test_chunks_cover_every_lane_once(count, width):
-    variant = variant_of(mlp, np.ones(16))
-    program = group(canonicalise(variant.recording, variant.indexing), variant.recording)
-    covered = [at + i for at, w in emit.Emitter(program, width).chunks(count) for i in range(w)]
+    walks = Walks(variant_of(mlp, np.ones(16)).lifted.program, set())
+    covered = [at + i for at, w in Emitter(walks, width).chunks(count) for i in range(w)]
     assert covered == list(range(count))

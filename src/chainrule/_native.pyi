@@ -120,6 +120,7 @@ def canonicalise(
     order: Any,
     candidate_at: Any,
     candidates: Any,
+    begins: Any,
     iterations: Any,
     tokens: Any,
     keep_dead: bool,

@@ -17,11 +17,11 @@ typedef struct {
 /* What is read: the recording, and the arrays of _Surroundings. */
 enum {
     G_CODES, G_OPERANDS, G_CONSTANTS, G_NUMBER, G_ROLES, G_IDENTITIES, G_CLASSES, G_WANTED, G_PLACES,
-    G_ORDER, G_CANDIDATE_AT, G_CANDIDATES, G_ITERATIONS, G_TOKENS,
+    G_ORDER, G_CANDIDATE_AT, G_CANDIDATES, G_BEGINS, G_ITERATIONS, G_TOKENS,
     GIVEN
 };
 static const char *const given_formats[GIVEN] = {"i", "i", "d", "B", "i", "B", "b",
-                                                 "i", "i", "i", "i", "i", "i", "B"};
+                                                 "i", "i", "i", "i", "i", "i", "i", "B"};
 
 /* What is made: the arrays of Graph. */
 enum {
@@ -35,7 +35,7 @@ typedef struct {
     int view_count;
     Py_ssize_t inputs, count, rule_count, wanted_count, place_count, candidate_count;
     const int32_t *codes, *operands, *roles, *wanted, *places, *order, *candidate_at, *candidates;
-    const int32_t *iterations;   /* NULL without loops */
+    const int32_t *begins, *iterations; /* NULL without loops */
     const double *constants;
     const char *number, *identities, *tokens;
     const signed char *classes;
@@ -96,6 +96,9 @@ static inline uint64_t leaf_of(const Lift *x, Py_ssize_t i, int32_t node) {
 /* The signature of a node as instruction i sees it. */
 static inline uint64_t seen(const Lift *x, Py_ssize_t i, int32_t node) {
     uint64_t leaf = leaf_of(x, i, node);
+    if (leaf == 0 && x->iterations != NULL && x->origin[node] < x->begins[i] && x->kinds[node] > CONSTANT) {
+        leaf = mix(0, 9); /* made before the loop */
+    }
     return leaf ? leaf : x->signature[node];
 }
 
@@ -583,8 +586,9 @@ static int get_given(Lift *x, PyObject **given) {
     x->candidates = x->views[G_CANDIDATES].buf;
     x->tokens = x->views[G_TOKENS].buf;
     x->iterations = given_items(x, G_ITERATIONS) ? x->views[G_ITERATIONS].buf : NULL;
-    if (x->iterations != NULL &&
-        (given_items(x, G_ITERATIONS) < x->count || given_items(x, G_TOKENS) < 8 * x->count)) {
+    x->begins = x->views[G_BEGINS].buf;
+    if (x->iterations != NULL && (given_items(x, G_ITERATIONS) < x->count || given_items(x, G_BEGINS) < x->count ||
+                                  given_items(x, G_TOKENS) < 8 * x->count)) {
         PyErr_SetString(PyExc_ValueError, "the loops do not fit the recording");
         return -1;
     }
@@ -657,16 +661,17 @@ static PyObject *graph_arrays(Lift *x) {
 }
 
 /* canonicalise(inputs, codes, operands, constants, number, roles, identities, classes, wanted,
- * places, order, candidate_at, candidates, iterations, tokens, keep_dead): the arrays of a Graph, in
- * its order. */
+ * places, order, candidate_at, candidates, begins, iterations, tokens, keep_dead): the arrays of a
+ * Graph, in its order. */
 static PyObject *canonicalise(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *given[GIVEN], *result = NULL;
     int keep_dead;
     Lift x;
     memset(&x, 0, sizeof x);
-    if (!PyArg_ParseTuple(args, "nOOOOOOOOOOOOOOp:canonicalise", &x.inputs, &given[0], &given[1], &given[2],
+    if (!PyArg_ParseTuple(args, "nOOOOOOOOOOOOOOOp:canonicalise", &x.inputs, &given[0], &given[1], &given[2],
                           &given[3], &given[4], &given[5], &given[6], &given[7], &given[8], &given[9],
-                          &given[10], &given[11], &given[12], &given[13], &keep_dead)) {
+                          &given[10], &given[11], &given[12], &given[13], &given[14],
+                          &keep_dead)) {
         return NULL;
     }
     if (get_given(&x, given) == 0 && check_given(&x) == 0 && make_graph_arrays(&x) == 0) {

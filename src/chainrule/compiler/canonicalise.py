@@ -5,8 +5,8 @@ additions are n-ary sums of products and plain terms, chains of Python's max are
 operand that follows an integer is a gather. ``0 + x`` stays a sum of one term, so that the first
 position of a sequence is made like the others. Every node has a signature, a hash of its structure
 that no number in it takes part in, so that what is computed alike can be found in this recording
-and in others. In a loop in time, what an earlier iteration made counts as a leaf, so that all
-iterations are alike.
+and in others. In a loop in time, what an earlier iteration made counts as a leaf, and so does what
+was made before the loop, so that all iterations are alike.
 
 The work is done by a native kernel; ``canonicalise_in_python`` is the same to the last bit.
 """
@@ -53,7 +53,8 @@ class Graph:
     the plain terms of a sum, what a maximum (or minimum) is of, the operands of a rule in order,
     the nodes a gather may select. Equal signatures: the same operation on operands of equal
     signatures, where sums, maxima and gathers take the *set* of their terms' signatures.
-    ``loops``: operands that another iteration made have the signature and the level of a leaf.
+    ``loops``: to an instruction in a loop, what another iteration of it made has the signature and
+    the level of a leaf; what was made before the loop has its level, but a signature like all such.
     """
 
     inputs: int
@@ -72,6 +73,7 @@ class Graph:
     level: Ints  # 0 of inputs and constants, else one more than the highest operand's
     rules: tuple[Op, ...] = field(default=(), repr=False)  # the recording's
     loops: tuple[Loop, ...] = ()  # in which instructions of the recording lie, in order
+    begins: Ints = field(default_factory=lambda: np.zeros(0, np.int32), repr=False)
     iterations: Ints = field(default_factory=lambda: np.zeros(0, np.int32), repr=False)
     tokens: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64), repr=False)
 
@@ -132,7 +134,7 @@ class Graph:
         own = kinds != GATHER
         assert (self.at[self.origin[own]] == np.flatnonzero(own)).all()
         _, first, shape = np.unique(self.signature, return_index=True, return_inverse=True)
-        for kept in (kinds, self.codes, self.number, self.level):
+        for kept in (kinds, self.codes, self.number, *([] if self.loops else [self.level])):
             assert (kept == kept[first][shape]).all(), "one signature, two structures"
 
     def seen(self, used: Ints, users: Longs) -> Hashes:
@@ -140,7 +142,10 @@ class Graph:
         if not self.loops:
             return self.signature[used]
         leaves = self.tokens[self.origin[used]]
-        return np.where(self._is_leaf(used, users), leaves, self.signature[used])
+        outside = self.origin[used] < self.begins[self.origin[users]]
+        outside &= self.kinds[used] > CONSTANT
+        seen = np.where(outside, np.uint64(_OUTSIDE), self.signature[used])
+        return np.where(self._is_leaf(used, users), leaves, seen)
 
     def _is_leaf(self, used: Ints, users: Longs) -> npt.NDArray[np.bool_]:
         """Where an operand counts as a leaf because another iteration made it."""
@@ -202,6 +207,7 @@ def canonicalise(
         around.order,
         around.candidate_at,
         around.candidates,
+        around.begins,
         around.iterations,
         around.tokens.tobytes(),
         around.keep_dead,
@@ -257,15 +263,17 @@ class _Surroundings:
             recording.result,
         )
         self.wanted: Ints = np.array(wanted, np.int32)
-        # Per instruction: a number for each iteration of each loop, 0 outside; a leaf's signature
-        # where another iteration's users take it for one, else 0.
+        # Per instruction: where its loop begins, else 0; a number for each iteration of each loop,
+        # else 0; a leaf's signature where another iteration's users take it for one, else 0.
         count = len(recording) if loops else 0
+        self.begins: Ints = np.zeros(count, np.int32)
         self.iterations: Ints = np.zeros(count, np.int32)
         self.tokens: Hashes = np.zeros(count, np.uint64)
         for loop in loops:
             self._repeat(recording, loop)
         self.repeated: dict[str, Any] = {
             "loops": loops,
+            "begins": self.begins,
             "iterations": self.iterations,
             "tokens": self.tokens,
         }
@@ -285,6 +293,7 @@ class _Surroundings:
         """Take in a loop; what is used from outside, or not once in each iteration, is a node."""
         shape = (loop.count, loop.period)
         at = np.arange(loop.start, loop.stop).reshape(shape)
+        self.begins[at] = loop.start
         self.iterations[at] = self.iterations.max() + 1 + np.arange(loop.count)[:, None]
         carried = np.setdiff1d(loop.carried, loop.chains).astype(np.int64)
         uses = np.bincount(recording.operands.ravel() + 1, minlength=len(recording) + 1)[1:]
@@ -326,6 +335,9 @@ def _mix(h: int, x: int) -> int:
     return z ^ (z >> 31)
 
 
+_OUTSIDE = _mix(0, 9)  # what was made before a loop
+
+
 def _mix_set(h: int, found: set[int]) -> int:
     h = _mix(h, len(found))
     for x in sorted(found):
@@ -353,6 +365,7 @@ class _Builder:
         self.number = recording.number.tolist()
         self.roles = around.roles.tolist()
         self.identities = around.identities.tolist()
+        self.begins = around.begins.tolist()
         self.iterations = around.iterations.tolist()
         self.tokens = around.tokens.tolist()
         bounds, rows = around.candidate_at.tolist(), around.candidates.tolist()
@@ -475,8 +488,10 @@ class _Builder:
 
     def _seen(self, i: int, node: int) -> int:
         """The signature of a node as instruction i sees it."""
-        leaf = self._is_leaf(i, node)
-        return int(self.tokens[self.origin[node]]) if leaf else self.signature[node]
+        if self._is_leaf(i, node):
+            return int(self.tokens[self.origin[node]])
+        made = self.begins and self.origin[node] < self.begins[i] and self.kinds[node] > CONSTANT
+        return _OUTSIDE if made else self.signature[node]
 
     def _moves(self, i: int, node: int) -> bool:
         """Whether a node makes what instruction i makes of it differ between iterations."""

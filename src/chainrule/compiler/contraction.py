@@ -65,9 +65,12 @@ class Walk:
 class Walks:
     """Every walk of a program, for forward and backward alike."""
 
-    def __init__(self, program: Program, varying: set[tuple[int, str]]) -> None:
+    def __init__(
+        self, program: Program, varying: set[tuple[int, str]], contract: bool = True
+    ) -> None:
         self.program = program
         self.varying = varying
+        self.contract = contract  # products and sums may be one operation, in any order
         self.all: list[Walk] = []
         self._known: dict[tuple[int, str], list[Walk]] = {}
         self._sliced: dict[tuple[int, str], list[Walk]] = {}
@@ -310,6 +313,8 @@ class Emitter:
             first = (0, 1) if reduces else (1,)
             lanes = [x for x in loops if x.strides[0] in first and set(x.strides) <= {0, 1}]
             outer = [x for x in loops if x.strides[0] != 0]
+            if not self.walks.contract:
+                lanes = [x for x in lanes if x.strides[0] != 0]  # a sum has its order
             if not lanes or (reduces and overlaps(outer)):
                 self.over(loops, terms, lambda t: body(t, [0] * len(t), 1))
                 return
@@ -358,7 +363,7 @@ class Emitter:
 
         def inner(terms: list[Terms], loops: tuple[Trip, ...]) -> None:
             outer = [x for x in loops if x.strides[0] != 0]
-            if overlaps(outer):
+            if overlaps(outer) or not self.walks.contract:
                 # Two points of the loops are one address: add through memory, one by one.
                 self.over(loops, terms, lambda t: self._add_product(names, t))
             else:
@@ -368,6 +373,8 @@ class Emitter:
 
     def stores(self, walk: Walk, column: int) -> bool:
         """Whether every target of a column is complete after one visit of its innermost sums."""
+        if not self.walks.contract:
+            return False
         found = walk.space
         chosen = found.select([column])
         outer = [Trip(x.count, x.count, x.strides) for x in (*chosen.middle, *chosen.loops)]
@@ -386,7 +393,9 @@ class Emitter:
         value = self.code.load(arrays[1], terms[1])
         old = self.code.load(arrays[0], terms[0])
         if len(arrays) == 3:
-            value = self.code.fma(value, self.code.load(arrays[2], terms[2]), old)
+            factor = self.code.load(arrays[2], terms[2])
+            fused = self.walks.contract
+            value = self.code.fma(value, factor, old) if fused else value * factor + old
         else:
             value = value + old
         self.write(arrays[0], terms[0], value)

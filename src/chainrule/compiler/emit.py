@@ -43,9 +43,13 @@ def machine(
     varying: set[tuple[int, str]] | None = None,
     batch: int = 1,
     dtype: str = "float64",
+    contract: bool = True,
 ) -> Machine:
-    """The IR of forward and backward, ready to be parsed."""
-    walks = Walks(program, varying or set())
+    """The IR of forward and backward, ready to be parsed.
+
+    Without ``contract`` products are rounded before they are added, and sums keep their order.
+    """
+    walks = Walks(program, varying or set(), contract)
     made = Machine(walks=walks.all)
     forward = Emitter(walks, width, batch, dtype)
     flags: dict[int, Any] = {}

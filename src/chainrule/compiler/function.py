@@ -22,7 +22,7 @@ from chainrule import errors
 from chainrule.compiler.execute import FINE, OTHER_BRANCH, UNDEFINED
 from chainrule.compiler.freshness import Method, Surroundings, survey
 from chainrule.compiler.infer import Indexing, misaligned
-from chainrule.compiler.inner import InnerLoop
+from chainrule.compiler.inner import InnerLoop, Prepared, mean_of
 from chainrule.compiler.inputs import Call, as_float, like_first, rebuild, take_apart
 from chainrule.compiler.lengths import Family
 from chainrule.compiler.lifting import Lifter
@@ -85,13 +85,19 @@ class CompiledFunction:
     """A function that records itself and replays; made by ``chainrule.compile``."""
 
     def __init__(
-        self, function: Callable[..., Any], dtype: str, on_fallback: str, lift: bool | None = None
+        self,
+        function: Callable[..., Any],
+        dtype: str,
+        on_fallback: str,
+        lift: bool | None = None,
+        contract: bool = True,
     ) -> None:
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._dtype = dtype
         self._on_fallback = on_fallback
         self._lift = lift
+        self._contract = contract
         self._lifts: Lifter | None = None
         self._recall: Recall | None = None
         self._stretching = False  # a call longer than the one that was made is being recorded
@@ -112,7 +118,9 @@ class CompiledFunction:
             if kept is None or kept[0]() is not instance:
                 key, kept_here = id(instance), self._bound
                 method = Method(self._function, instance, lambda _: forget(kept_here, key))
-                bound = CompiledFunction(method, self._dtype, self._on_fallback, self._lift)
+                bound = CompiledFunction(
+                    method, self._dtype, self._on_fallback, self._lift, self._contract
+                )
                 kept = self._bound[id(instance)] = (method.instance, bound)
                 while len(self._bound) > METHODS:
                     del self._bound[next(iter(self._bound))]
@@ -205,13 +213,17 @@ class CompiledFunction:
         samples = list(samples)
         if not samples:
             raise ValueError("batch_value_and_grad needs at least one sample")
-        total, sums = 0.0, None
         for sample in samples:
             if not isinstance(sample, tuple):
                 raise TypeError(
                     "a sample is a tuple of the arguments after the first: "
                     f"got a {type(sample).__name__}"
                 )
+        answer = self._batched(params, samples)
+        if answer is not None:
+            return answer[0], fill(out, answer[1])
+        total, sums = 0.0, None
+        for sample in samples:
             value, grads = self.value_and_grad(params, *sample)
             total += value[0] if isinstance(value, tuple) else value
             leaves = numeric_leaves(grads)
@@ -219,6 +231,28 @@ class CompiledFunction:
         mean = iter([a / len(samples) for a in sums or []])
         filled = map_leaves(lambda x: next(mean) if isinstance(x, NUMERIC) else x, grads)
         return total / len(samples), fill(out, filled)
+
+    def _batched(self, params: Any, samples: list[Any]) -> tuple[float, Any] | None:
+        """The mean and its gradient in machine code, many samples at a time, where that can be."""
+        if len(samples) < 2 or self._lift is False or modes.recorder is not None:
+            return None
+        call = take_apart((params, *samples[0]), {}, differentiate=True)
+        if call.refused is not None or any(isinstance(x, Value) for x in call.floats):
+            return None
+        with self._lock:
+            prepared = Prepared(_Samples(self), params, samples)
+            longest = max(range(len(samples)), key=lambda k: len(prepared.calls[k].ints))
+            if prepared.first_of(longest) is None:
+                return None
+            row = np.empty(call.size)
+            call.write(row)
+            answer = mean_of(prepared, row[: call.first])
+            if answer is None:
+                return None
+            self._counts.calls += len(samples)
+            self._counts.replayed += len(samples)
+        gradient = np.concatenate([answer[1], np.zeros(call.size - call.first)])
+        return answer[0], like_first(call, params, gradient)
 
     def train(
         self,
@@ -493,7 +527,9 @@ class CompiledFunction:
         if self._lift is False or surroundings is None:
             return None
         if self._lifts is None or self._lifts.surroundings is not surroundings:
-            self._lifts = Lifter(self._function, surroundings, self._dtype, self._lift is True)
+            self._lifts = Lifter(
+                self._function, surroundings, self._dtype, self._lift is True, self._contract
+            )
         return self._lifts
 
     def _join(self, call: Call, made: Trace) -> Variant | None:
@@ -695,6 +731,12 @@ class _Samples:
 
     def __init__(self, function: CompiledFunction) -> None:
         self._function = function
+        self.lock = function._lock
+
+    def arrays(self) -> list[Any]:
+        """The arrays that the function reaches by itself."""
+        surroundings = self._function._surroundings
+        return [] if surroundings is None else [array for array, _, _ in surroundings.arrays]
 
     def ready(self, call: Call) -> Variant | None:
         """The variant that has just computed a call."""
@@ -719,6 +761,7 @@ def compile(
     on_fallback: str = "warn",
     *,
     lift: bool | None = None,
+    contract: bool = True,
 ) -> Any:
     """Record a function of Values once and replay it, with its gradient, without Python.
 
@@ -729,6 +772,8 @@ def compile(
     A recording is searched for the arrays in it, of which machine code is made; what has none, and
     what is small, runs on a native tape. The former agrees with eager to rounding, the latter to
     the last bit: ``lift=False`` leaves it at that, ``lift=True`` lifts small functions too.
+    ``dtype="float32"`` computes machine code in single precision. ``contract=False`` rounds every
+    product before it is added and keeps the order of sums: slower, for comparing bits.
 
     >>> import chainrule
     >>> @chainrule.compile
@@ -743,9 +788,11 @@ def compile(
     if on_fallback not in ("eager", "warn", "raise"):
         raise ValueError(f'on_fallback is "eager", "warn" or "raise", not {on_fallback!r}')
     if f is None:
-        return functools.partial(compile, dtype=dtype, on_fallback=on_fallback, lift=lift)
+        return functools.partial(
+            compile, dtype=dtype, on_fallback=on_fallback, lift=lift, contract=contract
+        )
     if isinstance(f, CompiledFunction):
         return f
     if not callable(f):
         raise TypeError(f"compile takes a function, not a {type(f).__name__}")
-    return CompiledFunction(f, dtype, on_fallback, lift)
+    return CompiledFunction(f, dtype, on_fallback, lift, contract)

@@ -28,7 +28,7 @@ from chainrule.compiler.canonicalise import (
 from chainrule.compiler.program import Addresses, Instruction, Key, Program, Repeat, Terms
 from chainrule.compiler.record import FIRST_RULE, Recording
 from chainrule.compiler.reroll import Loop
-from chainrule.compiler.stages import Straight, check_members, stages, verify
+from chainrule.compiler.stages import Straight, check_members, levels, stages, verify
 
 FEW_LENGTHS = 3  # sums of at most so many different lengths become instructions of their own
 
@@ -71,7 +71,8 @@ def group(
         which = int(stage[nodes[0]])
         shape = int(graph.signature[nodes[0]]) + (which << 64)
         groups += [Group(*x, which) for x in _split(graph, shape, nodes, lengths, apart)]
-    groups.sort(key=lambda g: (g.stage, graph.level[g.nodes[0]], graph.origin[g.nodes[0]]))
+    level = levels(graph, [g.nodes for g in groups], stage) if graph.loops else graph.level
+    groups.sort(key=lambda g: (g.stage, level[g.nodes[0]], graph.origin[g.nodes[0]]))
     if like is not None:  # in its order
         rank = {i.key: k for k, i in enumerate(like.instructions)}
         groups.sort(key=lambda g: rank.get(g.key, len(rank)))
@@ -154,6 +155,7 @@ class _Layout:
         """The instructions with what is copied before each loop, and the loops."""
         made: list[Instruction] = []
         loops: list[Repeat] = []
+        copies: dict[int, int] = {}
         at = 0
         for number, loop in enumerate(self.graph.loops):
             first = next((k for k, g in enumerate(groups) if g.stage > 2 * number), len(groups))
@@ -162,7 +164,9 @@ class _Layout:
             made += instructions[at:first]
             at = last
             if core:
-                made += Straight(core, loop.count, loop.reach).beginnings()
+                straight = Straight(core, loop.count, loop.reach, copies)
+                made += straight.beginnings()
+                copies |= straight.copies
                 for instruction in core:
                     instruction.loop = len(loops)
                 loops.append(Repeat(loop.count, len(made), len(made) + len(core), loop.reach))

@@ -29,8 +29,13 @@ UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
 class Source(Protocol):
     """What is needed of the compiled function."""
 
+    lock: Any  #: held while its machine code runs
+
     def ready(self, call: Call) -> Variant | None:
         """The variant that has just computed a call."""
+
+    def arrays(self) -> list[Floats]:
+        """The arrays that the function reaches by itself."""
 
     def fresh(self) -> bool:
         """Whether what the function reaches is as it was."""
@@ -39,83 +44,71 @@ class Source(Protocol):
         """Record the longest call of a family with these integers."""
 
 
-class InnerLoop:
-    """Takes steps of ``batch`` samples each, in order, starting over at the end."""
+class Prepared:
+    """Samples as the machine code wants them, worked out when they are needed.
 
-    def __init__(
-        self,
-        source: Source,
-        params: Any,
-        samples: Sequence[tuple[Any, ...]],
-        optimiser: optim.Optimizer,
-        batch: int,
-    ) -> None:
-        self._source = source
-        self._params, self._samples = params, samples
-        self._optimiser, self._batch = optimiser, batch
-        self._arrays = list(optimiser.arrays.values())
-        self._size = sum(a.size for a in self._arrays)
-        self._lifted: Lifted | None = None
-        self._calls = [take_apart(sample, {}, differentiate=False) for sample in samples]
-        self._forget()
+    ``fit_of[k]`` is the place in ``fits`` of what sample k fits (or UNKNOWN, or ODD);
+    ``gathers[k]`` is what its gathers select, ``own[k]`` the numbers it has of its own.
+    """
 
-    def _forget(self) -> None:
+    def __init__(self, source: Source, params: Any, samples: Sequence[tuple[Any, ...]]) -> None:
+        self.source = source
+        self.params, self.samples = params, samples
+        self.calls = [take_apart(sample, {}, differentiate=False) for sample in samples]
+        self.forget()
+
+    def forget(self) -> None:
         """Look at every sample again."""
-        self._fit_of = np.full(len(self._samples), UNKNOWN, np.int64)
-        self._fits: list[Fit] = []
+        self.fit_of = np.full(len(self.samples), UNKNOWN, np.int64)
+        self.fits: list[Fit] = []
         self._variants: dict[Any, tuple[Variant, int]] = {}  # by the structure of a sample
-        self._lifted = None
+        self.lifted: Lifted | None = None
         self._integers: dict[int, Addresses] | None = None
-
-    def start(self) -> bool:
-        """Make code for the longest sample; whether it runs lifted."""
-        longest = max(range(len(self._calls)), key=lambda k: len(self._calls[k].ints))
-        return self._first_of(longest) is not None
 
     # --- samples ----------------------------------------------------------------------------------
 
     def _whole(self, k: int) -> Call:
-        return take_apart((self._params, *self._samples[k]), {}, differentiate=True)
+        return take_apart((self.params, *self.samples[k]), {}, differentiate=True)
 
-    def _first_of(self, k: int) -> tuple[Variant, int] | None:
+    def first_of(self, k: int) -> tuple[Variant, int] | None:
         """The variant of samples like this one; None where it is not of the others' code."""
-        key = self._calls[k].key
+        key = self.calls[k].key
         if key not in self._variants:
-            variant = self._source.ready(self._whole(k))
+            variant = self.source.ready(self._whole(k))
             if variant is None or variant.lifted is None or variant.fit is None:
                 return None
             if variant.static or variant.lifted.root < variant.lifted.program.shared:
                 return None
-            if len(variant.captured) or (self._lifted or variant.lifted) is not variant.lifted:
+            if len(variant.captured) or (self.lifted or variant.lifted) is not variant.lifted:
                 return None
-            if self._lifted is None:
-                self._lifted = variant.lifted
+            if self.lifted is None:
+                self.lifted = variant.lifted
                 program = variant.lifted.program
-                shape = len(self._samples), max(1, len(program.places))
-                self._gathers = np.zeros(shape, np.int64)
-                shape = len(self._samples), len(program.private)
-                self._own = np.zeros(shape, variant.lifted.dtype)
-            self._variants[key] = (variant, len(self._fits))
-            self._fits.append(variant.fit)
+                shape = len(self.samples), max(1, len(program.places))
+                self.gathers = np.zeros(shape, np.int64)
+                shape = len(self.samples), len(program.private)
+                self.own = np.zeros(shape, variant.lifted.dtype)
+            self._variants[key] = (variant, len(self.fits))
+            self.fits.append(variant.fit)
         return self._variants[key]
 
-    def _look_at(self, wanted: Addresses) -> None:
+    def look_at(self, wanted: Addresses) -> None:
         """Work out what some samples select."""
         alike: dict[Any, list[int]] = {}
-        for k in np.unique(wanted[self._fit_of[wanted] == UNKNOWN]).tolist():
-            alike.setdefault(self._calls[k].key, []).append(k)
+        for k in np.unique(wanted[self.fit_of[wanted] == UNKNOWN]).tolist():
+            alike.setdefault(self.calls[k].key, []).append(k)
         for members in alike.values():
-            found = self._first_of(members[0])
+            found = self.first_of(members[0])
             if found is None:
-                self._fit_of[members] = ODD
+                self.fit_of[members] = ODD
                 continue
             variant, fit = found
             for k in members:
-                self._own[k, self._fits[fit].private] = self._own_numbers(self._calls[k])
+                self.own[k, self.fits[fit].private] = self._own_numbers(self.calls[k])
             if not self._together(variant, members):
                 self._one_by_one(variant, members)
-            known = self._fit_of[members] == UNKNOWN
-            self._fit_of[np.array(members)[known]] = fit
+            known = self.fit_of[members] == UNKNOWN
+            self.fit_of[np.array(members)[known]] = fit
 
     @staticmethod
     def _own_numbers(call: Call) -> Floats:
@@ -131,7 +124,7 @@ class InnerLoop:
         family, slots = variant.family, variant.slots
         if family is None or slots is None or lifted is None or fit is None:
             return False
-        ids = np.array([self._calls[k].ints for k in members], np.int64)
+        ids = np.array([self.calls[k].ints for k in members], np.int64)
         choices = family.choices()
         if choices is None:
             return False
@@ -141,14 +134,14 @@ class InnerLoop:
             choices = family.choices()
             if choices is None:
                 return False
-        made, _ = choices.rows(slots, ids)
+        made, known = choices.rows(slots, ids)
         made = made[:, fit.gathers]
-        good = (made >= 0).all(axis=1)
+        good = (made >= 0).all(axis=1) & known.all(axis=1)
         good &= fit.allowed[fit.choosers, np.maximum(made, 0)].all(axis=1)
         if fit is not family.lifted.fit:
             good &= (ids >= 0).all(axis=1)  # a negative one counts from the end
         rows = np.array(members)
-        self._gathers[np.ix_(rows[good], fit.gathers)] = made[good]
+        self.gathers[np.ix_(rows[good], fit.gathers)] = made[good]
         if not good.all():
             self._one_by_one(variant, rows[~good].tolist())
         return True
@@ -176,14 +169,13 @@ class InnerLoop:
             for slot, left in missing.items():
                 if row < len(left):
                     chosen[slot] = left[row]
-            if not self._source.teach(family, call, chosen):
-                return
+            self.source.teach(family, call, chosen)
 
     def _all_integers(self, family: Family) -> dict[int, Addresses]:
         """The integers of all samples, by their places in the longest."""
         if self._integers is None:
             alike: dict[Any, list[Call]] = {}
-            for call in self._calls:
+            for call in self.calls:
                 alike.setdefault(call.key, []).append(call)
             found: dict[int, list[Addresses]] = {}
             for calls in alike.values():
@@ -198,29 +190,69 @@ class InnerLoop:
         fit = variant.fit
         assert fit is not None
         for k in members:
-            gathered = variant.gathered(self._calls[k].ints)
-            if gathered is None and self._source.ready(self._whole(k)) is variant:
-                gathered = variant.gathered(self._calls[k].ints)
+            gathered = variant.gathered(self.calls[k].ints)
+            if gathered is None and self.source.ready(self._whole(k)) is variant:
+                gathered = variant.gathered(self.calls[k].ints)
             if gathered is None:
-                self._fit_of[k] = ODD
+                self.fit_of[k] = ODD
             else:
-                self._gathers[k, fit.gathers] = gathered
+                self.gathers[k, fit.gathers] = gathered
+
+
+class InnerLoop:
+    """Takes steps of ``batch`` samples each, in order, starting over at the end."""
+
+    def __init__(
+        self,
+        source: Source,
+        params: Any,
+        samples: Sequence[tuple[Any, ...]],
+        optimiser: optim.Optimizer,
+        batch: int,
+    ) -> None:
+        self._source = source
+        self._samples = Prepared(source, params, samples)
+        self._optimiser, self._batch = optimiser, batch
+        self._arrays = list(optimiser.arrays.values())
+        self._size = sum(a.size for a in self._arrays)
+
+    def _alone(self) -> bool:
+        """Whether nothing else has the memory of a parameter."""
+        others = self._source.arrays()
+        for k, a in enumerate(self._arrays):
+            if any(np.may_share_memory(a, b) for b in (*self._arrays[:k], *others)):
+                return False
+        return True
+
+    def start(self) -> bool:
+        """Make code for the longest sample; whether it runs lifted."""
+        samples = self._samples
+        longest = max(range(len(samples.calls)), key=lambda k: len(samples.calls[k].ints))
+        if samples.first_of(longest) is None or samples.lifted is None or not self._alone():
+            return False
+        # Numbers of another type would be rounded once in a while, not after each step.
+        single = samples.lifted.dtype == "float32"
+        return single or all(a.dtype == np.float64 for a in self._arrays)
 
     # --- steps ------------------------------------------------------------------------------------
 
     def run(self, first_step: int, count: int) -> npt.NDArray[np.float64]:
         """Take up to ``count`` steps in place; the loss of each step taken."""
+        with self._source.lock:
+            return self._run(first_step, count)
+
+    def _run(self, first_step: int, count: int) -> npt.NDArray[np.float64]:
         if not self._source.fresh():
-            self._forget()
+            self._samples.forget()
         count = min(count, max(1, AT_ONCE // self._batch))
         first, batch = first_step * self._batch, self._batch
-        chosen = np.arange(first, first + count * batch) % len(self._samples)
-        self._look_at(chosen)
-        odd = np.flatnonzero(self._fit_of[chosen] < 0)
+        chosen = np.arange(first, first + count * batch) % len(self._samples.samples)
+        self._samples.look_at(chosen)
+        odd = np.flatnonzero(self._samples.fit_of[chosen] < 0)
         count = min(count, int(odd[0]) // batch if len(odd) else count)
-        if not count or self._lifted is None:
+        if not count or self._samples.lifted is None:
             return np.zeros(0)
-        return self._take(self._lifted, chosen[: count * batch], first_step, count)
+        return self._take(self._samples.lifted, chosen[: count * batch], first_step, count)
 
     def _take(
         self, lifted: Lifted, chosen: Addresses, first_step: int, count: int
@@ -228,15 +260,15 @@ class InnerLoop:
         dtype, program = np.dtype(lifted.dtype), lifted.program
         lanes = lifted.lanes(self._batch)
         code = lifted.kernel(lanes)
-        groups = _Groups(self._fit_of[chosen], self._batch, lanes)
+        groups = _Groups(self._samples.fit_of[chosen], self._batch, lanes)
         members = chosen[groups.members]
         # Innermost the lanes: [group, number, lane].
-        gathers = np.ascontiguousarray(self._gathers[members].transpose(0, 2, 1))
-        own = np.ascontiguousarray(self._own[members].transpose(0, 2, 1))
+        gathers = np.ascontiguousarray(self._samples.gathers[members].transpose(0, 2, 1))
+        own = np.ascontiguousarray(self._samples.own[members].transpose(0, 2, 1))
         seeds = (groups.counts / self._batch).astype(dtype)
-        fits = np.ascontiguousarray(self._fit_of[members[:, 0]])
-        constants = np.stack([f.constants for f in self._fits]).astype(dtype)
-        counts = np.stack([f.counts for f in self._fits])
+        fits = np.ascontiguousarray(self._samples.fit_of[members[:, 0]])
+        constants = np.stack([f.constants for f in self._samples.fits]).astype(dtype)
+        counts = np.stack([f.counts for f in self._samples.fits])
         rates = self._rates(first_step, count).astype(dtype)
         moments = [self._moment(name, dtype) for name in (*self._optimiser.moments, "", "")]
         at = 0
@@ -338,3 +370,34 @@ class _Groups:
             starts.append(len(members))
         self.members, self.counts = np.array(members), np.array(counts, np.float64)
         self.starts = np.array(starts, np.int64)
+
+
+def mean_of(prepared: Prepared, parameters: Floats) -> tuple[float, Floats] | None:
+    """The mean value of all samples and its gradient by the parameters, which come in one row.
+
+    None where one does not run on the code of the others, or something is not finite.
+    """
+    count, size = len(prepared.samples), len(parameters)
+    prepared.look_at(np.arange(count))
+    lifted = prepared.lifted
+    if lifted is None or (prepared.fit_of < 0).any():
+        return None
+    lanes = lifted.lanes(count)
+    code, root = lifted.kernel(lanes), (lifted.root - lifted.program.shared) * lanes
+    groups = _Groups(prepared.fit_of, count, lanes)
+    lifted.current = None
+    code.shared[:size] = parameters
+    value, gradient = 0.0, np.zeros(size)
+    for members, counts in zip(groups.members, groups.counts, strict=True):
+        fit = prepared.fits[prepared.fit_of[members[0]]]
+        code.shared[lifted.program.inputs :] = fit.constants
+        code.gathers[:] = prepared.gathers[members].T.ravel()
+        code.own[: prepared.own.shape[1] * lanes] = prepared.own[members].T.ravel()
+        code.seeds[:] = counts / count
+        if not code.run(fit) or not code.sweep(fit):
+            code.seeds[:] = 1.0
+            return None
+        value += float(code.own[root : root + lanes] @ code.seeds)
+        gradient += code.shared_adjoints[:size]
+    code.seeds[:] = 1.0
+    return value, gradient

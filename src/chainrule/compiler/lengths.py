@@ -213,6 +213,6 @@ class Choices:
             place[place == len(seen)] = 0
             known[:, column] = seen[place] == ids[:, column]
             before, chosen = made[:, followers], addresses[place]
-            agree = (before < 0) | (before == chosen)  # two slots that explain it must agree
+            agree = (before == -1) | (before == chosen)  # two slots that explain it must agree
             made[:, followers] = np.where(agree, chosen, -2)
         return made, known

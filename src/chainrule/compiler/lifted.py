@@ -179,9 +179,13 @@ class Lifted:
     """An array program compiled for one recording, and for shorter ones like it."""
 
     def __init__(
-        self, source: Source, shorter: Source | None = None, dtype: str = "float64"
+        self,
+        source: Source,
+        shorter: Source | None = None,
+        dtype: str = "float64",
+        contract: bool = True,
     ) -> None:
-        self.dtype = dtype
+        self.dtype, self.contract = dtype, contract
         self.width = jit.vector_width() * (2 if dtype == "float32" else 1)
         self.program = program = source.program()
         self.root = int(program.address[source.root])
@@ -352,7 +356,13 @@ class Kernel:
     def __init__(self, lifted: Lifted, batch: int) -> None:
         program, self.batch = lifted.program, batch
         self.machine = emit.machine(
-            program, lifted.root, lifted.width, lifted.varying, batch, lifted.dtype
+            program,
+            lifted.root,
+            lifted.width,
+            lifted.varying,
+            batch,
+            lifted.dtype,
+            lifted.contract,
         )
         self._library = jit.Library(self.machine.text)
         own = (program.size - program.shared) * batch

@@ -46,9 +46,10 @@ class Lifter:
         surroundings: Surroundings,
         dtype: str,
         always: bool,
+        contract: bool,
     ) -> None:
         self.function, self.surroundings = function, surroundings
-        self.dtype, self.always = dtype, always
+        self.dtype, self.always, self.contract = dtype, always, contract
         self.families: dict[Any, Family] = {}
         self.traces = 0
         self.outgrown: Family | None = None  # whose place a longer one took
@@ -103,7 +104,7 @@ class Lifter:
         short = self._shorter(call, found[2]) if found is not None else None
         source = self._source(call, variant.recording, variant.indexing, root.position)
         try:
-            lifted = Lifted(source, short, self.dtype)
+            lifted = Lifted(source, short, self.dtype, self.contract)
         except NotLiftable as reason:
             variant.not_lifted = str(reason)
             return

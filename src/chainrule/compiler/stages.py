@@ -25,13 +25,7 @@ def stages(graph: Graph) -> Addresses:
     stage = np.zeros(len(graph), np.int64)
     if not graph.loops:
         return stage
-    users = np.concatenate(
-        [
-            np.repeat(np.arange(len(graph)), np.diff(graph.plain_at)),
-            np.repeat(np.arange(len(graph)), 2 * np.diff(graph.product_at)),
-        ]
-    )
-    used = np.concatenate([graph.plains, graph.products.ravel()])
+    used, users = _edges(graph)
     for number, loop in enumerate(graph.loops):
         stage[graph.origin >= loop.stop] = 2 * number + 2
         inside = (graph.origin >= loop.start) & (graph.origin < loop.stop)
@@ -42,6 +36,38 @@ def stages(graph: Graph) -> Addresses:
         down, up = fed(source, target, loop.period), fed(target, source, loop.period)
         stage[inside] = 2 * number + np.where(down & up, 1, np.where(down, 2, 0))[slot[inside]]
     return stage
+
+
+def _edges(graph: Graph) -> tuple[Addresses, Addresses]:
+    """Every operand of every node, and that node."""
+    users = np.concatenate(
+        [
+            np.repeat(np.arange(len(graph)), np.diff(graph.plain_at)),
+            np.repeat(np.arange(len(graph)), 2 * np.diff(graph.product_at)),
+        ]
+    )
+    return np.concatenate([graph.plains, graph.products.ravel()]).astype(np.int64), users
+
+
+def levels(graph: Graph, groups: list[Addresses], stage: Addresses) -> Addresses:
+    """Levels of nodes, equal within a group, by which the groups of a stage can be done in turn."""
+    group = np.full(len(graph), -1, np.int64)
+    for k, nodes in enumerate(groups):
+        group[nodes] = k
+    used, users = _edges(graph)
+    one, other = (graph.iterations[graph.origin[nodes]] for nodes in (used, users))
+    kept = (group[used] >= 0) & (stage[used] == stage[users])
+    kept &= (stage[users] % 2 == 0) | (one == other)  # a loop reads what it made before
+    edges = np.unique(group[used[kept]] * len(groups) + group[users[kept]])
+    before, after = np.divmod(edges, max(1, len(groups)))
+    level = np.zeros(len(groups) + 1, np.int64)
+    for _ in range(len(groups) + 1):
+        higher = level.copy()
+        np.maximum.at(higher, after, level[before] + 1)
+        if (higher == level).all():
+            return level[group]
+        level = higher
+    raise NotLiftable("instructions of a loop wait for each other")
 
 
 def check_members(graph: Graph, loop: Loop, nodes: Addresses) -> int:
@@ -56,8 +82,11 @@ def check_members(graph: Graph, loop: Loop, nodes: Addresses) -> int:
 class Straight:
     """The columns of one loop's core, moved on by constant steps."""
 
-    def __init__(self, core: list[Instruction], count: int, reach: int) -> None:
-        self.core, self.count, self.reach = core, count, reach
+    def __init__(
+        self, core: list[Instruction], count: int, reach: int, known: dict[int, int]
+    ) -> None:
+        """``known``: what earlier loops copy, by the address where it goes."""
+        self.core, self.count, self.reach, self.known = core, count, reach, known
         self.each = np.array([i.count // count for i in core])
         self.starts = np.array([i.start for i in core])
         self.fronts = self.starts - reach * self.each
@@ -80,24 +109,25 @@ class Straight:
         if len(column) % self.count:
             raise NotLiftable("the iterations of a loop differ")
         rows = column.reshape(self.count, -1)
-        step = rows[-1] - rows[-2]
-        back = np.arange(self.count - 1, -1, -1)[:, None]
-        wanted: Addresses = rows[-1] - back * step
-        other = rows != wanted
-        if other[self.reach :].any():
+        middle = self.count // 2
+        step = rows[middle + 1] - rows[middle]
+        wanted: Addresses = rows[middle] + np.arange(-middle, self.count - middle)[:, None] * step
+        of = np.searchsorted(self.fronts, rows[middle], side="right") - 1
+        own = (of >= 0) & (rows[middle] < (self.starts + self.each * self.count)[of])
+        if (own & (step != self.each[of])).any():
             raise NotLiftable("a loop reads irregular places")
-        of = np.searchsorted(self.fronts, rows[-1], side="right") - 1
-        own = (of >= 0) & (rows[-1] < (self.starts + self.each * self.count)[of])
-        if (own & (step != self.each[of])).any() or (other & ~own).any():
+        where = np.argwhere(rows != wanted)
+        if len(where) > rows.size // 2:
             raise NotLiftable("a loop reads irregular places")
-        for target, source in zip(wanted[other].tolist(), rows[other].tolist(), strict=True):
-            k = int(np.searchsorted(self.fronts, target, side="right")) - 1
-            if (
-                k < 0
-                or target >= self.starts[k]
-                or self.copies.setdefault(target, source) != source
-            ):
-                raise NotLiftable("a loop begins in several ways")
+        for k, j in where.tolist():
+            target, source = int(wanted[k, j]), int(rows[k, j])
+            known = self.known
+            if own[j]:
+                known = self.copies
+                if k < self.reach and self.fronts[of[j]] <= target < self.starts[of[j]]:
+                    known.setdefault(target, source)
+            if known.get(target) != source:
+                raise NotLiftable("a loop reads irregular places")
         return wanted.ravel()
 
     def beginnings(self) -> Iterator[Instruction]:

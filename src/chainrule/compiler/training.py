@@ -66,6 +66,7 @@ def train(
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be a function, not a {type(callback).__name__}")
     training = Training(function, params, samples, optimiser, batch)
+    every = every if callback is not None else max(1, steps)
     while training.taken < steps:
         next_call = (training.taken // every + 1) * every
         training.advance(min(next_call, steps) - training.taken)
@@ -211,7 +212,14 @@ def _checked_samples(samples: Iterable[Sample]) -> list[Sample]:
                 "a sample is a tuple of the arguments after the first: "
                 f"samples[{place}] is a {type(sample).__name__}"
             )
-    return found
+    # A copy, so that a callback which changes its samples does not change them here and there.
+    return [tuple([_copied(x) for x in sample]) for sample in found]
+
+
+def _copied(x: Any) -> Any:
+    if type(x) is list:
+        return [_copied(item) if type(item) in (list, np.ndarray) else item for item in x]
+    return x.copy() if isinstance(x, np.ndarray) else x
 
 
 def _check_params(params: Any, optimiser: Any) -> None:
