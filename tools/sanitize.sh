@@ -29,9 +29,10 @@ fi
 # Python itself is not instrumented, so the runtime has to be preloaded; libstdc++ comes along
 # because libasan looks up the C++ exception functions when it starts.
 # --capture=sys leaves the real stderr open: a report must survive the abort that follows it.
+# The quarantine of freed memory is small: tests of growth must find it full when they begin.
 export PYTHONMALLOC=malloc
 export CHAINRULE_ENGINE=native
-export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
+export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:quarantine_size_mb=32
 export UBSAN_OPTIONS=print_stacktrace=1
 runtime="$($CC -print-file-name=libasan.so) $($CC -print-file-name=libstdc++.so)"
 

@@ -469,7 +469,7 @@ class CompiledFunction:
             difference = misaligned(variant.recording, made.recording)
             if difference is None:
                 variant.indexing.learn(made.recording, variant.index_ids(call.ints))
-                return variant
+                return self._relifted(structure, variant, call, made)
             if difference.startswith("a number") and not structure.numbers_follow:
                 # A plain number follows the integers, perhaps several at once: what was learnt
                 # for single ones does not hold.
@@ -477,6 +477,20 @@ class CompiledFunction:
                 structure.variants.clear()
                 return None
         return None
+
+    def _relifted(
+        self, structure: Structure, variant: Variant, call: Call, made: Trace
+    ) -> Variant | None:
+        """A variant that has learnt; lifted anew if more operands follow integers than it knew."""
+        fit, lifted = variant.fit, variant.lifted
+        if fit is None or lifted is None or fit.known == len(variant.indexing.places):
+            return variant
+        if fit is not lifted.fit:  # the code of a longer call: look again whether that serves
+            structure.variants.remove(variant)
+            return None
+        variant.lifted = variant.fit = variant.family = None
+        self._lift_variant(variant, call, made)
+        return variant
 
     @staticmethod
     def _make_static(variant: Variant, ids: Sequence[int]) -> None:

@@ -64,6 +64,17 @@ class Prepared:
         self._variants: dict[Any, tuple[Variant, int]] = {}  # by the structure of a sample
         self.lifted: Lifted | None = None
         self._integers: dict[int, Addresses] | None = None
+        self._learnt = 0
+
+    def reconsider(self) -> None:
+        """Look again at samples that ran otherwise, if something has been learnt since."""
+        learnt = 0
+        for variant, _ in self._variants.values():
+            indexing = variant.indexing if variant.family is None else variant.family.indexing
+            learnt += len(indexing.ids)
+        if learnt != self._learnt:
+            self._learnt = learnt
+            self.fit_of[self.fit_of == ODD] = UNKNOWN
 
     # --- samples ----------------------------------------------------------------------------------
 
@@ -245,6 +256,7 @@ class InnerLoop:
         if not self._source.fresh():
             self._samples.forget()
         count = min(count, max(1, AT_ONCE // self._batch))
+        self._samples.reconsider()
         first, batch = first_step * self._batch, self._batch
         chosen = np.arange(first, first + count * batch) % len(self._samples.samples)
         self._samples.look_at(chosen)
@@ -258,7 +270,7 @@ class InnerLoop:
         self, lifted: Lifted, chosen: Addresses, first_step: int, count: int
     ) -> npt.NDArray[np.float64]:
         dtype, program = np.dtype(lifted.dtype), lifted.program
-        lanes = lifted.lanes(self._batch)
+        lanes = _lanes(lifted, self._samples.fit_of[chosen], self._batch)
         code = lifted.kernel(lanes)
         groups = _Groups(self._samples.fit_of[chosen], self._batch, lanes)
         members = chosen[groups.members]
@@ -345,6 +357,21 @@ class InnerLoop:
         return rates
 
 
+def _lanes(lifted: Lifted, fits: Addresses, batch: int) -> int:
+    """How many samples go through the code at once.
+
+    As many as a vector has, if those of one fit fill most of it: that takes about half as long as
+    so many one after the other.
+    """
+    if batch < 4:
+        return 1
+    width, groups = lifted.width, 0
+    for at in range(0, len(fits), batch):
+        _, counts = np.unique(fits[at : at + batch], return_counts=True)
+        groups += int((-(-counts // width)).sum())
+    return width if groups * width < 2 * len(fits) else 1
+
+
 class _Groups:
     """The samples of each step, those of one fit together, so many at a time.
 
@@ -382,7 +409,7 @@ def mean_of(prepared: Prepared, parameters: Floats) -> tuple[float, Floats] | No
     lifted = prepared.lifted
     if lifted is None or (prepared.fit_of < 0).any():
         return None
-    lanes = lifted.lanes(count)
+    lanes = _lanes(lifted, prepared.fit_of, count)
     code, root = lifted.kernel(lanes), (lifted.root - lifted.program.shared) * lanes
     groups = _Groups(prepared.fit_of, count, lanes)
     lifted.current = None

@@ -9,7 +9,7 @@ is learnt on the longest, for all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -123,8 +123,6 @@ class Family:
     indexed: tuple[int, ...]  # those of its integers that select
     base: tuple[int, ...]  # the integers it was first recorded with
     sources: tuple[Any, ...]  # of each gather: the containers its choice is read from
-    known: dict[tuple[Any, ...], Addresses | None] = field(default_factory=dict)
-    learnt: int = 0  # recordings behind ``known``
     _choices: Choices | None = None
 
     def padded(self, slots: Addresses, ids: Sequence[int]) -> tuple[int, ...]:
@@ -136,16 +134,15 @@ class Family:
 
     def gathered(self, fit: Fit, slots: Addresses, ids: tuple[int, ...]) -> Addresses | None:
         """What the gathers of a member select for its integers; None where it is not known."""
-        if self.learnt != len(self.indexing.ids) or len(self.known) > 10_000:
-            self.known.clear()
-            self.learnt = len(self.indexing.ids)
-        key = (len(slots), id(fit), ids)
-        if key not in self.known:
+        if fit.learnt != len(self.indexing.ids) or len(fit.choices) > 10_000:
+            fit.choices.clear()
+            fit.learnt = len(self.indexing.ids)
+        if ids not in fit.choices:
             whole_ids = self.padded(slots, ids)
             positions = self.indexing.predict(tuple([whole_ids[k] for k in self.indexed]))
             whole = None if positions is None else self.lifted.fit.gathered(positions)
-            self.known[key] = None if whole is None else self._at(fit, whole, ids)
-        return self.known[key]
+            fit.choices[ids] = None if whole is None else self._at(fit, whole, ids)
+        return fit.choices[ids]
 
     def _at(self, fit: Fit, whole: Addresses, ids: tuple[int, ...]) -> Addresses | None:
         """What the longest call selects, for a shorter one: only what exists there."""

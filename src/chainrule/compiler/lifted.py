@@ -162,6 +162,9 @@ class Fit:
 
     def __post_init__(self) -> None:
         self.counts_at = int(self.counts.ctypes.data)
+        #: by the integers of a call: what its family knows that gathers select, and from how many
+        self.choices: dict[tuple[int, ...], Addresses | None] = {}
+        self.learnt = 0
 
     def gathered(self, positions: Ints) -> Addresses | None:
         """The addresses that gathers select for these operands; None where the code cannot.
@@ -286,10 +289,6 @@ class Lifted:
         if batch not in self._kernels:
             self._kernels[batch] = Kernel(self, batch)
         return self._kernels[batch]
-
-    def lanes(self, batch: int) -> int:
-        """How many samples of a batch go through the code at once."""
-        return 1 if batch < 4 else self.width
 
     # --- one sample -------------------------------------------------------------------------------
 

@@ -390,7 +390,10 @@ class _Backward(_Samples):
     def end(self) -> None:
         """After the loop: what goes to what was there before it."""
         for address, variable in self.carried.items():
-            self.store("%D", (address, 0), None, variable.get())
+            value = variable.get()
+            if self.reverse.touched[address]:  # by a later loop
+                value = value + self.load(("%Q", "%D"), (address, 0), None)
+            self.store("%D", (address, 0), None, value)
 
     def _add(self, address: int, share: Vector) -> None:
         old = self.sums.get(address)

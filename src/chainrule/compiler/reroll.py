@@ -297,9 +297,19 @@ class _Search:
             return None
         inside = (last >= low) & (deltas == period)
         lives = (np.arange(high - period, high)[:, None] - last)[inside]
-        crossings = _crossings(last[inside] % period, lives, period)
+        makers = last[inside]
+        crossings = _crossings(makers % period, lives, period)
         starts = np.arange(low, low + min(period, room + 1))
-        start = int(starts[np.argmin(crossings[starts % period])])
+        crossed = crossings[starts % period]
+        starts = starts[crossed == crossed.min()]
+        if len(starts) > 1:  # where numbers of fewest kinds are: a whole layer, and no part of one
+            kinds = np.zeros(period, np.int64)
+            codes = self.recording.codes[makers]
+            for code in np.unique(codes):
+                here = codes == code
+                kinds += _crossings(makers[here] % period, lives[here], period) > 0
+            starts = starts[np.argsort(kinds[starts % period], kind="stable")]
+        start = int(starts[0])
         return self._made(start, period, (high - start) // period)
 
     def _made(self, start: int, period: int, count: int) -> Loop | None:

@@ -134,8 +134,8 @@ def other_integers(slots: tuple[int, ...], ids: Sequence[int]) -> list[list[int]
     top = max(ids[slot] for slot in slots)
     different = list(ids)
     for slot in slots:
-        if top > 0 and ids[slot] >= 0:
-            different[slot] = (ids[slot] + chance.randint(1, top)) % (top + 1)
+        if ids[slot] >= 0:
+            different[slot] = (ids[slot] + chance.randint(1, max(top, 1))) % (max(top, 1) + 1)
     tries = [different]
     for digit in range((len(slots) - 1).bit_length()):
         mixed = list(ids)
