@@ -1,7 +1,6 @@
 """Loops in time on the lifted path: the array program in numpy, and its machine code."""
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -259,12 +258,12 @@ def case(request: Any) -> Case:
 
 
 @pytest.fixture(params=["registers", "slices"])
-def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Both ways to emit a loop, whatever its size."""
     most = 10**9 if request.param == "registers" else -1
     monkeypatch.setattr(registers, "MOST_TERMS", most)
     monkeypatch.setattr(registers, "MOST_POINTS", most)
-    yield request.param
+    return request.param
 
 
 # --- what is checked of each ----------------------------------------------------------------------

@@ -407,7 +407,8 @@ static void lift_instruction(Lift *x, Py_ssize_t i) {
     for (int j = 0; j < count; j++) {
         plains[j] = operand_node(x, i, j);
     }
-    if (role == ROLE_MUL) { /* each is its own, with a number or without */
+    /* Each product is its own, with a number or without; and so is what iterations pass on. */
+    if (role == ROLE_MUL || (x->iterations != NULL && hash_at(x->tokens, (size_t)i) != 0)) {
         memcpy(&x->plains[x->plain_count], plains, (size_t)count * sizeof *plains);
         x->plain_count += count;
         x->at[i] = add_node(x, i, NODE_RULE, -1);

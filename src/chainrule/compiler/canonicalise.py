@@ -290,7 +290,7 @@ class _Surroundings:
         self.candidate_at[1:] = np.cumsum(new.sum(axis=1))
 
     def _repeat(self, recording: Recording, loop: Loop) -> None:
-        """Take in a loop; what is used from outside, or not once in each iteration, is a node."""
+        """Take in a loop; what enters or leaves it, or is not used once there, is a node."""
         shape = (loop.count, loop.period)
         at = np.arange(loop.start, loop.stop).reshape(shape)
         self.begins[at] = loop.start
@@ -302,8 +302,10 @@ class _Surroundings:
         pinned[carried] = True
         before = (carried - loop.period * np.arange(1, loop.reach + 1)[:, None]).ravel()
         before = loop.start + before
+        read = np.unique(recording.operands[loop.start : loop.stop])
+        read = read[(read >= 0) & (read < loop.start)]
         self.wanted = np.concatenate(
-            [self.wanted, at[:, pinned].ravel(), before[before >= 0]], dtype=np.int32
+            [self.wanted, at[:, pinned].ravel(), before[before >= 0], read], dtype=np.int32
         )
         carried = carried[loop.recurrent(recording)[carried]]
         codes = recording.codes[loop.start + carried].tolist()
@@ -564,7 +566,8 @@ class _Builder:
             return
         count = sum(p >= 0 for p in self.operands[i])
         plains = tuple([self._operand(i, j) for j in range(count)])
-        if role == _MUL:  # each is its own, with a number or without
+        if role == _MUL or (self.tokens and self.tokens[i]):
+            # Each is its own, with a number or without; and so is what iterations pass on.
             self.at[i] = self._add(i, RULE, plains)
             return
         numbers = tuple(self.bits[i][: max(number, self.roles[self.codes[i]][1])])

@@ -121,9 +121,10 @@ def _watched(program: Program) -> list[bool]:
         long = instruction.products is not None or (
             instruction.plains is not None and instruction.plains.each not in (1, 2)
         )
-        copied = instruction.kind == GATHER or instruction.kind == EXTREME
+        copied = instruction.kind == GATHER
         out = slice(instruction.start, instruction.start + instruction.count)
-        found.append(not copied and (long or not bool(shows[out].all())))
+        hides = instruction.kind == EXTREME
+        found.append(not copied and (hides or long or not bool(shows[out].all())))
         is_open = instruction.rule in _OPEN or (
             instruction.rule is ops.pow and instruction.parameters[0] > 0.0
         )
@@ -205,10 +206,26 @@ def _forward(emitter: Emitter, k: int, instruction: Instruction) -> None:
         for walk in _one(_walks(emitter, k, "plains", _columns(instruction, "plains"))):
             if not emitter.stores(walk, 0):
                 raise NotLiftable("a maximum over irregular places")
+            _watch_inputs(emitter, walk)
             emitter.extreme(walk, instruction.rule is ops.first_max)
     else:
         for walk in _walks(emitter, k, "out", _columns(instruction, "out")):
             _rule(emitter, walk, instruction)
+
+
+def _watch_inputs(emitter: Emitter, walk: Walk) -> None:
+    """Let the flags see the inputs that a maximum is of: it might hide one that is no number."""
+    program, code = emitter.program, emitter.code
+    first = program.shared + len(program.private)
+    found = np.unique(walk.columns[1][walk.columns[1] < first])
+    if not len(found) or emitter.flags is None:
+        return
+    shared = walk.shared[1]
+    lanes = 1 if shared else emitter.batch
+    local = found if shared else found - program.shared
+    with code.loop(len(found)) as i, code.loop(lanes) as lane:
+        address = code.table(local, i)
+        emitter.watch(code.load("%P" if shared else "%V", [(address, lanes), (lane, 1)]))
 
 
 def _one(walks: list[Walk]) -> list[Walk]:
@@ -280,9 +297,16 @@ def _gathers_before(program: Program, k: int) -> int:
     return sum(i.count for i in program.instructions[:k] if i.kind == GATHER)
 
 
+def _is_few(emitter: Emitter, k: int, terms: Any) -> bool:
+    """Whether all sums of an instruction have as many plain terms, at every length, and few."""
+    if terms is None or (k, "each") in emitter.walks.varying:
+        return False
+    return bool(0 < terms.each <= FEW_TERMS)
+
+
 def _sum(emitter: Emitter, k: int, instruction: Instruction) -> None:
     products, plains = instruction.products, instruction.plains
-    few = plains is not None and 0 < plains.each <= FEW_TERMS
+    few = _is_few(emitter, k, plains)
     complete = False  # every result has something stored
     if products is not None:
         walks = _walks(emitter, k, "products", _columns(instruction, "products"))
@@ -516,7 +540,7 @@ class _Backward:
             for what, terms in (("products", instruction.products), ("plains", instruction.plains)):
                 if terms is None:
                     continue
-                if what == "plains" and 0 < terms.each <= FEW_TERMS:
+                if what == "plains" and _is_few(emitter, k, terms):
                     what = "out"
                 for walk in self._walks(k, what):
                     self._sum(walk, what == "products")

@@ -40,7 +40,7 @@ def runs_of(call: Call) -> tuple[Any, Runs]:
             return (kind, "integers") if len(parts) == 1 else structure
         if kind == "dict":
             return (kind, tuple([(key, shorten(part)) for key, part in parts]))
-        if kind in ("floats", "same", "object"):
+        if kind in ("floats", "same", "again", "object"):
             return structure
         return (kind, tuple([shorten(part) for part in parts]))
 
@@ -53,13 +53,22 @@ def runs_of(call: Call) -> tuple[Any, Runs]:
 def resized(call: Call, ids: Sequence[Sequence[int]]) -> Call:
     """The same call with other integers: a row for each run, of any length where it is a list."""
     rows = iter(ids)
+    containers: list[Any] = []  # made so far, for one that comes again
 
     def build(structure: Any, original: Any) -> Any:
+        made = rebuilt(structure, original)
+        if type(made) in (list, dict) and structure[0] != "again":
+            containers.append(made)
+        return made
+
+    def rebuilt(structure: Any, original: Any) -> Any:
         if structure == "int":
             return int(next(rows)[0])
         if isinstance(structure, str):
             return original
         kind, parts = structure
+        if kind == "again":
+            return containers[parts]
         if kind in ("list", "tuple") and parts and set(parts) == {"int"}:
             row = [int(i) for i in next(rows)]
             return row if kind == "list" else tuple(row)

@@ -118,8 +118,11 @@ class Aligned:
         return found
 
     def varying(self) -> set[tuple[int, str]]:
-        """The walks that are shorter here."""
-        return {key for key, (short, long) in self.points().items() if short != long}
+        """The walks that are shorter here; "each" of an instruction whose sums are."""
+        found = {key for key, (short, long) in self.points().items() if short != long}
+        return found | {
+            (k, "each") for k, (a, b) in enumerate(self._pairs()) if _each(a) != _each(b)
+        }
 
     @property
     def constants(self) -> Floats:
@@ -133,6 +136,11 @@ class Aligned:
         if not np.array_equal(found.view(np.int64), numbers.view(np.int64)):
             raise NotLiftable("a number of the longest is several at another length")
         return made
+
+
+def _each(instruction: Instruction) -> int:
+    """How many plain terms each sum has, where all have as many."""
+    return 0 if instruction.plains is None else instruction.plains.each
 
 
 def columns_of(instruction: Instruction) -> list[tuple[str, Addresses]]:
@@ -243,6 +251,8 @@ class Lifted:
             if not count or (short != long and not walk.varies):
                 return None
             counts[walk.slot] = count
+        if any(what == "each" and (k, what) not in self.varying for k, what in aligned.varying()):
+            return None
         here = aligned.program
         active = np.zeros(program.size, np.bool_)
         active[aligned.to[aligned.to >= 0]] = True

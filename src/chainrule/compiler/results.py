@@ -75,9 +75,20 @@ def gradient_without_trace(y: Value, xs: list[Value]) -> Floats:
 
 
 def gradient_up_to(y: Value, xs: list[Value]) -> Floats:
-    """dy/dx where no way leads through another x: what one operation over ``xs`` passes on."""
+    """dy/dx where no way leads through another x: what one operation over ``xs`` passes on.
+
+    All else that y depends on was made by the run that made y, and goes with it.
+    """
     if not any(x.children for x in xs):
-        return gradient_without_trace(y, xs)
+        before = [x.grad for x in xs]
+        try:
+            for x in xs:
+                x.grad = 0.0
+            y.backward()
+            return np.array([x.grad for x in xs], np.float64)
+        finally:
+            for x, grad in zip(xs, before, strict=True):
+                x.grad = grad
     ends = set(map(id, xs))
     order = y._order()
     totals = {id(v): 0.0 for v in order}
