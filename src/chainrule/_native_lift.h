@@ -96,8 +96,9 @@ static inline uint64_t leaf_of(const Lift *x, Py_ssize_t i, int32_t node) {
 /* The signature of a node as instruction i sees it. */
 static inline uint64_t seen(const Lift *x, Py_ssize_t i, int32_t node) {
     uint64_t leaf = leaf_of(x, i, node);
-    if (leaf == 0 && x->iterations != NULL && x->origin[node] < x->begins[i] && x->kinds[node] > CONSTANT) {
-        leaf = mix(0, 9); /* made before the loop */
+    if (leaf == 0 && x->iterations != NULL && x->begins[i] != 0 && x->kinds[node] > CONSTANT &&
+        x->begins[x->origin[node]] != x->begins[i]) {
+        leaf = mix(0, 9); /* it does not depend on another iteration */
     }
     return leaf ? leaf : x->signature[node];
 }

@@ -6,7 +6,7 @@ operand that follows an integer is a gather. ``0 + x`` stays a sum of one term, 
 position of a sequence is made like the others. Every node has a signature, a hash of its structure
 that no number in it takes part in, so that what is computed alike can be found in this recording
 and in others. In a loop in time, what an earlier iteration made counts as a leaf, and so does what
-was made before the loop, so that all iterations are alike.
+does not depend on one, so that all iterations are alike.
 
 The work is done by a native kernel; ``canonicalise_in_python`` is the same to the last bit.
 """
@@ -54,7 +54,8 @@ class Graph:
     the nodes a gather may select. Equal signatures: the same operation on operands of equal
     signatures, where sums, maxima and gathers take the *set* of their terms' signatures.
     ``loops``: to an instruction in a loop, what another iteration of it made has the signature and
-    the level of a leaf; what was made before the loop has its level, but a signature like all such.
+    the level of a leaf. To one that iterations pass something on through, all that was made from
+    outside of the loop alone has one signature.
     """
 
     inputs: int
@@ -142,7 +143,8 @@ class Graph:
         if not self.loops:
             return self.signature[used]
         leaves = self.tokens[self.origin[used]]
-        outside = self.origin[used] < self.begins[self.origin[users]]
+        here = self.begins[self.origin[users]]
+        outside = (here != 0) & (self.begins[self.origin[used]] != here)
         outside &= self.kinds[used] > CONSTANT
         seen = np.where(outside, np.uint64(_OUTSIDE), self.signature[used])
         return np.where(self._is_leaf(used, users), leaves, seen)
@@ -263,8 +265,9 @@ class _Surroundings:
             recording.result,
         )
         self.wanted: Ints = np.array(wanted, np.int32)
-        # Per instruction: where its loop begins, else 0; a number for each iteration of each loop,
-        # else 0; a leaf's signature where another iteration's users take it for one, else 0.
+        # Per instruction: where its loop begins, if iterations pass something on through it, else
+        # 0; a number for each iteration of each loop, else 0; a leaf's signature where another
+        # iteration's users take it for one, else 0.
         count = len(recording) if loops else 0
         self.begins: Ints = np.zeros(count, np.int32)
         self.iterations: Ints = np.zeros(count, np.int32)
@@ -293,7 +296,8 @@ class _Surroundings:
         """Take in a loop; what enters or leaves it, or is not used once there, is a node."""
         shape = (loop.count, loop.period)
         at = np.arange(loop.start, loop.stop).reshape(shape)
-        self.begins[at] = loop.start
+        recurrent = loop.recurrent(recording)
+        self.begins[at[:, recurrent]] = loop.start
         self.iterations[at] = self.iterations.max() + 1 + np.arange(loop.count)[:, None]
         carried = np.setdiff1d(loop.carried, loop.chains).astype(np.int64)
         uses = np.bincount(recording.operands.ravel() + 1, minlength=len(recording) + 1)[1:]
@@ -307,7 +311,7 @@ class _Surroundings:
         self.wanted = np.concatenate(
             [self.wanted, at[:, pinned].ravel(), before[before >= 0], read], dtype=np.int32
         )
-        carried = carried[loop.recurrent(recording)[carried]]
+        carried = carried[recurrent[carried]]
         codes = recording.codes[loop.start + carried].tolist()
         leaf = _mix(0, _LEAF + 1)
         tokens = [_mix(leaf, int(self.identities[code])) for code in codes]
@@ -337,7 +341,7 @@ def _mix(h: int, x: int) -> int:
     return z ^ (z >> 31)
 
 
-_OUTSIDE = _mix(0, 9)  # what was made before a loop
+_OUTSIDE = _mix(0, 9)  # what does not depend on another iteration
 
 
 def _mix_set(h: int, found: set[int]) -> int:
@@ -492,8 +496,10 @@ class _Builder:
         """The signature of a node as instruction i sees it."""
         if self._is_leaf(i, node):
             return int(self.tokens[self.origin[node]])
-        made = self.begins and self.origin[node] < self.begins[i] and self.kinds[node] > CONSTANT
-        return _OUTSIDE if made else self.signature[node]
+        if self.begins and self.begins[i] and self.kinds[node] > CONSTANT:
+            if self.begins[self.origin[node]] != self.begins[i]:
+                return _OUTSIDE
+        return self.signature[node]
 
     def _moves(self, i: int, node: int) -> bool:
         """Whether a node makes what instruction i makes of it differ between iterations."""

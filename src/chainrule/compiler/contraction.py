@@ -273,14 +273,15 @@ class Emitter:
         if self.flags is not None:
             self.watch(value)
 
+    def new_flags(self) -> dict[int, Any]:
+        """A flag for every width of vector, zero from here on."""
+        widths = [1 << k for k in range(self.width.bit_length())]
+        return {w: self.code.variable(self.code.constant(0.0, w)) for w in widths}
+
     def watch(self, value: Vector) -> None:
         """Let the flags see a vector: they stay finite only if it is (and not huge)."""
         assert self.flags is not None
-        flag = self.flags.get(value.width)
-        if flag is None:
-            flag = self.flags[value.width] = self.code.variable(
-                self.code.constant(0.0, value.width)
-            )
+        flag = self.flags[value.width]
         flag.set(self.code.fma(value, value, flag.get()))
 
     def only_active(self, value: Vector) -> Vector:

@@ -52,7 +52,7 @@ def machine(
     walks = Walks(program, varying or set(), contract)
     made = Machine(walks=walks.all)
     forward = Emitter(walks, width, batch, dtype)
-    flags: dict[int, Any] = {}
+    flags = forward.new_flags()
     watched = _watched(program)
     for k, instruction in enumerate(program.instructions):
         forward.flags = flags if watched[k] else None
@@ -407,7 +407,7 @@ class _Backward:
                 self._instruction(k, instruction)
         self._clear(np.arange(program.inputs))
         self._clear(np.arange(program.shared, program.shared + len(program.private)))
-        emitter.flags = {}
+        emitter.flags = emitter.new_flags()
         with code.loop(program.inputs // emitter.width) as i:
             x = code.load("%Q", [(i, emitter.width)], emitter.width)
             emitter.watch(x)
