@@ -1,6 +1,8 @@
 """Loops in time on the lifted path: the array program in numpy, and its machine code."""
 
 import random
+import sys
+import types
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,7 @@ from chainrule.compiler.lifted import Lifted, Source
 from chainrule.compiler.record import Recording
 from chainrule.compiler.reroll import find_loops
 from chainrule.compiler.results import root_of
+from chainrule.engine import kernels
 
 pytest.importorskip("llvmlite")
 
@@ -437,3 +440,34 @@ def test_random_loops(seed, loops, most):
             assume(False)
         assume(program.loops)
         case.check_machine()
+
+
+# --- the kernel -----------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(kernels is None, reason="the reference engine has no kernels")
+def test_the_kernel_refuses_loops_that_do_not_fit():
+    case = case_of("pendulum")
+    loops = find_loops(case.recording, case.indexing.places)
+    given: list[Any] = []
+
+    def note(*arguments: Any) -> Any:
+        given.extend(arguments)
+        return kernels.canonicalise(*arguments)  # type: ignore[union-attr]
+
+    with pytest.MonkeyPatch.context() as patch:
+        module = sys.modules[canonicalise.__module__]
+        patch.setattr(module, "kernels", types.SimpleNamespace(canonicalise=note))
+        canonicalise(case.recording, case.indexing, loops=loops)
+    for which in (-4, -3, -2):  # where loops begin, the iterations, the tokens
+        wrong = list(given)
+        wrong[which] = given[which][:-9]
+        with pytest.raises(ValueError, match="do not fit"):
+            kernels.canonicalise(*wrong)  # type: ignore[union-attr]
+    rng = np.random.default_rng(1)
+    for _ in range(50):  # any numbers will do
+        wrong = list(given)
+        for which in (-4, -3):
+            wrong[which] = rng.integers(-(2**31), 2**31, len(given[which])).astype(np.int32)
+        wrong[-2] = rng.bytes(len(given[-2]))
+        assert len(kernels.canonicalise(*wrong)) == 13  # type: ignore[union-attr]

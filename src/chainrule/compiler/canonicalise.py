@@ -135,7 +135,8 @@ class Graph:
         own = kinds != GATHER
         assert (self.at[self.origin[own]] == np.flatnonzero(own)).all()
         _, first, shape = np.unique(self.signature, return_index=True, return_inverse=True)
-        for kept in (kinds, self.codes, self.number, *([] if self.loops else [self.level])):
+        structure: list[Any] = [kinds, self.codes, self.number]
+        for kept in structure if self.loops else [*structure, self.level]:
             assert (kept == kept[first][shape]).all(), "one signature, two structures"
 
     def seen(self, used: Ints, users: Longs) -> Hashes:
@@ -496,10 +497,9 @@ class _Builder:
         """The signature of a node as instruction i sees it."""
         if self._is_leaf(i, node):
             return int(self.tokens[self.origin[node]])
-        if self.begins and self.begins[i] and self.kinds[node] > CONSTANT:
-            if self.begins[self.origin[node]] != self.begins[i]:
-                return _OUTSIDE
-        return self.signature[node]
+        begin = self.begins[i] if self.begins else 0
+        outside = begin and self.begins[self.origin[node]] != begin and self.kinds[node] > CONSTANT
+        return _OUTSIDE if outside else self.signature[node]
 
     def _moves(self, i: int, node: int) -> bool:
         """Whether a node makes what instruction i makes of it differ between iterations."""

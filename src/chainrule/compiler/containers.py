@@ -64,13 +64,15 @@ class Reads:
         self._known: dict[int, tuple[Any, dict[int, tuple[Any, set[Slots]]]]] = {}
         self._overflow = False
         self.outer: dict[int, int] = {}  # lists that were there before the run, by id: a number
-        self.sources: dict[int, set[tuple[Any, ...]]] = {}  # Values that were selected: from where
+        #: Values that were selected, by id: by which integer, and from where
+        self.sources: dict[int, set[tuple[int, tuple[Any, ...]]]] = {}
 
     def note(self, index: Integer, frame: types.FrameType) -> None:
         """An integer reads an item in this frame."""
         reader = _Reader(frame, self)
         container, chosen, ways = reader.read(index)
-        self._trace_back(chosen, tuple([self._origin(x) for x in reader.containers]))
+        source = tuple([self._origin(x) for x in reader.containers])
+        self._trace_back(chosen, (index.slot, source))
         ways = self.both(ways, frozenset([frozenset([index.slot])]))
         self._ways |= ways
         plain = reader.jumps if container is _UNKNOWN else _layout(container) is None
@@ -85,7 +87,7 @@ class Reads:
             return self.outer[id(container)]
         return len(container) if type(container) is list else None, "made"
 
-    def _trace_back(self, chosen: Any, source: tuple[Any, ...]) -> None:
+    def _trace_back(self, chosen: Any, source: tuple[int, tuple[Any, ...]]) -> None:
         """Note from where the Values of what was selected come."""
         stack = [chosen]
         while stack:

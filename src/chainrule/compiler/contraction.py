@@ -22,6 +22,8 @@ from chainrule.compiler.ir import Code, Terms, Vector
 from chainrule.compiler.program import Addresses, Program
 
 VALUE, ADJOINT = ("%P", "%V"), ("%Q", "%D")  # arrays: what samples share, what each has of its own
+CHAINS = 4  # in a loop in time, parts of a sum that do not wait for each other
+MOST_UNROLLED = 32  # terms of a sum that is written down in full for that
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Walks:
         self._known: dict[tuple[int, str], list[Walk]] = {}
         self._sliced: dict[tuple[int, str], list[Walk]] = {}
         self._core: dict[int, npt.NDArray[np.bool_]] = {}
+        self.scratch = 0  # numbers after all others, for copies
 
     def of(self, instruction: int, what: str, columns: Sequence[Addresses]) -> list[Walk]:
         """The walks over these columns: one, or several where a column is only partly shared."""
@@ -125,6 +128,32 @@ class Walks:
                 known[key].append(walk)
         return known[key]
 
+    def transposed(self, walk: Walk) -> tuple[Walk, Walk] | None:
+        """For a product with a matrix in each iteration: a walk over a copy of it, and the copying.
+
+        In the copy, what goes to neighbouring results lies side by side.
+        """
+        if walk.space.rows != 1 or len(walk.space.loops) != 2:
+            return None
+        outer, inner = walk.space.loops
+        for c in (1, 2):
+            kept = walk.steps[c] == 0 and not walk.core[c] and outer.strides[3 - c] == 0
+            rows = (outer.strides[0], inner.strides[0], inner.strides[c]) == (1, 0, 1)
+            if not kept or not rows or outer.strides[c] < 2 or outer.count < 4:
+                continue
+            order = np.arange(outer.count * inner.count).reshape(outer.count, inner.count).T.ravel()
+            copy = np.empty(len(order), np.int64)
+            copy[order] = self.program.size + self.scratch + np.arange(len(order))
+            self.scratch += len(order)
+            key = (walk.instruction, walk.what)
+            columns = [copy if k == c else column for k, column in enumerate(walk.columns)]
+            made = self._walk(key, columns, walk.chosen)
+            made.steps, made.core = walk.steps, walk.core
+            copying = self._walk(key, [copy[order], walk.columns[c][order]], walk.chosen)
+            made.iterations = copying.iterations = walk.iterations
+            return made, copying
+        return None
+
     def core(self, number: int) -> npt.NDArray[np.bool_]:
         """A truth per address: whether a loop in time makes it, or copies lie there."""
         if number not in self._core:
@@ -161,6 +190,7 @@ class Emitter:
         self.batch = batch
         self.flags: dict[int, Any] | None = None  # sums of squares of what is stored, per width
         self.counter: str | None = None  # the iteration of a loop in time
+        self.copies: dict[int, Walk] = {}  # walks over copies, by the slots of those they stand for
         self._active: str | None = None  # how many lanes take part, in a last, partial vector
 
     # --- loops ------------------------------------------------------------------------------------
@@ -593,6 +623,20 @@ class _Kernel:
                 old = read(0, point, at, width) if self.accumulate else None
                 self._store(terms, point, at, self._term(read, point, at, width, old))
             return
+        read = self._reader(terms)
+        for (point, at, width), value in zip(keys, self._totals(terms, keys), strict=True):
+            if self.accumulate:
+                value = self._combined(value, read(0, point, at, width))
+            self._store(terms, point, at, value)
+
+    def _totals(
+        self, terms: list[Terms], keys: list[tuple[tuple[int, ...], int, int]]
+    ) -> list[Vector]:
+        """The sums of a tile."""
+        if self.emitter.counter is not None and len(keys) <= CHAINS and len(self.sums) == 1:
+            (loop,) = self.sums
+            if loop.fixed and loop.most <= MOST_UNROLLED:
+                return [self._chained(terms, loop, *key) for key in keys]
         totals = [self.code.variable(self._start(width)) for _, _, width in keys]
 
         def add(moved: list[Terms]) -> None:
@@ -601,12 +645,24 @@ class _Kernel:
                 total.set(self._term(read, point, at, width, total.get()))
 
         self.emitter.over(self.sums, terms, add)
-        read = self._reader(terms)
-        for (point, at, width), total in zip(keys, totals, strict=True):
-            value = total.get()
-            if self.accumulate:
-                value = self._combined(value, read(0, point, at, width))
-            self._store(terms, point, at, value)
+        return [total.get() for total in totals]
+
+    def _chained(
+        self, terms: list[Terms], loop: Trip, point: tuple[int, ...], at: int, width: int
+    ) -> Vector:
+        """One sum in several parts side by side: an iteration in time waits for all of the last."""
+        parts: list[Vector] = []
+        for k in range(loop.most):
+            moved = [[*t, (None, s * k)] for t, s in zip(terms, loop.strides, strict=True)]
+            read = self._reader(moved)
+            if k < CHAINS:
+                parts.append(self._term(read, point, at, width, None))
+            else:
+                parts[k % CHAINS] = self._term(read, point, at, width, parts[k % CHAINS])
+        while len(parts) > 1:
+            half = len(parts) // 2
+            parts = [*map(self._combined, parts[:half], parts[half : 2 * half]), *parts[2 * half :]]
+        return parts[0]
 
     def _store(self, terms: list[Terms], point: tuple[int, ...], at: int, value: Vector) -> None:
         place = terms[0] + [(None, point[0] + at * self._stride(0))]

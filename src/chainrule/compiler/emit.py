@@ -32,6 +32,7 @@ class Machine:
     """The text of a program's machine code and what it takes for granted of shorter programs."""
 
     text: str = ""
+    scratch: int = 0  # numbers of each sample's own after all others
     walks: list[Walk] = field(default_factory=list)
     stores: list[tuple[Walk, Addresses]] = field(default_factory=list)  # targets written first
 
@@ -63,6 +64,7 @@ def machine(
     forward.flags = flags
     flag = _guards(forward, _flag(forward))
     backward = _Backward(walks, width, batch, dtype, made)
+    made.scratch = walks.scratch
     backward.emit(root)
     end = _flag(backward.emitter)
     arguments = "ptr noalias %P, ptr noalias %V"
@@ -170,6 +172,10 @@ def _forward_loop(
     if registers.is_small(emitter.program, loop):
         registers.forward(emitter, number, watched, flags)
         return
+    emitter.flags = None
+    for k in range(loop.first, loop.last):
+        if emitter.program.instructions[k].products is not None and emitter.batch == 1:
+            _transpose(emitter, k)
     with registers.inlining(emitter, loop), emitter.code.loop(loop.count) as emitter.counter:
         for k in range(loop.first, loop.last):
             emitter.flags = flags if watched[k] else None
@@ -177,11 +183,30 @@ def _forward_loop(
     emitter.counter = None
 
 
+def _transpose(emitter: Emitter, k: int) -> None:
+    """Copy the matrices that all iterations multiply by, if they lie the wrong way."""
+    columns = _columns(emitter.program.instructions[k], "products")
+    for walk in emitter.walks.in_loop(k, "products", columns, sliced=True):
+        made = emitter.walks.transposed(walk)
+        if made is None:
+            continue
+        other, copying = made
+        emitter.copies[walk.slot] = other
+
+        def body(
+            terms: list[Terms], strides: list[int], width: int, copying: Walk = copying
+        ) -> None:
+            emitter.write("%V", terms[0], *_operands(emitter, copying, 1, terms, strides, width))
+
+        emitter.elementwise(copying, (0, 1), body)
+
+
 def _walks(emitter: Emitter, k: int, what: str, columns: Sequence[Addresses]) -> list[Walk]:
     """The walks of an instruction, in a loop in time those of one iteration."""
     if emitter.counter is None:
         return emitter.walks.of(k, what, columns)
-    return emitter.walks.in_loop(k, what, columns, sliced=True)
+    walks = emitter.walks.in_loop(k, what, columns, sliced=True)
+    return [emitter.copies.get(walk.slot, walk) for walk in walks]
 
 
 def _columns(instruction: Instruction, what: str) -> list[Addresses]:

@@ -54,6 +54,7 @@ from chainrule.compiler.trace import (
 from chainrule.compiler.training import Callback, train
 from chainrule.compiler.variants import Counts, Structure, Variant, other_integers
 from chainrule.engine import Value, engine, kernels, modes
+from chainrule.interrupts import Held
 from chainrule.optim import SGD, Adam, AdamW, Optimizer
 
 METHODS = 256  # instances whose compiled methods are kept
@@ -372,13 +373,14 @@ class CompiledFunction:
             if answer not in (OTHER_BRANCH, None):
                 self._counts.eager += 1
                 return None  # undefined: eager raises what eager raises
-        lifter = self._lifter
-        if lifter is not None:
-            for variant in structure.variants:  # perhaps only an integer in its place is new
-                if lifter.taught(variant, call) and self._try(variant, call) == FINE:
-                    self._counts.replayed += 1
-                    return variant
-        return self._record(structure, call)
+        with Held():  # Ctrl-C waits: half a recording would leave max replaced and Values moved
+            lifter = self._lifter
+            if lifter is not None:
+                for variant in structure.variants:  # perhaps only an integer in its place is new
+                    if lifter.taught(variant, call) and self._try(variant, call) == FINE:
+                        self._counts.replayed += 1
+                        return variant
+            return self._record(structure, call)
 
     def _structure(self, call: Call) -> Structure:
         """What is known of such calls; the structures least recently seen are forgotten."""
@@ -525,7 +527,7 @@ class CompiledFunction:
             np.zeros(made.recording.inputs),
         )
         if not structure.numbers_follow:
-            self._vary_indices(structure, variant, call)
+            self._vary_indices(structure, variant, call, made)
         if structure.numbers_follow:
             self._make_static(variant, call.ints)
         self._check_first_result(variant, call)
@@ -593,11 +595,17 @@ class CompiledFunction:
                     ]
             self._counts.lifting_seconds += time.perf_counter() - started
 
-    def _vary_indices(self, structure: Structure, variant: Variant, call: Call) -> None:
+    def _vary_indices(
+        self, structure: Structure, variant: Variant, call: Call, first: Trace
+    ) -> None:
         """Record with other integers, to tell which operand follows which."""
         if not variant.indexed or self._surroundings is None:
             return
-        for ids in other_integers(variant.indexed, call.ints):
+        settled = False
+        tries = other_integers(variant.indexed, call.ints)
+        for k, ids in enumerate(tries):
+            if settled and k < len(tries) - 1:
+                continue
             try:
                 self._counts.traces += 1
                 made = trace(self._function, self._surroundings, call, ids=tuple(ids))
@@ -609,6 +617,7 @@ class CompiledFunction:
             difference = misaligned(variant.recording, made.recording)
             if difference is None:
                 variant.indexing.learn(made.recording, variant.index_ids(ids))
+                settled = settled or (k == 0 and variant.indexing.settle(first, made))
             elif difference.startswith("a number"):
                 structure.numbers_follow = True
                 structure.variants.clear()

@@ -11,6 +11,7 @@ Others are recorded first: sampling is no proof.
 from __future__ import annotations
 
 import itertools
+from typing import Protocol
 
 import numpy as np
 
@@ -44,6 +45,17 @@ def _same_result(a: object, b: object) -> bool:
         return False
 
 
+class Seen(Protocol):
+    """A recording whose making showed which integers selected what."""
+
+    @property
+    def recording(self) -> Recording:
+        """What was recorded."""
+
+    def slots_of(self, position: int, /) -> set[int]:
+        """The integers that selected an instruction's Value."""
+
+
 class Indexing:
     """The operands of one recording that follow its integers, learnt from several."""
 
@@ -59,6 +71,7 @@ class Indexing:
         self._joint: set[tuple[int, ...]] = set()  # slots whose combinations count
         # The combinations in the recordings, of those and of the slots that no operand follows.
         self._together: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+        self._owners: dict[int, int] = {}  # the slot that was seen to select a place
         self._meet(base)
         self._confirm(tuple(range(len(ids))))
         self._note(0)
@@ -105,6 +118,11 @@ class Indexing:
         table = np.array(self.rows).reshape(len(self.rows), len(self.places))
         follows = np.array([self._explains(slot, table) for slot in self._slots])
         follows = follows.reshape(count, len(self.places))
+        for p, place in enumerate(self.places.tolist()):
+            owner = self._owners.get(place)
+            if owner is not None and follows[owner, p]:
+                follows[:, p] = False
+                follows[owner, p] = True
         alone = follows.any(axis=0)
         if not alone.all():
             larger = sorted(slots for slots in self._joint if len(slots) > 2)
@@ -132,6 +150,30 @@ class Indexing:
             start = first.setdefault(tuple([ids[k] for k in slot]), row)
             agrees &= table[row] == table[start]
         return agrees
+
+    def settle(self, first: Seen, other: Seen) -> bool:
+        """Use what two recordings saw of who selected what; whether that tells everything.
+
+        An operand that changed from something that an integer selected to something that the same
+        integer selected, and no other, follows that one. The recordings are the first two.
+        """
+        slots = first.recording.slots
+        if not self._seen_apart(2):
+            return False
+        for p in range(len(self.places)):
+            chosen = first.slots_of(int(self.rows[0][p])) & other.slots_of(int(self.rows[1][p]))
+            if len(chosen) != 1 or not chosen.issubset(slots):
+                return False
+            self._owners[int(self.places[p])] = slots.index(chosen.pop())
+        self._answers.clear()
+        self._solve()
+        return True
+
+    def _seen_apart(self, count: int) -> bool:
+        """Whether there are so many recordings, each with its own integer in every place."""
+        ids = self.ids[:count]
+        columns = zip(*ids, strict=True)
+        return len(ids) == count and all(len(set(column)) == count for column in columns)
 
     def predict(self, ids: tuple[int, ...]) -> Ints | None:
         """What stands in ``places`` for these integers, or None where a recording must tell."""

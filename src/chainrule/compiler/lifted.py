@@ -24,6 +24,7 @@ from chainrule.compiler.program import Addresses, Instruction, Program
 from chainrule.compiler.record import Floats, Ints, Recording
 from chainrule.compiler.reroll import Loop, find_loops
 
+FEW_SHAPES = 100  # array instructions: no need to look for loops in time
 LOOPS = True  # whether loops in time are lifted as loops
 
 
@@ -38,15 +39,26 @@ class Source:
     slots: Addresses  # its integers, among those of the longest arguments
     arrays: tuple[int, ...] = ()  # where among its inputs an array begins
 
-    def program(self, like: Program | None = None) -> Program:
-        """Its array program, with loops in time where it has some."""
-        loops = find_loops(self.recording, self.indexing.places) if LOOPS else ()
+    def program(self, like: Program | None = None, loops: bool = True) -> Program:
+        """Its array program, with loops in time where it has some, unless ``like`` has none."""
+        loops = loops and LOOPS and (like is None or bool(like.loops))
+        flat, reason = None, NotLiftable()
+        if like is None or not like.loops:
+            try:
+                flat = self._program(like, ())
+            except NotLiftable as error:
+                reason = error
+            if flat is not None and (not loops or len(flat.instructions) <= FEW_SHAPES):
+                return flat
+        found = find_loops(self.recording, self.indexing.places) if loops else ()
         try:
-            return self._program(like, loops)
-        except NotLiftable:
-            if not loops:
-                raise
-        return self._program(like, ())
+            if found:
+                return self._program(like, found)
+        except NotLiftable as error:
+            reason = error
+        if flat is None:
+            raise reason
+        return flat
 
     def _program(self, like: Program | None, loops: tuple[Loop, ...]) -> Program:
         classes = np.zeros(self.recording.inputs, np.int8)
@@ -64,9 +76,10 @@ class Aligned:
     ``to[a]`` is the address in the longer program of what is at ``a`` in this one.
     """
 
-    def __init__(self, source: Source, longer: Program) -> None:
+    def __init__(self, source: Source, longer: Program, itself: bool = False) -> None:
+        """``itself``: the longer program is the source's own."""
         self.longer = longer
-        self.program = program = source.program(like=longer)
+        self.program = program = longer if itself else source.program(like=longer)
         if [i.key for i in program.instructions] != [i.key for i in longer.instructions]:
             raise NotLiftable("another length does other operations")
         if program.loops != longer.loops:
@@ -198,24 +211,34 @@ class Lifted:
     ) -> None:
         self.dtype, self.contract = dtype, contract
         self.width = jit.vector_width() * (2 if dtype == "float32" else 1)
-        self.program = program = source.program()
+        program = source.program()
+        try:
+            self._build(source, shorter, program)
+        except NotLiftable:
+            if not program.loops:
+                raise
+            self._build(source, shorter, source.program(loops=False))
+
+    def _build(self, source: Source, shorter: Source | None, program: Program) -> None:
+        self.program = program
         self.root = int(program.address[source.root])
         self.varying: set[tuple[int, str]] = set()
         if program.loops:
             shorter = None
         if shorter is not None:
             try:
-                self.varying = Aligned(shorter, program).varying()
+                less = Aligned(shorter, program)
+                self.varying = less.varying()
             except NotLiftable:
                 shorter = None
         self._kernels: dict[int, Kernel] = {}
         self.code = self.kernel(1)
         self._allowed = self._selectable()
-        fit = self._fit(source)
+        fit = self._fit(source, Aligned(source, program, itself=True))
         if fit is None:
             raise NotLiftable("its own loops do not fit it")
         self.fit = fit
-        if shorter is not None and self.fitted(shorter) is None:
+        if shorter is not None and self._fit(shorter, less) is None:
             self.varying = set()
             self._kernels.clear()
             self.code = self.kernel(1)
@@ -232,13 +255,12 @@ class Lifted:
     def fitted(self, source: Source) -> Fit | None:
         """How a recording of shorter arguments can use this code, or None."""
         try:
-            return self._fit(source)
+            return self._fit(source, Aligned(source, self.program))
         except NotLiftable:
             return None
 
-    def _fit(self, source: Source) -> Fit | None:
+    def _fit(self, source: Source, aligned: Aligned) -> Fit | None:
         program = self.program
-        aligned = Aligned(source, program)
         if aligned.to[aligned.program.address[source.root]] != self.root:
             return None
         if program.loops and aligned.constants.tobytes() != program.constants.tobytes():
@@ -374,7 +396,7 @@ class Kernel:
             lifted.contract,
         )
         self._library = jit.Library(self.machine.text)
-        own = (program.size - program.shared) * batch
+        own = (program.size - program.shared + self.machine.scratch) * batch
         number = np.dtype(lifted.dtype)
         self.shared, self.shared_adjoints = (aligned(program.shared, number) for _ in range(2))
         self.own, self.adjoints = (aligned(own, number) for _ in range(2))

@@ -259,8 +259,10 @@ class _Forward(_Samples):
 
     def _sum(self, pairs: list[tuple[Vector, Vector]], plains: list[Vector]) -> Vector:
         """Short sums with but one product are rounded as eager's: small differences may grow."""
+        if not self.emitter.walks.contract:
+            plains, pairs = [*[a * b for a, b in pairs], *plains], []
         pairs = sorted(pairs, key=lambda pair: max(map(_age, pair)))  # what comes last, last
-        if len(pairs) + len(plains) <= FEW_TERMS:
+        if not pairs or len(pairs) + len(plains) <= FEW_TERMS:
             terms = [*[a * b for a, b in pairs[:1]], *plains]
             total = terms[0]
             for a, b in pairs[1:]:
@@ -404,8 +406,8 @@ class _Backward(_Samples):
         old = self.sums.get(address)
         if isinstance(a, float) and a == 1.0:
             self._add(address, b)
-        elif old is None:
-            self.sums[address] = a * b
+        elif old is None or not self.emitter.walks.contract:
+            self._add(address, a * b)
         else:
             self.sums[address] = b.times_plus(a, old)
 

@@ -37,7 +37,8 @@ class Trace:
     static: dict[int, str]  # integer slots used as the integer itself, and where
     numeric: frozenset[int]  # integer slots used as a number
     values: list[Value]  # of each instruction
-    sources: dict[int, set[tuple[Any, ...]]]  # Values that integers selected, by id: from where
+    #: Values that integers selected, by id: by which, and from where
+    sources: dict[int, set[tuple[int, tuple[Any, ...]]]]
 
     def source_of(self, position: int) -> frozenset[tuple[Any, ...]] | None:
         """From which containers integers selected an instruction's Value, if that is known.
@@ -45,9 +46,13 @@ class Trace:
         They are lists that were there before the run, by number, or made in it, by length.
         """
         found = self.sources.get(id(self.values[position]))
-        if found is None or any((None, "made") in source for source in found):
+        if found is None or any((None, "made") in source for _, source in found):
             return None
-        return frozenset(found)
+        return frozenset([source for _, source in found])
+
+    def slots_of(self, position: int) -> set[int]:
+        """The integers that selected an instruction's Value."""
+        return {slot for slot, _ in self.sources.get(id(self.values[position]), ())}
 
 
 def trace(

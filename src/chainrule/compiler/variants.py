@@ -132,10 +132,14 @@ def other_integers(slots: tuple[int, ...], ids: Sequence[int]) -> list[list[int]
     """
     chance = random.Random(len(ids))
     top = max(ids[slot] for slot in slots)
-    different = list(ids)
+    different, used, most = list(ids), set(), max(top, 1)
     for slot in slots:
         if ids[slot] >= 0:
-            different[slot] = (ids[slot] + chance.randint(1, max(top, 1))) % (max(top, 1) + 1)
+            for _ in range(20):  # two slots with one integer get two, to be told apart
+                different[slot] = (ids[slot] + chance.randint(1, most)) % (most + 1)
+                if (ids[slot], different[slot]) not in used:
+                    break
+            used.add((ids[slot], different[slot]))
     tries = [different]
     for digit in range((len(slots) - 1).bit_length()):
         mixed = list(ids)
