@@ -29,6 +29,7 @@ from test_compile_reroll import (
 import chainrule
 from chainrule import ops
 from chainrule.compiler import arrays, registers
+from chainrule.compiler import lifted as lifted_module
 from chainrule.compiler.canonicalise import (
     NotLiftable,
     canonicalise,
@@ -260,6 +261,11 @@ def case(request: Any) -> Case:
     return case_of(request.param)
 
 
+@pytest.fixture(autouse=True)
+def _even_short_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifted_module, "FEW_SHAPES", 0)
+
+
 @pytest.fixture(params=["registers", "slices"])
 def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Both ways to emit a loop, whatever its size."""
@@ -430,6 +436,7 @@ def test_random_loops(seed, loops, most):
         patch.setattr(registers, "MOST_TERMS", most)
         patch.setattr(registers, "MOST_POINTS", most)
         patch.setattr(hidden, "RULES", FINITE)
+        patch.setattr(lifted_module, "FEW_SHAPES", 0)
         with np.errstate(all="ignore"):
             case = random_case(seed, loops)
         sizes = np.abs([case.value, *case.wanted])

@@ -64,6 +64,7 @@ class Reads:
         self._known: dict[int, tuple[Any, dict[int, tuple[Any, set[Slots]]]]] = {}
         self._overflow = False
         self.outer: dict[int, int] = {}  # lists that were there before the run, by id: a number
+        self.chains: dict[int, set[tuple[Any, ...]]] = {}  # by integer: the containers it read from
         #: Values that were selected, by id: by which integer, and from where
         self.sources: dict[int, set[tuple[int, tuple[Any, ...]]]] = {}
 
@@ -72,6 +73,7 @@ class Reads:
         reader = _Reader(frame, self)
         container, chosen, ways = reader.read(index)
         source = tuple([self._origin(x) for x in reader.containers])
+        self.chains.setdefault(index.slot, set()).add(source)
         self._trace_back(chosen, (index.slot, source))
         ways = self.both(ways, frozenset([frozenset([index.slot])]))
         self._ways |= ways
@@ -82,10 +84,13 @@ class Reads:
             self._select(chosen, container, ways)
 
     def _origin(self, container: Any) -> Any:
-        """Where a container comes from: from outside, or made in the run, of some length."""
+        """Where a container comes from: a number if from outside, else ("made", ids of its Values).
+
+        None instead of ids where it holds anything else.
+        """
         if id(container) in self.outer:
             return self.outer[id(container)]
-        return len(container) if type(container) is list else None, "made"
+        return "made", _ids(container)
 
     def _trace_back(self, chosen: Any, source: tuple[int, tuple[Any, ...]]) -> None:
         """Note from where the Values of what was selected come."""
@@ -145,6 +150,16 @@ class Reads:
             if len(seen) + len(stack) > _OBJECTS:
                 self._overflow = True
                 return
+
+
+def _ids(x: Any) -> Any:
+    """The ids of the Values of a list, or of lists of them; None where there is anything else."""
+    if isinstance(x, Value):
+        return id(x)
+    if type(x) not in (list, tuple) or len(x) > _OBJECTS:
+        return None
+    found = tuple([_ids(item) for item in x])
+    return None if None in found else found
 
 
 def _owner(x: Any) -> Any:

@@ -131,7 +131,7 @@ class Family:
     indexing: Indexing  # what the integers of the longest select
     indexed: tuple[int, ...]  # those of its integers that select
     base: tuple[int, ...]  # the integers it was first recorded with
-    sources: tuple[Any, ...]  # of each gather: the containers its choice is read from
+    read: Any  # the containers that its integers read from
     _choices: Choices | None = None
 
     def padded(self, slots: Addresses, ids: Sequence[int]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ that one's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,48 @@ FAMILIES = 64  # of calls whose lengths differ; the oldest goes
 Try = Callable[[Variant, Call], "int | None"]
 
 
-def _sources(made: Trace, fit: Fit, indexing: Indexing) -> tuple[Any, ...]:
-    """For each gather the containers that its choice was read from; None where nobody saw."""
-    return tuple([made.source_of(int(indexing.rows[0][place])) for place in fit.places])
+class Read:
+    """Where the integers of a recording read, in terms of the machine code's addresses.
+
+    ``gathers``: for each gather the containers its choice was read from. ``slots``: for each
+    integer all containers it read from. A container is a number, for one that was there before the
+    run, or the addresses of what it holds; None stands for one that is not known so well.
+    """
+
+    def __init__(self, made: Trace, fit: Fit, indexing: Indexing) -> None:
+        self._place = {id(v): k for k, v in enumerate(made.values)}
+        self._address = fit.address
+        chosen = [made.values[int(indexing.rows[0][place])] for place in fit.places]
+        self.gathers = [
+            self._known([source for _, source in made.sources.get(id(v), ())]) for v in chosen
+        ]
+        self.slots = {slot: self._known(chains) for slot, chains in made.chains.items()}
+
+    def _known(self, sources: Collection[tuple[Any, ...]]) -> frozenset[Any] | None:
+        found = frozenset([tuple([self._container(x) for x in source]) for source in sources])
+        return None if not found or any(None in source for source in found) else found
+
+    def _container(self, x: Any) -> Any:
+        return x if isinstance(x, int) else self._addresses(x[1])
+
+    def _addresses(self, ids: Any) -> Any:
+        if isinstance(ids, tuple):
+            found = tuple([self._addresses(i) for i in ids])
+            return None if None in found else found
+        place = self._place.get(ids)
+        address = -1 if place is None else int(self._address[place])
+        return address if address >= 0 else None
+
+    def is_like(self, longest: Read, gathers: Addresses, slots: Addresses) -> bool:
+        """Whether everything read is read from the same containers in the longest call."""
+        for here, g in zip(self.gathers, gathers.tolist(), strict=True):
+            if here is None or here != longest.gathers[g]:
+                return False
+        for slot, chains in self.slots.items():
+            others = longest.slots.get(int(slots[slot]))
+            if chains is None or others is None or not chains <= others:
+                return False
+        return True
 
 
 class Lifter:
@@ -116,10 +155,8 @@ class Lifter:
             return
         if found is not None and lifted.varying:
             key, self.outgrown, runs = found
-            sources = _sources(made, lifted.fit, variant.indexing)
-            family = Family(
-                runs, lifted, variant.indexing, variant.indexed, tuple(call.ints), sources
-            )
+            read = Read(made, lifted.fit, variant.indexing)
+            family = Family(runs, lifted, variant.indexing, variant.indexed, tuple(call.ints), read)
             self.families[key] = family
             variant.family, variant.slots = family, source.slots
 
@@ -244,12 +281,10 @@ class Lifter:
     ) -> bool:
         """Whether integers select here what they select in the longest.
 
-        That is so if they read from the same containers, or from ones as long. If not, each
-        integer in each place must be seen at this length too.
+        That is so if they read from the same containers. If not, each integer in each place must
+        be seen at this length too.
         """
-        sources = _sources(made, fit, indexing)
-        wanted = [family.sources[g] for g in fit.gathers.tolist()]
-        if any(a is None or a != b for a, b in zip(sources, wanted, strict=True)):
+        if not Read(made, fit, indexing).is_like(family.read, fit.gathers, slots):
             return False
         for row, given in ((indexing.rows[0], call.ints), (indexing.rows[1], others)):
             here = fit.gathered(row)

@@ -39,16 +39,7 @@ class Trace:
     values: list[Value]  # of each instruction
     #: Values that integers selected, by id: by which, and from where
     sources: dict[int, set[tuple[int, tuple[Any, ...]]]]
-
-    def source_of(self, position: int) -> frozenset[tuple[Any, ...]] | None:
-        """From which containers integers selected an instruction's Value, if that is known.
-
-        They are lists that were there before the run, by number, or made in it, by length.
-        """
-        found = self.sources.get(id(self.values[position]))
-        if found is None or any((None, "made") in source for _, source in found):
-            return None
-        return frozenset([source for _, source in found])
+    chains: dict[int, set[tuple[Any, ...]]]  # by integer: the containers it read from
 
     def slots_of(self, position: int) -> set[int]:
         """The integers that selected an instruction's Value."""
@@ -119,6 +110,7 @@ def trace(
         frozenset(recorder.used_as_number),
         [*inputs, *recorder.nodes],
         recorder.reads.sources,
+        recorder.reads.chains,
     )
 
 
