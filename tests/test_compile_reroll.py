@@ -635,13 +635,13 @@ def test_streams_and_numbers_are_shown():
     for k in range(40):
         x = recorded.add(ops.mul, [x, 1 + k])
         x = recorded.add(ops.pow, [x], 2.0)
-        x = recorded.add(ops.add, [x], float(k))
+        x = recorded.add(ops.add, [x], 1.0 + k)
         recorded.guards.append(Guard(x, 1.0, "here"))
     recording = recorded.recording()
     (loop,) = checked(recording)
     assert loop.describe(recording).splitlines()[1:] == [
         "    %0@k = pow %2@k-1 2",
-        "    %1@k = add %0@k 0",
+        "    %1@k = add %0@k 1",
         "    guard %1@k",
         "    %2@k = mul %1@k %2+1k",
     ]
@@ -657,6 +657,19 @@ def test_what_the_loop_streams_was_made_before_it():
     for loop in checked(recorded.recording()):
         first = recorded.recording().operands[loop.start : loop.start + loop.period]
         assert (first + (loop.count - 1) * loop.deltas)[loop.deltas == 1].max() < loop.start
+
+
+def test_adding_zero_is_another_operation():
+    """It begins a sum."""
+    recorded = Recorded(1)
+    x = 0
+    for k in range(60):
+        x = recorded.add(ops.mul, [x, 0])
+        x = recorded.add(ops.tanh, [x])
+        x = recorded.add(ops.add, [x], float(k))
+    (loop,) = checked(recorded.recording())
+    assert loop.start > 3
+    assert loop.count >= 58
 
 
 def test_one_instruction_out_of_line_cuts_the_loop():

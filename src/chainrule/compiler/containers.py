@@ -64,6 +64,7 @@ class Reads:
         self._known: dict[int, tuple[Any, dict[int, tuple[Any, set[Slots]]]]] = {}
         self._overflow = False
         self.outer: dict[int, int] = {}  # lists that were there before the run, by id: a number
+        self.contents: dict[int, Any] = {}  # of those that were read: the ids of their Values
         self.chains: dict[int, set[tuple[Any, ...]]] = {}  # by integer: the containers it read from
         #: Values that were selected, by id: by which integer, and from where
         self.sources: dict[int, set[tuple[int, tuple[Any, ...]]]] = {}
@@ -89,7 +90,10 @@ class Reads:
         None instead of ids where it holds anything else.
         """
         if id(container) in self.outer:
-            return self.outer[id(container)]
+            number = self.outer[id(container)]
+            if number not in self.contents:
+                self.contents[number] = _ids(container)
+            return number
         return "made", _ids(container)
 
     def _trace_back(self, chosen: Any, source: tuple[int, tuple[Any, ...]]) -> None:

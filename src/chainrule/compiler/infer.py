@@ -206,6 +206,11 @@ class Indexing:
         """Whether each integer has its own effect, whatever the others are."""
         return all(len(slot) == 1 for slot in self._slots) and not any(self._together)
 
+    def owner(self, p: int) -> int | None:
+        """The integer that was seen to select what stands in a place."""
+        k = self._owners.get(int(self.places[p]))
+        return None if k is None else self.base.slots[k]
+
     def follows(self, k: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Per place: whether it may follow integer k."""
         found: np.ndarray[tuple[int], np.dtype[np.bool_]] = self._follows[k]

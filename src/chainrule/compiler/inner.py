@@ -149,7 +149,7 @@ class Prepared:
         made = made[:, fit.gathers]
         good = (made >= 0).all(axis=1) & known.all(axis=1)
         good &= fit.allowed[fit.choosers, np.maximum(made, 0)].all(axis=1)
-        if fit is not family.lifted.fit:
+        if fit is not family.lifted.fit and family.proved is None:
             good &= (ids >= 0).all(axis=1)  # a negative one counts from the end
         rows = np.array(members)
         self.gathers[np.ix_(rows[good], fit.gathers)] = made[good]

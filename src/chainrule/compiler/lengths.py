@@ -132,6 +132,7 @@ class Family:
     indexed: tuple[int, ...]  # those of its integers that select
     base: tuple[int, ...]  # the integers it was first recorded with
     read: Any  # the containers that its integers read from
+    proved: Choices | None = None  # what any integer selects, where that is certain
     _choices: Choices | None = None
 
     def padded(self, slots: Addresses, ids: Sequence[int]) -> tuple[int, ...]:
@@ -146,6 +147,12 @@ class Family:
         if fit.learnt != len(self.indexing.ids) or len(fit.choices) > 10_000:
             fit.choices.clear()
             fit.learnt = len(self.indexing.ids)
+        if ids not in fit.choices and self.proved is not None:
+            made, known = self.proved.rows(slots, np.array([ids], np.int64))
+            chosen = made[0, fit.gathers]
+            good = known.all() and (chosen >= 0).all()
+            good = good and fit.allowed[fit.choosers, chosen].all()
+            fit.choices[ids] = chosen if good else None
         if ids not in fit.choices:
             whole_ids = self.padded(slots, ids)
             positions = self.indexing.predict(tuple([whole_ids[k] for k in self.indexed]))
@@ -172,6 +179,8 @@ class Family:
 
     def choices(self) -> Choices | None:
         """What each integer in each place selects, as tables; None where several decide."""
+        if self.proved is not None:
+            return self.proved
         if self._choices is None or self._choices.learnt != len(self.indexing.ids):
             self._choices = Choices.of(self)
         return self._choices

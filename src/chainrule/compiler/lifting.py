@@ -17,7 +17,16 @@ from chainrule.compiler.execute import FINE
 from chainrule.compiler.freshness import Surroundings
 from chainrule.compiler.infer import Indexing, misaligned
 from chainrule.compiler.inputs import Call
-from chainrule.compiler.lengths import Family, Runs, resized, runs_of, shorter, slots_among, split
+from chainrule.compiler.lengths import (
+    Choices,
+    Family,
+    Runs,
+    resized,
+    runs_of,
+    shorter,
+    slots_among,
+    split,
+)
 from chainrule.compiler.lifted import Fit, Lifted, Source
 from chainrule.compiler.program import Addresses
 from chainrule.compiler.record import Recording
@@ -44,9 +53,10 @@ class Read:
         self._place = {id(v): k for k, v in enumerate(made.values)}
         self._address = fit.address
         chosen = [made.values[int(indexing.rows[0][place])] for place in fit.places]
-        self.gathers = [
-            self._known([source for _, source in made.sources.get(id(v), ())]) for v in chosen
-        ]
+        self._sources = [made.sources.get(id(v), set()) for v in chosen]
+        self._contents = made.contents
+        self._tables: dict[Any, Addresses | None] = {}
+        self.gathers = [self._known([s for _, s in sources]) for sources in self._sources]
         self.slots = {slot: self._known(chains) for slot, chains in made.chains.items()}
 
     def _known(self, sources: Collection[tuple[Any, ...]]) -> frozenset[Any] | None:
@@ -63,6 +73,53 @@ class Read:
         place = self._place.get(ids)
         address = -1 if place is None else int(self._address[place])
         return address if address >= 0 else None
+
+    def proof(self, indexing: Indexing, fit: Fit, base: Sequence[int]) -> Choices | None:
+        """What any integer selects: the item of the container that it was seen to read from.
+
+        None where a gather is not seen to follow one integer, read from one container of Values
+        that are arranged alike.
+        """
+        if not indexing.apart:
+            return None
+        slots: dict[int, list[tuple[int, Addresses]]] = {}
+        for g, place in enumerate(fit.places.tolist()):
+            slot = indexing.owner(place)
+            sources = {s for k, s in self._sources[g] if k == slot}
+            if slot is None or len(sources) != 1 or len(next(iter(sources))) != 1:
+                return None
+            table = self._table(next(iter(sources))[0])
+            if table is None or not -len(table) <= base[slot] < len(table):
+                return None
+            (column,) = np.nonzero(table[base[slot]] == fit.address[indexing.rows[0][place]])
+            if len(column) != 1:
+                return None
+            slots.setdefault(slot, []).append((g, table[:, column[0]]))
+        made = {}
+        for slot, columns in slots.items():
+            most = min(len(column) for _, column in columns)
+            ids = (
+                np.arange(-most, most)
+                if len({len(c) for _, c in columns}) == 1
+                else np.arange(most)
+            )
+            followers = np.array([g for g, _ in columns])
+            found = np.stack([column[ids] for _, column in columns], axis=1)
+            found = np.where(fit.allowed[fit.choosers[followers], found], found, -1)
+            made[slot] = (ids, followers, found)
+        return Choices(-1, made, len(fit.places))
+
+    def _table(self, container: Any) -> Addresses | None:
+        """The addresses of what a container holds, a row for each item."""
+        if container not in self._tables:
+            ids = self._contents.get(container) if isinstance(container, int) else container[1]
+            found = None if ids is None else self._addresses(ids)
+            try:
+                table = None if found is None else np.array(found, np.int64)
+            except ValueError:  # items of different lengths
+                table = None
+            self._tables[container] = None if table is None else table.reshape(len(table), -1)
+        return self._tables[container]
 
     def is_like(self, longest: Read, gathers: Addresses, slots: Addresses) -> bool:
         """Whether everything read is read from the same containers in the longest call."""
@@ -157,6 +214,8 @@ class Lifter:
             key, self.outgrown, runs = found
             read = Read(made, lifted.fit, variant.indexing)
             family = Family(runs, lifted, variant.indexing, variant.indexed, tuple(call.ints), read)
+            if not self.surroundings.identity:
+                family.proved = read.proof(variant.indexing, lifted.fit, call.ints)
             self.families[key] = family
             variant.family, variant.slots = family, source.slots
 
@@ -298,7 +357,11 @@ class Lifter:
     ) -> Addresses | None:
         """What a member's gathers select; learnt from a recording of the longest if need be."""
         known = family.gathered(fit, slots, tuple(ids))
-        if known is None and self.teach(family, call, family.padded(slots, ids)):
+        if (
+            known is None
+            and family.proved is None
+            and self.teach(family, call, family.padded(slots, ids))
+        ):
             known = family.gathered(fit, slots, tuple(ids))
         return known
 

@@ -515,6 +515,11 @@ def _signatures(recording: Recording, places: Ints | None) -> Hashes:
     static = np.flatnonzero(_with_parameters(recording)[recording.codes])
     for column in recording.constants.T:
         signatures[static] = _mixed(signatures[static] ^ column[static].view(np.uint64))
+    adds = [k for k, rule in enumerate(recording.rules) if rule is ops.add]
+    begins = recording.number & (recording.constants[:, 0] == 0.0)  # of sums, if they are additions
+    at = np.flatnonzero(begins)
+    at = at[np.isin(recording.codes[at], np.array(adds, np.int32) + FIRST_RULE)]
+    signatures[at] += np.uint64(0x9E3779B97F4A7C15)
     if recording.guards:
         guards = np.array([g.position for g in recording.guards], np.int64)
         expected = np.array([g.expected for g in recording.guards])
