@@ -11,7 +11,9 @@ import pytest
 from native_engines import NATIVE, REFERENCE, bits, graph, outcome, run_python
 from programs import ALL_OPS, SEED_OPS, count, random_program, run
 
-from chainrule import _native, ops
+from chainrule import _native, nonfinite, ops
+from chainrule.compiler import execute
+from chainrule.compiler.record import CONSTANT, FIRST_RULE, Guard, Recording
 from chainrule.native import Value, linearize
 
 
@@ -491,6 +493,177 @@ def test_the_building_blocks_are_the_tables(name):
         assert [bits(g + 0.0) for g in swept(t, n, n)] == [bits(g + 0.0) for g in slopes]
 
 
+# --- random tapes beside the interpreter --------------------------------------------------------
+
+HOT = ("add", "mul", "pow", "exp", "log", "relu", "tanh", "sigmoid", "sqrt", "sin", "cos")
+FAST = [*[ops.TABLE[name] for name in HOT], ops.maximum, ops.power, *ops.BLOCKS.values()]
+SLOW = [ops.erf, ops.clip, ops.minimum]  # in Python
+
+
+def random_recording(rng, rules, size, reach):
+    """Any instructions on any operands of the ``reach`` before them: no program need make sense."""
+    inputs = rng.randrange(1, 5)
+    n = inputs + size
+    codes, number, flags = np.zeros((3, n), np.int32)
+    operands, constants = np.full((n, 3), -1, np.int32), np.zeros((n, 2))
+    usual = FIRST_RULE + rules.index(ops.add), FIRST_RULE + rules.index(ops.mul)
+    for i in range(inputs, n):
+        kinds = [*usual * 2, rng.randrange(FIRST_RULE, FIRST_RULE + len(rules)), CONSTANT]
+        codes[i] = rng.choices(kinds, (3, 3, 3, 3, 6, 1))[0]
+        constants[i] = rng.choice([(0.5, 1.5), (2.0, 3.0), (-1.0, 0.0), (0.0, 2.0)])
+        if codes[i] != CONSTANT:
+            rule = rules[codes[i] - FIRST_RULE]
+            number[i] = rule in (ops.add, ops.mul, ops.maximum) and rng.random() < 0.2
+            taken = rule.arity - number[i]
+            operands[i, :taken] = [rng.randrange(max(0, i - reach), i) for _ in range(taken)]
+        flags[i] = rng.random() < 0.1
+    guards = () if rng.random() < 0.8 else (Guard(n - 1, 1.0, ""), Guard(n // 2, 0.0, ""))
+    return Recording(
+        inputs, codes, operands, constants, number == 1, tuple(rules), flags == 1, guards, None
+    )
+
+
+def random_numbers(rng, count, special):
+    return np.array(
+        [
+            rng.choice(POINTS) if rng.random() < special else rng.uniform(-2.0, 2.0)
+            for _ in range(count)
+        ]
+    )
+
+
+def random_moves(rng, recording, share):
+    """Some operands, and other instructions for them to read."""
+    slots = np.flatnonzero((recording.operands >= 0).ravel())
+    places = [place for place in slots.tolist() if rng.random() < share]
+    return np.array(places, np.int32), lambda: np.array(
+        [rng.randrange(place // 3) for place in places], np.int32
+    )
+
+
+def assert_tape_is_interpreter(rng, recording, tape, oracle, special):
+    numbers = random_numbers(rng, recording.inputs, special)
+    status = tape.run(numbers)
+    assert status == oracle.run(numbers), str(recording)
+    assert [bits(x) for x in np.frombuffer(tape.numbers()).tolist()] == [
+        bits(x) for x in oracle.data
+    ], str(recording)
+    for root in [len(recording) - 1, *[rng.randrange(len(recording)) for _ in range(2)]]:
+        found, wanted = np.full(recording.inputs, 7.0), np.full(recording.inputs, 7.0)
+        seed = rng.choice([1.0, -0.5, 0.0, -0.0, math.inf, math.nan])
+        tape.sweep(root, seed, found)
+        oracle.sweep(root, seed, wanted)
+        assert [bits(x) for x in found.tolist()] == [bits(x) for x in wanted.tolist()], (
+            root,
+            seed,
+            str(recording),
+        )
+    return status[0]
+
+
+@pytest.mark.parametrize("rules", [FAST, FAST + SLOW], ids=["in C", "with rows in Python"])
+@pytest.mark.parametrize("special", [0.0, 0.3])
+def test_random_tapes_with_operands_that_move_are_the_interpreters(rules, special):
+    statuses = []
+    for i in range(count(ci=250, soak=20_000)):
+        rng = Random(f"moving {i} {special} {len(rules)}")
+        recording = random_recording(rng, rules, rng.randrange(1, 60), rng.choice([3, 10, 1000]))
+        tape, oracle = execute.executor(recording), execute.Interpreter(recording)
+        statuses += [assert_tape_is_interpreter(rng, recording, tape, oracle, special)]
+        places, positions = random_moves(rng, recording, rng.choice([0.0, 0.05, 0.5]))
+        candidates = [positions() for _ in range(3)]
+        for _ in range(6):
+            chosen = rng.choice([*candidates, positions()])
+            tape.point(places, chosen)
+            oracle.point(places, chosen)
+            statuses += [assert_tape_is_interpreter(rng, recording, tape, oracle, special)]
+    assert set(statuses) == {0, 1, 2}
+
+
+def test_memory_that_runs_out_leaves_the_tape_as_it_was():
+    """While operands move, places are given anew by run, and the order of a sweep by sweep."""
+    pytest.importorskip("_testcapi", reason="this Python cannot let allocations fail")
+    script = """
+import _testcapi
+import numpy as np
+from random import Random
+import test_native_tape as tests
+from chainrule.compiler import execute
+
+felt = 0
+for seed in range(5):
+    rng = Random(seed)
+    recording = tests.random_recording(rng, tests.FAST, 30, 10)
+    places, positions = tests.random_moves(rng, recording, 0.3)
+    first, second = positions(), positions()
+    numbers, out = np.full(recording.inputs, 0.5), np.zeros(recording.inputs)
+    root = len(recording) - 1
+    for act in (lambda t: t.run(numbers), lambda t: t.sweep(root, 1.0, out)):
+        n, failed = 0, True
+        while failed:
+            n += 1
+            tape, oracle = execute.executor(recording), execute.Interpreter(recording)
+            tape.point(places, first)
+            tape.run(numbers)
+            tape.sweep(0, 1.0, out)
+            tape.point(places, second)
+            oracle.point(places, second)
+            _testcapi.set_nomemory(n, n + 1)
+            try:
+                act(tape)
+                failed = False
+            except MemoryError:
+                felt += 1
+            finally:
+                _testcapi.remove_mem_hooks()
+            tests.assert_tape_is_interpreter(rng, recording, tape, oracle, 0.0)
+assert felt > 40, felt
+print("alive")
+"""
+    assert run_python(script) == "alive\n"
+
+
+def test_a_sum_nested_to_the_right_is_swept_without_recursion():
+    n = count(ci=100_000, soak=1_000_000)
+    leaves = [Value(0.5) for _ in range(3)]
+    y = leaves[0] * leaves[1]
+    for i in range(n):
+        y = leaves[i % 3] * 1e-9 + y
+    line = linearize(y)
+    assert line.run() == -1
+    assert [bits(x) for x in line.sweep().tolist()] == fresh_gradients(y, line.leaves)
+
+
+def test_nothing_is_passed_on_where_a_slope_or_an_adjoint_is_zero():
+    x = Value(0.0)
+    dead, alive = x.relu(), x + 2.0
+    with nonfinite("allow"):
+        for y in (dead * math.inf, (dead * math.inf) * x, dead**-1 * 0.0 + alive * alive):
+            line = linearize(y)
+            line.run()
+            assert [bits(g) for g in line.sweep().tolist()] == fresh_gradients(y, line.leaves)
+            assert [bits(g) for g in line.sweep(0.0).tolist()] == ["0" * 16] * len(line.leaves)
+
+
+def test_a_rule_is_asked_for_its_shape_once():
+    asked = []
+
+    class Asked(Row):
+        @property
+        def arity(self):
+            asked.append("arity")
+            return 1
+
+        @property
+        def parameters(self):
+            asked.append("parameters")
+            return ()
+
+    t = tape([0, 2, 2, 2], [N, [0, -1, -1], [1, -1, -1], [2, -1, -1]], [Asked(), None])
+    assert t.run(np.array([1.0])) == (0, -1)
+    assert (t.number(3), asked) == (8.0, ["arity", "parameters"])
+
+
 # --- rows that misbehave ------------------------------------------------------------------------
 
 CHAIN = ([0, 2, 2, 3], [N, [0, -1, -1], [1, -1, -1], [2, 0, -1]])  # row(row(x)) + x
@@ -539,6 +712,41 @@ def test_a_row_may_do_anything_while_the_tape_runs():
     assert t.run(np.array([3.0])) == (0, -1)  # nothing nested any more
     t.sweep(3, 1.0, out)
     assert (t.number(3), out.tolist()) == (15.0, [5.0])
+
+
+def test_a_row_may_move_operands_while_the_tape_runs():
+    """Its own sweep may end anywhere, but the next is right, and nothing is read out of bounds."""
+    for i in range(count(ci=150, soak=5_000)):
+        rng = Random(f"meanwhile {i}")
+        busy = []
+
+        def also():
+            if len(busy) < 2 and rng.random() < 0.5:
+                busy.append(True)
+                for _ in range(3):
+                    rng.choice(actions)()
+                busy.pop()
+
+        rules = [*FAST, Row(also)]
+        recording = random_recording(rng, rules, rng.randrange(1, 40), 10)
+        t, oracle = execute.executor(recording), execute.Interpreter(recording)
+        places, positions = random_moves(rng, recording, 0.3)
+        numbers = random_numbers(rng, recording.inputs, 0.0)
+        out = np.zeros(recording.inputs)
+        actions = [
+            lambda: t.run(numbers),
+            lambda: t.sweep(rng.randrange(len(recording)), 1.0, out),
+            lambda: t.point(places, positions()),
+            t.numbers,
+            gc.collect,
+        ]
+        for _ in range(10):
+            rng.choice(actions)()
+        busy += [True, True]  # nothing nested any more
+        chosen = positions()
+        t.point(places, chosen)
+        oracle.point(places, chosen)
+        assert_tape_is_interpreter(rng, recording, t, oracle, 0.0)
 
 
 @pytest.mark.parametrize("slopes", [(), (1.0, 2.0), (1.0,) * 100_000, [1.0], None, "x", 1.0])
@@ -604,7 +812,7 @@ def test_a_row_whose_shape_changes_reads_no_strange_memory():
 def test_a_row_that_rewrites_the_arrays_while_they_are_checked_does_no_harm():
     script = """
 import numpy as np
-from chainrule import _native, ops
+from chainrule import _native, nonfinite, ops
 
 operands = np.array([[-1] * 3, [2**31 - 1, -1, -1], [1, 0, -1]], np.int32)
 

@@ -1,131 +1,371 @@
 /* The tape, part of _native.c: arrays of instructions, checked once, run many times.
  *
  * A Tape owns its instructions, so nothing that Python code does while it runs can put them out of
- * bounds. run() computes every number from the inputs and looks at the guards; sweep() takes the
- * derivative of one instruction with respect to the inputs, in the order of eager backward(), so that
- * both give eager's bits.
+ * bounds. Here one is made of a recording; _native_run.h computes every number from the inputs;
+ * _native_sweep.h takes the derivative of one instruction with respect to the inputs.
+ *
+ * A number's place on the tape is not its position in the recording: first come the inputs, then all
+ * that is constant (also the 2 of x + 2), then the results, by level (the longest way from the
+ * inputs) and, within a level, by code. So run() seldom has to look what to do next, and what it does
+ * next does not wait for what it has just done.
  */
 
 /* Instructions that no node kind stands for. */
 typedef enum {
-    T_INPUT = KINDS, T_CONSTANT, T_DETACH, T_DIVIDE, T_LESS, T_LESS_EQUAL, T_EQUAL, T_SELECT,
-    T_FIRST_MAX, T_FIRST_MIN,
+    T_DETACH = KINDS, T_DIVIDE, T_LESS, T_LESS_EQUAL, T_EQUAL, T_SELECT, T_FIRST_MAX, T_FIRST_MIN,
     T_ROW, /* any other row of the op table, evaluated in Python */
+    T_END, /* behind the last instruction */
+    T_CODES
 } TapeCode;
 
+/* Flags of an instruction. */
+#define FLAGGED 1 /* a non-finite result of finite operands is undefined */
+#define APART 2   /* who uses it changes: an operand was pointed at it, or a sweep began there */
+#define MOVES 4   /* operand 0 has been pointed elsewhere; 8: operand 1; 16: operand 2 */
+
+/* How many slopes of a code are not already numbers of the tape. */
+static int slopes_of(int code) {
+    switch (code) {
+    case POW: case LOG: case RELU: case TANH: case SIGMOID: case SQRT: case SIN: case COS: return 1;
+    case MAXIMUM: case POWER: case T_SELECT: case T_FIRST_MAX: case T_FIRST_MIN: return 2;
+    default: return 0;
+    }
+}
+
+/* A plain number that is the second operand, or an exponent, has a place too: operand[arity]. ADD, MUL
+ * and MAXIMUM stand for both their kinds. */
 typedef struct {
-    uint16_t code;
-    uint8_t arity;     /* operands that are instructions */
-    uint8_t first;     /* the first of them that may carry a gradient */
-    uint8_t flagged;   /* a non-finite result of finite operands is undefined */
-    uint8_t parameters;
-    int32_t rule;      /* T_ROW: its position in rules */
-    int32_t operand[3];
-    double constant[2];
+    int32_t operand[3]; /* places; 0 where there is none */
+    uint8_t code;
+    uint8_t arity; /* operands that are instructions */
+    uint8_t first; /* the first of them that may carry a gradient */
+    uint8_t flags;
 } Instruction;
 
 typedef struct {
+    int32_t rule, parameters;
+    double constant[2];
+} Row;
+
+typedef struct Forest Forest;
+
+typedef struct {
     PyObject_HEAD
-    Py_ssize_t count, inputs, guards, ordered;
-    Py_ssize_t ordered_root; /* what `order` was made for; -1: to be made again */
-    Instruction *instructions;
-    double *data, *grads;
-    int32_t *order, *stack;
-    uint8_t *visited;
+    Py_ssize_t count, inputs, guards;
+    Py_ssize_t first, size;    /* places: where results begin, how many there are in all */
+    int32_t one;               /* the place of 1.0 */
+    int32_t *place;            /* of each instruction of the recording */
+    Instruction *instructions; /* one for each result, and T_END; */
+    int32_t *level;            /* one for each result, */
+    int32_t *row;              /* for T_ROW its position in rows; NULL where there are none */
+    int32_t *watched;          /* the results that tell whether all are finite; */
+    Py_ssize_t watching;       /* how many these are */
+    int misplaced;             /* arrange() is due */
+    double *data, *grads;      /* one for each place; behind data the slopes of the last sweep */
     int32_t *guard;
     double *expected;
+    Buffer rows;
     PyObject *rules; /* a tuple */
+    Forest *forest;  /* the order of sweeps; NULL: to be made */
 } Tape;
+
+/* Twice as many places, and as many slopes, three times over: an int32_t. */
+#define MOST_INSTRUCTIONS ((Py_ssize_t)1 << 28)
 
 static PyTypeObject *TapeType;
 static PyObject *block_names[T_ROW]; /* the building blocks of ops, by code */
 
-static void tape_dealloc(PyObject *self) {
-    Tape *t = (Tape *)self;
-    PyTypeObject *type = Py_TYPE(self);
-    PyMem_Free(t->instructions);
-    PyMem_Free(t->data);
-    PyMem_Free(t->grads);
-    PyMem_Free(t->order);
-    PyMem_Free(t->stack);
-    PyMem_Free(t->visited);
-    PyMem_Free(t->guard);
-    PyMem_Free(t->expected);
-    Py_XDECREF(t->rules);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF((PyObject *)type);
-}
+static void fell_forest(Tape *t);
 
-/* The code of a rule, or -1 with an error. */
-static int tape_code(PyObject *rule, int number) {
-    for (int kind = ADD; kind < EXTENDED; kind++) {
-        if (rows[kind] == rule && has_number((Kind)kind) == number) {
-            return kind;
-        }
-    }
-    for (int code = T_DETACH; code < T_ROW; code++) {
-        if (block_names[code] == rule) {
-            return code;
-        }
-    }
-    return T_ROW;
-}
+static inline int slot_moves(const Instruction *x, int slot) { return x->flags & (MOVES << slot); }
+static inline int any_moves(const Instruction *x) { return x->flags & (7 * MOVES); }
 
 static int bad_instruction(Py_ssize_t i) {
     PyErr_Format(PyExc_ValueError, "instruction %zd of the tape is malformed", i);
     return -1;
 }
 
-/* How many operands and parameters a rule takes. */
-static int rule_shape(PyObject *rule, long *arity, Py_ssize_t *parameters) {
+/* The result that instruction i of the recording is, or negative: an input or a constant. */
+static inline Py_ssize_t result_of(const Tape *t, Py_ssize_t i) { return t->place[i] - t->first; }
+
+/* ------------------------------------------------------------------------------ the places ----- */
+
+/* Every result above its operands. Levels never fall, so that operands which point() changes back and
+ * forth come to an order that suits them all. */
+static void raise_levels(Tape *t) {
+    for (Py_ssize_t i = t->inputs; i < t->count; i++) {
+        Py_ssize_t k = result_of(t, i);
+        for (int j = 0; k >= 0 && j < t->instructions[k].arity; j++) {
+            Py_ssize_t operand = t->instructions[k].operand[j] - t->first;
+            if (operand >= 0 && t->level[operand] >= t->level[k]) {
+                t->level[k] = t->level[operand] + 1;
+            }
+        }
+    }
+}
+
+/* From how many there are of each to where each begins. */
+static void add_up(int32_t *counts, Py_ssize_t kinds) {
+    for (Py_ssize_t i = 0; i < kinds; i++) {
+        counts[i + 1] += counts[i];
+    }
+}
+
+/* moved[k]: where result k goes, by level, then code, then position in the recording. */
+static void sort_results(const Tape *t, int32_t *start, int32_t *sorted, int32_t *moved) {
+    Py_ssize_t count = t->size - t->first;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        start[t->instructions[k].code + 1]++;
+    }
+    add_up(start, T_CODES);
+    for (Py_ssize_t i = t->inputs; i < t->count; i++) {
+        Py_ssize_t k = result_of(t, i);
+        if (k >= 0) {
+            sorted[start[t->instructions[k].code]++] = (int32_t)k;
+        }
+    }
+    memset(start, 0, (T_CODES + 1) * sizeof(int32_t));
+    for (Py_ssize_t k = 0; k < count; k++) {
+        start[t->level[k] + 1]++;
+    }
+    add_up(start, count);
+    for (Py_ssize_t n = 0; n < count; n++) {
+        moved[sorted[n]] = start[t->level[sorted[n]]]++;
+    }
+}
+
+static void move_numbers(int32_t *numbers, const int32_t *moved, int32_t *scratch, Py_ssize_t count) {
+    for (Py_ssize_t k = 0; k < count; k++) {
+        scratch[moved[k]] = numbers[k];
+    }
+    memcpy(numbers, scratch, (size_t)count * sizeof(int32_t));
+}
+
+static void move_results(Tape *t, const int32_t *moved, int32_t *scratch, Instruction *copies) {
+    Py_ssize_t count = t->size - t->first;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        Instruction x = t->instructions[k];
+        for (int j = 0; j < x.arity; j++) {
+            if (x.operand[j] >= t->first) {
+                x.operand[j] = (int32_t)t->first + moved[x.operand[j] - t->first];
+            }
+        }
+        copies[moved[k]] = x;
+    }
+    memcpy(t->instructions, copies, (size_t)count * sizeof(Instruction));
+    move_numbers(t->level, moved, scratch, count);
+    if (t->row != NULL) {
+        move_numbers(t->row, moved, scratch, count);
+    }
+    for (Py_ssize_t i = t->inputs; i < t->count; i++) {
+        if (result_of(t, i) >= 0) {
+            t->place[i] = (int32_t)t->first + moved[result_of(t, i)];
+        }
+    }
+}
+
+/* What is not finite makes every sum and product of it not finite, so only results that are in none
+ * are watched. An operand that changes does not count. */
+static void choose_watched(Tape *t, int32_t *shown) {
+    Py_ssize_t count = t->size - t->first;
+    memset(shown, 0, (size_t)count * sizeof(int32_t));
+    for (Py_ssize_t k = 0; k < count; k++) {
+        const Instruction *x = &t->instructions[k];
+        for (int j = 0; j < x->arity && (x->code == ADD || x->code == MUL); j++) {
+            if (x->operand[j] >= t->first && !slot_moves(x, j)) {
+                shown[x->operand[j] - t->first] = 1;
+            }
+        }
+    }
+    t->watching = 0;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        if (!shown[k]) {
+            t->watched[t->watching++] = (int32_t)k;
+        }
+    }
+}
+
+/* Give every result its place. The numbers do not move along: only before a run. */
+static int arrange(Tape *t) {
+    size_t count = (size_t)(t->size - t->first) + 1;
+    int32_t *start = PyMem_Calloc(count + T_CODES, sizeof(int32_t));
+    int32_t *sorted = PyMem_Malloc(count * sizeof(int32_t));
+    int32_t *moved = PyMem_Malloc(count * sizeof(int32_t));
+    Instruction *copies = PyMem_Malloc(count * sizeof(Instruction));
+    int failed = !start || !sorted || !moved || !copies;
+    if (failed) {
+        PyErr_NoMemory();
+    } else {
+        raise_levels(t);
+        sort_results(t, start, sorted, moved);
+        move_results(t, moved, sorted, copies);
+        choose_watched(t, moved);
+        fell_forest(t);
+        t->misplaced = 0;
+    }
+    PyMem_Free(start);
+    PyMem_Free(sorted);
+    PyMem_Free(moved);
+    PyMem_Free(copies);
+    return -failed;
+}
+
+/* ----------------------------------------------------------------------------- the reading ----- */
+
+/* What tape_new asks of a rule, once. */
+typedef struct {
+    int asked;
+    long arity;
+    Py_ssize_t parameters;
+    int code[2]; /* without a plain number and with one; -1: has none */
+} Shape;
+
+static int ask_rule(PyObject *rule, Shape *shape) {
     PyObject *number = PyObject_GetAttrString(rule, "arity");
     PyObject *names = number ? PyObject_GetAttrString(rule, "parameters") : NULL;
-    *arity = number ? PyLong_AsLong(number) : -1;
-    *parameters = names ? PyObject_Size(names) : -1;
+    shape->arity = number ? PyLong_AsLong(number) : -1;
+    shape->parameters = names ? PyObject_Size(names) : -1;
     Py_XDECREF(number);
     Py_XDECREF(names);
+    shape->code[0] = T_ROW;
+    shape->code[1] = -1;
+    for (int kind = ADD; kind < EXTENDED; kind++) {
+        if (rows[kind] == rule) {
+            shape->code[has_number((Kind)kind)] = kind - has_number((Kind)kind);
+        }
+    }
+    for (int code = T_DETACH; code < T_ROW; code++) {
+        if (block_names[code] == rule) {
+            shape->code[0] = code;
+        }
+    }
+    shape->asked = 1;
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static int read_instruction(Tape *t, Py_ssize_t i, int32_t code, const int32_t *operands,
-                            const double *constants, int number, int unflagged) {
-    Instruction *x = &t->instructions[i];
-    memset(x, 0, sizeof *x);
-    x->constant[0] = constants[0];
-    x->constant[1] = constants[1];
-    x->flagged = !unflagged;
-    memcpy(x->operand, operands, sizeof x->operand);
-    if (code == INPUT || code == CONSTANT) {
-        x->code = code == INPUT ? T_INPUT : T_CONSTANT;
-        return (code == INPUT) == (i < t->inputs) ? 0 : bad_instruction(i);
-    }
-    if (code < FIRST_RULE || code - FIRST_RULE >= PyTuple_Size(t->rules) || i < t->inputs) {
+/* The recording as tape_new gets it. */
+typedef struct {
+    const int32_t *codes, *operands;
+    const double *constants;
+    const uint8_t *number, *unflagged;
+    Shape *shapes;
+    Buffer fixed; /* constants and plain numbers, in their places behind the inputs */
+} Reading;
+
+/* Instruction i becomes result k. Until all are known, results are the places ~0, ~1, ... and operands
+ * that are instructions their positions. */
+static int read_instruction(Tape *t, Reading *r, Py_ssize_t i, Py_ssize_t k) {
+    int32_t rule = r->codes[i] < FIRST_RULE ? -1 : r->codes[i] - FIRST_RULE;
+    if (rule < 0 || rule >= PyTuple_Size(t->rules)) {
         return bad_instruction(i);
     }
-    PyObject *rule = PyTuple_GetItem(t->rules, code - FIRST_RULE);
-    long arity;
-    Py_ssize_t parameters;
-    if (rule_shape(rule, &arity, &parameters) < 0) {
+    Shape *shape = &r->shapes[rule];
+    if (!shape->asked && ask_rule(PyTuple_GetItem(t->rules, rule), shape) < 0) {
         return -1;
     }
-    while (x->arity < 3 && x->operand[x->arity] >= 0) { /* the copy: Python code may have run */
-        if (x->operand[x->arity] >= i) {
+    Instruction *x = &t->instructions[k];
+    int32_t operands[3]; /* copied and then checked: asking runs Python code */
+    memcpy(operands, &r->operands[3 * i], sizeof operands);
+    while (x->arity < 3 && operands[x->arity] >= 0) {
+        if (operands[x->arity] >= i) {
             return bad_instruction(i);
         }
+        x->operand[x->arity] = operands[x->arity];
         x->arity++;
     }
-    int known = tape_code(rule, number);
-    int missing = number ? known < EXTENDED && has_number((Kind)known) : 0;
-    if (x->arity + missing != arity || missing != number || parameters < 0 || parameters > 2) {
+    int number = r->number[i], code = number > 1 ? -1 : shape->code[number];
+    int fits = code >= 0 && x->arity + number == shape->arity;
+    if (!fits || shape->parameters < 0 || shape->parameters > 2) {
         return bad_instruction(i);
     }
-    x->code = (uint16_t)known;
-    x->rule = code - FIRST_RULE;
-    x->parameters = (uint8_t)parameters;
-    x->first = known == T_SELECT                                              ? 1
-               : known == T_DETACH || (known >= T_DIVIDE && known <= T_EQUAL) ? x->arity
-                                                                              : 0;
+    x->code = (uint8_t)code;
+    x->first = code == T_SELECT ? 1 : code >= T_DETACH && code <= T_EQUAL ? x->arity : 0;
+    x->flags = r->unflagged[i] ? 0 : FLAGGED;
+    t->place[i] = (int32_t)~k;
+    const double *constants = &r->constants[2 * i];
+    if (number || code == POW) {
+        x->operand[x->arity] = (int32_t)(t->inputs + COUNT(r->fixed, double));
+        return APPEND(r->fixed, double, constants[0]);
+    }
+    if (code == T_ROW) {
+        Row row = {rule, (int32_t)shape->parameters, {constants[0], constants[1]}};
+        if (t->row == NULL && (t->row = PyMem_Calloc((size_t)t->count + 1, sizeof(int32_t))) == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        t->row[k] = (int32_t)COUNT(t->rows, Row);
+        return APPEND(t->rows, Row, row);
+    }
     return 0;
+}
+
+static int read_instructions(Tape *t, Reading *r) {
+    Py_ssize_t results = 0;
+    for (Py_ssize_t i = 0; i < t->count; i++) {
+        int32_t code = r->codes[i];
+        if ((code == INPUT) != (i < t->inputs)) {
+            return bad_instruction(i);
+        }
+        if (code == INPUT) {
+            t->place[i] = (int32_t)i;
+        } else if (code == CONSTANT) {
+            t->place[i] = (int32_t)(t->inputs + COUNT(r->fixed, double));
+            if (APPEND(r->fixed, double, r->constants[2 * i]) < 0) {
+                return -1;
+            }
+        } else if (read_instruction(t, r, i, results++) < 0) {
+            return -1;
+        }
+    }
+    t->one = (int32_t)(t->inputs + COUNT(r->fixed, double));
+    if (APPEND(r->fixed, double, 1.0) < 0) {
+        return -1;
+    }
+    t->first = t->one + 1;
+    t->size = t->first + results;
+    Py_ssize_t slopes = 0;
+    for (Py_ssize_t k = 0; k < results; k++) {
+        slopes += slopes_of(t->instructions[k].code);
+    }
+    t->data = PyMem_Calloc((size_t)(t->size + slopes) + 2, sizeof(double));
+    t->grads = PyMem_Calloc((size_t)t->size + 1, sizeof(double));
+    t->level = PyMem_Calloc((size_t)results + 1, sizeof(int32_t));
+    t->watched = PyMem_Calloc((size_t)results + 1, sizeof(int32_t));
+    if (!t->data || !t->grads || !t->level || !t->watched) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    memcpy(t->data + t->inputs, r->fixed.bytes, r->fixed.size);
+    for (Py_ssize_t i = t->inputs; i < t->count; i++) {
+        t->place[i] = t->place[i] < 0 ? (int32_t)t->first + ~t->place[i] : t->place[i];
+    }
+    for (Py_ssize_t k = 0; k < results; k++) {
+        Instruction *x = &t->instructions[k];
+        for (int j = 0; j < x->arity; j++) {
+            x->operand[j] = t->place[x->operand[j]];
+        }
+    }
+    t->instructions[results].code = T_END;
+    return arrange(t);
+}
+
+static void tape_dealloc(PyObject *self) {
+    Tape *t = (Tape *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    fell_forest(t);
+    PyMem_Free(t->place);
+    PyMem_Free(t->instructions);
+    PyMem_Free(t->level);
+    PyMem_Free(t->row);
+    PyMem_Free(t->watched);
+    PyMem_Free(t->rows.bytes);
+    PyMem_Free(t->data);
+    PyMem_Free(t->grads);
+    PyMem_Free(t->guard);
+    PyMem_Free(t->expected);
+    Py_XDECREF(t->rules);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF((PyObject *)type);
 }
 
 /* Tape(inputs, codes, operands, constants, number, unflagged, rules, guards, expected) */
@@ -141,8 +381,8 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     Tape *t = NULL;
     Py_buffer views[7];
     int open = 0, failed = count < 0 || guards < 0;
-    if (!failed && (count > INT32_MAX || inputs < 0 || inputs > count)) {
-        PyErr_SetString(PyExc_ValueError, "a tape has at most 2**31 instructions, inputs first");
+    if (!failed && (count > MOST_INSTRUCTIONS || inputs < 0 || inputs > count)) {
+        PyErr_SetString(PyExc_ValueError, "a tape has at most 2**28 instructions, inputs first");
         failed = 1;
     }
     for (; open < 7 && !failed; open++) {
@@ -154,37 +394,31 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
         t = (Tape *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
         failed = t == NULL;
     }
+    Reading r = {0};
     if (!failed) {
         t->count = count;
         t->inputs = inputs;
         t->guards = guards;
-        t->ordered_root = -1;
         t->rules = PySequence_Tuple(rules);
-        t->instructions = PyMem_Calloc((size_t)count + 1, sizeof(Instruction));
-        t->data = PyMem_Calloc((size_t)count + 1, sizeof(double));
-        t->grads = PyMem_Calloc((size_t)count + 1, sizeof(double));
-        t->order = PyMem_Calloc((size_t)count + 1, sizeof(int32_t));
-        t->stack = PyMem_Calloc(2 * (size_t)count + 2, sizeof(int32_t));
-        t->visited = PyMem_Calloc((size_t)count + 1, 1);
+        t->place = PyMem_Calloc((size_t)count + 1, sizeof(int32_t));
+        t->instructions = PyMem_Calloc((size_t)(count - inputs) + 1, sizeof(Instruction));
         t->guard = PyMem_Calloc((size_t)guards + 1, sizeof(int32_t));
         t->expected = PyMem_Calloc((size_t)guards + 1, sizeof(double));
-        failed = !t->rules || !t->instructions || !t->data || !t->grads || !t->order || !t->stack ||
-                 !t->visited || !t->guard || !t->expected;
+        r = (Reading){views[0].buf, views[1].buf, views[2].buf, views[3].buf, views[4].buf, NULL, {0}};
+        r.shapes = t->rules ? PyMem_Calloc((size_t)PyTuple_Size(t->rules) + 1, sizeof(Shape)) : NULL;
+        failed = !t->rules || !t->place || !t->instructions || !t->guard || !t->expected || !r.shapes;
         if (failed && !PyErr_Occurred()) {
             PyErr_NoMemory();
         }
-    }
-    for (Py_ssize_t i = 0; i < count && !failed; i++) {
-        const int32_t *operands = (const int32_t *)views[1].buf + 3 * i;
-        const double *constants = (const double *)views[2].buf + 2 * i;
-        failed = read_instruction(t, i, ((const int32_t *)views[0].buf)[i], operands, constants,
-                                  ((const char *)views[3].buf)[i], ((const char *)views[4].buf)[i]) < 0;
+        failed = failed || read_instructions(t, &r) < 0;
     }
     for (Py_ssize_t i = 0; i < guards && !failed; i++) {
         t->guard[i] = ((const int32_t *)views[5].buf)[i];
         t->expected[i] = ((const double *)views[6].buf)[i];
         failed = t->guard[i] < 0 || t->guard[i] >= count ? bad_instruction(t->guard[i]) : 0;
     }
+    PyMem_Free(r.shapes);
+    PyMem_Free(r.fixed.bytes);
     while (open-- > 0) {
         PyBuffer_Release(&views[open]);
     }
@@ -195,277 +429,4 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     return (PyObject *)t;
 }
 
-static PyObject *floats(const double *numbers, Py_ssize_t count) {
-    PyObject *tuple = PyTuple_New(count);
-    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++) {
-        PyObject *number = PyFloat_FromDouble(numbers[i]);
-        if (number == NULL) {
-            Py_DECREF(tuple);
-            return NULL;
-        }
-        PyTuple_SetItem(tuple, i, number);
-    }
-    return tuple;
-}
-
-/* A row in Python: forward(*xs, *parameters), or local_grads(y, xs, parameters). */
-static PyObject *call_row(const Tape *t, Py_ssize_t i, int backward) {
-    const Instruction *x = &t->instructions[i];
-    PyObject *row = PyTuple_GetItem(t->rules, x->rule), *result = NULL;
-    double xs[3];
-    for (int j = 0; j < x->arity; j++) {
-        xs[j] = t->data[x->operand[j]];
-    }
-    PyObject *left = floats(xs, x->arity), *right = left ? floats(x->constant, x->parameters) : NULL;
-    if (right != NULL && backward) {
-        result = PyObject_CallMethod(row, "local_grads", "dOO", t->data[i], left, right);
-    } else if (right != NULL) {
-        PyObject *all = PySequence_Concat(left, right);
-        PyObject *forward = all ? PyObject_GetAttrString(row, "forward") : NULL;
-        result = forward ? PyObject_Call(forward, all, NULL) : NULL;
-        Py_XDECREF(all);
-        Py_XDECREF(forward);
-    }
-    Py_XDECREF(left);
-    Py_XDECREF(right);
-    return result;
-}
-
-static int row_forward(const Tape *t, Py_ssize_t i, double *y) {
-    PyObject *number = call_row(t, i, 0);
-    *y = number ? PyFloat_AsDouble(number) : 0.0;
-    Py_XDECREF(number);
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-static int finite_operands(const Tape *t, const Instruction *x) {
-    int finite = !(x->code < EXTENDED && has_number((Kind)x->code)) || isfinite(x->constant[0]);
-    for (int j = 0; j < x->arity; j++) {
-        finite = finite && isfinite(t->data[x->operand[j]]);
-    }
-    return finite;
-}
-
-/* run(inputs): compute everything. Returns (status, position): 0 all is well; 1 guard `position` went
- * the other way; 2 instruction `position` is undefined. */
-static PyObject *tape_run(PyObject *self, PyObject *inputs) {
-    Tape *t = (Tape *)self;
-    Py_buffer view;
-    if (get_buffer(inputs, &view, "d", t->inputs, 0) < 0) {
-        return NULL;
-    }
-    memcpy(t->data, view.buf, (size_t)t->inputs * sizeof(double));
-    PyBuffer_Release(&view);
-    Py_ssize_t undefined = -1;
-    for (Py_ssize_t i = t->inputs; i < t->count; i++) {
-        const Instruction *x = &t->instructions[i];
-        double *data = t->data, y, slope;
-        double a = x->arity > 0 ? data[x->operand[0]] : 0.0;
-        double b = x->arity > 1 ? data[x->operand[1]] : x->constant[0];
-        switch (x->code) {
-        case T_CONSTANT: data[i] = x->constant[0]; continue;
-        case ADD: case ADD_NUMBER: y = a + b; break;
-        case MUL: case MUL_NUMBER: y = a * b; break;
-        case POW: y = pow(a, b); break;
-        case POWER: y = positive_power(a, b); break;
-        case MAXIMUM: case MAXIMUM_NUMBER: y = larger(a, b); break;
-        case T_DETACH: y = a; break;
-        case T_DIVIDE: y = a / b; break;
-        case T_LESS: y = a < b ? 1.0 : 0.0; break;
-        case T_LESS_EQUAL: y = a <= b ? 1.0 : 0.0; break;
-        case T_EQUAL: y = a <= b ? a >= b ? 1.0 : 0.0 : 0.0; break;
-        case T_SELECT: y = a > 0.0 ? b : data[x->operand[2]]; break;
-        case T_FIRST_MAX: y = b > a ? b : a; break;
-        case T_FIRST_MIN: y = b < a ? b : a; break;
-        case T_ROW:
-            if (row_forward(t, i, &y) < 0) {
-                return NULL;
-            }
-            break;
-        default: elementary((Kind)x->code, a, &y, &slope);
-        }
-        data[i] = y;
-        if (UNLIKELY(!isfinite(y)) && undefined < 0 && x->flagged && finite_operands(t, x)) {
-            undefined = i;
-        }
-    }
-    for (Py_ssize_t i = 0; i < t->guards; i++) {
-        if (t->data[t->guard[i]] != t->expected[i]) {
-            return Py_BuildValue("(in)", 1, i);
-        }
-    }
-    return undefined >= 0 ? Py_BuildValue("(in)", 2, undefined) : Py_BuildValue("(in)", 0, (Py_ssize_t)-1);
-}
-
-/* The instructions that root reaches, each after its operands: eager's topological order. */
-static void make_order(Tape *t, int32_t root) {
-    Py_ssize_t top = 0, count = 0;
-    memset(t->visited, 0, (size_t)t->count);
-    t->visited[root] = 1;
-    t->stack[top++] = root;
-    t->stack[top++] = t->instructions[root].first;
-    while (top > 0) {
-        int32_t node = t->stack[top - 2], next = t->stack[top - 1]++;
-        const Instruction *x = &t->instructions[node];
-        if (next >= x->arity) {
-            t->order[count++] = node;
-            top -= 2;
-            continue;
-        }
-        int32_t child = x->operand[next];
-        if (!t->visited[child]) {
-            t->visited[child] = 1;
-            if (child >= t->inputs) { /* inputs pass nothing on, so they need no place */
-                t->stack[top++] = child;
-                t->stack[top++] = t->instructions[child].first;
-            }
-        }
-    }
-    t->ordered = count;
-    t->ordered_root = root;
-}
-
-static int row_backward(const Tape *t, Py_ssize_t i) {
-    const Instruction *x = &t->instructions[i];
-    PyObject *slopes = call_row(t, i, 1);
-    if (slopes != NULL && (!PyTuple_Check(slopes) || PyTuple_Size(slopes) != x->arity)) {
-        bad_instruction(i);
-    }
-    for (Py_ssize_t j = 0; slopes != NULL && j < x->arity && !PyErr_Occurred(); j++) {
-        double slope = PyFloat_AsDouble(PyTuple_GetItem(slopes, j));
-        t->grads[x->operand[j]] += share(slope, t->grads[i]);
-    }
-    Py_XDECREF(slopes);
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-/* sweep(root, seed, out): the derivative of instruction `root` with respect to every input. */
-static PyObject *tape_sweep(PyObject *self, PyObject *args) {
-    Tape *t = (Tape *)self;
-    Py_ssize_t root;
-    double seed;
-    PyObject *out;
-    Py_buffer view;
-    if (!PyArg_ParseTuple(args, "ndO:sweep", &root, &seed, &out)) {
-        return NULL;
-    }
-    if (root < 0 || root >= t->count) {
-        bad_instruction(root);
-        return NULL;
-    }
-    if (get_buffer(out, &view, "d", t->inputs, 1) < 0) {
-        return NULL;
-    }
-    if (t->ordered_root != root) {
-        make_order(t, (int32_t)root);
-    }
-    double *grads = t->grads;
-    const double *data = t->data;
-    memset(grads, 0, (size_t)t->count * sizeof(double));
-    grads[root] = seed;
-    int failed = 0;
-    for (Py_ssize_t k = t->ordered - 1; k >= 0 && !failed; k--) {
-        Py_ssize_t i = t->order[k];
-        const Instruction *x = &t->instructions[i];
-        double g = grads[i], y, slope;
-        if (g == 0.0 || x->first >= x->arity) {
-            continue;
-        }
-        const int32_t *operand = x->operand;
-        double a = data[operand[0]], b = x->arity > 1 ? data[operand[1]] : x->constant[0];
-        switch (x->code) {
-        case ADD: grads[operand[0]] += g; grads[operand[1]] += g; break;
-        case ADD_NUMBER: grads[operand[0]] += g; break;
-        case MUL: grads[operand[0]] += share(b, g); grads[operand[1]] += share(a, g); break;
-        case MUL_NUMBER: grads[operand[0]] += share(b, g); break;
-        case POW: grads[operand[0]] += share(power_slope(a, b), g); break;
-        case EXP: grads[operand[0]] += share(data[i], g); break;
-        case POWER:
-            grads[operand[0]] += share(b * positive_power(a, b - 1.0), g);
-            grads[operand[1]] += share(data[i] * log(a), g);
-            break;
-        case MAXIMUM:
-            slope = larger_slope(a, b);
-            grads[operand[0]] += share(slope, g);
-            grads[operand[1]] += share(1.0 - slope, g);
-            break;
-        case MAXIMUM_NUMBER: grads[operand[0]] += share(larger_slope(a, b), g); break;
-        case T_SELECT: grads[operand[a > 0.0 ? 1 : 2]] += g; break;
-        case T_FIRST_MAX: grads[operand[b > a]] += g; break;
-        case T_FIRST_MIN: grads[operand[b < a]] += g; break;
-        case T_ROW: failed = row_backward(t, i); break;
-        case LOG: grads[operand[0]] += share(1.0 / a, g); break;
-        case RELU: grads[operand[0]] += a > 0.0 ? g : 0.0; break;
-        case TANH: y = data[i]; grads[operand[0]] += share(1.0 - y * y, g); break;
-        case SIGMOID: y = data[i]; grads[operand[0]] += share(y * (1.0 - y), g); break;
-        case SQRT: grads[operand[0]] += share(0.5 / data[i], g); break;
-        case SIN: grads[operand[0]] += share(cos(a), g); break;
-        default: grads[operand[0]] += share(-sin(a), g); /* COS */
-        }
-    }
-    memcpy(view.buf, grads, (size_t)t->inputs * sizeof(double));
-    PyBuffer_Release(&view);
-    return failed ? NULL : Py_NewRef(Py_None);
-}
-
-/* point(places, positions): let operand `place` (3 * instruction + slot) read another instruction. */
-static PyObject *tape_point(PyObject *self, PyObject *args) {
-    Tape *t = (Tape *)self;
-    PyObject *where, *what;
-    Py_buffer places, positions;
-    if (!PyArg_ParseTuple(args, "OO:point", &where, &what)) {
-        return NULL;
-    }
-    Py_ssize_t count = PyObject_Size(where);
-    if (count < 0 || get_buffer(where, &places, "i", count, 0) < 0) {
-        return NULL;
-    }
-    if (get_buffer(what, &positions, "i", count, 0) < 0) {
-        PyBuffer_Release(&places);
-        return NULL;
-    }
-    int failed = 0;
-    for (Py_ssize_t k = 0; k < count && !failed; k++) {
-        int32_t place = ((const int32_t *)places.buf)[k], position = ((const int32_t *)positions.buf)[k];
-        Py_ssize_t i = place / 3;
-        if (place < 0 || i >= t->count || place % 3 >= t->instructions[i].arity || position < 0 ||
-            position >= i) {
-            failed = bad_instruction(i);
-            break;
-        }
-        int32_t *operand = &t->instructions[i].operand[place % 3];
-        if (*operand != position && (*operand >= t->inputs || position >= t->inputs)) {
-            t->ordered_root = -1; /* another part of the graph is reached now */
-        }
-        *operand = position;
-    }
-    PyBuffer_Release(&places);
-    PyBuffer_Release(&positions);
-    return failed ? NULL : Py_NewRef(Py_None);
-}
-
-static PyObject *tape_number(PyObject *self, PyObject *position) {
-    Tape *t = (Tape *)self;
-    Py_ssize_t i = PyLong_AsSsize_t(position);
-    if (i < 0 || i >= t->count) {
-        return PyErr_Occurred() ? NULL : (bad_instruction(i), NULL);
-    }
-    return PyFloat_FromDouble(t->data[i]);
-}
-
-static PyObject *tape_numbers(PyObject *self, PyObject *Py_UNUSED(nothing)) {
-    Tape *t = (Tape *)self;
-    return PyByteArray_FromStringAndSize((const char *)t->data, t->count * (Py_ssize_t)sizeof(double));
-}
-
-static PyMethodDef tape_methods[] = {
-    {"run", tape_run, METH_O, NULL},
-    {"sweep", tape_sweep, METH_VARARGS, NULL},
-    {"point", tape_point, METH_VARARGS, NULL},
-    {"number", tape_number, METH_O, NULL},
-    {"numbers", tape_numbers, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL},
-};
-static PyType_Slot tape_slots[] = {
-    {Py_tp_new, tape_new}, {Py_tp_dealloc, tape_dealloc}, {Py_tp_methods, tape_methods}, {0, NULL}};
-static PyType_Spec tape_spec = {"chainrule._native.Tape", sizeof(Tape), 0, Py_TPFLAGS_DEFAULT, tape_slots};
+#include "_native_run.h"

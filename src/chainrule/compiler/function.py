@@ -26,6 +26,7 @@ from chainrule.compiler.inner import InnerLoop, Prepared, mean_of
 from chainrule.compiler.inputs import Call, as_float, like_first, rebuild, take_apart
 from chainrule.compiler.lengths import Family
 from chainrule.compiler.lifting import Lifter
+from chainrule.compiler.reading import listing
 from chainrule.compiler.recall import Recall
 from chainrule.compiler.record import Floats, Output, map_leaves
 from chainrule.compiler.results import (
@@ -300,7 +301,8 @@ class CompiledFunction:
     def report(self, stage: str = "summary") -> str:
         """What became of the function: recordings, the path taken, and why where it is eager.
 
-        ``stage="recorded"`` or ``"lifted"`` shows the instructions of every variant instead.
+        ``stage="recorded"`` shows the instructions of every variant instead, ``"lifted"`` the
+        arrays they became, in index notation.
         """
         if stage not in ("summary", "recorded", "lifted"):
             raise ValueError(f'stage is "summary", "recorded" or "lifted", not {stage!r}')
@@ -312,6 +314,8 @@ class CompiledFunction:
             f"  {counts.calls} calls: {counts.replayed} replayed, {counts.eager} eager; "
             f"{counts.traces} recordings in {counts.recording_seconds:.3f} s"
         )
+        if self._path() == "lifted":
+            lines.append(f"  machine code built in {counts.lifting_seconds:.3f} s")
         for structure in self._structures.values():
             for variant in structure.variants:
                 recording = variant.recording
@@ -322,7 +326,8 @@ class CompiledFunction:
                 )
                 if variant.lifted is not None:
                     count = len(variant.lifted.program.instructions)
-                    lines.append(f"    lifted to {count} array instructions")
+                    where = "" if variant.fit is variant.lifted.fit else " of a longer call"
+                    lines.append(f"    lifted to {count} array instructions{where}")
                 elif variant.not_lifted is not None:
                     lines.append(f"    not lifted: {variant.not_lifted}")
         if counts.replayed:
@@ -332,11 +337,11 @@ class CompiledFunction:
         return "\n".join(lines)
 
     def _listing(self, stage: str) -> str:
-        """The instructions of every variant."""
-        variants = [v for s in self._structures.values() for v in s.variants]
+        """The instructions of every variant, or the formulas of its array program."""
         if stage == "recorded":
+            variants = [v for s in self._structures.values() for v in s.variants]
             return "\n\n".join(str(v.recording) for v in variants)
-        return "\n\n".join(str(v.lifted.program) for v in variants if v.lifted is not None)
+        return listing(self._function, self._structures, self._surroundings)
 
     def _path(self) -> str:
         if any(v.lifted is not None for s in self._structures.values() for v in s.variants):

@@ -1,0 +1,222 @@
+/* Running a tape, part of _native.c: rows in Python, run(), point() and the numbers.
+ *
+ * Python code in a row may do anything to the tape, also run it, but its arrays stay where they are
+ * and everything in them in bounds.
+ */
+
+/* --------------------------------------------------------------------------- rows in Python ---- */
+
+static PyObject *floats(const double *numbers, Py_ssize_t count) {
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++) {
+        PyObject *number = PyFloat_FromDouble(numbers[i]);
+        if (number == NULL) {
+            Py_DECREF(tuple);
+            return NULL;
+        }
+        PyTuple_SetItem(tuple, i, number);
+    }
+    return tuple;
+}
+
+/* forward(*xs, *parameters), or local_grads(y, xs, parameters). */
+static PyObject *call_row(const Tape *t, Py_ssize_t k, int backward) {
+    const Instruction x = t->instructions[k];
+    const Row row = ITEM(t->rows, Row, t->row[k]);
+    PyObject *rule = PyTuple_GetItem(t->rules, row.rule), *result = NULL;
+    double xs[3];
+    for (int j = 0; j < x.arity; j++) {
+        xs[j] = t->data[x.operand[j]];
+    }
+    PyObject *left = floats(xs, x.arity), *right = left ? floats(row.constant, row.parameters) : NULL;
+    if (right != NULL && backward) {
+        result = PyObject_CallMethod(rule, "local_grads", "dOO", t->data[t->first + k], left, right);
+    } else if (right != NULL) {
+        PyObject *all = PySequence_Concat(left, right);
+        PyObject *forward = all ? PyObject_GetAttrString(rule, "forward") : NULL;
+        result = forward ? PyObject_Call(forward, all, NULL) : NULL;
+        Py_XDECREF(all);
+        Py_XDECREF(forward);
+    }
+    Py_XDECREF(left);
+    Py_XDECREF(right);
+    return result;
+}
+
+static int row_forward(const Tape *t, Py_ssize_t k, double *y) {
+    PyObject *number = call_row(t, k, 0);
+    *y = number ? PyFloat_AsDouble(number) : 0.0;
+    Py_XDECREF(number);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* ---------------------------------------------------------------------------------- running ---- */
+
+/* Compute every result in order of its place. */
+static int compute(Tape *t) {
+    double *data = t->data, *y = data + t->first, number, slope;
+    const Instruction *x = t->instructions;
+#define EACH(CODE, result)                                                                        \
+    case CODE:                                                                                    \
+        do {                                                                                      \
+            double a = data[x->operand[0]], b = data[x->operand[1]];                              \
+            (void)b;                                                                              \
+            *y++ = (result);                                                                      \
+        } while ((++x)->code == CODE);                                                            \
+        break;
+#define EACH_ELEMENTARY(CODE) EACH(CODE, (elementary(CODE, a, &number, &slope), number))
+    for (;;) {
+        switch (x->code) {
+        EACH(ADD, a + b)
+        EACH(MUL, a * b)
+        EACH(POW, pow(a, b))
+        EACH(POWER, positive_power(a, b))
+        EACH(MAXIMUM, larger(a, b))
+        EACH_ELEMENTARY(EXP)
+        EACH_ELEMENTARY(LOG)
+        EACH_ELEMENTARY(RELU)
+        EACH_ELEMENTARY(TANH)
+        EACH_ELEMENTARY(SIGMOID)
+        EACH_ELEMENTARY(SQRT)
+        EACH(SIN, sin(a))
+        EACH(COS, cos(a))
+        EACH(T_DETACH, a)
+        EACH(T_DIVIDE, a / b)
+        EACH(T_LESS, a < b ? 1.0 : 0.0)
+        EACH(T_LESS_EQUAL, a <= b ? 1.0 : 0.0)
+        EACH(T_EQUAL, a <= b ? a >= b ? 1.0 : 0.0 : 0.0)
+        EACH(T_SELECT, a > 0.0 ? b : data[x->operand[2]])
+        EACH(T_FIRST_MAX, b > a ? b : a)
+        EACH(T_FIRST_MIN, b < a ? b : a)
+        case T_ROW:
+            if (row_forward(t, x - t->instructions, &number) < 0) {
+                return -1;
+            }
+            *y++ = number;
+            x++;
+            break;
+        default: return 0; /* T_END */
+        }
+    }
+#undef EACH
+#undef EACH_ELEMENTARY
+}
+
+static int all_finite(const Tape *t) {
+    const double *y = t->data + t->first;
+    int finite = 1;
+    for (Py_ssize_t n = 0; n < t->watching; n++) {
+        finite &= isfinite(y[t->watched[n]]) != 0;
+    }
+    return finite;
+}
+
+static int finite_operands(const Tape *t, const Instruction *x) {
+    int has_two = x->code == ADD || x->code == MUL || x->code == MAXIMUM; /* one may be a number */
+    int finite = 1;
+    for (int j = 0; j < (has_two ? 2 : x->arity); j++) {
+        finite = finite && isfinite(t->data[x->operand[j]]);
+    }
+    return finite;
+}
+
+static Py_ssize_t first_undefined(const Tape *t) {
+    for (Py_ssize_t i = t->inputs; i < t->count; i++) {
+        Py_ssize_t k = t->place[i] - t->first;
+        if (k >= 0 && !isfinite(t->data[t->place[i]]) && (t->instructions[k].flags & FLAGGED) &&
+            finite_operands(t, &t->instructions[k])) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* run(inputs): compute everything. Returns (status, position): 0 all is well; 1 guard `position` went
+ * the other way; 2 instruction `position` is undefined. */
+static PyObject *tape_run(PyObject *self, PyObject *inputs) {
+    Tape *t = (Tape *)self;
+    Py_buffer view;
+    if (get_buffer(inputs, &view, "d", t->inputs, 0) < 0) {
+        return NULL;
+    }
+    int failed = t->misplaced && arrange(t) < 0;
+    if (!failed) {
+        memcpy(t->data, view.buf, (size_t)t->inputs * sizeof(double));
+    }
+    PyBuffer_Release(&view);
+    if (failed || compute(t) < 0) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < t->guards; i++) {
+        if (t->data[t->place[t->guard[i]]] != t->expected[i]) {
+            return Py_BuildValue("(in)", 1, i);
+        }
+    }
+    Py_ssize_t position = all_finite(t) ? -1 : first_undefined(t);
+    return Py_BuildValue("(in)", position < 0 ? 0 : 2, position);
+}
+
+#include "_native_sweep.h"
+
+/* point(places, positions): let operand `place` (3 * instruction + slot) read another instruction. */
+static PyObject *tape_point(PyObject *self, PyObject *args) {
+    Tape *t = (Tape *)self;
+    PyObject *where, *what;
+    Py_buffer places, positions;
+    if (!PyArg_ParseTuple(args, "OO:point", &where, &what)) {
+        return NULL;
+    }
+    Py_ssize_t count = PyObject_Size(where);
+    if (count < 0 || get_buffer(where, &places, "i", count, 0) < 0) {
+        return NULL;
+    }
+    if (get_buffer(what, &positions, "i", count, 0) < 0) {
+        PyBuffer_Release(&places);
+        return NULL;
+    }
+    int failed = 0;
+    for (Py_ssize_t n = 0; n < count && !failed; n++) {
+        int32_t place = ((const int32_t *)places.buf)[n], position = ((const int32_t *)positions.buf)[n];
+        Py_ssize_t i = place / 3, slot = place % 3;
+        Py_ssize_t k = place < 0 || i >= t->count ? -1 : t->place[i] - t->first;
+        if (k < 0 || slot >= t->instructions[k].arity || position < 0 || position >= i) {
+            failed = bad_instruction(i);
+        } else {
+            move_operand(t, k, (int)slot, t->place[position]);
+        }
+    }
+    PyBuffer_Release(&places);
+    PyBuffer_Release(&positions);
+    return failed ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *tape_number(PyObject *self, PyObject *position) {
+    Tape *t = (Tape *)self;
+    Py_ssize_t i = PyLong_AsSsize_t(position);
+    if (i < 0 || i >= t->count) {
+        return PyErr_Occurred() ? NULL : (bad_instruction(i), NULL);
+    }
+    return PyFloat_FromDouble(t->data[t->place[i]]);
+}
+
+static PyObject *tape_numbers(PyObject *self, PyObject *Py_UNUSED(nothing)) {
+    Tape *t = (Tape *)self;
+    PyObject *array;
+    double *numbers = new_array(&array, t->count, sizeof(double));
+    for (Py_ssize_t i = 0; numbers != NULL && i < t->count; i++) {
+        numbers[i] = t->data[t->place[i]];
+    }
+    return array;
+}
+
+static PyMethodDef tape_methods[] = {
+    {"run", tape_run, METH_O, NULL},
+    {"sweep", tape_sweep, METH_VARARGS, NULL},
+    {"point", tape_point, METH_VARARGS, NULL},
+    {"number", tape_number, METH_O, NULL},
+    {"numbers", tape_numbers, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot tape_slots[] = {
+    {Py_tp_new, tape_new}, {Py_tp_dealloc, tape_dealloc}, {Py_tp_methods, tape_methods}, {0, NULL}};
+static PyType_Spec tape_spec = {"chainrule._native.Tape", sizeof(Tape), 0, Py_TPFLAGS_DEFAULT, tape_slots};
