@@ -557,6 +557,8 @@ def same_one(p, a, b):
         lambda p, a, b: id(p[a]) == id(p[b]),
         lambda p, a, b: p.index(p[a]) == p.index(p[b]),
         lambda p, a, b: [p[a], p[b]].count(p[0]) == 1,
+        lambda p, a, b: p[a] == p[b],
+        lambda p, a, b: p[a] != p[b],
         same_one,
     ],
 )

@@ -586,6 +586,13 @@ static richcmpfunc object_compare;
 
 static PyObject *value_compare(PyObject *l, PyObject *r, int comparison) {
     if (comparison == Py_EQ || comparison == Py_NE) { /* identity, as every object has it */
+        if (UNLIKELY(recorder != NULL) && is_value(r)) {
+            PyObject *nothing = PyObject_CallMethod(recorder, "compared", NULL);
+            if (nothing == NULL) {
+                return NULL;
+            }
+            Py_DECREF(nothing);
+        }
         return object_compare(l, r, comparison);
     }
     if (UNLIKELY(recorder != NULL)) {

@@ -284,6 +284,13 @@ class Value(Protocols):
     def __ge__(self, other: Value | float) -> bool:
         return self._compare(other, operator.ge)  # type: ignore[no-any-return]
 
+    def __eq__(self, other: object) -> bool:
+        if modes.recorder is not None and isinstance(other, Value):
+            modes.recorder.compared()
+        return self is other
+
+    __hash__ = object.__hash__
+
     def _compare(self, other: Any, relation: Callable[[float, float], bool]) -> Any:
         if modes.recorder is not None:
             return modes.recorder.compare(self, other, COMPARISONS[relation.__name__])
