@@ -61,7 +61,7 @@ def shortened(found: index.Space, trips: int) -> index.Space:
     """The space with fewer outermost trips, as machine code with a run-time count walks it."""
     if found.rows > 1 or not found.loops:
         lengths = None if found.lengths is None else found.lengths[:trips]
-        return index.Space(found.bases[:trips], lengths, found.run, found.loops)
+        return index.Space(found.bases[:trips], lengths, found.run, found.loops, found.middle)
     loops = (index.Loop(trips, found.loops[0].strides), *found.loops[1:])
     return index.Space(found.bases, found.lengths, found.run, loops)
 

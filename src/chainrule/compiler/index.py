@@ -115,6 +115,9 @@ def space(columns: Sequence[Addresses]) -> Space:
         loop, rows = peeled
         table, lengths = rows[:-1], rows[-1]
         middle.insert(0, Loop(loop.count, loop.strides[:-1]))
+    if lengths is not None and len(lengths) == 1:
+        loops = [*middle, Loop(int(lengths[0]), run), *loops]
+        lengths, run, middle = None, (0,) * len(table), []
     return Space(np.ascontiguousarray(table.T), lengths, run, tuple(_merged(loops)), tuple(middle))
 
 
