@@ -402,9 +402,9 @@ class Emitter:
 
         self.nest(walk, selection, inner)
 
-    def stores(self, walk: Walk, column: int) -> bool:
+    def stores(self, walk: Walk, column: int, sums: bool = True) -> bool:
         """Whether every target of a column is complete after one visit of its innermost sums."""
-        if not self.walks.contract:
+        if sums and not self.walks.contract:
             return False
         found = walk.space
         chosen = found.select([column])

@@ -229,7 +229,7 @@ def _forward(emitter: Emitter, k: int, instruction: Instruction) -> None:
     elif instruction.kind == EXTREME:
         assert instruction.plains is not None
         for walk in _one(_walks(emitter, k, "plains", _columns(instruction, "plains"))):
-            if not emitter.stores(walk, 0):
+            if not emitter.stores(walk, 0, sums=False):
                 raise NotLiftable("a maximum over irregular places")
             _watch_inputs(emitter, walk)
             emitter.extreme(walk, instruction.rule is ops.first_max)

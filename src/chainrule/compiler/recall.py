@@ -81,6 +81,8 @@ class Recall:
     @staticmethod
     def ids(arguments: tuple[Any, ...]) -> tuple[int, ...] | None:
         """The integers of a call that passes nothing but lists of integers after the first."""
+        if len(set(map(id, arguments))) < len(arguments):
+            return None  # one list twice is not two lists
         ids: list[int] = []
         for x in arguments[1:]:
             if type(x) is not list or not x:
