@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from itertools import count, islice
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from harness import WHOLE, clock, figure, machine, ratio, table, take_turns, title
@@ -26,7 +27,7 @@ import chainrule
 from chainrule import gpt, optim
 
 US = 1e6
-NAMES = 1000  # of the file: every turn goes once through them, or through a part of them
+NAMES = 1000  # of the file
 CHECKED = 30  # steps whose losses are compared with those of eager mode
 
 
@@ -37,7 +38,6 @@ class Task:
     width: int
     batch: int
     dtype: str
-    steps: int  # in one turn
 
     @property
     def config(self):
@@ -48,10 +48,10 @@ class Task:
 
 
 TASKS = [
-    Task(width=16, batch=1, dtype="float64", steps=NAMES),
-    Task(width=16, batch=16, dtype="float64", steps=100),
-    Task(width=16, batch=16, dtype="float32", steps=100),
-    Task(width=64, batch=16, dtype="float32", steps=20),
+    Task(width=16, batch=1, dtype="float64"),
+    Task(width=16, batch=16, dtype="float64"),
+    Task(width=16, batch=16, dtype="float32"),
+    Task(width=64, batch=16, dtype="float32"),
 ]
 
 # --- contestants ----------------------------------------------------------------------------------
@@ -169,11 +169,25 @@ class Jax:
         return [float(loss) for loss in losses]
 
 
+@dataclass(frozen=True)
+class Contestant:
+    """Who takes part, with how many steps in a turn, and at most how many turns."""
+
+    make: Any
+    steps: int
+    turns: int | None = None
+
+
 def contestants(task):
-    """Who takes part in a task, and in how many turns at most."""
-    found = {"eager": (Eager, 2), "loop": (Loop, None), "train": (Train, None)}
+    once = NAMES // task.batch  # every name comes once
+    found = {
+        "eager": Contestant(Eager, 3, 2),
+        "loop": Contestant(Loop, min(once, 200)),
+        "train": Contestant(Train, 10 * once if task.width < 64 else 4 * once),
+        "train, each name once": Contestant(Train, once),
+    }
     if find_spec("jax") and task.batch == 1 and task.dtype == "float64":
-        found["JAX"] = (Jax, None)
+        found["JAX"] = Contestant(Jax, once)
     return found
 
 
@@ -193,8 +207,8 @@ def agree(task, names):
     steps = CHECKED if task.width < 64 else 2
     tolerance = 1e-9 if task.dtype == "float64" else 1e-3
     wanted = Eager(task, names).advance(steps)
-    for name, (make, _) in contestants(task).items():
-        found = make(task, names).advance(steps)
+    for name, contestant in contestants(task).items():
+        found = contestant.make(task, names).advance(steps)
         if not np.allclose(found, wanted, rtol=0, atol=tolerance):
             sys.exit(f"{task}: {name!r} does not train to the losses of eager mode")
 
@@ -203,14 +217,14 @@ def measure(task, names, quick):
     """Seconds per step of everybody, and until the first step of those who build something."""
     agree(task, names)
     turns, first = {}, {}
-    for name, (make, most) in contestants(task).items():
+    for name, contestant in contestants(task).items():
         begin = clock()
-        contestant = make(task, names)
-        contestant.advance(1)
+        running = contestant.make(task, names)
+        running.advance(1)
         first[name] = clock() - begin
-        if most is None:
-            contestant.advance(NAMES)  # every name has been seen: nothing is left to build
-        turns[name] = limited(timed(contestant, task.steps if most is None else 3), most)
+        if contestant.turns is None:
+            running.advance(NAMES // task.batch)  # every name was seen: nothing is left to build
+        turns[name] = limited(timed(running, contestant.steps), contestant.turns)
     best = take_turns(turns, 5 if quick else 30)
     return {name: seconds[WHOLE] for name, seconds in best.items()}, first
 

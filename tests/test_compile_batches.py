@@ -136,7 +136,7 @@ def trained(
 def names(seed: int, count: int, longest: int = 6) -> list[Any]:
     """Samples of random tokens, of all lengths."""
     rng = random.Random(seed)
-    return [([rng.randrange(VOCAB) for _ in range(rng.randint(2, longest))],) for _ in range(count)]
+    return [([rng.randrange(VOCAB) for _ in range(rng.randint(3, longest))],) for _ in range(count)]
 
 
 def points(seed: int, count: int) -> list[Any]:
@@ -180,16 +180,29 @@ OPTIMISERS: dict[str, Callable[[Any], Any]] = {
 # --- training -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    ("program", "optimiser"),
+    [
+        *(("ragged", name) for name in OPTIMISERS),
+        ("gpt", "adam"),
+        ("gpt", "decay"),
+        ("mlp", "adamw"),
+    ],
+)
 def test_training_is_the_loop_in_python(program, optimiser, native):
     function, params, samples = PROGRAMS[program]
     trained(function, params(), samples(), OPTIMISERS[optimiser], steps=210)
     assert native[0] > 150
 
 
-@pytest.mark.parametrize("batch", [2, 3, 4, 5, 8, 13, 16, 31, 64])
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    ("program", "batch"),
+    [
+        *(("ragged", batch) for batch in (2, 3, 4, 7, 8, 13, 16, 31, 64)),
+        *(("gpt", batch) for batch in (3, 16, 64)),
+        *(("mlp", batch) for batch in (5, 32)),
+    ],
+)
 def test_batches_of_any_size(program, batch, native):
     function, params, samples = PROGRAMS[program]
     optimiser = list(OPTIMISERS.values())[batch % len(OPTIMISERS)]
@@ -332,8 +345,10 @@ def test_undefined_and_infinite_steps_raise_as_in_python(batch):
             fast = chainrule.compile(function, lift=lift, on_fallback="eager")
             try:
                 fast.train(params, samples, optimiser, 60, batch=batch)
-            except Exception as error:
-                outcomes.append((type(error).__name__, str(error), optimiser.steps, params["w"]))
+                error: Any = None
+            except Exception as raised:
+                error = raised
+            outcomes.append((type(error).__name__, str(error), optimiser.steps, params["w"]))
         (*one, w), (*two, v) = outcomes
         assert one == two
         np.testing.assert_allclose(w, v, rtol=1e-11)
@@ -459,7 +474,7 @@ def test_training_and_calling_at_once():
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        losses = fast.train(mine, data, Adam(mine, lr=0.01), 3000, batch=4)
+        losses = fast.train(mine, data, Adam(mine, lr=0.01), 1000, batch=4)
     finally:
         stop.set()
         thread.join()
@@ -626,9 +641,15 @@ def test_single_precision_is_as_good_as_eager_rounded(name):
     assert seen == 5
 
 
-@pytest.mark.parametrize("batch", [1, 4, 16, 24])
-@pytest.mark.parametrize("optimiser", ["momentum", "adam", "adamw"])
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    ("program", "optimiser", "batch"),
+    [
+        *(("ragged", name, batch) for name in ("momentum", "adam") for batch in (1, 4, 24)),
+        ("gpt", "adam", 16),
+        ("gpt", "momentum", 1),
+        ("mlp", "adamw", 17),
+    ],
+)
 def test_single_precision_trains_as_well(program, optimiser, batch, native):
     """Beside float32 arrays that Python moves along gradients rounded to float32."""
     function, params, samples = PROGRAMS[program]
@@ -699,7 +720,7 @@ def test_every_parameter_moves_whatever_their_number(size):
 
 def test_training_is_the_same_every_time():
     """However many steps are taken at once, which depends on the clock."""
-    function, params, samples = PROGRAMS["gpt"]
+    function, params, samples = PROGRAMS["ragged"]
     data = samples()
     for dtype, kind in (("float64", np.float64), ("float32", np.float64), ("float32", np.float32)):
         results = []

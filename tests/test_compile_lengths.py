@@ -37,11 +37,10 @@ def params(seed: int, scale: float = 1.0) -> Any:
 
 
 def orders(most: int, seed: int) -> Iterator[list[int]]:
-    """Lengths: longest first, shortest first, mixed."""
+    """Lengths: longest first or shortest first, then mixed."""
     rng = random.Random(seed)
-    yield list(range(most, 0, -1))
-    yield list(range(1, most + 1))
-    yield [rng.randint(1, most) for _ in range(most)]
+    for first in (range(most, 0, -1), range(1, most + 1)):
+        yield [*first, *(rng.randint(1, most) for _ in range(most))]
 
 
 def lifted_programs(pair: Pair) -> int:
@@ -196,9 +195,9 @@ PROGRAMS = [
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 def test_every_length_in_every_order(program):
     rng = random.Random(3)
-    for k, order in enumerate(orders(6, 1)):
+    for k, order in enumerate(orders(5, 1)):
         pair = Pair(program)
-        for step, length in enumerate(order * 2):
+        for step, length in enumerate(order):
             tokens = [rng.randrange(ROWS if step > 3 else 3) for _ in range(length)]
             pair.same(params(step + 10 * k, scale=0.7), tokens)
         assert "differs" not in pair.lifted.report()
@@ -208,9 +207,9 @@ def test_every_length_in_every_order(program):
 def test_parameters_of_zero_hide_nothing(program):
     """Where the first result at each length says nothing about it."""
     pair, rng = Pair(program), random.Random(4)
-    for length in (5, 3, 2, 4, 5, 1):
+    for length in (5, 3, 2):
         pair.same(params(0, scale=0.0), [rng.randrange(ROWS) for _ in range(length)])
-    for seed, length in enumerate((3, 5, 2, 1, 4, 3)):
+    for seed, length in enumerate((3, 5, 2, 4)):
         pair.same(params(seed), [rng.randrange(ROWS) for _ in range(length)])
 
 
@@ -293,12 +292,20 @@ def test_more_than_one_list(name):
 
 
 @pytest.mark.parametrize(("model", "params"), GPTS, ids=lambda x: x.__name__.strip("<>"))
-def test_a_gpt_has_one_program_for_all_lengths(model, params):
+def test_gpts_of_all_lengths(model, params):
     pair, rng = Pair(model), random.Random(1)
-    for seed, length in enumerate((6, 2, 4, 1, 5, 3, 6, 2, 5)):
+    for seed, length in enumerate((6, 2, 4, 1, 6, 2)):
         pair.same(params(seed), [rng.randrange(VOCAB) for _ in range(length + 1)])
-    assert lifted_programs(pair) <= 2  # one position attends to nothing else, which may differ
     assert all(v.lifted is not None for v in pair.variants)
+
+
+def test_a_gpt_has_one_program_for_all_lengths():
+    pair, rng = Pair(microgpt), random.Random(1)
+    for seed, length in enumerate((6, 2, 4, 5, 3, 6, 2, 5)):
+        tokens = [rng.randrange(VOCAB) for _ in range(length + 1)]
+        pair.same(gpt_params(seed), tokens, lifted=True)
+    assert lifted_programs(pair) == 1
+    pair.same(gpt_params(1), [3, 1])
 
 
 def test_a_longer_call_takes_over():
@@ -442,7 +449,7 @@ def test_a_guard_at_any_place_is_noticed(program):
     good["e"] = np.abs(good["e"]) * 0.1
     for tokens in (*rotations(5, 6), [0, 1, 2, 3], [3, 1, 2], [1, 5], [2]):
         pair.same(good, tokens)
-    for row in range(ROWS):
+    for row in range(0, ROWS, 2):
         for number in (-1.0, 1.0):
             other = {**good, "e": good["e"].copy()}
             other["e"][row] = number
@@ -506,7 +513,7 @@ def mixture_of_all(p, tokens):
 
 def test_a_bigger_model_at_lengths_up_to_nine():
     pair, rng = Pair(mixture_of_all), random.Random(8)
-    for seed in range(24):
+    for seed in range(14):
         length = rng.randint(1, LONGEST)
         pair.same(params(seed), [rng.randrange(ROWS) for _ in range(length)])
 
@@ -676,10 +683,10 @@ def check_source(source: str, seed: int, calls: int = 6, longest: int = 6) -> Pa
 
 def test_random_programs_over_lists():
     lifted = 0
-    for seed in range(25):
+    for seed in range(20):
         pair = check_source(Writer(random.Random(seed)).source(), seed)
         lifted += any(v.lifted is not None for v in pair.variants)
-    assert lifted >= 20
+    assert lifted >= 18
 
 
 KEPT: list[str] = [
@@ -691,5 +698,5 @@ KEPT: list[str] = [
 
 @pytest.mark.parametrize("body", KEPT)
 def test_programs_that_went_wrong_once(body):
-    for seed in range(4):
+    for seed in range(2):
         check_source(HEADER + f"    {body}\n", seed, calls=12, longest=4)

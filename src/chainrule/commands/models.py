@@ -149,8 +149,7 @@ def train(
     samples
         How many new documents to print at the end.
     engine
-        How to compute gradients: eager builds a graph for every document, compiled makes machine
-        code of the model first. The losses agree to rounding. auto: compiled where that pays.
+        eager; compiled (machine code, its losses agree to rounding); or auto: whichever is quicker.
     """
     if samples < 0:
         raise gpt.GPTError(f"--samples must be at least 0, not {samples}")

@@ -243,8 +243,7 @@ class CompiledFunction:
             return None
         with self._lock:
             prepared = Prepared(_Samples(self), params, samples)
-            longest = max(range(len(samples)), key=lambda k: len(prepared.calls[k].ints))
-            if prepared.first_of(longest) is None:
+            if prepared.first_of(prepared.longest()) is None:
                 return None
             row = np.empty(call.size)
             call.write(row)

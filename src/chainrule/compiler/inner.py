@@ -54,8 +54,19 @@ class Prepared:
     def __init__(self, source: Source, params: Any, samples: Sequence[tuple[Any, ...]]) -> None:
         self.source = source
         self.params, self.samples = params, samples
-        self.calls = [take_apart(sample, {}, differentiate=False) for sample in samples]
+        self._calls: dict[int, Call] = {}
         self.forget()
+
+    def call(self, k: int) -> Call:
+        """Sample k taken apart."""
+        if k not in self._calls:
+            self._calls[k] = take_apart(self.samples[k], {}, differentiate=False)
+        return self._calls[k]
+
+    def longest(self) -> int:
+        """The sample with the longest lists."""
+        sizes = [sum([len(x) for x in s if hasattr(x, "__len__")]) for s in self.samples]
+        return max(range(len(sizes)), key=sizes.__getitem__)
 
     def forget(self) -> None:
         """Look at every sample again."""
@@ -83,7 +94,7 @@ class Prepared:
 
     def first_of(self, k: int) -> tuple[Variant, int] | None:
         """The variant of samples like this one; None where it is not of the others' code."""
-        key = self.calls[k].key
+        key = self.call(k).key
         if key not in self._variants:
             variant = self.source.ready(self._whole(k))
             if variant is None or variant.lifted is None or variant.fit is None:
@@ -107,7 +118,7 @@ class Prepared:
         """Work out what some samples select."""
         alike: dict[Any, list[int]] = {}
         for k in np.unique(wanted[self.fit_of[wanted] == UNKNOWN]).tolist():
-            alike.setdefault(self.calls[k].key, []).append(k)
+            alike.setdefault(self.call(k).key, []).append(k)
         for members in alike.values():
             found = self.first_of(members[0])
             if found is None:
@@ -115,7 +126,7 @@ class Prepared:
                 continue
             variant, fit = found
             for k in members:
-                self.own[k, self.fits[fit].private] = self._own_numbers(self.calls[k])
+                self.own[k, self.fits[fit].private] = self._own_numbers(self.call(k))
             if not self._together(variant, members):
                 self._one_by_one(variant, members)
             known = self.fit_of[members] == UNKNOWN
@@ -135,7 +146,7 @@ class Prepared:
         family, slots = variant.family, variant.slots
         if family is None or slots is None or lifted is None or fit is None:
             return False
-        ids = np.array([self.calls[k].ints for k in members], np.int64)
+        ids = np.array([self.call(k).ints for k in members], np.int64)
         choices = family.choices()
         if choices is None:
             return False
@@ -186,7 +197,7 @@ class Prepared:
         """The integers of all samples, by their places in the longest."""
         if self._integers is None:
             alike: dict[Any, list[Call]] = {}
-            for call in self.calls:
+            for call in map(self.call, range(len(self.samples))):
                 alike.setdefault(call.key, []).append(call)
             found: dict[int, list[Addresses]] = {}
             for calls in alike.values():
@@ -201,9 +212,9 @@ class Prepared:
         fit = variant.fit
         assert fit is not None
         for k in members:
-            gathered = variant.gathered(self.calls[k].ints)
+            gathered = variant.gathered(self.call(k).ints)
             if gathered is None and self.source.ready(self._whole(k)) is variant:
-                gathered = variant.gathered(self.calls[k].ints)
+                gathered = variant.gathered(self.call(k).ints)
             if gathered is None:
                 self.fit_of[k] = ODD
             else:
@@ -230,6 +241,7 @@ class InnerLoop:
     def _alone(self) -> bool:
         """Whether nothing else has the memory of a parameter."""
         others = self._source.arrays()
+        others += [x for s in self._samples.samples for x in s if isinstance(x, np.ndarray)]
         for k, a in enumerate(self._arrays):
             if any(np.may_share_memory(a, b) for b in (*self._arrays[:k], *others)):
                 return False
@@ -238,8 +250,11 @@ class InnerLoop:
     def start(self) -> bool:
         """Make code for the longest sample; whether it runs lifted."""
         samples = self._samples
-        longest = max(range(len(samples.calls)), key=lambda k: len(samples.calls[k].ints))
-        if samples.first_of(longest) is None or samples.lifted is None or not self._alone():
+        if (
+            samples.first_of(samples.longest()) is None
+            or samples.lifted is None
+            or not self._alone()
+        ):
             return False
         # Numbers of another type would be rounded once in a while, not after each step.
         single = samples.lifted.dtype == "float32"
@@ -262,6 +277,7 @@ class InnerLoop:
         self._samples.look_at(chosen)
         odd = np.flatnonzero(self._samples.fit_of[chosen] < 0)
         count = min(count, int(odd[0]) // batch if len(odd) else count)
+        count = len(self._learning_rates(first_step, count))
         if not count or self._samples.lifted is None:
             return np.zeros(0)
         return self._take(self._samples.lifted, chosen[: count * batch], first_step, count)
@@ -322,7 +338,7 @@ class InnerLoop:
             gradient_bytes=self._size * dtype.itemsize,
         )
         lifted.current = None  # the constants there are another recording's now
-        if not np.isfinite(code.shared[: self._size]).all():
+        if not all(np.isfinite(row).all() for row in (code.shared[: self._size], *moments)):
             return np.zeros(0)  # nothing has been written: Python finds the step
         self._write(code.shared, moments)
         return losses[:done]
@@ -342,10 +358,20 @@ class InnerLoop:
         for name, moment in zip(self._optimiser.moments, moments, strict=False):
             getattr(self._optimiser, name)[:] = moment
 
+    def _learning_rates(self, first_step: int, count: int) -> list[float]:
+        """Of so many steps, or of fewer where the schedule raises: Python meets its error."""
+        found: list[float] = []
+        try:
+            for step in range(first_step, first_step + count):
+                found.append(float(self._optimiser.schedule(step)))
+        except Exception:
+            return found
+        return found
+
     def _rates(self, first_step: int, count: int) -> Floats:
         """What the updates read, a row for each step."""
         optimiser, rates = self._optimiser, np.zeros((count, steps.RATES))
-        lr = np.array([optimiser.schedule(s) for s in range(first_step, first_step + count)])
+        lr = np.array(self._learning_rates(first_step, count))
         rates[:, 2] = 1.0 - lr * optimiser.weight_decay
         if isinstance(optimiser, optim.SGD):
             rates[:, 0], rates[:, 1] = lr, optimiser.momentum

@@ -65,6 +65,8 @@ def train(
     steps, every = _count(steps, "steps", 0), _count(every, "every", 1)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be a function, not a {type(callback).__name__}")
+    if callback is not None:  # which may change them, here and there
+        samples = [tuple([_copied(x) for x in sample]) for sample in _checked_samples(samples)]
     training = Training(function, params, samples, optimiser, batch)
     every = every if callback is not None else max(1, steps)
     while training.taken < steps:
@@ -100,7 +102,7 @@ class Training:
         self._native: InnerLoop | None = (
             prepare(params, self._samples, optimiser, self._batch) if prepare else None
         )
-        self._at_once = 1  # steps in one call of the inner loop
+        self._at_once = 4  # steps in one call of the inner loop; it learns how many take a TURN
         self._losses = np.empty(64)
         self.taken = 0
 
@@ -136,8 +138,8 @@ class Training:
         seconds = time.perf_counter() - began
         if seconds > TURN:
             self._at_once = max(1, self._at_once // 2)
-        elif len(losses) == self._at_once and seconds < TURN / 8:
-            self._at_once *= 4
+        elif len(losses) == self._at_once and seconds < TURN / 16:
+            self._at_once *= 8
         return len(losses) == count
 
     def _step(self) -> None:
@@ -212,8 +214,7 @@ def _checked_samples(samples: Iterable[Sample]) -> list[Sample]:
                 "a sample is a tuple of the arguments after the first: "
                 f"samples[{place}] is a {type(sample).__name__}"
             )
-    # A copy, so that a callback which changes its samples does not change them here and there.
-    return [tuple([_copied(x) for x in sample]) for sample in found]
+    return found
 
 
 def _copied(x: Any) -> Any:
