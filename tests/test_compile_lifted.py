@@ -85,7 +85,7 @@ class Pair:
         x, y = flat(found[0]), flat(wanted[0])
         a, b = flat(found[1]), flat(wanted[1])
         assert np.array_equal(np.isfinite(a), np.isfinite(b)), (a, b)
-        error = max(distance(x, y), distance(a, b))
+        error = max(distance(np.append(a, x), np.append(b, y)), distance(a, b))
         self.worst = max(self.worst, error)
         assert error <= LIMIT, f"{error} away: {found} is not {wanted}\n{self.lifted.report()}"
         if lifted is not None:

@@ -285,9 +285,16 @@ class Value(Protocols):
         return self._compare(other, operator.ge)  # type: ignore[no-any-return]
 
     def __eq__(self, other: object) -> bool:
+        """Identity, as every object has it."""
         if modes.recorder is not None and isinstance(other, Value):
             modes.recorder.compared()
-        return self is other
+        return object.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        """Not identity."""
+        if modes.recorder is not None and isinstance(other, Value):
+            modes.recorder.compared()
+        return object.__ne__(self, other)
 
     __hash__ = object.__hash__
 

@@ -433,13 +433,15 @@ class _Backward:
         self._clear(np.arange(program.inputs))
         self._clear(np.arange(program.shared, program.shared + len(program.private)))
         emitter.flags = emitter.new_flags()
-        with code.loop(program.inputs // emitter.width) as i:
-            x = code.load("%Q", [(i, emitter.width)], emitter.width)
-            emitter.watch(x)
-        for at in range(program.inputs - program.inputs % emitter.width, program.inputs):
+        whole, own = program.inputs // emitter.width, len(program.private) * emitter.batch
+        if whole:
+            with code.loop(whole) as i:
+                emitter.watch(code.load("%Q", [(i, emitter.width)], emitter.width))
+        for at in range(whole * emitter.width, program.inputs):
             emitter.watch(code.load("%Q", [(None, at)]))
-        with code.loop(len(program.private) * emitter.batch) as i:
-            emitter.watch(code.load("%D", [(i, 1)]))
+        if own:
+            with code.loop(own) as i:
+                emitter.watch(code.load("%D", [(i, 1)]))
 
     def _never_reached(self, found: Any) -> Addresses:
         """Shared inputs without a gradient."""
