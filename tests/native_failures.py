@@ -584,11 +584,31 @@ case(
     lambda s: _native.compiled_node(1.0, "c", (s.a, s.b, s.y), s.extra["x"]),
     prepare=with_extra(0, x=lambda s: np.zeros(3)),
 )
-case(
-    "same_items",
-    lambda s: _native.same_items(s.extra["pairs"]),
-    prepare=with_extra(0, pairs=lambda s: (([s.a, s.b], (s.a, s.b)), ([1, 2], (1, 2)))),
-)
+
+
+def same_items(state: State) -> None:
+    state.extra["found"] = None
+    state.extra["found"] = _native.same_items(state.extra["checks"])
+
+
+def all_is_the_same(state: State, failed: bool) -> None:
+    assert state.extra["found"] == (None if failed else -1)
+
+
+for _name, _check in {
+    "a list": lambda s: ([s.a, s.b], (s.a, s.b)),
+    "a dict": lambda s: ({"a": s.a}, ("a", s.a)),
+    "names": lambda s: ({"a": s.a}, "a", s.a),
+    "names without one": lambda s: ({"a": s.a}, "b", None, None),
+    "attributes": lambda s: (s, "a", s.a),
+    "attributes without one": lambda s: (s, "missing", None, None),
+}.items():
+    case(
+        f"same_items of {_name}",
+        same_items,
+        prepare=with_extra(0, checks=lambda s, check=_check: ((["x"], ("x",)), check(s))),
+        check=all_is_the_same,
+    )
 case("same_items of other things", lambda s: _native.same_items(((),)), raises=TypeError)
 case("allocation_counts", lambda s: _native.allocation_counts())
 

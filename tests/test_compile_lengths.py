@@ -417,6 +417,98 @@ def test_what_a_longer_call_shows_is_no_proof(program):
         pair.same(normal(1, 8), tokens)
 
 
+GLOBAL = [Value(0.1 * i + 0.05) for i in range(8)]
+MOSTLY_ONE = [GLOBAL[0]] * 3 + [GLOBAL[2], GLOBAL[0], GLOBAL[6], GLOBAL[0], GLOBAL[0]]
+RAGGED = [GLOBAL[i : i + 2] if i in (3, 5) else GLOBAL[i : i + 1] for i in range(8)]
+WITH_NUMBER = list(zip(GLOBAL, WEIGHTS, strict=True))
+BY_ROW = {id(RAGGED[3]): 2.0, id(RAGGED[6]): 5.0}
+BY_VALUE = {GLOBAL[3]: 2.0, GLOBAL[5]: 5.0}
+LABELLED = [Value(0.1 * i, label="x" if i in (3, 5) else "y") for i in range(8)]
+FUNCTIONS = [tanh, tanh, tanh, sin, exp, tanh, sin, exp]
+TABLE = np.array(WEIGHTS)
+
+
+def two_columns(p, ids):
+    rows = [[x, p[0]] if i < 3 else [x, p[1]] for i, x in enumerate(p)]
+    return sum(rows[t][0] * rows[t][1] for t in ids)
+
+
+def changed_row(p, ids):
+    rows = [[x, y] for x, y in zip(p, p[::-1], strict=True)]
+    total = 0.0
+    for t in ids:
+        total = total + sum(rows[t])
+        rows[t][0] = rows[t][0] * 2
+    return total
+
+
+def changed_list(p, ids):
+    m = list(p)
+    total = 0.0
+    for t in ids:
+        total = total + m[t]
+        m[3] = m[0] * 2
+        m = m[1:] + m[:1]
+    return total
+
+
+def written(p, ids):
+    m = list(p)
+    for t in ids:
+        m[t] = m[t] * 2
+    return sum(x * (i + 1) for i, x in enumerate(m))
+
+
+def chosen_before(p, ids):
+    """Which Values were made does not depend on the integers, their order does."""
+    rows = [[x, y] for x, y in zip(p, p[::-1], strict=True)]
+    return sum(sorted(rows[t], key=lambda v: v.data)[0] + max(rows[t]) for t in ids)
+
+
+READS: dict[str, Any] = {
+    "numbers": lambda p, ids: sum(p[t] * WEIGHTS[t] for t in ids),
+    "numbers of an array": lambda p, ids: sum(p[t] * float(TABLE[t]) for t in ids),
+    "other integers": lambda p, ids: sum(p[t] * p[REMAP[t]] for t in ids),
+    "mostly one Value": lambda p, ids: sum(p[t] * MOSTLY_ONE[t] for t in ids),
+    "rows with a number": lambda p, ids: sum(
+        v * w * p[0] for v, w in (WITH_NUMBER[t] for t in ids)
+    ),
+    "ragged rows": lambda p, ids: sum(sum(RAGGED[t]) * p[t] for t in ids),
+    "lengths of rows": lambda p, ids: sum(RAGGED[t][0] * len(RAGGED[t]) * p[t] for t in ids),
+    "which row": lambda p, ids: sum(BY_ROW.get(id(RAGGED[t]), 1.0) * RAGGED[t][0] for t in ids),
+    "is": lambda p, ids: sum(p[t] * (2 if GLOBAL[t] is GLOBAL[3] else 1) for t in ids),
+    "in": lambda p, ids: sum(p[t] * (2 if RAGGED[t] in RAGGED[3:6] else 1) for t in ids),
+    "keys": lambda p, ids: sum(p[t] * BY_VALUE.get(GLOBAL[t], 1.0) for t in ids),
+    "labels": lambda p, ids: sum(p[t] * (2 if LABELLED[t].label == "x" else 1) for t in ids),
+    "functions": lambda p, ids: sum(FUNCTIONS[t](p[t]) for t in ids),
+    "slices": lambda p, ids: sum(sum(p[t : t + 2]) + p[t] for t in ids),
+    "ranges": lambda p, ids: sum(p[t] * sum(1 for _ in range(t)) for t in ids),
+    "from the end": lambda p, ids: sum(p[-1 - t] * p[::-1][t] for t in ids),
+    "pairs": lambda p, ids: sum(p[t] * p[u] for t, u in zip(ids, ids[::-1], strict=True)),
+    "sets": lambda p, ids: sum(p[t] * len({t, 3}) for t in ids),
+    "sorted": lambda p, ids: sum(p[t] * (i + 1) for i, t in enumerate(sorted(ids))),
+    "two columns": two_columns,
+    "a changed row": changed_row,
+    "a changed list": changed_list,
+    "a written list": written,
+    "an order of Values": chosen_before,
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_whatever_else_an_integer_reads(name):
+    """Few integers at first, then all of them, in every place and at every length."""
+    for lengths, seed in (((5, 3, 4, 2), 4), ((3, 5, 2, 4), 7), ((5, 3, 4, 2) * 2, 5)):
+        pair, rng = Pair(READS[name]), random.Random(seed)
+        for length in lengths:
+            pair.same(normal(length, 8), [rng.randrange(3) for _ in range(length)])
+        for _ in range(6 * len(lengths) // 4 + 4):
+            tokens = [rng.randrange(8) for _ in range(rng.randint(1, 5))]
+            pair.same(normal(len(tokens), 8), tokens)
+        for tokens in ([5], [3, 5], [7, -1], [0, 8], [0, 1, 2]):
+            pair.same(normal(0, 8), tokens)
+
+
 def test_integers_out_of_range_at_every_length():
     pair = Pair(lambda p, tokens: sum(p[t] * (i + 1) for i, t in enumerate(tokens)))
     for tokens in ([0, 1, 2, 3, 4], [1, 2], [3, 1, 2], *rotations(5, 5)):

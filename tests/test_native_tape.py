@@ -957,6 +957,43 @@ def test_same_items_finds_the_first_list_that_changed():
             _native.same_items(wrong)
 
 
+def test_same_items_looks_at_dicts_names_and_attributes():
+    class Space:
+        present = object()
+
+        @property
+        def fails(self):
+            raise failure
+
+    a, b, space = object(), object(), Space()
+    names = {"x": a}
+    checks = (
+        (names, ("x", a)),
+        (names, "x", a),
+        (names, "y", None, None),
+        (space, "present", Space.present),
+        (space, "absent", None, None),
+    )
+    assert _native.same_items(checks) == -1
+    space.absent = b
+    assert _native.same_items(checks) == 4
+    space.present = b
+    assert _native.same_items(checks) == 3
+    names["y"] = b
+    assert _native.same_items(checks[1:]) == 1
+    names["x"] = b
+    assert _native.same_items(checks[1:]) == 0
+    assert _native.same_items(checks) == 0
+    failure = RuntimeError("no attribute then")
+    assert _native.same_items(((space, "fails", None, None),)) == -1
+    assert _native.same_items(((space, "fails", a),)) == 0
+    for failure in (KeyboardInterrupt(), MemoryError()):
+        with pytest.raises(type(failure)):
+            _native.same_items(((space, "fails", None, None),))
+    with pytest.raises(TypeError):
+        _native.same_items(((names, [], a),))  # a name that is no name
+
+
 def test_a_compiled_node_is_a_custom_operation():
     a, b, c = Value(1.0), Value(2.0), Value(3.0) * 2
     y = _native.compiled_node(7.5, "compiled", (a, b, c), np.array([1.0, -2.0, 0.5]))

@@ -578,7 +578,17 @@ static int value_bool(PyObject *self) {
     }
     return ((Node *)self)->data != 0.0;
 }
+/* Tell the recorder that somebody asks which Value this is. */
+static int asks_identity(void) {
+    PyObject *nothing = PyObject_CallMethod(recorder, "compared", NULL);
+    Py_XDECREF(nothing);
+    return nothing == NULL ? -1 : 0;
+}
+
 static Py_hash_t value_hash(PyObject *self) {
+    if (UNLIKELY(recorder != NULL) && asks_identity() < 0) {
+        return -1;
+    }
     return (Py_hash_t)((uintptr_t)self >> 4 | (uintptr_t)self << 60);
 }
 
@@ -586,12 +596,8 @@ static richcmpfunc object_compare;
 
 static PyObject *value_compare(PyObject *l, PyObject *r, int comparison) {
     if (comparison == Py_EQ || comparison == Py_NE) { /* identity, as every object has it */
-        if (UNLIKELY(recorder != NULL) && is_value(r)) {
-            PyObject *nothing = PyObject_CallMethod(recorder, "compared", NULL);
-            if (nothing == NULL) {
-                return NULL;
-            }
-            Py_DECREF(nothing);
+        if (UNLIKELY(recorder != NULL) && is_value(r) && asks_identity() < 0) {
+            return NULL;
         }
         return object_compare(l, r, comparison);
     }

@@ -316,6 +316,9 @@ static int stands_for(PyObject *namespace, PyObject *name, PyObject *expected) {
     }
     PyObject *found = PyObject_GetAttr(namespace, name);
     if (found == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_MemoryError) || !PyErr_ExceptionMatches(PyExc_Exception)) {
+            return -1; /* says nothing about the attribute */
+        }
         PyErr_Clear();
         return expected == NULL;
     }

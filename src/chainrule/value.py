@@ -296,7 +296,11 @@ class Value(Protocols):
             modes.recorder.compared()
         return object.__ne__(self, other)
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:
+        """By identity too."""
+        if modes.recorder is not None:
+            modes.recorder.compared()
+        return object.__hash__(self)
 
     def _compare(self, other: Any, relation: Callable[[float, float], bool]) -> Any:
         if modes.recorder is not None:

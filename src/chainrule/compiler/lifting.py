@@ -54,7 +54,8 @@ class Read:
         self._address = fit.address
         chosen = [made.values[int(indexing.rows[0][place])] for place in fit.places]
         self._sources = [made.sources.get(id(v), set()) for v in chosen]
-        self._contents = made.contents
+        self._contents, self._chains = made.contents, made.chains
+        self._identity = made.identity
         self._tables: dict[Any, Addresses | None] = {}
         self.gathers = [self._known([s for _, s in sources]) for sources in self._sources]
         self.slots = {slot: self._known(chains) for slot, chains in made.chains.items()}
@@ -80,9 +81,10 @@ class Read:
         None where a gather is not seen to follow one integer, read from one container of Values
         that are arranged alike.
         """
-        if not indexing.apart:
+        if not indexing.apart or self._identity:
             return None
         slots: dict[int, list[tuple[int, Addresses]]] = {}
+        covered: dict[tuple[int, Any], set[int]] = {}  # columns of a container that are gathered
         for g, place in enumerate(fit.places.tolist()):
             slot = indexing.owner(place)
             sources = {s for k, s in self._sources[g] if k == slot}
@@ -95,6 +97,9 @@ class Read:
             if len(column) != 1:
                 return None
             slots.setdefault(slot, []).append((g, table[:, column[0]]))
+            covered.setdefault((slot, next(iter(sources))), set()).add(int(column[0]))
+        if not self._all_covered(covered):
+            return None
         made = {}
         for slot, columns in slots.items():
             most = min(len(column) for _, column in columns)
@@ -108,6 +113,22 @@ class Read:
             found = np.where(fit.allowed[fit.choosers[followers], found], found, -1)
             made[slot] = (ids, followers, found)
         return Choices(-1, made, len(fit.places))
+
+    def _all_covered(self, covered: dict[tuple[int, Any], set[int]]) -> bool:
+        """Whether all that integers read was seen to go somewhere, but for what is always the same.
+
+        What never differed in the recordings might with other integers.
+        """
+        for slot, chains in self._chains.items():
+            for chain in chains:
+                columns = covered.get((slot, chain))
+                table = None if columns is None else self._table(chain[0])
+                if columns is None or table is None:
+                    return False
+                varies = np.flatnonzero((table != table[:1]).any(axis=0))
+                if not columns.issuperset(varies.tolist()):
+                    return False
+        return True
 
     def _table(self, container: Any) -> Addresses | None:
         """The addresses of what a container holds, a row for each item."""

@@ -222,7 +222,7 @@ class Recorder:
         return Condition(self, Value._apply_op(rule, pair, ()), negated=comparison == 3)
 
     def compared(self) -> None:
-        """``a == b`` of two Values was asked: whether they are the same one."""
+        """``a == b`` or ``hash(a)`` of Values was asked: which one it is."""
         self.reads.identity = True
 
     def truth(self, value: Value) -> Any:

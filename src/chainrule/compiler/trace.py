@@ -40,6 +40,7 @@ class Trace:
     #: Values that integers selected, by id: by which, and from where
     sources: dict[int, set[tuple[int, tuple[Any, ...]]]]
     chains: dict[int, set[tuple[Any, ...]]]  # by integer: the containers it read from
+    identity: bool  # it asked, as by ``is``, which Value it had
     contents: dict[int, Any]  # of containers from outside, by number: the ids of their Values
 
     def slots_of(self, position: int) -> set[int]:
@@ -112,6 +113,7 @@ def trace(
         [*inputs, *recorder.nodes],
         recorder.reads.sources,
         recorder.reads.chains,
+        recorder.reads.identity,
         recorder.reads.contents,
     )
 
