@@ -33,7 +33,7 @@ from chainrule.compiler.record import Recording
 from chainrule.compiler.results import root_of
 from chainrule.compiler.standins import Unrecordable
 from chainrule.compiler.trace import Trace, trace
-from chainrule.compiler.variants import Variant
+from chainrule.compiler.variants import Variant, other_integers
 
 SMALL = 256  # instructions: fewer are as quick on the tape, and keep eager's bits
 FAMILIES = 64  # of calls whose lengths differ; the oldest goes
@@ -56,6 +56,8 @@ class Read:
         self._sources = [made.sources.get(id(v), set()) for v in chosen]
         self._contents, self._chains = made.contents, made.chains
         self._identity = made.identity
+        #: for each gather the integer that was seen to select it
+        self.owners = [indexing.owner(place) for place in fit.places.tolist()]
         self._tables: dict[Any, Addresses | None] = {}
         self.gathers = [self._known([s for _, s in sources]) for sources in self._sources]
         self.slots = {slot: self._known(chains) for slot, chains in made.chains.items()}
@@ -144,8 +146,12 @@ class Read:
 
     def is_like(self, longest: Read, gathers: Addresses, slots: Addresses) -> bool:
         """Whether everything read is read from the same containers in the longest call."""
-        for here, g in zip(self.gathers, gathers.tolist(), strict=True):
+        if self._identity or longest._identity:
+            return False
+        for here, owner, g in zip(self.gathers, self.owners, gathers.tolist(), strict=True):
             if here is None or here != longest.gathers[g]:
+                return False
+            if owner is None or int(slots[owner]) != longest.owners[g]:
                 return False
         for slot, chains in self.slots.items():
             others = longest.slots.get(int(slots[slot]))
@@ -310,6 +316,7 @@ class Lifter:
         slots = sorted(made.indexed)
         indexing = Indexing(made.recording, tuple([call.ints[k] for k in slots]))
         indexing.learn(again.recording, tuple([ids[k] for k in slots]))
+        indexing.settle(made, again)
         return indexing
 
     # --- the program of a longer call -------------------------------------------------------------
@@ -326,8 +333,12 @@ class Lifter:
         slots = slots_among(runs, family.runs)
         if slots is None:
             return None
-        ids = family.other_integers(slots, call.ints)
+        indexed = tuple(sorted(made.indexed))
+        ids = other_integers(indexed, call.ints)[0] if indexed else list(call.ints)
         indexing = self._twice(call, made, ids)
+        if indexing is None:  # perhaps not all of these may stand there
+            ids = family.other_integers(slots, call.ints)
+            indexing = self._twice(call, made, ids)
         if indexing is None:
             return None
         source = self._source(call, made.recording, indexing, root.position, slots)
@@ -364,6 +375,8 @@ class Lifter:
         That is so if they read from the same containers. If not, each integer in each place must
         be seen at this length too.
         """
+        if self.surroundings.identity:
+            return False
         if not Read(made, fit, indexing).is_like(family.read, fit.gathers, slots):
             return False
         for row, given in ((indexing.rows[0], call.ints), (indexing.rows[1], others)):
