@@ -595,7 +595,7 @@ class CompiledFunction:
             if lifter.outgrown is not None:  # its calls join the longer one when they come again
                 for structure in self._structures.values():
                     structure.variants = [
-                        v for v in structure.variants if v.family is not lifter.outgrown
+                        v for v in structure.variants if v.lifted is not lifter.outgrown.lifted
                     ]
             self._counts.lifting_seconds += time.perf_counter() - started
 
