@@ -249,8 +249,9 @@ for _ in range(5):
 assert {t[0] for t in told} == {told[0][0]}, told     # nodes
 assert told[-1][1] <= told[0][1] + 1, told            # slabs
 assert {t[2] for t in told} == {told[0][2]}, told     # side-table entries
-# Blocks: Python's own caches may grow at some time, a leak grows all the time.
-assert min(b[3] - a[3] for a, b in zip(told, told[1:])) <= 20, told
+# Blocks: Python's own caches grow for a while; a leak grows all the time, by steps / 50 at least
+# (five rounds, in which what is done least is done every tenth time).
+assert min(b[3] - a[3] for a, b in zip(told, told[1:])) < steps / 60, told
 print("nothing")
 """
     assert run_python(script, count(ci=5_000, soak=100_000)) == "nothing\n"
