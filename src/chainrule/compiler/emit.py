@@ -301,9 +301,9 @@ def _gather(emitter: Emitter, k: int, instruction: Instruction, forward: bool) -
     start = (instruction.start - emitter.program.shared) * batch
     # Sample by sample: what is added to one place does not wait for what was added just before.
     with code.loop(batch) as lane, code.loop(count) as i:
-        at = code.let(f"add nuw nsw i64 {i}, {first}")
-        at = code.let(f"mul nuw nsw i64 {at}, {batch}")
-        at = code.let(f"add nuw nsw i64 {at}, {lane}")
+        at = code.let(f"mul nuw nsw i64 {lane}, {len(emitter.program.places)}")
+        at = code.let(f"add nuw nsw i64 {at}, {first}")
+        at = code.let(f"add nuw nsw i64 {at}, {i}")
         place = code.let(f"getelementptr inbounds i64, ptr %G, i64 {at}")
         address = code.let(f"load i64, ptr {place}, align 8")
         here: Terms = [(None, start), (i, batch), (lane, 1)]
@@ -431,9 +431,10 @@ class _Backward:
                 self._clear(instruction.out)
                 self._instruction(k, instruction)
         self._clear(np.arange(program.inputs))
-        self._clear(np.arange(program.shared, program.shared + len(program.private)))
+        varied = len(program.private) - program.fixed
+        self._clear(np.arange(program.shared, program.shared + varied))
         emitter.flags = emitter.new_flags()
-        whole, own = program.inputs // emitter.width, len(program.private) * emitter.batch
+        whole, own = program.inputs // emitter.width, varied * emitter.batch
         if whole:
             with code.loop(whole) as i:
                 emitter.watch(code.load("%Q", [(i, emitter.width)], emitter.width))
@@ -576,14 +577,16 @@ class _Backward:
                 self._rule(walk, instruction)
 
     def _wanted(self, walk: Walk, column: int) -> bool:
-        """Whether anybody reads the adjoints of a column: constants have none.
+        """Whether anybody reads the adjoints of a column: constants and the like have none.
 
         A loop in time adds to those of its own results; the others come after it.
         """
         targets, program = walk.columns[column], self.program
         if walk.core and walk.core[column] != bool(walk.steps):
             return False
-        return not bool(((targets >= program.inputs) & (targets < program.shared)).all())
+        last = program.shared + len(program.private)
+        constant = (targets >= program.inputs) & (targets < program.shared)
+        return not bool((constant | ((targets >= last - program.fixed) & (targets < last))).all())
 
     def _sum(self, walk: Walk, products: bool) -> None:
         for column in range(1, len(walk.columns)):

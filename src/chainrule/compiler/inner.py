@@ -8,6 +8,7 @@ many whole steps as it is asked for. What it cannot take it leaves to Python, on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,9 +17,10 @@ import numpy.typing as npt
 from chainrule import optim
 from chainrule.compiler import steps
 from chainrule.compiler.inputs import Call, take_apart
+from chainrule.compiler.lanes import Arrangement
 from chainrule.compiler.lengths import Family, runs_of, slots_among
 from chainrule.compiler.lifted import Fit, Lifted, aligned
-from chainrule.compiler.program import Addresses
+from chainrule.compiler.program import Addresses, Program
 from chainrule.compiler.variants import Variant
 
 Floats = npt.NDArray[Any]
@@ -63,6 +65,27 @@ class Prepared:
             self._calls[k] = take_apart(self.samples[k], {}, differentiate=False)
         return self._calls[k]
 
+    def _kind(self, k: int) -> Any:
+        """What samples that are taken apart alike have in common."""
+        lengths = _lengths(self.samples[k])
+        return self.call(k).key if lengths is None else lengths
+
+    def _ids(self, members: list[int]) -> Addresses:
+        """The integers of samples of one kind, a row for each."""
+        if _lengths(self.samples[members[0]]) is None:
+            return np.array([self.call(k).ints for k in members], np.int64)
+        return np.array([list(chain(*self.samples[k])) for k in members], np.int64)
+
+    def _numbers(self, members: list[int], ids: Addresses) -> Floats:
+        """The numbers that samples of one kind have of their own, in the order of the inputs."""
+        size = self.call(members[0]).size
+        made = np.empty((len(members), size + ids.shape[1]))
+        if size:
+            for row, k in zip(made, members, strict=True):
+                self.call(k).write(row[:size])
+        made[:, size:] = ids
+        return made
+
     def longest(self) -> int:
         """The sample with the longest lists."""
         sizes = [sum([len(x) for x in s if hasattr(x, "__len__")]) for s in self.samples]
@@ -87,6 +110,11 @@ class Prepared:
             self._learnt = learnt
             self.fit_of[self.fit_of == ODD] = UNKNOWN
 
+    def arranged(self, chosen: Addresses, batch: int) -> Arrangement:
+        """Samples that have been looked at in lanes, so many a step."""
+        assert self.lifted is not None
+        return Arrangement(self.lifted, self.fits, self.fit_of, chosen, batch)
+
     # --- samples ----------------------------------------------------------------------------------
 
     def _whole(self, k: int) -> Call:
@@ -106,10 +134,10 @@ class Prepared:
             if self.lifted is None:
                 self.lifted = variant.lifted
                 program = variant.lifted.program
-                shape = len(self.samples), max(1, len(program.places))
-                self.gathers = np.zeros(shape, np.int64)
-                shape = len(self.samples), len(program.private)
-                self.own = np.zeros(shape, variant.lifted.dtype)
+                # What a sample leaves open, a shorter one, is as good as anything.
+                self.gathers = np.tile(_some_choice(program), (len(self.samples), 1))
+                self.own = np.ones((len(self.samples), len(program.private)), variant.lifted.dtype)
+                self.own[:, variant.fit.private] = self._numbers([k], self._ids([k]))
             self._variants[key] = (variant, len(self.fits))
             self.fits.append(variant.fit)
         return self._variants[key]
@@ -118,45 +146,40 @@ class Prepared:
         """Work out what some samples select."""
         alike: dict[Any, list[int]] = {}
         for k in np.unique(wanted[self.fit_of[wanted] == UNKNOWN]).tolist():
-            alike.setdefault(self.call(k).key, []).append(k)
+            alike.setdefault(self._kind(k), []).append(k)
         for members in alike.values():
+            try:
+                ids = self._ids(members)
+            except OverflowError:  # too large for machine code
+                self.fit_of[members] = ODD
+                continue
             found = self.first_of(members[0])
             if found is None:
                 self.fit_of[members] = ODD
                 continue
             variant, fit = found
-            for k in members:
-                self.own[k, self.fits[fit].private] = self._own_numbers(self.call(k))
-            if not self._together(variant, members):
+            self.own[np.ix_(np.array(members), self.fits[fit].private)] = self._numbers(members, ids)
+            if not self._together(variant, members, ids):
                 self._one_by_one(variant, members)
             known = self.fit_of[members] == UNKNOWN
             self.fit_of[np.array(members)[known]] = fit
 
-    @staticmethod
-    def _own_numbers(call: Call) -> Floats:
-        """The numbers that a sample has of its own, in the order of the recording's inputs."""
-        made = np.empty(call.size + len(call.ints))
-        call.write(made[: call.size])
-        made[call.size :] = call.ints
-        return made
-
-    def _together(self, variant: Variant, members: list[int]) -> bool:
+    def _together(self, variant: Variant, members: list[int], ids: Addresses) -> bool:
         """By the family's tables, all at once; whether that was possible."""
         lifted, fit = variant.lifted, variant.fit
         family, slots = variant.family, variant.slots
         if family is None or slots is None or lifted is None or fit is None:
             return False
-        ids = np.array([self.call(k).ints for k in members], np.int64)
         choices = family.choices()
         if choices is None:
             return False
-        _, known = choices.rows(slots, ids)
+        made, known = choices.rows(slots, ids)
         if not known.all():
             self._teach(family, members[0], slots, ids, known)
             choices = family.choices()
             if choices is None:
                 return False
-        made, known = choices.rows(slots, ids)
+            made, known = choices.rows(slots, ids)
         made = made[:, fit.gathers]
         good = (made >= 0).all(axis=1) & known.all(axis=1)
         good &= fit.allowed[fit.choosers, np.maximum(made, 0)].all(axis=1)
@@ -196,13 +219,13 @@ class Prepared:
     def _all_integers(self, family: Family) -> dict[int, Addresses]:
         """The integers of all samples, by their places in the longest."""
         if self._integers is None:
-            alike: dict[Any, list[Call]] = {}
-            for call in map(self.call, range(len(self.samples))):
-                alike.setdefault(call.key, []).append(call)
+            alike: dict[Any, list[int]] = {}
+            for k in range(len(self.samples)):
+                alike.setdefault(self._kind(k), []).append(k)
             found: dict[int, list[Addresses]] = {}
-            for calls in alike.values():
-                slots = slots_among(runs_of(calls[0])[1], family.runs)
-                table = np.array([call.ints for call in calls], np.int64)
+            for members in alike.values():
+                slots = slots_among(runs_of(self.call(members[0]))[1], family.runs)
+                table = self._ids(members)
                 for c, slot in enumerate(() if slots is None else slots.tolist()):
                     found.setdefault(slot, []).append(np.unique(table[:, c]))
             self._integers = {k: np.unique(np.concatenate(v)) for k, v in found.items()}
@@ -285,18 +308,12 @@ class InnerLoop:
     def _take(
         self, lifted: Lifted, chosen: Addresses, first_step: int, count: int
     ) -> npt.NDArray[np.float64]:
-        dtype, program = np.dtype(lifted.dtype), lifted.program
-        lanes = _lanes(lifted, self._samples.fit_of[chosen], self._batch)
-        code = lifted.kernel(lanes)
-        groups = _Groups(self._samples.fit_of[chosen], self._batch, lanes)
-        members = chosen[groups.members]
-        # Innermost the lanes: [group, number, lane].
-        gathers = np.ascontiguousarray(self._samples.gathers[members].transpose(0, 2, 1))
-        own = np.ascontiguousarray(self._samples.own[members].transpose(0, 2, 1))
-        seeds = (groups.counts / self._batch).astype(dtype)
-        fits = np.ascontiguousarray(self._samples.fit_of[members[:, 0]])
-        constants = np.stack([f.constants for f in self._samples.fits]).astype(dtype)
-        counts = np.stack([f.counts for f in self._samples.fits])
+        dtype, samples = np.dtype(lifted.dtype), self._samples
+        made = samples.arranged(chosen, self._batch)
+        code, program, lanes = made.code, made.program, made.lanes
+        gathers, own = made.gathers(samples.gathers), made.own(samples.own)
+        seeds = (made.groups.counted / self._batch).astype(dtype)
+        constants, counts = made.constants.astype(dtype), made.counts
         rates = self._rates(first_step, count).astype(dtype)
         moments = [self._moment(name, dtype) for name in (*self._optimiser.moments, "", "")]
         at = 0
@@ -323,18 +340,18 @@ class InnerLoop:
             gathers=steps.words(gathers),
             samples=steps.words(own),
             seeds=steps.words(seeds),
-            fits=steps.words(fits),
-            starts=steps.words(groups.starts),
+            fits=steps.words(made.fits),
+            starts=steps.words(made.groups.starts),
             rates=steps.words(rates),
             losses=steps.words(losses),
             steps=count,
             inputs=program.inputs,
             constant_bytes=constants.shape[1] * dtype.itemsize,
             count_words=counts.shape[1],
-            gather_words=gathers.shape[1] * lanes,
+            gather_words=gathers[0].size,
             sample_bytes=own.shape[1] * lanes * dtype.itemsize,
             lanes=lanes,
-            root=lifted.root - program.shared,
+            root=made.root - program.shared,
             gradient_bytes=self._size * dtype.itemsize,
         )
         lifted.current = None  # the constants there are another recording's now
@@ -383,46 +400,24 @@ class InnerLoop:
         return rates
 
 
-def _lanes(lifted: Lifted, fits: Addresses, batch: int) -> int:
-    """How many samples go through the code at once.
-
-    As many as a vector has, if those of one fit fill most of it: that takes about half as long as
-    so many one after the other.
-    """
-    if batch < 4:
-        return 1
-    width, groups = lifted.width, 0
-    for at in range(0, len(fits), batch):
-        _, counts = np.unique(fits[at : at + batch], return_counts=True)
-        groups += int((-(-counts // width)).sum())
-    return width if groups * width < 2 * len(fits) else 1
+def _lengths(sample: tuple[Any, ...]) -> tuple[int, ...] | None:
+    """Those of a sample that is nothing but lists of integers, each another list."""
+    for x in sample:
+        if type(x) is not list or set(map(type, x)) != {int}:
+            return None
+    if len(sample) > 1 and len(set(map(id, sample))) < len(sample):
+        return None
+    return tuple(map(len, sample))
 
 
-class _Groups:
-    """The samples of each step, those of one fit together, so many at a time.
-
-    ``members[g]`` are the samples of group g, ``counts[g]`` 1 for each that counts (a lane left
-    over repeats one and counts nothing), ``starts[s]`` the first group of step s.
-    """
-
-    def __init__(self, fits: Addresses, batch: int, lanes: int) -> None:
-        if lanes == 1:
-            self.members = np.arange(len(fits))[:, None]
-            self.counts = np.ones((len(fits), 1))
-            self.starts = np.arange(0, len(fits) + 1, batch)
-            return
-        members, counts, starts = [], [], [0]
-        for at in range(0, len(fits), batch):
-            here = fits[at : at + batch]
-            for fit in np.unique(here):
-                alike = at + np.flatnonzero(here == fit)
-                for k in range(0, len(alike), lanes):
-                    some = alike[k : k + lanes]
-                    members.append(np.resize(some, lanes))
-                    counts.append(np.arange(lanes) < len(some))
-            starts.append(len(members))
-        self.members, self.counts = np.array(members), np.array(counts, np.float64)
-        self.starts = np.array(starts, np.int64)
+def _some_choice(program: Program) -> Addresses:
+    """Something that each gather may select."""
+    found = [np.zeros(0, np.int64)]
+    for instruction in program.instructions:
+        if instruction.candidates is not None:
+            found.append(np.full(instruction.count, instruction.candidates[0]))
+    choice = np.concatenate(found)
+    return choice if len(choice) else np.zeros(1, np.int64)
 
 
 def mean_of(prepared: Prepared, parameters: Floats) -> tuple[float, Floats] | None:
@@ -435,22 +430,24 @@ def mean_of(prepared: Prepared, parameters: Floats) -> tuple[float, Floats] | No
     lifted = prepared.lifted
     if lifted is None or (prepared.fit_of < 0).any():
         return None
-    lanes = _lanes(lifted, prepared.fit_of, count)
-    code, root = lifted.kernel(lanes), (lifted.root - lifted.program.shared) * lanes
-    groups = _Groups(prepared.fit_of, count, lanes)
+    made = prepared.arranged(np.arange(count), count)
+    code, groups = made.code, made.groups
+    gathers, own = made.gathers(prepared.gathers), made.own(prepared.own)
+    constants, counts = made.constants, made.counts
+    root = (made.root - made.program.shared) * made.lanes
     lifted.current = None
     code.shared[:size] = parameters
     value, gradient = 0.0, np.zeros(size)
-    for members, counts in zip(groups.members, groups.counts, strict=True):
-        fit = prepared.fits[prepared.fit_of[members[0]]]
-        code.shared[lifted.program.inputs :] = fit.constants
-        code.gathers[:] = prepared.gathers[members].T.ravel()
-        code.own[: prepared.own.shape[1] * lanes] = prepared.own[members].T.ravel()
-        code.seeds[:] = counts / count
-        if not code.run(fit) or not code.sweep(fit):
+    for g, fit in enumerate(made.fits.tolist()):
+        code.shared[made.program.inputs :] = constants[fit]
+        code.gathers[:] = gathers[g].ravel()
+        code.own[: own[g].size] = own[g].ravel()
+        code.seeds[:] = groups.counted[g] / count
+        trips = steps.words(counts[fit])
+        if not code.run(trips) or not code.sweep(trips):
             code.seeds[:] = 1.0
             return None
-        value += float(code.own[root : root + lanes] @ code.seeds)
+        value += float(code.own[root : root + made.lanes] @ code.seeds)
         gradient += code.shared_adjoints[:size]
     code.seeds[:] = 1.0
     return value, gradient

@@ -25,6 +25,7 @@ from chainrule.compiler.record import Floats, Ints, Recording
 from chainrule.compiler.reroll import Loop, find_loops
 
 FEW_SHAPES = 100  # array instructions: no need to look for loops in time
+Points = dict[tuple[int, str], tuple[int, int]]  # of a walk: how many here, and at most
 LOOPS = True  # whether loops in time are lifted as loops
 
 
@@ -117,7 +118,7 @@ class Aligned:
             if not np.array_equal(self.to[a], b):
                 raise NotLiftable(f"another length differs in the {what} of {long.name}")
 
-    def points(self) -> dict[tuple[int, str], tuple[int, int]]:
+    def points(self) -> Points:
         """How many points each walk has, here and in the longer program."""
         found = {
             (k, what): (len(a), len(b))
@@ -151,6 +152,28 @@ class Aligned:
         return made
 
 
+def trip_counts(
+    machine: emit.Machine, points: Points, active: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int64] | None:
+    """How far each walk of the machine code goes for so many points; None where it cannot."""
+    counts = np.zeros(max(1, len(machine.walks)), np.int64)
+    for walk in machine.walks:
+        short, long = points[walk.instruction, walk.what]
+        count = walk.count(short)
+        if not count or (short != long and not walk.varies):
+            return None
+        counts[walk.slot] = count
+    for walk, targets in machine.stores:
+        short, _ = points[walk.instruction, walk.what]
+        if walk.chosen is not None:
+            short = int(np.searchsorted(walk.chosen, short))
+        left = targets[short:]
+        left = left[active[left]]
+        if len(left) and not np.isin(left, targets[:short]).all():
+            return None
+    return counts
+
+
 def _each(instruction: Instruction) -> int:
     """How many plain terms each sum has, where all have as many."""
     return 0 if instruction.plains is None else instruction.plains.each
@@ -180,6 +203,8 @@ class Fit:
     choosers: Addresses  # and which row of ``allowed`` tells what it may select
     allowed: npt.NDArray[np.bool_]
     known: int  # how many operands followed integers then
+    points: Points  # of each walk, here and in the machine code
+    active: npt.NDArray[np.bool_]  # what of the arena it uses
 
     def __post_init__(self) -> None:
         self.counts_at = int(self.counts.ctypes.data)
@@ -243,6 +268,8 @@ class Lifted:
             self._kernels.clear()
             self.code = self.kernel(1)
         self.current: Fit | None = None
+        self.mixed: Any = None  # the program for lanes of several lengths, once there is one
+        self.unmixed: set[Fit] = set()  # lengths for which there is none
 
     def _selectable(self) -> npt.NDArray[np.bool_]:
         """What each gather may select, a row for each; never the last address, which is -1."""
@@ -265,27 +292,15 @@ class Lifted:
             return None
         if program.loops and aligned.constants.tobytes() != program.constants.tobytes():
             return None  # loops have them in their code
-        points = aligned.points()
-        counts = np.zeros(max(1, len(self.code.machine.walks)), np.int64)
-        for walk in self.code.machine.walks:
-            short, long = points[walk.instruction, walk.what]
-            count = walk.count(short)
-            if not count or (short != long and not walk.varies):
-                return None
-            counts[walk.slot] = count
         if any(what == "each" and (k, what) not in self.varying for k, what in aligned.varying()):
             return None
         here = aligned.program
         active = np.zeros(program.size, np.bool_)
         active[aligned.to[aligned.to >= 0]] = True
-        for walk, targets in self.code.machine.stores:
-            short, _ = points[walk.instruction, walk.what]
-            if walk.chosen is not None:
-                short = int(np.searchsorted(walk.chosen, short))
-            left = targets[short:]
-            left = left[active[left]]
-            if len(left) and not np.isin(left, targets[:short]).all():
-                return None
+        points = aligned.points()
+        counts = trip_counts(self.code.machine, points, active)
+        if counts is None:
+            return None
         n = len(here.guards)
         guards = aligned.to[here.guards]
         if not np.array_equal(guards, program.guards[:n]) or not np.array_equal(
@@ -314,12 +329,14 @@ class Lifted:
             np.concatenate([nothing, *choosers]),
             self._allowed & np.append(active, False),
             len(source.indexing.places),
+            points,
+            active,
         )
 
     def kernel(self, batch: int) -> Kernel:
         """The machine code for so many samples at once."""
         if batch not in self._kernels:
-            self._kernels[batch] = Kernel(self, batch)
+            self._kernels[batch] = Kernel(self, self.program, self.root, self.varying, batch)
         return self._kernels[batch]
 
     # --- one sample -------------------------------------------------------------------------------
@@ -333,7 +350,7 @@ class Lifted:
         code.shared[: len(inputs)] = inputs
         code.own[fit.private] = inputs[fit.inputs]
         code.gathers[fit.gathers] = gathered
-        return code.run(fit)
+        return code.run(fit.counts_at)
 
     def run_over(self, fit: Fit, gathered: Addresses, parts: list[Floats], size: int) -> bool:
         """The same for shared inputs in several arrays, and none that a sample has of its own."""
@@ -343,7 +360,7 @@ class Lifted:
             self.current = fit
         np.concatenate(parts, out=code.shared[:size], casting="same_kind")
         code.gathers[fit.gathers] = gathered
-        return code.run(fit)
+        return code.run(fit.counts_at)
 
     @functools.cached_property
     def reads_private(self) -> bool:
@@ -364,7 +381,7 @@ class Lifted:
         """The derivative of the root by every input; False if one is not finite."""
         fit, code = self.current, self.code
         assert fit is not None
-        if not code.sweep(fit):
+        if not code.sweep(fit.counts_at):
             return False
         out[:] = code.shared_adjoints[: len(out)]
         out[fit.inputs] = code.adjoints[fit.private]
@@ -384,13 +401,20 @@ class Lifted:
 class Kernel:
     """The machine code for so many samples at once, and its arenas."""
 
-    def __init__(self, lifted: Lifted, batch: int) -> None:
-        program, self.batch = lifted.program, batch
+    def __init__(
+        self,
+        lifted: Lifted,
+        program: Program,
+        root: int,
+        varying: set[tuple[int, str]],
+        batch: int,
+    ) -> None:
+        self.batch = batch
         self.machine = emit.machine(
             program,
-            lifted.root,
+            root,
             lifted.width,
-            lifted.varying,
+            varying,
             batch,
             lifted.dtype,
             lifted.contract,
@@ -420,15 +444,15 @@ class Kernel:
             )
         )
 
-    def run(self, fit: Fit) -> bool:
+    def run(self, counts_at: int) -> bool:
         """Forward; False where a number is not finite or a guard does not hold."""
-        flag: float = self._forward(self._p, self._v, self._g, fit.counts_at)
+        flag: float = self._forward(self._p, self._v, self._g, counts_at)
         return flag - flag == 0.0
 
-    def sweep(self, fit: Fit) -> bool:
+    def sweep(self, counts_at: int) -> bool:
         """Backward; False where a derivative is not finite."""
         flag: float = self._backward(
-            self._p, self._v, self._q, self._d, self._s, self._g, fit.counts_at
+            self._p, self._v, self._q, self._d, self._s, self._g, counts_at
         )
         return flag - flag == 0.0
 

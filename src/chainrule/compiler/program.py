@@ -117,6 +117,7 @@ class Program:
     guards: Addresses
     expected: npt.NDArray[np.float64]
     loops: tuple[Repeat, ...] = ()
+    fixed: int = 0  # the last of the private inputs, of which no derivative is wanted
 
     def __str__(self) -> str:
         lines = [("    " if i.loop is not None else "") + str(i) for i in self.instructions]

@@ -109,7 +109,9 @@ class Recall:
         lifted, fit = variant.lifted, variant.fit
         assert lifted is not None
         assert fit is not None
-        if not lifted.run_over(fit, gathered, self.flat, self.size) or not lifted.code.sweep(fit):
+        if not lifted.run_over(fit, gathered, self.flat, self.size) or not lifted.code.sweep(
+            fit.counts_at
+        ):
             return None
         result: Output = variant.recording.result
         variant.ran_lifted = True
