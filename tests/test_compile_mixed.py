@@ -63,7 +63,7 @@ def embedding(p, tokens):
     """A number of its own at each length, in the terms of a sum."""
     scores = [vsum([tanh(w) * 0.3 for w in p["table"][t]]) for t in tokens]
     weight = 1 / len(tokens)
-    return vsum([tanh(s) * weight for s in scores]) + vsum(p["table"][0]) * 0.5
+    return vsum([tanh(s) * weight for s in scores])
 
 
 def many_constants(p, tokens):

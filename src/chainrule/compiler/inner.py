@@ -158,7 +158,8 @@ class Prepared:
                 self.fit_of[members] = ODD
                 continue
             variant, fit = found
-            self.own[np.ix_(np.array(members), self.fits[fit].private)] = self._numbers(members, ids)
+            places = np.ix_(np.array(members), self.fits[fit].private)
+            self.own[places] = self._numbers(members, ids)
             if not self._together(variant, members, ids):
                 self._one_by_one(variant, members)
             known = self.fit_of[members] == UNKNOWN
