@@ -4,7 +4,8 @@ In: a ``Program``, and which of its loops are of run-time length. Out: LLVM IR o
 the arrays P and V (numbers that all samples share, and each sample's own), Q and D (their
 adjoints), G (the addresses that gathers select) and N (run-time trip counts). ``forward`` returns a
 number that is finite only if all of V is and every guard holds; ``backward`` likewise for the
-gradient. S is the adjoint of the result, one for each sample.
+gradient, ``reverse`` is the same without looking. S is the adjoint of the result, one for each
+sample.
 """
 
 from __future__ import annotations
@@ -66,28 +67,52 @@ def machine(
     backward = _Backward(walks, width, batch, dtype, made)
     made.scratch = walks.scratch
     backward.emit(root)
-    end = _flag(backward.emitter)
     arguments = "ptr noalias %P, ptr noalias %V"
     more = "ptr noalias %Q, ptr noalias %D, ptr noalias %S"
     tail = "ptr noalias readonly %G, ptr noalias readonly %N"
     number = forward.code.kind(1)
+    looking = Emitter(walks, width, batch, dtype)
+    looking.code.emit("call void @reverse({})".format(", ".join(f"ptr %{x}" for x in "PVQDSGN")))
+    _look(looking)
     parts = [
         _function(forward.code, f"{number} @forward({arguments}, {tail})", flag),
-        _function(backward.emitter.code, f"{number} @backward({arguments}, {more}, {tail})", end),
+        _function(backward.emitter.code, f"void @reverse({arguments}, {more}, {tail})"),
+        _function(looking.code, f"{number} @backward({arguments}, {more}, {tail})", _flag(looking)),
     ]
     declarations = forward.code.declarations | backward.emitter.code.declarations
     made.text = "\n".join([*sorted(declarations), *parts])
     return made
 
 
-def _function(code: Code, head: str, result: Vector) -> str:
+def _look(emitter: Emitter) -> None:
+    """Let the flags see the gradient."""
+    program, code = emitter.program, emitter.code
+    emitter.flags = emitter.new_flags()
+    whole, own = program.inputs // emitter.width, _varied(program) * emitter.batch
+    if whole:
+        with code.loop(whole) as i:
+            emitter.watch(code.load("%Q", [(i, emitter.width)], emitter.width))
+    for at in range(whole * emitter.width, program.inputs):
+        emitter.watch(code.load("%Q", [(None, at)]))
+    if own:
+        with code.loop(own) as i:
+            emitter.watch(code.load("%D", [(i, 1)]))
+
+
+def _varied(program: Program) -> int:
+    """How many of the inputs that samples have of their own have a derivative."""
+    return len(program.private) - program.fixed
+
+
+def _function(code: Code, head: str, result: Vector | None = None) -> str:
     """A whole function, its variables and its tables."""
     name = head.split("@")[1].split("(")[0]
     body = "\n".join(code.lines).replace("@table", f"@{name}_table")
+    end = "void" if result is None else f"{code.kind(1)} {result.register}"
     text = (
         f'define {head} nounwind "prefer-vector-width"="512" {{\nentry:\n'
         + "\n".join(code.slots)
-        + f"\n  br label %start\nstart:\n{body}\n  ret {code.kind(1)} {result.register}\n}}"
+        + f"\n  br label %start\nstart:\n{body}\n  ret {end}\n}}"
     )
     for label, numbers in code.tables.values():
         items = ", ".join(f"i64 {int(x)}" for x in numbers)
@@ -416,8 +441,7 @@ class _Backward:
 
     def emit(self, root: int) -> None:
         """Everything that a gradient of ``root`` reaches, last things first."""
-        emitter, program = self.emitter, self.program
-        code = emitter.code
+        program = self.program
         found = reached(program, root)
         never = self._never_reached(found)
         self._clear(never)
@@ -431,18 +455,7 @@ class _Backward:
                 self._clear(instruction.out)
                 self._instruction(k, instruction)
         self._clear(np.arange(program.inputs))
-        varied = len(program.private) - program.fixed
-        self._clear(np.arange(program.shared, program.shared + varied))
-        emitter.flags = emitter.new_flags()
-        whole, own = program.inputs // emitter.width, varied * emitter.batch
-        if whole:
-            with code.loop(whole) as i:
-                emitter.watch(code.load("%Q", [(i, emitter.width)], emitter.width))
-        for at in range(whole * emitter.width, program.inputs):
-            emitter.watch(code.load("%Q", [(None, at)]))
-        if own:
-            with code.loop(own) as i:
-                emitter.watch(code.load("%D", [(i, 1)]))
+        self._clear(np.arange(program.shared, program.shared + _varied(program)))
 
     def _never_reached(self, found: Any) -> Addresses:
         """Shared inputs without a gradient."""

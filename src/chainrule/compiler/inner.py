@@ -327,7 +327,7 @@ class InnerLoop:
         done = steps.take(
             lifted.dtype,
             forward=code.forward,
-            backward=code.backward,
+            reverse=code.reverse,
             update=update.address("update"),
             shared=steps.words(code.shared),
             own=steps.words(code.own),

@@ -429,7 +429,9 @@ class Kernel:
         self.gathers = np.zeros(max(1, len(program.places)) * batch, np.int64)
         real = ctypes.c_double if lifted.dtype == "float64" else ctypes.c_float
         pointer = ctypes.c_void_p
-        self.forward, self.backward = map(self._library.address, ("forward", "backward"))
+        self.forward, self.backward, self.reverse = map(
+            self._library.address, ("forward", "backward", "reverse")
+        )
         self._forward = ctypes.CFUNCTYPE(real, *[pointer] * 4)(self.forward)
         self._backward = ctypes.CFUNCTYPE(real, *[pointer] * 7)(self.backward)
         self._p, self._v, self._q, self._d, self._s, self._g = (
