@@ -221,21 +221,19 @@ class CompiledFunction:
                     "a sample is a tuple of the arguments after the first: "
                     f"got a {type(sample).__name__}"
                 )
-        answer = self._batched(params, samples)
-        if answer is not None:
-            return answer[0], fill(out, answer[1])
-        total, sums = 0.0, None
-        for sample in samples:
+        mean, grads, left = self._batched(params, samples) or (0.0, None, samples)
+        sums = None if grads is None else numeric_leaves(grads)
+        for sample in left:
             value, grads = self.value_and_grad(params, *sample)
-            total += value[0] if isinstance(value, tuple) else value
-            leaves = numeric_leaves(grads)
+            mean += (value[0] if isinstance(value, tuple) else value) / len(samples)
+            leaves = [a / len(samples) for a in numeric_leaves(grads)]
             sums = leaves if sums is None else [a + b for a, b in zip(sums, leaves, strict=True)]
-        mean = iter([a / len(samples) for a in sums or []])
-        filled = map_leaves(lambda x: next(mean) if isinstance(x, NUMERIC) else x, grads)
-        return total / len(samples), fill(out, filled)
+        rest = iter(sums or [])
+        filled = map_leaves(lambda x: next(rest) if isinstance(x, NUMERIC) else x, grads)
+        return mean, fill(out, filled)
 
-    def _batched(self, params: Any, samples: list[Any]) -> tuple[float, Any] | None:
-        """The mean and its gradient in machine code, many samples at a time, where that can be."""
+    def _batched(self, params: Any, samples: list[Any]) -> tuple[float, Any, list[Any]] | None:
+        """What most samples add to the mean, many at a time in machine code, and the others."""
         if len(samples) < 2 or self._lift is False or modes.recorder is not None:
             return None
         call = take_apart((params, *samples[0]), {}, differentiate=True)
@@ -250,10 +248,11 @@ class CompiledFunction:
             answer = mean_of(prepared, row[: call.first])
             if answer is None:
                 return None
-            self._counts.calls += len(samples)
-            self._counts.replayed += len(samples)
-        gradient = np.concatenate([answer[1], np.zeros(call.size - call.first)])
-        return answer[0], like_first(call, params, gradient)
+            value, slopes, left = answer
+            self._counts.calls += len(samples) - len(left)
+            self._counts.replayed += len(samples) - len(left)
+        gradient = np.concatenate([slopes, np.zeros(call.size - call.first)])
+        return value, like_first(call, params, gradient), [samples[k] for k in left]
 
     def train(
         self,

@@ -421,17 +421,18 @@ def _some_choice(program: Program) -> Addresses:
     return choice if len(choice) else np.zeros(1, np.int64)
 
 
-def mean_of(prepared: Prepared, parameters: Floats) -> tuple[float, Floats] | None:
-    """The mean value of all samples and its gradient by the parameters, which come in one row.
+def mean_of(prepared: Prepared, parameters: Floats) -> tuple[float, Floats, list[int]] | None:
+    """What samples add to the mean value of all, and to its gradient by the parameters.
 
-    None where one does not run on the code of the others, or something is not finite.
+    These come in one row. At the end: which samples do not run on the code of the others, and are
+    left out. None where too few are left, or something is not finite.
     """
     count, size = len(prepared.samples), len(parameters)
     prepared.look_at(np.arange(count))
-    lifted = prepared.lifted
-    if lifted is None or (prepared.fit_of < 0).any():
+    lifted, chosen = prepared.lifted, np.flatnonzero(prepared.fit_of >= 0)
+    if lifted is None or len(chosen) < 2:
         return None
-    made = prepared.arranged(np.arange(count), count)
+    made = prepared.arranged(chosen, len(chosen))
     code, groups = made.code, made.groups
     gathers, own = made.gathers(prepared.gathers), made.own(prepared.own)
     constants, counts = made.constants, made.counts
@@ -451,4 +452,4 @@ def mean_of(prepared: Prepared, parameters: Floats) -> tuple[float, Floats] | No
         value += float(code.own[root : root + made.lanes] @ code.seeds)
         gradient += code.shared_adjoints[:size]
     code.seeds[:] = 1.0
-    return value, gradient
+    return value, gradient, np.flatnonzero(prepared.fit_of < 0).tolist()
