@@ -93,8 +93,8 @@ def native(monkeypatch):
     taken = [0]
     run = InnerLoop.run
 
-    def counted(self, first_step, count):
-        losses = run(self, first_step, count)
+    def counted(self, first_step, count, ahead=0):
+        losses = run(self, first_step, count, ahead)
         taken[0] += len(losses)
         return losses
 

@@ -529,7 +529,7 @@ class Pretended:
         self.task = params, samples, optimiser, batch
         return self
 
-    def run(self, first_step, count):
+    def run(self, first_step, count, ahead=0):
         params, samples, optimiser, batch = self.task
         assert optimiser.steps == first_step
         self.asked.append((first_step, count))

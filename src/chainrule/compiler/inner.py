@@ -25,6 +25,7 @@ from chainrule.compiler.variants import Variant
 
 Floats = npt.NDArray[Any]
 AT_ONCE = 4096  # samples in one call of the loop
+MEMORY = 1 << 27  # bytes: for samples that have been taken apart
 UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
 
 
@@ -49,8 +50,10 @@ class Source(Protocol):
 class Prepared:
     """Samples as the machine code wants them, worked out when they are needed.
 
-    ``fit_of[k]`` is the place in ``fits`` of what sample k fits (or UNKNOWN, or ODD);
-    ``gathers[k]`` is what its gathers select, ``own[k]`` the numbers it has of its own.
+    ``fit_of[k]`` is the place in ``fits`` of what sample k fits (or UNKNOWN, or ODD). Row
+    ``row_of[k]`` of ``gathers`` is what its gathers select, that of ``own`` the numbers it has of
+    its own. There are rows for so many samples as fit into some memory; then they are worked out
+    anew.
     """
 
     def __init__(self, source: Source, params: Any, samples: Sequence[tuple[Any, ...]]) -> None:
@@ -99,6 +102,11 @@ class Prepared:
         self.lifted: Lifted | None = None
         self._integers: dict[int, Addresses] | None = None
         self._learnt = 0
+        self.row_of = np.full(len(self.samples), -1, np.int64)
+        self._used = 0  # rows
+        self.gathers: Addresses = np.empty((0, 1), np.int64)
+        self.own: Floats = np.empty((0, 1))
+        self._open: tuple[Addresses, Floats] = self.gathers, self.own
 
     def reconsider(self) -> None:
         """Look again at samples that ran otherwise, if something has been learnt since."""
@@ -114,6 +122,21 @@ class Prepared:
         """Samples that have been looked at in lanes, so many a step."""
         assert self.lifted is not None
         return Arrangement(self.lifted, self.fits, self.fit_of, chosen, batch)
+
+    def _take_rows(self, members: Addresses) -> Addresses:
+        """Rows for samples that have none, as they are where a sample leaves something open."""
+        need = self._used + len(members)
+        if need > len(self.gathers):
+            more = max(need, 2 * len(self.gathers))
+            gathers = np.empty((more, self.gathers.shape[1]), np.int64)
+            own = np.empty((more, self.own.shape[1]), self.own.dtype)
+            gathers[: self._used] = self.gathers[: self._used]
+            own[: self._used] = self.own[: self._used]
+            self.gathers, self.own = gathers, own
+        rows = np.arange(self._used, need)
+        self.gathers[rows], self.own[rows] = self._open
+        self.row_of[members], self._used = rows, need
+        return rows
 
     # --- samples ----------------------------------------------------------------------------------
 
@@ -134,16 +157,22 @@ class Prepared:
             if self.lifted is None:
                 self.lifted = variant.lifted
                 program = variant.lifted.program
-                # What a sample leaves open, a shorter one, is as good as anything.
-                self.gathers = np.tile(_some_choice(program), (len(self.samples), 1))
-                self.own = np.ones((len(self.samples), len(program.private)), variant.lifted.dtype)
-                self.own[:, variant.fit.private] = self._numbers([k], self._ids([k]))
+                self.gathers = np.empty((0, max(1, len(program.places))), np.int64)
+                self.own = np.empty((0, len(program.private)), variant.lifted.dtype)
+                # What a short sample leaves open is as good as anything.
+                numbers = np.ones(len(program.private))
+                numbers[variant.fit.private] = self._numbers([k], self._ids([k]))[0]
+                self._open = _some_choice(program), numbers
             self._variants[key] = (variant, len(self.fits))
             self.fits.append(variant.fit)
         return self._variants[key]
 
     def look_at(self, wanted: Addresses) -> None:
         """Work out what some samples select."""
+        if self.gathers[: self._used].nbytes + self.own[: self._used].nbytes > MEMORY:
+            self.row_of[:], self._used = -1, 0
+            self.fit_of[self.fit_of >= 0] = UNKNOWN
+            self._calls.clear()
         alike: dict[Any, list[int]] = {}
         for k in np.unique(wanted[self.fit_of[wanted] == UNKNOWN]).tolist():
             alike.setdefault(self._kind(k), []).append(k)
@@ -158,8 +187,8 @@ class Prepared:
                 self.fit_of[members] = ODD
                 continue
             variant, fit = found
-            places = np.ix_(np.array(members), self.fits[fit].private)
-            self.own[places] = self._numbers(members, ids)
+            rows = self._take_rows(np.array(members))
+            self.own[np.ix_(rows, self.fits[fit].private)] = self._numbers(members, ids)
             if not self._together(variant, members, ids):
                 self._one_by_one(variant, members)
             known = self.fit_of[members] == UNKNOWN
@@ -174,21 +203,21 @@ class Prepared:
         choices = family.choices()
         if choices is None:
             return False
-        made, known = choices.rows(slots, ids)
+        made, known = choices.rows(fit, slots, ids)
         if not known.all():
             self._teach(family, members[0], slots, ids, known)
             choices = family.choices()
             if choices is None:
                 return False
-            made, known = choices.rows(slots, ids)
-        made = made[:, fit.gathers]
+            made, known = choices.rows(fit, slots, ids)
         good = (made >= 0).all(axis=1) & known.all(axis=1)
-        good &= fit.allowed[fit.choosers, np.maximum(made, 0)].all(axis=1)
         if fit is not family.lifted.fit and family.proved is None:
             good &= (ids >= 0).all(axis=1)  # a negative one counts from the end
         rows = np.array(members)
-        self.gathers[np.ix_(rows[good], fit.gathers)] = made[good]
-        if not good.all():
+        if good.all():
+            self.gathers[np.ix_(self.row_of[rows], fit.gathers)] = made
+        else:
+            self.gathers[np.ix_(self.row_of[rows[good]], fit.gathers)] = made[good]
             self._one_by_one(variant, rows[~good].tolist())
         return True
 
@@ -242,7 +271,7 @@ class Prepared:
             if gathered is None:
                 self.fit_of[k] = ODD
             else:
-                self.gathers[k, fit.gathers] = gathered
+                self.gathers[self.row_of[k], fit.gathers] = gathered
 
 
 class InnerLoop:
@@ -286,19 +315,24 @@ class InnerLoop:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def run(self, first_step: int, count: int) -> npt.NDArray[np.float64]:
-        """Take up to ``count`` steps in place; the loss of each step taken."""
-        with self._source.lock:
-            return self._run(first_step, count)
+    def run(self, first_step: int, count: int, ahead: int = 0) -> npt.NDArray[np.float64]:
+        """Take up to ``count`` steps in place; the loss of each step taken.
 
-    def _run(self, first_step: int, count: int) -> npt.NDArray[np.float64]:
+        Samples are taken apart for up to ``ahead`` steps: more at once take less time.
+        """
+        with self._source.lock:
+            return self._run(first_step, count, max(ahead, count))
+
+    def _run(self, first_step: int, count: int, ahead: int) -> npt.NDArray[np.float64]:
         if not self._source.fresh():
             self._samples.forget()
-        count = min(count, max(1, AT_ONCE // self._batch))
+        count, ahead = (min(n, max(1, AT_ONCE // self._batch)) for n in (count, ahead))
         self._samples.reconsider()
         first, batch = first_step * self._batch, self._batch
-        chosen = np.arange(first, first + count * batch) % len(self._samples.samples)
-        self._samples.look_at(chosen)
+        chosen = np.arange(first, first + ahead * batch) % len(self._samples.samples)
+        if (self._samples.fit_of[chosen[: count * batch]] == UNKNOWN).any():
+            self._samples.look_at(chosen)
+        chosen = chosen[: count * batch]
         odd = np.flatnonzero(self._samples.fit_of[chosen] < 0)
         count = min(count, int(odd[0]) // batch if len(odd) else count)
         count = len(self._learning_rates(first_step, count))
@@ -312,7 +346,8 @@ class InnerLoop:
         dtype, samples = np.dtype(lifted.dtype), self._samples
         made = samples.arranged(chosen, self._batch)
         code, program, lanes = made.code, made.program, made.lanes
-        gathers, own = made.gathers(samples.gathers), made.own(samples.own)
+        gathers = made.gathers(samples.gathers, samples.row_of)
+        own = made.own(samples.own, samples.row_of)
         seeds = (made.groups.counted / self._batch).astype(dtype)
         constants, counts = made.constants.astype(dtype), made.counts
         rates = self._rates(first_step, count).astype(dtype)
@@ -434,7 +469,8 @@ def mean_of(prepared: Prepared, parameters: Floats) -> tuple[float, Floats, list
         return None
     made = prepared.arranged(chosen, len(chosen))
     code, groups = made.code, made.groups
-    gathers, own = made.gathers(prepared.gathers), made.own(prepared.own)
+    gathers = made.gathers(prepared.gathers, prepared.row_of)
+    own = made.own(prepared.own, prepared.row_of)
     constants, counts = made.constants, made.counts
     root = (made.root - made.program.shared) * made.lanes
     lifted.current = None

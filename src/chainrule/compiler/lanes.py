@@ -81,15 +81,14 @@ class Arrangement:
             return np.stack([self._mixed.trips(fit, self.lanes) for fit in self._fits])
         return np.stack([fit.counts for fit in self._fits])
 
-    def gathers(self, gathers: Addresses) -> Addresses:
+    def gathers(self, gathers: Addresses, row_of: Addresses) -> Addresses:
         """What gathers select, [group, lane, gather], of a row for each sample."""
-        if self._mixed is not None:
-            gathers = self._mixed.gathers(gathers)
-        return gathers[self._members]
+        made: Addresses = gathers[row_of[self._members]]
+        return made if self._mixed is None else self._mixed.gathers(made)
 
-    def own(self, own: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def own(self, own: npt.NDArray[Any], row_of: Addresses) -> npt.NDArray[Any]:
         """The numbers that samples have of their own, [group, number, lane], likewise."""
-        made = own[self._members].transpose(0, 2, 1)
+        made = own[row_of[self._members]].transpose(0, 2, 1)
         if self._mixed is not None:
             extra = np.stack([self._mixed.numbers(fit) for fit in self._fits]).astype(own.dtype)
             more = extra[self._fit_of[self._members]].transpose(0, 2, 1)

@@ -148,11 +148,8 @@ class Family:
             fit.choices.clear()
             fit.learnt = len(self.indexing.ids)
         if ids not in fit.choices and self.proved is not None:
-            made, known = self.proved.rows(slots, np.array([ids], np.int64))
-            chosen = made[0, fit.gathers]
-            good = known.all() and (chosen >= 0).all()
-            good = good and fit.allowed[fit.choosers, chosen].all()
-            fit.choices[ids] = chosen if good else None
+            made, known = self.proved.rows(fit, slots, np.array([ids], np.int64))
+            fit.choices[ids] = made[0] if known.all() and (made >= 0).all() else None
         if ids not in fit.choices:
             whole_ids = self.padded(slots, ids)
             positions = self.indexing.predict(tuple([whole_ids[k] for k in self.indexed]))
@@ -216,18 +213,43 @@ class Choices:
             slots[slot] = (ids, followers, found)
         return cls(len(indexing.ids), slots, len(fit.places))
 
-    def rows(self, slots: Addresses, ids: Addresses) -> tuple[Addresses, Any]:
-        """What all gathers select for many calls (-1: unknown), and which integers are known."""
-        made = np.full((len(ids), self.gathers), -1, np.int64)
+    def rows(self, fit: Fit, slots: Addresses, ids: Addresses) -> tuple[Addresses, Any]:
+        """What the gathers of a fit select for many calls, and which integers are known.
+
+        -1: not known, or not there in a call of its length.
+        """
+        if fit.tables is None or fit.tables[0] is not self:
+            fit.tables = self, {}
+        tables = fit.tables[1]
+        made = np.full((len(ids), len(fit.gathers)), -1, np.int64)
         known = np.ones(ids.shape, np.bool_)
+        written = np.zeros(len(fit.gathers), np.bool_)
         for column, slot in enumerate(slots.tolist()):
             if slot not in self.slots:
                 continue
-            seen, followers, addresses = self.slots[slot]
-            place = np.searchsorted(seen, ids[:, column])
-            place[place == len(seen)] = 0
-            known[:, column] = seen[place] == ids[:, column]
-            before, chosen = made[:, followers], addresses[place]
-            agree = (before == -1) | (before == chosen)  # two slots that explain it must agree
-            made[:, followers] = np.where(agree, chosen, -2)
+            if slot not in tables:
+                tables[slot] = self._table(fit, slot)
+            seen, followers, addresses = tables[slot]
+            wanted = ids[:, column]
+            if len(seen) == seen[-1] - seen[0] + 1:
+                place = np.clip(wanted - seen[0], 0, len(seen) - 1)
+            else:
+                place = np.minimum(np.searchsorted(seen, wanted), len(seen) - 1)
+            known[:, column] = seen[place] == wanted
+            chosen = addresses[place]
+            if written[followers].any():  # two slots that explain it must agree
+                before = made[:, followers]
+                chosen = np.where(~written[followers] | (before == chosen), chosen, -1)
+            made[:, followers] = chosen
+            written[followers] = True
         return made, known
+
+    def _table(self, fit: Fit, slot: int) -> tuple[Addresses, Addresses, Addresses]:
+        """The table of a slot for the gathers of a fit: -1 for what it may not select."""
+        seen, followers, addresses = self.slots[slot]
+        place = np.searchsorted(fit.gathers, followers)
+        there = place < len(fit.gathers)
+        there[there] = fit.gathers[place[there]] == followers[there]
+        here, found = place[there], addresses[:, there]
+        allowed = (found >= 0) & fit.allowed[fit.choosers[here], np.maximum(found, 0)]
+        return seen, here, np.where(allowed, found, -1)

@@ -211,6 +211,7 @@ class Fit:
         #: by the integers of a call: what its family knows that gathers select, and from how many
         self.choices: dict[tuple[int, ...], Addresses | None] = {}
         self.learnt = 0
+        self.tables: Any = None  # whose tables of choices these are, and they, by slot
 
     def gathered(self, positions: Ints) -> Addresses | None:
         """The addresses that gathers select for these operands; None where the code cannot.

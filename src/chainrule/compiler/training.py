@@ -41,9 +41,10 @@ class Function(Protocol):
 class InnerLoop(Protocol):
     """Steps in native code: what a function's ``_native_training`` gives, where it gives one."""
 
-    def run(self, first_step: int, count: int) -> Floats:
+    def run(self, first_step: int, count: int, ahead: int = 0) -> Floats:
         """Take up to ``count`` steps in place; the loss of each step taken.
 
+        If all goes well ``ahead`` are taken in the end: samples may be prepared for so many.
         Step ``s`` reads samples ``s * batch`` and on, cycling, with the learning rate and biases of
         ``optimiser.steps == s``; counting the steps is left to the caller. It stops before a step
         that it cannot take whole, or that would leave anything that is not finite: the caller takes
@@ -132,14 +133,14 @@ class Training:
         count = min(most, self._at_once)
         began = time.perf_counter()
         with Held(firm=True):
-            losses = self._native.run(self._optimiser.steps, count)
+            losses = self._native.run(self._optimiser.steps, count, most)
             self._optimiser.steps += len(losses)
             self._note(losses)
         seconds = time.perf_counter() - began
         if seconds > TURN:
             self._at_once = max(1, self._at_once // 2)
-        elif len(losses) == self._at_once and seconds < TURN / 16:
-            self._at_once *= 8
+        elif len(losses) == self._at_once and seconds < TURN / 2:
+            self._at_once *= 8 if seconds < TURN / 16 else 2
         return len(losses) == count
 
     def _step(self) -> None:
