@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from programs import count
 from test_compile_batches import by_hand, copied, names
 from test_compile_lifted import VOCAB, flat, gpt_params, microgpt, normal
 
 import chainrule
-from chainrule import exp, log, tanh, vsum
+from chainrule import dot, exp, log, tanh, vsum
 from chainrule.compiler import lanes
 from chainrule.compiler.mixed import Mixed
 from chainrule.optim import SGD, Adam
@@ -95,6 +96,39 @@ def fragile(p, tokens, xs):
     return vsum([log(x) * s for x, s in zip(xs, scores, strict=True)]) / len(tokens)
 
 
+def random_source(chance: random.Random) -> str:
+    """A function of token lists: embeddings, some layers, a loss for each position, their sum."""
+    lines = ["def f(p, tokens):", "    n = len(tokens)", "    hs = [p['E'][t] for t in tokens]"]
+    if chance.random() < 0.5:
+        lines.append("    hs = [[a + b for a, b in zip(h, q)] for h, q in zip(hs, p['P'])]")
+    layers = [
+        "    hs = [[tanh(dot(row, h)) for row in p['W']] for h in hs]",
+        "    hs = [[x * (vsum([y * y for y in h]) / 5 + 0.1) ** -0.5 for x in h] for h in hs]",
+        "    hs = [hs[0]] + [[a + b / 2 for a, b in zip(h, g)] for g, h in zip(hs, hs[1:])]",
+        "    mean = [vsum([h[i] for h in hs]) / n for i in range(5)]\n"
+        "    hs = [[a - b for a, b in zip(h, mean)] for h in hs]",
+        "    new = []\n"
+        "    for k in range(n):\n"
+        "        s = [exp(dot(hs[k], h) * 0.1) for h in hs[: k + 1]]\n"
+        "        z = vsum(s)\n"
+        "        new.append([vsum([a * h[i] for a, h in zip(s, hs)]) / z for i in range(5)])\n"
+        "    hs = new",
+    ]
+    lines += chance.choices(layers, k=chance.randrange(3))
+    lines.append("    ls = [log(vsum([exp(x) for x in h])) - h[t] for h, t in zip(hs, tokens)]")
+    results = [
+        *(
+            "vsum(ls) / n",
+            "sum(ls) * (1 / n)",
+            "vsum([x * (1 / n) for x in ls])",
+            "max(ls) + vsum(ls)",
+        ),
+        *("vsum([x * x for x in ls]) / n", "vsum([x * w for x, w in zip(ls, p['w'])])"),
+        *("ls[-1] + vsum(ls) * 0.1", "vsum(ls) / n ** 0.5 + vsum([x * x for x in p['w']])"),
+    ]
+    return "\n".join([*lines, f"    return {chance.choice(results)}"])
+
+
 def table_params(seed: int) -> Any:
     return {"table": normal(seed, VOCAB, 12)}
 
@@ -169,6 +203,28 @@ def test_a_lane_that_is_undefined_is_reported_whatever_its_length():
         fast.batch_value_and_grad(params, samples)
     samples[5][0][-1] = 0
     close(fast.batch_value_and_grad(params, samples), mean(program, params, samples))
+
+
+@pytest.mark.parametrize("seed", range(count(ci=10, soak=300)))
+def test_random_programs(seed):
+    chance, rng = random.Random(seed), np.random.default_rng(seed)
+    source = random_source(chance)
+    env: dict[str, Any] = {"tanh": tanh, "exp": exp, "log": log, "vsum": vsum, "dot": dot}
+    exec(source, env)
+    shapes = {"E": (5, 5), "P": (12, 5), "W": (5, 5), "w": (12,)}
+    params = {name: rng.normal(size=shape) * 0.7 for name, shape in shapes.items()}
+    fast = chainrule.compile(env["f"], lift=True, on_fallback="raise")
+    for _ in range(3):
+        most, size = chance.choice([4, 8, 12]), chance.choice([4, 8, 16, 20])
+        lengths = [chance.randrange(1, most + 1) for _ in range(size)]
+        samples = [([chance.randrange(5) for _ in range(n)],) for n in lengths]
+        try:
+            close(
+                fast.batch_value_and_grad(params, samples), mean(env["f"], params, samples), 1e-11
+            )
+        except AssertionError:
+            print(source, lengths)
+            raise
 
 
 @pytest.mark.parametrize("optimiser", [SGD, Adam])
