@@ -1433,6 +1433,7 @@ static PyObject *linear(PyObject *Py_UNUSED(module), PyObject *args) {
 
 #include "_native_arrays.h"
 #include "_native_lift.h"
+#include "_native_recall.h"
 
 /* ------------------------------------------------------------------------------- the module ---- */
 
@@ -1591,6 +1592,7 @@ static PyMethodDef functions[] = {
      "allocation_counts()\n--\n\nLive nodes, slabs held, entries in the side table."},
     ARRAY_FUNCTIONS
     LIFT_FUNCTIONS
+    RECALL_FUNCTIONS
     {NULL, NULL, 0, NULL},
 };
 
@@ -1645,7 +1647,11 @@ PyMODINIT_FUNC PyInit__native(void) {
     modes_type = PyType_FromSpec(&modes_spec);
     modes = modes_type ? PyObject_CallFunctionObjArgs(modes_type, NULL) : NULL;
     TapeType = (PyTypeObject *)PyType_FromSpec(&tape_spec);
-    if (ValueType == NULL || modes == NULL || TapeType == NULL ||
+    PlanType = (PyTypeObject *)PyType_FromSpec(&plan_spec);
+    ChecksType = (PyTypeObject *)PyType_FromSpec(&checks_spec);
+    if (ValueType == NULL || modes == NULL || TapeType == NULL || PlanType == NULL || ChecksType == NULL ||
+        PyModule_AddObjectRef(module, "Checks", (PyObject *)ChecksType) < 0 ||
+        PyModule_AddObjectRef(module, "Plan", (PyObject *)PlanType) < 0 ||
         PyModule_AddObjectRef(module, "Tape", (PyObject *)TapeType) < 0 ||
         PyModule_AddObjectRef(module, "Value", (PyObject *)ValueType) < 0 ||
         PyModule_AddObjectRef(module, "Modes", modes_type) < 0 ||

@@ -1,6 +1,6 @@
 """Types of the C engine. ``Value`` is finished in ``chainrule.native``."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, final
 
 from typing_extensions import disjoint_base
@@ -127,7 +127,6 @@ def canonicalise(
     /,
 ) -> tuple[bytearray, ...]: ...
 def gather(values: tuple[Value, ...], out: Any, /) -> None: ...
-def same_items(checks: tuple[tuple[Any, ...], ...], /) -> int: ...
 def compiled_node(y: float, name: str, children: tuple[Value, ...], slopes: Any, /) -> Value: ...
 
 @final
@@ -150,6 +149,31 @@ class Tape:
     def point(self, places: Any, positions: Any, /) -> None: ...
     def number(self, position: int, /) -> float: ...
     def numbers(self) -> bytearray: ...
+
+@final
+class Checks:
+    def __new__(cls, checks: tuple[tuple[Any, ...], ...], /) -> Checks: ...
+    def failed(self) -> int: ...
+
+def integers(arguments: tuple[Any, ...], /) -> tuple[tuple[int, ...], tuple[int, ...]] | None: ...
+@final
+class Plan:
+    def __new__(
+        cls,
+        arrays: tuple[Any, ...],
+        template: Any,
+        record: Any,
+        make: Any,
+        choose: Callable[[tuple[int, ...]], Any],
+        seen: list[Any],
+        owner: Any,
+        forward: int,
+        backward: int,
+        arenas: tuple[Any, ...],
+        root: int,
+        /,
+    ) -> Plan: ...
+    def run(self, ids: tuple[int, ...], /) -> tuple[float, Any] | None: ...
 
 def adam(
     values: Sequence[Value],

@@ -23,6 +23,7 @@ static int get_buffer(PyObject *o, Py_buffer *view, const char *format, Py_ssize
     const char *given = view->format ? view->format : "B";
     Py_ssize_t items = view->itemsize > 0 ? view->len / view->itemsize : 0;
     int fits = strcmp(given, format) == 0 || (*format == 'i' && strcmp(given, "l") == 0 && view->itemsize == 4) ||
+               (*format == 'q' && strcmp(given, "l") == 0 && view->itemsize == 8) ||
                (*format == 'B' && strcmp(given, "?") == 0);
     if (!fits || items < count) {
         PyErr_Format(PyExc_TypeError,
@@ -284,82 +285,6 @@ static PyObject *gather(PyObject *Py_UNUSED(module), PyObject *args) {
     return Py_NewRef(Py_None);
 }
 
-/* Whether a list or dict holds exactly these objects, in this order (of a dict: key, value, key, ...). */
-static int holds(PyObject *container, PyObject *expected) {
-    Py_ssize_t count = PyTuple_Size(expected), j = 0, at = 0;
-    if (PyList_Check(container)) {
-        if (PyList_Size(container) != count) {
-            return 0;
-        }
-        for (; j < count && PyList_GetItem(container, j) == PyTuple_GetItem(expected, j); j++) {
-        }
-        return j == count;
-    }
-    PyObject *key, *item;
-    if (2 * PyDict_Size(container) != count) {
-        return 0;
-    }
-    while (PyDict_Next(container, &at, &key, &item)) {
-        if (j >= count || key != PyTuple_GetItem(expected, j) || item != PyTuple_GetItem(expected, j + 1)) {
-            return 0;
-        }
-        j += 2;
-    }
-    return 1;
-}
-
-/* Whether a name stands for this object (NULL: for none), in a dict or as an attribute; -1: an error. */
-static int stands_for(PyObject *namespace, PyObject *name, PyObject *expected) {
-    if (PyDict_Check(namespace)) {
-        PyObject *found = PyDict_GetItemWithError(namespace, name);
-        return found == NULL && PyErr_Occurred() ? -1 : found == expected;
-    }
-    PyObject *found = PyObject_GetAttr(namespace, name);
-    if (found == NULL) {
-        if (PyErr_ExceptionMatches(PyExc_MemoryError) || !PyErr_ExceptionMatches(PyExc_Exception)) {
-            return -1; /* says nothing about the attribute */
-        }
-        PyErr_Clear();
-        return expected == NULL;
-    }
-    Py_DECREF(found);
-    return found == expected;
-}
-
-/* same_items(checks): the position of the first check that fails, or -1. A check is (list or dict,
- * tuple of what it held), (namespace, name, what it stood for), or (namespace, name, None, None)
- * where it stood for nothing; all by identity. */
-static PyObject *same_items(PyObject *Py_UNUSED(module), PyObject *checks) {
-    if (!PyTuple_Check(checks)) {
-        return PyErr_Format(PyExc_TypeError, "same_items takes a tuple of checks");
-    }
-    Py_ssize_t count = PyTuple_Size(checks);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *check = PyTuple_GetItem(checks, i);
-        Py_ssize_t width = PyTuple_Check(check) ? PyTuple_Size(check) : 0;
-        int same = -1;
-        if (width == 3 || width == 4) {
-            PyObject *expected = width == 3 ? PyTuple_GetItem(check, 2) : NULL;
-            same = stands_for(PyTuple_GetItem(check, 0), PyTuple_GetItem(check, 1), expected);
-            if (same < 0) {
-                return NULL;
-            }
-        } else if (width == 2) {
-            PyObject *container = PyTuple_GetItem(check, 0), *expected = PyTuple_GetItem(check, 1);
-            if (PyTuple_Check(expected) && (PyList_Check(container) || PyDict_Check(container))) {
-                same = holds(container, expected);
-            }
-        }
-        if (same < 0) {
-            return PyErr_Format(PyExc_TypeError, "check %zd is not one", i);
-        }
-        if (!same) {
-            return PyLong_FromSsize_t(i);
-        }
-    }
-    return PyLong_FromSsize_t(-1);
-}
-
 /* compiled_node(y, name, children, slopes): a custom operation, slopes from a float64 buffer. */
 static PyObject *compiled_node(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *name, *children, *out;
@@ -592,7 +517,6 @@ static PyObject *sgd_array(PyObject *Py_UNUSED(module), PyObject *args) {
     {"linearize", linearize, METH_O, NULL},                                                       \
     {"flatten", flatten, METH_VARARGS, NULL},                                                     \
     {"gather", gather, METH_VARARGS, NULL},                                                       \
-    {"same_items", same_items, METH_O, NULL},                                                     \
     {"compiled_node", compiled_node, METH_VARARGS, NULL},                                         \
     {"adam", adam, METH_VARARGS, NULL},                                                           \
     {"sgd", sgd, METH_VARARGS, NULL},                                                             \

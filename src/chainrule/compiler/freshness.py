@@ -14,6 +14,8 @@ import copy
 import datetime
 import dis
 import functools
+import gc
+import itertools
 import logging
 import numbers
 import operator
@@ -114,7 +116,7 @@ class Surroundings:
         """What is no longer as it was, in words, or None."""
         if self.looks and [v.label for v in self.values] != self._labels:
             return "the label of a Value"
-        if kernels is not None and kernels.same_items(self._by_identity) < 0:
+        if self._by_identity is not None and self._by_identity.failed() < 0:
             return self._changed_contents()
         for namespace, name, before in self.names:
             now = _look_up(namespace, name)
@@ -133,23 +135,30 @@ class Surroundings:
         return self._changed_contents()
 
     @functools.cached_property
-    def _by_identity(self) -> tuple[Any, ...]:
+    def _by_identity(self) -> Any:
         """What is as it was if certain objects are still the same, for the check in C."""
+        if kernels is None:
+            return None
         names = [*self.names, *[(cell, "cell_contents", before) for cell, before in self.cells]]
-        dicts = [(m, c) for m, c, _ in self.dicts if isinstance(m, dict)]
-        return (
-            *[(s, n, None, None) if x is _MISSING else (s, n, x) for s, n, x in names],
-            *[(m, tuple([x for pair in c.items() for x in pair])) for m, c in dicts],
-            *self.lists,
+        once = {(id(s), name, id(x)): (s, name, x) for s, name, x in names}.values()
+        dicts = [(_dict_of(m), c) for m, c, _ in self.dicts]
+        return kernels.Checks(
+            (
+                *[(s, name, None, None) if x is _MISSING else (s, name, x) for s, name, x in once],
+                *[(m, (*itertools.chain(*c.items()),)) for m, c in dicts if m is not None],
+                *self.lists,
+            )
         )
+
+    @functools.cached_property
+    def _other_mappings(self) -> list[tuple[Any, dict[Any, Any]]]:
+        return [(m, c) for m, c, _ in self.dicts if _dict_of(m) is None]
 
     def _changed_contents(self) -> str | None:
         """What the check in C leaves out."""
-        for mapping, contents, _ in self.dicts:
-            if isinstance(mapping, dict):
-                continue
+        for mapping, contents in self._other_mappings:
             if (change := _changed_mapping(mapping, contents)) is not None:
-                return change  # of a class's attributes
+                return change
         for members, frozen in self.sets:
             if members != frozen:
                 return "the members of a set"
@@ -224,6 +233,14 @@ def _same(now: Any, before: Any) -> bool:
     if isinstance(now, (float, np.floating)):
         return np.float64(now).tobytes() == np.float64(before).tobytes()
     return isinstance(now, (int, str, bytes, complex, np.generic)) and bool(now == before)
+
+
+def _dict_of(mapping: Any) -> dict[Any, Any] | None:
+    """The dict itself, also of a class's attributes, where only the collector shows it."""
+    if isinstance(mapping, dict):
+        return mapping
+    found = gc.get_referents(mapping) if type(mapping) is types.MappingProxyType else []
+    return found[0] if [type(x) for x in found] == [dict] else None
 
 
 def _look_up(namespace: Any, name: str) -> Any:
@@ -334,6 +351,7 @@ def _reached(x: Any, found: Surroundings) -> Iterator[Any]:
     elif isinstance(x, (tuple, frozenset)):
         yield from x
         if isinstance(attributes := getattr(x, "__dict__", None), dict):
+            found.names.append((x, "__dict__", attributes))
             found.dicts.append((attributes, dict(attributes), None))
             yield from attributes.values()
     elif isinstance(x, set):
@@ -383,6 +401,7 @@ def _attributes(x: Any, found: Surroundings) -> Iterator[Any]:
         raise Unrecordable(f"it reaches a {type(x).__name__}, which cannot be followed")
     yield type(x)
     if isinstance(attributes, dict):
+        found.names.append((x, "__dict__", attributes))
         found.dicts.append((attributes, dict(attributes), None))
         yield from attributes.values()
     for name in slots:
@@ -446,7 +465,7 @@ def _reached_by_code(function: types.FunctionType, found: Surroundings) -> Itera
     ) and not _is_generated(function)
     found.names += [
         (function, part, getattr(function, part))
-        for part in ("__code__", "__defaults__", "__kwdefaults__")
+        for part in ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
     ]
     found.dicts.append((function.__dict__, dict(function.__dict__), None))
     yield from function.__dict__.values()

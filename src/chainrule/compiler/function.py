@@ -57,6 +57,7 @@ from chainrule.compiler.variants import Counts, Structure, Variant, other_intege
 from chainrule.engine import Value, engine, kernels, modes
 from chainrule.interrupts import Held
 from chainrule.optim import SGD, Adam, AdamW, Optimizer
+from chainrule.transforms import recording
 
 METHODS = 256  # instances whose compiled methods are kept
 STRUCTURES = 256  # of arguments, likewise
@@ -201,8 +202,7 @@ class CompiledFunction:
             if surroundings is None or surroundings.changed() is not None:
                 self._recall = None
                 return None
-            found = recall.find(arguments)
-            answer = None if found is None else recall.compute(*found)
+            answer = recall.answer(arguments)
             if answer is not None:
                 self._counts.calls += 1
                 self._counts.replayed += 1
@@ -480,6 +480,7 @@ class CompiledFunction:
                 # for single ones does not hold.
                 structure.numbers_follow = True
                 structure.variants.clear()
+                self._recall = None
                 return None
         return None
 
@@ -624,6 +625,7 @@ class CompiledFunction:
             elif difference.startswith("a number"):
                 structure.numbers_follow = True
                 structure.variants.clear()
+                self._recall = None
                 return
 
     def _check_first_result(self, variant: Variant, call: Call) -> None:
@@ -743,7 +745,8 @@ class CompiledFunction:
 
     def _eager_value_and_grad(self, call: Call, out: Any) -> Any:
         inputs: list[Value] = []
-        result = self._run_eagerly(call, inputs)
+        with recording():
+            result = self._run_eagerly(call, inputs)
         self._block(call)
         y = result[0] if type(result) is tuple and len(result) == 2 else result
         if isinstance(y, Value):

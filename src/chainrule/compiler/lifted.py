@@ -346,22 +346,16 @@ class Lifted:
         """Compute every number; False if one is not finite or a guard goes the other way."""
         code = self.code
         if self.current is not fit:
-            code.shared[self.program.inputs :] = fit.constants
-            self.current = fit
+            self.settle(fit)
         code.shared[: len(inputs)] = inputs
         code.own[fit.private] = inputs[fit.inputs]
         code.gathers[fit.gathers] = gathered
         return code.run(fit.counts_at)
 
-    def run_over(self, fit: Fit, gathered: Addresses, parts: list[Floats], size: int) -> bool:
-        """The same for shared inputs in several arrays, and none that a sample has of its own."""
-        code = self.code
-        if self.current is not fit:
-            code.shared[self.program.inputs :] = fit.constants
-            self.current = fit
-        np.concatenate(parts, out=code.shared[:size], casting="same_kind")
-        code.gathers[fit.gathers] = gathered
-        return code.run(fit.counts_at)
+    def settle(self, fit: Fit) -> None:
+        """Let the code compute what fits."""
+        self.code.shared[self.program.inputs :] = fit.constants
+        self.current = fit
 
     @functools.cached_property
     def reads_private(self) -> bool:
@@ -446,6 +440,12 @@ class Kernel:
                 self.gathers,
             )
         )
+
+    def parts(self, fit: Fit) -> tuple[Any, ...]:
+        """What a Plan needs: what keeps the code, where it is, and what it works on."""
+        numbers = (self.shared, self.own, self.shared_adjoints, self.adjoints, self.seeds)
+        arenas = (*numbers, self.gathers, fit.counts, fit.gathers)
+        return self, self.forward, self.backward, arenas
 
     def run(self, counts_at: int) -> bool:
         """Forward; False where a number is not finite or a guard does not hold."""

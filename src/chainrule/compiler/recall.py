@@ -8,113 +8,109 @@ code. Whatever it does not know again goes the long way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler.inputs import Call
+from chainrule.compiler.lifted import Fit, Lifted
+from chainrule.compiler.program import Addresses
 from chainrule.compiler.record import Output
 from chainrule.compiler.variants import Variant
 from chainrule.engine import kernels
 
-Floats = npt.NDArray[np.float64]
 DOUBLE = np.dtype(np.float64)
-VARIANTS = 64  # lengths that are known again
+LENGTHS = 64  # that are known again
+
+
+@dataclass(eq=False)
+class Known:
+    """What answers calls with lists of certain lengths."""
+
+    variant: Variant
+    lifted: Lifted
+    fit: Fit
+    plan: Any = None  # a kernels.Plan
+
+    def choose(self, ids: tuple[int, ...]) -> Addresses | None:
+        """What the gathers select for these integers, if that is known."""
+        return self.variant.gathered(ids) if self.variant.fit is self.fit else None
 
 
 class Recall:
-    """The first argument of a call, as it was, and the variants that served calls with it."""
+    """The first argument of a call, as it was, and what answers calls with it."""
 
     def __init__(self, call: Call) -> None:
         self.first = call.arguments[0]
-        self.size = call.first
         self.arrays: list[npt.NDArray[np.float64]] = []
-        self.shapes: list[tuple[int, ...]] = []
-        self.checks: list[tuple[Any, ...]] = []
         self.known = kernels is not None
-        self._build = self._template(self.first)
-        self.flat = [a.reshape(-1) for a in self.arrays] if self.known else []
-        self.variants: dict[tuple[int, ...], Variant] = {}
-        self._checks = tuple(self.checks)
+        self.plans: dict[tuple[int, ...], Known] = {}
+        checks: list[tuple[Any, ...]] = []
+        self._template = self._name(self.first, checks)
+        self._checks = None if kernels is None else kernels.Checks(tuple(checks))
 
-    def _template(self, nest: Any) -> Callable[[Floats], Any]:
-        """Take in a nest; gives what makes the gradient like it from all numbers in a row."""
+    @functools.cached_property
+    def _record(self) -> np.dtype[Any]:
+        """The gradient as one item, with a field for each array."""
+        return np.dtype([(f"f{k}", DOUBLE, a.shape) for k, a in enumerate(self.arrays)])
+
+    def _name(self, nest: Any, checks: list[tuple[Any, ...]]) -> Any:
+        """Take in a nest; gives one like it, with the name of a field in the place of each array."""
         kind = type(nest)
         if kind is np.ndarray and nest.dtype is DOUBLE and nest.flags.c_contiguous and nest.size:
-            start = sum(a.size for a in self.arrays)
-            stop, shape = start + nest.size, nest.shape
             self.arrays.append(nest)
-            self.shapes.append(shape)
-            if len(shape) == 1:
-                return lambda row: row[start:stop]
-            return lambda row: row[start:stop].reshape(shape)
+            return f"f{len(self.arrays) - 1}"
         if kind is dict:
-            self.checks.append((nest, tuple([x for pair in nest.items() for x in pair])))
-            parts = [(key, self._template(x)) for key, x in nest.items()]
-            return lambda row: {key: part(row) for key, part in parts}
+            checks.append((nest, tuple([x for pair in nest.items() for x in pair])))
+            return {key: self._name(x, checks) for key, x in nest.items()}
         if kind in (list, tuple):
             if kind is list:
-                self.checks.append((nest, tuple(nest)))
-            items = [self._template(x) for x in nest]
-            return lambda row: kind([item(row) for item in items])
+                checks.append((nest, tuple(nest)))
+            return kind([self._name(x, checks) for x in nest])
         self.known = False
-        return lambda row: None
+        return None
 
     def learn(self, call: Call, variant: Variant) -> None:
-        """Let a variant serve calls such as this from now on."""
-        lifted, fit = variant.lifted, variant.fit
+        """Let a variant answer calls such as this from now on."""
+        lifted, fit, result = variant.lifted, variant.fit, variant.recording.result
         if not self.known or lifted is None or fit is None or variant.captured or variant.static:
             return
         if call.size != call.first or lifted.reads_private or call.keywords or variant.numeric:
             return
-        if not isinstance(variant.recording.result, Output) or self.ids(call.arguments) is None:
+        if not isinstance(result, Output) or len(self.plans) >= LENGTHS:
             return
-        if len(self.variants) < VARIANTS:
-            self.variants[self._lengths(call.arguments)] = variant
+        assert kernels is not None
+        found, root = kernels.integers(call.arguments), int(fit.address[result.position])
+        known = None if found is None else self.plans.get(found[0])
+        if found is None or root < 0 or (known is not None and known.fit is fit):
+            return
+        known = Known(variant, lifted, fit)
+        indexing = variant.indexing if variant.family is None else variant.family.indexing
+        known.plan = kernels.Plan(
+            tuple(self.arrays),
+            self._template,
+            self._record,
+            np.ndarray,
+            known.choose,
+            indexing.ids,
+            *lifted.code.parts(fit),
+            root,
+        )
+        self.plans[found[0]] = known
 
-    @staticmethod
-    def _lengths(arguments: tuple[Any, ...]) -> tuple[int, ...]:
-        return tuple([len(x) for x in arguments[1:]])
-
-    @staticmethod
-    def ids(arguments: tuple[Any, ...]) -> tuple[int, ...] | None:
-        """The integers of a call that passes nothing but lists of integers after the first."""
-        if len(set(map(id, arguments))) < len(arguments):
-            return None  # one list twice is not two lists
-        ids: list[int] = []
-        for x in arguments[1:]:
-            if type(x) is not list or not x:
-                return None
-            ids += x
-        return tuple(ids) if {int}.issuperset(map(type, ids)) else None
-
-    def find(self, arguments: tuple[Any, ...]) -> tuple[Variant, Any] | None:
-        """The variant for a call and what its gathers select, if the call is known again."""
-        if arguments[0] is not self.first or not self.variants:
+    def answer(self, arguments: tuple[Any, ...]) -> tuple[float, Any] | None:
+        """The value and its gradient, if the call is known again and everything is finite."""
+        if arguments[0] is not self.first or kernels is None or self._checks is None:
             return None
-        ids = self.ids(arguments)
-        variant = None if ids is None else self.variants.get(self._lengths(arguments))
-        if variant is None or kernels is None or kernels.same_items(self._checks) >= 0:
+        found = kernels.integers(arguments)
+        known = None if found is None else self.plans.get(found[0])
+        if known is None or self._checks.failed() >= 0:
             return None
-        for a, shape in zip(self.arrays, self.shapes, strict=True):
-            if a.shape != shape or a.dtype is not DOUBLE:
-                return None
-        gathered = variant.gathered(ids or ())
-        return None if gathered is None else (variant, gathered)
-
-    def compute(self, variant: Variant, gathered: Any) -> tuple[float, Any] | None:
-        """The value and its gradient; None where something is not finite."""
-        lifted, fit = variant.lifted, variant.fit
-        assert lifted is not None
-        assert fit is not None
-        if not lifted.run_over(fit, gathered, self.flat, self.size) or not lifted.code.sweep(
-            fit.counts_at
-        ):
-            return None
-        result: Output = variant.recording.result
-        variant.ran_lifted = True
-        value = lifted.number(result.position)
-        row = np.array(lifted.code.shared_adjoints[: self.size], np.float64)
-        return None if value is None else (value, self._build(row))
+        if known.lifted.current is not known.fit:
+            known.lifted.settle(known.fit)
+        answer: tuple[float, Any] | None = known.plan.run(found[1])
+        known.variant.ran_lifted = answer is not None
+        return answer

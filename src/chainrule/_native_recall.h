@@ -1,0 +1,663 @@
+/* Calls of a compiled function that are known again, part of _native.c; see compiler/recall.py.
+ *
+ * Checks: whether certain objects are where they were. integers: what such a call passes beside its
+ * parameters. A Plan: the parameters copied into the arena, machine code forward and backward, and the
+ * gradient in the structure of the parameters. Arrays are asked for their buffers every time, and no
+ * Python code of theirs or the collector's runs between reading the first and having the gradient in
+ * memory of its own.
+ */
+
+/* ----------------------------------------------------------------------------------- checks ---- */
+
+/* A list or dict and the tuple of what it held, or a namespace, a name, and what that stood for. */
+typedef struct {
+    PyObject *where, *name, *expected; /* name is NULL: a list or dict; expected is NULL: for nothing */
+    int is_dict;
+    getter get;                        /* how to ask for the attribute, where that is known */
+    void *closure;
+} Check;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *tuple; /* which everything belongs to */
+    Py_ssize_t count;
+    Check *checks;
+} Checks;
+
+static PyTypeObject *ChecksType;
+
+/* Whether a list or dict holds exactly these objects, in this order (of a dict: key, value, key, ...). */
+static int holds(const Check *c) {
+    PyObject *expected = c->expected;
+    Py_ssize_t count = PyTuple_Size(expected), j = 0, at = 0;
+    if (!c->is_dict) {
+        if (PyList_Size(c->where) != count) {
+            return 0;
+        }
+        for (; j < count && PyList_GetItem(c->where, j) == PyTuple_GetItem(expected, j); j++) {
+        }
+        return j == count;
+    }
+    PyObject *key, *item;
+    if (2 * PyDict_Size(c->where) != count) {
+        return 0;
+    }
+    while (count > 0 && PyDict_Next(c->where, &at, &key, &item)) {
+        if (j >= count || key != PyTuple_GetItem(expected, j) || item != PyTuple_GetItem(expected, j + 1)) {
+            return 0;
+        }
+        j += 2;
+    }
+    return 1;
+}
+
+/* Whether a name stands for this object, in a dict or as an attribute; -1: an error. */
+static int stands_for(const Check *c) {
+    if (c->is_dict) {
+        PyObject *found = PyDict_GetItemWithError(c->where, c->name);
+        return found == NULL && PyErr_Occurred() ? -1 : found == c->expected;
+    }
+    PyObject *found = c->get ? c->get(c->where, c->closure) : PyObject_GetAttr(c->where, c->name);
+    if (found == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_MemoryError) || !PyErr_ExceptionMatches(PyExc_Exception)) {
+            return -1; /* says nothing about the attribute */
+        }
+        PyErr_Clear();
+        return c->expected == NULL;
+    }
+    Py_DECREF(found);
+    return found == c->expected;
+}
+
+/* failed(): the position of the first check that fails, or -1. */
+static PyObject *checks_failed(PyObject *self, PyObject *Py_UNUSED(nothing)) {
+    const Checks *x = (Checks *)self;
+    for (Py_ssize_t i = 0; i < x->count; i++) {
+        int same = x->checks[i].name ? stands_for(&x->checks[i]) : holds(&x->checks[i]);
+        if (same < 0) {
+            return NULL;
+        }
+        if (!same) {
+            return PyLong_FromSsize_t(i);
+        }
+    }
+    return PyLong_FromSsize_t(-1);
+}
+
+/* Attributes of functions and cells are asked for without looking up, every time, what nobody can
+ * change: how an immutable type computes them. */
+static int find_getter(Check *c) {
+    PyTypeObject *type = Py_TYPE(c->where);
+    if ((PyType_GetFlags(type) & Py_TPFLAGS_HEAPTYPE) ||
+        PyType_GetSlot(type, Py_tp_getattro) != (void *)PyObject_GenericGetAttr) {
+        return 0;
+    }
+    PyGetSetDef *attributes = PyType_GetSlot(type, Py_tp_getset);
+    PyObject *name = attributes ? PyUnicode_AsUTF8String(c->name) : NULL;
+    if (attributes != NULL && name == NULL) {
+        return -1;
+    }
+    for (; attributes != NULL && attributes->name != NULL; attributes++) {
+        if (strcmp(attributes->name, PyBytes_AsString(name)) == 0) {
+            c->get = attributes->get;
+            c->closure = attributes->closure;
+        }
+    }
+    Py_XDECREF(name);
+    return 0;
+}
+
+/* 0 where this is no check, -1: an error. */
+static int read_check(PyObject *check, Check *c) {
+    Py_ssize_t width = PyTuple_Check(check) ? PyTuple_Size(check) : 0;
+    if (width < 2 || width > 4) {
+        return 0;
+    }
+    PyObject *second = PyTuple_GetItem(check, 1);
+    c->where = PyTuple_GetItem(check, 0);
+    c->is_dict = PyDict_Check(c->where);
+    if (width == 2) {
+        c->expected = second;
+        return PyTuple_Check(second) && (c->is_dict || PyList_Check(c->where));
+    }
+    c->name = second;
+    c->expected = width == 3 ? PyTuple_GetItem(check, 2) : NULL;
+    if (!PyUnicode_CheckExact(c->name)) {
+        return 0;
+    }
+    return c->is_dict || find_getter(c) == 0 ? 1 : -1;
+}
+
+static int checks_traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((Checks *)self)->tuple);
+    return 0;
+}
+
+/* There is no tp_clear, as of tuples: what makes a cycle of them can be changed, and is cleared. */
+static void checks_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    PyMem_Free(((Checks *)self)->checks);
+    Py_XDECREF(((Checks *)self)->tuple);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF((PyObject *)type);
+}
+
+/* Checks(checks): each is (list or dict, tuple of what it held), (namespace, name, what it stood for),
+ * or (namespace, name, None, None) where it stood for nothing; all by identity. */
+static PyObject *checks_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
+    PyObject *tuple;
+    if (!PyArg_ParseTuple(args, "O!:Checks", &PyTuple_Type, &tuple)) {
+        return NULL;
+    }
+    Checks *x = (Checks *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (x == NULL) {
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_Size(tuple);
+    x->tuple = Py_NewRef(tuple);
+    x->checks = PyMem_Calloc((size_t)count + 1, sizeof *x->checks);
+    int good = x->checks != NULL;
+    if (!good) {
+        PyErr_NoMemory();
+    }
+    for (; good && x->count < count; x->count++) {
+        int answer = read_check(PyTuple_GetItem(tuple, x->count), &x->checks[x->count]);
+        if (answer == 0) {
+            PyErr_Format(PyExc_TypeError, "check %zd is not one", x->count);
+        }
+        good = answer > 0;
+    }
+    if (!good) {
+        Py_DECREF((PyObject *)x);
+        return NULL;
+    }
+    return (PyObject *)x;
+}
+
+static PyMethodDef checks_methods[] = {{"failed", checks_failed, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
+static PyType_Slot checks_slots[] = {{Py_tp_new, checks_new},
+                                     {Py_tp_dealloc, checks_dealloc},
+                                     {Py_tp_traverse, checks_traverse},
+                                     {Py_tp_methods, checks_methods},
+                                     {0, NULL}};
+static PyType_Spec checks_spec = {"chainrule._native.Checks", sizeof(Checks), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, checks_slots};
+
+/* --------------------------------------------------------------------------------- integers ---- */
+
+/* Whether an argument is a list, of one or more items and not an earlier argument: one list twice is
+ * not two lists. */
+static int is_another_list(PyObject *arguments, Py_ssize_t place) {
+    PyObject *list = PyTuple_GetItem(arguments, place);
+    Py_ssize_t before = 0;
+    for (; before < place && PyTuple_GetItem(arguments, before) != list; before++) {
+    }
+    return before == place && PyList_CheckExact(list) && PyList_Size(list) > 0;
+}
+
+/* The length of a list of ints, of no subclass, which go into `ids` from `at` on; NULL: it is none. */
+static PyObject *take_integers(PyObject *list, PyObject *ids, Py_ssize_t at) {
+    Py_ssize_t count = PyList_Size(list);
+    if (at + count > PyTuple_Size(ids)) {
+        return NULL;
+    }
+    for (Py_ssize_t k = 0; k < count; k++) {
+        PyObject *x = PyList_GetItem(list, k);
+        if (!PyLong_CheckExact(x)) {
+            return NULL;
+        }
+        PyTuple_SetItem(ids, at + k, Py_NewRef(x));
+    }
+    return PyLong_FromSsize_t(count);
+}
+
+/* integers(arguments): how many integers each argument after the first holds, and all of them; None
+ * where one of these is anything but a list of some integers. */
+static PyObject *integers(PyObject *Py_UNUSED(module), PyObject *arguments) {
+    if (!PyTuple_Check(arguments) || PyTuple_Size(arguments) == 0) {
+        return PyErr_Format(PyExc_TypeError, "integers takes a tuple of arguments");
+    }
+    Py_ssize_t count = PyTuple_Size(arguments), total = 0, at = 0;
+    for (Py_ssize_t i = 1; i < count; i++) {
+        if (!is_another_list(arguments, i)) {
+            return Py_NewRef(Py_None);
+        }
+        total += PyList_Size(PyTuple_GetItem(arguments, i));
+    }
+    PyObject *lengths = PyTuple_New(count - 1), *ids = lengths ? PyTuple_New(total) : NULL;
+    PyObject *length = ids, *result = NULL; /* the collector may have run: lists can have changed */
+    for (Py_ssize_t i = 1; length != NULL && i < count; i++) {
+        PyObject *list = PyTuple_GetItem(arguments, i);
+        length = take_integers(list, ids, at);
+        if (length != NULL) {
+            at += PyList_Size(list);
+            PyTuple_SetItem(lengths, i - 1, length);
+        }
+    }
+    if (length != NULL && at == total) {
+        result = PyTuple_Pack(2, lengths, ids);
+    } else if (!PyErr_Occurred()) {
+        result = Py_NewRef(Py_None);
+    }
+    Py_XDECREF(lengths);
+    Py_XDECREF(ids);
+    return result;
+}
+
+/* ------------------------------------------------------------------------------------- plans --- */
+
+/* What a Plan is given beside the parameters: the arenas of the machine code, all of one kind of
+ * numbers; what gathers select, trip counts, and which gathers a call sets. */
+enum { P_SHARED, P_OWN, P_SHARED_ADJOINTS, P_ADJOINTS, P_SEEDS, P_GATHERS, P_COUNTS, P_PLACES, P_ARENAS };
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *arrays;   /* a tuple: the parameters */
+    PyObject *template; /* their nest, with the name of a field of `record` in the place of each */
+    PyObject *record;   /* a numpy dtype: the gradient, one field for each array */
+    PyObject *make;     /* numpy.ndarray */
+    PyObject *owner;    /* of the machine code */
+    PyObject *choose;   /* a function: the addresses that gathers select for the integers of a call, or None */
+    PyObject *seen;     /* a list: when it has grown, more is known of that */
+    PyObject *choices;  /* a dict: what `choose` answered since */
+    Py_ssize_t known;   /* how long the list was then */
+    Py_buffer views[P_ARENAS];
+    int view_count;
+    int is_float;              /* float32 in the arenas */
+    Py_ssize_t size;           /* how many parameters there are */
+    Py_ssize_t *extents;       /* of each array: how many dimensions, and each of these */
+    uintptr_t forward, backward;
+    const void *root;
+} Plan;
+
+#define MOST_CHOICES 10000
+#define LINE 64
+
+static PyTypeObject *PlanType;
+
+typedef double (*Forward)(void *, void *, void *, void *);
+typedef float (*FloatForward)(void *, void *, void *, void *);
+typedef double (*Backward)(void *, void *, void *, void *, void *, void *, void *);
+typedef float (*FloatBackward)(void *, void *, void *, void *, void *, void *, void *);
+
+/* Forward and backward, with the gradient by what is shared going into `to_shared`; whether all is
+ * finite. */
+static int run_code(const Plan *p, void *to_shared) {
+    void *shared = p->views[P_SHARED].buf, *own = p->views[P_OWN].buf, *seeds = p->views[P_SEEDS].buf;
+    void *to_own = p->views[P_ADJOINTS].buf, *gathers = p->views[P_GATHERS].buf;
+    void *counts = p->views[P_COUNTS].buf;
+    if (p->is_float) {
+        return isfinite(((FloatForward)p->forward)(shared, own, gathers, counts)) &&
+               isfinite(((FloatBackward)p->backward)(shared, own, to_shared, to_own, seeds, gathers, counts));
+    }
+    return isfinite(((Forward)p->forward)(shared, own, gathers, counts)) &&
+           isfinite(((Backward)p->backward)(shared, own, to_shared, to_own, seeds, gathers, counts));
+}
+
+/* The buffer of an array of float64 in one piece. 0 where it is none; -1: an error. */
+static int open_parameter(PyObject *array, Py_buffer *view) {
+    if (PyObject_GetBuffer(array, view, PyBUF_STRIDES | PyBUF_FORMAT) < 0) {
+        if (PyErr_ExceptionMatches(PyExc_MemoryError) || !PyErr_ExceptionMatches(PyExc_Exception)) {
+            return -1;
+        }
+        PyErr_Clear();
+        return 0;
+    }
+    if (view->format == NULL || strcmp(view->format, "d") != 0 || !PyBuffer_IsContiguous(view, 'C')) {
+        PyBuffer_Release(view);
+        return 0;
+    }
+    return 1;
+}
+
+/* Copy the parameters into the arena. 0 where an array is no longer like it was; -1: an error. */
+static int read_parameters(const Plan *p) {
+    const Py_ssize_t *extent = p->extents;
+    Py_ssize_t at = 0, count = PyTuple_Size(p->arrays);
+    for (Py_ssize_t k = 0; k < count; k++) {
+        Py_buffer view;
+        int fits = open_parameter(PyTuple_GetItem(p->arrays, k), &view);
+        if (fits <= 0) {
+            return fits;
+        }
+        Py_ssize_t dimensions = *extent++, items = view.len / (Py_ssize_t)sizeof(double);
+        fits = view.ndim == dimensions;
+        for (Py_ssize_t j = 0; j < dimensions && fits; j++) {
+            fits = view.shape[j] == extent[j];
+        }
+        extent += dimensions;
+        if (fits && p->is_float) {
+            float *to = (float *)p->views[P_SHARED].buf + at;
+            for (Py_ssize_t j = 0; j < items; j++) {
+                to[j] = (float)((const double *)view.buf)[j];
+            }
+        } else if (fits) {
+            memcpy((double *)p->views[P_SHARED].buf + at, view.buf, (size_t)items * sizeof(double));
+        }
+        PyBuffer_Release(&view);
+        if (!fits) {
+            return 0;
+        }
+        at += items;
+    }
+    return 1;
+}
+
+/* The addresses that gathers select for these integers, None where that is not known. */
+static PyObject *chosen_by(Plan *p, PyObject *ids) {
+    if (PyList_Size(p->seen) != p->known || PyDict_Size(p->choices) > MOST_CHOICES) {
+        p->known = PyList_Size(p->seen);
+        PyDict_Clear(p->choices);
+    }
+    PyObject *choice = PyDict_GetItemWithError(p->choices, ids);
+    if (choice != NULL || PyErr_Occurred()) {
+        return Py_XNewRef(choice);
+    }
+    choice = PyObject_CallFunctionObjArgs(p->choose, ids, NULL);
+    if (choice != NULL && PyDict_SetItem(p->choices, ids, choice) < 0) {
+        Py_CLEAR(choice);
+    }
+    return choice;
+}
+
+/* Let the gathers of a call select these addresses. */
+static int set_gathers(const Plan *p, PyObject *gathered) {
+    Py_ssize_t count = p->views[P_PLACES].len / (Py_ssize_t)sizeof(int64_t);
+    int64_t size = (int64_t)((p->views[P_SHARED].len + p->views[P_OWN].len) / p->views[P_SHARED].itemsize);
+    const int64_t *places = p->views[P_PLACES].buf;
+    int64_t *gathers = p->views[P_GATHERS].buf;
+    Py_buffer view;
+    if (get_buffer(gathered, &view, "q", count, 0) < 0) {
+        return -1;
+    }
+    const int64_t *addresses = view.buf;
+    int fits = view.len == p->views[P_PLACES].len;
+    for (Py_ssize_t k = 0; k < count && fits; k++) {
+        fits = addresses[k] >= 0 && addresses[k] < size;
+    }
+    for (Py_ssize_t k = 0; k < count && fits; k++) {
+        gathers[places[k]] = addresses[k];
+    }
+    PyBuffer_Release(&view);
+    if (!fits) {
+        PyErr_Format(PyExc_ValueError, "a call selects %zd addresses, all of them below %lld", count,
+                     (long long)size);
+        return -1;
+    }
+    return 0;
+}
+
+/* Memory for the gradient by the parameters. Machine code in double precision writes it right there,
+ * beside what else is shared, so it begins on a cache line and another comes after it. */
+static PyObject *new_gradient(const Plan *p, Py_ssize_t *offset) {
+    PyObject *bytes;
+    const char *at = new_array(&bytes, p->is_float ? p->size * 8 : p->views[P_SHARED].len + 2 * LINE, 1);
+    *offset = p->is_float ? 0 : (Py_ssize_t)(-(uintptr_t)at % LINE);
+    return bytes;
+}
+
+static void widen_gradient(const Plan *p, PyObject *bytes) {
+    const float *from = p->views[P_SHARED_ADJOINTS].buf;
+    double *to = (double *)(void *)PyByteArray_AsString(bytes);
+    for (Py_ssize_t k = 0; k < p->size; k++) {
+        to[k] = from[k];
+    }
+}
+
+static PyObject *fill_template(PyObject *template, PyObject *record);
+
+static PyObject *fill_dict(PyObject *template, PyObject *record) {
+    PyObject *result = PyDict_Copy(template), *key, *item;
+    Py_ssize_t at = 0;
+    while (result != NULL && PyDict_Next(template, &at, &key, &item)) {
+        Py_INCREF(key); /* keys may run Python code */
+        Py_INCREF(item);
+        PyObject *filled = fill_template(item, record);
+        if (filled == NULL || PyDict_SetItem(result, key, filled) < 0) {
+            Py_CLEAR(result);
+        }
+        Py_XDECREF(filled);
+        Py_DECREF(key);
+        Py_DECREF(item);
+    }
+    return result;
+}
+
+/* A nest like the template, with the field of the record that is named there in each place. */
+static PyObject *fill_template(PyObject *template, PyObject *record) {
+    int is_list = PyList_CheckExact(template);
+    if (PyUnicode_Check(template)) {
+        return PyObject_GetItem(record, template);
+    }
+    if (!is_list && !PyDict_CheckExact(template) && !PyTuple_CheckExact(template)) {
+        return PyErr_Format(PyExc_TypeError, "a template is a nest of dicts, lists, tuples and names");
+    }
+    if (Py_EnterRecursiveCall(" in a nest of gradients") != 0) {
+        return NULL;
+    }
+    PyObject *result = NULL;
+    if (PyDict_CheckExact(template)) {
+        result = fill_dict(template, record);
+    } else {
+        Py_ssize_t count = is_list ? PyList_Size(template) : PyTuple_Size(template);
+        result = is_list ? PyList_New(count) : PyTuple_New(count);
+        for (Py_ssize_t k = 0; result != NULL && k < count; k++) {
+            PyObject *item = PySequence_GetItem(template, k);
+            PyObject *filled = item ? fill_template(item, record) : NULL;
+            Py_XDECREF(item);
+            if (filled == NULL) {
+                Py_CLEAR(result);
+            } else if (is_list) {
+                PyList_SetItem(result, k, filled);
+            } else {
+                PyTuple_SetItem(result, k, filled);
+            }
+        }
+    }
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+/* The value and its gradient, which is in `bytes`, in the structure of the parameters. */
+static PyObject *answer_of(const Plan *p, double number, PyObject *bytes, Py_ssize_t offset) {
+    PyObject *value = PyFloat_FromDouble(number), *at = PyLong_FromSsize_t(offset), *result = NULL;
+    PyObject *record =
+        value && at ? PyObject_CallFunctionObjArgs(p->make, empty_tuple, p->record, bytes, at, NULL) : NULL;
+    PyObject *gradient = record ? fill_template(p->template, record) : NULL;
+    if (gradient != NULL) {
+        result = PyTuple_Pack(2, value, gradient);
+    }
+    Py_XDECREF(value);
+    Py_XDECREF(at);
+    Py_XDECREF(record);
+    Py_XDECREF(gradient);
+    return result;
+}
+
+/* run(ids): the value and its gradient, or None where something is not finite, an array has another
+ * shape or type than it had, or it is not known what these integers select. One at a time for all
+ * Plans with the same arenas: the machine code runs without the GIL. */
+static PyObject *plan_run(PyObject *self, PyObject *ids) {
+    Plan *p = (Plan *)self;
+    PyObject *gathered = chosen_by(p, ids), *result = NULL;
+    if (gathered == NULL || gathered == Py_None) {
+        return gathered;
+    }
+    Py_ssize_t offset;
+    PyObject *bytes = new_gradient(p, &offset);
+    int fine = bytes == NULL || set_gathers(p, gathered) < 0 ? -1 : read_parameters(p);
+    Py_DECREF(gathered);
+    if (fine > 0) {
+        void *to_shared = p->is_float ? p->views[P_SHARED_ADJOINTS].buf : PyByteArray_AsString(bytes) + offset;
+        PyThreadState *state = PyEval_SaveThread();
+        fine = run_code(p, to_shared);
+        PyEval_RestoreThread(state);
+    }
+    if (fine > 0) {
+        if (p->is_float) {
+            widen_gradient(p, bytes);
+        }
+        double number = p->is_float ? *(const float *)p->root : *(const double *)p->root;
+        result = answer_of(p, number, bytes, offset);
+    } else if (fine == 0) {
+        result = Py_NewRef(Py_None);
+    }
+    Py_XDECREF(bytes);
+    return result;
+}
+
+/* Note what the arrays are like now; how many numbers they hold, or -1. */
+static Py_ssize_t measure_arrays(Plan *p) {
+    Py_ssize_t count = PyTuple_Size(p->arrays), dimensions = 0, size = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        Py_ssize_t *extent = p->extents;
+        for (Py_ssize_t k = 0; k < count; k++) {
+            Py_buffer view;
+            int fits = open_parameter(PyTuple_GetItem(p->arrays, k), &view);
+            if (fits < 0) {
+                return -1;
+            }
+            if (!fits || (pass == 1 && extent + 1 + view.ndim > p->extents + count + dimensions)) {
+                PyErr_Format(PyExc_TypeError, "array %zd is not a contiguous array of float64", k);
+                return -1;
+            }
+            if (pass == 0) {
+                dimensions += view.ndim;
+            } else {
+                *extent++ = view.ndim;
+                for (int j = 0; j < view.ndim; j++) {
+                    *extent++ = view.shape[j];
+                }
+                size += view.len / (Py_ssize_t)sizeof(double);
+            }
+            PyBuffer_Release(&view);
+        }
+        if (pass == 0) {
+            p->extents = PyMem_Malloc((size_t)(count + dimensions + 1) * sizeof *p->extents);
+            if (p->extents == NULL) {
+                PyErr_NoMemory();
+                return -1;
+            }
+        }
+    }
+    return size;
+}
+
+/* Whether the arenas hold what the machine code and the parameters need of them. */
+static int check_arenas(Plan *p, Py_ssize_t root) {
+    Py_buffer *v = p->views;
+    Py_ssize_t shared = v[P_SHARED].len / v[P_SHARED].itemsize, own = v[P_OWN].len / v[P_OWN].itemsize;
+    Py_ssize_t gathers = v[P_GATHERS].len / v[P_GATHERS].itemsize;
+    const int64_t *places = v[P_PLACES].buf;
+    int fits = p->size <= shared && v[P_SHARED_ADJOINTS].len == v[P_SHARED].len && v[P_ADJOINTS].len == v[P_OWN].len &&
+               root >= 0 && root < shared + own;
+    for (Py_ssize_t k = 0; k < v[P_PLACES].len / v[P_PLACES].itemsize && fits; k++) {
+        fits = places[k] >= 0 && places[k] < gathers;
+    }
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "the arenas do not fit the arrays, the root or each other");
+        return -1;
+    }
+    Py_ssize_t item = v[P_SHARED].itemsize;
+    p->root = root < shared ? (const char *)v[P_SHARED].buf + root * item
+                            : (const char *)v[P_OWN].buf + (root - shared) * item;
+    return 0;
+}
+
+static int plan_traverse(PyObject *self, visitproc visit, void *arg) {
+    Plan *p = (Plan *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(p->arrays);
+    Py_VISIT(p->template);
+    Py_VISIT(p->record);
+    Py_VISIT(p->make);
+    Py_VISIT(p->owner);
+    Py_VISIT(p->choose);
+    Py_VISIT(p->seen);
+    Py_VISIT(p->choices);
+    return 0;
+}
+
+/* There is no tp_clear: a cycle through a Plan passes through a dict, a list or an instance too. */
+static void plan_dealloc(PyObject *self) {
+    Plan *p = (Plan *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    for (int k = 0; k < p->view_count; k++) {
+        PyBuffer_Release(&p->views[k]);
+    }
+    PyMem_Free(p->extents);
+    Py_XDECREF(p->arrays);
+    Py_XDECREF(p->template);
+    Py_XDECREF(p->record);
+    Py_XDECREF(p->make);
+    Py_XDECREF(p->owner);
+    Py_XDECREF(p->choose);
+    Py_XDECREF(p->seen);
+    Py_XDECREF(p->choices);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF((PyObject *)type);
+}
+
+/* Plan(arrays, template, record, make, choose, seen, owner, forward, backward, arenas, root): see the
+ * struct; `root` is the address of the value, `forward` and `backward` are where the machine code is. */
+static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
+    PyObject *arrays, *template, *record, *make, *choose, *seen, *owner, *forward, *backward, *arenas;
+    Py_ssize_t root;
+    if (!PyArg_ParseTuple(args, "O!OOOOO!OO!O!O!n:Plan", &PyTuple_Type, &arrays, &template, &record, &make, &choose,
+                          &PyList_Type, &seen, &owner, &PyLong_Type, &forward, &PyLong_Type, &backward,
+                          &PyTuple_Type, &arenas, &root)) {
+        return NULL;
+    }
+    if (PyTuple_Size(arenas) != P_ARENAS) {
+        return PyErr_Format(PyExc_TypeError, "a Plan takes %d arenas, not %zd", P_ARENAS, PyTuple_Size(arenas));
+    }
+    Plan *p = (Plan *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (p == NULL) {
+        return NULL;
+    }
+    p->arrays = Py_NewRef(arrays);
+    p->template = Py_NewRef(template);
+    p->record = Py_NewRef(record);
+    p->make = Py_NewRef(make);
+    p->owner = Py_NewRef(owner);
+    p->choose = Py_NewRef(choose);
+    p->seen = Py_NewRef(seen);
+    p->choices = PyDict_New();
+    p->forward = (uintptr_t)PyLong_AsVoidPtr(forward);
+    p->backward = (uintptr_t)PyLong_AsVoidPtr(backward);
+    int failed = PyErr_Occurred() != NULL; /* also where there is no dict */
+    if (!failed && (p->forward == 0 || p->backward == 0)) {
+        PyErr_SetString(PyExc_ValueError, "machine code is not at address 0");
+        failed = 1;
+    }
+    for (; p->view_count < P_ARENAS && !failed; p->view_count++) {
+        int k = p->view_count, numbers = k < P_GATHERS;
+        const char *format = !numbers ? "q" : p->is_float ? "f" : "d";
+        PyObject *arena = PyTuple_GetItem(arenas, k);
+        failed = get_buffer(arena, &p->views[k], format, k == P_SEEDS, k != P_COUNTS && k != P_PLACES) < 0;
+        if (failed && k == P_SHARED && PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Clear();
+            p->is_float = 1;
+            failed = get_buffer(arena, &p->views[k], "f", 0, 1) < 0;
+        }
+        p->view_count -= failed;
+    }
+    failed = failed || (p->size = measure_arrays(p)) < 0 || check_arenas(p, root) < 0;
+    if (failed) {
+        Py_DECREF((PyObject *)p);
+        return NULL;
+    }
+    return (PyObject *)p;
+}
+
+static PyMethodDef plan_methods[] = {{"run", plan_run, METH_O, NULL}, {NULL, NULL, 0, NULL}};
+static PyType_Slot plan_slots[] = {{Py_tp_new, plan_new},           {Py_tp_dealloc, plan_dealloc},
+                                   {Py_tp_traverse, plan_traverse}, {Py_tp_methods, plan_methods},
+                                   {0, NULL}};
+static PyType_Spec plan_spec = {"chainrule._native.Plan", sizeof(Plan), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, plan_slots};
+
+#define RECALL_FUNCTIONS {"integers", integers, METH_O, NULL},
