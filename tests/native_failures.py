@@ -8,6 +8,7 @@ process of its own, which a crash may take down.
 """
 
 import copy
+import ctypes
 import gc
 import os
 import pickle
@@ -586,9 +587,9 @@ case(
 )
 
 
-def same_items(state: State) -> None:
+def checks(state: State) -> None:
     state.extra["found"] = None
-    state.extra["found"] = _native.same_items(state.extra["checks"])
+    state.extra["found"] = _native.Checks(state.extra["checks"]).failed()
 
 
 def all_is_the_same(state: State, failed: bool) -> None:
@@ -601,15 +602,52 @@ for _name, _check in {
     "names": lambda s: ({"a": s.a}, "a", s.a),
     "names without one": lambda s: ({"a": s.a}, "b", None, None),
     "attributes": lambda s: (s, "a", s.a),
+    "attributes of a function": lambda s: (swept, "__code__", swept.__code__),
     "attributes without one": lambda s: (s, "missing", None, None),
 }.items():
     case(
-        f"same_items of {_name}",
-        same_items,
+        f"checks of {_name}",
+        checks,
         prepare=with_extra(0, checks=lambda s, check=_check: ((["x"], ("x",)), check(s))),
         check=all_is_the_same,
     )
-case("same_items of other things", lambda s: _native.same_items(((),)), raises=TypeError)
+case("checks of other things", lambda s: _native.Checks(((),)), raises=TypeError)
+case("integers", lambda s: _native.integers(s.extra["x"]), prepare=with_extra(0, x=lambda s: (s, [1000, 2], [3])))  # fmt: skip
+
+
+def plan_parts(state: State) -> tuple[Any, ...]:
+    """Of a Plan whose machine code is C's atof: its parameters, read as text, are zero."""
+    array, own = np.full((2, 1), 0.5), np.full(1, 4.0)
+    record, places = np.dtype([("x", np.float64, (2, 1))]), np.zeros(1, np.int64)
+    atof = ctypes.cast(ctypes.CDLL(None).atof, ctypes.c_void_p).value
+    arenas = (np.zeros(8), own, np.full(8, 3.0), own, own, places.copy(), places, places)
+    chosen: dict[Any, Any] = {(7,): places}
+    return (array,), {"k": ["x"]}, record, np.ndarray, chosen.get, [], None, atof, atof, arenas, 8
+
+
+def plan_answers(state: State, failed: bool) -> None:
+    value, gradient = _native.Plan(*state.extra["parts"]).run((7,))
+    assert (value, gradient["k"][0].tolist()) == (4.0, [[3.0], [3.0]])
+
+
+case(
+    "a plan",
+    lambda s: _native.Plan(*s.extra["parts"]),
+    prepare=with_extra(0, parts=plan_parts),
+    check=plan_answers,
+)
+case(
+    "a plan runs",
+    lambda s: s.extra["plan"].run((7,)),
+    prepare=with_extra(0, parts=plan_parts, plan=lambda s: _native.Plan(*plan_parts(s))),
+    check=plan_answers,
+)
+case(
+    "a plan without its arenas",
+    lambda s: _native.Plan(*s.extra["parts"][:-2], (), 8),
+    prepare=with_extra(0, parts=plan_parts),
+    raises=TypeError,
+)
 case("allocation_counts", lambda s: _native.allocation_counts())
 
 # optimisers

@@ -206,6 +206,20 @@ def test_a_first_call_without_gradients_leaves_later_ones_alone():
     same(script)
 
 
+@pytest.mark.parametrize("how", ["replayed", "eager"])
+def test_no_grad_around_value_and_grad_changes_nothing(how):
+    def f(x, y):
+        return x * x * y + (float(str(x.data)) if how == "eager" else 0.0)
+
+    fast = chainrule.compile(f, on_fallback="eager")
+    for x in (2.0, 3.0):
+        with no_grad():
+            assert fast.value_and_grad(x, 1.0) == chainrule.value_and_grad(f)(x, 1.0)
+            assert fast.value_and_grad(x, 1.0)[1] == 2 * x
+            assert fast.batch_value_and_grad(x, [(1.0,), (2.0,)])[1] == 3 * x
+    assert (fast._counts.eager > 0) is (how == "eager")
+
+
 @pytest.mark.parametrize(
     "values", [(math.nan, 1.0), (math.inf, 1.0), (-math.inf, 0.0), (-0.0, 0.0)]
 )

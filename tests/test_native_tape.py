@@ -846,7 +846,7 @@ def test_more_rules_than_fit_in_sixteen_bits_are_kept_apart():
     assert t.number(1) == 69_999.0
 
 
-# --- flatten, gather, same_items, compiled_node -------------------------------------------------
+# --- flatten, gather, compiled_node -------------------------------------------------------------
 
 
 def test_flatten_names_a_value_nobody_told_of():
@@ -931,67 +931,6 @@ def test_gather_copies_numbers():
             _native.gather(wrong, out)
     with pytest.raises(TypeError):
         _native.gather([Value(1.0)], out)
-
-
-def test_same_items_finds_the_first_list_that_changed():
-    a, b = object(), object()
-    first, second = [a, b], [b]
-    pairs = ((first, (a, b)), (second, (b,)))
-    assert _native.same_items(pairs) == -1
-    second.append(a)
-    assert _native.same_items(pairs) == 1
-    first[0] = b
-    assert _native.same_items(pairs) == 0
-    assert _native.same_items(()) == -1
-    for wrong in [
-        None,
-        [(first, ())],
-        (1,),
-        ((),),
-        ((first,),),
-        ((first, [a])),
-        ((None, (a,)),),
-        ((first, None),),
-    ]:
-        with pytest.raises(TypeError):
-            _native.same_items(wrong)
-
-
-def test_same_items_looks_at_dicts_names_and_attributes():
-    class Space:
-        present = object()
-
-        @property
-        def fails(self):
-            raise failure
-
-    a, b, space = object(), object(), Space()
-    names = {"x": a}
-    checks = (
-        (names, ("x", a)),
-        (names, "x", a),
-        (names, "y", None, None),
-        (space, "present", Space.present),
-        (space, "absent", None, None),
-    )
-    assert _native.same_items(checks) == -1
-    space.absent = b
-    assert _native.same_items(checks) == 4
-    space.present = b
-    assert _native.same_items(checks) == 3
-    names["y"] = b
-    assert _native.same_items(checks[1:]) == 1
-    names["x"] = b
-    assert _native.same_items(checks[1:]) == 0
-    assert _native.same_items(checks) == 0
-    failure = RuntimeError("no attribute then")
-    assert _native.same_items(((space, "fails", None, None),)) == -1
-    assert _native.same_items(((space, "fails", a),)) == 0
-    for failure in (KeyboardInterrupt(), MemoryError()):
-        with pytest.raises(type(failure)):
-            _native.same_items(((space, "fails", None, None),))
-    with pytest.raises(TypeError):
-        _native.same_items(((names, [], a),))  # a name that is no name
 
 
 def test_a_compiled_node_is_a_custom_operation():

@@ -156,6 +156,7 @@ class Checks:
     def failed(self) -> int: ...
 
 def integers(arguments: tuple[Any, ...], /) -> tuple[tuple[int, ...], tuple[int, ...]] | None: ...
+
 @final
 class Plan:
     def __new__(

@@ -266,6 +266,7 @@ typedef struct {
     Py_buffer views[P_ARENAS];
     int view_count;
     int is_float;              /* float32 in the arenas */
+    int in_place;              /* the machine code writes into what becomes the gradient */
     Py_ssize_t size;           /* how many parameters there are */
     Py_ssize_t *extents;       /* of each array: how many dimensions, and each of these */
     uintptr_t forward, backward;
@@ -294,6 +295,18 @@ static int run_code(const Plan *p, void *to_shared) {
     }
     return isfinite(((Forward)p->forward)(shared, own, gathers, counts)) &&
            isfinite(((Backward)p->backward)(shared, own, to_shared, to_own, seeds, gathers, counts));
+}
+
+static void narrow(float *restrict to, const double *restrict from, Py_ssize_t count) {
+    for (Py_ssize_t k = 0; k < count; k++) {
+        to[k] = (float)from[k];
+    }
+}
+
+static void widen(double *restrict to, const float *restrict from, Py_ssize_t count) {
+    for (Py_ssize_t k = 0; k < count; k++) {
+        to[k] = from[k];
+    }
 }
 
 /* The buffer of an array of float64 in one piece. 0 where it is none; -1: an error. */
@@ -329,10 +342,7 @@ static int read_parameters(const Plan *p) {
         }
         extent += dimensions;
         if (fits && p->is_float) {
-            float *to = (float *)p->views[P_SHARED].buf + at;
-            for (Py_ssize_t j = 0; j < items; j++) {
-                to[j] = (float)((const double *)view.buf)[j];
-            }
+            narrow((float *)p->views[P_SHARED].buf + at, view.buf, items);
         } else if (fits) {
             memcpy((double *)p->views[P_SHARED].buf + at, view.buf, (size_t)items * sizeof(double));
         }
@@ -389,20 +399,23 @@ static int set_gathers(const Plan *p, PyObject *gathered) {
     return 0;
 }
 
-/* Memory for the gradient by the parameters. Machine code in double precision writes it right there,
- * beside what else is shared, so it begins on a cache line and another comes after it. */
+/* Memory for the gradient by the parameters; where machine code writes it right there, with what else
+ * is shared, it begins on a cache line and another comes after it. */
 static PyObject *new_gradient(const Plan *p, Py_ssize_t *offset) {
     PyObject *bytes;
-    const char *at = new_array(&bytes, p->is_float ? p->size * 8 : p->views[P_SHARED].len + 2 * LINE, 1);
-    *offset = p->is_float ? 0 : (Py_ssize_t)(-(uintptr_t)at % LINE);
+    Py_ssize_t size = p->in_place ? p->views[P_SHARED].len + 2 * LINE : p->size * (Py_ssize_t)sizeof(double);
+    const char *at = new_array(&bytes, size, 1);
+    *offset = p->in_place ? (Py_ssize_t)(-(uintptr_t)at % LINE) : 0;
     return bytes;
 }
 
-static void widen_gradient(const Plan *p, PyObject *bytes) {
-    const float *from = p->views[P_SHARED_ADJOINTS].buf;
+static void copy_gradient(const Plan *p, PyObject *bytes) {
     double *to = (double *)(void *)PyByteArray_AsString(bytes);
-    for (Py_ssize_t k = 0; k < p->size; k++) {
-        to[k] = from[k];
+    const void *from = p->views[P_SHARED_ADJOINTS].buf;
+    if (p->is_float) {
+        widen(to, from, p->size);
+    } else {
+        memcpy(to, from, (size_t)p->size * sizeof *to);
     }
 }
 
@@ -490,14 +503,14 @@ static PyObject *plan_run(PyObject *self, PyObject *ids) {
     int fine = bytes == NULL || set_gathers(p, gathered) < 0 ? -1 : read_parameters(p);
     Py_DECREF(gathered);
     if (fine > 0) {
-        void *to_shared = p->is_float ? p->views[P_SHARED_ADJOINTS].buf : PyByteArray_AsString(bytes) + offset;
+        void *to_shared = p->in_place ? PyByteArray_AsString(bytes) + offset : p->views[P_SHARED_ADJOINTS].buf;
         PyThreadState *state = PyEval_SaveThread();
         fine = run_code(p, to_shared);
         PyEval_RestoreThread(state);
     }
     if (fine > 0) {
-        if (p->is_float) {
-            widen_gradient(p, bytes);
+        if (!p->in_place) {
+            copy_gradient(p, bytes);
         }
         double number = p->is_float ? *(const float *)p->root : *(const double *)p->root;
         result = answer_of(p, number, bytes, offset);
@@ -561,6 +574,7 @@ static int check_arenas(Plan *p, Py_ssize_t root) {
         return -1;
     }
     Py_ssize_t item = v[P_SHARED].itemsize;
+    p->in_place = !p->is_float && shared <= 2 * p->size; /* else too much would be kept with it */
     p->root = root < shared ? (const char *)v[P_SHARED].buf + root * item
                             : (const char *)v[P_OWN].buf + (root - shared) * item;
     return 0;

@@ -19,6 +19,7 @@ from chainrule.compiler.inputs import Call, take_apart
 from chainrule.compiler.lifted import Fit, Lifted
 from chainrule.compiler.program import Addresses
 
+BEYOND = 2**63  # no array has such integers
 Runs = tuple[tuple[int, bool], ...]  # of integers, in order: how many, and whether it is a list
 
 
@@ -147,6 +148,8 @@ class Family:
         if fit.learnt != len(self.indexing.ids) or len(fit.choices) > 10_000:
             fit.choices.clear()
             fit.learnt = len(self.indexing.ids)
+        if ids not in fit.choices and not all(-BEYOND < i < BEYOND for i in ids):
+            fit.choices[ids] = None
         if ids not in fit.choices and self.proved is not None:
             made, known = self.proved.rows(fit, slots, np.array([ids], np.int64))
             fit.choices[ids] = made[0] if known.all() and (made >= 0).all() else None

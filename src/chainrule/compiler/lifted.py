@@ -347,8 +347,9 @@ class Lifted:
         code = self.code
         if self.current is not fit:
             self.settle(fit)
-        code.shared[: len(inputs)] = inputs
-        code.own[fit.private] = inputs[fit.inputs]
+        with np.errstate(over="ignore"):  # of float32: then a number is not finite
+            code.shared[: len(inputs)] = inputs
+            code.own[fit.private] = inputs[fit.inputs]
         code.gathers[fit.gathers] = gathered
         return code.run(fit.counts_at)
 

@@ -24,20 +24,22 @@ from chainrule.engine import kernels
 
 DOUBLE = np.dtype(np.float64)
 LENGTHS = 64  # that are known again
+MOST = 2**28  # numbers: one item of a numpy array has less than 2**31 bytes
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Known:
     """What answers calls with lists of certain lengths."""
 
     variant: Variant
     lifted: Lifted
     fit: Fit
-    plan: Any = None  # a kernels.Plan
+    plan: Any  # a kernels.Plan
 
-    def choose(self, ids: tuple[int, ...]) -> Addresses | None:
-        """What the gathers select for these integers, if that is known."""
-        return self.variant.gathered(ids) if self.variant.fit is self.fit else None
+
+def _choose(variant: Variant, fit: Fit, ids: tuple[int, ...]) -> Addresses | None:
+    """What the gathers of a variant select for these integers, if that is known."""
+    return variant.gathered(ids) if variant.fit is fit else None
 
 
 class Recall:
@@ -50,6 +52,7 @@ class Recall:
         self.plans: dict[tuple[int, ...], Known] = {}
         checks: list[tuple[Any, ...]] = []
         self._template = self._name(self.first, checks)
+        self.known &= 0 < sum([a.size for a in self.arrays]) < MOST
         self._checks = None if kernels is None else kernels.Checks(tuple(checks))
 
     @functools.cached_property
@@ -58,7 +61,7 @@ class Recall:
         return np.dtype([(f"f{k}", DOUBLE, a.shape) for k, a in enumerate(self.arrays)])
 
     def _name(self, nest: Any, checks: list[tuple[Any, ...]]) -> Any:
-        """Take in a nest; gives one like it, with the name of a field in the place of each array."""
+        """Take in a nest; gives one like it, with the name of its field for each array."""
         kind = type(nest)
         if kind is np.ndarray and nest.dtype is DOUBLE and nest.flags.c_contiguous and nest.size:
             self.arrays.append(nest)
@@ -87,19 +90,18 @@ class Recall:
         known = None if found is None else self.plans.get(found[0])
         if found is None or root < 0 or (known is not None and known.fit is fit):
             return
-        known = Known(variant, lifted, fit)
         indexing = variant.indexing if variant.family is None else variant.family.indexing
-        known.plan = kernels.Plan(
+        plan = kernels.Plan(
             tuple(self.arrays),
             self._template,
             self._record,
             np.ndarray,
-            known.choose,
+            functools.partial(_choose, variant, fit),
             indexing.ids,
             *lifted.code.parts(fit),
             root,
         )
-        self.plans[found[0]] = known
+        self.plans[found[0]] = Known(variant, lifted, fit, plan)
 
     def answer(self, arguments: tuple[Any, ...]) -> tuple[float, Any] | None:
         """The value and its gradient, if the call is known again and everything is finite."""
