@@ -5,10 +5,12 @@
  * op table without a case here) stays in Python; see native.py, which finishes the class.
  *
  * Reading order: the node, _native_memory.h, making nodes, operators, the walk, the backward pass,
- * attributes, construction, sums; _native_arrays.h (graphs as arrays, the tape, optimisers); the module.
+ * attributes, construction, sums; _native_arrays.h (graphs as arrays, the tape, optimisers); what compiled
+ * functions need (_native_lift.h, _native_checks.h, _native_plan.h); the module.
  *
- * Everything here runs under the GIL. State shared between calls is never held across a call into
- * Python code: scratch buffers are taken out of their global place before use and put back after.
+ * Everything here runs under the GIL, but for the machine code that a Plan runs. State shared between
+ * calls is never held across a call into Python code: scratch buffers are taken out of their global
+ * place before use and put back after.
  */
 #ifndef Py_LIMITED_API
 #define Py_LIMITED_API 0x030B0000
@@ -1433,7 +1435,8 @@ static PyObject *linear(PyObject *Py_UNUSED(module), PyObject *args) {
 
 #include "_native_arrays.h"
 #include "_native_lift.h"
-#include "_native_recall.h"
+#include "_native_checks.h"
+#include "_native_plan.h"
 
 /* ------------------------------------------------------------------------------- the module ---- */
 
@@ -1592,7 +1595,7 @@ static PyMethodDef functions[] = {
      "allocation_counts()\n--\n\nLive nodes, slabs held, entries in the side table."},
     ARRAY_FUNCTIONS
     LIFT_FUNCTIONS
-    RECALL_FUNCTIONS
+    CHECK_FUNCTIONS
     {NULL, NULL, 0, NULL},
 };
 

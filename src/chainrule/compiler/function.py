@@ -191,7 +191,7 @@ class CompiledFunction:
 
     def _remember(self, call: Call, variant: Variant) -> None:
         """Know such a call again."""
-        if self._recall is None or self._recall.first is not call.arguments[0]:
+        if self._recall is None or not self._recall.is_of(call.arguments[0]):
             self._recall = Recall(call)
         self._recall.learn(call, variant)
 
@@ -439,6 +439,7 @@ class CompiledFunction:
         started = time.perf_counter()
         surroundings = self._surroundings
         assert surroundings is not None
+        self._recall = None  # what a recording shows may end what was taken for granted
         try:
             with random_states_kept():
                 self._counts.traces += 1
@@ -480,7 +481,6 @@ class CompiledFunction:
                 # for single ones does not hold.
                 structure.numbers_follow = True
                 structure.variants.clear()
-                self._recall = None
                 return None
         return None
 
@@ -625,7 +625,6 @@ class CompiledFunction:
             elif difference.startswith("a number"):
                 structure.numbers_follow = True
                 structure.variants.clear()
-                self._recall = None
                 return
 
     def _check_first_result(self, variant: Variant, call: Call) -> None:

@@ -42,6 +42,10 @@ def _choose(variant: Variant, fit: Fit, ids: tuple[int, ...]) -> Addresses | Non
     return variant.gathered(ids) if variant.fit is fit else None
 
 
+def _is_plain(array: npt.NDArray[Any]) -> bool:
+    return array.dtype is DOUBLE and array.flags.c_contiguous
+
+
 class Recall:
     """The first argument of a call, as it was, and what answers calls with it."""
 
@@ -52,18 +56,27 @@ class Recall:
         self.plans: dict[tuple[int, ...], Known] = {}
         checks: list[tuple[Any, ...]] = []
         self._template = self._name(self.first, checks)
+        self._shapes = [a.shape for a in self.arrays]
         self.known &= 0 < sum([a.size for a in self.arrays]) < MOST
         self._checks = None if kernels is None else kernels.Checks(tuple(checks))
+
+    def is_of(self, nest: Any) -> bool:
+        """Whether this is the first argument, and as it was."""
+        if nest is not self.first or self._checks is None or self._checks.failed() >= 0:
+            return False
+        return all(
+            _is_plain(a) and a.shape == s for a, s in zip(self.arrays, self._shapes, strict=True)
+        )
 
     @functools.cached_property
     def _record(self) -> np.dtype[Any]:
         """The gradient as one item, with a field for each array."""
-        return np.dtype([(f"f{k}", DOUBLE, a.shape) for k, a in enumerate(self.arrays)])
+        return np.dtype([(f"f{k}", DOUBLE, shape) for k, shape in enumerate(self._shapes)])
 
     def _name(self, nest: Any, checks: list[tuple[Any, ...]]) -> Any:
         """Take in a nest; gives one like it, with the name of its field for each array."""
         kind = type(nest)
-        if kind is np.ndarray and nest.dtype is DOUBLE and nest.flags.c_contiguous and nest.size:
+        if kind is np.ndarray and _is_plain(nest) and nest.size:
             self.arrays.append(nest)
             return f"f{len(self.arrays) - 1}"
         if kind is dict:

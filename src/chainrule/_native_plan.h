@@ -1,252 +1,10 @@
-/* Calls of a compiled function that are known again, part of _native.c; see compiler/recall.py.
+/* A compiled call that is known again, part of _native.c; see compiler/recall.py.
  *
- * Checks: whether certain objects are where they were. integers: what such a call passes beside its
- * parameters. A Plan: the parameters copied into the arena, machine code forward and backward, and the
+ * A Plan copies the parameters into the arena, runs machine code forward and backward, and gives the
  * gradient in the structure of the parameters. Arrays are asked for their buffers every time, and no
  * Python code of theirs or the collector's runs between reading the first and having the gradient in
  * memory of its own.
  */
-
-/* ----------------------------------------------------------------------------------- checks ---- */
-
-/* A list or dict and the tuple of what it held, or a namespace, a name, and what that stood for. */
-typedef struct {
-    PyObject *where, *name, *expected; /* name is NULL: a list or dict; expected is NULL: for nothing */
-    int is_dict;
-    getter get;                        /* how to ask for the attribute, where that is known */
-    void *closure;
-} Check;
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *tuple; /* which everything belongs to */
-    Py_ssize_t count;
-    Check *checks;
-} Checks;
-
-static PyTypeObject *ChecksType;
-
-/* Whether a list or dict holds exactly these objects, in this order (of a dict: key, value, key, ...). */
-static int holds(const Check *c) {
-    PyObject *expected = c->expected;
-    Py_ssize_t count = PyTuple_Size(expected), j = 0, at = 0;
-    if (!c->is_dict) {
-        if (PyList_Size(c->where) != count) {
-            return 0;
-        }
-        for (; j < count && PyList_GetItem(c->where, j) == PyTuple_GetItem(expected, j); j++) {
-        }
-        return j == count;
-    }
-    PyObject *key, *item;
-    if (2 * PyDict_Size(c->where) != count) {
-        return 0;
-    }
-    while (count > 0 && PyDict_Next(c->where, &at, &key, &item)) {
-        if (j >= count || key != PyTuple_GetItem(expected, j) || item != PyTuple_GetItem(expected, j + 1)) {
-            return 0;
-        }
-        j += 2;
-    }
-    return 1;
-}
-
-/* Whether a name stands for this object, in a dict or as an attribute; -1: an error. */
-static int stands_for(const Check *c) {
-    if (c->is_dict) {
-        PyObject *found = PyDict_GetItemWithError(c->where, c->name);
-        return found == NULL && PyErr_Occurred() ? -1 : found == c->expected;
-    }
-    PyObject *found = c->get ? c->get(c->where, c->closure) : PyObject_GetAttr(c->where, c->name);
-    if (found == NULL) {
-        if (PyErr_ExceptionMatches(PyExc_MemoryError) || !PyErr_ExceptionMatches(PyExc_Exception)) {
-            return -1; /* says nothing about the attribute */
-        }
-        PyErr_Clear();
-        return c->expected == NULL;
-    }
-    Py_DECREF(found);
-    return found == c->expected;
-}
-
-/* failed(): the position of the first check that fails, or -1. */
-static PyObject *checks_failed(PyObject *self, PyObject *Py_UNUSED(nothing)) {
-    const Checks *x = (Checks *)self;
-    for (Py_ssize_t i = 0; i < x->count; i++) {
-        int same = x->checks[i].name ? stands_for(&x->checks[i]) : holds(&x->checks[i]);
-        if (same < 0) {
-            return NULL;
-        }
-        if (!same) {
-            return PyLong_FromSsize_t(i);
-        }
-    }
-    return PyLong_FromSsize_t(-1);
-}
-
-/* Attributes of functions and cells are asked for without looking up, every time, what nobody can
- * change: how an immutable type computes them. */
-static int find_getter(Check *c) {
-    PyTypeObject *type = Py_TYPE(c->where);
-    if ((PyType_GetFlags(type) & Py_TPFLAGS_HEAPTYPE) ||
-        PyType_GetSlot(type, Py_tp_getattro) != (void *)PyObject_GenericGetAttr) {
-        return 0;
-    }
-    PyGetSetDef *attributes = PyType_GetSlot(type, Py_tp_getset);
-    PyObject *name = attributes ? PyUnicode_AsUTF8String(c->name) : NULL;
-    if (attributes != NULL && name == NULL) {
-        return -1;
-    }
-    for (; attributes != NULL && attributes->name != NULL; attributes++) {
-        if (strcmp(attributes->name, PyBytes_AsString(name)) == 0) {
-            c->get = attributes->get;
-            c->closure = attributes->closure;
-        }
-    }
-    Py_XDECREF(name);
-    return 0;
-}
-
-/* 0 where this is no check, -1: an error. */
-static int read_check(PyObject *check, Check *c) {
-    Py_ssize_t width = PyTuple_Check(check) ? PyTuple_Size(check) : 0;
-    if (width < 2 || width > 4) {
-        return 0;
-    }
-    PyObject *second = PyTuple_GetItem(check, 1);
-    c->where = PyTuple_GetItem(check, 0);
-    c->is_dict = PyDict_Check(c->where);
-    if (width == 2) {
-        c->expected = second;
-        return PyTuple_Check(second) && (c->is_dict || PyList_Check(c->where));
-    }
-    c->name = second;
-    c->expected = width == 3 ? PyTuple_GetItem(check, 2) : NULL;
-    if (!PyUnicode_CheckExact(c->name)) {
-        return 0;
-    }
-    return c->is_dict || find_getter(c) == 0 ? 1 : -1;
-}
-
-static int checks_traverse(PyObject *self, visitproc visit, void *arg) {
-    Py_VISIT(Py_TYPE(self));
-    Py_VISIT(((Checks *)self)->tuple);
-    return 0;
-}
-
-/* There is no tp_clear, as of tuples: what makes a cycle of them can be changed, and is cleared. */
-static void checks_dealloc(PyObject *self) {
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    PyMem_Free(((Checks *)self)->checks);
-    Py_XDECREF(((Checks *)self)->tuple);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF((PyObject *)type);
-}
-
-/* Checks(checks): each is (list or dict, tuple of what it held), (namespace, name, what it stood for),
- * or (namespace, name, None, None) where it stood for nothing; all by identity. */
-static PyObject *checks_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
-    PyObject *tuple;
-    if (!PyArg_ParseTuple(args, "O!:Checks", &PyTuple_Type, &tuple)) {
-        return NULL;
-    }
-    Checks *x = (Checks *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
-    if (x == NULL) {
-        return NULL;
-    }
-    Py_ssize_t count = PyTuple_Size(tuple);
-    x->tuple = Py_NewRef(tuple);
-    x->checks = PyMem_Calloc((size_t)count + 1, sizeof *x->checks);
-    int good = x->checks != NULL;
-    if (!good) {
-        PyErr_NoMemory();
-    }
-    for (; good && x->count < count; x->count++) {
-        int answer = read_check(PyTuple_GetItem(tuple, x->count), &x->checks[x->count]);
-        if (answer == 0) {
-            PyErr_Format(PyExc_TypeError, "check %zd is not one", x->count);
-        }
-        good = answer > 0;
-    }
-    if (!good) {
-        Py_DECREF((PyObject *)x);
-        return NULL;
-    }
-    return (PyObject *)x;
-}
-
-static PyMethodDef checks_methods[] = {{"failed", checks_failed, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
-static PyType_Slot checks_slots[] = {{Py_tp_new, checks_new},
-                                     {Py_tp_dealloc, checks_dealloc},
-                                     {Py_tp_traverse, checks_traverse},
-                                     {Py_tp_methods, checks_methods},
-                                     {0, NULL}};
-static PyType_Spec checks_spec = {"chainrule._native.Checks", sizeof(Checks), 0,
-                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, checks_slots};
-
-/* --------------------------------------------------------------------------------- integers ---- */
-
-/* Whether an argument is a list, of one or more items and not an earlier argument: one list twice is
- * not two lists. */
-static int is_another_list(PyObject *arguments, Py_ssize_t place) {
-    PyObject *list = PyTuple_GetItem(arguments, place);
-    Py_ssize_t before = 0;
-    for (; before < place && PyTuple_GetItem(arguments, before) != list; before++) {
-    }
-    return before == place && PyList_CheckExact(list) && PyList_Size(list) > 0;
-}
-
-/* The length of a list of ints, of no subclass, which go into `ids` from `at` on; NULL: it is none. */
-static PyObject *take_integers(PyObject *list, PyObject *ids, Py_ssize_t at) {
-    Py_ssize_t count = PyList_Size(list);
-    if (at + count > PyTuple_Size(ids)) {
-        return NULL;
-    }
-    for (Py_ssize_t k = 0; k < count; k++) {
-        PyObject *x = PyList_GetItem(list, k);
-        if (!PyLong_CheckExact(x)) {
-            return NULL;
-        }
-        PyTuple_SetItem(ids, at + k, Py_NewRef(x));
-    }
-    return PyLong_FromSsize_t(count);
-}
-
-/* integers(arguments): how many integers each argument after the first holds, and all of them; None
- * where one of these is anything but a list of some integers. */
-static PyObject *integers(PyObject *Py_UNUSED(module), PyObject *arguments) {
-    if (!PyTuple_Check(arguments) || PyTuple_Size(arguments) == 0) {
-        return PyErr_Format(PyExc_TypeError, "integers takes a tuple of arguments");
-    }
-    Py_ssize_t count = PyTuple_Size(arguments), total = 0, at = 0;
-    for (Py_ssize_t i = 1; i < count; i++) {
-        if (!is_another_list(arguments, i)) {
-            return Py_NewRef(Py_None);
-        }
-        total += PyList_Size(PyTuple_GetItem(arguments, i));
-    }
-    PyObject *lengths = PyTuple_New(count - 1), *ids = lengths ? PyTuple_New(total) : NULL;
-    PyObject *length = ids, *result = NULL; /* the collector may have run: lists can have changed */
-    for (Py_ssize_t i = 1; length != NULL && i < count; i++) {
-        PyObject *list = PyTuple_GetItem(arguments, i);
-        length = take_integers(list, ids, at);
-        if (length != NULL) {
-            at += PyList_Size(list);
-            PyTuple_SetItem(lengths, i - 1, length);
-        }
-    }
-    if (length != NULL && at == total) {
-        result = PyTuple_Pack(2, lengths, ids);
-    } else if (!PyErr_Occurred()) {
-        result = Py_NewRef(Py_None);
-    }
-    Py_XDECREF(lengths);
-    Py_XDECREF(ids);
-    return result;
-}
-
-/* ------------------------------------------------------------------------------------- plans --- */
 
 /* What a Plan is given beside the parameters: the arenas of the machine code, all of one kind of
  * numbers; what gathers select, trip counts, and which gathers a call sets. */
@@ -268,7 +26,7 @@ typedef struct {
     int is_float;              /* float32 in the arenas */
     int in_place;              /* the machine code writes into what becomes the gradient */
     Py_ssize_t size;           /* how many parameters there are */
-    Py_ssize_t *extents;       /* of each array: how many dimensions, and each of these */
+    Buffer extents;            /* of each array: how many dimensions, and each of these */
     uintptr_t forward, backward;
     const void *root;
 } Plan;
@@ -327,7 +85,7 @@ static int open_parameter(PyObject *array, Py_buffer *view) {
 
 /* Copy the parameters into the arena. 0 where an array is no longer like it was; -1: an error. */
 static int read_parameters(const Plan *p) {
-    const Py_ssize_t *extent = p->extents;
+    const Py_ssize_t *extent = (const Py_ssize_t *)p->extents.bytes;
     Py_ssize_t at = 0, count = PyTuple_Size(p->arrays);
     for (Py_ssize_t k = 0; k < count; k++) {
         Py_buffer view;
@@ -521,41 +279,28 @@ static PyObject *plan_run(PyObject *self, PyObject *ids) {
     return result;
 }
 
-/* Note what the arrays are like now; how many numbers they hold, or -1. */
-static Py_ssize_t measure_arrays(Plan *p) {
-    Py_ssize_t count = PyTuple_Size(p->arrays), dimensions = 0, size = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        Py_ssize_t *extent = p->extents;
-        for (Py_ssize_t k = 0; k < count; k++) {
-            Py_buffer view;
-            int fits = open_parameter(PyTuple_GetItem(p->arrays, k), &view);
-            if (fits < 0) {
-                return -1;
-            }
-            if (!fits || (pass == 1 && extent + 1 + view.ndim > p->extents + count + dimensions)) {
-                PyErr_Format(PyExc_TypeError, "array %zd is not a contiguous array of float64", k);
-                return -1;
-            }
-            if (pass == 0) {
-                dimensions += view.ndim;
-            } else {
-                *extent++ = view.ndim;
-                for (int j = 0; j < view.ndim; j++) {
-                    *extent++ = view.shape[j];
-                }
-                size += view.len / (Py_ssize_t)sizeof(double);
-            }
-            PyBuffer_Release(&view);
+/* Note what the arrays are like now, and how many numbers they hold. */
+static int measure_arrays(Plan *p) {
+    for (Py_ssize_t k = 0; k < PyTuple_Size(p->arrays); k++) {
+        Py_buffer view;
+        int fits = open_parameter(PyTuple_GetItem(p->arrays, k), &view);
+        if (fits == 0) {
+            PyErr_Format(PyExc_TypeError, "array %zd is not a contiguous array of float64", k);
         }
-        if (pass == 0) {
-            p->extents = PyMem_Malloc((size_t)(count + dimensions + 1) * sizeof *p->extents);
-            if (p->extents == NULL) {
-                PyErr_NoMemory();
-                return -1;
-            }
+        if (fits <= 0) {
+            return -1;
+        }
+        int failed = APPEND(p->extents, Py_ssize_t, view.ndim);
+        for (int j = 0; j < view.ndim && failed == 0; j++) {
+            failed = APPEND(p->extents, Py_ssize_t, view.shape[j]);
+        }
+        p->size += view.len / (Py_ssize_t)sizeof(double);
+        PyBuffer_Release(&view);
+        if (failed < 0) {
+            return -1;
         }
     }
-    return size;
+    return 0;
 }
 
 /* Whether the arenas hold what the machine code and the parameters need of them. */
@@ -564,8 +309,8 @@ static int check_arenas(Plan *p, Py_ssize_t root) {
     Py_ssize_t shared = v[P_SHARED].len / v[P_SHARED].itemsize, own = v[P_OWN].len / v[P_OWN].itemsize;
     Py_ssize_t gathers = v[P_GATHERS].len / v[P_GATHERS].itemsize;
     const int64_t *places = v[P_PLACES].buf;
-    int fits = p->size <= shared && v[P_SHARED_ADJOINTS].len == v[P_SHARED].len && v[P_ADJOINTS].len == v[P_OWN].len &&
-               root >= 0 && root < shared + own;
+    int fits = p->size <= shared && root >= 0 && root < shared + own &&
+               v[P_SHARED_ADJOINTS].len == v[P_SHARED].len && v[P_ADJOINTS].len == v[P_OWN].len;
     for (Py_ssize_t k = 0; k < v[P_PLACES].len / v[P_PLACES].itemsize && fits; k++) {
         fits = places[k] >= 0 && places[k] < gathers;
     }
@@ -602,7 +347,7 @@ static void plan_dealloc(PyObject *self) {
     for (int k = 0; k < p->view_count; k++) {
         PyBuffer_Release(&p->views[k]);
     }
-    PyMem_Free(p->extents);
+    PyMem_Free(p->extents.bytes);
     Py_XDECREF(p->arrays);
     Py_XDECREF(p->template);
     Py_XDECREF(p->record);
@@ -659,7 +404,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
         }
         p->view_count -= failed;
     }
-    failed = failed || (p->size = measure_arrays(p)) < 0 || check_arenas(p, root) < 0;
+    failed = failed || measure_arrays(p) < 0 || check_arenas(p, root) < 0;
     if (failed) {
         Py_DECREF((PyObject *)p);
         return NULL;
@@ -673,5 +418,3 @@ static PyType_Slot plan_slots[] = {{Py_tp_new, plan_new},           {Py_tp_deall
                                    {0, NULL}};
 static PyType_Spec plan_spec = {"chainrule._native.Plan", sizeof(Plan), 0,
                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, plan_slots};
-
-#define RECALL_FUNCTIONS {"integers", integers, METH_O, NULL},

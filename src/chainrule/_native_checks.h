@@ -1,0 +1,246 @@
+/* Whether things are as they were, part of _native.c; for compiled functions.
+ *
+ * Checks: certain objects are where they were, which compiler/freshness.py asks before every call.
+ * integers: what a call passes beside its parameters, for compiler/recall.py.
+ */
+
+/* ----------------------------------------------------------------------------------- checks ---- */
+
+/* A list or dict and the tuple of what it held, or a namespace, a name, and what that stood for. */
+typedef struct {
+    PyObject *where, *name, *expected; /* name is NULL: a list or dict; expected is NULL: for nothing */
+    int is_dict;
+    getter get;                        /* how to ask for the attribute, where that is known */
+    void *closure;
+} Check;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *tuple; /* which everything belongs to */
+    Py_ssize_t count;
+    Check *checks;
+} Checks;
+
+static PyTypeObject *ChecksType;
+
+/* Whether a list or dict holds exactly these objects, in this order (of a dict: key, value, key, ...). */
+static int holds(const Check *c) {
+    PyObject *expected = c->expected;
+    Py_ssize_t count = PyTuple_Size(expected), j = 0, at = 0;
+    if (!c->is_dict) {
+        if (PyList_Size(c->where) != count) {
+            return 0;
+        }
+        for (; j < count && PyList_GetItem(c->where, j) == PyTuple_GetItem(expected, j); j++) {
+        }
+        return j == count;
+    }
+    PyObject *key, *item;
+    if (2 * PyDict_Size(c->where) != count) {
+        return 0;
+    }
+    while (count > 0 && PyDict_Next(c->where, &at, &key, &item)) {
+        if (j >= count || key != PyTuple_GetItem(expected, j) || item != PyTuple_GetItem(expected, j + 1)) {
+            return 0;
+        }
+        j += 2;
+    }
+    return 1;
+}
+
+/* Whether a name stands for this object, in a dict or as an attribute; -1: an error. */
+static int stands_for(const Check *c) {
+    if (c->is_dict) {
+        PyObject *found = PyDict_GetItemWithError(c->where, c->name);
+        return found == NULL && PyErr_Occurred() ? -1 : found == c->expected;
+    }
+    PyObject *found = c->get ? c->get(c->where, c->closure) : PyObject_GetAttr(c->where, c->name);
+    if (found == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_MemoryError) || !PyErr_ExceptionMatches(PyExc_Exception)) {
+            return -1; /* says nothing about the attribute */
+        }
+        PyErr_Clear();
+        return c->expected == NULL;
+    }
+    Py_DECREF(found);
+    return found == c->expected;
+}
+
+/* failed(): the position of the first check that fails, or -1. */
+static PyObject *checks_failed(PyObject *self, PyObject *Py_UNUSED(nothing)) {
+    const Checks *x = (Checks *)self;
+    for (Py_ssize_t i = 0; i < x->count; i++) {
+        int same = x->checks[i].name ? stands_for(&x->checks[i]) : holds(&x->checks[i]);
+        if (same < 0) {
+            return NULL;
+        }
+        if (!same) {
+            return PyLong_FromSsize_t(i);
+        }
+    }
+    return PyLong_FromSsize_t(-1);
+}
+
+/* Attributes of functions and cells are asked for without looking up, every time, what nobody can
+ * change: how an immutable type computes them. */
+static int find_getter(Check *c) {
+    PyTypeObject *type = Py_TYPE(c->where);
+    if ((PyType_GetFlags(type) & Py_TPFLAGS_HEAPTYPE) ||
+        PyType_GetSlot(type, Py_tp_getattro) != (void *)PyObject_GenericGetAttr) {
+        return 0;
+    }
+    PyGetSetDef *attributes = PyType_GetSlot(type, Py_tp_getset);
+    PyObject *name = attributes ? PyUnicode_AsUTF8String(c->name) : NULL;
+    if (attributes != NULL && name == NULL) {
+        return -1;
+    }
+    for (; attributes != NULL && attributes->name != NULL; attributes++) {
+        if (strcmp(attributes->name, PyBytes_AsString(name)) == 0) {
+            c->get = attributes->get;
+            c->closure = attributes->closure;
+        }
+    }
+    Py_XDECREF(name);
+    return 0;
+}
+
+/* 0 where this is no check, -1: an error. */
+static int read_check(PyObject *check, Check *c) {
+    Py_ssize_t width = PyTuple_Check(check) ? PyTuple_Size(check) : 0;
+    if (width < 2 || width > 4) {
+        return 0;
+    }
+    PyObject *second = PyTuple_GetItem(check, 1);
+    c->where = PyTuple_GetItem(check, 0);
+    c->is_dict = PyDict_Check(c->where);
+    if (width == 2) {
+        c->expected = second;
+        return PyTuple_Check(second) && (c->is_dict || PyList_Check(c->where));
+    }
+    c->name = second;
+    c->expected = width == 3 ? PyTuple_GetItem(check, 2) : NULL;
+    if (!PyUnicode_CheckExact(c->name)) {
+        return 0;
+    }
+    return c->is_dict || find_getter(c) == 0 ? 1 : -1;
+}
+
+static int checks_traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((Checks *)self)->tuple);
+    return 0;
+}
+
+/* There is no tp_clear, as of tuples: what makes a cycle of them can be changed, and is cleared. */
+static void checks_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    PyMem_Free(((Checks *)self)->checks);
+    Py_XDECREF(((Checks *)self)->tuple);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF((PyObject *)type);
+}
+
+/* Checks(checks): each is (list or dict, tuple of what it held), (namespace, name, what it stood for),
+ * or (namespace, name, None, None) where it stood for nothing; all by identity. */
+static PyObject *checks_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
+    PyObject *tuple;
+    if (!PyArg_ParseTuple(args, "O!:Checks", &PyTuple_Type, &tuple)) {
+        return NULL;
+    }
+    Checks *x = (Checks *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (x == NULL) {
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_Size(tuple);
+    x->tuple = Py_NewRef(tuple);
+    x->checks = PyMem_Calloc((size_t)count + 1, sizeof *x->checks);
+    int good = x->checks != NULL;
+    if (!good) {
+        PyErr_NoMemory();
+    }
+    for (; good && x->count < count; x->count++) {
+        int answer = read_check(PyTuple_GetItem(tuple, x->count), &x->checks[x->count]);
+        if (answer == 0) {
+            PyErr_Format(PyExc_TypeError, "check %zd is not one", x->count);
+        }
+        good = answer > 0;
+    }
+    if (!good) {
+        Py_DECREF((PyObject *)x);
+        return NULL;
+    }
+    return (PyObject *)x;
+}
+
+static PyMethodDef checks_methods[] = {{"failed", checks_failed, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
+static PyType_Slot checks_slots[] = {{Py_tp_new, checks_new},
+                                     {Py_tp_dealloc, checks_dealloc},
+                                     {Py_tp_traverse, checks_traverse},
+                                     {Py_tp_methods, checks_methods},
+                                     {0, NULL}};
+static PyType_Spec checks_spec = {"chainrule._native.Checks", sizeof(Checks), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, checks_slots};
+
+/* --------------------------------------------------------------------------------- integers ---- */
+
+/* Whether an argument is a list, of one or more items and not an earlier argument: one list twice is
+ * not two lists. */
+static int is_another_list(PyObject *arguments, Py_ssize_t place) {
+    PyObject *list = PyTuple_GetItem(arguments, place);
+    Py_ssize_t before = 0;
+    for (; before < place && PyTuple_GetItem(arguments, before) != list; before++) {
+    }
+    return before == place && PyList_CheckExact(list) && PyList_Size(list) > 0;
+}
+
+/* The length of a list of ints, of no subclass, which go into `ids` from `at` on; NULL: it is none. */
+static PyObject *take_integers(PyObject *list, PyObject *ids, Py_ssize_t at) {
+    Py_ssize_t count = PyList_Size(list);
+    if (at + count > PyTuple_Size(ids)) {
+        return NULL;
+    }
+    for (Py_ssize_t k = 0; k < count; k++) {
+        PyObject *x = PyList_GetItem(list, k);
+        if (!PyLong_CheckExact(x)) {
+            return NULL;
+        }
+        PyTuple_SetItem(ids, at + k, Py_NewRef(x));
+    }
+    return PyLong_FromSsize_t(count);
+}
+
+/* integers(arguments): how many integers each argument after the first holds, and all of them; None
+ * where one of these is anything but a list of some integers. */
+static PyObject *integers(PyObject *Py_UNUSED(module), PyObject *arguments) {
+    if (!PyTuple_Check(arguments) || PyTuple_Size(arguments) == 0) {
+        return PyErr_Format(PyExc_TypeError, "integers takes a tuple of arguments");
+    }
+    Py_ssize_t count = PyTuple_Size(arguments), total = 0, at = 0;
+    for (Py_ssize_t i = 1; i < count; i++) {
+        if (!is_another_list(arguments, i)) {
+            return Py_NewRef(Py_None);
+        }
+        total += PyList_Size(PyTuple_GetItem(arguments, i));
+    }
+    PyObject *lengths = PyTuple_New(count - 1), *ids = lengths ? PyTuple_New(total) : NULL;
+    PyObject *length = ids, *result = NULL; /* the collector may have run: lists can have changed */
+    for (Py_ssize_t i = 1; length != NULL && i < count; i++) {
+        PyObject *list = PyTuple_GetItem(arguments, i);
+        length = take_integers(list, ids, at);
+        if (length != NULL) {
+            at += PyList_Size(list);
+            PyTuple_SetItem(lengths, i - 1, length);
+        }
+    }
+    if (length != NULL && at == total) {
+        result = PyTuple_Pack(2, lengths, ids);
+    } else if (!PyErr_Occurred()) {
+        result = Py_NewRef(Py_None);
+    }
+    Py_XDECREF(lengths);
+    Py_XDECREF(ids);
+    return result;
+}
+
+#define CHECK_FUNCTIONS {"integers", integers, METH_O, NULL},
