@@ -436,6 +436,25 @@ def test_attributes_replaced_as_a_whole_are_seen():
         pair(params, [0, 1], known=False)
 
 
+def test_attributes_of_a_methods_instance_replaced_as_a_whole_are_seen():
+    class Model:
+        def __init__(self, scale):
+            self.scale = scale
+
+        @chainrule.compile(on_fallback="raise")
+        def loss(self, x):
+            return exp(x) * self.scale
+
+    model = Model(2.0)
+    one = model.loss.value_and_grad(0.0)
+    model.__dict__ = {"scale": 3.0}
+    assert (one, model.loss.value_and_grad(0.0)) == ((2.0, 2.0), (3.0, 3.0))
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
 def test_a_class_that_changes_is_seen():
     class Local:
         factor = 2.0

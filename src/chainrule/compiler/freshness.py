@@ -84,6 +84,15 @@ class Method:
         except TypeError:
             self.instance = lambda: instance
 
+    @property
+    def attributes(self) -> Any:
+        """The instance's own."""
+        return getattr(self.instance(), "__dict__", None)
+
+    @attributes.setter
+    def attributes(self, attributes: Any) -> None:
+        self.instance().__dict__ = attributes
+
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Call the method."""
         return self.function(self.instance(), *arguments, **keywords)
@@ -105,6 +114,7 @@ class Surroundings:
     identity: bool = False  # some code asks which Value or list it has, as by ``is``
     looks: bool = False  # some code may read a Value's label or operation
     catches: set[types.CodeType] = field(default_factory=set)  # code that may catch errors
+    bound: set[int] = field(default_factory=set)  # ids of instances that are not to be kept alive
     _labels: list[str] = field(default_factory=list)
 
     def marks(self, passed: list[Value]) -> tuple[Any, ...]:
@@ -337,6 +347,9 @@ def _reached(x: Any, found: Surroundings) -> Iterator[Any]:
             yield from map(_content, x.__closure__ or ())
             yield from x.__dict__.values()
     elif isinstance(x, Method):
+        if isinstance(x.attributes, dict):
+            found.names.append((x, "attributes", x.attributes))
+            found.bound.add(id(x.instance()))
         yield from (x.function, x.instance())
     elif isinstance(x, functools.partial):
         found.dicts.append((x.keywords, dict(x.keywords), x))
@@ -401,7 +414,8 @@ def _attributes(x: Any, found: Surroundings) -> Iterator[Any]:
         raise Unrecordable(f"it reaches a {type(x).__name__}, which cannot be followed")
     yield type(x)
     if isinstance(attributes, dict):
-        found.names.append((x, "__dict__", attributes))
+        if id(x) not in found.bound:
+            found.names.append((x, "__dict__", attributes))
         found.dicts.append((attributes, dict(attributes), None))
         yield from attributes.values()
     for name in slots:
