@@ -92,7 +92,7 @@ class Script(Eager):
     """microgpt's manner: the parameters are global Values, and the loss is one big node of them."""
 
     def __init__(self, program):
-        self.function = chainrule.compile(loss_of_script, on_fallback="raise")
+        self.function = chainrule.compile(loss_of_script, on_fallback="raise", lift=False)
         self.params = state_dict
         self.samples = cycle(program.samples)
 
@@ -148,19 +148,29 @@ def tape_passes(function):
     }
 
 
+def lifted_parts(function):
+    """What machine code does in a call, each part alone: its calls are in one piece."""
+    variant = variant_of(function)
+    code, counts = variant.lifted.code, variant.fit.counts_at
+    return {
+        "freshness": function._surroundings.changed,
+        "run": lambda: code.run(counts),
+        "sweep": lambda: code.sweep(counts),
+    }
+
+
 class Stopwatches:
-    """Measure the parts of a compiled function's calls from inside, in its executor's place."""
+    """Measure the parts of a call on the tape from inside, in its executor's place."""
 
     def __init__(self, function):
         variant, surroundings = variant_of(function), function._surroundings
-        place = "executor" if variant.lifted is None else "lifted"
-        executor = getattr(variant, place)
+        executor = variant.executor
         self.seconds = {"freshness": 0.0, "run": 0.0, "sweep": 0.0}
         self.number, self.point = executor.number, executor.point
         self.run = self._timed("run", executor.run)
         self.sweep = self._timed("sweep", executor.sweep)
         surroundings.changed = self._timed("freshness", surroundings.changed)
-        setattr(variant, place, self)
+        variant.executor = self
 
     def _timed(self, part, function):
         def timed(*arguments):
@@ -279,19 +289,25 @@ def measure(name, contestants, quick):
     turns |= {n: at_most(c.turns, turns[n]) for n, c in entered.items() if c.turns}
     passes = tape_passes(running[TAPE].function)
     turns |= {("tape alone", part): calls(function) for part, function in passes.items()}
-    watched = [n for n, contestant in running.items() if isinstance(contestant, Compiled | Script)]
+    pieces = lifted_parts(running[LIFTED].function) if LIFTED in running else {}
+    turns |= {("lifted alone", part): calls(function) for part, function in pieces.items()}
+    watched = [n for n, c in running.items() if isinstance(c, Compiled | Script) and n != LIFTED]
     for n in watched:
         contestant = entered[n].make(program)
         warm_up(contestant, program)
         watches, count = Stopwatches(contestant.function), calls_in_a_turn(contestant)
         turns["parts", n] = lambda w=watches, c=contestant, count=count: w.turn(c, count)
     best = take_turns(turns, 5 if quick else 40)
+    parts = {n: best["parts", n] for n in watched}
+    if pieces:
+        seconds = {part: best["lifted alone", part][WHOLE] for part in pieces}
+        parts[LIFTED] = {**seconds, "left": best[LIFTED][WHOLE] - sum(seconds.values())}
     return Measured(
         len(recording) - recording.inputs,
         {n: seconds[WHOLE] for n, seconds in first.items()},
         {n: best[n][WHOLE] for n in running},
         {part: best["tape alone", part][WHOLE] for part in passes},
-        {n: best["parts", n] for n in watched},
+        parts,
     )
 
 
