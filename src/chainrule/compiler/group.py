@@ -10,11 +10,11 @@ after it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.compiler.arrange import Beside, Pieces
 from chainrule.compiler.canonicalise import (
     CONSTANT,
     EXTREME,
@@ -25,20 +25,21 @@ from chainrule.compiler.canonicalise import (
     Graph,
     NotLiftable,
 )
-from chainrule.compiler.program import Addresses, Instruction, Key, Program, Repeat, Terms
+from chainrule.compiler.program import (
+    Addresses,
+    Group,
+    Instruction,
+    Key,
+    Program,
+    Repeat,
+    Terms,
+    ranges,
+)
 from chainrule.compiler.record import FIRST_RULE, Recording
 from chainrule.compiler.reroll import Loop
 from chainrule.compiler.stages import Straight, check_members, levels, stages, verify
 
 FEW_LENGTHS = 3  # sums of at most so many different lengths become instructions of their own
-
-
-class Group(NamedTuple):
-    """Nodes of one shape and stage, in the order of the recording."""
-
-    key: Key
-    nodes: Addresses
-    stage: int
 
 
 def group(
@@ -48,14 +49,25 @@ def group(
     arrays: Sequence[int] = (),
     like: Program | None = None,
     limit: int = 400,
+    slots: Addresses | None = None,
+    arranged: Pieces | Beside | None = None,
 ) -> Program:
     """The array program of a graph; NotLiftable where nearly every node is a shape of its own.
 
     ``private``: the inputs that each sample has of its own, in order. ``arrays``: where among the
     inputs an array begins; what selects one of its numbers may select any. ``like``: another
     program, of the same function at another length; sums are taken apart by their lengths as they
-    were there.
+    were there. ``slots``: for each operand that follows an integer, that integer, or -1.
+    ``arranged``: what to make of the groups.
     """
+    groups = grouped(graph, like, limit)
+    if arranged is not None:
+        groups = arranged.groups(graph, groups)
+    return _Layout(graph, recording, private, arrays, slots).program(groups, arranged is not None)
+
+
+def grouped(graph: Graph, like: Program | None = None, limit: int = 400) -> list[Group]:
+    """The nodes of a graph by their shapes, in an order in which they can be computed."""
     stage = stages(graph)
     order = np.lexsort((np.arange(len(graph.kinds)), graph.origin, graph.signature, stage))
     order = order[graph.kinds[order] > CONSTANT]
@@ -76,7 +88,7 @@ def group(
     if like is not None:  # in its order
         rank = {i.key: k for k, i in enumerate(like.instructions)}
         groups.sort(key=lambda g: rank.get(g.key, len(rank)))
-    return _Layout(graph, recording, private, arrays).program(groups)
+    return groups
 
 
 def _split(
@@ -97,9 +109,15 @@ class _Layout:
     """Gives every node its address and every instruction its columns."""
 
     def __init__(
-        self, graph: Graph, recording: Recording, private: Addresses, arrays: Sequence[int]
+        self,
+        graph: Graph,
+        recording: Recording,
+        private: Addresses,
+        arrays: Sequence[int],
+        slots: Addresses | None,
     ) -> None:
         self.graph = graph
+        self.slots = slots
         self.private = private
         self.arrays = arrays
         self.recording = recording
@@ -107,7 +125,7 @@ class _Layout:
         self.constants: list[npt.NDArray[np.float64]] = []
         self.used = graph.inputs  # addresses given so far
 
-    def program(self, groups: list[Group]) -> Program:
+    def program(self, groups: list[Group], arranged: bool) -> Program:
         graph, recording = self.graph, self.recording
         inputs = np.flatnonzero(graph.kinds == INPUT)
         self.address[inputs] = graph.origin[inputs]
@@ -128,7 +146,7 @@ class _Layout:
             [0, *self.arrays, *range(graph.inputs, first + 1), *begins, *starts]
         )
         instructions = [
-            self._instruction(g.key, g.nodes, start, number)
+            self._instruction(g, start, number)
             for g, start, number in zip(groups, starts.tolist(), numbers, strict=True)
         ]
         instructions, loops = self._loops(groups, instructions)
@@ -144,6 +162,7 @@ class _Layout:
             address[positions],
             np.array([g.expected for g in recording.guards], np.float64),
             loops,
+            arranged=arranged,
         )
         if loops:
             verify(made)
@@ -203,12 +222,10 @@ class _Layout:
                 return np.tile(self._constants(numbers[: rows.shape[1]]), loop.count)
         return self._constants(numbers)
 
-    def _instruction(
-        self, key: Key, nodes: Addresses, start: int, number: Addresses | None
-    ) -> Instruction:
-        graph, first = self.graph, nodes[0]
+    def _instruction(self, group: Group, start: int, number: Addresses | None) -> Instruction:
+        graph, nodes, first = self.graph, group.nodes, group.nodes[0]
         kind, code = int(graph.kinds[first]), int(graph.codes[first])
-        made = Instruction(key, kind, start, len(nodes))
+        made = Instruction(group.key, kind, start, len(nodes), mixed=group.orders is not None)
         if kind in (RULE, EXTREME):
             made.rule = self.recording.rules[code - FIRST_RULE]
         plain_at, counts = graph.plain_at[nodes], np.diff(graph.plain_at)[nodes]
@@ -221,33 +238,32 @@ class _Layout:
             made.number = number
         elif kind == GATHER:
             made.places = graph.places[nodes].astype(np.int64)
-            found = np.unique(self.address[graph.plains[_ranges(plain_at, counts)]])
+            made.slots = None if self.slots is None else self.slots[made.places]
+            found = np.unique(self.address[graph.plains[ranges(plain_at, counts)]])
             chosen = np.unique(np.searchsorted(self.stretches, found, side="right") - 1)
             begin, end = self.stretches[chosen], self.stretches[chosen + 1]
-            made.candidates = _ranges(begin, end - begin)
+            made.candidates = ranges(begin, end - begin)
         else:
-            made.plains = self._terms(start, nodes, graph.plain_at, graph.plains[:, None])
-            made.products = self._terms(start, nodes, graph.product_at, graph.products)
+            made.plains = self._terms(start, group, graph.plain_at, graph.plains[:, None])
+            made.products = self._terms(start, group, graph.product_at, graph.products)
         return made
 
     def _terms(
-        self, start: int, nodes: Addresses, ends: Addresses, table: npt.NDArray[np.int32]
+        self, start: int, group: Group, ends: Addresses, table: npt.NDArray[np.int32]
     ) -> Terms | None:
+        nodes = group.nodes
         at, counts = ends[nodes], np.diff(ends)[nodes]
         if not counts.any():
             return None
-        chosen = table[_ranges(at, counts)]
+        chosen = table[ranges(at, counts)]
         if chosen.shape[1] == 2:  # the same kind of factor on the same side
             users = np.repeat(nodes, counts)
             left, right = (self.graph.seen(column, users) for column in chosen.T)
             chosen = np.where((left > right)[:, None], chosen[:, ::-1], chosen)
         owners = np.repeat(np.arange(start, start + len(counts)), counts)
-        columns = tuple(self.address[chosen[:, k]] for k in range(chosen.shape[1]))
+        columns = tuple([self.address[chosen[:, k]] for k in range(chosen.shape[1])])
         each = int(counts[0]) if (counts == counts[0]).all() else 0
+        if group.orders is not None:
+            order = group.orders[2 - len(columns)]
+            return Terms(owners[order], tuple([c[order] for c in columns]), 0)
         return Terms(owners, columns, each)
-
-
-def _ranges(starts: Addresses, counts: Addresses) -> Addresses:
-    """starts[0], starts[0] + 1, ... (counts[0] of them), starts[1], ..."""
-    ends = np.cumsum(counts)
-    return np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)
