@@ -11,6 +11,7 @@ comes first. All of it is a proposal: the programs are compared column by column
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -51,13 +52,13 @@ class Beside:
         image = self.images(graph, groups)
         nodes = np.concatenate([np.zeros(0, np.int64), *(g.nodes for g in groups)])
         nodes = nodes[np.argsort(image[nodes], kind="stable")]
-        starts = [i.start for i in self.longer.instructions]
-        parts = np.split(nodes, np.searchsorted(image[nodes], starts)[1:])
+        made = [i for i in self.longer.instructions if not i.is_copy]
+        parts = np.split(nodes, np.searchsorted(image[nodes], [i.start for i in made])[1:])
         if not all(map(len, parts)):
             raise NotLiftable("another length lacks an operation")
         return [
             Group(i.key, part, 0, self._orders(graph, i, part, image) if i.mixed else None)
-            for i, part in zip(self.longer.instructions, parts, strict=True)
+            for i, part in zip(made, parts, strict=True)
         ]
 
     def images(self, graph: Graph, groups: list[Group]) -> Addresses:
@@ -131,9 +132,18 @@ class Beside:
         return made[0], made[1]
 
     def _seen(self, column: Addresses) -> Addresses:
-        """Addresses of the longer program, all constants alike."""
-        constant = (column >= self.longer.inputs) & (column < self.longer.shared)
-        return np.where(constant, _NUMBER, column)
+        """Addresses of the longer program as images have them."""
+        return self._origin[column]
+
+    @functools.cached_property
+    def _origin(self) -> Addresses:
+        """For each address of the longer program itself, or what it is a copy of."""
+        made = np.arange(self.longer.size)
+        made[self.longer.inputs : self.longer.shared] = _NUMBER
+        for i in self.longer.instructions:
+            if i.is_copy and i.plains is not None:
+                made[i.out] = made[i.plains.columns[0]]
+        return made
 
     def _sums(self, i: Instruction) -> _Sums:
         parts = [
@@ -263,6 +273,8 @@ class Pieces:
         members: dict[Key, list[Addresses]] = {}
         mixed: set[Key] = set()
         for i in plain.instructions:
+            if i.is_copy:
+                continue
             few = i.count <= FEW_PIECES and bool(grows[i.out].any())
             pieces = _arranged(present[i.out], births[i.out], grows[i.out] & few)
             if len(pieces) > 1 or (np.diff(pieces[0]) != 1).any():
@@ -281,9 +293,9 @@ class Pieces:
         inputs = np.flatnonzero(graph.kinds == INPUT)
         own = inputs[self.plain.private]
         births[own] = self.births[self.plain.shared + np.arange(len(own))]
-        for g, i in zip(groups, self.plain.instructions, strict=True):
-            assert g.key == i.key
-            births[g.nodes] = self.births[i.out]
+        starts = {i.key: i.start for i in self.plain.instructions}
+        for g in groups:
+            births[g.nodes] = self.births[starts[g.key] + np.arange(len(g.nodes))]
         made: list[Group] = []
         for g in groups:
             pieces = self.members.get(g.key, [np.arange(len(g.nodes))])

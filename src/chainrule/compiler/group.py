@@ -10,6 +10,7 @@ after it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,9 @@ from chainrule.compiler.canonicalise import (
     Graph,
     NotLiftable,
 )
+from chainrule.compiler.index import space
 from chainrule.compiler.program import (
+    COPY,
     Addresses,
     Group,
     Instruction,
@@ -63,7 +66,16 @@ def group(
     groups = grouped(graph, like, limit)
     if arranged is not None:
         groups = arranged.groups(graph, groups)
-    return _Layout(graph, recording, private, arrays, slots).program(groups, arranged is not None)
+    longer = arranged.longer if isinstance(arranged, Beside) else like
+    copies = None
+    if longer is not None:
+        copies = {
+            (i.key[0] % COPY, *i.key[1:]): i.key[0] // COPY
+            for i in longer.instructions
+            if i.is_copy
+        }
+    layout = _Layout(graph, recording, private, arrays, slots, copies)
+    return layout.program(groups, arranged is not None)
 
 
 def grouped(graph: Graph, like: Program | None = None, limit: int = 400) -> list[Group]:
@@ -115,9 +127,11 @@ class _Layout:
         private: Addresses,
         arrays: Sequence[int],
         slots: Addresses | None,
+        copies: dict[Key, int] | None,
     ) -> None:
         self.graph = graph
         self.slots = slots
+        self.copies = copies  # which terms of maxima a longer program copies
         self.private = private
         self.arrays = arrays
         self.recording = recording
@@ -149,6 +163,9 @@ class _Layout:
             self._instruction(g, start, number)
             for g, start, number in zip(groups, starts.tolist(), numbers, strict=True)
         ]
+        size = int(begins[-1])
+        if not graph.loops:
+            instructions, size = self._copied(instructions, size)
         instructions, loops = self._loops(groups, instructions)
         address = np.where(graph.at >= 0, self.address[graph.at], -1)
         positions = np.array([g.position for g in recording.guards], np.int64)
@@ -156,7 +173,7 @@ class _Layout:
             graph.inputs,
             private,
             np.concatenate([np.zeros(0), *self.constants]),
-            int(begins[-1]),
+            size,
             instructions,
             address,
             address[positions],
@@ -167,6 +184,55 @@ class _Layout:
         if loops:
             verify(made)
         return made
+
+    def _copied(self, instructions: list[Instruction], size: int) -> tuple[list[Instruction], int]:
+        """The instructions with copies of the terms of a maximum where they are not one loop.
+
+        In one loop the first of equals is found.
+        """
+        made: list[Instruction] = []
+        for instruction in instructions:
+            terms = instruction.plains
+            if instruction.kind == EXTREME and terms is not None:
+                which, chosen = self._to_copy(instruction.key, terms, size)
+                if chosen.any():
+                    (column,) = terms.columns
+                    key = (instruction.key[0] + which * COPY, *instruction.key[1:])
+                    copy = Instruction(key, SUM, size, int(chosen.sum()))
+                    copy.plains = Terms(copy.out, (column[chosen],), 1)
+                    instruction.plains = replace(terms, columns=(column.copy(),))
+                    instruction.plains.columns[0][chosen] = copy.out
+                    size += copy.count
+                    made.append(copy)
+            made.append(instruction)
+        return made, size
+
+    def _to_copy(self, key: Key, terms: Terms, size: int) -> tuple[int, npt.NDArray[np.bool_]]:
+        """Which terms of maxima to copy: none (0), those that are shared (1) or all (2)."""
+        (column,) = terms.columns
+        shared = column < self.used
+        choices = (np.zeros_like(shared), shared, np.ones_like(shared))
+        if self.copies is not None:
+            which = self.copies.get(key, 0)
+            return which, choices[which]
+        if shared.all() or not shared.any():
+            return (0, choices[0]) if self._is_loop(terms.owners, column) else (2, choices[2])
+        copied = column.copy()
+        copied[shared] = np.arange(size, size + shared.sum())
+        which = 1 if self._is_loop(terms.owners, copied) else 2
+        return which, choices[which]
+
+    @staticmethod
+    def _is_loop(owners: Addresses, column: Addresses) -> bool:
+        """Whether each maximum is complete after one run over its terms."""
+        found = space([owners, column])
+        if found.rows == 1:
+            return True
+        moving = [x.count for x in (*found.middle, *found.loops) if x.strides[0] != 0]
+        runs = found.rows
+        if found.lengths is not None and found.run[0] != 0:
+            runs = int(found.lengths.sum())
+        return len(np.unique(owners)) == runs * int(np.prod(moving, dtype=np.int64))
 
     def _loops(
         self, groups: list[Group], instructions: list[Instruction]

@@ -18,6 +18,7 @@ from chainrule.ops import Op
 
 Addresses = npt.NDArray[np.int64]
 Key = tuple[int, ...]  # a shape, and the length where sums of one shape are apart
+COPY = 1 << 97  # more than any shape: added once, or twice, for copies of some, or all, terms
 
 
 #: of products and of plain terms: which of them comes first, second, ...; None: sum by sum
@@ -86,6 +87,11 @@ class Instruction:
     def out(self) -> Addresses:
         """The addresses of the results."""
         return np.arange(self.start, self.start + self.count)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it copies the terms of a maximum to where they are one loop."""
+        return self.key[0] >= COPY
 
     @property
     def columns(self) -> list[Addresses]:
