@@ -4,6 +4,7 @@ Each program here runs lifted and on the tape, side by side, at many lengths in 
 """
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -408,6 +409,34 @@ def test_whatever_the_order_there_is_one_program_for_all_lengths(program):
         pair.same(gpt_params(seed), tokens, lifted=True)
     assert lifted_programs(pair) == 1
     assert "Σ" in pair.lifted.report(stage="lifted")
+
+
+EXTREMES: dict[str, tuple[int, Any]] = {  # and how many programs serve all lengths
+    "selected": (1, lambda p, ids: max(p[t] for t in ids) * 2 + min(p[t] * p[0] for t in ids)),
+    "running": (1, lambda p, ids: sum(max(p[t] for t in ids[: i + 1]) for i in range(len(ids)))),
+    "clipped": (1, lambda p, ids: sum(min(max(p[t], p[0]), p[1]) for t in ids)),
+    "clipped results": (1, lambda p, ids: sum(min(max(p[t] * 2, p[0]), p[1]) for t in ids)),
+    "after an input": (1, lambda p, ids: max([p[0], *(p[t] * 2 for t in ids)])),
+    "two": (1, lambda p, ids: sum(max([p[i], *(p[t] * 2 for t in ids)]) * p[i] for i in (0, 1))),
+    "before an input": (6, lambda p, ids: max([*(p[t] for t in ids), p[0]])),
+    "of all kinds": (6, lambda p, ids: max(x for t in ids for x in (p[t], p[0], p[t] * p[1]))),
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_the_largest_of_what_integers_select(name):
+    programs, function = EXTREMES[name]
+    pair, rng = Pair(function), random.Random(1)
+    for step in range(40):
+        p = normal(step, 8)
+        if step % 7 in (3, 5):
+            p[:] = step % 2  # all are equal: the first of them has the gradient
+        if step % 5 == 4:
+            p[rng.randrange(8)] = (math.nan, math.inf, -math.inf)[step % 3]
+        length = 6 if step == 0 else rng.randint(1, 6)
+        pair.same(p, rng.sample(range(8), length))
+    assert lifted_programs(pair) == programs
+    assert "not lifted" not in pair.lifted.report()
 
 
 def test_two_lists_of_any_lengths_share_a_program():
