@@ -73,7 +73,8 @@ class Beside:
         for group in groups:
             here.setdefault(group.key[0], []).append(group.nodes)
         for shape, parts in here.items():
-            nodes = np.sort(np.concatenate(parts))
+            nodes = np.concatenate(parts)
+            nodes = nodes[np.lexsort((nodes, graph.origin[nodes]))]
             chosen = there.get(shape, [])
             found = self._matched(graph, nodes, chosen, made) if chosen else None
             if found is None or (found < 0).any():

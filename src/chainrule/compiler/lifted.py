@@ -309,17 +309,19 @@ class Lifted:
             self._build(source, shorter, source.program(loops=False))
 
     def _build(self, source: Source, shorter: Source | None, program: Program) -> None:
-        self.program = program
-        self.varying: set[tuple[int, str]] = set()
-        if program.loops:
-            shorter = None
-        if shorter is not None:
+        """Machine code that a shorter recording can use, too; if that cannot be, for its own."""
+        if shorter is not None and not program.loops:
             try:
-                less, self.program = beginning(shorter, source, program)
-                self.varying = less.varying()
+                less, arranged = beginning(shorter, source, program)
+                self._make(source, arranged, less.varying())
+                if self._fit(shorter, less) is not None:
+                    return
             except NotLiftable:
-                shorter = None
-        program = self.program
+                pass
+        self._make(source, program, set())
+
+    def _make(self, source: Source, program: Program, varying: set[tuple[int, str]]) -> None:
+        self.program, self.varying = program, varying
         self.root = int(program.address[source.root])
         self._kernels: dict[int, Kernel] = {}
         self.code = self.kernel(1)
@@ -328,10 +330,6 @@ class Lifted:
         if fit is None:
             raise NotLiftable("its own loops do not fit it")
         self.fit = fit
-        if shorter is not None and self._fit(shorter, less) is None:
-            self.varying = set()
-            self._kernels.clear()
-            self.code = self.kernel(1)
         self.current: Fit | None = None
         self.mixed: Any = None  # the program for lanes of several lengths, once there is one
         self.unmixed: set[Fit] = set()  # lengths for which there is none
