@@ -818,7 +818,7 @@ x * y; x + y; x - y; x * y + x; maximum(x, y); x / (y * y + 1.0); where(x > y, x
 x * y - y * 0.5 + 2 * x""".replace("\n", ";")
 STEPS = """rows map map map at at at two two reduce mean matrix prefix causal attend last first
 recur guard guard extreme probs probs shift slice scalar spread spread numbers tokens tokens branch
-outer few""".split()
+outer few twice twice sums columns heads""".split()
 
 
 class Writer:
@@ -902,6 +902,24 @@ class Writer:
             self.lines.append(f"    {a} = [{one} for x in {a}]")
         elif kind == "outer":
             self.scalar(f"TOTAL = sum({two} for x in {a} for y in {b}) / n")
+        elif kind == "twice":
+            self.vector(f"[tanh(x) for x in {a}]")
+            self.vector(f"[tanh(x) for x in {b}]")
+        elif kind == "sums":
+            self.scalar(f"TOTAL = sum(x * x for x in {a})")
+            self.scalar(f"TOTAL = sum(x * x for x in {b}) + {s}")
+        elif kind == "columns":
+            self.scalar(
+                f"columns = [[E[t][j] * x for t, x in zip(ids, {a})] for j in range(3)]",
+                "TOTAL = sum(tanh(sum(c[i] for c in columns)) for i in range(n))",
+                "TOTAL = TOTAL + sum(sum(c) * x for c, x in zip(columns, u)) / n",
+            )
+        elif kind == "heads":
+            part = f"sum({a}[k] * {b}[i] * w[j] for k in range(i + 1))"
+            self.scalar(
+                f"heads = [[{part} for i in range(n)] for j in range(2)]",
+                "TOTAL = sum(x * y for x, y in zip(*heads))",
+            )
         elif kind == "few":
             self.scalar(f"TOTAL = {sums}({a}[i] * w[i % 4] for i in range(min(n, 3)))")
 
