@@ -57,7 +57,7 @@ class Beside:
         if not all(map(len, parts)):
             raise NotLiftable("another length lacks an operation")
         return [
-            Group(i.key, part, 0, self._orders(graph, i, part, image) if i.mixed else None)
+            Group(i.key, part, 0, self._orders(graph, i, part, image) if i.reordered else None)
             for i, part in zip(made, parts, strict=True)
         ]
 
@@ -152,7 +152,7 @@ class Beside:
             for terms in (i.products, i.plains)
             if terms is not None
         ]
-        return _Sums.of(parts, i.count, every=i.mixed)
+        return _Sums.of(parts, i.count, every=i.reordered)
 
 
 Part = tuple[list[Addresses], Addresses]  # the columns of some terms, and the sums they belong to
@@ -250,7 +250,7 @@ class Pieces:
 
     plain: Program
     members: dict[Key, list[Addresses]]
-    mixed: frozenset[Key]  # the terms of whose sums are arranged, too
+    reordered: frozenset[Key]  # the terms of whose sums are arranged, too
     births: Addresses  # of each address of the plain program: the integer that it had to wait for
 
     @classmethod
@@ -272,7 +272,7 @@ class Pieces:
             grows[i.out] = _grows(i, present[i.out], terms[i.out])
         births = _births(plain, grows, ints)
         members: dict[Key, list[Addresses]] = {}
-        mixed: set[Key] = set()
+        reordered: set[Key] = set()
         for i in plain.instructions:
             if i.is_copy:
                 continue
@@ -280,13 +280,13 @@ class Pieces:
             pieces = _arranged(present[i.out], births[i.out], grows[i.out] & few)
             if len(pieces) > 1 or (np.diff(pieces[0]) != 1).any():
                 members[i.key] = pieces
-            if grows[i.out].any() and _is_mixed(i, births, few):
-                mixed.add(i.key)
-        if not members and not mixed:
+            if grows[i.out].any() and _is_reordered(i, births, few):
+                reordered.add(i.key)
+        if not members and not reordered:
             raise NotLiftable("another length differs")
         if len(plain.instructions) + sum(map(len, members.values())) > MOST:
             raise NotLiftable("another length differs in too many places")
-        return cls(plain, members, frozenset(mixed), births)
+        return cls(plain, members, frozenset(reordered), births)
 
     def groups(self, graph: Graph, groups: list[Group]) -> list[Group]:
         """The groups of the longer recording itself, taken apart."""
@@ -303,7 +303,7 @@ class Pieces:
             for k, members in enumerate(pieces):
                 key = (*g.key, ~k) if len(pieces) > 1 else g.key
                 nodes, orders = g.nodes[members], None
-                if g.key in self.mixed:
+                if g.key in self.reordered:
                     products, plains = _terms_of(graph, nodes, births)
                     orders = (_in_order(products[0]), _in_order(plains[0]))
                 made.append(Group(key, nodes, g.stage, orders))
@@ -352,7 +352,7 @@ def _in_order(births: Sequence[Addresses]) -> Addresses:
     return np.argsort(_latest(births), kind="stable")
 
 
-def _is_mixed(i: Instruction, births: Addresses, few: bool) -> bool:
+def _is_reordered(i: Instruction, births: Addresses, few: bool) -> bool:
     """Whether the terms of sums that grow have to be arranged."""
     wanted = i.count > 1 and not few
     for terms in (i.products, i.plains):

@@ -106,7 +106,7 @@ class Walks:
         """
         grows = self.program.instructions[instruction]
         nothing = np.zeros(len(columns[0]), np.int64)
-        if not grows.mixed or grows.kind != SUM:
+        if not grows.reordered or grows.kind != SUM:
             return nothing
         starts = np.array([i.start for i in self.program.instructions])
         places = np.stack([np.searchsorted(starts, c, side="right") for c in columns])

@@ -291,7 +291,7 @@ class _Layout:
     def _instruction(self, group: Group, start: int, number: Addresses | None) -> Instruction:
         graph, nodes, first = self.graph, group.nodes, group.nodes[0]
         kind, code = int(graph.kinds[first]), int(graph.codes[first])
-        made = Instruction(group.key, kind, start, len(nodes), mixed=group.orders is not None)
+        made = Instruction(group.key, kind, start, len(nodes), reordered=group.orders is not None)
         if kind in (RULE, EXTREME):
             made.rule = self.recording.rules[code - FIRST_RULE]
         plain_at, counts = graph.plain_at[nodes], np.diff(graph.plain_at)[nodes]

@@ -81,7 +81,7 @@ class Instruction:
     slots: Addresses | None = None  # gather: the integer that was seen to select, or -1
     candidates: Addresses | None = None  # gather: all of what it may select from
     loop: int | None = None  # of which it is done a slice in each iteration
-    mixed: bool = False  # the terms of its sums are not sum by sum, but as they were arranged
+    reordered: bool = False  # the terms of its sums are not sum by sum, but as they were arranged
 
     @property
     def out(self) -> Addresses:
