@@ -211,6 +211,17 @@ def test_batches_of_any_size(program, batch, native):
     assert native[0] > steps // 2
 
 
+@pytest.mark.parametrize("batch", [1, 4, 16])
+@pytest.mark.parametrize("function", [microgpt, layer_major], ids=lambda f: f.__name__)
+def test_lists_of_any_length_are_one_batch(function, batch, native):
+    """Down to two tokens, of which a GPT sees one."""
+    rng = random.Random(batch)
+    samples = [([rng.randrange(VOCAB) for _ in range(rng.randint(2, 6))],) for _ in range(40)]
+    params = gpt_params(1, 2, gain=(8,), bias=(8,))
+    trained(function, params, samples, OPTIMISERS["adam"], 30, batch)
+    assert native[0] > 20
+
+
 def test_two_hundred_steps_of_batches(native):
     trained(ragged, ragged_params(5), ragged_samples(5, 70), OPTIMISERS["adam"], 220, batch=8)
     assert native[0] > 150

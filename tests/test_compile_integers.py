@@ -190,6 +190,14 @@ def test_labels_of_plus_and_minus_one_are_run_time_numbers():
     assert ran.recordings < 6, "labels are data: one recording serves them all"
 
 
+def test_labels_with_a_minus_are_run_time_numbers():
+    def f(p, label, count):
+        return (1 + -label * p[0]).relu() + p[1] / +label - -count + operator.neg(-count) * p[2]
+
+    ran = all_replayed(by_ids(f, (1, 3), (-1, 3), (1, 8), (-1, 0), (5, 100), (-1, -3)))
+    assert ran.recordings < 6, "labels are data: one recording serves them all"
+
+
 @pytest.mark.parametrize(
     "f",
     [
@@ -220,6 +228,19 @@ def test_labels_of_plus_and_minus_one_are_run_time_numbers():
         lambda p, t: p[0] * (t * p[1].data),
         lambda p, t: p[0] * (t / p[1].data),
         lambda p, t: p[0] * (p[2].data > t),
+        lambda p, t: 1 + -t * p[0],
+        lambda p, t: p[0] - -t,
+        lambda p, t: -t - p[0] / -t,
+        lambda p, t: p[0] * operator.neg(-t) + p[1] * +t,
+        lambda p, t: chainrule.atan2(p[0] * 0, -t) + p[1],
+        lambda p, t: max(p[0], -t) * p[1],
+        lambda p, t: p[0] * (p[1].data * -t),
+        lambda p, t: p[0] * 2 if p[0] < -t else p[0] * 3,
+        lambda p, t: p[0] * 2 if -t == 2 else p[0] * -t,
+        lambda p, t: p[-t] * p[t] + p[operator.neg(-t)],
+        lambda p, t: p[0] * len(range(-t)) + abs(-t) * p[1] + (-t) ** 2,
+        lambda p, t: p[2] ** -t,
+        lambda p, t: p[0] * float(-t) + p[1] * (-t % 2) + len(f"{-t}"),
     ],
 )
 def test_integers_combined_with_values_are_never_frozen(f):

@@ -4,6 +4,7 @@ Each program here runs lifted and on the tape, side by side, at many lengths in 
 """
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +21,7 @@ from test_compile_lifted import (
     normal,
     rmsnorm,
     softmax,
+    with_object_arrays,
 )
 
 import chainrule
@@ -299,13 +301,169 @@ def test_gpts_of_all_lengths(model, params):
     assert all(v.lifted is not None for v in pair.variants)
 
 
-def test_a_gpt_has_one_program_for_all_lengths():
-    pair, rng = Pair(microgpt), random.Random(1)
-    for seed, length in enumerate((6, 2, 4, 5, 3, 6, 2, 5)):
+@pytest.mark.parametrize(("model", "params"), GPTS, ids=lambda x: x.__name__.strip("<>"))
+def test_a_gpt_has_one_program_for_all_lengths(model, params):
+    pair, rng = Pair(model), random.Random(1)
+    for seed, length in enumerate((6, 2, 4, 5, 3, 1, 6, 2, 5, 1)):
         tokens = [rng.randrange(VOCAB) for _ in range(length + 1)]
+        pair.same(params(seed), tokens, lifted=True)
+    assert lifted_programs(pair) == 1
+
+
+def test_a_gpt_of_object_arrays_has_one_program_for_all_lengths():
+    pair, rng = Pair(with_object_arrays), random.Random(1)
+    for seed, length in enumerate((6, 2, 4, 5, 3)):
+        pair.same(gpt_params(seed), [rng.randrange(VOCAB) for _ in range(length + 1)])
+    assert lifted_programs(pair) == 1
+    pair.same(gpt_params(9), [3, 1])  # a product with one number is no sum there
+
+
+def by_heads(p, tokens):
+    """All positions of one head, then of the next."""
+    x = [rmsnorm(p["wte"][t]) for t in tokens]
+    q, k, v = ([matvec(row, p[name]) for row in x] for name in ("wq0", "wk0", "wv0"))
+    out: list[list[Any]] = [[] for _ in tokens]
+    for h in range(4):
+        at = slice(2 * h, 2 * h + 2)
+        for t in range(len(tokens)):
+            weights = softmax(
+                [sum(a * b for a, b in zip(q[t][at], k[u][at], strict=True)) for u in range(t + 1)]
+            )
+            for j in (2 * h, 2 * h + 1):
+                out[t].append(sum(w * v[u][j] for u, w in enumerate(weights)))
+    return sum(tanh(sum(matvec(row, p["head"]))) for row in out) / len(tokens)
+
+
+def by_features(p, tokens):
+    """All positions of one number of a row, then of the next."""
+    columns = [[p["wte"][t][j] + p["wpe"][i][j] for i, t in enumerate(tokens)] for j in range(8)]
+    hidden = [
+        [tanh(sum(w * c[i] for w, c in zip(row, columns, strict=True))) for i in range(len(tokens))]
+        for row in p["up0"]
+    ]
+    return sum(sum(row) for row in hidden) / len(tokens)
+
+
+def mean_of_rows(p, tokens):
+    rows = [p["wte"][t] for t in tokens]
+    mean = [sum(column) / len(tokens) for column in zip(*rows, strict=True)]
+    return sum(tanh(x) * u for x, u in zip(matvec(mean, p["wq0"]), p["wte"][0], strict=True))
+
+
+def two_sums(p, tokens):
+    """Of one shape; and something after the terms that there are as many of as integers."""
+    v, w = ([tanh(p["wte"][t][j]) for t in tokens] for j in (0, 1))
+    return sum(v) + 2 * sum(w)
+
+
+def many_sums(p, tokens):
+    x, y, z = ([p["wte"][t][j] for t in tokens] for j in range(3))
+    near = sum(a * b for a, b in zip(x, y, strict=True)) + sum(
+        a * b for a, b in zip(y, z, strict=True)
+    )
+    return sum(x) * sum(y) + sum(z) ** 2 + near + sum(map(tanh, x)) * sum(map(tanh, y))
+
+
+def penalised(p, tokens):
+    """What is added at every length comes after what is added for each integer."""
+    total = 0.0
+    for t in tokens:
+        total = total + tanh(sum(p["wte"][t]))
+    total = total + 0.1 * sum(x * x for x in p["head"][0])
+    for x in p["head"][1]:
+        total = total + x
+    return total
+
+
+def spread_around(p, tokens):
+    xs = [sum(p["wte"][t]) for t in tokens]
+    mean = sum(xs) / len(xs)
+    return sum((x - mean) ** 2 for x in xs) / len(xs) + mean
+
+
+def positions_only(p, tokens):
+    """What no integer tells apart: an instruction for each."""
+    q, k = ([tanh(sum(matvec(x, p[m]))) for x in p["wpe"][: len(tokens)]] for m in ("wq0", "wk0"))
+    return sum(p["wte"][t][0] * a * b for t, a, b in zip(tokens, q, k, strict=True))
+
+
+def largest_of_two(p, tokens):
+    """Equal numbers: the first of them has the gradient, whatever the order in memory."""
+    x, y = ([p["wte"][t][j] * 0.0 + p["head"][0][0] for t in tokens] for j in (0, 1))
+    return max(x) * 3 + max(y) * p["head"][0][1] + sum(max(a, b) for a, b in zip(x, y, strict=True))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        *(by_heads, by_features, mean_of_rows, two_sums, many_sums, penalised, spread_around),
+        *(positions_only, largest_of_two),
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_whatever_the_order_there_is_one_program_for_all_lengths(program):
+    """Where the first part of one thing is followed by the rest of it, and then by another."""
+    pair, rng = Pair(program), random.Random(1)
+    for seed, length in enumerate((6, 2, 4, 5, 3, 1, 6, 2, 5, 1)):
+        tokens = [rng.randrange(VOCAB) for _ in range(length)]
         pair.same(gpt_params(seed), tokens, lifted=True)
     assert lifted_programs(pair) == 1
-    pair.same(gpt_params(1), [3, 1])
+    assert "Σ" in pair.lifted.report(stage="lifted")
+
+
+EXTREMES: dict[str, tuple[int, Any]] = {  # and how many programs serve all lengths
+    "selected": (1, lambda p, ids: max(p[t] for t in ids) * 2 + min(p[t] * p[0] for t in ids)),
+    "running": (1, lambda p, ids: sum(max(p[t] for t in ids[: i + 1]) for i in range(len(ids)))),
+    "clipped": (1, lambda p, ids: sum(min(max(p[t], p[0]), p[1]) for t in ids)),
+    "clipped results": (1, lambda p, ids: sum(min(max(p[t] * 2, p[0]), p[1]) for t in ids)),
+    "after an input": (1, lambda p, ids: max([p[0], *(p[t] * 2 for t in ids)])),
+    "two": (1, lambda p, ids: sum(max([p[i], *(p[t] * 2 for t in ids)]) * p[i] for i in (0, 1))),
+    "before an input": (6, lambda p, ids: max([*(p[t] for t in ids), p[0]])),
+    "of all kinds": (6, lambda p, ids: max(x for t in ids for x in (p[t], p[0], p[t] * p[1]))),
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_the_largest_of_what_integers_select(name):
+    programs, function = EXTREMES[name]
+    pair, rng = Pair(function), random.Random(1)
+    for step in range(40):
+        p = normal(step, 8)
+        if step % 7 in (3, 5):
+            p[:] = step % 2  # all are equal: the first of them has the gradient
+        if step % 5 == 4:
+            p[rng.randrange(8)] = (math.nan, math.inf, -math.inf)[step % 3]
+        length = 6 if step == 0 else rng.randint(1, 6)
+        pair.same(p, rng.sample(range(8), length))
+    assert lifted_programs(pair) == programs
+    assert "not lifted" not in pair.lifted.report()
+
+
+def test_two_lists_of_any_lengths_share_a_program():
+    def product(p, a, b):
+        return sum(tanh(p[t]) for t in a) * sum(tanh(p[t]) for t in b)
+
+    pair, rng = Pair(product), random.Random(1)
+    for seed, lengths in enumerate(((5, 5), (3, 2), (2, 4), (5, 1), (1, 5), (4, 4))):
+        pair.same(normal(seed, ROWS), *(some(rng, n) for n in lengths), lifted=True)
+    assert lifted_programs(pair) == 1
+
+
+def test_what_would_be_irregular_stays_apart():
+    """Everything with everything: in an order that fits all lengths there would be no loops."""
+
+    def attend_to_all(p, tokens):
+        rows = [matvec(p["wte"][t], p["wq0"]) for t in tokens]
+        total = 0.0
+        for q in rows:
+            weights = softmax([sum(a * b for a, b in zip(q, k, strict=True)) for k in rows])
+            total = total + tanh(sum(w * k[0] for w, k in zip(weights, rows, strict=True)))
+        return total
+
+    pair, rng = Pair(attend_to_all), random.Random(1)
+    for seed, length in enumerate((6, 4, 5, 6)):
+        pair.same(gpt_params(seed), [rng.randrange(VOCAB) for _ in range(length)], lifted=True)
+    assert lifted_programs(pair) == 3
 
 
 def test_a_longer_call_takes_over():
@@ -660,7 +818,7 @@ x * y; x + y; x - y; x * y + x; maximum(x, y); x / (y * y + 1.0); where(x > y, x
 x * y - y * 0.5 + 2 * x""".replace("\n", ";")
 STEPS = """rows map map map at at at two two reduce mean matrix prefix causal attend last first
 recur guard guard extreme probs probs shift slice scalar spread spread numbers tokens tokens branch
-outer few""".split()
+outer few twice twice sums columns heads""".split()
 
 
 class Writer:
@@ -744,6 +902,24 @@ class Writer:
             self.lines.append(f"    {a} = [{one} for x in {a}]")
         elif kind == "outer":
             self.scalar(f"TOTAL = sum({two} for x in {a} for y in {b}) / n")
+        elif kind == "twice":
+            self.vector(f"[tanh(x) for x in {a}]")
+            self.vector(f"[tanh(x) for x in {b}]")
+        elif kind == "sums":
+            self.scalar(f"TOTAL = sum(x * x for x in {a})")
+            self.scalar(f"TOTAL = sum(x * x for x in {b}) + {s}")
+        elif kind == "columns":
+            self.scalar(
+                f"columns = [[E[t][j] * x for t, x in zip(ids, {a})] for j in range(3)]",
+                "TOTAL = sum(tanh(sum(c[i] for c in columns)) for i in range(n))",
+                "TOTAL = TOTAL + sum(sum(c) * x for c, x in zip(columns, u)) / n",
+            )
+        elif kind == "heads":
+            part = f"sum({a}[k] * {b}[i] * w[j] for k in range(i + 1))"
+            self.scalar(
+                f"heads = [[{part} for i in range(n)] for j in range(2)]",
+                "TOTAL = sum(x * y for x, y in zip(*heads))",
+            )
         elif kind == "few":
             self.scalar(f"TOTAL = {sums}({a}[i] * w[i % 4] for i in range(min(n, 3)))")
 

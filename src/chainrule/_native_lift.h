@@ -366,10 +366,10 @@ static void lift_sum(Lift *x, Py_ssize_t i) {
 
 static int lift_extreme(Lift *x, Py_ssize_t i, double start) {
     int32_t right = x->operands[3 * i + 1];
-    if (right < 0 || place_of(x, i, 0) >= 0 || place_of(x, i, 1) >= 0) {
+    if (right < 0) {
         return 0;
     }
-    if (x->codes[right] == CONSTANT && x->constants[2 * (Py_ssize_t)right] == start) {
+    if (x->codes[right] == CONSTANT && x->constants[2 * (Py_ssize_t)right] == start && place_of(x, i, 1) < 0) {
         add_term(x, i, operand_node(x, i, 0), -1);
     } else if (waits(x, i, 0) == x->codes[i]) {
         take_terms(x, i, x->operands[3 * i]);

@@ -605,9 +605,10 @@ class _Builder:
     def _extreme(self, i: int, start: float) -> bool:
         """Start a chain of Python's max or min from its identity, or go on with one."""
         left, right = self.operands[i][:2]
-        if right < 0 or 3 * i in self.dynamic or 3 * i + 1 in self.dynamic:
+        if right < 0:
             return False
-        if self.codes[right] == CONSTANT and self.constants[right][0] == start:
+        fixed = 3 * i + 1 not in self.dynamic
+        if fixed and self.codes[right] == CONSTANT and self.constants[right][0] == start:
             self._wait(i, [(self._operand(i, 0), -1)])
             return True
         if self._waits(i, 0) != self.codes[i]:

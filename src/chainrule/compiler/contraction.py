@@ -17,12 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule import ops
+from chainrule.compiler.canonicalise import SUM
 from chainrule.compiler.index import Space, space
 from chainrule.compiler.ir import Code, Terms, Vector
 from chainrule.compiler.program import Addresses, Program
 
 VALUE, ADJOINT = ("%P", "%V"), ("%Q", "%D")  # arrays: what samples share, what each has of its own
 CHAINS = 4  # in a loop in time, parts of a sum that do not wait for each other
+FEW_SOURCES = 8  # instructions whose results a sum adds up in loops of their own
 MOST_UNROLLED = 32  # terms of a sum that is written down in full for that
 
 
@@ -84,16 +86,32 @@ class Walks:
         key = (instruction, what)
         if key not in self._known:
             bits = [c < self.program.shared for c in columns]
-            if all(b.all() or not b.any() for b in bits):
+            kinds = np.sum([b.astype(np.int64) << k for k, b in enumerate(bits)], axis=0)
+            if key in self.varying and what in ("products", "plains"):
+                kinds = kinds + (self._sources(instruction, columns) << len(bits))
+            if (kinds == kinds[0]).all():
                 self._known[key] = [self._walk(key, columns, None)]
             else:
-                kinds = sum(b.astype(np.int64) << k for k, b in enumerate(bits))
                 self._known[key] = [
                     self._walk(key, [c[chosen] for c in columns], chosen)
                     for kind in np.unique(kinds)
                     for chosen in [np.flatnonzero(kinds == kind)]
                 ]
         return self._known[key]
+
+    def _sources(self, instruction: int, columns: Sequence[Addresses]) -> Addresses:
+        """Numbers for the terms of sums that grow with the length: what is added to them apart.
+
+        A term that each length has and as many as its length are not one loop.
+        """
+        grows = self.program.instructions[instruction]
+        nothing = np.zeros(len(columns[0]), np.int64)
+        if not grows.reordered or grows.kind != SUM:
+            return nothing
+        starts = np.array([i.start for i in self.program.instructions])
+        places = np.stack([np.searchsorted(starts, c, side="right") for c in columns])
+        found: Addresses = np.unique(places, axis=1, return_inverse=True)[1].ravel()
+        return found if found.max() < FEW_SOURCES else nothing
 
     def in_loop(
         self, instruction: int, what: str, columns: Sequence[Addresses], sliced: bool

@@ -264,10 +264,17 @@ def _forward(emitter: Emitter, k: int, instruction: Instruction) -> None:
 
 
 def _watch_inputs(emitter: Emitter, walk: Walk) -> None:
-    """Let the flags see the inputs that a maximum is of: it might hide one that is no number."""
+    """Let the flags see the inputs that a maximum is of: it might hide one that is no number.
+
+    So it might where integers select them.
+    """
     program, code = emitter.program, emitter.code
-    first = program.shared + len(program.private)
-    found = np.unique(walk.columns[1][walk.columns[1] < first])
+    plain = np.zeros(program.size, np.bool_)
+    plain[: program.shared + len(program.private)] = True
+    for instruction in program.instructions:
+        if instruction.kind == GATHER:
+            plain[instruction.out] = True
+    found = np.unique(walk.columns[1][plain[walk.columns[1]]])
     if not len(found) or emitter.flags is None:
         return
     shared = walk.shared[1]

@@ -90,6 +90,7 @@ class Formulas:
         """The terms of sums, those from different arrays apart."""
         if terms is None:
             return []
+        terms = terms.side_by_side()
         owners = terms.owners - instruction.start
         lengths = np.bincount(owners, minlength=instruction.count)
         first = np.concatenate([[0], np.cumsum(lengths)[:-1]])

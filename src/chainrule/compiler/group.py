@@ -10,11 +10,12 @@ after it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.compiler.arrange import Beside, Pieces
 from chainrule.compiler.canonicalise import (
     CONSTANT,
     EXTREME,
@@ -25,20 +26,23 @@ from chainrule.compiler.canonicalise import (
     Graph,
     NotLiftable,
 )
-from chainrule.compiler.program import Addresses, Instruction, Key, Program, Repeat, Terms
+from chainrule.compiler.index import space
+from chainrule.compiler.program import (
+    COPY,
+    Addresses,
+    Group,
+    Instruction,
+    Key,
+    Program,
+    Repeat,
+    Terms,
+    ranges,
+)
 from chainrule.compiler.record import FIRST_RULE, Recording
 from chainrule.compiler.reroll import Loop
 from chainrule.compiler.stages import Straight, check_members, levels, stages, verify
 
 FEW_LENGTHS = 3  # sums of at most so many different lengths become instructions of their own
-
-
-class Group(NamedTuple):
-    """Nodes of one shape and stage, in the order of the recording."""
-
-    key: Key
-    nodes: Addresses
-    stage: int
 
 
 def group(
@@ -48,14 +52,34 @@ def group(
     arrays: Sequence[int] = (),
     like: Program | None = None,
     limit: int = 400,
+    slots: Addresses | None = None,
+    arranged: Pieces | Beside | None = None,
 ) -> Program:
     """The array program of a graph; NotLiftable where nearly every node is a shape of its own.
 
     ``private``: the inputs that each sample has of its own, in order. ``arrays``: where among the
     inputs an array begins; what selects one of its numbers may select any. ``like``: another
     program, of the same function at another length; sums are taken apart by their lengths as they
-    were there.
+    were there. ``slots``: for each operand that follows an integer, that integer, or -1.
+    ``arranged``: what to make of the groups.
     """
+    groups = grouped(graph, like, limit)
+    if arranged is not None:
+        groups = arranged.groups(graph, groups)
+    longer = arranged.longer if isinstance(arranged, Beside) else like
+    copies = None
+    if longer is not None:
+        copies = {
+            (i.key[0] % COPY, *i.key[1:]): i.key[0] // COPY
+            for i in longer.instructions
+            if i.is_copy
+        }
+    layout = _Layout(graph, recording, private, arrays, slots, copies)
+    return layout.program(groups, arranged is not None)
+
+
+def grouped(graph: Graph, like: Program | None = None, limit: int = 400) -> list[Group]:
+    """The nodes of a graph by their shapes, in an order in which they can be computed."""
     stage = stages(graph)
     order = np.lexsort((np.arange(len(graph.kinds)), graph.origin, graph.signature, stage))
     order = order[graph.kinds[order] > CONSTANT]
@@ -76,7 +100,7 @@ def group(
     if like is not None:  # in its order
         rank = {i.key: k for k, i in enumerate(like.instructions)}
         groups.sort(key=lambda g: rank.get(g.key, len(rank)))
-    return _Layout(graph, recording, private, arrays).program(groups)
+    return groups
 
 
 def _split(
@@ -97,9 +121,17 @@ class _Layout:
     """Gives every node its address and every instruction its columns."""
 
     def __init__(
-        self, graph: Graph, recording: Recording, private: Addresses, arrays: Sequence[int]
+        self,
+        graph: Graph,
+        recording: Recording,
+        private: Addresses,
+        arrays: Sequence[int],
+        slots: Addresses | None,
+        copies: dict[Key, int] | None,
     ) -> None:
         self.graph = graph
+        self.slots = slots
+        self.copies = copies  # which terms of maxima a longer program copies
         self.private = private
         self.arrays = arrays
         self.recording = recording
@@ -107,7 +139,7 @@ class _Layout:
         self.constants: list[npt.NDArray[np.float64]] = []
         self.used = graph.inputs  # addresses given so far
 
-    def program(self, groups: list[Group]) -> Program:
+    def program(self, groups: list[Group], arranged: bool) -> Program:
         graph, recording = self.graph, self.recording
         inputs = np.flatnonzero(graph.kinds == INPUT)
         self.address[inputs] = graph.origin[inputs]
@@ -128,9 +160,12 @@ class _Layout:
             [0, *self.arrays, *range(graph.inputs, first + 1), *begins, *starts]
         )
         instructions = [
-            self._instruction(g.key, g.nodes, start, number)
+            self._instruction(g, start, number)
             for g, start, number in zip(groups, starts.tolist(), numbers, strict=True)
         ]
+        size = int(begins[-1])
+        if not graph.loops:
+            instructions, size = self._copied(instructions, size)
         instructions, loops = self._loops(groups, instructions)
         address = np.where(graph.at >= 0, self.address[graph.at], -1)
         positions = np.array([g.position for g in recording.guards], np.int64)
@@ -138,16 +173,66 @@ class _Layout:
             graph.inputs,
             private,
             np.concatenate([np.zeros(0), *self.constants]),
-            int(begins[-1]),
+            size,
             instructions,
             address,
             address[positions],
             np.array([g.expected for g in recording.guards], np.float64),
             loops,
+            arranged=arranged,
         )
         if loops:
             verify(made)
         return made
+
+    def _copied(self, instructions: list[Instruction], size: int) -> tuple[list[Instruction], int]:
+        """The instructions with copies of the terms of a maximum where they are not one loop.
+
+        In one loop the first of equals is found.
+        """
+        made: list[Instruction] = []
+        for instruction in instructions:
+            terms = instruction.plains
+            if instruction.kind == EXTREME and terms is not None:
+                which, chosen = self._to_copy(instruction.key, terms, size)
+                if chosen.any():
+                    (column,) = terms.columns
+                    key = (instruction.key[0] + which * COPY, *instruction.key[1:])
+                    copy = Instruction(key, SUM, size, int(chosen.sum()))
+                    copy.plains = Terms(copy.out, (column[chosen],), 1)
+                    instruction.plains = replace(terms, columns=(column.copy(),))
+                    instruction.plains.columns[0][chosen] = copy.out
+                    size += copy.count
+                    made.append(copy)
+            made.append(instruction)
+        return made, size
+
+    def _to_copy(self, key: Key, terms: Terms, size: int) -> tuple[int, npt.NDArray[np.bool_]]:
+        """Which terms of maxima to copy: none (0), those that are shared (1) or all (2)."""
+        (column,) = terms.columns
+        shared = column < self.used
+        choices = (np.zeros_like(shared), shared, np.ones_like(shared))
+        if self.copies is not None:
+            which = self.copies.get(key, 0)
+            return which, choices[which]
+        if shared.all() or not shared.any():
+            return (0, choices[0]) if self._is_loop(terms.owners, column) else (2, choices[2])
+        copied = column.copy()
+        copied[shared] = np.arange(size, size + shared.sum())
+        which = 1 if self._is_loop(terms.owners, copied) else 2
+        return which, choices[which]
+
+    @staticmethod
+    def _is_loop(owners: Addresses, column: Addresses) -> bool:
+        """Whether each maximum is complete after one run over its terms."""
+        found = space([owners, column])
+        if found.rows == 1:
+            return True
+        moving = [x.count for x in (*found.middle, *found.loops) if x.strides[0] != 0]
+        runs = found.rows
+        if found.lengths is not None and found.run[0] != 0:
+            runs = int(found.lengths.sum())
+        return len(np.unique(owners)) == runs * int(np.prod(moving, dtype=np.int64))
 
     def _loops(
         self, groups: list[Group], instructions: list[Instruction]
@@ -203,12 +288,10 @@ class _Layout:
                 return np.tile(self._constants(numbers[: rows.shape[1]]), loop.count)
         return self._constants(numbers)
 
-    def _instruction(
-        self, key: Key, nodes: Addresses, start: int, number: Addresses | None
-    ) -> Instruction:
-        graph, first = self.graph, nodes[0]
+    def _instruction(self, group: Group, start: int, number: Addresses | None) -> Instruction:
+        graph, nodes, first = self.graph, group.nodes, group.nodes[0]
         kind, code = int(graph.kinds[first]), int(graph.codes[first])
-        made = Instruction(key, kind, start, len(nodes))
+        made = Instruction(group.key, kind, start, len(nodes), reordered=group.orders is not None)
         if kind in (RULE, EXTREME):
             made.rule = self.recording.rules[code - FIRST_RULE]
         plain_at, counts = graph.plain_at[nodes], np.diff(graph.plain_at)[nodes]
@@ -221,33 +304,32 @@ class _Layout:
             made.number = number
         elif kind == GATHER:
             made.places = graph.places[nodes].astype(np.int64)
-            found = np.unique(self.address[graph.plains[_ranges(plain_at, counts)]])
+            made.slots = None if self.slots is None else self.slots[made.places]
+            found = np.unique(self.address[graph.plains[ranges(plain_at, counts)]])
             chosen = np.unique(np.searchsorted(self.stretches, found, side="right") - 1)
             begin, end = self.stretches[chosen], self.stretches[chosen + 1]
-            made.candidates = _ranges(begin, end - begin)
+            made.candidates = ranges(begin, end - begin)
         else:
-            made.plains = self._terms(start, nodes, graph.plain_at, graph.plains[:, None])
-            made.products = self._terms(start, nodes, graph.product_at, graph.products)
+            made.plains = self._terms(start, group, graph.plain_at, graph.plains[:, None])
+            made.products = self._terms(start, group, graph.product_at, graph.products)
         return made
 
     def _terms(
-        self, start: int, nodes: Addresses, ends: Addresses, table: npt.NDArray[np.int32]
+        self, start: int, group: Group, ends: Addresses, table: npt.NDArray[np.int32]
     ) -> Terms | None:
+        nodes = group.nodes
         at, counts = ends[nodes], np.diff(ends)[nodes]
         if not counts.any():
             return None
-        chosen = table[_ranges(at, counts)]
+        chosen = table[ranges(at, counts)]
         if chosen.shape[1] == 2:  # the same kind of factor on the same side
             users = np.repeat(nodes, counts)
             left, right = (self.graph.seen(column, users) for column in chosen.T)
             chosen = np.where((left > right)[:, None], chosen[:, ::-1], chosen)
         owners = np.repeat(np.arange(start, start + len(counts)), counts)
-        columns = tuple(self.address[chosen[:, k]] for k in range(chosen.shape[1]))
+        columns = tuple([self.address[chosen[:, k]] for k in range(chosen.shape[1])])
         each = int(counts[0]) if (counts == counts[0]).all() else 0
+        if group.orders is not None:
+            order = group.orders[2 - len(columns)]
+            return Terms(owners[order], tuple([c[order] for c in columns]), 0)
         return Terms(owners, columns, each)
-
-
-def _ranges(starts: Addresses, counts: Addresses) -> Addresses:
-    """starts[0], starts[0] + 1, ... (counts[0] of them), starts[1], ..."""
-    ends = np.cumsum(counts)
-    return np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler import emit, jit
-from chainrule.compiler.canonicalise import GATHER, NotLiftable, canonicalise
-from chainrule.compiler.group import group
+from chainrule.compiler.arrange import Beside, Pieces, is_regular
+from chainrule.compiler.canonicalise import GATHER, Graph, NotLiftable, canonicalise
+from chainrule.compiler.group import group, grouped
 from chainrule.compiler.infer import Indexing
 from chainrule.compiler.program import Addresses, Instruction, Program
 from chainrule.compiler.record import Floats, Ints, Recording
@@ -42,6 +43,8 @@ class Source:
 
     def program(self, like: Program | None = None, loops: bool = True) -> Program:
         """Its array program, with loops in time where it has some, unless ``like`` has none."""
+        if like is not None and like.arranged:
+            return self._program(None, (), self.beside(like))
         loops = loops and LOOPS and (like is None or bool(like.loops))
         flat, reason = None, NotLiftable()
         if like is None or not like.loops:
@@ -61,11 +64,67 @@ class Source:
             raise reason
         return flat
 
-    def _program(self, like: Program | None, loops: tuple[Loop, ...]) -> Program:
+    def arranged(self, shorter: Source, plain: Program) -> Program:
+        """Its program with what a shorter recording does in front, where ``plain`` is its own."""
+        graph = shorter.graph
+        pieces = Pieces.of(shorter.beside(plain), graph, grouped(graph), len(self.slots))
+        made = self._program(None, (), pieces)
+        if not is_regular(made, plain):
+            raise NotLiftable("another length differs in irregular places")
+        return made
+
+    @functools.cached_property
+    def graph(self) -> Graph:
+        """Its canonical graph without loops in time."""
+        return self._graph(())
+
+    def _graph(self, loops: tuple[Loop, ...]) -> Graph:
+        """Its canonical graph, private inputs apart from those that are shared."""
         classes = np.zeros(self.recording.inputs, np.int8)
         classes[self.private] = 1
-        graph = canonicalise(self.recording, self.indexing, classes, loops=loops)
-        made = group(graph, self.recording, self.private, self.arrays, like)
+        return canonicalise(self.recording, self.indexing, classes, loops=loops)
+
+    def inputs_in(self, longer: Program) -> Addresses:
+        """The address in a longer program of each input."""
+        found = np.arange(self.recording.inputs)
+        fixed = len(found) - len(self.slots)
+        found[fixed:] = fixed + self.slots
+        own = np.full(longer.inputs, -1)
+        own[longer.private] = longer.shared + np.arange(len(longer.private))
+        found[self.private] = own[found[self.private]]
+        return found
+
+    @functools.cached_property
+    def selecting(self) -> Addresses:
+        """For each operand that follows an integer: which of the longest arguments', or -1."""
+        owners = [self.indexing.owner(p) for p in range(len(self.indexing.places))]
+        found = np.array([-1 if k is None else self.slots[k] for k in owners], np.int64)
+        if (found < 0).any():  # not seen, but perhaps only one can be
+            slots = self.slots[list(self.indexing.base.slots)]
+            follows = np.array([self.indexing.follows(k) for k in range(len(slots))])
+            alone = follows.sum(axis=0) == 1
+            found = np.where((found < 0) & alone, slots[follows.argmax(axis=0)], found)
+        return found
+
+    def beside(self, longer: Program) -> Beside:
+        """What finds it in a longer program."""
+        return Beside(longer, self.inputs_in(longer), self.selecting)
+
+    def _program(
+        self,
+        like: Program | None,
+        loops: tuple[Loop, ...],
+        arranged: Pieces | Beside | None = None,
+    ) -> Program:
+        made = group(
+            self._graph(loops) if loops else self.graph,
+            self.recording,
+            self.private,
+            self.arrays,
+            like,
+            slots=self.selecting,
+            arranged=arranged,
+        )
         if made.address[self.root] < 0 or (made.guards < 0).any():
             raise NotLiftable("an output was absorbed into a sum")
         return made
@@ -85,16 +144,11 @@ class Aligned:
             raise NotLiftable("another length does other operations")
         if program.loops != longer.loops:
             raise NotLiftable("another length repeats something else")
-        ints = len(source.slots)
-        fixed = program.inputs - ints
-        inputs = np.arange(program.inputs)
-        inputs[fixed:] = fixed + source.slots
-        rank = {int(p): k for k, p in enumerate(longer.private)}
+        inputs = source.inputs_in(longer)
         self.to = np.full(program.size, -1, np.int64)
         self.to[: program.inputs] = inputs
-        self.to[program.shared : program.shared + len(program.private)] = [
-            longer.shared + rank[int(inputs[p])] for p in program.private
-        ]
+        own = program.shared + np.arange(len(program.private))
+        self.to[own] = inputs[program.private]
         for short, long in self._pairs():
             if short.count > long.count:
                 raise NotLiftable("a longer length does less of something")
@@ -132,10 +186,10 @@ class Aligned:
         return found
 
     def varying(self) -> set[tuple[int, str]]:
-        """The walks that are shorter here; "each" of an instruction whose sums are."""
+        """The walks that are shorter here; "each" of an instruction all of whose sums are."""
         found = {key for key, (short, long) in self.points().items() if short != long}
         return found | {
-            (k, "each") for k, (a, b) in enumerate(self._pairs()) if _each(a) != _each(b)
+            (k, "each") for k, (a, b) in enumerate(self._pairs()) if _each(b) not in (0, _each(a))
         }
 
     @property
@@ -172,6 +226,15 @@ def trip_counts(
         if len(left) and not np.isin(left, targets[:short]).all():
             return None
     return counts
+
+
+def beginning(shorter: Source, longer: Source, program: Program) -> tuple[Aligned, Program]:
+    """A shorter recording beside a longer one's program, or beside that program arranged for it."""
+    try:
+        return Aligned(shorter, program), program
+    except NotLiftable:
+        arranged = longer.arranged(shorter, program)
+        return Aligned(shorter, arranged), arranged
 
 
 def _each(instruction: Instruction) -> int:
@@ -246,17 +309,20 @@ class Lifted:
             self._build(source, shorter, source.program(loops=False))
 
     def _build(self, source: Source, shorter: Source | None, program: Program) -> None:
-        self.program = program
-        self.root = int(program.address[source.root])
-        self.varying: set[tuple[int, str]] = set()
-        if program.loops:
-            shorter = None
-        if shorter is not None:
+        """Machine code that a shorter recording can use, too; if that cannot be, for its own."""
+        if shorter is not None and not program.loops:
             try:
-                less = Aligned(shorter, program)
-                self.varying = less.varying()
+                less, arranged = beginning(shorter, source, program)
+                self._make(source, arranged, less.varying())
+                if self._fit(shorter, less) is not None:
+                    return
             except NotLiftable:
-                shorter = None
+                pass
+        self._make(source, program, set())
+
+    def _make(self, source: Source, program: Program, varying: set[tuple[int, str]]) -> None:
+        self.program, self.varying = program, varying
+        self.root = int(program.address[source.root])
         self._kernels: dict[int, Kernel] = {}
         self.code = self.kernel(1)
         self._allowed = self._selectable()
@@ -264,10 +330,6 @@ class Lifted:
         if fit is None:
             raise NotLiftable("its own loops do not fit it")
         self.fit = fit
-        if shorter is not None and self._fit(shorter, less) is None:
-            self.varying = set()
-            self._kernels.clear()
-            self.code = self.kernel(1)
         self.current: Fit | None = None
         self.mixed: Any = None  # the program for lanes of several lengths, once there is one
         self.unmixed: set[Fit] = set()  # lengths for which there is none

@@ -296,7 +296,11 @@ class Lifter:
         if made is None or made.static or slots is None:
             return None
         root = root_of(made.recording.result)
-        indexing = self._twice(less, made, self._others(less.ints))
+        indexed = tuple(sorted(made.indexed))
+        others = other_integers(indexed, less.ints)[0] if indexed else list(less.ints)
+        indexing = self._twice(less, made, others)
+        if indexing is None:  # perhaps not all of these may stand there
+            indexing = self._twice(less, made, self._others(less.ints))
         if root is None or indexing is None:
             return None
         return self._source(less, made.recording, indexing, root.position, slots)

@@ -174,7 +174,7 @@ class Recorder:
             if number._number != number._number:
                 self.forbid("an integer beyond floats used as a number")
             self.used_as_number.add(int(x.slot))
-            return number
+            return number if not x.negative else self._minus(number)
         found: Value | None = x.as_value() if kind is Condition else None
         return found
 
@@ -192,7 +192,11 @@ class Recorder:
         source = self.source(x)
         if source is None:
             return -self.operand(x)
-        return self.detach(source * -1.0 + 0.0 if type(x) is Index else source * -1.0)
+        return self.detach(self._minus(source) if type(x) is Index else source * -1.0)
+
+    @staticmethod
+    def _minus(number: Value) -> Value:
+        return number * -1.0 + 0.0
 
     def exponent(self, x: Any) -> float:
         """The static exponent of ``value ** x``."""

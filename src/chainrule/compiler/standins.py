@@ -216,16 +216,17 @@ class Index(Integer):
     """An integer argument while recording.
 
     Selecting an element (``__index__``) keeps it a run-time index; arithmetic with a Value makes it
-    a run-time number; everything else uses the integer itself, and then the recording holds for
-    that integer only.
+    a run-time number, and so it stays with a minus before it; everything else uses the integer
+    itself, and then the recording holds for that integer only.
     """
 
-    __slots__ = ("_recorder",)
+    __slots__ = ("_recorder", "negative")
 
-    def __init__(self, recorder: Recorder, slot: int, number: int) -> None:
+    def __init__(self, recorder: Recorder, slot: int, number: int, negative: bool = False) -> None:
         self._recorder = recorder
         self.slot = slot
         self.number = number
+        self.negative = negative  # the number is minus the argument
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -233,11 +234,17 @@ class Index(Integer):
 
     def __index__(self) -> int:
         frame, recorder = sys._getframe(1), self._recorder
-        if not _reads_an_item(frame):
+        if self.negative or not _reads_an_item(frame):
             return self.static()
         recorder.indexed.add(self.slot)
         recorder.reads.note(self, frame)
         return self.number
+
+    def __neg__(self) -> Index:
+        return Index(self._recorder, self.slot, -self.number, not self.negative)
+
+    def __pos__(self) -> Index:
+        return self
 
     def static(self) -> int:
         """The integer itself: from here on the recording is for this integer."""
@@ -280,6 +287,6 @@ for _name in (
     *"eq ne lt le gt ge hash bool int float str repr format round trunc floor ceil".split(),
     *"add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod".split(),
     *"divmod rdivmod pow rpow and rand or ror xor rxor lshift rlshift rshift rrshift".split(),
-    *"neg pos abs invert reduce_ex".split(),
+    *"abs invert reduce_ex".split(),
 ):
     setattr(Index, f"__{_name}__", _static_use(f"__{_name}__"))
