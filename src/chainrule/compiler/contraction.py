@@ -477,6 +477,11 @@ class Emitter:
                 if size > 1:
                     blocks.append((loop, size))
                     room //= size
+            # Two rounds of a loop of any length share what does not move in it.
+            for loop in rest:
+                if not loop.fixed and room > 1 and len(arrays) == 3 and 0 in loop.strides[1:]:
+                    blocks.insert(0, (loop, 2))
+                    break
         for loop, _ in blocks:
             rest = [x for x in rest if x is not loop]
         kernel = _Kernel(self, arrays, lane, reduced, sums, accumulate)
@@ -500,11 +505,19 @@ class Emitter:
             kernel.emit(terms, chosen)
             return
         (loop, size), others = blocks[0], blocks[1:]
-        whole, left = divmod(loop.most, size)
 
         def at(register: str | None, factor: int) -> list[Terms]:
             return [[*t, (register, s * factor)] for t, s in zip(terms, loop.strides, strict=True)]
 
+        if isinstance(loop.count, str):
+            pairs = self.code.let(f"lshr i64 {loop.count}, 1")
+            with self.code.loop(pairs) as i:
+                self._tiles(others, [*chosen, (loop, size)], at(i, size), kernel)
+            single = self.code.let(f"and i64 {loop.count}, 1")
+            with self.code.loop(single):
+                self._tiles(others, chosen, at(pairs, size), kernel)
+            return
+        whole, left = divmod(loop.most, size)
         if whole == 1:
             self._tiles(others, [*chosen, (loop, size)], terms, kernel)
         elif whole:
