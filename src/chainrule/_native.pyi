@@ -155,13 +155,23 @@ class Checks:
     def __new__(cls, checks: tuple[tuple[Any, ...], ...], /) -> Checks: ...
     def failed(self) -> int: ...
 
-def integers(arguments: tuple[Any, ...], /) -> tuple[tuple[int, ...], tuple[int, ...]] | None: ...
+@final
+class Passed:
+    @property
+    def signature(self) -> bytes: ...
+    @property
+    def ids(self) -> tuple[int, ...]: ...
+
+def passed(
+    arguments: tuple[Any, ...], array: type[Any], number: type[Any], /
+) -> Passed | None: ...
 
 @final
 class Plan:
     def __new__(
         cls,
-        arrays: tuple[Any, ...],
+        shapes: tuple[tuple[int, ...] | None, ...],
+        first: int,
         template: Any,
         record: Any,
         make: Any,
@@ -174,7 +184,7 @@ class Plan:
         root: int,
         /,
     ) -> Plan: ...
-    def run(self, ids: tuple[int, ...], /) -> tuple[float, Any] | None: ...
+    def run(self, call: Passed, /) -> tuple[float, Any] | None: ...
 
 def adam(
     values: Sequence[Value],
