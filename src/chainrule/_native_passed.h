@@ -12,6 +12,7 @@ enum { FLOAT_WORD = 1, INT_WORD, ARRAY_WORD, FLOATS_WORD, INTS_WORD, LIST_WORD, 
 
 #define MOST_SEEN 64 /* lists and dicts of integers */
 #define DEEPEST 40
+#define FEW_BYTES 512 /* which Python has ready */
 
 /* A number, or where `array` is not NULL the array that holds some. */
 typedef struct {
@@ -253,6 +254,12 @@ static int look_at_arguments(Look *w, PyObject *arguments) {
     return answer;
 }
 
+/* Where there is no memory, `grow` says so. */
+static void begin(Buffer *b) {
+    b->bytes = PyMem_Malloc(FEW_BYTES);
+    b->capacity = b->bytes != NULL ? FEW_BYTES : 0;
+}
+
 /* passed(arguments, array, number): a Passed, or None where the arguments are not plain. `array` and
  * `number` are numpy's ndarray and float64. No Python code runs while it looks at them. */
 static PyObject *passed(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count) {
@@ -265,6 +272,9 @@ static PyObject *passed(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     }
     Look w = {.array_type = (PyTypeObject *)given[1], .number_type = (PyTypeObject *)given[2]};
     w.to = (Passed *)made;
+    begin(&w.words);
+    begin(&w.ids);
+    begin(&w.to->entries);
     int answer = look_at_arguments(&w, given[0]);
     for (Py_ssize_t k = 0; k < COUNT(w.ids, PyObject *); k++) {
         Py_DECREF(ITEM(w.ids, PyObject *, k));

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy import float64, ndarray
 
 from chainrule.compiler.inputs import Call
 from chainrule.compiler.lifted import Fit, Lifted
@@ -24,8 +25,9 @@ from chainrule.compiler.record import Output
 from chainrule.compiler.variants import Variant
 from chainrule.engine import kernels
 
-DOUBLE = np.dtype(np.float64)
+DOUBLE = np.dtype(float64)
 STRUCTURES = 64  # that are known again
+VARIANTS = 4  # of each, the least recently used goes
 MOST = 2**28  # numbers: one item of a numpy array has less than 2**31 bytes
 
 # The words of a signature, as in _native_passed.h.
@@ -144,7 +146,7 @@ class _Gradient:
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What answers calls of one form."""
+    """What answers calls of one form, where their integers and branches are those of a variant."""
 
     variant: Variant
     lifted: Lifted
@@ -162,7 +164,7 @@ class Recall:
     """The calls of a function that are known again, and what answers them."""
 
     def __init__(self) -> None:
-        self.plans: dict[bytes, Known] = {}  # by signature
+        self.plans: dict[bytes, list[Known]] = {}  # by signature
 
     def learn(self, call: Call, variant: Variant) -> None:
         """Let a variant answer calls such as this from now on."""
@@ -173,12 +175,12 @@ class Recall:
             return
         form, root = Form.of(call), int(fit.address[result.position])
         signature, floats = form.signature, call.size - call.first
-        known = self.plans.get(signature)
-        if not form.known or root < 0 or (known is not None and known.fit is fit):
+        if not form.known or root < 0 or not np.array_equal(fit.private[:floats], range(floats)):
             return
-        if known is None and len(self.plans) >= STRUCTURES:
+        if signature not in self.plans and len(self.plans) >= STRUCTURES:
             return
-        if not np.array_equal(fit.private[:floats], np.arange(floats)):
+        known = self.plans.setdefault(signature, [])
+        if any(x.fit is fit for x in known):
             return
         written = floats or variant.numeric or lifted.reads_private
         gradient = _Gradient(call.structure[0][0])
@@ -188,24 +190,28 @@ class Recall:
             form.first,
             gradient.template,
             gradient.record,
-            np.ndarray,
+            ndarray,
             functools.partial(_choose, variant, fit),
             indexing.ids,
             *lifted.code.parts(fit, fit.private[floats:] if written else fit.private[:0]),
             root,
         )
-        self.plans[signature] = Known(variant, lifted, fit, form, plan)
+        known.insert(0, Known(variant, lifted, fit, form, plan))
+        del known[VARIANTS:]
 
     def answer(self, arguments: tuple[Any, ...]) -> tuple[float, Any] | None:
         """The value and its gradient, if the call is known again and everything is finite."""
         if kernels is None:
             return None
-        call = kernels.passed(arguments, np.ndarray, np.float64)
-        known = None if call is None else self.plans.get(call.signature)
-        if known is None:
-            return None
-        if known.lifted.current is not known.fit:
-            known.lifted.settle(known.fit)
-        answer: tuple[float, Any] | None = known.plan.run(call)
-        known.variant.ran_lifted = answer is not None
-        return answer
+        call = kernels.passed(arguments, ndarray, float64)
+        known = [] if call is None else self.plans.get(call.signature, [])
+        for place, one in enumerate(known):
+            if one.lifted.current is not one.fit:
+                one.lifted.settle(one.fit)
+            answer: tuple[float, Any] | None = one.plan.run(call)
+            one.variant.ran_lifted = answer is not None
+            if answer is not None:
+                if place:
+                    known.insert(0, known.pop(place))
+                return answer
+        return None
