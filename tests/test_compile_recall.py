@@ -171,7 +171,9 @@ def test_other_dicts_and_arrays_of_the_same_structure_are_known(pair):
     params["b"] = params["b"] + 1.0
     pair(params, IDS, known=True)
     pair({key: a - 0.1 for key, a in params.items()}, IDS, known=True)
-    pair({"".join(key): a for key, a in params.items()}, IDS, known=True)  # equal keys, not the same
+    pair(
+        {"".join(key): a for key, a in params.items()}, IDS, known=True
+    )  # equal keys, not the same
 
 
 class Text(str):

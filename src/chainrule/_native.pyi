@@ -162,9 +162,7 @@ class Passed:
     @property
     def ids(self) -> tuple[int, ...]: ...
 
-def passed(
-    arguments: tuple[Any, ...], array: type[Any], number: type[Any], /
-) -> Passed | None: ...
+def passed(arguments: tuple[Any, ...], array: type[Any], number: type[Any], /) -> Passed | None: ...
 
 @final
 class Plan:

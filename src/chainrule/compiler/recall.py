@@ -37,7 +37,7 @@ Shape = tuple[int, ...]
 
 @dataclass(eq=False)
 class Form:
-    """What the arguments of a call are like, down to types; ``known``: C can tell that, too.
+    """What the arguments of a call are like; ``known``: calls like it can be known again.
 
     ``shapes`` has the shape of every array of floats and None for every float; the ``first`` of
     them are the first argument's.
@@ -74,24 +74,16 @@ class Form:
 
     def _take(self, structure: Any, first: bool) -> None:
         """Take in a part of a call's structure, see ``inputs``."""
-        if structure in ("float", "int"):
-            kind = FLOAT if structure == "float" else INT
-            if kind == FLOAT:
-                self.shapes.append(None)
-            if self._run == kind:
-                self._words[-1] += 1
-            else:
-                self._put(kind, 1)
-            self._run = kind
+        if structure == "float":
+            self.shapes.append(None)
+            self._put_leaf(FLOAT)
+            return
+        if structure == "int":
+            self._put_leaf(INT)
             return
         kind, parts = (structure, ()) if isinstance(structure, str) else structure
         if kind in ("floats", "ints"):
-            self.known &= 0 not in parts
-            if kind == "floats":
-                self.shapes.append(parts)
-            self._put(*([ARRAY] if first else [FLOATS if kind == "floats" else INTS]))
-            if not first:
-                self._put(len(parts), *parts)
+            self._take_array(kind, parts, first)
         elif kind in ("list", "tuple"):
             self._put(LIST if kind == "list" else TUPLE, len(parts))
             for part in parts:
@@ -104,6 +96,23 @@ class Form:
                 self._take(part, first)
         else:
             self.known = False
+
+    def _put_leaf(self, word: int) -> None:
+        if self._run == word:
+            self._words[-1] += 1
+        else:
+            self._put(word, 1)
+        self._run = word
+
+    def _take_array(self, kind: str, shape: Shape, first: bool) -> None:
+        """An array; of the first argument a plan looks at the shapes."""
+        self.known &= 0 not in shape
+        if kind == "floats":
+            self.shapes.append(shape)
+        if first:
+            self._put(ARRAY)
+        else:
+            self._put(FLOATS if kind == "floats" else INTS, len(shape), *shape)
 
 
 class _Gradient:
