@@ -277,7 +277,9 @@ def test_what_is_not_plain_is_left_alone(x, wrap):
 
 
 def nests(leaves):
-    keys = st.sampled_from(["a", "b", 1, 1.0, True, (1, 2), None])
+    keys = st.sampled_from(
+        ["a", "b", "", "longer than a word", "\0", "ä", 1, 1.0, True, (1, 2), None]
+    )
     return st.recursive(
         leaves,
         lambda inner: (
@@ -360,6 +362,9 @@ def test_runs_end_where_something_else_begins():
 
 def test_keys_are_told_by_what_they_are():
     key, other = (1, 2), tuple(range(1, 3))
+    assert signature({"": 1.0}) != signature({"\0": 1.0}) != signature({"\0\0": 1.0})
+    assert signature({"12345678": 1.0}) != signature({"123456789": 1.0})
+    assert passed({"\ud800": 1.0}) is None
     assert signature({"ab": 1.0}) == signature({"".join(["a", "b"]): 1.0})
     assert signature({key: 1.0}) == signature({key: 2.0}) != signature({other: 1.0})
     assert signature({1: 1.0}) != signature({True: 1.0}) != signature({1.0: 1.0})

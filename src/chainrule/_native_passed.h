@@ -6,7 +6,7 @@
  */
 
 /* The words of a signature: the number of arguments, and each of them. After LIST and TUPLE, how many
- * items; after DICT too, each with the address of its key in front; after FLOATS and INTS, how many
+ * items; after DICT too, each with its key in front; after FLOATS and INTS, how many
  * dimensions and each of these; after FLOAT and INT, how many there are in a row. */
 enum { FLOAT_WORD = 1, INT_WORD, ARRAY_WORD, FLOATS_WORD, INTS_WORD, LIST_WORD, TUPLE_WORD, DICT_WORD };
 
@@ -161,15 +161,27 @@ static int look_at_array(Look *w, PyObject *array) {
     return answer;
 }
 
-/* The same for equal strings, else for the same object. */
+/* A string with its text, after its length as a negative number; anything else by its address. */
 static int put_key(Look *w, PyObject *key) {
-    int answer;
-    Py_INCREF(key);
-    if (PyUnicode_CheckExact(key)) {
-        PyUnicode_InternInPlace(&key);
+    if (!PyUnicode_CheckExact(key)) {
+        return put_word(w, (int64_t)(uintptr_t)key);
     }
-    answer = put_word(w, (int64_t)(uintptr_t)key);
-    Py_DECREF(key);
+    Py_ssize_t length;
+    const char *text = PyUnicode_AsUTF8AndSize(key, &length);
+    if (text == NULL) {
+        int is_error = PyErr_ExceptionMatches(PyExc_MemoryError);
+        if (!is_error) {
+            PyErr_Clear(); /* half a surrogate pair */
+        }
+        return is_error ? -1 : 0;
+    }
+    int answer = put_word(w, -1 - length);
+    for (Py_ssize_t k = 0; k < length && answer > 0; k += (Py_ssize_t)sizeof(int64_t)) {
+        int64_t word = 0;
+        size_t left = (size_t)(length - k);
+        memcpy(&word, text + k, left < sizeof word ? left : sizeof word);
+        answer = put_word(w, word);
+    }
     return answer;
 }
 
@@ -178,7 +190,8 @@ static int look_at_dict(Look *w, PyObject *dict) {
     Py_ssize_t at = 0;
     int answer = put_words(w, DICT_WORD, PyDict_Size(dict));
     while (answer > 0 && PyDict_Next(dict, &at, &key, &item)) {
-        answer = put_key(w, key) < 0 ? -1 : look_at(w, item);
+        answer = put_key(w, key);
+        answer = answer > 0 ? look_at(w, item) : answer;
     }
     return answer;
 }

@@ -11,7 +11,6 @@ from __future__ import annotations
 import array
 import functools
 import math
-import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +45,7 @@ class Form:
     known: bool = True
     shapes: list[Shape | None] = field(default_factory=list)
     first: int = 0
-    keys: list[Any] = field(default_factory=list)  # of dicts: signatures have their addresses
+    keys: list[Any] = field(default_factory=list)  # of dicts, whose addresses the signature has
     _words: list[int] = field(default_factory=list)
     _run: int = 0  # FLOAT or INT, where the last word is how many of them came
 
@@ -91,11 +90,23 @@ class Form:
         elif kind == "dict":
             self._put(DICT, len(parts))
             for (_, key), part in parts:
-                self.keys.append(sys.intern(key) if type(key) is str else key)
-                self._put(id(self.keys[-1]))
+                self._put_key(key)
                 self._take(part, first)
         else:
             self.known = False
+
+    def _put_key(self, key: Any) -> None:
+        """A string with its text, anything else by its address."""
+        if type(key) is not str:
+            self.keys.append(key)
+            self._put(id(key))
+            return
+        try:
+            text = key.encode()
+        except UnicodeEncodeError:  # half a surrogate pair
+            self.known = False
+            return
+        self._put(-1 - len(text), *array.array("q", text + bytes(-len(text) % 8)))
 
     def _put_leaf(self, word: int) -> None:
         if self._run == word:
@@ -169,43 +180,54 @@ def _choose(variant: Variant, fit: Fit, ids: tuple[int, ...]) -> Addresses | Non
     return variant.gathered(ids) if variant.fit is fit and variant.serves(ids) else None
 
 
+def _plan_of(call: Call, form: Form, variant: Variant, lifted: Lifted, fit: Fit) -> Any:
+    """What runs calls of this form on the code of a variant; None where it cannot."""
+    result, floats = variant.recording.result, call.size - call.first
+    if not form.known or variant.captured or not 0 < call.first < MOST or kernels is None:
+        return None
+    if not isinstance(result, Output) or not result.is_value:
+        return None
+    root = int(fit.address[result.position])
+    if root < 0 or not np.array_equal(fit.private[:floats], range(floats)):
+        return None
+    integers = fit.private[floats:]
+    if not (floats or variant.numeric or lifted.reads_private):
+        integers = integers[:0]
+    gradient = _Gradient(call.structure[0][0])
+    indexing = variant.indexing if variant.family is None else variant.family.indexing
+    return kernels.Plan(
+        tuple(form.shapes),
+        form.first,
+        gradient.template,
+        gradient.record,
+        ndarray,
+        functools.partial(_choose, variant, fit),
+        indexing.ids,
+        *lifted.code.parts(fit, integers),
+        root,
+    )
+
+
 class Recall:
     """The calls of a function that are known again, and what answers them."""
 
     def __init__(self) -> None:
         self.plans: dict[bytes, list[Known]] = {}  # by signature
+        self._met: set[Fit] = set()  # those that are known, or cannot be
 
     def learn(self, call: Call, variant: Variant) -> None:
         """Let a variant answer calls such as this from now on."""
-        lifted, fit, result = variant.lifted, variant.fit, variant.recording.result
-        if kernels is None or lifted is None or fit is None or variant.captured or call.keywords:
+        lifted, fit = variant.lifted, variant.fit
+        if lifted is None or fit is None or fit in self._met or call.keywords:
             return
-        if not isinstance(result, Output) or not 0 < call.first < MOST:
-            return
-        form, root = Form.of(call), int(fit.address[result.position])
-        signature, floats = form.signature, call.size - call.first
-        if not form.known or root < 0 or not np.array_equal(fit.private[:floats], range(floats)):
-            return
-        if signature not in self.plans and len(self.plans) >= STRUCTURES:
+        self._met.add(fit)
+        form = Form.of(call)
+        plan, signature = _plan_of(call, form, variant, lifted, fit), form.signature
+        if plan is None or (signature not in self.plans and len(self.plans) >= STRUCTURES):
             return
         known = self.plans.setdefault(signature, [])
-        if any(x.fit is fit for x in known):
-            return
-        written = floats or variant.numeric or lifted.reads_private
-        gradient = _Gradient(call.structure[0][0])
-        indexing = variant.indexing if variant.family is None else variant.family.indexing
-        plan = kernels.Plan(
-            tuple(form.shapes),
-            form.first,
-            gradient.template,
-            gradient.record,
-            ndarray,
-            functools.partial(_choose, variant, fit),
-            indexing.ids,
-            *lifted.code.parts(fit, fit.private[floats:] if written else fit.private[:0]),
-            root,
-        )
         known.insert(0, Known(variant, lifted, fit, form, plan))
+        self._met -= {one.fit for one in known[VARIANTS:]}
         del known[VARIANTS:]
 
     def answer(self, arguments: tuple[Any, ...]) -> tuple[float, Any] | None:
@@ -213,14 +235,14 @@ class Recall:
         if kernels is None:
             return None
         call = kernels.passed(arguments, ndarray, float64)
-        known = [] if call is None else self.plans.get(call.signature, [])
-        for place, one in enumerate(known):
+        known = None if call is None else self.plans.get(call.signature)
+        for one in known or ():
             if one.lifted.current is not one.fit:
                 one.lifted.settle(one.fit)
             answer: tuple[float, Any] | None = one.plan.run(call)
             one.variant.ran_lifted = answer is not None
             if answer is not None:
-                if place:
-                    known.insert(0, known.pop(place))
+                if known and known[0] is not one:
+                    known.sort(key=lambda x: x is not one)
                 return answer
         return None
