@@ -612,22 +612,64 @@ for _name, _check in {
         check=all_is_the_same,
     )
 case("checks of other things", lambda s: _native.Checks(((),)), raises=TypeError)
-case("integers", lambda s: _native.integers(s.extra["x"]), prepare=with_extra(0, x=lambda s: (s, [1000, 2], [3])))  # fmt: skip
+
+
+def passed(state: State) -> None:
+    state.extra["found"] = None
+    state.extra["found"] = _native.passed(state.extra["x"], np.ndarray, np.float64)
+
+
+def all_is_passed(state: State, failed: bool) -> None:
+    found = state.extra["found"]
+    assert (found is None) is failed
+    assert failed or found.ids == (*range(2000, 3000), 3000, 5000)
+
+
+case(
+    "passed",
+    passed,
+    prepare=with_extra(
+        0,
+        x=lambda s: (
+            {"a": [0.5] * 100, "b": np.ones(2)},
+            list(range(2000, 3000)),
+            [np.ones((1, 2)), {("k", 1): 3000}],
+            np.array([5000]),
+        ),
+    ),
+    check=all_is_passed,
+)
+case("passed other things", lambda s: _native.passed((1.0, [1, 2.0, s]), np.ndarray, float))
 
 
 def plan_parts(state: State) -> tuple[Any, ...]:
     """Of a Plan whose machine code is C's atof: its parameters, read as text, are zero."""
-    array, own = np.full((2, 1), 0.5), np.full(1, 4.0)
+    own = np.full(1, 4.0)
     record, places = np.dtype([("x", np.float64, (2, 1))]), np.zeros(1, np.int64)
     atof = ctypes.cast(ctypes.CDLL(None).atof, ctypes.c_void_p).value
-    arenas = (np.zeros(8), own, np.full(8, 3.0), own, own, places.copy(), places, places)
+    arenas = (
+        np.zeros(8),
+        own,
+        np.full(8, 3.0),
+        own,
+        own,
+        places.copy(),
+        places,
+        places,
+        places[:0],
+    )
     chosen: dict[Any, Any] = {(7,): places}
-    return (array,), {"k": ["x"]}, record, np.ndarray, chosen.get, [], None, atof, atof, arenas, 8
+    shapes, template = ((2, 1), None), {"k": ["x", 2]}
+    return shapes, 2, template, record, np.ndarray, chosen.get, [], None, atof, atof, arenas, 8
+
+
+def plan_call() -> Any:
+    return _native.passed(([np.full((2, 1), 0.5), 0.5], 7), np.ndarray, np.float64)
 
 
 def plan_answers(state: State, failed: bool) -> None:
-    value, gradient = _native.Plan(*state.extra["parts"]).run((7,))
-    assert (value, gradient["k"][0].tolist()) == (4.0, [[3.0], [3.0]])
+    value, gradient = _native.Plan(*state.extra["parts"]).run(plan_call())
+    assert (value, gradient["k"][0].tolist(), gradient["k"][1]) == (4.0, [[3.0], [3.0]], 3.0)
 
 
 case(
@@ -638,8 +680,13 @@ case(
 )
 case(
     "a plan runs",
-    lambda s: s.extra["plan"].run((7,)),
-    prepare=with_extra(0, parts=plan_parts, plan=lambda s: _native.Plan(*plan_parts(s))),
+    lambda s: s.extra["plan"].run(s.extra["call"]),
+    prepare=with_extra(
+        0,
+        parts=plan_parts,
+        plan=lambda s: _native.Plan(*plan_parts(s)),
+        call=lambda s: plan_call(),
+    ),
     check=plan_answers,
 )
 case(

@@ -15,7 +15,7 @@ def words(*numbers):
     return np.array(numbers, np.int64)
 
 
-# --- read_integers --------------------------------------------------------------------------------
+# --- sample_integers --------------------------------------------------------------------------------
 
 
 class Whole(int):
@@ -32,7 +32,7 @@ ODD = [
 def test_integers_of_samples():
     samples = [([1, 2, 3],), ([-5],), ([2**63 - 1, -(2**63)],), ([7],)]
     lengths = np.zeros((3, 1), np.int64)
-    found = _native.read_integers(samples, words(2, 0, 1), lengths)
+    found = _native.sample_integers(samples, words(2, 0, 1), lengths)
     assert lengths.ravel().tolist() == [2, 3, 1]
     assert np.frombuffer(found, np.int64).tolist() == [2**63 - 1, -(2**63), 1, 2, 3, -5]
 
@@ -40,14 +40,14 @@ def test_integers_of_samples():
 @pytest.mark.parametrize("odd", ODD, ids=repr)
 def test_samples_of_anything_else_are_left_out(odd):
     lengths = np.zeros((3, 1), np.int64)
-    found = _native.read_integers([([4],), odd, ([5, 6],)], words(0, 1, 2), lengths)
+    found = _native.sample_integers([([4],), odd, ([5, 6],)], words(0, 1, 2), lengths)
     assert lengths.ravel().tolist() == [1, -1, 2]
     assert np.frombuffer(found, np.int64).tolist() == [4, 5, 6]
 
 
 def test_one_list_twice_is_not_two_lists():
     lengths = np.zeros((2, 2), np.int64)
-    found = _native.read_integers([(SAME, SAME), (SAME, list(SAME))], words(0, 1), lengths)
+    found = _native.sample_integers([(SAME, SAME), (SAME, list(SAME))], words(0, 1), lengths)
     assert lengths.tolist() == [[-1, -1], [2, 2]]
     assert np.frombuffer(found, np.int64).tolist() == [1, 2, 1, 2]
 
@@ -68,13 +68,13 @@ def test_one_list_twice_is_not_two_lists():
 )
 def test_reading_refuses_what_does_not_fit(arguments, error):
     with pytest.raises(error):
-        _native.read_integers(*arguments)
+        _native.sample_integers(*arguments)
 
 
 def test_reading_nothing():
-    assert _native.read_integers([], words(), words()) == b""
+    assert _native.sample_integers([], words(), words()) == b""
     lengths = np.zeros((2, 1), np.int64)
-    assert _native.read_integers([(3,), ()], words(0, 1), lengths) == b""
+    assert _native.sample_integers([(3,), ()], words(0, 1), lengths) == b""
     assert lengths.tolist() == [[-1], [-1]]
 
 
@@ -84,7 +84,7 @@ def test_reading_keeps_no_references():
     before = [sys.getrefcount(x) for x in (sample, numbers, *numbers)]
     lengths = np.zeros((1, 1), np.int64)
     for _ in range(100):
-        _native.read_integers([sample], words(0), lengths)
+        _native.sample_integers([sample], words(0), lengths)
     assert [sys.getrefcount(x) for x in (sample, numbers, *numbers)] == before
 
 

@@ -6,7 +6,8 @@
  *
  * Reading order: the node, _native_memory.h, making nodes, operators, the walk, the backward pass,
  * attributes, construction, sums; _native_arrays.h (graphs as arrays, the tape, optimisers); what compiled
- * functions need (_native_lift.h, _native_checks.h, _native_plan.h, _native_samples.h); the module.
+ * functions need (_native_lift.h, _native_checks.h, _native_passed.h, _native_plan.h, _native_samples.h); the
+ * module.
  *
  * Everything here runs under the GIL, but for the machine code that a Plan runs. State shared between
  * calls is never held across a call into Python code: scratch buffers are taken out of their global
@@ -17,6 +18,7 @@
 #endif
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <structmember.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -1436,6 +1438,7 @@ static PyObject *linear(PyObject *Py_UNUSED(module), PyObject *args) {
 #include "_native_arrays.h"
 #include "_native_lift.h"
 #include "_native_checks.h"
+#include "_native_passed.h"
 #include "_native_plan.h"
 #include "_native_samples.h"
 
@@ -1596,7 +1599,7 @@ static PyMethodDef functions[] = {
      "allocation_counts()\n--\n\nLive nodes, slabs held, entries in the side table."},
     ARRAY_FUNCTIONS
     LIFT_FUNCTIONS
-    CHECK_FUNCTIONS
+    PASSED_FUNCTIONS
     SAMPLE_FUNCTIONS
     {NULL, NULL, 0, NULL},
 };
@@ -1654,7 +1657,9 @@ PyMODINIT_FUNC PyInit__native(void) {
     TapeType = (PyTypeObject *)PyType_FromSpec(&tape_spec);
     PlanType = (PyTypeObject *)PyType_FromSpec(&plan_spec);
     ChecksType = (PyTypeObject *)PyType_FromSpec(&checks_spec);
+    PassedType = (PyTypeObject *)PyType_FromSpec(&passed_spec);
     if (ValueType == NULL || modes == NULL || TapeType == NULL || PlanType == NULL || ChecksType == NULL ||
+        PassedType == NULL || PyModule_AddObjectRef(module, "Passed", (PyObject *)PassedType) < 0 ||
         PyModule_AddObjectRef(module, "Checks", (PyObject *)ChecksType) < 0 ||
         PyModule_AddObjectRef(module, "Plan", (PyObject *)PlanType) < 0 ||
         PyModule_AddObjectRef(module, "Tape", (PyObject *)TapeType) < 0 ||

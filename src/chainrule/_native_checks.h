@@ -1,10 +1,7 @@
 /* Whether things are as they were, part of _native.c; for compiled functions.
  *
  * Checks: certain objects are where they were, which compiler/freshness.py asks before every call.
- * integers: what a call passes beside its parameters, for compiler/recall.py.
  */
-
-/* ----------------------------------------------------------------------------------- checks ---- */
 
 /* A list or dict and the tuple of what it held, or a namespace, a name, and what that stood for. */
 typedef struct {
@@ -181,66 +178,3 @@ static PyType_Slot checks_slots[] = {{Py_tp_new, checks_new},
                                      {0, NULL}};
 static PyType_Spec checks_spec = {"chainrule._native.Checks", sizeof(Checks), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, checks_slots};
-
-/* --------------------------------------------------------------------------------- integers ---- */
-
-/* Whether an argument is a list, of one or more items and not an earlier argument: one list twice is
- * not two lists. */
-static int is_another_list(PyObject *arguments, Py_ssize_t place) {
-    PyObject *list = PyTuple_GetItem(arguments, place);
-    Py_ssize_t before = 0;
-    for (; before < place && PyTuple_GetItem(arguments, before) != list; before++) {
-    }
-    return before == place && PyList_CheckExact(list) && PyList_Size(list) > 0;
-}
-
-/* The length of a list of ints, of no subclass, which go into `ids` from `at` on; NULL: it is none. */
-static PyObject *take_integers(PyObject *list, PyObject *ids, Py_ssize_t at) {
-    Py_ssize_t count = PyList_Size(list);
-    if (at + count > PyTuple_Size(ids)) {
-        return NULL;
-    }
-    for (Py_ssize_t k = 0; k < count; k++) {
-        PyObject *x = PyList_GetItem(list, k);
-        if (!PyLong_CheckExact(x)) {
-            return NULL;
-        }
-        PyTuple_SetItem(ids, at + k, Py_NewRef(x));
-    }
-    return PyLong_FromSsize_t(count);
-}
-
-/* integers(arguments): how many integers each argument after the first holds, and all of them; None
- * where one of these is anything but a list of some integers. */
-static PyObject *integers(PyObject *Py_UNUSED(module), PyObject *arguments) {
-    if (!PyTuple_Check(arguments) || PyTuple_Size(arguments) == 0) {
-        return PyErr_Format(PyExc_TypeError, "integers takes a tuple of arguments");
-    }
-    Py_ssize_t count = PyTuple_Size(arguments), total = 0, at = 0;
-    for (Py_ssize_t i = 1; i < count; i++) {
-        if (!is_another_list(arguments, i)) {
-            return Py_NewRef(Py_None);
-        }
-        total += PyList_Size(PyTuple_GetItem(arguments, i));
-    }
-    PyObject *lengths = PyTuple_New(count - 1), *ids = lengths ? PyTuple_New(total) : NULL;
-    PyObject *length = ids, *result = NULL; /* the collector may have run: lists can have changed */
-    for (Py_ssize_t i = 1; length != NULL && i < count; i++) {
-        PyObject *list = PyTuple_GetItem(arguments, i);
-        length = take_integers(list, ids, at);
-        if (length != NULL) {
-            at += PyList_Size(list);
-            PyTuple_SetItem(lengths, i - 1, length);
-        }
-    }
-    if (length != NULL && at == total) {
-        result = PyTuple_Pack(2, lengths, ids);
-    } else if (!PyErr_Occurred()) {
-        result = Py_NewRef(Py_None);
-    }
-    Py_XDECREF(lengths);
-    Py_XDECREF(ids);
-    return result;
-}
-
-#define CHECK_FUNCTIONS {"integers", integers, METH_O, NULL},

@@ -1,20 +1,32 @@
 /* A compiled call that is known again, part of _native.c; see compiler/recall.py.
  *
- * A Plan copies the parameters into the arena, runs machine code forward and backward, and gives the
- * gradient in the structure of the parameters. Arrays are asked for their buffers every time, and no
- * Python code of theirs or the collector's runs between reading the first and having the gradient in
- * memory of its own.
+ * A Plan copies the numbers a call was passed into the arenas, runs machine code forward and backward,
+ * and gives the gradient in the structure of the first argument. Arrays are asked for their buffers
+ * when they are read, and no Python code of theirs or the collector's runs between reading the first
+ * and having the gradient in memory of its own.
  */
 
-/* What a Plan is given beside the parameters: the arenas of the machine code, all of one kind of
- * numbers; what gathers select, trip counts, and which gathers a call sets. */
-enum { P_SHARED, P_OWN, P_SHARED_ADJOINTS, P_ADJOINTS, P_SEEDS, P_GATHERS, P_COUNTS, P_PLACES, P_ARENAS };
+/* What a Plan is given: the arenas of the machine code, all of one kind of numbers; what gathers
+ * select, trip counts, which gathers a call sets, and where among its own numbers its integers go,
+ * nowhere or all of them. */
+enum {
+    P_SHARED,
+    P_OWN,
+    P_SHARED_ADJOINTS,
+    P_ADJOINTS,
+    P_SEEDS,
+    P_GATHERS,
+    P_COUNTS,
+    P_PLACES,
+    P_INTEGERS,
+    P_ARENAS
+};
 
 typedef struct {
     PyObject_HEAD
-    PyObject *arrays;   /* a tuple: the parameters */
-    PyObject *template; /* their nest, with the name of a field of `record` in the place of each */
-    PyObject *record;   /* a numpy dtype: the gradient, one field for each array */
+    PyObject *template; /* the first argument's nest, with the name of a field of `record` in the place of
+                           each array, and its position among the numbers in the place of each float */
+    PyObject *record;   /* a numpy dtype: the gradient, one field for each array; None: there is no array */
     PyObject *make;     /* numpy.ndarray */
     PyObject *owner;    /* of the machine code */
     PyObject *choose;   /* a function: the addresses that gathers select for the integers of a call, or None */
@@ -25,14 +37,18 @@ typedef struct {
     int view_count;
     int is_float;              /* float32 in the arenas */
     int in_place;              /* the machine code writes into what becomes the gradient */
-    Py_ssize_t size;           /* how many parameters there are */
-    Buffer extents;            /* of each array: how many dimensions, and each of these */
+    Py_ssize_t size;           /* how many numbers the first argument holds */
+    Py_ssize_t own_size;       /* and the others */
+    Py_ssize_t first;          /* how many floats and arrays the first argument holds */
+    Py_ssize_t entries;        /* and all of them */
+    Buffer extents;            /* of each array: how many dimensions, and each of these; of a float: -1 */
     uintptr_t forward, backward;
     const void *root;
 } Plan;
 
 #define MOST_CHOICES 10000
 #define LINE 64
+#define MOST_NUMBERS ((Py_ssize_t)1 << 40)
 
 static PyTypeObject *PlanType;
 
@@ -67,48 +83,89 @@ static void widen(double *restrict to, const float *restrict from, Py_ssize_t co
     }
 }
 
-/* The buffer of an array of float64 in one piece. 0 where it is none; -1: an error. */
-static int open_parameter(PyObject *array, Py_buffer *view) {
-    if (PyObject_GetBuffer(array, view, PyBUF_STRIDES | PyBUF_FORMAT) < 0) {
-        if (PyErr_ExceptionMatches(PyExc_MemoryError) || !PyErr_ExceptionMatches(PyExc_Exception)) {
-            return -1;
-        }
-        PyErr_Clear();
-        return 0;
+/* Copy the numbers of an array, float64 or float32, into an arena from `at` on. */
+static void copy_numbers(const Plan *p, void *arena, Py_ssize_t at, const Py_buffer *view) {
+    Py_ssize_t count = view->len / view->itemsize;
+    int from_float = view->itemsize == sizeof(float);
+    if (from_float == p->is_float) {
+        memcpy((char *)arena + at * view->itemsize, view->buf, (size_t)view->len);
+    } else if (from_float) {
+        widen((double *)arena + at, view->buf, count);
+    } else {
+        narrow((float *)arena + at, view->buf, count);
     }
-    if (view->format == NULL || strcmp(view->format, "d") != 0 || !PyBuffer_IsContiguous(view, 'C')) {
-        PyBuffer_Release(view);
-        return 0;
-    }
-    return 1;
 }
 
-/* Copy the parameters into the arena. 0 where an array is no longer like it was; -1: an error. */
-static int read_parameters(const Plan *p) {
+static void copy_number(const Plan *p, void *arena, Py_ssize_t at, double number) {
+    if (p->is_float) {
+        ((float *)arena)[at] = (float)number;
+    } else {
+        ((double *)arena)[at] = number;
+    }
+}
+
+/* Copy what an array of a certain shape holds. 0 where it is no such array; -1: an error. */
+static int read_array(const Plan *p, void *arena, Py_ssize_t at, PyObject *array, const Py_ssize_t *extent) {
+    Py_buffer view;
+    int fits = open_array(array, &view);
+    if (fits <= 0) {
+        return fits;
+    }
+    fits = holds_floats(&view) && view.ndim == *extent;
+    for (Py_ssize_t j = 0; j < *extent && fits; j++) {
+        fits = view.shape[j] == extent[1 + j];
+    }
+    if (fits) {
+        copy_numbers(p, arena, at, &view);
+    }
+    PyBuffer_Release(&view);
+    return fits;
+}
+
+/* Copy the numbers of a call into the arenas. 0 where something is not what it was; -1: an error. */
+static int read_numbers(const Plan *p, const Passed *call) {
     const Py_ssize_t *extent = (const Py_ssize_t *)p->extents.bytes;
-    Py_ssize_t at = 0, count = PyTuple_Size(p->arrays);
+    void *arena = p->views[P_SHARED].buf;
+    Py_ssize_t at = 0;
+    int fits = COUNT(call->entries, Entry) == p->entries;
+    for (Py_ssize_t k = 0; k < p->entries && fits > 0; k++) {
+        const Entry *entry = &ITEM(call->entries, Entry, k);
+        if (k == p->first) {
+            arena = p->views[P_OWN].buf;
+            at = 0;
+        }
+        Py_ssize_t dimensions = *extent, items = 1;
+        if (dimensions < 0 || entry->array == NULL) {
+            fits = dimensions < 0 && entry->array == NULL;
+            if (fits) {
+                copy_number(p, arena, at, entry->number);
+            }
+        } else {
+            fits = read_array(p, arena, at, entry->array, extent);
+            for (Py_ssize_t j = 0; j < dimensions; j++) {
+                items *= extent[1 + j];
+            }
+        }
+        extent += 1 + (dimensions > 0 ? dimensions : 0);
+        at += items;
+    }
+    return fits;
+}
+
+/* Copy the integers of a call into its own numbers, where they go there. 0 where one is beyond floats. */
+static int read_integers(const Plan *p, const Passed *call) {
+    const int64_t *to = p->views[P_INTEGERS].buf;
+    Py_ssize_t count = p->views[P_INTEGERS].len / (Py_ssize_t)sizeof *to;
+    if (count != 0 && count != PyTuple_Size(call->ids)) {
+        return 0;
+    }
     for (Py_ssize_t k = 0; k < count; k++) {
-        Py_buffer view;
-        int fits = open_parameter(PyTuple_GetItem(p->arrays, k), &view);
-        if (fits <= 0) {
-            return fits;
-        }
-        Py_ssize_t dimensions = *extent++, items = view.len / (Py_ssize_t)sizeof(double);
-        fits = view.ndim == dimensions;
-        for (Py_ssize_t j = 0; j < dimensions && fits; j++) {
-            fits = view.shape[j] == extent[j];
-        }
-        extent += dimensions;
-        if (fits && p->is_float) {
-            narrow((float *)p->views[P_SHARED].buf + at, view.buf, items);
-        } else if (fits) {
-            memcpy((double *)p->views[P_SHARED].buf + at, view.buf, (size_t)items * sizeof(double));
-        }
-        PyBuffer_Release(&view);
-        if (!fits) {
+        double number = PyLong_AsDouble(PyTuple_GetItem(call->ids, k));
+        if (number == -1.0 && PyErr_Occurred()) {
+            PyErr_Clear();
             return 0;
         }
-        at += items;
+        copy_number(p, p->views[P_OWN].buf, to[k], number);
     }
     return 1;
 }
@@ -177,15 +234,22 @@ static void copy_gradient(const Plan *p, PyObject *bytes) {
     }
 }
 
-static PyObject *fill_template(PyObject *template, PyObject *record);
+/* The gradient: where it begins, how many numbers, and its arrays. */
+typedef struct {
+    const double *numbers;
+    Py_ssize_t size;
+    PyObject *record;
+} Gradient;
 
-static PyObject *fill_dict(PyObject *template, PyObject *record) {
+static PyObject *fill_template(PyObject *template, const Gradient *gradient);
+
+static PyObject *fill_dict(PyObject *template, const Gradient *gradient) {
     PyObject *result = PyDict_Copy(template), *key, *item;
     Py_ssize_t at = 0;
     while (result != NULL && PyDict_Next(template, &at, &key, &item)) {
         Py_INCREF(key); /* keys may run Python code */
         Py_INCREF(item);
-        PyObject *filled = fill_template(item, record);
+        PyObject *filled = fill_template(item, gradient);
         if (filled == NULL || PyDict_SetItem(result, key, filled) < 0) {
             Py_CLEAR(result);
         }
@@ -196,27 +260,39 @@ static PyObject *fill_dict(PyObject *template, PyObject *record) {
     return result;
 }
 
-/* A nest like the template, with the field of the record that is named there in each place. */
-static PyObject *fill_template(PyObject *template, PyObject *record) {
+static PyObject *fill_float(PyObject *position, const Gradient *gradient) {
+    Py_ssize_t at = PyLong_AsSsize_t(position);
+    if (at < 0 || at >= gradient->size) {
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_IndexError, "the gradient has no number %zd", at);
+    }
+    return PyFloat_FromDouble(gradient->numbers[at]);
+}
+
+/* A nest like the template, with the field of the record that is named there in each place, and the
+ * number at each position. */
+static PyObject *fill_template(PyObject *template, const Gradient *gradient) {
     int is_list = PyList_CheckExact(template);
     if (PyUnicode_Check(template)) {
-        return PyObject_GetItem(record, template);
+        return PyObject_GetItem(gradient->record, template);
+    }
+    if (PyLong_CheckExact(template)) {
+        return fill_float(template, gradient);
     }
     if (!is_list && !PyDict_CheckExact(template) && !PyTuple_CheckExact(template)) {
-        return PyErr_Format(PyExc_TypeError, "a template is a nest of dicts, lists, tuples and names");
+        return PyErr_Format(PyExc_TypeError, "a template is a nest of dicts, lists, tuples, names and positions");
     }
     if (Py_EnterRecursiveCall(" in a nest of gradients") != 0) {
         return NULL;
     }
     PyObject *result = NULL;
     if (PyDict_CheckExact(template)) {
-        result = fill_dict(template, record);
+        result = fill_dict(template, gradient);
     } else {
         Py_ssize_t count = is_list ? PyList_Size(template) : PyTuple_Size(template);
         result = is_list ? PyList_New(count) : PyTuple_New(count);
         for (Py_ssize_t k = 0; result != NULL && k < count; k++) {
             PyObject *item = PySequence_GetItem(template, k);
-            PyObject *filled = item ? fill_template(item, record) : NULL;
+            PyObject *filled = item ? fill_template(item, gradient) : NULL;
             Py_XDECREF(item);
             if (filled == NULL) {
                 Py_CLEAR(result);
@@ -231,35 +307,50 @@ static PyObject *fill_template(PyObject *template, PyObject *record) {
     return result;
 }
 
-/* The value and its gradient, which is in `bytes`, in the structure of the parameters. */
+/* The value and its gradient, which is in `bytes`, in the structure of the first argument. */
 static PyObject *answer_of(const Plan *p, double number, PyObject *bytes, Py_ssize_t offset) {
     PyObject *value = PyFloat_FromDouble(number), *at = PyLong_FromSsize_t(offset), *result = NULL;
-    PyObject *record =
-        value && at ? PyObject_CallFunctionObjArgs(p->make, empty_tuple, p->record, bytes, at, NULL) : NULL;
-    PyObject *gradient = record ? fill_template(p->template, record) : NULL;
-    if (gradient != NULL) {
-        result = PyTuple_Pack(2, value, gradient);
+    PyObject *record = NULL, *filled = NULL;
+    if (value != NULL && at != NULL) {
+        record = p->record == Py_None
+                     ? Py_NewRef(Py_None)
+                     : PyObject_CallFunctionObjArgs(p->make, empty_tuple, p->record, bytes, at, NULL);
+    }
+    if (record != NULL) {
+        const char *start = PyByteArray_AsString(bytes) + offset;
+        Gradient gradient = {(const double *)(const void *)start, p->size, record};
+        filled = fill_template(p->template, &gradient);
+    }
+    if (filled != NULL) {
+        result = PyTuple_Pack(2, value, filled);
     }
     Py_XDECREF(value);
     Py_XDECREF(at);
     Py_XDECREF(record);
-    Py_XDECREF(gradient);
+    Py_XDECREF(filled);
     return result;
 }
 
-/* run(ids): the value and its gradient, or None where something is not finite, an array has another
- * shape or type than it had, or it is not known what these integers select. One at a time for all
- * Plans with the same arenas: the machine code runs without the GIL. */
-static PyObject *plan_run(PyObject *self, PyObject *ids) {
+/* run(call): the value and its gradient, or None where something is not finite, an array has another
+ * shape or type than those the Plan is for, or it is not known what these integers select. One at a
+ * time for all Plans with the same arenas: the machine code runs without the GIL. */
+static PyObject *plan_run(PyObject *self, PyObject *given) {
     Plan *p = (Plan *)self;
-    PyObject *gathered = chosen_by(p, ids), *result = NULL;
+    if (Py_TYPE(given) != PassedType) {
+        return PyErr_Format(PyExc_TypeError, "a Plan runs what passed() gave");
+    }
+    const Passed *call = (Passed *)given;
+    PyObject *gathered = chosen_by(p, call->ids), *result = NULL;
     if (gathered == NULL || gathered == Py_None) {
         return gathered;
     }
     Py_ssize_t offset;
     PyObject *bytes = new_gradient(p, &offset);
-    int fine = bytes == NULL || set_gathers(p, gathered) < 0 ? -1 : read_parameters(p);
+    int fine = bytes == NULL || set_gathers(p, gathered) < 0 ? -1 : read_integers(p, call);
     Py_DECREF(gathered);
+    if (fine > 0) {
+        fine = read_numbers(p, call);
+    }
     if (fine > 0) {
         void *to_shared = p->in_place ? PyByteArray_AsString(bytes) + offset : p->views[P_SHARED_ADJOINTS].buf;
         PyThreadState *state = PyEval_SaveThread();
@@ -279,43 +370,70 @@ static PyObject *plan_run(PyObject *self, PyObject *ids) {
     return result;
 }
 
-/* Note what the arrays are like now, and how many numbers they hold. */
-static int measure_arrays(Plan *p) {
-    for (Py_ssize_t k = 0; k < PyTuple_Size(p->arrays); k++) {
-        Py_buffer view;
-        int fits = open_parameter(PyTuple_GetItem(p->arrays, k), &view);
-        if (fits == 0) {
-            PyErr_Format(PyExc_TypeError, "array %zd is not a contiguous array of float64", k);
-        }
-        if (fits <= 0) {
+/* Note the shape of an array, or that there is a float; how many numbers that are, or -1. */
+static Py_ssize_t note_shape(Plan *p, PyObject *shape) {
+    Py_ssize_t dimensions = shape == Py_None ? -1 : PyTuple_Check(shape) ? PyTuple_Size(shape) : -2, items = 1;
+    if (dimensions == -2) {
+        PyErr_Format(PyExc_TypeError, "a shape is a tuple, or None for a float");
+        return -1;
+    }
+    if (APPEND(p->extents, Py_ssize_t, dimensions) < 0) {
+        return -1;
+    }
+    for (Py_ssize_t j = 0; j < dimensions; j++) {
+        Py_ssize_t extent = PyLong_AsSsize_t(PyTuple_GetItem(shape, j));
+        if (extent <= 0 || extent > MOST_NUMBERS / items) {
+            if (!PyErr_Occurred()) {
+                PyErr_Format(PyExc_ValueError, "no array has %zd as the extent of a dimension here", extent);
+            }
             return -1;
         }
-        int failed = APPEND(p->extents, Py_ssize_t, view.ndim);
-        for (int j = 0; j < view.ndim && failed == 0; j++) {
-            failed = APPEND(p->extents, Py_ssize_t, view.shape[j]);
-        }
-        p->size += view.len / (Py_ssize_t)sizeof(double);
-        PyBuffer_Release(&view);
-        if (failed < 0) {
+        if (APPEND(p->extents, Py_ssize_t, extent) < 0) {
             return -1;
         }
+        items *= extent;
+    }
+    return items;
+}
+
+/* Note what the floats and arrays of a call are like, and how many numbers they hold. */
+static int note_shapes(Plan *p, PyObject *shapes) {
+    p->entries = PyTuple_Size(shapes);
+    if (p->first < 0 || p->first > p->entries) {
+        PyErr_Format(PyExc_ValueError, "the first argument does not hold %zd of %zd", p->first, p->entries);
+        return -1;
+    }
+    for (Py_ssize_t k = 0; k < p->entries; k++) {
+        Py_ssize_t items = note_shape(p, PyTuple_GetItem(shapes, k));
+        if (items < 0) {
+            return -1;
+        }
+        Py_ssize_t *total = k < p->first ? &p->size : &p->own_size;
+        if (*total > MOST_NUMBERS) {
+            PyErr_SetString(PyExc_ValueError, "these are more numbers than there can be");
+            return -1;
+        }
+        *total += items;
     }
     return 0;
 }
 
-/* Whether the arenas hold what the machine code and the parameters need of them. */
+/* Whether the arenas hold what the machine code and the numbers of a call need of them. */
 static int check_arenas(Plan *p, Py_ssize_t root) {
     Py_buffer *v = p->views;
     Py_ssize_t shared = v[P_SHARED].len / v[P_SHARED].itemsize, own = v[P_OWN].len / v[P_OWN].itemsize;
     Py_ssize_t gathers = v[P_GATHERS].len / v[P_GATHERS].itemsize;
-    const int64_t *places = v[P_PLACES].buf;
-    int fits = p->size <= shared && root >= 0 && root < shared + own &&
+    const int64_t *places = v[P_PLACES].buf, *integers = v[P_INTEGERS].buf;
+    int fits = p->size <= shared && p->own_size <= own && root >= 0 && root < shared + own &&
                v[P_SHARED_ADJOINTS].len == v[P_SHARED].len && v[P_ADJOINTS].len == v[P_OWN].len;
     for (Py_ssize_t k = 0; k < v[P_PLACES].len / v[P_PLACES].itemsize && fits; k++) {
         fits = places[k] >= 0 && places[k] < gathers;
     }
+    for (Py_ssize_t k = 0; k < v[P_INTEGERS].len / v[P_INTEGERS].itemsize && fits; k++) {
+        fits = integers[k] >= 0 && integers[k] < own;
+    }
     if (!fits) {
-        PyErr_SetString(PyExc_ValueError, "the arenas do not fit the arrays, the root or each other");
+        PyErr_SetString(PyExc_ValueError, "the arenas do not fit the call, the root or each other");
         return -1;
     }
     Py_ssize_t item = v[P_SHARED].itemsize;
@@ -328,7 +446,6 @@ static int check_arenas(Plan *p, Py_ssize_t root) {
 static int plan_traverse(PyObject *self, visitproc visit, void *arg) {
     Plan *p = (Plan *)self;
     Py_VISIT(Py_TYPE(self));
-    Py_VISIT(p->arrays);
     Py_VISIT(p->template);
     Py_VISIT(p->record);
     Py_VISIT(p->make);
@@ -348,7 +465,6 @@ static void plan_dealloc(PyObject *self) {
         PyBuffer_Release(&p->views[k]);
     }
     PyMem_Free(p->extents.bytes);
-    Py_XDECREF(p->arrays);
     Py_XDECREF(p->template);
     Py_XDECREF(p->record);
     Py_XDECREF(p->make);
@@ -360,14 +476,16 @@ static void plan_dealloc(PyObject *self) {
     Py_DECREF((PyObject *)type);
 }
 
-/* Plan(arrays, template, record, make, choose, seen, owner, forward, backward, arenas, root): see the
- * struct; `root` is the address of the value, `forward` and `backward` are where the machine code is. */
+/* Plan(shapes, first, template, record, make, choose, seen, owner, forward, backward, arenas, root): see
+ * the struct; `shapes` are those of the arrays of a call, None for a float, and the `first` of them are
+ * the first argument's; `root` is the address of the value, `forward` and `backward` are where the
+ * machine code is. */
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
-    PyObject *arrays, *template, *record, *make, *choose, *seen, *owner, *forward, *backward, *arenas;
-    Py_ssize_t root;
-    if (!PyArg_ParseTuple(args, "O!OOOOO!OO!O!O!n:Plan", &PyTuple_Type, &arrays, &template, &record, &make, &choose,
-                          &PyList_Type, &seen, &owner, &PyLong_Type, &forward, &PyLong_Type, &backward,
-                          &PyTuple_Type, &arenas, &root)) {
+    PyObject *shapes, *template, *record, *make, *choose, *seen, *owner, *forward, *backward, *arenas;
+    Py_ssize_t first, root;
+    if (!PyArg_ParseTuple(args, "O!nOOOOO!OO!O!O!n:Plan", &PyTuple_Type, &shapes, &first, &template, &record,
+                          &make, &choose, &PyList_Type, &seen, &owner, &PyLong_Type, &forward, &PyLong_Type,
+                          &backward, &PyTuple_Type, &arenas, &root)) {
         return NULL;
     }
     if (PyTuple_Size(arenas) != P_ARENAS) {
@@ -377,7 +495,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     if (p == NULL) {
         return NULL;
     }
-    p->arrays = Py_NewRef(arrays);
+    p->first = first;
     p->template = Py_NewRef(template);
     p->record = Py_NewRef(record);
     p->make = Py_NewRef(make);
@@ -396,7 +514,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
         int k = p->view_count, numbers = k < P_GATHERS;
         const char *format = !numbers ? "q" : p->is_float ? "f" : "d";
         PyObject *arena = PyTuple_GetItem(arenas, k);
-        failed = get_buffer(arena, &p->views[k], format, k == P_SEEDS, k != P_COUNTS && k != P_PLACES) < 0;
+        failed = get_buffer(arena, &p->views[k], format, k == P_SEEDS, k <= P_GATHERS) < 0;
         if (failed && k == P_SHARED && PyErr_ExceptionMatches(PyExc_TypeError)) {
             PyErr_Clear();
             p->is_float = 1;
@@ -404,7 +522,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
         }
         p->view_count -= failed;
     }
-    failed = failed || measure_arrays(p) < 0 || check_arenas(p, root) < 0;
+    failed = failed || note_shapes(p, shapes) < 0 || check_arenas(p, root) < 0;
     if (failed) {
         Py_DECREF((PyObject *)p);
         return NULL;

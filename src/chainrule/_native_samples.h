@@ -1,8 +1,18 @@
 /* Samples of training, many at a time, part of _native.c; see compiler/samples.py.
  *
- * read_integers: those of samples that are nothing but lists of integers. select_rows: what these
+ * sample_integers: those of samples that are nothing but lists of integers. select_rows: what these
  * select, by tables.
  */
+
+/* Whether an item of a sample is a list, of one or more items and not an earlier item: one list twice is not
+ * two lists. */
+static int is_another_list(PyObject *sample, Py_ssize_t place) {
+    PyObject *list = PyTuple_GetItem(sample, place);
+    Py_ssize_t before = 0;
+    for (; before < place && PyTuple_GetItem(sample, before) != list; before++) {
+    }
+    return before == place && PyList_CheckExact(list) && PyList_Size(list) > 0;
+}
 
 /* How many integers each list of a sample holds, into `lengths`; 0 where it is anything else but lists of
  * some integers, each another list. No Python code runs here. */
@@ -39,13 +49,13 @@ static int64_t *copy_sample(PyObject *sample, Py_ssize_t lists, int64_t *to) {
     return to;
 }
 
-/* read_integers(samples, which, lengths): all integers of some samples, one after the other, as a
+/* sample_integers(samples, which, lengths): all integers of some samples, one after the other, as a
  * bytearray of int64. `lengths` receives how many each list has, as many numbers for each sample as it
  * should have lists; -1 for a sample that is something else, which is left out. */
-static PyObject *read_integers(PyObject *Py_UNUSED(module), PyObject *args) {
+static PyObject *sample_integers(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *samples, *which, *lengths, *result = NULL;
     Py_buffer which_view, lengths_view;
-    if (!PyArg_ParseTuple(args, "O!OO:read_integers", &PyList_Type, &samples, &which, &lengths) ||
+    if (!PyArg_ParseTuple(args, "O!OO:sample_integers", &PyList_Type, &samples, &which, &lengths) ||
         get_buffer(which, &which_view, "q", 0, 0) < 0) {
         return NULL;
     }
@@ -157,4 +167,4 @@ static PyObject *select_rows(PyObject *Py_UNUSED(module), PyObject *args) {
 }
 
 #define SAMPLE_FUNCTIONS \
-    {"read_integers", read_integers, METH_VARARGS, NULL}, {"select_rows", select_rows, METH_VARARGS, NULL},
+    {"sample_integers", sample_integers, METH_VARARGS, NULL}, {"select_rows", select_rows, METH_VARARGS, NULL},

@@ -192,8 +192,8 @@ class CompiledFunction:
 
     def _remember(self, call: Call, variant: Variant) -> None:
         """Know such a call again."""
-        if self._recall is None or not self._recall.is_of(call.arguments[0]):
-            self._recall = Recall(call)
+        if self._recall is None:
+            self._recall = Recall()
         self._recall.learn(call, variant)
 
     def _recalled(self, recall: Recall, arguments: tuple[Any, ...]) -> tuple[float, Any] | None:

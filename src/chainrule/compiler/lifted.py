@@ -504,10 +504,13 @@ class Kernel:
             )
         )
 
-    def parts(self, fit: Fit) -> tuple[Any, ...]:
-        """What a Plan needs: what keeps the code, where it is, and what it works on."""
+    def parts(self, fit: Fit, integers: Addresses) -> tuple[Any, ...]:
+        """What a Plan needs: what keeps the code, where it is, and what it works on.
+
+        ``integers``: where those of a call go among its own numbers.
+        """
         numbers = (self.shared, self.own, self.shared_adjoints, self.adjoints, self.seeds)
-        arenas = (*numbers, self.gathers, fit.counts, fit.gathers)
+        arenas = (*numbers, self.gathers, fit.counts, fit.gathers, integers)
         return self, self.forward, self.backward, arenas
 
     def run(self, counts_at: int) -> bool:

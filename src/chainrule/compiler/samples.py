@@ -161,7 +161,7 @@ class Prepared:
         """The integers of samples that are lists of some, and the lengths of these lists, or -1."""
         lengths = np.full((len(chosen), max(1, len(self.samples[0]))), -1, np.int64)
         if kernels is not None:
-            found = kernels.read_integers(self.samples, chosen, lengths)
+            found = kernels.sample_integers(self.samples, chosen, lengths)
             return lengths, np.frombuffer(found, np.int64)
         ids: list[int] = []
         for row, k in zip(lengths, chosen.tolist(), strict=True):

@@ -1,0 +1,325 @@
+/* What a compiled call was passed, part of _native.c; see compiler/recall.py.
+ *
+ * passed: the structure of a call's arguments in one row of bytes, the same for calls that one
+ * recording may serve, and what they hold: integers, floats, arrays. compiler/inputs.py takes
+ * arguments apart too, any there are, and slowly; what is not plain here is left to it.
+ */
+
+/* The words of a signature: the number of arguments, and each of them. After LIST and TUPLE, how many
+ * items; after DICT too, each with its key in front; after FLOATS and INTS, how many
+ * dimensions and each of these; after FLOAT and INT, how many there are in a row. */
+enum { FLOAT_WORD = 1, INT_WORD, ARRAY_WORD, FLOATS_WORD, INTS_WORD, LIST_WORD, TUPLE_WORD, DICT_WORD };
+
+#define MOST_SEEN 64 /* lists and dicts of integers */
+#define DEEPEST 40
+#define FEW_BYTES 512 /* which Python has ready */
+
+/* A number, or where `array` is not NULL the array that holds some. */
+typedef struct {
+    PyObject *array;
+    double number;
+} Entry;
+
+/* Without the garbage collector's flag, so that making one does not start that. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *signature; /* bytes */
+    PyObject *ids;       /* a tuple: the integers */
+    Buffer entries;
+} Passed;
+
+static PyTypeObject *PassedType;
+
+typedef struct {
+    PyTypeObject *array_type, *number_type; /* numpy's ndarray and float64 */
+    Passed *to;
+    Buffer words, ids;
+    int is_first;             /* this is the argument to differentiate by: its integers are floats */
+    int depth;
+    int64_t run;              /* FLOAT or INT, where the last word is how many of them came */
+    Py_ssize_t held;          /* numbers and arrays so far */
+    Py_ssize_t seen_count;
+    const void *seen[MOST_SEEN]; /* the lists and dicts that hold none of these */
+} Look;
+
+/* All that look answer 1, 0 where something is not plain, or -1: an error. */
+static int look_at(Look *w, PyObject *x);
+
+static int put_word(Look *w, int64_t word) {
+    w->run = 0;
+    return APPEND(w->words, int64_t, word) < 0 ? -1 : 1;
+}
+
+static int put_words(Look *w, int64_t first, int64_t second) {
+    return put_word(w, first) < 0 ? -1 : put_word(w, second);
+}
+
+static int put_leaf(Look *w, int64_t kind) {
+    if (w->run == kind) {
+        ITEM(w->words, int64_t, COUNT(w->words, int64_t) - 1)++;
+        return 1;
+    }
+    int answer = put_words(w, kind, 1);
+    w->run = kind;
+    return answer;
+}
+
+static int put_number(Look *w, double number) {
+    Entry entry = {NULL, number};
+    w->held++;
+    return APPEND(w->to->entries, Entry, entry) < 0 ? -1 : put_leaf(w, FLOAT_WORD);
+}
+
+static int put_array(Look *w, PyObject *array) {
+    Entry entry = {Py_NewRef(array), 0.0};
+    if (APPEND(w->to->entries, Entry, entry) < 0) {
+        Py_DECREF(array);
+        return -1;
+    }
+    return 1;
+}
+
+/* Takes the reference. */
+static int put_id(Look *w, PyObject *id) {
+    if (id == NULL || APPEND(w->ids, PyObject *, id) < 0) {
+        Py_XDECREF(id);
+        return -1;
+    }
+    return 1;
+}
+
+static int look_at_integer(Look *w, PyObject *x) {
+    if (!w->is_first) {
+        return put_id(w, Py_NewRef(x)) < 0 ? -1 : put_leaf(w, INT_WORD);
+    }
+    double number = PyLong_AsDouble(x);
+    if (number == -1.0 && PyErr_Occurred()) {
+        PyErr_Clear(); /* beyond floats */
+        return 0;
+    }
+    return put_number(w, number);
+}
+
+/* The buffer of an array in one piece; 0 where it is none. */
+static int open_array(PyObject *array, Py_buffer *view) {
+    if (PyObject_GetBuffer(array, view, PyBUF_STRIDES | PyBUF_FORMAT) < 0) {
+        if (PyErr_ExceptionMatches(PyExc_MemoryError) || !PyErr_ExceptionMatches(PyExc_Exception)) {
+            return -1;
+        }
+        PyErr_Clear();
+        return 0;
+    }
+    if (view->format == NULL || view->format[0] == 0 || view->format[1] != 0 || view->len == 0 ||
+        !PyBuffer_IsContiguous(view, 'C')) {
+        PyBuffer_Release(view);
+        return 0;
+    }
+    return 1;
+}
+
+static int holds_floats(const Py_buffer *view) {
+    return (view->format[0] == 'd' && view->itemsize == sizeof(double)) ||
+           (view->format[0] == 'f' && view->itemsize == sizeof(float));
+}
+
+static int put_ids(Look *w, const Py_buffer *view) {
+    int is_long = view->itemsize == sizeof(int64_t), answer = 1;
+    Py_ssize_t count = view->len / view->itemsize;
+    for (Py_ssize_t k = 0; k < count && answer > 0; k++) {
+        answer = put_id(w, PyLong_FromLongLong(is_long ? ((const int64_t *)view->buf)[k]
+                                                       : ((const int32_t *)view->buf)[k]));
+    }
+    return answer;
+}
+
+/* An array among the further arguments: with its shape, for data come in several. */
+static int look_at_data(Look *w, PyObject *array, const Py_buffer *view) {
+    int answer = 0;
+    if (holds_floats(view)) {
+        answer = put_array(w, array) < 0 ? -1 : put_words(w, FLOATS_WORD, view->ndim);
+    } else if (strchr("ilq", view->format[0]) != NULL &&
+               (view->itemsize == sizeof(int32_t) || view->itemsize == sizeof(int64_t))) {
+        answer = put_ids(w, view) < 0 ? -1 : put_words(w, INTS_WORD, view->ndim);
+    }
+    for (int j = 0; j < view->ndim && answer > 0; j++) {
+        answer = put_word(w, view->shape[j]);
+    }
+    return answer;
+}
+
+static int look_at_array(Look *w, PyObject *array) {
+    w->held++;
+    if (w->is_first) { /* what it is like, a Plan asks when it reads it */
+        return put_array(w, array) < 0 ? -1 : put_word(w, ARRAY_WORD);
+    }
+    Py_buffer view;
+    int answer = open_array(array, &view);
+    if (answer > 0) {
+        answer = look_at_data(w, array, &view);
+        PyBuffer_Release(&view);
+    }
+    return answer;
+}
+
+/* A string with its text, after its length as a negative number; anything else by its address. */
+static int put_key(Look *w, PyObject *key) {
+    if (!PyUnicode_CheckExact(key)) {
+        return put_word(w, (int64_t)(uintptr_t)key);
+    }
+    Py_ssize_t length;
+    const char *text = PyUnicode_AsUTF8AndSize(key, &length);
+    if (text == NULL) {
+        int is_error = PyErr_ExceptionMatches(PyExc_MemoryError);
+        if (!is_error) {
+            PyErr_Clear(); /* half a surrogate pair */
+        }
+        return is_error ? -1 : 0;
+    }
+    int answer = put_word(w, -1 - length);
+    for (Py_ssize_t k = 0; k < length && answer > 0; k += (Py_ssize_t)sizeof(int64_t)) {
+        int64_t word = 0;
+        size_t left = (size_t)(length - k);
+        memcpy(&word, text + k, left < sizeof word ? left : sizeof word);
+        answer = put_word(w, word);
+    }
+    return answer;
+}
+
+static int look_at_dict(Look *w, PyObject *dict) {
+    PyObject *key, *item;
+    Py_ssize_t at = 0;
+    int answer = put_words(w, DICT_WORD, PyDict_Size(dict));
+    while (answer > 0 && PyDict_Next(dict, &at, &key, &item)) {
+        answer = put_key(w, key);
+        answer = answer > 0 ? look_at(w, item) : answer;
+    }
+    return answer;
+}
+
+static int look_at_items(Look *w, PyObject *items, int is_list) {
+    Py_ssize_t count = is_list ? PyList_Size(items) : PyTuple_Size(items);
+    int answer = put_words(w, is_list ? LIST_WORD : TUPLE_WORD, count);
+    for (Py_ssize_t k = 0; k < count && answer > 0; k++) {
+        answer = look_at(w, is_list ? PyList_GetItem(items, k) : PyTuple_GetItem(items, k));
+    }
+    return answer;
+}
+
+/* A list or dict without floats is passed as it is: the same one twice is not two of them. */
+static int is_another(Look *w, PyObject *container) {
+    Py_ssize_t before = 0;
+    for (; !w->is_first && before < w->seen_count && w->seen[before] != container; before++) {
+    }
+    if ((!w->is_first && before < w->seen_count) || w->seen_count == MOST_SEEN) {
+        return 0;
+    }
+    w->seen[w->seen_count++] = container;
+    return 1;
+}
+
+static int look_at(Look *w, PyObject *x) {
+    PyTypeObject *type = Py_TYPE(x);
+    if (type == &PyFloat_Type || (type == w->number_type && PyFloat_Check(x))) {
+        return put_number(w, PyFloat_AsDouble(x));
+    }
+    if (PyLong_CheckExact(x)) {
+        return look_at_integer(w, x);
+    }
+    if (type == w->array_type) {
+        return look_at_array(w, x);
+    }
+    int is_list = PyList_CheckExact(x), is_tuple = PyTuple_CheckExact(x);
+    if ((!is_list && !is_tuple && !PyDict_CheckExact(x)) || w->depth >= DEEPEST) {
+        return 0;
+    }
+    Py_ssize_t held = w->held;
+    w->depth++;
+    int answer = is_list || is_tuple ? look_at_items(w, x, is_list) : look_at_dict(w, x);
+    w->depth--;
+    return answer > 0 && !is_tuple && w->held == held ? is_another(w, x) : answer;
+}
+
+/* The integers as a tuple: before, none of them is anybody else's. */
+static int take_ids(Look *w) {
+    Py_ssize_t count = COUNT(w->ids, PyObject *);
+    w->to->ids = PyTuple_New(count);
+    for (Py_ssize_t k = 0; w->to->ids != NULL && k < count; k++) {
+        PyTuple_SetItem(w->to->ids, k, ITEM(w->ids, PyObject *, k));
+    }
+    if (w->to->ids != NULL) {
+        w->ids.size = 0;
+    }
+    return w->to->ids != NULL ? 1 : -1;
+}
+
+static int look_at_arguments(Look *w, PyObject *arguments) {
+    Py_ssize_t count = PyTuple_Size(arguments);
+    int answer = put_word(w, count);
+    for (Py_ssize_t k = 0; k < count && answer > 0; k++) {
+        w->is_first = k == 0;
+        answer = look_at(w, PyTuple_GetItem(arguments, k));
+        w->run = 0; /* the first argument's floats are not the others' */
+    }
+    if (answer > 0) {
+        w->to->signature = PyBytes_FromStringAndSize(w->words.bytes, (Py_ssize_t)w->words.size);
+        answer = w->to->signature != NULL ? take_ids(w) : -1;
+    }
+    return answer;
+}
+
+/* Where there is no memory, `grow` says so. */
+static void begin(Buffer *b) {
+    b->bytes = PyMem_Malloc(FEW_BYTES);
+    b->capacity = b->bytes != NULL ? FEW_BYTES : 0;
+}
+
+/* passed(arguments, array, number): a Passed, or None where the arguments are not plain. `array` and
+ * `number` are numpy's ndarray and float64. No Python code runs while it looks at them. */
+static PyObject *passed(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count) {
+    if (count != 3 || !PyTuple_Check(given[0]) || !PyType_Check(given[1]) || !PyType_Check(given[2])) {
+        return PyErr_Format(PyExc_TypeError, "passed takes a tuple of arguments and two types");
+    }
+    PyObject *made = ((allocfunc)PyType_GetSlot(PassedType, Py_tp_alloc))(PassedType, 0);
+    if (made == NULL) {
+        return NULL;
+    }
+    Look w = {.array_type = (PyTypeObject *)given[1], .number_type = (PyTypeObject *)given[2]};
+    w.to = (Passed *)made;
+    begin(&w.words);
+    begin(&w.ids);
+    begin(&w.to->entries);
+    int answer = look_at_arguments(&w, given[0]);
+    for (Py_ssize_t k = 0; k < COUNT(w.ids, PyObject *); k++) {
+        Py_DECREF(ITEM(w.ids, PyObject *, k));
+    }
+    PyMem_Free(w.words.bytes);
+    PyMem_Free(w.ids.bytes);
+    if (answer > 0) {
+        return made;
+    }
+    Py_DECREF(made);
+    return answer < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static void passed_dealloc(PyObject *self) {
+    Passed *x = (Passed *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    for (Py_ssize_t k = 0; k < COUNT(x->entries, Entry); k++) {
+        Py_XDECREF(ITEM(x->entries, Entry, k).array);
+    }
+    PyMem_Free(x->entries.bytes);
+    Py_XDECREF(x->signature);
+    Py_XDECREF(x->ids);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyMemberDef passed_members[] = {{"signature", T_OBJECT_EX, offsetof(Passed, signature), READONLY, NULL},
+                                       {"ids", T_OBJECT_EX, offsetof(Passed, ids), READONLY, NULL},
+                                       {NULL, 0, 0, 0, NULL}};
+static PyType_Slot passed_slots[] = {
+    {Py_tp_dealloc, passed_dealloc}, {Py_tp_members, passed_members}, {0, NULL}};
+static PyType_Spec passed_spec = {"chainrule._native.Passed", sizeof(Passed), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, passed_slots};
+
+#define PASSED_FUNCTIONS {"passed", (PyCFunction)(void (*)(void))passed, METH_FASTCALL, NULL},
