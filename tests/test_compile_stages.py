@@ -17,11 +17,12 @@ import chainrule
 from chainrule import Value, exp, log, ops, sigmoid, sqrt, tanh, vsum, where
 from chainrule.compiler import arrays, emit, index, jit
 from chainrule.compiler.canonicalise import GATHER, NotLiftable, canonicalise
-from chainrule.compiler.contraction import Emitter, Walks
+from chainrule.compiler.contraction import Emitter
 from chainrule.compiler.execute import FINE, Interpreter
 from chainrule.compiler.group import Program, group
 from chainrule.compiler.ir import Code, Vector, literal
 from chainrule.compiler.lifted import aligned
+from chainrule.compiler.walks import Walks
 
 pytest.importorskip("llvmlite")
 

@@ -6,7 +6,8 @@
  *
  * Reading order: the node, _native_memory.h, making nodes, operators, the walk, the backward pass,
  * attributes, construction, sums; _native_arrays.h (graphs as arrays, the tape, optimisers); what compiled
- * functions need (_native_lift.h, _native_checks.h, _native_passed.h, _native_plan.h); the module.
+ * functions need (_native_lift.h, _native_checks.h, _native_passed.h, _native_plan.h, _native_samples.h); the
+ * module.
  *
  * Everything here runs under the GIL, but for the machine code that a Plan runs. State shared between
  * calls is never held across a call into Python code: scratch buffers are taken out of their global
@@ -1439,6 +1440,7 @@ static PyObject *linear(PyObject *Py_UNUSED(module), PyObject *args) {
 #include "_native_checks.h"
 #include "_native_passed.h"
 #include "_native_plan.h"
+#include "_native_samples.h"
 
 /* ------------------------------------------------------------------------------- the module ---- */
 
@@ -1598,6 +1600,7 @@ static PyMethodDef functions[] = {
     ARRAY_FUNCTIONS
     LIFT_FUNCTIONS
     PASSED_FUNCTIONS
+    SAMPLE_FUNCTIONS
     {NULL, NULL, 0, NULL},
 };
 

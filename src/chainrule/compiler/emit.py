@@ -20,9 +20,10 @@ from chainrule import ops
 from chainrule.compiler import registers
 from chainrule.compiler.arrays import STOPS
 from chainrule.compiler.canonicalise import EXTREME, GATHER, SUM, NotLiftable
-from chainrule.compiler.contraction import ADJOINT, VALUE, Emitter, Walk, Walks
+from chainrule.compiler.contraction import ADJOINT, VALUE, Emitter
 from chainrule.compiler.ir import Code, Integers, Terms, Vector
 from chainrule.compiler.program import Addresses, Instruction, Program, Repeat
+from chainrule.compiler.walks import Walk, Walks
 
 FEW_TERMS = 4  # sums of so many plain terms are added in one go
 FEW_PIECES = 16  # as many separate stretches of memory are zeroed one by one

@@ -22,7 +22,7 @@ from chainrule import errors
 from chainrule.compiler.execute import FINE, OTHER_BRANCH, UNDEFINED
 from chainrule.compiler.freshness import Method, Surroundings, survey
 from chainrule.compiler.infer import Indexing, misaligned
-from chainrule.compiler.inner import InnerLoop, Prepared, mean_of
+from chainrule.compiler.inner import InnerLoop, mean_of
 from chainrule.compiler.inputs import Call, as_float, like_first, rebuild, take_apart
 from chainrule.compiler.lengths import Family
 from chainrule.compiler.lifting import Lifter
@@ -43,6 +43,7 @@ from chainrule.compiler.results import (
     root_of,
     value_places,
 )
+from chainrule.compiler.samples import Prepared
 from chainrule.compiler.standins import Unrecordable
 from chainrule.compiler.trace import (
     Trace,
@@ -293,7 +294,7 @@ class CompiledFunction:
         """Steps in machine code, where the longest sample runs lifted."""
         if self._lift is False or type(optimiser) not in (SGD, Adam, AdamW):
             return None
-        loop = InnerLoop(_Samples(self), params, samples, optimiser, batch)
+        loop = InnerLoop(_Samples(self), params, list(samples), optimiser, batch)
         return loop if loop.start() else None
 
     def report(self, stage: str = "summary") -> str:

@@ -17,6 +17,7 @@ from chainrule.compiler.canonicalise import NotLiftable
 from chainrule.compiler.lifted import Fit, Kernel, Lifted
 from chainrule.compiler.mixed import Mixed
 from chainrule.compiler.program import Addresses, Program
+from chainrule.compiler.samples import Prepared
 
 FEWEST = 4  # samples in a step for which it is worth filling lanes
 GAIN = 2  # as many samples in lanes take this much less time than one after the other
@@ -40,10 +41,10 @@ class Grouping:
 class Arrangement:
     """Samples in lanes, and the code they go through."""
 
-    def __init__(
-        self, lifted: Lifted, fits: list[Fit], fit_of: Addresses, chosen: Addresses, batch: int
-    ) -> None:
-        """``fit_of``: the fit of each sample; ``chosen``: samples, in order, so many a step."""
+    def __init__(self, samples: Prepared, chosen: Addresses, batch: int) -> None:
+        """``chosen``: samples that have been looked at, in order, so many a step."""
+        assert samples.lifted is not None
+        lifted, fits, fit_of = samples.lifted, samples.fits, samples.fit_of
         here = fit_of[chosen]
         options: list[tuple[Grouping, Mixed | None]] = [(_one_by_one(here, batch), None)]
         if batch >= FEWEST:
@@ -63,7 +64,7 @@ class Arrangement:
         self.program: Program = code.program
         self.root: int = code.root
         self._members = chosen[self.groups.members]
-        self._fits, self._fit_of = fits, fit_of
+        self._samples, self._fits = samples, fits
         #: the fit of each group, a row of ``constants`` and ``counts``
         self.fits = np.ascontiguousarray(fit_of[self._members[:, 0]])
 
@@ -81,17 +82,17 @@ class Arrangement:
             return np.stack([self._mixed.trips(fit, self.lanes) for fit in self._fits])
         return np.stack([fit.counts for fit in self._fits])
 
-    def gathers(self, gathers: Addresses, row_of: Addresses) -> Addresses:
-        """What gathers select, [group, lane, gather], of a row for each sample."""
-        made: Addresses = gathers[row_of[self._members]]
-        return made if self._mixed is None else self._mixed.gathers(made)
+    def gathers(self) -> Addresses:
+        """What gathers select, [group, lane, gather]."""
+        return self._samples.gathers(self._members, self._mixed.to if self._mixed else None)
 
-    def own(self, own: npt.NDArray[Any], row_of: Addresses) -> npt.NDArray[Any]:
-        """The numbers that samples have of their own, [group, number, lane], likewise."""
-        made = own[row_of[self._members]].transpose(0, 2, 1)
+    def own(self) -> npt.NDArray[Any]:
+        """The numbers that samples have of their own, [group, number, lane]."""
+        own = self._samples.own
+        made = own[self._samples.row_of[self._members]].transpose(0, 2, 1)
         if self._mixed is not None:
             extra = np.stack([self._mixed.numbers(fit) for fit in self._fits]).astype(own.dtype)
-            more = extra[self._fit_of[self._members]].transpose(0, 2, 1)
+            more = extra[self._samples.fit_of[self._members]].transpose(0, 2, 1)
             made = np.concatenate([made, more], axis=1)
         return np.ascontiguousarray(made)
 

@@ -151,8 +151,7 @@ class Family:
         if ids not in fit.choices and not all(-BEYOND < i < BEYOND for i in ids):
             fit.choices[ids] = None
         if ids not in fit.choices and self.proved is not None:
-            made, known = self.proved.rows(fit, slots, np.array([ids], np.int64))
-            fit.choices[ids] = made[0] if known.all() and (made >= 0).all() else None
+            fit.choices[ids] = self.proved.row(fit, slots, ids)
         if ids not in fit.choices:
             whole_ids = self.padded(slots, ids)
             positions = self.indexing.predict(tuple([whole_ids[k] for k in self.indexed]))
@@ -216,43 +215,50 @@ class Choices:
             slots[slot] = (ids, followers, found)
         return cls(len(indexing.ids), slots, len(fit.places))
 
-    def rows(self, fit: Fit, slots: Addresses, ids: Addresses) -> tuple[Addresses, Any]:
-        """What the gathers of a fit select for many calls, and which integers are known.
-
-        -1: not known, or not there in a call of its length.
-        """
-        if fit.tables is None or fit.tables[0] is not self:
-            fit.tables = self, {}
-        tables = fit.tables[1]
-        made = np.full((len(ids), len(fit.gathers)), -1, np.int64)
+    def check(self, fit: Fit, slots: Addresses, ids: Addresses) -> tuple[Any, Any]:
+        """Of which calls all is known that they select, and which integers are known at all."""
         known = np.ones(ids.shape, np.bool_)
-        written = np.zeros(len(fit.gathers), np.bool_)
+        good = np.ones(len(ids), np.bool_)
+        told = np.zeros(len(fit.gathers), np.bool_)
         for column, slot in enumerate(slots.tolist()):
             if slot not in self.slots:
                 continue
-            if slot not in tables:
-                tables[slot] = self._table(fit, slot)
-            seen, followers, addresses = tables[slot]
-            wanted = ids[:, column]
-            if len(seen) == seen[-1] - seen[0] + 1:
-                place = np.clip(wanted - seen[0], 0, len(seen) - 1)
-            else:
-                place = np.minimum(np.searchsorted(seen, wanted), len(seen) - 1)
-            known[:, column] = seen[place] == wanted
-            chosen = addresses[place]
-            if written[followers].any():  # two slots that explain it must agree
-                before = made[:, followers]
-                chosen = np.where(~written[followers] | (before == chosen), chosen, -1)
-            made[:, followers] = chosen
-            written[followers] = True
-        return made, known
+            seen, here, _, allowed = self._at(fit, slot)
+            place = np.minimum(np.searchsorted(seen, ids[:, column]), len(seen) - 1)
+            known[:, column] = seen[place] == ids[:, column]
+            good &= known[:, column] & allowed[place]
+            told[here] = True
+        return good & bool(told.all()), known
 
-    def _table(self, fit: Fit, slot: int) -> tuple[Addresses, Addresses, Addresses]:
-        """The table of a slot for the gathers of a fit: -1 for what it may not select."""
-        seen, followers, addresses = self.slots[slot]
-        place = np.searchsorted(fit.gathers, followers)
-        there = place < len(fit.gathers)
-        there[there] = fit.gathers[place[there]] == followers[there]
-        here, found = place[there], addresses[:, there]
-        allowed = (found >= 0) & fit.allowed[fit.choosers[here], np.maximum(found, 0)]
-        return seen, here, np.where(allowed, found, -1)
+    def row(self, fit: Fit, slots: Addresses, ids: Sequence[int]) -> Addresses | None:
+        """What the gathers of a fit select for a call; None where that is not known."""
+        made = np.full(len(fit.gathers), -1, np.int64)
+        for slot, i in zip(slots.tolist(), ids, strict=True):
+            if slot in self.slots:
+                seen, here, addresses, _ = self._at(fit, slot)
+                place = int(np.searchsorted(seen, i))
+                if place == len(seen) or seen[place] != i:
+                    return None
+                before, chosen = made[here], addresses[place]
+                # Two slots that explain it must agree.
+                made[here] = np.where((before == -1) | (before == chosen), chosen, -2)
+        return made if (made >= 0).all() else None
+
+    def _at(self, fit: Fit, slot: int) -> tuple[Addresses, Addresses, Addresses, Any]:
+        """For a fit: integers seen in a slot, the gathers that follow it, what these select.
+
+        -1 for what they may not; at last for each integer whether they may select all of it.
+        """
+        if fit.tables is None or fit.tables[0] is not self:
+            fit.tables = self, {}
+        if slot not in fit.tables[1]:
+            seen, followers, addresses = self.slots[slot]
+            place = np.searchsorted(fit.gathers, followers)
+            there = place < len(fit.gathers)
+            there[there] = fit.gathers[place[there]] == followers[there]
+            here, found = place[there], addresses[:, there]
+            allowed = (found >= 0) & fit.allowed[fit.choosers[here], np.maximum(found, 0)]
+            found = np.where(allowed, found, -1)
+            fit.tables[1][slot] = seen, here, found, allowed.all(axis=1)
+        found_here: tuple[Addresses, Addresses, Addresses, Any] = fit.tables[1][slot]
+        return found_here

@@ -7,7 +7,7 @@ that one's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,12 +50,17 @@ class Read:
     """
 
     def __init__(self, made: Trace, fit: Fit, indexing: Indexing) -> None:
-        self._place = {id(v): k for k, v in enumerate(made.values)}
         self._address = fit.address
         chosen = [made.values[int(indexing.rows[0][place])] for place in fit.places]
         self._sources = [made.sources.get(id(v), set()) for v in chosen]
         self._contents, self._chains = made.contents, made.chains
         self._identity = made.identity
+        held = {i for ids in made.contents.values() for i in _flat(ids)}
+        for source in {s for sources in self._sources for _, s in sources}.union(
+            *made.chains.values()
+        ):
+            held.update(i for x in source if not isinstance(x, int) for i in _flat(x[1]))
+        self._place = {i: k for k, i in enumerate(map(id, made.values)) if i in held}
         #: for each gather the integer that was seen to select it
         self.owners = [indexing.owner(place) for place in fit.places.tolist()]
         self._tables: dict[Any, Addresses | None] = {}
@@ -158,6 +163,15 @@ class Read:
             if chains is None or others is None or not chains <= others:
                 return False
         return True
+
+
+def _flat(ids: Any) -> Iterator[int]:
+    """All of a nest of ids."""
+    if isinstance(ids, tuple):
+        for i in ids:
+            yield from _flat(i)
+    else:
+        yield ids
 
 
 class Lifter:

@@ -60,13 +60,9 @@ class Mixed:
         for k in sorted({k for fit in fits for k in _cut_sums(program, fit)}):
             self._factors[k] = made = _factors_of(program, k, self.size)
             self.size += len(made)
-        self._to = self._moves(program)
+        self.to = self._moves(program)
         self.program = self._changed(program)
-        self.root = int(self._to[lifted.root])
-        self._gathers_move = any(
-            i.candidates is not None and bool((self._to[i.candidates] != i.candidates).any())
-            for i in program.instructions
-        )
+        self.root = int(self.to[lifted.root])
         self._kernels: dict[int, Kernel] = {}
         self._rows: dict[Fit, Floats] = {}
         self._trips: dict[tuple[Fit, int], npt.NDArray[np.int64]] = {}
@@ -111,12 +107,12 @@ class Mixed:
             fixed=self.size,
             size=program.size + self.size,
             instructions=changed,
-            address=np.where(program.address >= 0, self._to[program.address], -1),
-            guards=self._to[program.guards],
+            address=np.where(program.address >= 0, self.to[program.address], -1),
+            guards=self.to[program.guards],
         )
 
     def _instruction(self, k: int, old: Instruction) -> Instruction:
-        to = self._to
+        to = self.to
         made = replace(
             old,
             start=int(to[old.start]),
@@ -138,8 +134,8 @@ class Mixed:
     def _terms(self, old: Terms | None) -> Terms | None:
         if old is None:
             return None
-        columns = tuple([self._to[c] for c in old.columns])
-        return Terms(self._to[old.owners], columns, old.each)
+        columns = tuple([self.to[c] for c in old.columns])
+        return Terms(self.to[old.owners], columns, old.each)
 
     def _points(self, fit: Fit) -> Points:
         """Those of a fit, for this program."""
@@ -172,17 +168,13 @@ class Mixed:
         """How far the walks go if this is the longest of the lanes."""
         if (fit, lanes) not in self._trips:
             active = np.ones(self.program.size, np.bool_)
-            active[self._to[~fit.active]] = False
+            active[self.to[~fit.active]] = False
             machine = self._kernels[lanes].machine
             counts = trip_counts(machine, self._points(fit), active)
             if counts is None:
                 raise NotLiftable("another length does not fit the lanes")
             self._trips[fit, lanes] = counts
         return self._trips[fit, lanes]
-
-    def gathers(self, gathers: Addresses) -> Addresses:
-        """The addresses that gathers select, in this program."""
-        return self._to[gathers] if self._gathers_move else gathers
 
 
 def _differ(a: Floats, b: Floats) -> npt.NDArray[np.bool_]:
