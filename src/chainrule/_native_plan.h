@@ -153,7 +153,7 @@ static int read_numbers(const Plan *p, const Passed *call) {
 }
 
 /* Copy the integers of a call into its own numbers, where they go there. 0 where one is beyond floats. */
-static int read_integers(const Plan *p, const Passed *call) {
+static int read_ids(const Plan *p, const Passed *call) {
     const int64_t *to = p->views[P_INTEGERS].buf;
     Py_ssize_t count = p->views[P_INTEGERS].len / (Py_ssize_t)sizeof *to;
     if (count != 0 && count != PyTuple_Size(call->ids)) {
@@ -346,7 +346,7 @@ static PyObject *plan_run(PyObject *self, PyObject *given) {
     }
     Py_ssize_t offset;
     PyObject *bytes = new_gradient(p, &offset);
-    int fine = bytes == NULL || set_gathers(p, gathered) < 0 ? -1 : read_integers(p, call);
+    int fine = bytes == NULL || set_gathers(p, gathered) < 0 ? -1 : read_ids(p, call);
     Py_DECREF(gathered);
     if (fine > 0) {
         fine = read_numbers(p, call);
