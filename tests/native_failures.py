@@ -642,6 +642,45 @@ case(
 case("passed other things", lambda s: _native.passed((1.0, [1, 2.0, s]), np.ndarray, float))
 
 
+def samples_taken(state: State) -> None:
+    lengths = state.extra["lengths"]
+    found = _native.sample_integers(state.extra["samples"], np.arange(3), lengths)
+    state.extra["found"] = bytes(found)
+
+
+def all_is_taken(state: State, failed: bool) -> None:
+    assert failed or np.frombuffer(state.extra["found"], np.int64).tolist() == [1, 2, 10**9]
+    assert state.extra["samples"] == [([1, 2],), ("3",), ([10**9],)]
+
+
+case(
+    "sample_integers",
+    samples_taken,
+    prepare=with_extra(
+        0,
+        samples=lambda s: [([1, 2],), ("3",), ([10**9],)],
+        lengths=lambda s: np.zeros((3, 1), np.int64),
+    ),
+    check=all_is_taken,
+)
+case(
+    "select_rows",
+    lambda s: _native.select_rows(*s.extra["rows"]),
+    prepare=with_extra(
+        0,
+        rows=lambda s: [
+            np.array(x)
+            for x in ([[0, 0, 0]] * 2, [7, 8, 9], [0, 1], [0, 2, 2, 0, 0], [2, 0], [1, 2, 3, 4])
+        ],
+    ),
+    check=lambda s, failed: None if failed else _rows_selected(s),
+)
+
+
+def _rows_selected(state: State) -> None:
+    assert state.extra["rows"][0].tolist() == [[2, 8, 1], [4, 8, 3]]
+
+
 def plan_parts(state: State) -> tuple[Any, ...]:
     """Of a Plan whose machine code is C's atof: its parameters, read as text, are zero."""
     own = np.full(1, 4.0)
