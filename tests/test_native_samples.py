@@ -104,7 +104,7 @@ def tables(seed: int) -> tuple[Tables, np.ndarray, np.ndarray]:
         at += width
     ids = np.stack([rng.integers(p[0], p[0] + p[1], 7) for p in places], axis=1)
     ids[rng.random(ids.shape) < 0.2] = NONE
-    made = Tables(None, None, words(*places), order[:at], np.concatenate(addresses))  # type: ignore[arg-type]
+    made = Tables(words(*places), order[:at], np.concatenate(addresses))
     return made, default, ids
 
 

@@ -9,7 +9,7 @@ is learnt on the longest, for all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -196,6 +196,7 @@ class Choices:
     learnt: int
     slots: dict[int, tuple[Addresses, Addresses, Addresses]]
     gathers: int
+    tables: dict[bool, Any] = field(default_factory=dict)  # made of them; see samples.py
 
     @classmethod
     def of(cls, family: Family) -> Choices | None:

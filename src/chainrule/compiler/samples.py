@@ -81,7 +81,6 @@ class Prepared:
         self.lifted: Lifted | None = None
         self._integers: dict[int, Addresses] | None = None
         self._learnt = 0
-        self._tables: dict[bool, Tables] = {}
         self.fit_of = np.full(len(self.samples), UNKNOWN, np.int64)
         self.row_of = np.full(len(self.samples), -1, np.int64)
         self._forget_rows()
@@ -293,14 +292,14 @@ class Prepared:
         """What integers select; ``to``: where the code has each address of the program."""
         assert self.lifted is not None
         choices = None if self._family is None else self._family.choices()
-        known = self._tables.get(to is not None)
-        if choices is None or (known is not None and known.choices is choices and known.to is to):
-            return known if choices is not None else None
-        assert self._family is not None
-        made = Tables.of(choices, len(self._family.base), self.lifted.program, to)
-        if made is not None:
-            self._tables[to is not None] = made
-        return made
+        if self._family is None or choices is None:
+            return None
+        mixed = to is not None
+        known: tuple[Addresses | None, Tables | None] = choices.tables.get(mixed, (None, None))
+        if mixed not in choices.tables or known[0] is not to:
+            made = Tables.of(choices, len(self._family.base), self.lifted.program, to)
+            known = choices.tables[mixed] = to, made
+        return known[1]
 
     def gathers(self, members: Addresses, to: Addresses | None) -> Addresses:
         """What the gathers of some samples select, a row for each."""
@@ -328,8 +327,6 @@ class Tables:
     in ``positions`` (the gathers) and ``addresses`` (a row for each integer) theirs begin.
     """
 
-    choices: Choices
-    to: Addresses | None
     places: Addresses
     positions: Addresses
     addresses: Addresses
@@ -355,7 +352,7 @@ class Tables:
         joined = np.concatenate(positions)
         if len(np.unique(joined)) < len(joined):
             return None
-        return cls(choices, to, places, joined, np.concatenate(addresses))
+        return cls(places, joined, np.concatenate(addresses))
 
     def rows(self, ids: Addresses, default: Addresses) -> Addresses:
         """The addresses for each row of integers."""
