@@ -750,6 +750,18 @@ def test_surroundings_that_change_are_seen(pair, monkeypatch):
     pair(params, IDS, known=True)
 
 
+def test_surroundings_that_change_now_and_then_do_not_change_all_the_time(monkeypatch):
+    def scaled(p, x):
+        return sum(a * b for a, b in zip(p, x, strict=True)) * SCALE
+
+    fast = chainrule.compile(scaled, lift=True, on_fallback="raise")
+    for k in range(30):
+        monkeypatch.setitem(globals(), "SCALE", 1.0 + k)
+        for _ in range(3):
+            value, _ = fast.value_and_grad(np.ones(4), [1.0, 2.0, 3.0, 4.0])
+            assert value == 10.0 * (1.0 + k)
+
+
 def test_attributes_replaced_as_a_whole_are_seen():
     class Box:
         pass

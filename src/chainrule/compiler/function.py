@@ -207,6 +207,7 @@ class CompiledFunction:
             if answer is not None:
                 self._counts.calls += 1
                 self._counts.replayed += 1
+                self._rewalks = 0
             return answer
 
     def batch_value_and_grad(
