@@ -29,6 +29,7 @@ import chainrule
 from chainrule import exp, log, maximum, sqrt, tanh, vsum, where
 from chainrule.compiler.execute import Interpreter
 from chainrule.compiler.inner import InnerLoop
+from chainrule.compiler.lifted import Kernel
 from chainrule.optim import SGD, Adam, AdamW, cosine, warmup
 
 pytest.importorskip("llvmlite")
@@ -769,3 +770,87 @@ def test_a_pair_stays_equal_after_training():
         pair.lifted.batch_value_and_grad(mine, data[:9])
         for sample in data[:6]:
             pair.same(mine, *sample)
+
+
+@pytest.mark.parametrize("optimiser", [lambda p: SGD(p, lr=0.1, momentum=0.5), Adam])
+def test_the_optimiser_may_have_the_parameters_in_another_order(optimiser, native):
+    def build():
+        arrays = {"a": np.array([0.3, -0.2, 0.1]), "b": np.array([1.5]), "c": np.full((2, 2), 0.7)}
+        return arrays, optimiser({name: arrays[name] for name in ("c", "a", "b")})
+
+    def program(p, x):
+        weights = [w for row in p["c"] for w in row]
+        return vsum([tanh(w * x) + w * w for w in [*p["a"], *p["b"], *weights]]) * p["b"][0]
+
+    first, second = build(), build()
+    samples = [(0.5,), (-1.0,), (0.25,)]
+    fast = chainrule.compile(program, lift=True, on_fallback="raise")
+    losses = fast.train(first[0], samples, first[1], 7)
+    wanted = by_hand(program, second[0], samples, second[1], 7, 1)
+    assert native[0] == 7
+    assert np.abs(losses - wanted).max() <= 1e-12
+    assert np.abs(flat(first[0]) - flat(second[0])).max() <= 1e-12
+    for name in first[1].moments:
+        assert np.abs(getattr(first[1], name) - getattr(second[1], name)).max() <= 1e-12
+
+
+@pytest.mark.parametrize("lift", [True, False])
+def test_a_callback_leaves_samples_what_they_are(lift):
+    def program(p, x, a, b):
+        again = 0 if a is b else vsum(p["w"])
+        return vsum([tanh(w) * y for w, y in zip(p["w"], x, strict=True)]) + p["w"][a[0]] + again
+
+    losses = []
+    for callback in (None, lambda losses, step: None):
+        params = {"w": np.array([0.5, 0.7, -0.3])}
+        tokens = [1, 2]
+        samples = [(params["w"], tokens, tokens), (params["w"][:], tokens, tokens)]
+        fast = chainrule.compile(program, lift=lift, on_fallback="eager")
+        losses.append(fast.train(params, samples, SGD(params, lr=0.1), 10, callback=callback))
+    assert losses[0].tolist() == losses[1].tolist()
+
+
+def test_branches_in_batches_of_few_integers():
+    def program(p, tokens):
+        scores = []
+        for t in tokens:
+            w = p["w"][t]
+            scores.append(tanh(w) if w > 0.0 else w * w)
+        top = scores[0]
+        for s in scores[1:]:
+            top = top if top > s else s
+        return top + vsum(scores) / len(tokens)
+
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        params = {"w": rng.normal(size=4)}
+        samples = [([0, 3],), ([0, 1],), ([0],), ([3],)]
+        fast = chainrule.compile(program, lift=True, on_fallback="eager")
+        tape = chainrule.compile(program, lift=False, on_fallback="eager")
+        for _ in range(2):
+            wanted = [tape.value_and_grad(params, *sample) for sample in samples]
+            value, grads = fast.batch_value_and_grad(params, samples)
+            assert abs(value - np.mean([v for v, _ in wanted])) <= 1e-12
+            mean = np.mean([g["w"] for _, g in wanted], axis=0)
+            assert np.abs(grads["w"] - mean).max() <= 1e-12
+            params = {"w": rng.normal(size=4)}
+
+
+def test_an_interrupted_batch_leaves_no_trace(monkeypatch):
+    params, samples = gpt_params(3), names(3, 6)
+    fast = chainrule.compile(microgpt, on_fallback="raise")
+    before = [fast.value_and_grad(params, *sample) for sample in samples]
+    sweep = Kernel.sweep
+
+    def interrupted(self, counts_at):
+        sweep(self, counts_at)
+        raise KeyboardInterrupt
+
+    for size in (2, 3, 6):
+        monkeypatch.setattr(Kernel, "sweep", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fast.batch_value_and_grad(params, samples[:size])
+        monkeypatch.setattr(Kernel, "sweep", sweep)
+        after = [fast.value_and_grad(params, *sample) for sample in samples]
+        assert [v for v, _ in after] == [v for v, _ in before]
+        assert [flat(g).tobytes() for _, g in after] == [flat(g).tobytes() for _, g in before]

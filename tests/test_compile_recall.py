@@ -1042,3 +1042,28 @@ def test_all_goes_with_the_function():
     del fast, params
     gc.collect()
     assert [ref() for ref in gone] == [None] * 3
+
+
+class Moving:
+    """A key whose hash changes, against all rules."""
+
+    def __init__(self):
+        self.number = 1
+
+    def __hash__(self):
+        return self.number
+
+
+def test_a_key_whose_hash_changes_does_no_harm():
+    key = Moving()
+    params = {key: np.ones(3)}
+
+    def total(p, x):
+        return sum(w * x for row in p.values() for w in row)
+
+    fast = chainrule.compile(total, lift=True, on_fallback="eager")
+    for _ in range(3):
+        fast.value_and_grad(params, 2.0)
+    key.number = 2
+    _, grads = fast.value_and_grad(params, 2.0)
+    assert [g.tolist() for g in grads.values()] == [[2.0, 2.0, 2.0]]

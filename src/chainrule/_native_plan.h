@@ -244,7 +244,7 @@ typedef struct {
 static PyObject *fill_template(PyObject *template, const Gradient *gradient);
 
 static PyObject *fill_dict(PyObject *template, const Gradient *gradient) {
-    PyObject *result = PyDict_Copy(template), *key, *item;
+    PyObject *result = PyDict_New(), *key, *item;
     Py_ssize_t at = 0;
     while (result != NULL && PyDict_Next(template, &at, &key, &item)) {
         Py_INCREF(key); /* keys may run Python code */

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from chainrule import optim
 from chainrule.compiler import steps
+from chainrule.compiler.inputs import take_apart
 from chainrule.compiler.lanes import Arrangement
 from chainrule.compiler.lifted import Lifted, aligned
 from chainrule.compiler.program import Addresses
@@ -37,8 +38,10 @@ class InnerLoop:
         self._source = source
         self._samples = Prepared(source, params, samples)
         self._optimiser, self._batch = optimiser, batch
-        self._arrays = list(optimiser.arrays.values())
+        self._arrays: list[Floats] = take_apart((params,), {}, differentiate=True).floats
         self._size = sum(a.size for a in self._arrays)
+        #: where in the optimiser's moments the parameters are, in the order of the machine code
+        self._places = np.zeros(0, np.int64)
 
     def _alone(self) -> bool:
         """Whether nothing else has the memory of a parameter."""
@@ -49,14 +52,23 @@ class InnerLoop:
                 return False
         return True
 
+    def _find_places(self) -> bool:
+        """Find the parameters among the optimiser's; whether they are the same arrays."""
+        theirs = list(self._optimiser.arrays.values())
+        starts = np.cumsum([0, *[a.size for a in theirs]])
+        place = {id(a): k for k, a in enumerate(theirs)}
+        if sorted(map(id, self._arrays)) != sorted(place) or len(place) < len(theirs):
+            return False
+        found = [place[id(a)] for a in self._arrays]
+        self._places = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in found])
+        return True
+
     def start(self) -> bool:
         """Make code for the longest sample; whether it runs lifted."""
         samples = self._samples
-        if (
-            samples.first_of(samples.longest()) is None
-            or samples.lifted is None
-            or not self._alone()
-        ):
+        if not self._find_places() or samples.first_of(samples.longest()) is None:
+            return False
+        if samples.lifted is None or not self._alone():
             return False
         # Numbers of another type would be rounded once in a while, not after each step.
         single = samples.lifted.dtype == "float32"
@@ -147,7 +159,7 @@ class InnerLoop:
     def _moment(self, name: str, dtype: np.dtype[Any]) -> Floats:
         made: Floats = aligned(self._size, dtype)
         if name:
-            made[:] = getattr(self._optimiser, name)
+            made[:] = getattr(self._optimiser, name)[self._places]
         return made
 
     def _write(self, shared: Floats, moments: list[Floats]) -> None:
@@ -157,7 +169,7 @@ class InnerLoop:
             array[...] = shared[at : at + array.size].reshape(array.shape)
             at += array.size
         for name, moment in zip(self._optimiser.moments, moments, strict=False):
-            getattr(self._optimiser, name)[:] = moment
+            getattr(self._optimiser, name)[self._places] = moment
 
     def _learning_rates(self, first_step: int, count: int) -> list[float]:
         """Of so many steps, or of fewer where the schedule raises: Python meets its error."""
@@ -207,12 +219,10 @@ def mean_of(prepared: Prepared, parameters: Floats) -> tuple[float, Floats, list
         code.shared[made.program.inputs :] = constants[fit]
         code.gathers[:] = gathers[g].ravel()
         code.own[: own[g].size] = own[g].ravel()
-        code.seeds[:] = groups.counted[g] / count
+        code.seeds[:] = groups.counted[g]  # 1 where there is one lane, as everybody expects
         trips = steps.words(counts[fit])
         if not code.run(trips) or not code.sweep(trips):
-            code.seeds[:] = 1.0
             return None
         value += float(code.own[root : root + made.lanes] @ code.seeds)
         gradient += code.shared_adjoints[:size]
-    code.seeds[:] = 1.0
-    return value, gradient, np.flatnonzero(prepared.fit_of < 0).tolist()
+    return value / count, gradient / count, np.flatnonzero(prepared.fit_of < 0).tolist()

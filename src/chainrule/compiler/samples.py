@@ -140,11 +140,12 @@ class Prepared:
         lengths, ids = self._read(chosen)
         plain = lengths[:, 0] >= 0
         starts = np.concatenate([[0], np.cumsum(lengths[plain].sum(axis=1))])
-        kinds, kind = np.unique(lengths[plain], axis=0, return_inverse=True)
-        for number, each in enumerate(kinds.sum(axis=1).tolist()):
-            places = np.flatnonzero(kind.ravel() == number)
+        kinds: dict[tuple[int, ...], list[int]] = {}
+        for place, row in enumerate(lengths[plain].tolist()):
+            kinds.setdefault(tuple(row), []).append(place)
+        for each, places in kinds.items():
             members = chosen[plain][places].tolist()
-            yield members, ids[starts[places][:, None] + np.arange(each)]
+            yield members, ids[starts[places][:, None] + np.arange(sum(each))]
         alike: dict[Any, list[int]] = {}
         for k in chosen[~plain].tolist():
             alike.setdefault(self.call(k).key, []).append(k)
@@ -203,7 +204,7 @@ class Prepared:
             if known.any():
                 assert variant.slots is not None
                 self.ids[np.ix_(rows[known], variant.slots)] = ids[known]
-            self._one_by_one(variant, chosen[~known].tolist())
+            self._one_by_one(variant, self.fits[fit], chosen[~known].tolist())
             self.fit_of[chosen[self.fit_of[chosen] == UNKNOWN]] = fit
 
     def _take_rows(self, members: Addresses) -> Addresses:
@@ -276,12 +277,12 @@ class Prepared:
             self._integers = {k: np.unique(np.concatenate(v)) for k, v in found.items()}
         return self._integers
 
-    def _one_by_one(self, variant: Variant, members: list[int]) -> None:
+    def _one_by_one(self, variant: Variant, fit: Fit, members: list[int]) -> None:
         for k in members:
             gathered = variant.gathered(self.call(k).ints)
             if gathered is None and self.source.ready(self._whole(k)) is variant:
                 gathered = variant.gathered(self.call(k).ints)
-            if gathered is None:
+            if gathered is None or variant.fit is not fit:  # it may have been lifted anew
                 self.fit_of[k] = ODD
             else:
                 self._explicit[k] = gathered

@@ -67,7 +67,9 @@ def train(
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be a function, not a {type(callback).__name__}")
     if callback is not None:  # which may change them, here and there
-        samples = [tuple([_copied(x) for x in sample]) for sample in _checked_samples(samples)]
+        kept = [leaf for _, leaf in leaves(params, "params") if isinstance(leaf, np.ndarray)]
+        originals, copies = _checked_samples(samples), dict[int, Any]()  # the former stay alive
+        samples = [tuple([_copied(x, kept, copies) for x in sample]) for sample in originals]
     training = Training(function, params, samples, optimiser, batch)
     every = every if callback is not None else max(1, steps)
     while training.taken < steps:
@@ -218,10 +220,24 @@ def _checked_samples(samples: Iterable[Sample]) -> list[Sample]:
     return found
 
 
-def _copied(x: Any) -> Any:
-    if type(x) is list:
-        return [_copied(item) if type(item) in (list, np.ndarray) else item for item in x]
-    return x.copy() if isinstance(x, np.ndarray) else x
+def _copied(x: Any, kept: list[Any], copies: dict[int, Any]) -> Any:
+    """A sample as it is now, but for what is a parameter; what is one object stays one."""
+    kind = type(x)
+    if id(x) in copies:
+        return copies[id(x)]
+    if kind is tuple:
+        return tuple([_copied(item, kept, copies) for item in x])
+    if kind is list:
+        made: Any = copies.setdefault(id(x), [])
+        made.extend([_copied(item, kept, copies) for item in x])
+    elif kind is dict:
+        made = copies.setdefault(id(x), {})
+        made.update({key: _copied(item, kept, copies) for key, item in x.items()})
+    elif isinstance(x, np.ndarray) and not any(np.may_share_memory(x, a) for a in kept):
+        made = copies[id(x)] = x.copy()
+    else:
+        made = x
+    return made
 
 
 def _check_params(params: Any, optimiser: Any) -> None:
