@@ -17,6 +17,7 @@ from programs import count
 
 import chainrule
 from chainrule import exp, log
+from chainrule.engine import modes
 
 pytest.importorskip("llvmlite")
 pytestmark = pytest.mark.skipif(
@@ -1067,3 +1068,41 @@ def test_a_key_whose_hash_changes_does_no_harm():
     key.number = 2
     _, grads = fast.value_and_grad(params, 2.0)
     assert [g.tolist() for g in grads.values()] == [[2.0, 2.0, 2.0]]
+
+
+@pytest.mark.parametrize("lift", [True, False])
+def test_calls_inside_of_calls_on_one_thread(lift):
+    """What runs in between on this thread, such as a finalizer, may call the function, too."""
+
+    def mean(p, tokens):
+        return sum(p[t] * p[t] for t in tokens) * (1 / len(tokens))
+
+    params = np.array([1.0, 2.0, 3.0, 4.0])
+    fast = chainrule.compile(mean, lift=lift, on_fallback="eager")
+    fast.value_and_grad(params, [0, 1, 2, 3])
+    fast.value_and_grad(params, [1, 1])
+    inner: list[float] = []
+    busy = False
+
+    def in_between(phase, info):
+        nonlocal busy
+        if not busy and phase == "start" and modes.recorder is None:  # nor while it is recorded
+            busy = True
+            inner.append(fast.value_and_grad(params, [1, 1])[0])
+            busy = False
+
+    rng = np.random.default_rng(1)
+    threshold = gc.get_threshold()
+    gc.callbacks.append(in_between)
+    gc.set_threshold(1)
+    try:
+        for _ in range(200):
+            tokens = rng.integers(0, 4, int(rng.integers(2, 6))).tolist()
+            value, grads = fast.value_and_grad(params, tokens)
+            assert value == pytest.approx(np.mean(params[tokens] ** 2), rel=1e-12)
+            wanted = 2 * params * np.bincount(tokens, minlength=4) / len(tokens)
+            assert grads == pytest.approx(wanted, rel=1e-12)
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(in_between)
+    assert set(inner) == {4.0}

@@ -589,3 +589,36 @@ def test_an_error_of_a_step_that_the_inner_loop_refused_keeps_the_steps_before()
     other_optimiser = optim.SGD(other, lr=0.3)
     by_hand(fast, other, [(0.0,)], other_optimiser, optimiser.steps)
     assert same(state(params, optimiser), state(other, other_optimiser))
+
+
+@pytest.mark.parametrize("lift", [True, False])
+def test_a_parameter_that_becomes_read_only_leaves_everything_as_it_was(lift):
+    params = {"a": np.array([0.3, 0.2]), "b": np.array([0.5, 0.1, 0.4])}
+    optimiser = optim.Adam(params, lr=0.1)
+    seen = []
+
+    def callback(losses, step):
+        seen[:] = [x.copy() for x in (*params.values(), optimiser.m, optimiser.v)]
+        params["b"].flags.writeable = step < 6
+
+    def loss(p, x):
+        return sum(w * w * x for row in p.values() for w in row)
+
+    fast = chainrule.compile(loss, lift=lift, on_fallback="raise")
+    with pytest.raises(ValueError, match="read-only"):
+        fast.train(params, [(1.0,), (2.0,)], optimiser, 50, callback=callback, every=3)
+    assert optimiser.steps == 6
+    now = (*params.values(), optimiser.m, optimiser.v)
+    assert [x.tobytes() for x in seen] == [x.tobytes() for x in now]
+
+
+@pytest.mark.parametrize("lift", [True, False])
+def test_a_callback_may_not_put_other_arrays_in_place(lift):
+    params = {"a": np.array([0.3, 0.2])}
+
+    def callback(losses, step):
+        params["a"] = params["a"].copy()
+
+    fast = chainrule.compile(lambda p, x: sum(w * w * x for w in p["a"]), lift=lift)
+    with pytest.raises(ValueError, match="not made for these parameters"):
+        fast.train(params, [(1.0,)], optim.SGD(params, lr=0.1), 9, callback=callback, every=3)

@@ -13,7 +13,8 @@ import random
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,7 @@ class CompiledFunction:
         self._recall: Recall | None = None
         self._stretching = False  # a call longer than the one that was made is being recorded
         self._lock = threading.RLock()
+        self._inside = False  # a call is being computed
         self._structures: dict[Any, Structure] = {}
         self._surroundings: Surroundings | None = None
         self._rewalks = 0
@@ -149,11 +151,27 @@ class CompiledFunction:
         if modes.recorder is not None:  # inside another recording: part of it
             return self._function(*arguments, **keywords)
         call = take_apart(arguments, keywords, differentiate=False)
-        with self._lock:
-            variant = self._variant_for(call)
+        with self._lock, self._alone() as alone:
+            variant = self._variant_for(call) if alone else None
             if variant is not None:
                 return self._result(variant, call)
         return self._eagerly(call)
+
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Whether no call is being computed.
+
+        The lock keeps other threads out, but not what Python runs in between on this one: signal
+        handlers and finalizers.
+        """
+        if self._inside:
+            yield False
+            return
+        self._inside = True
+        try:
+            yield True
+        finally:
+            self._inside = False
 
     def value_and_grad(self, *arguments: Any, out: Any = None, **keywords: Any) -> Any:
         """The value and its gradient by the first argument, in that argument's structure.
@@ -170,8 +188,8 @@ class CompiledFunction:
             if answer is not None:
                 return answer if out is None else (answer[0], fill(out, answer[1]))
         call = take_apart(arguments, keywords, differentiate=True)
-        with self._lock:
-            variant = self._variant_for(call)
+        with self._lock, self._alone() as alone:
+            variant = self._variant_for(call) if alone else None
             if variant is not None and variant.ran_lifted:
                 self._remember(call, variant)
             if variant is not None:
@@ -200,10 +218,16 @@ class CompiledFunction:
         """The answer to a call that is known again; None for the long way."""
         with self._lock:
             surroundings = self._surroundings
+            if self._inside:
+                return None
             if surroundings is None or surroundings.changed() is not None:
                 self._recall = None
                 return None
-            answer = recall.answer(arguments)
+            self._inside = True
+            try:
+                answer = recall.answer(arguments)
+            finally:
+                self._inside = False
             if answer is not None:
                 self._counts.calls += 1
                 self._counts.replayed += 1
@@ -241,7 +265,9 @@ class CompiledFunction:
         call = take_apart((params, *samples[0]), {}, differentiate=True)
         if call.refused is not None or any(isinstance(x, Value) for x in call.floats):
             return None
-        with self._lock:
+        with self._lock, self._alone() as alone:
+            if not alone:
+                return None
             prepared = Prepared(_Samples(self), params, samples)
             if prepared.first_of(prepared.longest()) is None:
                 return None

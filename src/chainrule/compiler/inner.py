@@ -96,21 +96,24 @@ class InnerLoop:
         chosen = chosen[: count * batch]
         odd = np.flatnonzero(self._samples.fit_of[chosen] < 0)
         count = min(count, int(odd[0]) // batch if len(odd) else count)
-        count = len(self._learning_rates(first_step, count))
+        if not all(a.flags.writeable for a in self._arrays):
+            return np.zeros(0)  # Python says so
+        rates = self._rates(first_step, count)
+        count = len(rates)
         if not count or self._samples.lifted is None:
             return np.zeros(0)
-        return self._take(self._samples.lifted, chosen[: count * batch], first_step, count)
+        return self._take(self._samples.lifted, chosen[: count * batch], rates)
 
-    def _take(
-        self, lifted: Lifted, chosen: Addresses, first_step: int, count: int
-    ) -> npt.NDArray[np.float64]:
+    def _take(self, lifted: Lifted, chosen: Addresses, rates: Floats) -> npt.NDArray[np.float64]:
+        """Take a step for each row of rates."""
+        count = len(rates)
         dtype, samples = np.dtype(lifted.dtype), self._samples
         made = Arrangement(samples, chosen, self._batch)
         code, program, lanes = made.code, made.program, made.lanes
         gathers, own = made.gathers(), made.own()
         seeds = (made.groups.counted / self._batch).astype(dtype)
         constants, counts = made.constants.astype(dtype), made.counts
-        rates = self._rates(first_step, count).astype(dtype)
+        rates = rates.astype(dtype)
         moments = [self._moment(name, dtype) for name in (*self._optimiser.moments, "", "")]
         at = 0
         for array in self._arrays:
@@ -183,8 +186,9 @@ class InnerLoop:
 
     def _rates(self, first_step: int, count: int) -> Floats:
         """What the updates read, a row for each step."""
-        optimiser, rates = self._optimiser, np.zeros((count, steps.RATES))
         lr = np.array(self._learning_rates(first_step, count))
+        count = len(lr)
+        optimiser, rates = self._optimiser, np.zeros((count, steps.RATES))
         rates[:, 2] = 1.0 - lr * optimiser.weight_decay
         if isinstance(optimiser, optim.SGD):
             rates[:, 0], rates[:, 1] = lr, optimiser.momentum

@@ -77,6 +77,7 @@ def train(
         training.advance(min(next_call, steps) - training.taken)
         if callback is not None and training.taken in (next_call, steps):
             answer = callback(training.losses, optimiser.steps)
+            _check_params(params, optimiser)
             if isinstance(answer, (bool, np.bool_)) and answer:
                 break
     return training.losses.copy()
@@ -147,6 +148,7 @@ class Training:
 
     def _step(self) -> None:
         """One step in Python."""
+        _check_params(self._params, self._optimiser)  # before anything moves
         step, samples = self._optimiser.steps, self._samples
         first = step * self._batch
         chosen = [samples[(first + i) % len(samples)] for i in range(self._batch)]
