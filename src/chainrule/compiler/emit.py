@@ -10,7 +10,8 @@ sample.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,7 @@ class Machine:
     scratch: int = 0  # numbers of each sample's own after all others
     walks: list[Walk] = field(default_factory=list)
     stores: list[tuple[Walk, Addresses]] = field(default_factory=list)  # targets written first
+    optional: set[int] = field(default_factory=set)  # instructions that may be left out
 
 
 def machine(
@@ -47,20 +49,23 @@ def machine(
     batch: int = 1,
     dtype: str = "float64",
     contract: bool = True,
+    optional: set[int] | None = None,
 ) -> Machine:
     """The IR of forward and backward, ready to be parsed.
 
-    Without ``contract`` products are rounded before they are added, and sums keep their order.
+    An instruction that is optional is left out where the count of its first walk is 0. Without
+    ``contract`` products are rounded before they are added, and sums keep their order.
     """
     walks = Walks(program, varying or set(), contract)
-    made = Machine(walks=walks.all)
+    made = Machine(walks=walks.all, optional=optional or set())
     forward = Emitter(walks, width, batch, dtype)
     flags = forward.new_flags()
     watched = _watched(program)
     for k, instruction in enumerate(program.instructions):
         forward.flags = flags if watched[k] else None
         if instruction.loop is None:
-            _forward(forward, k, instruction)
+            with _where_present(forward, k, k in made.optional):
+                _forward(forward, k, instruction)
         elif k == program.loops[instruction.loop].first:
             _forward_loop(forward, program.loops[instruction.loop], watched, flags)
     forward.flags = flags
@@ -225,6 +230,27 @@ def _transpose(emitter: Emitter, k: int) -> None:
             emitter.write("%V", terms[0], *_operands(emitter, copying, 1, terms, strides, width))
 
         emitter.elementwise(copying, (0, 1), body)
+
+
+@contextmanager
+def _where_present(emitter: Emitter, k: int, optional: bool) -> Iterator[None]:
+    """What is emitted is left out at run time if the instruction is."""
+    if not optional:
+        yield
+        return
+    code, instruction = emitter.code, emitter.program.instructions[k]
+    what = "plains" if instruction.kind == EXTREME else "out"
+    if instruction.kind == SUM and not _is_few(emitter, k, instruction.plains):
+        what = "plains"
+    if instruction.products is not None:
+        what = "products"
+    columns = [instruction.out] if instruction.kind == GATHER else _columns(instruction, what)
+    walk = emitter.walks.of(k, what, columns)[0]
+    place = code.let(f"getelementptr inbounds i64, ptr %N, i64 {walk.slot}")
+    count = code.let(f"load i64, ptr {place}, align 8")
+    there = code.let(f"icmp sgt i64 {count}, 0")
+    with code.loop(code.let(f"zext i1 {there} to i64")):
+        yield
 
 
 def _walks(emitter: Emitter, k: int, what: str, columns: Sequence[Addresses]) -> list[Walk]:
@@ -461,7 +487,11 @@ class _Backward:
                     self._loop(instruction.loop, found)
             elif _is_reached(instruction, found):
                 self._clear(instruction.out)
-                self._instruction(k, instruction)
+                is_optional = k in self.made.optional
+                for column in _read_by(instruction) if is_optional else ():
+                    self._clear(column)  # whether it is there or not
+                with _where_present(self.emitter, k, is_optional):
+                    self._instruction(k, instruction)
         self._clear(np.arange(program.inputs))
         self._clear(np.arange(program.shared, program.shared + _varied(program)))
 

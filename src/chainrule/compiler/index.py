@@ -121,6 +121,12 @@ def space(columns: Sequence[Addresses]) -> Space:
     return Space(np.ascontiguousarray(table.T), lengths, run, tuple(_merged(loops)), tuple(middle))
 
 
+def table(columns: Sequence[Addresses]) -> Space:
+    """The same without any loops, a row for each point."""
+    bases = np.stack([np.asarray(c, np.int64) for c in columns], axis=1)
+    return Space(np.ascontiguousarray(bases), None, (0,) * len(columns), ())
+
+
 def _innermost(table: Addresses) -> tuple[Loop, Addresses] | None:
     """The innermost loop of fixed length, and what is left without it."""
     first = table[:, 1] - table[:, 0]

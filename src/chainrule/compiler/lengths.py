@@ -113,14 +113,14 @@ def slots_among(runs: Runs, longest: Runs) -> Addresses | None:
     return np.array(slots, np.int64)
 
 
-def shorter(runs: Runs, ids: Sequence[int]) -> list[list[int]] | None:
-    """The integers with one less in each list, or None where one would be empty."""
+def shorter(runs: Runs, ids: Sequence[int], less: int) -> list[list[int]] | None:
+    """The integers with so many less in each list, or None where one would be empty."""
     rows = split(runs, ids)
     if not any(is_list for _, is_list in runs):
         return None
-    if any(is_list and count < 2 for count, is_list in runs):
+    if any(is_list and count <= less for count, is_list in runs):
         return None
-    return [row[:-1] if is_list else row for row, (_, is_list) in zip(rows, runs, strict=True)]
+    return [row[:-less] if is_list else row for row, (_, is_list) in zip(rows, runs, strict=True)]
 
 
 @dataclass(eq=False)

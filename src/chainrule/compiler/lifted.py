@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,26 +141,48 @@ class Aligned:
         """``itself``: the longer program is the source's own."""
         self.longer = longer
         self.program = program = longer if itself else source.program(like=longer)
-        if [i.key for i in program.instructions] != [i.key for i in longer.instructions]:
-            raise NotLiftable("another length does other operations")
-        if program.loops != longer.loops:
+        self._pairs = self._paired(program, longer)
+        if program.loops != longer.loops or (program.loops and self.missing):
             raise NotLiftable("another length repeats something else")
         inputs = source.inputs_in(longer)
         self.to = np.full(program.size, -1, np.int64)
         self.to[: program.inputs] = inputs
         own = program.shared + np.arange(len(program.private))
         self.to[own] = inputs[program.private]
-        for short, long in self._pairs():
-            if short.count > long.count:
+        for short, long in self._pairs:
+            if short is not None and short.count > long.count:
                 raise NotLiftable("a longer length does less of something")
-            self.to[short.start : short.start + short.count] = long.out[: short.count]
-        for short, long in self._pairs():
-            self._match(short, long)
+            if short is not None:
+                self.to[short.start : short.start + short.count] = long.out[: short.count]
+        for short, long in self._pairs:
+            if short is not None:
+                self._match(short, long)
         if self.to[program.address[source.root]] < 0:
             raise NotLiftable("another length returns something else")
 
-    def _pairs(self) -> list[tuple[Instruction, Instruction]]:
-        return list(zip(self.program.instructions, self.longer.instructions, strict=True))
+    @staticmethod
+    def _paired(program: Program, longer: Program) -> list[tuple[Instruction | None, Instruction]]:
+        """Each instruction of the longer program, and the same here, or None where it is not."""
+        found = [i.key for i in program.instructions]
+        here = dict(zip(found, program.instructions, strict=True))
+        pairs = [(here.pop(long.key, None), long) for long in longer.instructions]
+        # A sum over what every step makes in its own way has another shape at another length, and
+        # so has what comes after it: these are the last.
+        for short in reversed(here.values()):
+            for k in reversed(range(len(pairs))):
+                other, long = pairs[k]
+                if other is None and _does_the_same(short, long):
+                    pairs[k] = short, long
+                    break
+        chosen = [short.key for short, _ in pairs if short is not None]
+        if chosen != found:
+            raise NotLiftable("another length does other operations")
+        return pairs
+
+    @property
+    def missing(self) -> set[int]:
+        """The instructions of the longer program that are not there."""
+        return {k for k, (short, _) in enumerate(self._pairs) if short is None}
 
     def _match(self, short: Instruction, long: Instruction) -> None:
         """Every column of the one is the beginning of the other's."""
@@ -174,11 +197,12 @@ class Aligned:
 
     def points(self) -> Points:
         """How many points each walk has, here and in the longer program."""
-        found = {
-            (k, what): (len(a), len(b))
-            for k, (short, long) in enumerate(self._pairs())
-            for (what, a), (_, b) in zip(columns_of(short), columns_of(long), strict=True)
-        }
+        found = {}
+        for k, (short, long) in enumerate(self._pairs):
+            theirs = columns_of(long)
+            mine = [0] * len(theirs) if short is None else [len(a) for _, a in columns_of(short)]
+            for n, (what, b) in zip(mine, theirs, strict=True):
+                found[k, what] = (n, len(b))
         found[len(self.longer.instructions), "guards"] = (
             len(self.program.guards),
             len(self.longer.guards),
@@ -188,9 +212,12 @@ class Aligned:
     def varying(self) -> set[tuple[int, str]]:
         """The walks that are shorter here; "each" of an instruction all of whose sums are."""
         found = {key for key, (short, long) in self.points().items() if short != long}
-        return found | {
-            (k, "each") for k, (a, b) in enumerate(self._pairs()) if _each(b) not in (0, _each(a))
+        found |= {
+            (k, "each")
+            for k, (a, b) in enumerate(self._pairs)
+            if a is not None and _each(b) not in (0, _each(a))
         }
+        return {(k, what) for k, what in found if k not in self.missing}
 
     @property
     def constants(self) -> Floats:
@@ -213,6 +240,8 @@ def trip_counts(
     counts = np.zeros(max(1, len(machine.walks)), np.int64)
     for walk in machine.walks:
         short, long = points[walk.instruction, walk.what]
+        if not short and walk.instruction in machine.optional:
+            continue
         count = walk.count(short)
         if not count or (short != long and not walk.varies):
             return None
@@ -235,6 +264,17 @@ def beginning(shorter: Source, longer: Source, program: Program) -> tuple[Aligne
     except NotLiftable:
         arranged = longer.arranged(shorter, program)
         return Aligned(shorter, arranged), arranged
+
+
+def _does_the_same(a: Instruction, b: Instruction) -> bool:
+    """Whether two instructions are of one kind."""
+    alike = (a.kind, a.rule, a.parameters, a.reordered) == (
+        b.kind,
+        b.rule,
+        b.parameters,
+        b.reordered,
+    )
+    return alike and [w for w, _ in columns_of(a)] == [w for w, _ in columns_of(b)]
 
 
 def _each(instruction: Instruction) -> int:
@@ -297,8 +337,10 @@ class Lifted:
         shorter: Source | None = None,
         dtype: str = "float64",
         contract: bool = True,
+        shortest: Callable[[], Source | None] | None = None,
     ) -> None:
-        self.dtype, self.contract = dtype, contract
+        """``shortest``: makes another recording, where a shorter one lacks some instructions."""
+        self.dtype, self.contract, self._shortest = dtype, contract, shortest
         self.width = jit.vector_width() * (2 if dtype == "float32" else 1)
         program = source.program()
         try:
@@ -313,15 +355,32 @@ class Lifted:
         if shorter is not None and not program.loops:
             try:
                 less, arranged = beginning(shorter, source, program)
-                self._make(source, arranged, less.varying())
+                varying, optional = less.varying(), less.missing
+                if optional:
+                    least = self._least(arranged)
+                    varying, optional = varying | least.varying(), optional | least.missing
+                self._make(source, arranged, varying, optional)
                 if self._fit(shorter, less) is not None:
                     return
             except NotLiftable:
                 pass
-        self._make(source, program, set())
+        self._make(source, program, set(), set())
 
-    def _make(self, source: Source, program: Program, varying: set[tuple[int, str]]) -> None:
-        self.program, self.varying = program, varying
+    def _least(self, program: Program) -> Aligned:
+        """The shortest recording beside the program: what it lacks may be missing."""
+        shortest = None if self._shortest is None else self._shortest()
+        if shortest is None:
+            raise NotLiftable("another length lacks an operation")
+        return Aligned(shortest, program)
+
+    def _make(
+        self,
+        source: Source,
+        program: Program,
+        varying: set[tuple[int, str]],
+        optional: set[int],
+    ) -> None:
+        self.program, self.varying, self.optional = program, varying, optional
         self.root = int(program.address[source.root])
         self._kernels: dict[int, Kernel] = {}
         self.code = self.kernel(1)
@@ -374,10 +433,11 @@ class Lifted:
         gathers: list[Addresses] = []
         choosers: list[Addresses] = []
         at = 0
-        for short_one, long_one in zip(here.instructions, program.instructions, strict=True):
+        for k, long_one in enumerate(program.instructions):
             if long_one.kind == GATHER:
-                choosers.append(np.full(short_one.count, len(gathers)))
-                gathers.append(at + np.arange(short_one.count))
+                count, _ = points[k, "out"]
+                choosers.append(np.full(count, len(gathers)))
+                gathers.append(at + np.arange(count))
                 at += long_one.count
         nothing = np.zeros(0, np.int64)
         own = here.shared + np.arange(len(here.private))
@@ -476,6 +536,7 @@ class Kernel:
             batch,
             lifted.dtype,
             lifted.contract,
+            lifted.optional,
         )
         self._library = jit.Library(self.machine.text)
         own = (program.size - program.shared + self.machine.scratch) * batch

@@ -238,10 +238,16 @@ class Lifter:
             return
         wanted = swept.copy()
         found = self.family(call) if not variant.static else None
-        short = self._shorter(call, found[2]) if found is not None else None
+        short = self._shorter(call, found[2], 1) if found is not None else None
         source = self._source(call, variant.recording, variant.indexing, root.position)
         try:
-            lifted = Lifted(source, short, self.dtype, self.contract)
+            lifted = Lifted(
+                source,
+                short,
+                self.dtype,
+                self.contract,
+                None if found is None else lambda: self._shortest(call, found[2]),
+            )
         except NotLiftable as reason:
             variant.not_lifted = str(reason)
             return
@@ -298,26 +304,31 @@ class Lifter:
         arrays = (*np.cumsum([0, *call.sizes]).tolist(), first)
         return Source(recording, indexing, root, private, ints if slots is None else slots, arrays)
 
-    def _shorter(self, call: Call, runs: Runs) -> Source | None:
-        """The same call with one integer less in each list, recorded twice."""
-        rows = shorter(runs, call.ints)
+    def _shorter(self, call: Call, runs: Runs, less: int) -> Source | None:
+        """The same call with so many integers less in each list, recorded twice."""
+        rows = shorter(runs, call.ints, less)
         if rows is None:
             return None
-        less = resized(call, rows)
-        _, short_runs = runs_of(less)
+        call = resized(call, rows)
+        _, short_runs = runs_of(call)
         slots = slots_among(short_runs, runs)
-        made = self._trace(less)
+        made = self._trace(call)
         if made is None or made.static or slots is None:
             return None
         root = root_of(made.recording.result)
         indexed = tuple(sorted(made.indexed))
-        others = other_integers(indexed, less.ints)[0] if indexed else list(less.ints)
-        indexing = self._twice(less, made, others)
+        others = other_integers(indexed, call.ints)[0] if indexed else list(call.ints)
+        indexing = self._twice(call, made, others)
         if indexing is None:  # perhaps not all of these may stand there
-            indexing = self._twice(less, made, self._others(less.ints))
+            indexing = self._twice(call, made, self._others(call.ints))
         if root is None or indexing is None:
             return None
-        return self._source(less, made.recording, indexing, root.position, slots)
+        return self._source(call, made.recording, indexing, root.position, slots)
+
+    def _shortest(self, call: Call, runs: Runs) -> Source | None:
+        """The same call with two integers in its shortest list, recorded twice."""
+        less = min([count for count, is_list in runs if is_list]) - 2
+        return self._shorter(call, runs, less) if less > 0 else None
 
     @staticmethod
     def _others(ids: Sequence[int]) -> list[int]:

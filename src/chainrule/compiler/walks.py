@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler.canonicalise import SUM
-from chainrule.compiler.index import Space, space
+from chainrule.compiler.index import Space, space, table
 from chainrule.compiler.program import Addresses, Program
 
+FEW_POINTS = 64  # of a walk that may end after any of them
 FEW_SOURCES = 8  # instructions whose results a sum adds up in loops of their own
 
 
@@ -180,6 +181,9 @@ class Walks:
         shared = [bool(c[0] < self.program.shared) for c in columns]
         local = [c if s else c - self.program.shared for c, s in zip(columns, shared, strict=True)]
         found = space(local)
+        few = key in self.varying and len(columns[0]) <= FEW_POINTS
+        if few and not all(map(found.outer, range(1, len(columns[0]) + 1))):
+            found = table(local)
         walk = Walk(len(self.all), *key, chosen, list(columns), shared, found, key in self.varying)
         self.all.append(walk)
         return walk
