@@ -968,3 +968,46 @@ KEPT: list[str] = [
 def test_programs_that_went_wrong_once(body):
     for seed in range(2):
         check_source(HEADER + f"    {body}\n", seed, calls=12, longest=4)
+
+
+# --- steps that a shorter call does not take ------------------------------------------------------
+
+
+def recurrent(p, tokens):
+    """Each step needs the one before: a shorter call lacks the last steps altogether."""
+    state, total = p["start"], 0.0
+    for a, b in itertools.pairwise(tokens):
+        state = [
+            tanh(chainrule.dot(row, state) + x) for row, x in zip(p["W"], p["E"][a], strict=True)
+        ]
+        weights = [exp(chainrule.dot(row, state)) for row in p["E"]]
+        total = total - log(weights[b] / vsum(weights))
+    return total / (len(tokens) - 1)
+
+
+def recurrent_params(seed: int) -> Any:
+    return {"start": normal(seed, 6), "W": normal(seed + 1, 6, 6), "E": normal(seed + 2, VOCAB, 6)}
+
+
+def test_steps_that_a_shorter_call_does_not_take():
+    pair, rng = Pair(recurrent), random.Random(4)
+    for seed, length in enumerate((11, 4, 9, 1, 10, 2, 11, 3, 1)):
+        tokens = [rng.randrange(VOCAB) for _ in range(length + 1)]
+        pair.same(recurrent_params(seed), tokens, lifted=True)
+    assert lifted_programs(pair) == 1
+
+
+def test_steps_that_a_shorter_sample_does_not_take_in_a_batch():
+    rng, params = random.Random(5), recurrent_params(5)
+    lengths = (9, 2, 5, 5, 8, 3, 4, 9, 7, 6, 2, 3, 9, 4, 5, 6)
+    samples = [([rng.randrange(VOCAB) for _ in range(n)],) for n in lengths]
+    fast = chainrule.compile(recurrent, lift=True, on_fallback="raise")
+    tape = chainrule.compile(recurrent, lift=False, on_fallback="raise")
+    value, grads = fast.batch_value_and_grad(params, samples)
+    wanted = [tape.value_and_grad(params, *sample) for sample in samples]
+    assert abs(value - np.mean([v for v, _ in wanted])) <= 1e-12
+    for name, grad in grads.items():
+        mean = np.mean([g[name] for _, g in wanted], axis=0)
+        assert np.abs(grad - mean).max() <= 1e-12 * max(1.0, np.abs(mean).max())
+    (structure, *_) = fast._structures.values()
+    assert structure.variants[0].lifted.mixed is not None

@@ -17,7 +17,7 @@ from chainrule.compiler.canonicalise import SUM
 from chainrule.compiler.index import Space, space, table
 from chainrule.compiler.program import Addresses, Program
 
-FEW_POINTS = 64  # of a walk that may end after any of them
+FEW_POINTS = 64  # of a sum whose terms have no regular places
 FEW_SOURCES = 8  # instructions whose results a sum adds up in loops of their own
 
 
@@ -175,14 +175,22 @@ class Walks:
                 made[instruction.start - front : instruction.start + instruction.count] = True
         return self._core[number]
 
+    def _is_one_sum(self, key: tuple[int, str], owners: Addresses) -> bool:
+        """Whether these are the terms of one sum, and not many."""
+        number, what = key
+        terms = what != "out" and number < len(self.program.instructions)
+        is_sum = terms and self.program.instructions[number].kind == SUM
+        return is_sum and len(owners) <= FEW_POINTS and bool((owners == owners[0]).all())
+
     def _walk(
         self, key: tuple[int, str], columns: Sequence[Addresses], chosen: Addresses | None
     ) -> Walk:
         shared = [bool(c[0] < self.program.shared) for c in columns]
         local = [c if s else c - self.program.shared for c, s in zip(columns, shared, strict=True)]
         found = space(local)
-        few = key in self.varying and len(columns[0]) <= FEW_POINTS
-        if few and not all(map(found.outer, range(1, len(columns[0]) + 1))):
+        lengths = range(1, len(columns[0]) + 1)
+        ends = key in self.varying and self._is_one_sum(key, columns[0])  # after any of its terms
+        if ends and not all(map(found.outer, lengths)):
             found = table(local)
         walk = Walk(len(self.all), *key, chosen, list(columns), shared, found, key in self.varying)
         self.all.append(walk)
