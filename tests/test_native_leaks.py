@@ -17,6 +17,12 @@ FIRST = Value(1.0)
 SANITIZED = _native.allocation_counts()[1] == 0  # nodes then come from malloc, one by one
 
 
+@pytest.fixture(autouse=True)
+def no_garbage():
+    """What other tests left behind does not go in the middle of one of these."""
+    gc.collect()
+
+
 class Parameter(Value):
     """A leaf with attributes."""
 
