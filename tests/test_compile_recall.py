@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -883,6 +884,20 @@ def test_no_grad_around_a_gradient_changes_nothing(path):
 # --- threads and memory ---------------------------------------------------------------------------
 
 
+def in_threads(work: Callable[[int], None]) -> None:
+    """Four threads at once, which take turns as often as can be."""
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+
+
 def test_threads_share_functions_and_parameters():
     functions = [Pair().fast, Pair(dtype="float32").fast]
     sets = [parameters(k) for k in range(3)]
@@ -908,16 +923,7 @@ def test_threads_share_functions_and_parameters():
             if not (np.isclose(value, wanted[k, n][0], limit, limit) and all(close)):
                 failures.append((which, k, n))
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(before)
+    in_threads(work)
     assert failures == []
 
 
@@ -991,16 +997,7 @@ def test_threads_have_data_of_their_own():
             if not np.allclose(found, [wanted[k][0], *leaves(wanted[k][1])], 1e-12, 1e-12):
                 failures.append(k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(before)
+    in_threads(work)
     assert failures == []
 
 

@@ -96,8 +96,6 @@ class InnerLoop:
         chosen = chosen[: count * batch]
         odd = np.flatnonzero(self._samples.fit_of[chosen] < 0)
         count = min(count, int(odd[0]) // batch if len(odd) else count)
-        if not all(a.flags.writeable for a in self._arrays):
-            return np.zeros(0)  # Python says so
         rates = self._rates(first_step, count)
         count = len(rates)
         if not count or self._samples.lifted is None:

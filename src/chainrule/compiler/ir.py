@@ -259,9 +259,6 @@ class Code:
         lanes = ", ".join([f"{self.number} {self.literal(x)}"] * width)
         return Vector(self, f"<{lanes}>", width)
 
-    def whole_constant(self, x: int, width: int) -> Integers:
-        return Integers(self, self.integers(x, width), width)
-
     def call(self, function: str, operands: Sequence[Vector]) -> Vector:
         """An intrinsic, or another function of numbers of this type, on operands of one width."""
         width = operands[0].width

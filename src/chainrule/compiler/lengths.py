@@ -195,7 +195,6 @@ class Choices:
 
     learnt: int
     slots: dict[int, tuple[Addresses, Addresses, Addresses]]
-    gathers: int
     tables: dict[bool, Any] = field(default_factory=dict)  # made of them; see samples.py
 
     @classmethod
@@ -214,7 +213,7 @@ class Choices:
             found = fit.address[rows[:, fit.places[followers]]]
             found[~fit.allowed[fit.choosers[followers], found]] = -1
             slots[slot] = (ids, followers, found)
-        return cls(len(indexing.ids), slots, len(fit.places))
+        return cls(len(indexing.ids), slots)
 
     def check(self, fit: Fit, slots: Addresses, ids: Addresses) -> tuple[Any, Any]:
         """Of which calls all is known that they select, and which integers are known at all."""

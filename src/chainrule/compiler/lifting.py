@@ -119,7 +119,7 @@ class Read:
             found = np.stack([column[ids] for _, column in columns], axis=1)
             found = np.where(fit.allowed[fit.choosers[followers], found], found, -1)
             made[slot] = (ids, followers, found)
-        return Choices(-1, made, len(fit.places))
+        return Choices(-1, made)
 
     def _all_covered(self, covered: dict[tuple[int, Any], set[int]]) -> bool:
         """Whether all that integers read was seen to go somewhere, but for what is always the same.

@@ -148,7 +148,6 @@ class Training:
 
     def _step(self) -> None:
         """One step in Python."""
-        _check_params(self._params, self._optimiser)  # before anything moves
         step, samples = self._optimiser.steps, self._samples
         first = step * self._batch
         chosen = [samples[(first + i) % len(samples)] for i in range(self._batch)]
