@@ -22,7 +22,7 @@ from harness import WHOLE, clock, figure, machine, ratio, table, take_turns, tit
 from programs import PROGRAMS, Program, flat, nested
 
 import chainrule
-from chainrule import value as reference
+from chainrule.core import value as reference
 
 US, NS = 1e6, 1e9
 TURN = 0.01  # seconds: a shorter call is repeated until its turn takes about as long

@@ -30,10 +30,11 @@ from harness import (
 )
 from operations import operations
 
-from chainrule import value as reference
+from chainrule.core import value as reference
 
 try:
-    from chainrule import _native, native
+    from chainrule import _native
+    from chainrule.core import native
 except ImportError:
     sys.exit("the native engine was not built: install chainrule with a C compiler")
 

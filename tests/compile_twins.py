@@ -64,7 +64,9 @@ def plain(x: Any) -> Any:
         return {key: plain(item) for key, item in x.items()}
     if isinstance(x, (list, tuple)):
         return type(x).__name__, [plain(item) for item in x]
-    assert type(x).__module__ != "chainrule.compiler.standins", f"a stand-in escaped: {type(x)}"
+    assert type(x).__module__ != "chainrule.compiler.capture.standins", (
+        f"a stand-in escaped: {type(x)}"
+    )
     return x
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-sys.path.insert(0, str(Path(__file__).parent))  # helpers are importable under every import mode
+# Helpers, and tests that others build on, are importable under every import mode.
+_HERE = Path(__file__).parent
+sys.path[:0] = [str(p) for p in (_HERE, *sorted(_HERE.rglob("*/"))) if p.name != "__pycache__"]
 
 # A suite started in the background (nohup, some CI runners) ignores Ctrl-C, and so do its children;
 # tests that interrupt a child would wait for ever.

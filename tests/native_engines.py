@@ -22,7 +22,7 @@ import chainrule
 if chainrule.engine != "native":
     pytest.skip("the native engine is not in use", allow_module_level=True)
 
-from chainrule import native, ops, value
+from chainrule.core import native, ops, value
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,9 @@ def both(f: Any) -> Any:
 
 def run_python(script: str, *arguments: Any, timeout: float = 600, **environment: str) -> str:
     """A script in a process of its own; its standard output. A crash or an error fails the test."""
-    tests = str(Path(__file__).parent)
-    path = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH", "")]))
+    tests = Path(__file__).parent
+    folders = [str(tests), str(tests / "native"), os.environ.get("PYTHONPATH", "")]
+    path = os.pathsep.join(filter(None, folders))
     result = subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
         capture_output=True,

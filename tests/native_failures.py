@@ -21,9 +21,10 @@ import numpy as np
 import pytest
 from native_engines import NATIVE, REFERENCE
 
-from chainrule import _native, native, ops
-from chainrule.compiler.record import Recorder
-from chainrule.native import Value, dot, linear, topological_order, vsum
+from chainrule import _native
+from chainrule.compiler.capture.recorder import Recorder
+from chainrule.core import native, ops
+from chainrule.core.native import Value, dot, linear, topological_order, vsum
 
 _testcapi = pytest.importorskip("_testcapi", reason="this Python cannot let allocations fail")
 Reference, reference_order = REFERENCE.Value, REFERENCE.topological_order

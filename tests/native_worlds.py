@@ -21,7 +21,7 @@ import numpy as np
 from native_engines import ENGINES, NATIVE, Engine, bits, graph
 
 import chainrule
-from chainrule import native, ops
+from chainrule.core import native, ops
 
 TAME = [0.0, 1.0, -1.0, 0.5, 2.0, -3.0, 0.1, 1.7, -0.3, 3.25]
 WILD = [

@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from chainrule import ops
+from chainrule.core import ops
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "operations.md"

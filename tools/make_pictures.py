@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 from chainrule import Value, topological_order
-from chainrule.drawing import draw
-from chainrule.drawing.picture import make_picture
-from chainrule.drawing.svg import write_svg
-from chainrule.explanation import explain
-from chainrule.naming import name_nodes
+from chainrule.see.drawing import draw
+from chainrule.see.drawing.picture import make_picture
+from chainrule.see.drawing.svg import write_svg
+from chainrule.see.explanation import explain
+from chainrule.see.names import name_nodes
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "backward-pass.md"

@@ -11,7 +11,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from chainrule.engine import (
+from chainrule.core.backend import (
     Value,
     dot,
     engine,
@@ -21,7 +21,7 @@ from chainrule.engine import (
     topological_order,
     vsum,
 )
-from chainrule.functions import (
+from chainrule.core.functions import (
     abs,
     acos,
     acosh,
@@ -58,16 +58,17 @@ from chainrule.functions import (
     tanh,
     where,
 )
-from chainrule.transforms import grad, gradients, hessian, hvp, jacobian, value_and_grad
+from chainrule.derivatives.transforms import grad, gradients, hessian, hvp, jacobian, value_and_grad
 
 if TYPE_CHECKING:
-    from chainrule import gpt, lessons, nn, optim
-    from chainrule.checking import GradientError, GradientReport, check_gradients
+    from chainrule import gpt, nn, optim
     from chainrule.compiler import FallbackError, FallbackWarning, compile
-    from chainrule.debugging import debug, find_nonfinite
-    from chainrule.drawing import draw, draw_dot
-    from chainrule.explanation import explain
-    from chainrule.page import explore
+    from chainrule.derivatives.checking import GradientError, GradientReport, check_gradients
+    from chainrule.see import lessons
+    from chainrule.see.debugging import debug, find_nonfinite
+    from chainrule.see.drawing import draw, draw_dot
+    from chainrule.see.explanation import explain
+    from chainrule.see.page import explore
 
 __version__ = "0.1.0"
 
@@ -144,29 +145,26 @@ _LATER = {
     "FallbackError": "compiler",
     "FallbackWarning": "compiler",
     "compile": "compiler",
-    "GradientError": "checking",
-    "GradientReport": "checking",
-    "check_gradients": "checking",
-    "debug": "debugging",
-    "draw": "drawing",
-    "draw_dot": "drawing",
-    "explain": "explanation",
-    "explore": "page",
-    "find_nonfinite": "debugging",
-    "gpt": "",
-    "lessons": "",
-    "nn": "",
-    "optim": "",
+    "GradientError": "derivatives.checking",
+    "GradientReport": "derivatives.checking",
+    "check_gradients": "derivatives.checking",
+    "debug": "see.debugging",
+    "draw": "see.drawing",
+    "draw_dot": "see.drawing",
+    "explain": "see.explanation",
+    "explore": "see.page",
+    "find_nonfinite": "see.debugging",
 }
+_MODULES = {"gpt": "gpt", "lessons": "see.lessons", "nn": "nn", "optim": "optim"}
 
 
 def __getattr__(name: str) -> Any:
-    module = _LATER.get(name)
-    if module is None:
+    if name in _MODULES:
+        found = import_module(f"chainrule.{_MODULES[name]}")
+    elif name in _LATER:
+        found = getattr(import_module(f"chainrule.{_LATER[name]}"), name)
+    else:
         raise AttributeError(f"module 'chainrule' has no attribute {name!r}")
-    if not module:
-        return import_module(f"chainrule.{name}")
-    found = getattr(import_module(f"chainrule.{module}"), name)
     globals()[name] = found
     return found
 

@@ -1623,9 +1623,9 @@ static const char *const building_blocks[T_ROW] = {
 
 /* What this file needs from the Python modules below it. */
 static int import_parts(void) {
-    PyObject *ops = PyImport_ImportModule("chainrule.ops");
-    PyObject *protocols = PyImport_ImportModule("chainrule.protocols"), *class = NULL;
-    errors_module = PyImport_ImportModule("chainrule.errors");
+    PyObject *ops = PyImport_ImportModule("chainrule.core.ops");
+    PyObject *protocols = PyImport_ImportModule("chainrule.core.protocols"), *class = NULL;
+    errors_module = PyImport_ImportModule("chainrule.core.errors");
     object_compare = (richcmpfunc)PyType_GetSlot(&PyBaseObject_Type, Py_tp_richcompare);
     empty_tuple = PyTuple_New(0);
     empty_string = PyUnicode_FromString("");

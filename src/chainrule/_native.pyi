@@ -5,8 +5,8 @@ from typing import Any, Final, final
 
 from typing_extensions import disjoint_base
 
-from chainrule.ops import Op
-from chainrule.protocols import Protocols
+from chainrule.core.ops import Op
+from chainrule.core.protocols import Protocols
 
 @final
 class Modes:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.engine import Value
-from chainrule.engine import linear as matrix_times_vector
-from chainrule.functions import exp, log, relu
+from chainrule.core.backend import Value
+from chainrule.core.backend import linear as matrix_times_vector
+from chainrule.core.functions import exp, log, relu
 
 __all__ = [
     "Module",

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.engine import Value
+from chainrule.core.backend import Value
 
 __all__ = [
     "SGD",
@@ -38,7 +38,7 @@ Schedule = Callable[[int], float]
 
 # The C engine brings the same updates as kernels. They are looked up at every step, so that tests
 # can switch them off and compare.
-_engine = importlib.import_module("chainrule.engine")
+_engine = importlib.import_module("chainrule.core.backend")
 
 
 def _kernels() -> Any:

@@ -1,5 +1,5 @@
 """From a scalar program to something that runs without Python: record → infer → execute."""
 
-from chainrule.compiler.function import CompiledFunction, FallbackError, FallbackWarning, compile
+from chainrule.compiler.api import CompiledFunction, FallbackError, FallbackWarning, compile
 
 __all__ = ["CompiledFunction", "FallbackError", "FallbackWarning", "compile"]

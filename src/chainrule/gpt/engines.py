@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
 
-from chainrule.engine import engine as scalar_engine
-from chainrule.engine import no_grad
+from chainrule.core.backend import engine as scalar_engine
+from chainrule.core.backend import no_grad
 from chainrule.gpt.config import DTYPES, ENGINES, Config
 from chainrule.gpt.data import Data
 from chainrule.gpt.errors import GPTError
@@ -24,7 +24,7 @@ from chainrule.gpt.tokenizer import Tokenizer
 from chainrule.optim import Adam
 
 if TYPE_CHECKING:
-    from chainrule.compiler.training import Training
+    from chainrule.compiler.training.driver import Training
 
 # Eager mode takes about so many seconds per weight and position. Recording and compiling take about
 # as long as so many documents, and some seconds more whatever the model.
@@ -142,7 +142,7 @@ class Compiled:
     def _prepared(self) -> Training:
         """The loop; made when it is needed, and when the optimiser has its state."""
         if self._training is None:
-            from chainrule.compiler.training import Training
+            from chainrule.compiler.training.driver import Training
 
             config = self._model.config
             texts = self._data.training[: config.steps * config.batch]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from chainrule.engine import Value
+from chainrule.core.backend import Value
 from chainrule.gpt import charts, checkpoints
 from chainrule.gpt.errors import GPTError
 from chainrule.gpt.model import GPT

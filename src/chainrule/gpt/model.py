@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.engine import Value, dot, linear
+from chainrule.core.backend import Value, dot, linear
 from chainrule.gpt.config import Config
 from chainrule.gpt.errors import GPTError
 from chainrule.nn import Module, rmsnorm, softmax

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from chainrule.engine import Value, no_grad
+from chainrule.core.backend import Value, no_grad
 from chainrule.gpt.errors import GPTError
 from chainrule.gpt.model import GPT
 from chainrule.gpt.tokenizer import Tokenizer

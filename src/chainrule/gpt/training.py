@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from chainrule.core.interrupts import Held
 from chainrule.gpt import charts, checkpoints, engines, metrics
 from chainrule.gpt.checkpoints import Arrays, Checkpoint
 from chainrule.gpt.config import Config
@@ -22,7 +23,6 @@ from chainrule.gpt.errors import GPTError
 from chainrule.gpt.metrics import Row
 from chainrule.gpt.model import GPT
 from chainrule.gpt.tokenizer import KINDS, Tokenizer
-from chainrule.interrupts import Held
 from chainrule.optim import Adam
 
 LOSS_PICTURE = "loss.svg"

@@ -1,0 +1,62 @@
+"""The command line: ``chainrule explain "relu(a*b + d)" a=2 b=-3 d=10`` and the other commands."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cyclopts import App
+from rich.text import Text
+
+from chainrule.cli import bench, models, see
+
+app = App(
+    name="chainrule",
+    help="Scalar automatic differentiation: explained, verified, fast.",
+    help_format="plaintext",  # markdown would take the * of a*b
+    error_formatter=lambda error: Text.assemble(("chainrule: ", "bold red"), str(error)),
+    help_epilogue=see.examples(
+        'chainrule explain "relu(a*b + d)" a=2 b=-3 d=10',
+        'chainrule draw "c = a*b; L = c + a" a=2 b=3 -o graph.svg',
+        "chainrule lessons",
+        "chainrule train",
+    ),
+)
+see.register(app)
+models.register(app)
+bench.register(app)
+
+_EXAMPLES = {
+    "train": ("chainrule train", "chainrule train notes.txt --steps 500 --out runs/notes"),
+    "sample": ("chainrule sample runs/1", "chainrule sample runs/1 --prefix an --count 5"),
+    "inspect": ("chainrule inspect runs/1", "chainrule inspect runs/1 --text anna"),
+    "bench": ("chainrule bench", "chainrule bench --quick"),
+    "compare": (
+        "chainrule compare runs/1 runs/2",
+        "chainrule compare runs/1 runs/2 --out both.svg",
+    ),
+}
+for _name, _lines in _EXAMPLES.items():
+    if app[_name].help_epilogue is None:
+        app[_name].help_epilogue = see.examples(*_lines)
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without × and ∂ still gets its tables
+    try:
+        try:
+            app(sys.argv[1:])
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader, such as head, has seen enough. Nothing more can be said on this stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

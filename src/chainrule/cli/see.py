@@ -1,0 +1,377 @@
+"""The commands that show a graph: explain, draw, explore, check, lessons.
+
+Each evaluates an expression such as ``relu(a*b + d)`` for values such as ``a=2`` and shows what the
+backward pass makes of it. What is wrong with an expression ends as one line on standard error, a
+caret under the place, and the exit code 2.
+"""
+
+from __future__ import annotations
+
+import functools
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol, TypeVar
+
+from cyclopts import App, Parameter
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from chainrule.core.backend import Value
+from chainrule.see.explanation import Explanation
+from chainrule.see.explanation import explain as explained
+from chainrule.see.explanation_text import STAGES, Column, as_text, paths_section, sections, table
+from chainrule.see.expressions import ExpressionError, evaluate
+from chainrule.see.names import printable, short
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+WIDEST = 100  # a table is not easier to read for being wider than this
+
+Expression = Annotated[str, Parameter(allow_leading_hyphen=True)]
+
+_EXAMPLES = {
+    "explain": (
+        'chainrule explain "relu(a*b + d)" a=2 b=-3 d=10',
+        'chainrule explain "c = a*b; L = c + a" a=2 b=3 --stage backward',
+        'chainrule explain "tanh(x)**2 + x" x=0.5 --paths x',
+        'chainrule explain "log(p)" p=0.5 --html log.html',
+    ),
+    "draw": (
+        'chainrule draw "relu(a*b + d)" a=2 b=-3 d=10 -o graph.svg',
+        'chainrule draw "a + a" a=3 --rankdir TB -o sum.png',
+        'chainrule draw "tanh(a*b)" a=1 b=2 --format mermaid',
+    ),
+    "explore": (
+        'chainrule explore "relu(a*b + d)" a=2 b=-3 d=10 -o page.html --open',
+        'chainrule explore "c = a*b; L = c + a" a=2 b=3',
+    ),
+    "check": (
+        'chainrule check "x**3 + sin(x)" x=0.7',
+        'chainrule check "exp(a*b) / (1 + exp(a*b))" a=0.3 b=-2',
+    ),
+    "lessons": (
+        "chainrule lessons",
+        "chainrule lessons overwrite",
+        'chainrule lessons "c = a*b; L = c + a" a=2 b=3',
+    ),
+}
+
+
+def register(app: App) -> None:
+    """Add the commands to the command line."""
+    for command in (explain, draw, explore, check, lessons):
+        name = command.__name__
+        if command is lessons:
+            usage = "chainrule lessons [NAME | EXPRESSION INPUT=NUMBER ...]"
+        else:
+            usage = f"chainrule {name} EXPRESSION [INPUT=NUMBER ...] [OPTIONS]"
+        app.command(
+            command, name=name, usage=f"Usage: {usage}", help_epilogue=examples(*_EXAMPLES[name])
+        )
+
+
+def examples(*lines: str) -> str:
+    """Command lines to try, for the end of a help page."""
+    return "\n".join(("Examples:", "", *(f"  {line}" for line in lines)))
+
+
+def reported(command: Command) -> Command:
+    """End in a clear line or two where the user can do something about it, not a traceback."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except ExpressionError as error:
+            complain(str(error))
+            return 2
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            complain(
+                f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
+            )
+            return 1
+
+    return run  # type: ignore[return-value]
+
+
+def complain(message: str) -> None:
+    """Print an error: its first line says what is wrong, the others show where."""
+    first, *rest = message.splitlines()
+    text = Text.assemble(("chainrule: ", "bold red"), first)
+    for line in rest:
+        text.append(f"\n{line}", "bold red" if line.strip() == "^" else "")
+    Console(stderr=True).print(text, soft_wrap=True, highlight=False)
+
+
+def show(make: Callable[[int], list[RenderableType]]) -> None:
+    """Print: in colour and as wide as useful on a terminal, plain and 80 wide anywhere else."""
+    console = Console()
+    if console.is_terminal:
+        for part in make(min(console.width, WIDEST)):
+            console.print(part, highlight=False, width=min(console.width, WIDEST))
+    else:
+        print(as_text(*make(80)))
+
+
+# --- the commands ---------------------------------------------------------------------------------
+
+
+@reported
+def explain(
+    expression: Expression,
+    /,
+    *values: str,
+    stage: Annotated[
+        list[Literal["forward", "sort", "backward", "result"]] | None, Parameter(negative=())
+    ] = None,
+    paths: str | None = None,
+    html: Path | None = None,
+) -> int:
+    """Show the backward pass of an expression, step by step.
+
+    Stage 0 computes the values, stage 1 sorts the graph, stage 2 hands back
+    the gradients.
+
+    Parameters
+    ----------
+    expression
+        For example "relu(a*b + d)", or several statements: "c = a*b; L = c + a".
+    values
+        The inputs, as in a=2 b=-3 d=10.
+    stage
+        Show only this stage; may be given several times.
+    paths
+        Show what each path from the output to this input contributes to its gradient.
+    html
+        Write the tables to this file instead, as a page.
+    """
+    _, inputs, output = evaluate(expression, values)
+    explanation = explained(output)
+    if html is not None:
+        html.write_text(_page(explanation), encoding="utf-8")
+        print(f"wrote {html}")
+        return 0
+    chosen = _node_named(explanation, paths, inputs) if paths is not None else None
+
+    def parts(width: int) -> list[RenderableType]:
+        shown: list[RenderableType] = []
+        if stage or chosen is None:
+            shown += sections(explanation, stage or STAGES, width)
+        if chosen is not None:
+            shown += [*([Text("")] if shown else []), paths_section(explanation.paths(chosen))]
+        return shown
+
+    show(parts)
+    return 0
+
+
+@reported
+def draw(
+    expression: Expression,
+    /,
+    *values: str,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    format: Literal["svg", "png", "dot", "mermaid"] | None = None,
+    rankdir: Literal["LR", "TB"] = "LR",
+) -> int:
+    """Draw the graph of an expression, with its data and gradients.
+
+    Parameters
+    ----------
+    expression
+        For example "relu(a*b + d)", or several statements: "c = a*b; L = c + a".
+    values
+        The inputs, as in a=2 b=-3 d=10.
+    output
+        The file to write; without it the picture goes to standard output, as text.
+    format
+        What to write; taken from the file's name where there is one, else svg.
+    rankdir
+        Left to right (LR) or top to bottom (TB).
+    """
+    from chainrule.see.drawing import draw as drawn
+
+    _, _, result = evaluate(expression, values)
+    result.backward()
+    suffixes = {".svg": "svg", ".png": "png", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid"}
+    named = suffixes.get(output.suffix.lower()) if output else None
+    if format and named and format != named:
+        complain(f"--format {format} does not fit the file's name, {output}")
+        return 2
+    kind = format or named or "svg"
+    drawing = drawn(result, format=kind, rankdir=rankdir)
+    if output is not None:
+        _save(drawing, output)
+    elif kind == "png":
+        complain("a PNG cannot go to the terminal: name a file with -o graph.png")
+        return 2
+    else:
+        print(getattr(drawing, kind).rstrip("\n"))
+    return 0
+
+
+@reported
+def explore(
+    expression: Expression,
+    /,
+    *values: str,
+    output: Annotated[Path, Parameter(alias="-o")] = Path("explore.html"),
+    open: bool = False,
+) -> int:
+    """Write a page that plays the forward and the backward pass of an expression.
+
+    The page is one file that needs no network: step, play, scrub, click on a node.
+
+    Parameters
+    ----------
+    expression
+        For example "relu(a*b + d)", or several statements: "c = a*b; L = c + a".
+    values
+        The inputs, as in a=2 b=-3 d=10.
+    output
+        The file to write.
+    open
+        Open it in the browser.
+    """
+    from chainrule.see.page import explore as explored
+
+    _, _, result = evaluate(expression, values)
+    written = _save(explored(result), output)
+    if open:
+        webbrowser.open(written.resolve().as_uri())
+    return 0
+
+
+@reported
+def check(
+    expression: Expression,
+    /,
+    *values: str,
+    tolerance: float = 1e-6,
+) -> int:
+    """Compare the gradients of an expression with difference quotients.
+
+    Exits with 0 if they agree, with 1 if not.
+
+    Parameters
+    ----------
+    expression
+        For example "relu(a*b + d)", or several statements: "c = a*b; L = c + a".
+    values
+        The inputs, as in a=2 b=-3 d=10.
+    tolerance
+        The largest relative error that counts as agreement.
+    """
+    from chainrule.derivatives.checking import GradientError, check_gradients
+
+    parsed, inputs, output = evaluate(expression, values)
+    if not inputs:
+        raise ExpressionError("there is nothing to check: give the inputs as values, such as a=2")
+    if not tolerance > 0:
+        raise ExpressionError(f"--tolerance must be more than 0, not {tolerance}")
+
+    def f(*xs: Value) -> Value:
+        return parsed(**dict(zip(inputs, xs, strict=True)))
+
+    try:
+        report = check_gradients(f, *inputs.values(), tolerance=tolerance)
+    except GradientError as error:
+        report = error.report
+    rows: list[list[RenderableType]] = []
+    for name, row in zip(inputs, report.inputs, strict=True):
+        operation = row.operation.partition(" at ")[0]  # the line is this package's own
+        verdict = Text("agrees", "green")
+        if row in report.wrong:
+            verdict = Text(f"WRONG: look at {operation}", "bold red")
+        elif not row.smooth:
+            verdict = Text(f"not smooth: {operation or row.note}", "yellow")
+        numbers = [short(row.value), f"{row.backward:.10g}", f"{row.difference:.10g}"]
+        rows.append([printable(name), *numbers, f"{row.relative_error:.1e}", verdict])
+    titles = ("Input", "Value", "backward()", "Differences", "Error")
+    columns = [*map(Column, titles), Column("Verdict", 10)]
+    show(
+        lambda width: [
+            Text(f"{printable(output.label or parsed.text, 60)} = {short(output.data)}"),
+            Text(""),
+            table(columns, rows, width),
+        ]
+    )
+    return 0 if report.ok else 1
+
+
+@reported
+def lessons(
+    lesson: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    /,
+    *values: str,
+) -> int:
+    """Run the classic mistakes of a backward pass, and the exercises of the texts.
+
+    Without arguments: all of them.
+    With the name of a mistake: that one, with its code.
+    With an expression and values: your own graph on every broken engine.
+
+    Parameters
+    ----------
+    lesson
+        The name of a mistake, or an expression.
+    values
+        The inputs of the expression, as in a=2 b=3.
+    """
+    from chainrule.see.lessons import MISTAKES, compare, smallest
+    from chainrule.see.lessons.printing import comparison_parts, lesson_part, overview_parts
+
+    if lesson is None:
+        show(overview_parts)
+    elif lesson in MISTAKES:
+        show(lambda width: [lesson_part(smallest(lesson))])
+    elif lesson.isidentifier() and not values:
+        try:
+            smallest(lesson)
+        except ValueError as error:
+            raise ExpressionError(str(error)) from None
+    else:
+        _, _, output = evaluate(lesson, values)
+        try:
+            comparison = compare(output)
+        except ValueError as error:
+            raise ExpressionError(str(error)) from None
+        show(lambda width: comparison_parts(comparison, width))
+    return 0
+
+
+class _Savable(Protocol):
+    def save(self, path: Path) -> Path: ...
+
+
+def _save(made: _Savable, path: Path) -> Path:
+    """Write a picture or a page and say where; a name that will not do is the user's to change."""
+    if path.is_dir():
+        raise ExpressionError(f"{path} is a folder: name a file")
+    try:
+        written = made.save(path)
+    except (ValueError, ImportError, RuntimeError) as error:  # the suffix; no renderer; no font
+        raise ExpressionError(str(error)) from None
+    print(f"wrote {written}")
+    return written
+
+
+def _node_named(explanation: Explanation, name: str, inputs: dict[str, Value]) -> Value:
+    """The node that ``--paths`` asks for."""
+    for node, value in zip(explanation.nodes, explanation.values, strict=True):
+        if name in (node.name, value.label):
+            return value
+    raise ExpressionError(f"--paths: there is no {name!r}; the inputs are {', '.join(inputs)}")
+
+
+def _page(explanation: Explanation) -> str:
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width"><title>chainrule explain</title>'
+        "<style>:root { color-scheme: light dark } body { margin: 2rem auto; max-width: 60rem; "
+        "padding: 0 1rem }</style></head><body>"
+        f"{explanation._repr_html_()}</body></html>\n"
+    )

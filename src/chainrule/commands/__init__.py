@@ -1,1 +1,0 @@
-"""The commands of the command line, one module per subject; each has ``register(app)``."""

@@ -1,0 +1,479 @@
+"""Recording is running: the function runs eagerly, on the real engine, under a recorder.
+
+In: a function and its arguments. Out: a ``Recording``, every node in creation order as flat arrays
+(also those the result does not reach: an index may select them another time), the guards, and what
+the function returned. Instruction 0..inputs-1 are the inputs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.compiler.capture.containers import Reads
+from chainrule.compiler.capture.standins import Condition, Detached, Index, Unrecordable
+from chainrule.core import errors, functions, ops
+from chainrule.core.backend import Value, kernels, modes
+from chainrule.core.ops import Op
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+
+#: instruction codes below the rules: an input, a constant
+INPUT, CONSTANT = 0, 1
+FIRST_RULE = 2
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A branch that the recording took: instruction ``position`` must give ``expected`` again."""
+
+    position: int
+    expected: float
+    line: str
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """One run of a function as flat arrays.
+
+    ``codes[i]`` is INPUT, CONSTANT or FIRST_RULE + the position of its rule in ``rules``;
+    ``operands[i]`` up to three earlier positions (-1: none); ``constants[i]`` its numbers: the
+    constant, a plain number in the place of the second operand (``number[i]``), or the rule's
+    static parameters. ``unflagged[i]``: made where undefined values were allowed. ``slots``: the
+    integers that select operands; of those in one set of ``together`` each combination counts.
+    """
+
+    inputs: int
+    codes: Ints
+    operands: Ints
+    constants: Floats
+    number: npt.NDArray[np.bool_]
+    rules: tuple[Op, ...]
+    unflagged: npt.NDArray[np.bool_]
+    guards: tuple[Guard, ...]
+    result: Any = field(repr=False)  # the returned nest, Output in place of each number
+    slots: tuple[int, ...] = ()
+    together: frozenset[frozenset[int]] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self)} instructions, {self.inputs} inputs, {len(self.guards)} guards"]
+        guards = {g.position: g for g in self.guards}
+        for i in range(self.inputs, len(self)):
+            lines.append(f"%{i} = {self.describe(i)}")
+            if i in guards:
+                lines.append(f"    guard %{i} == {guards[i].expected:g}  ({guards[i].line})")
+        return "\n".join([*lines, f"return {self.result}"])
+
+    def describe(self, i: int) -> str:
+        """One instruction as text."""
+        code = int(self.codes[i])
+        if code < FIRST_RULE:
+            return "input" if code == INPUT else f"constant {self.constants[i, 0]:g}"
+        rule = self.rules[code - FIRST_RULE]
+        words = [f"%{p}" for p in self.operands[i] if p >= 0]
+        numbers = len(rule.parameters) + bool(self.number[i])
+        words += [f"{c:g}" for c in self.constants[i, :numbers]]
+        return f"{rule.name} {' '.join(words)}"
+
+    def verify(self) -> None:
+        """Raise AssertionError unless every array fits the others."""
+        n = len(self)
+        assert self.operands.shape == (n, 3)
+        assert self.constants.shape == (n, 2)
+        assert self.number.shape == self.unflagged.shape == (n,)
+        assert ((self.codes >= 0) & (self.codes < FIRST_RULE + len(self.rules))).all()
+        positions_: list[int] = []
+        map_leaves(
+            lambda x: positions_.append(x.position) if isinstance(x, Output) else None, self.result
+        )
+        assert all(0 <= p < n for p in positions_), "a result lies outside the recording"
+        assert (self.codes[: self.inputs] == INPUT).all()
+        assert (self.codes[self.inputs :] != INPUT).all()
+        positions = np.arange(n, dtype=np.int32)[:, None]
+        assert (self.operands < positions).all(), "an operand comes after its use"
+        for i in np.flatnonzero(self.codes >= FIRST_RULE):
+            rule = self.rules[self.codes[i] - FIRST_RULE]
+            given = int((self.operands[i] >= 0).sum()) + int(self.number[i])
+            assert given == rule.arity, self.describe(int(i))
+        assert all(self.inputs <= g.position < n for g in self.guards)
+
+
+@dataclass(frozen=True)
+class Output:
+    """The place of a number in what the function returned."""
+
+    position: int
+    is_value: bool
+
+    def __repr__(self) -> str:
+        return f"%{self.position}" + ("" if self.is_value else ".data")
+
+
+class Recorder:
+    """Told by the engine of every node; hands out the stand-ins of ``standins``."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Value] = []
+        self.unflagged: list[int] = []
+        self.guards: list[tuple[Value, bool, str]] = []
+        self.indexed: set[int] = set()
+        self.static: dict[int, str] = {}
+        self.used_as_number: set[int] = set()
+        self.reads = Reads()
+        self.numbers: list[Value] = []  # one leaf per integer slot, in case it is used as a number
+        self.refused: str | None = None
+        self.undefined: str | None = None  # an operation that raised; f may have caught it
+        self.plain: set[int] = set()  # leaves that are plain numbers (reference engine)
+        self._detached: dict[int, Value] = {}
+
+    # --- called by the engine -------------------------------------------------------------------
+
+    def made(self, node: Value) -> Value:
+        """A node was made; returns the one the function gets."""
+        if modes.allow_nonfinite:
+            self.unflagged.append(len(self.nodes))
+        self.nodes.append(node)
+        if not modes.grad and node._rule is not ops.detach:
+            return self.detach(node)
+        return node
+
+    def data_of(self, value: Value) -> Detached:
+        """``value.data``."""
+        return Detached(self, value)
+
+    def operand(self, x: Any) -> Any:
+        """``x`` as an operand of a Value: a Value if it is a stand-in or a number."""
+        kind = type(x)
+        if isinstance(x, Value) or kind is float or kind is int:
+            return x
+        source = self.source(x)
+        if source is not None:
+            return self.detach(source)
+        return Value(float(x)) if errors.is_real(x) else x
+
+    def source(self, x: Any) -> Value | None:
+        """The Value behind a stand-in, or None."""
+        kind = type(x)
+        if kind is Detached:
+            return x._value  # type: ignore[no-any-return]
+        if kind is Index:
+            number = self.numbers[int(x.slot)]
+            if number._number != number._number:
+                self.forbid("an integer beyond floats used as a number")
+            self.used_as_number.add(int(x.slot))
+            return number if not x.negative else self._minus(number)
+        found: Value | None = x.as_value() if kind is Condition else None
+        return found
+
+    def detached_operand(self, x: Any) -> Any:
+        """``x`` beside a Detached: a Value or a float; None for what answers by itself."""
+        if isinstance(x, Value):
+            return None
+        source = self.source(x)
+        if source is not None:
+            return source
+        return float(x) if errors.is_real(x) else None
+
+    def negated(self, x: Any) -> Any:
+        """``-x`` as an operand; of an integer it is 0 at 0, never -0.0."""
+        source = self.source(x)
+        if source is None:
+            return -self.operand(x)
+        return self.detach(self._minus(source) if type(x) is Index else source * -1.0)
+
+    @staticmethod
+    def _minus(number: Value) -> Value:
+        return number * -1.0 + 0.0
+
+    def exponent(self, x: Any) -> float:
+        """The static exponent of ``value ** x``."""
+        if type(x) is Index:
+            return float(x.static())
+        if type(x) is Detached:
+            self.forbid("a number from .data used as an exponent")
+        return errors.real(x, "an exponent")
+
+    def detach(self, value: Value) -> Value:
+        """The same number, passing no gradient on; one node per value."""
+        node = self._detached.get(id(value))
+        if node is None:
+            node = Value._apply_op(ops.detach, (value,), ())
+            self._detached[id(value)] = node
+        return node
+
+    def compare(self, left: Value, right: Any, comparison: int) -> Any:
+        """``left < right`` and its like, as a Condition."""
+        other = right if isinstance(right, Value) else self.detached_operand(right)
+        if other is None:
+            return NotImplemented
+        rule = (ops.less, ops.less_equal, ops.equal, ops.equal, ops.less, ops.less_equal)[
+            comparison
+        ]
+        pair = (other, left) if comparison >= 4 else (left, other)
+        return Condition(self, Value._apply_op(rule, pair, ()), negated=comparison == 3)
+
+    def compared(self) -> None:
+        """``a == b`` or ``hash(a)`` of Values was asked: which one it is."""
+        self.reads.identity = True
+
+    def truth(self, value: Value) -> Any:
+        """``bool(value)``."""
+        return self.compare(value, 0.0, 3)
+
+    def forbid(self, what: str) -> None:
+        """Stop recording: the function does what a replay would not repeat."""
+        self.refused = f"{what} at {errors.caller()}"  # in case the function swallows it
+        raise Unrecordable(self.refused)
+
+    # --- called by the stand-ins and by functions -------------------------------------------------
+
+    def guard(self, node: Value, truth: bool) -> None:
+        """A branch was taken on a comparison."""
+        self.guards.append((node, truth, errors.caller()))
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        """``where`` of a condition that is decided when the recording runs."""
+        if type(condition) is not Condition:
+            return functions.choose(condition, a, b)
+        pair = (b, a) if condition.negated else (a, b)
+        return Value._apply_op(ops.select, (condition.node, *pair), ())
+
+    def extreme(self, items: Sequence[Any], rule: Op) -> Any:
+        """Python's max or min over Values or numbers from ``.data``."""
+        mixed = any(isinstance(x, Value) for x in items)
+        values = [x if isinstance(x, Value) else self.detached_operand(x) for x in items]
+        if mixed:  # a number from .data beside Values passes no gradient on
+            values = [
+                self.detach(v) if isinstance(v, Value) and not isinstance(x, Value) else v
+                for x, v in zip(items, values, strict=True)
+            ]
+        # From the identity on, so that one item gives the same instructions as several.
+        start = -math.inf if rule is ops.first_max else math.inf
+        best = Value._apply_op(rule, (values[0], start), ())
+        for other in values[1:]:
+            best = Value._apply_op(rule, (best, other), ())
+        return best if mixed else Detached(self, best)
+
+
+@contextmanager
+def recording(recorder: Recorder) -> Iterator[None]:
+    """Inside this block the engine tells the recorder of every node of this thread."""
+    with _replaced():
+        before = modes.recorder
+        modes.recorder = recorder
+        try:
+            yield
+        finally:
+            modes.recorder = before
+
+
+# --- max and min ----------------------------------------------------------------------------------
+# Python's own compare and pick, one guard for each comparison. While any thread records they are
+# replaced by a pair that records one instruction instead; other threads get the originals' answers.
+
+_lock = threading.Lock()
+_users = 0
+_max, _min = builtins.max, builtins.min
+
+
+def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
+    def extreme(*arguments: Any, **keywords: Any) -> Any:
+        recorder = modes.recorder
+        if recorder is None or keywords:
+            return original(*arguments, **keywords)
+        items = list(arguments[0]) if len(arguments) == 1 else list(arguments)
+        if not any(isinstance(x, Value) or type(x) is Detached for x in items):
+            return original(items) if len(arguments) == 1 else original(*items)
+        known = all(isinstance(x, Value) or recorder.detached_operand(x) is not None for x in items)
+        return recorder.extreme(items, rule) if known else original(items)
+
+    extreme.__name__ = original.__name__
+    return extreme
+
+
+class _Muted:
+    """Standard output that notes what a recorded function prints instead of printing it."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Pass on what other threads write."""
+        if modes.recorder is not None:
+            modes.recorder.refused = modes.recorder.refused or f"it prints at {errors.caller()}"
+            return len(text)
+        return int(self.stream.write(text))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write several times."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def _replaced() -> Iterator[None]:
+    """max, min and the standard streams, as long as any thread records."""
+    global _users
+    with _lock:
+        _users += 1
+        if _users == 1:
+            builtins.max = _replacement(_max, ops.first_max)
+            builtins.min = _replacement(_min, ops.first_min)
+            sys.stdout, sys.stderr = _Muted(sys.stdout), _Muted(sys.stderr)
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                builtins.max, builtins.min = _max, _min
+                if isinstance(sys.stdout, _Muted):
+                    sys.stdout = sys.stdout.stream
+                if isinstance(sys.stderr, _Muted):
+                    sys.stderr = sys.stderr.stream
+
+
+# --- from nodes to arrays -------------------------------------------------------------------------
+
+
+def finish(recorder: Recorder, inputs: list[Value], result: Any) -> Recording:
+    """The recorder's nodes as a Recording; ``inputs`` are the Values the function may have used."""
+    wanted = [v for v, _, _ in recorder.guards]
+
+    def source(x: Any) -> Any:
+        if isinstance(x, Value) or type(x) is Detached:
+            wanted.append(x if isinstance(x, Value) else x._value)
+        return x
+
+    map_leaves(source, result)
+    position = _positions(wanted, inputs, recorder.nodes)
+
+    def output(x: Any) -> Any:
+        if isinstance(x, Value):
+            return Output(position[id(x)], is_value=True)
+        if type(x) is Detached:
+            return Output(position[id(x._value)], is_value=False)
+        if type(x) is Index:
+            return x.static()
+        if type(x) is Condition:
+            return bool(x)
+        if x is not None and not isinstance(x, (bool, int, float, str, bytes, np.generic)):
+            raise Unrecordable(f"it returns a {type(x).__name__}")
+        return x
+
+    returned = map_leaves(output, result)
+    unflagged = np.zeros(len(inputs) + len(recorder.nodes), np.bool_)
+    unflagged[np.array(recorder.unflagged, np.intp) + len(inputs)] = True
+    slots = tuple(sorted(recorder.indexed - set(recorder.static)))
+    return Recording(
+        inputs=len(inputs),
+        **_flatten(recorder, inputs),
+        unflagged=unflagged,
+        guards=tuple(Guard(position[id(v)], float(t), line) for v, t, line in recorder.guards),
+        result=returned,
+        slots=slots,
+        together=recorder.reads.together(slots),
+    )
+
+
+def map_leaves(function: Callable[[Any], Any], nest: Any) -> Any:
+    """A nest of dicts, lists and tuples with ``function`` applied to what is in it."""
+    if type(nest) in (list, tuple):
+        return type(nest)([map_leaves(function, x) for x in nest])
+    if type(nest) is dict:
+        return {key: map_leaves(function, x) for key, x in nest.items()}
+    return function(nest)
+
+
+def _positions(wanted: list[Value], inputs: list[Value], nodes: list[Value]) -> dict[int, int]:
+    """Where some Values are among the instructions; those wanted are mostly the last ones made."""
+    missing = {id(v): v for v in wanted}
+    found: dict[int, int] = {}
+    for i, v in zip(range(len(nodes) - 1, -1, -1), reversed(nodes), strict=True):
+        if not missing:
+            return found
+        if id(v) in missing:
+            found[id(v)] = len(inputs) + i
+            del missing[id(v)]
+    found.update((id(v), i) for i, v in enumerate(inputs) if id(v) in missing)
+    for v in missing.values():
+        if id(v) not in found:
+            raise _unknown(v)
+    return found
+
+
+def _unknown(value: Value) -> Unrecordable:
+    """The refusal of a Value that nobody told of."""
+    if value.op and isinstance(value._rule, str):
+        return Unrecordable(f"the custom operation {value.op!r} has no rule to compute it again")
+    name = f" {value.label!r}" if value.label else ""
+    return Unrecordable(
+        f"it uses a Value{name} ({value._number:g}) that is neither an argument nor found in its "
+        "globals, closure or self"
+    )
+
+
+def _flatten(recorder: Recorder, inputs: list[Value]) -> dict[str, Any]:
+    if kernels is None:
+        return _flatten_in_python(recorder, inputs)
+    codes, operands, constants, number, rules, unknown = kernels.flatten(inputs, recorder.nodes)
+    if unknown is not None:
+        raise _unknown(unknown)
+    return {
+        "codes": np.frombuffer(codes, np.int32),
+        "operands": np.frombuffer(operands, np.int32).reshape(-1, 3),
+        "constants": np.frombuffer(constants, np.float64).reshape(-1, 2),
+        "number": np.frombuffer(number, np.bool_),
+        "rules": tuple(rules),
+    }
+
+
+def _flatten_in_python(recorder: Recorder, inputs: list[Value]) -> dict[str, Any]:
+    position = {id(v): i for i, v in enumerate([*inputs, *recorder.nodes])}
+    n = len(inputs) + len(recorder.nodes)
+    codes = np.zeros(n, np.int32)
+    operands = np.full((n, 3), -1, np.int32)
+    constants = np.zeros((n, 2))
+    number = np.zeros(n, np.bool_)
+    rules: dict[Op, int] = {}
+    for i, node in enumerate(recorder.nodes, len(inputs)):
+        rule = node._rule
+        if not isinstance(rule, Op):
+            if node.children:
+                raise _unknown(node)
+            codes[i] = CONSTANT
+            constants[i, 0] = node._number
+            continue
+        codes[i] = FIRST_RULE + rules.setdefault(rule, len(rules))
+        constants[i, : len(node._parameters)] = node._parameters
+        for j, child in enumerate(node.children):
+            if id(child) in recorder.plain:
+                number[i] = True
+                constants[i, 0] = child._number
+            elif id(child) in position:
+                operands[i, j] = position[id(child)]
+            else:
+                raise _unknown(child)
+    return {
+        "codes": codes,
+        "operands": operands,
+        "constants": constants,
+        "number": number,
+        "rules": tuple(rules),
+    }

@@ -1,0 +1,240 @@
+"""One recorded run of a function for one call's arguments.
+
+In: a function, its surroundings and a call. Out: a ``Trace``: the recording, which integers it used
+how, and the Values that are its inputs. A trace leaves no sign of having been: the arguments are
+copies, perturbed numbers are put back, and so are the random states.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.capture.arguments import Call, as_float, rebuild
+from chainrule.compiler.capture.captured import Surroundings
+from chainrule.compiler.capture.infer import misaligned
+from chainrule.compiler.capture.recorder import Recorder, Recording, finish, recording
+from chainrule.compiler.capture.standins import Index, Unrecordable
+from chainrule.core.backend import Value, modes
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A recording and what its making showed."""
+
+    recording: Recording
+    captured: tuple[Value, ...]  # Values reached through the surroundings, as inputs
+    indexed: frozenset[int]  # integer slots used as an index
+    static: dict[int, str]  # integer slots used as the integer itself, and where
+    numeric: frozenset[int]  # integer slots used as a number
+    values: list[Value]  # of each instruction
+    #: Values that integers selected, by id: by which, and from where
+    sources: dict[int, set[tuple[int, tuple[Any, ...]]]]
+    chains: dict[int, set[tuple[Any, ...]]]  # by integer: the containers it read from
+    identity: bool  # it asked, as by ``is``, which Value it had
+    contents: dict[int, Any]  # of containers from outside, by number: the ids of their Values
+
+    def slots_of(self, position: int) -> set[int]:
+        """The integers that selected an instruction's Value."""
+        return {slot for slot, _ in self.sources.get(id(self.values[position]), ())}
+
+
+def trace(
+    function: Callable[..., Any],
+    surroundings: Surroundings,
+    call: Call,
+    ids: tuple[int, ...] | None = None,
+    nudge: Callable[[float], float] | None = None,
+) -> Trace:
+    """Run the function recorded; ``ids`` in place of the call's integers, numbers nudged."""
+    if nudge is not None:
+        call = call.nudged(nudge, surroundings.place)
+    recorder = Recorder()
+    recorder.reads.identity = surroundings.identity
+    integers = list(call.ints if ids is None else ids)
+    inputs: list[Value] = []
+
+    def leaf(x: Any) -> Value:
+        inputs.append(x if isinstance(x, Value) else Value(x))
+        return inputs[-1]
+
+    slots = iter(range(len(integers)))
+
+    def index(_: int) -> Index:
+        slot = next(slots)
+        return Index(recorder, slot, integers[slot])
+
+    rebuilt = rebuild(call, leaf, index)
+    lists = [items for items, _ in (*rebuilt.lists, *surroundings.lists)]
+    recorder.reads.outer = {id(items): k for k, items in enumerate(lists)}
+    passed = set(map(id, call.values))
+    captured = tuple([v for v in surroundings.values if id(v) not in passed])
+    inputs += captured
+    recorder.numbers = [Value(as_float(i)) for i in integers]
+    inputs += recorder.numbers
+    drawn = _random_states()
+    try:
+        with (
+            nudged(surroundings.values, nudge),
+            plain_modes(),
+            recording(recorder),
+        ):
+            result = function(*rebuilt.arguments, **rebuilt.keywords)
+            made = finish(recorder, inputs, result)
+        if recorder.refused is not None:
+            raise Unrecordable(recorder.refused)
+        if recorder.undefined is not None:
+            raise Unrecordable(f"it catches an undefined value: {recorder.undefined}")
+        if rebuilt.changed():
+            raise Unrecordable("it changes a list or dict it was passed")
+        change = surroundings.changed()
+        if change is not None:
+            raise Unrecordable(f"it changes {change}")
+        if _random_states() != drawn:
+            raise Unrecordable("it draws random numbers")
+    except BaseException:
+        surroundings.restore()
+        raise
+    return Trace(
+        made,
+        captured,
+        frozenset(recorder.indexed),
+        dict(recorder.static),
+        frozenset(recorder.used_as_number),
+        [*inputs, *recorder.nodes],
+        recorder.reads.sources,
+        recorder.reads.chains,
+        recorder.reads.identity,
+        recorder.reads.contents,
+    )
+
+
+@contextmanager
+def nudged(values: list[Value], nudge: Callable[[float], float] | None) -> Iterator[None]:
+    """The user's own Values that a function reaches by itself, a little off for a while."""
+    if nudge is None or threading.active_count() > 1:  # other threads must not see it
+        yield
+        return
+    before = [v._number for v in values]
+    try:
+        for v in values:
+            v.data = nudge(v._number)
+        yield
+    finally:
+        for v, number in zip(values, before, strict=True):
+            v.data = number
+
+
+def _compare_errors(function: Callable[..., Any], surroundings: Surroundings, call: Call) -> None:
+    """Refuse a function that catches an error which only recording raises.
+
+    C code that wants a float gets a stand-in, and the TypeError of that is not the user's.
+    """
+    if not surroundings.catches or sys.gettrace() is not None:  # a debugger's place
+        return
+    with _errors_noted(surroundings.catches) as recorded:
+        trace(function, surroundings, call)
+    rebuilt = rebuild(call, lambda x: x if isinstance(x, Value) else Value(x), lambda i: i)
+    try:
+        with _errors_noted(surroundings.catches) as eager, plain_modes():
+            function(*rebuilt.arguments, **rebuilt.keywords)
+    finally:
+        surroundings.restore()
+    for error in recorded:
+        if error not in eager:
+            raise Unrecordable(
+                "it catches an error that only recording raises: {0} at {2}:{1}".format(*error)
+            )
+
+
+@contextmanager
+def _errors_noted(codes: set[types.CodeType]) -> Iterator[list[tuple[str, int, str]]]:
+    """The errors that come to some functions, which may catch them: their kind, line and file."""
+    found: list[tuple[str, int, str]] = []
+
+    def called(frame: types.FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code not in codes:
+            return None
+        frame.f_trace_lines = False
+        return happened
+
+    def happened(frame: types.FrameType, event: str, argument: Any) -> Any:
+        if event == "exception":
+            file = os.path.basename(frame.f_code.co_filename)
+            found.append((argument[0].__name__, frame.f_lineno, file))
+        return happened
+
+    sys.settrace(called)
+    try:
+        yield found
+    finally:
+        sys.settrace(None)
+
+
+@contextmanager
+def plain_modes() -> Iterator[None]:
+    """Gradients on, undefined values raise: whatever the caller's modes are, a recording is one."""
+    before = modes.grad, modes.allow_nonfinite, modes.debug
+    modes.grad, modes.allow_nonfinite, modes.debug = True, False, False
+    try:
+        yield
+    finally:
+        modes.grad, modes.allow_nonfinite, modes.debug = before
+
+
+def _random_states() -> tuple[Any, ...]:
+    legacy: Any = np.random.get_state()  # noqa: NPY002
+    return random.getstate(), legacy[1].tobytes(), legacy[2:]
+
+
+@contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Put Python's and numpy's random states back afterwards."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+
+
+def confirm(
+    function: Callable[..., Any], surroundings: Surroundings, call: Call, first: Trace
+) -> None:
+    """Run again with numbers a little off: only inputs may make a difference.
+
+    A branch near its edge goes the other way, so the nudge shrinks until every guard agrees; the
+    last run has none at all. What differs then differs by itself.
+    """
+    chance = random.Random(len(first.recording))
+    for scale in (1e-3, 1e-5, 1e-8, 0.0):
+
+        def nudge(x: float, scale: float = scale) -> float:
+            step = scale * chance.uniform(-1.0, 1.0)
+            return x * (1.0 + step) if x else abs(step)
+
+        try:
+            again = trace(function, surroundings, call, nudge=nudge if scale else None)
+        except Exception:
+            if scale:
+                continue  # out of a domain: nearer
+            raise
+        difference = misaligned(first.recording, again.recording)
+        if difference is None and not np.array_equal(
+            first.recording.operands, again.recording.operands
+        ):
+            difference = "it uses other operands"
+        if difference is None:
+            _compare_errors(function, surroundings, call)
+            return
+        if scale == 0.0 or difference.startswith("a number"):
+            raise Unrecordable(f"two runs with the same arguments differ: {difference}")

@@ -1,0 +1,394 @@
+"""Loops of machine code over columns of addresses, and the one emitter of sums of products.
+
+In: columns of addresses, and what to do at each point. Out: loops in a ``Code``. Everything that
+adds up products is one form, O[..] += A[..] * B[..] over strided loops: forward sums, both of their
+adjoints, broadcasts and biases. It chooses the dimension of the lanes, keeps a tile of results in
+registers, and finishes with narrower vectors. A batch of samples is one more loop, the innermost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.codegen.ir import Code, Terms, Vector
+from chainrule.compiler.codegen.tiles import Tile
+from chainrule.compiler.codegen.walks import Trip, Walk, Walks
+from chainrule.compiler.lift.indexing import Space
+from chainrule.compiler.lift.program import Addresses
+from chainrule.core import ops
+
+VALUE, ADJOINT = ("%P", "%V"), ("%Q", "%D")  # arrays: what samples share, what each has of its own
+
+Body = Callable[[list[Terms], tuple[Trip, ...]], None]
+Lanes = Callable[[list[Terms], list[int], int], None]
+
+
+class Emitter:
+    """Writes the loops of one function."""
+
+    def __init__(self, walks: Walks, width: int, batch: int = 1, dtype: str = "float64") -> None:
+        self.walks = walks
+        self.program = walks.program
+        self.code = Code(dtype)
+        self.width = width
+        self.batch = batch
+        self.flags: dict[int, Any] | None = None  # sums of squares of what is stored, per width
+        self.counter: str | None = None  # the iteration of a loop in time
+        self.copies: dict[int, Walk] = {}  # walks over copies, by the slots of those they stand for
+        self._active: str | None = None  # how many lanes take part, in a last, partial vector
+
+    # --- loops ------------------------------------------------------------------------------------
+
+    def nest(self, walk: Walk, selection: Sequence[int], body: Body, merge: bool = False) -> None:
+        """Loops over the rows of a walk; the body gets terms and trips of the chosen columns."""
+        code = self.code
+        found = walk.space.select(selection, keep_outer=walk.varies and not merge)
+        shared = [walk.shared[c] for c in selection]
+        factors = [1 if s else self.batch for s in shared]
+        trips = [Trip(x.count, x.count, self._scaled(x.strides, factors)) for x in found.loops]
+        middle = [Trip(x.count, x.count, self._scaled(x.strides, factors)) for x in found.middle]
+        lanes = (Trip(self.batch, self.batch, tuple([0 if s else 1 for s in shared])),)
+        inner = lanes if self.batch > 1 else ()
+        count: str | None = self._trips(walk, found, merge) if walk.varies else None
+        if found.rows == 1:
+            if count is not None and trips:
+                trips[0] = Trip(count, trips[0].most, trips[0].strides)
+            bases = zip(found.bases[0], factors, strict=True)
+            terms: list[Terms] = [[(None, int(base) * f)] for base, f in bases]
+            body(self._advanced(walk, selection, terms), (*trips, *inner))
+            return
+        with code.loop(found.rows if count is None else count) as row:
+            terms = [
+                self._column(found.bases[:, c], row, factors[c]) for c in range(len(selection))
+            ]
+            terms = self._advanced(walk, selection, terms)
+            if found.lengths is None:
+                body(terms, (*trips, *inner))
+                return
+            run = self._scaled(found.run, factors)
+            steps = code.table(found.lengths, row)
+            most = int(found.lengths.max())
+            body(terms, (*middle, Trip(steps, most, run), *trips, *inner))
+
+    def _advanced(self, walk: Walk, selection: Sequence[int], terms: list[Terms]) -> list[Terms]:
+        """Addresses in the present iteration of a loop in time."""
+        if not walk.steps:
+            return terms
+        return [
+            [(self.counter, walk.steps[c] * (1 if walk.shared[c] else self.batch)), *t]
+            for c, t in zip(selection, terms, strict=True)
+        ]
+
+    def _trips(self, walk: Walk, found: Space, merge: bool) -> str:
+        """The run-time count of the outermost loop."""
+        code = self.code
+        place = code.let(f"getelementptr inbounds i64, ptr %N, i64 {walk.slot}")
+        count = code.let(f"load i64, ptr {place}, align 8")
+        if merge and found.rows == 1 and found.loops and walk.space.loops:
+            factor = found.loops[0].count // walk.space.loops[0].count
+            if factor > 1:
+                count = code.let(f"mul nsw i64 {count}, {factor}")
+        return count
+
+    @staticmethod
+    def _scaled(strides: Sequence[int], factors: Sequence[int]) -> tuple[int, ...]:
+        return tuple([s * f for s, f in zip(strides, factors, strict=True)])
+
+    def _column(self, bases: Addresses, row: str, factor: int) -> Terms:
+        """A base address per row: by a stride where there is one, else from a table."""
+        steps = np.diff(bases)
+        if (steps == steps[0]).all():
+            return [(None, int(bases[0]) * factor), (row, int(steps[0]) * factor)]
+        return [(self.code.table(bases, row), factor)]
+
+    def over(
+        self, loops: Sequence[Trip], terms: list[Terms], body: Callable[[list[Terms]], None]
+    ) -> None:
+        """All of some loops, outermost first."""
+        if not loops:
+            body(terms)
+            return
+        if loops[0].count == 1:
+            self.over(loops[1:], terms, body)
+            return
+        with self.code.loop(loops[0].count) as i:
+            moved = [[*t, (i, s)] for t, s in zip(terms, loops[0].strides, strict=True)]
+            self.over(loops[1:], moved, body)
+
+    def chunks(self, count: int) -> list[tuple[int, int]]:
+        """Offsets and widths that cover ``count`` lanes: whole vectors, then powers of two."""
+        found, at, width = [], 0, self.width
+        while at < count:
+            while width > count - at:
+                width //= 2
+            found.append((at, width))
+            at += width
+        return found
+
+    # --- memory -----------------------------------------------------------------------------------
+
+    def read(self, array: str, terms: Terms, stride: int, width: int) -> Vector:
+        """A vector, or one number in every lane."""
+        if width == 1:
+            return self.code.load(array, terms, 1)
+        if not stride:
+            return self.code.load(array, terms, 1).splat(width)
+        if self._active is not None:
+            return self.code.masked_load(array, terms, width, self._active)
+        return self.code.load(array, terms, width)
+
+    def write(self, array: str, terms: Terms, value: Vector) -> None:
+        """Store a vector, and let the flags see it."""
+        if self._active is not None and value.width > 1:
+            value = self.only_active(value)
+            self.code.masked_store(array, terms, value, self._active)
+        else:
+            self.code.store(array, terms, value)
+        if self.flags is not None:
+            self.watch(value)
+
+    def new_flags(self) -> dict[int, Any]:
+        """A flag for every width of vector, zero from here on."""
+        widths = [1 << k for k in range(self.width.bit_length())]
+        return {w: self.code.variable(self.code.constant(0.0, w)) for w in widths}
+
+    def watch(self, value: Vector) -> None:
+        """Let the flags see a vector: they stay finite only if it is (and not huge)."""
+        assert self.flags is not None
+        flag = self.flags[value.width]
+        flag.set(self.code.fma(value, value, flag.get()))
+
+    def only_active(self, value: Vector) -> Vector:
+        """Zero in the lanes beyond the end."""
+        if self._active is None or value.width == 1:
+            return value
+        chosen: Vector = ops.where(self.code.mask(value.width, self._active), value, 0.0)
+        return chosen
+
+    @contextmanager
+    def masked(self, count: str) -> Iterator[None]:
+        """Only so many lanes take part."""
+        self._active = count
+        try:
+            yield
+        finally:
+            self._active = None
+
+    # --- elementwise ------------------------------------------------------------------------------
+
+    def elementwise(
+        self, walk: Walk, selection: Sequence[int], body: Lanes, reduces: bool = False
+    ) -> None:
+        """The body once per vector: ``body(terms, strides of the lanes, width)``.
+
+        The first column is written; with ``reduces`` it may stay in place or come twice.
+        """
+
+        def inner(terms: list[Terms], loops: tuple[Trip, ...]) -> None:
+            first = (0, 1) if reduces else (1,)
+            lanes = [x for x in loops if x.strides[0] in first and set(x.strides) <= {0, 1}]
+            outer = [x for x in loops if x.strides[0] != 0]
+            if not self.walks.contract:
+                lanes = [x for x in lanes if x.strides[0] != 0]  # a sum has its order
+            if not lanes or (reduces and overlaps(outer)):
+                self.over(loops, terms, lambda t: body(t, [0] * len(t), 1))
+                return
+            lane = max(lanes, key=lambda x: (x.fixed or x.most >= 64, x.most))
+            rest = [x for x in loops if x is not lane]
+            self.over(rest, terms, lambda t: self.lanes(lane, t, body))
+
+        self.nest(walk, selection, inner, merge=True)
+
+    def lanes(self, lane: Trip, terms: list[Terms], body: Lanes) -> None:
+        """One loop as vectors: whole ones, then narrower ones, or a partial one."""
+        strides, code = list(lane.strides), self.code
+
+        def moved(register: str | None, by: int) -> list[Terms]:
+            return [[*t, (register, s * by)] for t, s in zip(terms, strides, strict=True)]
+
+        if isinstance(lane.count, str):
+            shift = self.width.bit_length() - 1
+            whole = code.let(f"lshr i64 {lane.count}, {shift}")
+            with code.loop(whole) as i:
+                body(moved(i, self.width), strides, self.width)
+            left = code.let(f"and i64 {lane.count}, {self.width - 1}")
+            some = code.let(f"icmp ne i64 {left}, 0")
+            once = code.let(f"zext i1 {some} to i64")
+            with code.loop(once), self.masked(left):
+                body(moved(whole, self.width), strides, self.width)
+            return
+        count, start = lane.count // self.width, 0
+        if count > 2:
+            with code.loop(count) as i:
+                body(moved(i, self.width), strides, self.width)
+            start = count * self.width
+        for at, width in self.chunks(lane.count - start):
+            body(moved(None, start + at), strides, width)
+
+    # --- contractions -----------------------------------------------------------------------------
+
+    def contract(
+        self, walk: Walk, selection: Sequence[int], arrays: Sequence[tuple[str, str]], store: bool
+    ) -> None:
+        """O += A * B (or O += A) along columns of a walk; ``store``: every O is new."""
+        names = [
+            pair[0] if walk.shared[c] else pair[1]
+            for pair, c in zip(arrays, selection, strict=True)
+        ]
+
+        def inner(terms: list[Terms], loops: tuple[Trip, ...]) -> None:
+            outer = [x for x in loops if x.strides[0] != 0]
+            if overlaps(outer) or not self.walks.contract:
+                # Two points of the loops are one address: add through memory, one by one.
+                self.over(loops, terms, lambda t: self._add_product(names, t))
+            else:
+                self._block(names, terms, loops, not store)
+
+        self.nest(walk, selection, inner)
+
+    def stores(self, walk: Walk, column: int, sums: bool = True) -> bool:
+        """Whether every target of a column is complete after one visit of its innermost sums."""
+        if sums and not self.walks.contract:
+            return False
+        found = walk.space
+        chosen = found.select([column])
+        outer = [Trip(x.count, x.count, x.strides) for x in (*chosen.middle, *chosen.loops)]
+        moving = [x for x in outer if x.strides[0] != 0]
+        if overlaps(moving):
+            return False
+        if found.rows == 1:
+            return True
+        each = int(np.prod([x.most for x in moving], dtype=np.int64))
+        points = each * found.rows
+        if found.lengths is not None and found.run[column] != 0:
+            points = each * int(found.lengths.sum())
+        return len(np.unique(walk.columns[column])) == points
+
+    def _add_product(self, arrays: Sequence[str], terms: list[Terms]) -> None:
+        value = self.code.load(arrays[1], terms[1])
+        old = self.code.load(arrays[0], terms[0])
+        if len(arrays) == 3:
+            factor = self.code.load(arrays[2], terms[2])
+            fused = self.walks.contract
+            value = self.code.fma(value, factor, old) if fused else value * factor + old
+        else:
+            value = value + old
+        self.write(arrays[0], terms[0], value)
+
+    def _block(
+        self, arrays: Sequence[str], terms: list[Terms], loops: tuple[Trip, ...], accumulate: bool
+    ) -> None:
+        """Choose what the lanes are and what stays in registers, then loop over the rest."""
+        outer = [x for x in loops if x.strides[0] != 0]
+        inner = [x for x in loops if x.strides[0] == 0]
+        across = [
+            x for x in outer if x.fixed and x.strides[0] == 1 and set(x.strides[1:]) <= {0, 1}
+        ]
+        along = [x for x in inner if x.fixed and set(x.strides[1:]) == {1}]
+        lane = max(across, key=lambda x: x.most, default=None)
+        reduced = False
+        if lane is None or (lane.most < 4 and any(x.most >= 4 for x in along)):
+            best = max(along, key=lambda x: x.most, default=None)
+            if best is not None and best.most >= 4:
+                lane, reduced = best, True
+        rest = [x for x in outer if x is not lane]
+        sums = [x for x in inner if x is not lane]
+        blocks: list[tuple[Trip, int]] = []
+        if sums or reduced:
+            vectors = 1 if reduced or lane is None else min(2, max(1, lane.most // self.width))
+            room = 16 // vectors if reduced else 8 // vectors
+            fixed = [x for x in rest if x.fixed]
+            for loop in sorted(fixed, key=lambda x: (0 not in x.strides[1:], -x.most))[:2]:
+                size = min(loop.most, self._tile_size(loop, reduced), room)
+                if size > 1:
+                    blocks.append((loop, size))
+                    room //= size
+            # Two rounds of a loop of any length share what does not move in it.
+            for loop in rest:
+                if not loop.fixed and room > 1 and len(arrays) == 3 and 0 in loop.strides[1:]:
+                    blocks.insert(0, (loop, 2))
+                    break
+        for loop, _ in blocks:
+            rest = [x for x in rest if x is not loop]
+        kernel = Tile(self, arrays, lane, reduced, sums, accumulate)
+        self.over(rest, terms, lambda t: self._tiles(blocks, [], t, kernel))
+
+    def _tile_size(self, loop: Trip, reduced: bool) -> int:
+        """How many points of a loop are in one tile: lanes that are added up fill a vector."""
+        if reduced and loop.strides[0] == 1 and loop.most % self.width == 0:
+            return self.width
+        return 4
+
+    def _tiles(
+        self,
+        blocks: list[tuple[Trip, int]],
+        chosen: list[tuple[Trip, int]],
+        terms: list[Terms],
+        kernel: Tile,
+    ) -> None:
+        """Loops over whole tiles, and once more for what is left over."""
+        if not blocks:
+            kernel.emit(terms, chosen)
+            return
+        (loop, size), others = blocks[0], blocks[1:]
+
+        def at(register: str | None, factor: int) -> list[Terms]:
+            return [[*t, (register, s * factor)] for t, s in zip(terms, loop.strides, strict=True)]
+
+        if isinstance(loop.count, str):
+            pairs = self.code.let(f"lshr i64 {loop.count}, 1")
+            with self.code.loop(pairs) as i:
+                self._tiles(others, [*chosen, (loop, size)], at(i, size), kernel)
+            single = self.code.let(f"and i64 {loop.count}, 1")
+            with self.code.loop(single):
+                self._tiles(others, chosen, at(pairs, size), kernel)
+            return
+        whole, left = divmod(loop.most, size)
+        if whole == 1:
+            self._tiles(others, [*chosen, (loop, size)], terms, kernel)
+        elif whole:
+            with self.code.loop(whole) as i:
+                self._tiles(others, [*chosen, (loop, size)], at(i, size), kernel)
+        if left:
+            self._tiles(others, [*chosen, (loop, left)], at(None, whole * size), kernel)
+
+    # --- the largest or smallest of some numbers --------------------------------------------------
+
+    def extreme(self, walk: Walk, largest: bool) -> None:
+        """O = the largest (or smallest) A: column 0 of column 1."""
+        names = [("%P" if s else "%V") for s in walk.shared]
+
+        def inner(terms: list[Terms], loops: tuple[Trip, ...]) -> None:
+            outer = [x for x in loops if x.strides[0] != 0]
+            sums = [x for x in loops if x.strides[0] == 0]
+            across = [x for x in outer if x.fixed and x.strides[0] == 1 and x.strides[1] in (0, 1)]
+            along = [x for x in sums if x.fixed and x.strides[1] == 1 and x.most >= 4]
+            lane = max(across, key=lambda x: x.most, default=None)
+            reduced = lane is None and bool(along)
+            if reduced:
+                lane = max(along, key=lambda x: x.most)
+            kernel = Tile(self, names, lane, reduced, [x for x in sums if x is not lane], False)
+            kernel.largest = largest
+            rest = [x for x in outer if x is not lane]
+            self.over(rest, terms, lambda t: kernel.emit(t, []))
+
+        self.nest(walk, (0, 1), inner)
+
+
+def overlaps(loops: Sequence[Trip]) -> bool:
+    """Whether the first column's address comes twice in these loops."""
+    reach = 0
+    for loop in sorted(loops, key=lambda x: abs(x.strides[0])):
+        if abs(loop.strides[0]) <= reach:
+            break
+        reach += abs(loop.strides[0]) * (loop.most - 1)
+    else:
+        return False
+    addresses = np.zeros(1, np.int64)
+    for loop in loops:
+        addresses = (addresses[:, None] + loop.strides[0] * np.arange(loop.most)).ravel()
+    return len(np.unique(addresses)) != len(addresses)

@@ -1,0 +1,282 @@
+"""The innermost part of sums of products: a tile of results held in registers.
+
+In: the loops of a sum, and which of them are lanes. Out: code that adds up a tile of results and
+stores them. Lanes run across results, or along the sum, and are then added up at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from chainrule.compiler.codegen.ir import Terms, Vector
+from chainrule.compiler.codegen.walks import Trip
+from chainrule.core import ops
+
+if TYPE_CHECKING:
+    from chainrule.compiler.codegen.contraction import Emitter
+
+CHAINS = 4  # in a loop in time, parts of a sum that do not wait for each other
+MOST_UNROLLED = 32  # terms of a sum that is written down in full for that
+
+
+class Tile:
+    """A tile of the results of a contraction."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        arrays: Sequence[str],
+        lane: Trip | None,
+        reduced: bool,
+        sums: list[Trip],
+        accumulate: bool,
+    ) -> None:
+        self.emitter, self.code = emitter, emitter.code
+        self.arrays, self.lane, self.reduced = arrays, lane, reduced
+        self.sums, self.accumulate = sums, accumulate
+        self.largest: bool | None = None  # not a sum but the largest (or smallest) term
+
+    def emit(self, terms: list[Terms], blocks: list[tuple[Trip, int]]) -> None:
+        """One tile: these blocks of outer loops, and all of the sums."""
+        points: list[tuple[int, ...]] = [(0,) * len(terms)]
+        for loop, size in blocks:
+            points = [
+                tuple(p + i * s for p, s in zip(point, loop.strides, strict=True))
+                for point in points
+                for i in range(size)
+            ]
+        if self.lane is None:
+            self._tile(terms, points, [(0, 1)])
+        elif self.reduced:
+            self._reduced_tile(terms, points)
+        else:
+            step = 2 * self.emitter.width
+            whole = self.lane.most // step
+            if whole > 1:
+                with self.code.loop(whole) as i:
+                    moved = self._moved(terms, [(i, step)])
+                    self._tile(moved, points, self.emitter.chunks(step))
+                left = self.lane.most - whole * step
+                if left:
+                    moved = self._moved(terms, [(None, whole * step)])
+                    self._tile(moved, points, self.emitter.chunks(left))
+            else:
+                self._tile(terms, points, self.emitter.chunks(self.lane.most))
+
+    def _moved(self, terms: list[Terms], steps: list[tuple[str | None, int]]) -> list[Terms]:
+        assert self.lane is not None
+        return [
+            t + [(register, s * factor) for register, factor in steps]
+            for t, s in zip(terms, self.lane.strides, strict=True)
+        ]
+
+    def _stride(self, column: int) -> int:
+        return self.lane.strides[column] if self.lane is not None else 0
+
+    def _reader(self, terms: list[Terms]) -> Callable[[int, tuple[int, ...], int, int], Vector]:
+        """Loads of this place in the code, each done once."""
+        done: dict[Any, Vector] = {}
+
+        def read(column: int, point: tuple[int, ...], at: int, width: int) -> Vector:
+            stride = self._stride(column)
+            key = (column, point[column], at if stride else None, width)
+            if key not in done:
+                place = terms[column] + [(None, point[column] + at * stride)]
+                if stride or width == 1:
+                    done[key] = self.code.load(self.arrays[column], place, width)
+                else:
+                    single = (column, point[column], None, 1)
+                    if single not in done:
+                        done[single] = self.code.load(self.arrays[column], place, 1)
+                    done[key] = done[single].splat(width)
+            return done[key]
+
+        return read
+
+    def _start(self, width: int) -> Vector:
+        """What the first term is combined with."""
+        start = 0.0 if self.largest is None else float("-inf" if self.largest else "inf")
+        return self.code.constant(start, width)
+
+    def _combined(self, a: Vector, b: Vector) -> Vector:
+        if self.largest is None:
+            return a + b
+        better = b > a if self.largest else b < a
+        best: Vector = ops.where(better, b, a)
+        return best
+
+    def _term(
+        self, read: Any, point: tuple[int, ...], at: int, width: int, old: Vector | None
+    ) -> Vector:
+        value: Vector = read(1, point, at, width)
+        if len(self.arrays) == 3:
+            factor = read(2, point, at, width)
+            return value * factor if old is None else self.code.fma(value, factor, old)
+        return value if old is None else self._combined(old, value)
+
+    def _tile(
+        self, terms: list[Terms], points: list[tuple[int, ...]], chunks: list[tuple[int, int]]
+    ) -> None:
+        keys = [(point, at, width) for point in points for at, width in chunks]
+        if not self.sums:
+            read = self._reader(terms)
+            for point, at, width in keys:
+                old = read(0, point, at, width) if self.accumulate else None
+                self._store(terms, point, at, self._term(read, point, at, width, old))
+            return
+        read = self._reader(terms)
+        for (point, at, width), value in zip(keys, self._totals(terms, keys), strict=True):
+            if self.accumulate:
+                value = self._combined(value, read(0, point, at, width))
+            self._store(terms, point, at, value)
+
+    def _totals(
+        self, terms: list[Terms], keys: list[tuple[tuple[int, ...], int, int]]
+    ) -> list[Vector]:
+        """The sums of a tile."""
+        if self.emitter.counter is not None and len(keys) <= CHAINS and len(self.sums) == 1:
+            (loop,) = self.sums
+            if loop.fixed and loop.most <= MOST_UNROLLED:
+                return [self._chained(terms, loop, *key) for key in keys]
+        totals = [self.code.variable(self._start(width)) for _, _, width in keys]
+
+        def add(moved: list[Terms]) -> None:
+            read = self._reader(moved)
+            for (point, at, width), total in zip(keys, totals, strict=True):
+                total.set(self._term(read, point, at, width, total.get()))
+
+        self.emitter.over(self.sums, terms, add)
+        return [total.get() for total in totals]
+
+    def _chained(
+        self, terms: list[Terms], loop: Trip, point: tuple[int, ...], at: int, width: int
+    ) -> Vector:
+        """One sum in several parts side by side: an iteration in time waits for all of the last."""
+        parts: list[Vector] = []
+        for k in range(loop.most):
+            moved = [[*t, (None, s * k)] for t, s in zip(terms, loop.strides, strict=True)]
+            read = self._reader(moved)
+            if k < CHAINS:
+                parts.append(self._term(read, point, at, width, None))
+            else:
+                parts[k % CHAINS] = self._term(read, point, at, width, parts[k % CHAINS])
+        while len(parts) > 1:
+            half = len(parts) // 2
+            parts = [*map(self._combined, parts[:half], parts[half : 2 * half]), *parts[2 * half :]]
+        return parts[0]
+
+    def _store(self, terms: list[Terms], point: tuple[int, ...], at: int, value: Vector) -> None:
+        place = terms[0] + [(None, point[0] + at * self._stride(0))]
+        self.emitter.write(self.arrays[0], place, value)
+
+    def _reduced_tile(self, terms: list[Terms], points: list[tuple[int, ...]]) -> None:
+        """The lanes run along the sum; they are added up at the end."""
+        assert self.lane is not None
+        parts: dict[int, list[int]] = {}
+        for at, width in self.emitter.chunks(self.lane.most):
+            parts.setdefault(width, []).append(at)
+        sums: list[list[Vector]] = [[] for _ in points]
+        for width, places in parts.items():
+            totals = [self.code.variable(self._start(width)) for _ in points]
+
+            def add(moved: list[Terms], at: int, width: int = width, totals: Any = totals) -> None:
+                read = self._reader(moved)
+                for point, total in zip(points, totals, strict=True):
+                    total.set(self._term(read, point, at, width, total.get()))
+
+            def addends(moved: list[Terms], places: list[int] = places, width: int = width) -> None:
+                if len(places) > 4:
+                    with self.code.loop(len(places)) as i:
+                        add(self._moved(moved, [(i, width), (None, places[0])]), 0, width)
+                else:
+                    for at in places:
+                        add(moved, at, width)
+
+            self.emitter.over(self.sums, terms, addends)
+            for k, total in enumerate(totals):
+                sums[k].append(total.get())
+        at = 0
+        while at < len(points):
+            width = 1
+            while (
+                self.largest is None
+                and at + 2 * width <= len(points)
+                and 2 * width <= self.emitter.width
+                and all(points[at + k][0] == points[at][0] + k for k in range(2 * width))
+            ):
+                width *= 2
+            result: Vector | None = None
+            for part in zip(*sums[at : at + width], strict=True):
+                whole = self._added_up(list(part))
+                result = whole if result is None else self._combined(result, whole)
+            assert result is not None
+            place = terms[0] + [(None, points[at][0])]
+            if self.accumulate:
+                result = self._combined(result, self.code.load(self.arrays[0], place, width))
+            self.emitter.write(self.arrays[0], place, result)
+            at += width
+
+    def _added_up(self, vectors: list[Vector]) -> Vector:
+        """A vector of the sums of so many vectors' lanes."""
+        if self.largest is not None:
+            return best_lane(vectors[0], self.largest)
+        return sums_of_lanes(vectors)
+
+
+def shuffled(a: Vector, b: Vector, picks: Sequence[int]) -> Vector:
+    """Lanes of two vectors, those of the second counted on."""
+    code, kind = a.code, a.code.kind(a.width)
+    which = ", ".join(f"i32 {p}" for p in picks)
+    text = f"shufflevector {kind} {a.register}, {kind} {b.register}, <{len(picks)} x i32> <{which}>"
+    return Vector(code, code.let(text), len(picks))
+
+
+def joined(numbers: Sequence[Vector]) -> Vector:
+    """Single numbers as one vector."""
+    code, kind = numbers[0].code, numbers[0].code.kind(len(numbers))
+    register = "poison"
+    for i, x in enumerate(numbers):
+        text = f"insertelement {kind} {register}, {code.kind(1)} {x.register}, i64 {i}"
+        register = code.let(text)
+    return Vector(code, register, len(numbers))
+
+
+def sums_of_lanes(vectors: list[Vector]) -> Vector:
+    """For a power of two of vectors, the sum of the lanes of each, as one vector."""
+    count, width = len(vectors), vectors[0].width
+    if count == 1:
+        return vectors[0].total()
+    if width < count:
+        return joined([v.total() for v in vectors])
+    segment = width  # lanes that hold parts of one sum
+    while len(vectors) > 1:
+        half, segment = len(vectors) // 2, segment // 2
+        low: list[int] = []
+        high: list[int] = []
+        for start in range(0, width, 2 * segment):
+            for side in (0, width):
+                low += range(side + start, side + start + segment)
+                high += range(side + start + segment, side + start + 2 * segment)
+        vectors = [
+            shuffled(a, b, low) + shuffled(a, b, high)
+            for a, b in zip(vectors[:half], vectors[half:], strict=True)
+        ]
+    (total,) = vectors
+    while total.width > count:
+        even, odd = range(0, total.width, 2), range(1, total.width, 2)
+        total = shuffled(total, total, even) + shuffled(total, total, odd)
+    return total
+
+
+def best_lane(vector: Vector, largest: bool) -> Vector:
+    """The largest (or smallest) lane."""
+    while vector.width > 1:
+        half = vector.width // 2
+        if half == 1:
+            low, high = vector.lanes()
+        else:
+            low = shuffled(vector, vector, range(half))
+            high = shuffled(vector, vector, range(half, 2 * half))
+        vector = ops.where(high > low if largest else high < low, high, low)
+    return vector

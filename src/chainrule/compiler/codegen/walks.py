@@ -1,0 +1,197 @@
+"""The points of instructions as loops to walk: where the machine code goes, and how far.
+
+In: columns of addresses of an instruction. Out: ``Walk``s, each with its loops, which forward and
+backward share: one for all points, or several where a column is only partly shared, or partly made
+in a loop in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.compiler.lift.canonical import SUM
+from chainrule.compiler.lift.indexing import Space, space, table
+from chainrule.compiler.lift.program import Addresses, Program
+
+FEW_POINTS = 64  # of a sum whose terms have no regular places
+FEW_SOURCES = 8  # instructions whose results a sum adds up in loops of their own
+
+
+@dataclass(frozen=True)
+class Trip:
+    """A loop to emit: its count, in a register where it is known at run time only."""
+
+    count: int | str
+    most: int
+    strides: tuple[int, ...]
+
+    @property
+    def fixed(self) -> bool:
+        """Whether its count is known now."""
+        return isinstance(self.count, int)
+
+
+@dataclass(eq=False)
+class Walk:
+    """Some points of an instruction, columns of addresses with them, and their loops."""
+
+    slot: int  # where the run-time count of its outermost loop is
+    instruction: int
+    what: str  # the results of the instruction, its products or its plain terms
+    chosen: Addresses | None  # which of these points; None: all
+    columns: list[Addresses]
+    shared: list[bool]  # per column
+    space: Space
+    varies: bool  # with the length of the arguments
+    core: list[bool] = field(default_factory=list)  # per column: made in the same loop in time
+    steps: list[int] = field(default_factory=list)  # per column, from one iteration to the next
+    iterations: int = 1  # of which these are the points of the first, if there are steps
+
+    def count(self, points: int) -> int | None:
+        """The outermost trip count where the instruction has so many points."""
+        points //= self.iterations
+        if self.chosen is not None:
+            points = int(np.searchsorted(self.chosen, points))
+        return points if self.what == "guards" else self.space.outer(points)
+
+
+class Walks:
+    """Every walk of a program, for forward and backward alike."""
+
+    def __init__(
+        self, program: Program, varying: set[tuple[int, str]], contract: bool = True
+    ) -> None:
+        self.program = program
+        self.varying = varying
+        self.contract = contract  # products and sums may be one operation, in any order
+        self.all: list[Walk] = []
+        self._known: dict[tuple[int, str], list[Walk]] = {}
+        self._sliced: dict[tuple[int, str], list[Walk]] = {}
+        self._core: dict[int, npt.NDArray[np.bool_]] = {}
+        self.scratch = 0  # numbers after all others, for copies
+
+    def of(self, instruction: int, what: str, columns: Sequence[Addresses]) -> list[Walk]:
+        """The walks over these columns: one, or several where a column is only partly shared."""
+        key = (instruction, what)
+        if key not in self._known:
+            bits = [c < self.program.shared for c in columns]
+            kinds = np.sum([b.astype(np.int64) << k for k, b in enumerate(bits)], axis=0)
+            if key in self.varying and what in ("products", "plains"):
+                kinds = kinds + (self._sources(instruction, columns) << len(bits))
+            if (kinds == kinds[0]).all():
+                self._known[key] = [self._walk(key, columns, None)]
+            else:
+                self._known[key] = [
+                    self._walk(key, [c[chosen] for c in columns], chosen)
+                    for kind in np.unique(kinds)
+                    for chosen in [np.flatnonzero(kinds == kind)]
+                ]
+        return self._known[key]
+
+    def _sources(self, instruction: int, columns: Sequence[Addresses]) -> Addresses:
+        """Numbers for the terms of sums that grow with the length: what is added to them apart.
+
+        A term that each length has and as many as its length are not one loop.
+        """
+        grows = self.program.instructions[instruction]
+        nothing = np.zeros(len(columns[0]), np.int64)
+        if not grows.reordered or grows.kind != SUM:
+            return nothing
+        starts = np.array([i.start for i in self.program.instructions])
+        places = np.stack([np.searchsorted(starts, c, side="right") for c in columns])
+        found: Addresses = np.unique(places, axis=1, return_inverse=True)[1].ravel()
+        return found if found.max() < FEW_SOURCES else nothing
+
+    def in_loop(
+        self, instruction: int, what: str, columns: Sequence[Addresses], sliced: bool
+    ) -> list[Walk]:
+        """The same for an instruction of a loop in time; ``sliced``: over one iteration only.
+
+        In each walk a column is wholly made in the loop, or not at all.
+        """
+        key, known = (instruction, what), self._sliced if sliced else self._known
+        if key not in known:
+            number = self.program.instructions[instruction].loop
+            assert number is not None
+            count = self.program.loops[number].count
+            rows = [c.reshape(count, -1) for c in columns]
+            steps = np.stack([r[-1] - r[-2] for r in rows])
+            core = np.stack([self.core(number)[r[-1]] for r in rows])
+            shared = np.stack([r[-1] < self.program.shared for r in rows])
+            _, kind, sizes = np.unique(
+                np.vstack([steps, core, shared]), axis=1, return_inverse=True, return_counts=True
+            )
+            known[key] = []
+            for k in np.argsort(-sizes, kind="stable").tolist():
+                chosen = np.flatnonzero(kind.ravel() == k)
+                inner = [bool(c[chosen[0]]) for c in core]
+                if sliced:
+                    walk = self._walk(key, [r[0, chosen] for r in rows], chosen)
+                    walk.steps, walk.iterations = steps[:, chosen[0]].tolist(), count
+                else:
+                    every = np.arange(count)[:, None] * len(kind.ravel()) + chosen
+                    walk = self._walk(key, [r[:, chosen].ravel() for r in rows], every.ravel())
+                walk.core = inner
+                known[key].append(walk)
+        return known[key]
+
+    def transposed(self, walk: Walk) -> tuple[Walk, Walk] | None:
+        """For a product with a matrix in each iteration: a walk over a copy of it, and the copying.
+
+        In the copy, what goes to neighbouring results lies side by side.
+        """
+        if walk.space.rows != 1 or len(walk.space.loops) != 2:
+            return None
+        outer, inner = walk.space.loops
+        for c in (1, 2):
+            kept = walk.steps[c] == 0 and not walk.core[c] and outer.strides[3 - c] == 0
+            rows = (outer.strides[0], inner.strides[0], inner.strides[c]) == (1, 0, 1)
+            if not kept or not rows or outer.strides[c] < 2 or outer.count < 4:
+                continue
+            order = np.arange(outer.count * inner.count).reshape(outer.count, inner.count).T.ravel()
+            copy = np.empty(len(order), np.int64)
+            copy[order] = self.program.size + self.scratch + np.arange(len(order))
+            self.scratch += len(order)
+            key = (walk.instruction, walk.what)
+            columns = [copy if k == c else column for k, column in enumerate(walk.columns)]
+            made = self._walk(key, columns, walk.chosen)
+            made.steps, made.core = walk.steps, walk.core
+            copying = self._walk(key, [copy[order], walk.columns[c][order]], walk.chosen)
+            made.iterations = copying.iterations = walk.iterations
+            return made, copying
+        return None
+
+    def core(self, number: int) -> npt.NDArray[np.bool_]:
+        """A truth per address: whether a loop in time makes it, or copies lie there."""
+        if number not in self._core:
+            loop = self.program.loops[number]
+            made = self._core[number] = np.zeros(self.program.size, np.bool_)
+            for instruction in self.program.instructions[loop.first : loop.last]:
+                front = loop.reach * (instruction.count // loop.count)
+                made[instruction.start - front : instruction.start + instruction.count] = True
+        return self._core[number]
+
+    def _is_one_sum(self, key: tuple[int, str], owners: Addresses) -> bool:
+        """Whether these are the terms of one sum, and not many."""
+        number, what = key
+        terms = what != "out" and number < len(self.program.instructions)
+        is_sum = terms and self.program.instructions[number].kind == SUM
+        return is_sum and len(owners) <= FEW_POINTS and bool((owners == owners[0]).all())
+
+    def _walk(
+        self, key: tuple[int, str], columns: Sequence[Addresses], chosen: Addresses | None
+    ) -> Walk:
+        shared = [bool(c[0] < self.program.shared) for c in columns]
+        local = [c if s else c - self.program.shared for c, s in zip(columns, shared, strict=True)]
+        found = space(local)
+        lengths = range(1, len(columns[0]) + 1)
+        ends = key in self.varying and self._is_one_sum(key, columns[0])  # after any of its terms
+        if ends and not all(map(found.outer, lengths)):
+            found = table(local)
+        walk = Walk(len(self.all), *key, chosen, list(columns), shared, found, key in self.varying)
+        self.all.append(walk)
+        return walk

@@ -1,0 +1,140 @@
+"""What a person calls the inputs of a compiled function.
+
+In: the structure of a call's arguments, the function, and the Values it reaches by itself. Out: the
+inputs in order, as arrays with names: ``params["W1"]`` of the first argument is ``W1``, another
+argument has its own name, a Value that was captured that of its variable. Lists of numbers, or of
+lists of them, of one length are arrays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from chainrule.compiler.capture.captured import Method, Surroundings
+from chainrule.core.backend import Value
+
+
+@dataclass(frozen=True)
+class Named:
+    """Some neighbouring inputs under one name."""
+
+    name: str
+    shape: tuple[int, ...]
+    integers: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many numbers it is."""
+        return math.prod(self.shape)
+
+
+def inputs(
+    function: Callable[..., Any],
+    structures: Sequence[Any],
+    named: Any,
+    values: Sequence[Value],
+    surroundings: Surroundings | None,
+) -> list[Named]:
+    """All inputs: the numbers of the arguments, captured Values, the integers of the arguments."""
+    passed = arguments(function, structures, named)
+    variables = [] if surroundings is None else [(name, x) for _, name, x in surroundings.names]
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    for name, cell in zip(getattr(code, "co_freevars", ()), cells or (), strict=False):
+        with contextlib.suppress(ValueError):  # an empty cell
+            variables.append((name, cell.cell_contents))
+    numbers, integers = ([x for x in passed if x.integers is kind] for kind in (False, True))
+    return [*numbers, *captured(values, variables), *integers]
+
+
+def arguments(function: Callable[..., Any], structures: Sequence[Any], named: Any) -> list[Named]:
+    """The arguments, in order."""
+    words = [*parameters(function, len(structures)), *[name for name, _ in named]]
+    parts = [*structures, *[part for _, part in named]]
+    found: list[Named] = []
+    for k, (word, part) in enumerate(zip(words, parts, strict=True)):
+        mine = _leaves(part, word)
+        if k == 0:  # W1 rather than params.W1, where nothing else is called so
+            short = [x.name.removeprefix(f"{word}.") for x in mine]
+            if len({*short, *words[1:]}) == len(short) + len(words) - 1:
+                mine = [replace(x, name=name) for x, name in zip(mine, short, strict=True)]
+        found += mine
+    return found
+
+
+def parameters(function: Callable[..., Any], count: int) -> list[str]:
+    """The names of the first parameters; one with a star gives several."""
+    try:
+        known = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        known = []
+    if isinstance(function, Method):
+        known = known[1:]
+    words = [p.name for p in known if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    star = next((p.name for p in known if p.kind is p.VAR_POSITIONAL), "argument")
+    words += [f"{star}{k}" for k in range(count - len(words))]
+    return words[:count]
+
+
+def _leaves(structure: Any, name: str) -> list[Named]:
+    """What is in one argument, in order."""
+    if isinstance(structure, str):
+        return [] if structure == "static" else [Named(name, (), structure == "int")]
+    kind, parts = structure
+    if kind in ("floats", "ints"):
+        return [Named(name, tuple(parts), kind == "ints")]
+    if kind in ("same", "again", "object"):
+        return []
+    if kind == "dict":
+        return [x for (_, key), part in parts for x in _leaves(part, _within(name, key))]
+    if kind == "list" and parts and parts.count(parts[0]) == len(parts):
+        inside = _leaves(parts[0], name)
+        if len(inside) == 1 and inside[0].name == name:
+            return [replace(inside[0], shape=(len(parts), *inside[0].shape))]
+    return [x for k, part in enumerate(parts) for x in _leaves(part, f"{name}[{k}]")]
+
+
+def _within(name: str, key: Any) -> str:
+    return f"{name}.{key}" if isinstance(key, str) else f"{name}[{key!r}]"
+
+
+def captured(values: Sequence[Value], variables: Iterable[tuple[str, Any]]) -> list[Named]:
+    """Values that a function reaches by itself, by the variables it reaches them through."""
+    place = {id(v): k for k, v in enumerate(values)}
+    starts: dict[int, Named] = {}
+    for name, x in variables:
+        prefix = f"{name}." if isinstance(x, dict) else ""
+        for leaf, ids in _held(x, name):
+            where = [place.get(i, -1) for i in ids]
+            if where and where[0] >= 0 and where == list(range(where[0], where[0] + len(ids))):
+                starts.setdefault(where[0], replace(leaf, name=leaf.name.removeprefix(prefix)))
+    found: list[Named] = []
+    at = 0
+    while at < len(values):
+        found.append(starts.get(at) or Named(str(values[at].label or f"v{at}"), ()))
+        at += found[-1].size
+    return found
+
+
+def _held(x: Any, name: str, depth: int = 6) -> list[tuple[Named, list[int]]]:
+    """The Values in a nest of dicts and lists, by the id of each."""
+    if isinstance(x, Value):
+        return [(Named(name, ()), [id(x)])]
+    if depth == 0:
+        return []
+    if isinstance(x, dict):
+        items = [(_within(name, key), item) for key, item in x.items()]
+    elif isinstance(x, (list, tuple)):
+        items = [(f"{name}[{k}]", item) for k, item in enumerate(x)]
+    else:
+        return []
+    inside = [_held(item, word, depth - 1) for word, item in items]
+    shapes = {tuple([leaf.shape for leaf, _ in leaves]) for leaves in inside}
+    if isinstance(x, list) and len(shapes) == 1 and len(inside[0]) == 1:
+        ids = [i for leaves in inside for i in leaves[0][1]]
+        return [(Named(name, (len(x), *inside[0][0][0].shape)), ids)]
+    return [leaf for leaves in inside for leaf in leaves]

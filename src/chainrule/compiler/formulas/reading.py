@@ -1,0 +1,208 @@
+"""An array program in index notation, for a person to read.
+
+In: a ``Program``, the names of its inputs and what its integers select. Out: text, a line for each
+array instruction, such as ``a[t,i] = Σ_j W1[i,j]·x[t,j] + b1[i]``, with its size. What is used
+once, and short, is written where it is used; what nobody uses is left out.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from chainrule.compiler.formulas.decoding import Arena, Choice
+from chainrule.compiler.formulas.input_names import Named
+from chainrule.compiler.formulas.notation import (
+    INDICES,
+    Array,
+    Axis,
+    Call,
+    Expression,
+    Index,
+    Letters,
+    Number,
+    Power,
+    Reduce,
+    Ref,
+    is_open,
+    moved,
+    operands,
+    rebuilt,
+    text,
+    walk,
+)
+from chainrule.compiler.formulas.translation import Formulas, Line
+from chainrule.compiler.lift.program import Program
+
+WIDTH = 100
+LONGEST = 66  # of a formula into which another is written
+MANY = 1000  # uses of what must have a line
+
+
+def read(
+    program: Program,
+    inputs: Sequence[Named],
+    choice: Choice | None = None,
+    root: int | None = None,
+) -> str:
+    """The program as text; ``root``: the address of its result."""
+    try:
+        return Reading(program, inputs, choice, root).text()
+    except Exception:  # it is only for reading: the plain listing will do
+        return str(program)
+
+
+class Reading:
+    """The lines of a program, short ones written into others."""
+
+    def __init__(
+        self, program: Program, inputs: Sequence[Named], choice: Choice | None, root: int | None
+    ) -> None:
+        self.program, self.root = program, root
+        self.arena = Arena(program, inputs, choice)
+        self.formulas = Formulas(program, self.arena)
+        self.lines = self.formulas.lines
+        self._join()
+
+    # --- writing one where another is read --------------------------------------------------------
+
+    def _join(self) -> None:
+        """Write what is short and used once where it is used; leave out what nobody uses."""
+        uses = self.uses = Counter(array for line in self.lines for array in _arrays(line))
+        seen = [*self.program.guards.tolist(), *([] if self.root is None else [self.root])]
+        uses.update({self.arena.at(address): MANY for address in seen})
+        for line in reversed(self.lines):
+            line.kept = uses[line.array] > 0
+            uses.subtract([] if line.kept else _arrays(line))
+        several = Counter(line.array for line in self.lines)
+        made = {line.array: line for line in self.lines if several[line.array] == 1}
+        for line in self.lines:
+            for ref, around in list(_references(line)) if line.kept else ():
+                other = made.get(ref.arrays[0])
+                if other is not None and other is not line:
+                    self._write_into(line, ref, around, other)
+
+    def _write_into(self, line: Line, ref: Ref, around: tuple[Axis, ...], other: Line) -> None:
+        """Write a formula in the place where another reads its result, if that reads well."""
+        value, places = other.value, dict[Axis, Index]()
+        if value is None or line.value is None or len(ref.arrays) > 1:
+            return
+        for axis, place in zip(other.axes, ref.places, strict=True):
+            if not isinstance(place, Index):
+                return
+            places[axis] = place
+        if other.instruction.loop != line.instruction.loop:
+            return
+        if line.instruction.loop is not None and ref.places[0] != Index.along(line.axes[0]):
+            return
+        alias = isinstance(value, Ref) and None not in value.places
+        if self.uses[other.array] != 1 and not alias:
+            return
+        used = {axis for place in places.values() for _, axis in place.parts}
+        work = [x for x in walk(value) if isinstance(x, (Reduce, Power, Call))]
+        work = [x for x in work if not (isinstance(x, Call) and x.name == ".data")]
+        if work and not {*line.axes, *around} <= used:
+            return  # it is worked out once for several
+        nested = any(isinstance(x, Reduce) for x in work) and len(around) > 0
+        if nested or is_open(value):
+            return
+        inside = moved(value, places)
+        whole = rebuilt(line.value, lambda r: inside if r == ref else r)
+        if len(text(whole, Letters(()).of(line.axes, whole))) <= LONGEST:
+            line.value = whole
+            self.uses[other.array] -= 1
+            other.kept = self.uses[other.array] > 0
+
+    # --- text -------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        """The whole program."""
+        names = {re.split(r"[.[]", s.name)[0] for s in self.arena.stretches}
+        fresh = _names({*names, *INDICES})
+        result = None if self.root is None else self.arena.at(self.root)
+        for line in self.lines:
+            array = line.array
+            if line.kept and not array.name:
+                array.name = "result" if array is result and not array.axes else next(fresh)
+        taken = {s.name for s in self.arena.stretches} | names
+        rows: list[tuple[str, str]] = []
+        for repeat, lines in groupby(self.lines, key=lambda line: line.instruction.loop):
+            if repeat is not None:
+                rows.append((f"{self.program.loops[repeat].count} times:", ""))
+            for line in lines:
+                if line.kept:
+                    formula, size = self._row(line, taken)
+                    rows.append(("    " * (repeat is not None) + formula, size))
+        if self.root is not None and (result is None or result.name != "result"):
+            at = self.formulas.ref(self.arena.see(np.array([self.root])), [])
+            rows.append((f"result = {text(at, Letters(()))}", ""))
+        guards = {
+            self.arena.stretches[k].name for k in self.arena.owner[self.program.guards].tolist()
+        }
+        if guards:
+            rows.append((f"as recorded: {', '.join(sorted(guards))}", ""))
+        wide = min(max((len(left) for left, _ in rows), default=0), LONGEST)
+        return "\n".join(_wrapped(left, size, wide) for left, size in rows)
+
+    def _row(self, line: Line, taken: set[str]) -> tuple[str, str]:
+        """A formula, and its size."""
+        value = line.value
+        letters = Letters(taken).of(line.axes, Number(0.0) if value is None else value)
+        size = size_text([f"≤{a.count}" if a.length else a.count for a in line.axes])
+        if line.whole:
+            at = ",".join(letters.bounded(axis) for axis in line.axes)
+            left = line.array.name + (f"[{at}]" if at else "")
+        else:
+            left = text(line.target, letters)
+        if value is None:
+            return f"{left} = {str(line.instruction).split(' = ')[-1]} […]", size
+        return f"{left} = {text(value, letters)}", size
+
+
+def size_text(counts: Sequence[int | str]) -> str:
+    """The size of an array: ``[3×4]``, nothing for a single number."""
+    return f"[{'×'.join(map(str, counts))}]" if counts else ""
+
+
+def _references(line: Line) -> Iterator[tuple[Ref, tuple[Axis, ...]]]:
+    """What a formula reads, and the axes that are summed over around it."""
+
+    def within(x: Expression, around: tuple[Axis, ...]) -> Iterator[tuple[Ref, tuple[Axis, ...]]]:
+        if isinstance(x, Ref):
+            yield x, around
+        inside = (*around, *x.axes) if isinstance(x, Reduce) else around
+        for y in operands(x):
+            yield from within(y, inside)
+
+    if line.value is not None:
+        yield from within(line.value, ())
+
+
+def _arrays(line: Line) -> list[Array]:
+    """The arrays that a formula reads, as often as it does."""
+    return [array for ref, _ in _references(line) for array in ref.arrays]
+
+
+def _names(taken: set[str]) -> Iterator[str]:
+    """Names for results: letters, then letters with numbers."""
+    for number in ("", *map(str, range(1, 1000))):
+        for letter in "abdefopqrsvwxyz":
+            if letter + number not in taken:
+                yield letter + number
+
+
+def _wrapped(left: str, size: str, wide: int) -> str:
+    """A formula in lines that fit, its size to the right of the last."""
+    indent = " " * (len(left) - len(left.lstrip()) + 4)
+    lines = textwrap.wrap(left, WIDTH - 16, subsequent_indent=indent, break_long_words=False) or [
+        left
+    ]
+    lead = left[: len(left) - len(left.lstrip())]
+    lines[0] = lead + lines[0].lstrip()
+    lines[-1] = f"{lines[-1]:{wide}}  {size}".rstrip()
+    return "\n".join(lines)

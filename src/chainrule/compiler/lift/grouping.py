@@ -1,0 +1,335 @@
+"""Nodes of one shape become one array instruction.
+
+In: a canonical ``Graph``. Out: a ``Program``: instructions over a flat arena of numbers, every
+operand a column of addresses. Two nodes have one shape if the same operation was applied to
+operands of the same shapes; sums and maxima take the *set* of their terms' shapes, so that sums of
+different lengths share an instruction. Nodes in a loop in time are apart from those before and
+after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.compiler.capture.recorder import FIRST_RULE, Recording
+from chainrule.compiler.lift.canonical import (
+    CONSTANT,
+    EXTREME,
+    GATHER,
+    INPUT,
+    RULE,
+    SUM,
+    Graph,
+    NotLiftable,
+)
+from chainrule.compiler.lift.indexing import space
+from chainrule.compiler.lift.loops import Loop
+from chainrule.compiler.lift.ordering import Beside, Pieces
+from chainrule.compiler.lift.program import (
+    COPY,
+    Addresses,
+    Group,
+    Instruction,
+    Key,
+    Program,
+    Repeat,
+    Terms,
+    ranges,
+)
+from chainrule.compiler.lift.stages import Straight, check_members, levels, stages, verify
+
+FEW_LENGTHS = 3  # sums of at most so many different lengths become instructions of their own
+
+
+def group(
+    graph: Graph,
+    recording: Recording,
+    private: Addresses,
+    arrays: Sequence[int] = (),
+    like: Program | None = None,
+    limit: int = 400,
+    slots: Addresses | None = None,
+    arranged: Pieces | Beside | None = None,
+) -> Program:
+    """The array program of a graph; NotLiftable where nearly every node is a shape of its own.
+
+    ``private``: the inputs that each sample has of its own, in order. ``arrays``: where among the
+    inputs an array begins; what selects one of its numbers may select any. ``like``: another
+    program, of the same function at another length; sums are taken apart by their lengths as they
+    were there. ``slots``: for each operand that follows an integer, that integer, or -1.
+    ``arranged``: what to make of the groups.
+    """
+    groups = grouped(graph, like, limit)
+    if arranged is not None:
+        groups = arranged.groups(graph, groups)
+    longer = arranged.longer if isinstance(arranged, Beside) else like
+    copies = None
+    if longer is not None:
+        copies = {
+            (i.key[0] % COPY, *i.key[1:]): i.key[0] // COPY
+            for i in longer.instructions
+            if i.is_copy
+        }
+    layout = _Layout(graph, recording, private, arrays, slots, copies)
+    return layout.program(groups, arranged is not None)
+
+
+def grouped(graph: Graph, like: Program | None = None, limit: int = 400) -> list[Group]:
+    """The nodes of a graph by their shapes, in an order in which they can be computed."""
+    stage = stages(graph)
+    order = np.lexsort((np.arange(len(graph.kinds)), graph.origin, graph.signature, stage))
+    order = order[graph.kinds[order] > CONSTANT]
+    shapes, at = graph.signature[order], stage[order]
+    change = (shapes[1:] != shapes[:-1]) | (at[1:] != at[:-1])
+    parts = np.split(order, np.flatnonzero(change) + 1) if len(order) else []
+    if len(parts) > limit or len(parts) * 8 > len(graph.kinds) + 400:
+        raise NotLiftable(f"{len(parts)} shapes among {len(graph.kinds)} nodes: no structure")
+    lengths = np.stack([np.diff(graph.product_at), np.diff(graph.plain_at)], axis=1)
+    apart = None if like is None else {i.key[0] for i in like.instructions if len(i.key) > 1}
+    groups: list[Group] = []
+    for nodes in parts:
+        which = int(stage[nodes[0]])
+        shape = int(graph.signature[nodes[0]]) + (which << 64)
+        groups += [Group(*x, which) for x in _split(graph, shape, nodes, lengths, apart)]
+    level = levels(graph, [g.nodes for g in groups], stage) if graph.loops else graph.level
+    groups.sort(key=lambda g: (g.stage, level[g.nodes[0]], graph.origin[g.nodes[0]]))
+    if like is not None:  # in its order
+        rank = {i.key: k for k, i in enumerate(like.instructions)}
+        groups.sort(key=lambda g: rank.get(g.key, len(rank)))
+    return groups
+
+
+def _split(
+    graph: Graph, shape: int, nodes: Addresses, lengths: Addresses, apart: set[int] | None
+) -> list[tuple[Key, Addresses]]:
+    """Sums of few different lengths apart; of many, together."""
+    if graph.kinds[nodes[0]] not in (SUM, EXTREME):
+        return [((shape,), nodes)]
+    kinds, inverse = np.unique(lengths[nodes], axis=0, return_inverse=True)
+    few = len(kinds) <= FEW_LENGTHS if apart is None else shape in apart
+    if (len(kinds) == 1 and apart is None) or not few:
+        return [((shape,), nodes)]
+    inverse = inverse.ravel()
+    return [((shape, *map(int, kind)), nodes[inverse == k]) for k, kind in enumerate(kinds)]
+
+
+class _Layout:
+    """Gives every node its address and every instruction its columns."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        recording: Recording,
+        private: Addresses,
+        arrays: Sequence[int],
+        slots: Addresses | None,
+        copies: dict[Key, int] | None,
+    ) -> None:
+        self.graph = graph
+        self.slots = slots
+        self.copies = copies  # which terms of maxima a longer program copies
+        self.private = private
+        self.arrays = arrays
+        self.recording = recording
+        self.address = np.full(len(graph.kinds), -1, np.int64)
+        self.constants: list[npt.NDArray[np.float64]] = []
+        self.used = graph.inputs  # addresses given so far
+
+    def program(self, groups: list[Group], arranged: bool) -> Program:
+        graph, recording = self.graph, self.recording
+        inputs = np.flatnonzero(graph.kinds == INPUT)
+        self.address[inputs] = graph.origin[inputs]
+        leaves = np.flatnonzero(graph.kinds == CONSTANT)
+        self.address[leaves] = self._constants(graph.constants[leaves, 0])
+        fronts = [self._front(g) for g in groups]
+        numbers = [self._numbers(g) for g in groups]
+        private = self.private
+        self.address[inputs[private]] = self.used + np.arange(len(private))
+        first = self.used + len(private)
+        sizes = [len(g.nodes) + front for g, front in zip(groups, fronts, strict=True)]
+        begins = first + np.cumsum([0, *sizes])
+        starts = begins[:-1] + np.array(fronts, np.int64)
+        for start, g in zip(starts.tolist(), groups, strict=True):
+            self.address[g.nodes] = np.arange(start, start + len(g.nodes))
+        # Stretches of which any part may be selected where one is: arrays, instructions.
+        self.stretches = np.unique(
+            [0, *self.arrays, *range(graph.inputs, first + 1), *begins, *starts]
+        )
+        instructions = [
+            self._instruction(g, start, number)
+            for g, start, number in zip(groups, starts.tolist(), numbers, strict=True)
+        ]
+        size = int(begins[-1])
+        if not graph.loops:
+            instructions, size = self._copied(instructions, size)
+        instructions, loops = self._loops(groups, instructions)
+        address = np.where(graph.at >= 0, self.address[graph.at], -1)
+        positions = np.array([g.position for g in recording.guards], np.int64)
+        made = Program(
+            graph.inputs,
+            private,
+            np.concatenate([np.zeros(0), *self.constants]),
+            size,
+            instructions,
+            address,
+            address[positions],
+            np.array([g.expected for g in recording.guards], np.float64),
+            loops,
+            arranged=arranged,
+        )
+        if loops:
+            verify(made)
+        return made
+
+    def _copied(self, instructions: list[Instruction], size: int) -> tuple[list[Instruction], int]:
+        """The instructions with copies of the terms of a maximum where they are not one loop.
+
+        In one loop the first of equals is found.
+        """
+        made: list[Instruction] = []
+        for instruction in instructions:
+            terms = instruction.plains
+            if instruction.kind == EXTREME and terms is not None:
+                which, chosen = self._to_copy(instruction.key, terms, size)
+                if chosen.any():
+                    (column,) = terms.columns
+                    key = (instruction.key[0] + which * COPY, *instruction.key[1:])
+                    copy = Instruction(key, SUM, size, int(chosen.sum()))
+                    copy.plains = Terms(copy.out, (column[chosen],), 1)
+                    instruction.plains = replace(terms, columns=(column.copy(),))
+                    instruction.plains.columns[0][chosen] = copy.out
+                    size += copy.count
+                    made.append(copy)
+            made.append(instruction)
+        return made, size
+
+    def _to_copy(self, key: Key, terms: Terms, size: int) -> tuple[int, npt.NDArray[np.bool_]]:
+        """Which terms of maxima to copy: none (0), those that are shared (1) or all (2)."""
+        (column,) = terms.columns
+        shared = column < self.used
+        choices = (np.zeros_like(shared), shared, np.ones_like(shared))
+        if self.copies is not None:
+            which = self.copies.get(key, 0)
+            return which, choices[which]
+        if shared.all() or not shared.any():
+            return (0, choices[0]) if self._is_loop(terms.owners, column) else (2, choices[2])
+        copied = column.copy()
+        copied[shared] = np.arange(size, size + shared.sum())
+        which = 1 if self._is_loop(terms.owners, copied) else 2
+        return which, choices[which]
+
+    @staticmethod
+    def _is_loop(owners: Addresses, column: Addresses) -> bool:
+        """Whether each maximum is complete after one run over its terms."""
+        found = space([owners, column])
+        if found.rows == 1:
+            return True
+        moving = [x.count for x in (*found.middle, *found.loops) if x.strides[0] != 0]
+        runs = found.rows
+        if found.lengths is not None and found.run[0] != 0:
+            runs = int(found.lengths.sum())
+        return len(np.unique(owners)) == runs * int(np.prod(moving, dtype=np.int64))
+
+    def _loops(
+        self, groups: list[Group], instructions: list[Instruction]
+    ) -> tuple[list[Instruction], tuple[Repeat, ...]]:
+        """The instructions with what is copied before each loop, and the loops."""
+        made: list[Instruction] = []
+        loops: list[Repeat] = []
+        copies: dict[int, int] = {}
+        at = 0
+        for number, loop in enumerate(self.graph.loops):
+            first = next((k for k, g in enumerate(groups) if g.stage > 2 * number), len(groups))
+            last = next((k for k, g in enumerate(groups) if g.stage > 2 * number + 1), len(groups))
+            core = instructions[first:last]
+            made += instructions[at:first]
+            at = last
+            if core:
+                straight = Straight(core, loop.count, loop.reach, copies)
+                made += straight.beginnings()
+                copies |= straight.copies
+                for instruction in core:
+                    instruction.loop = len(loops)
+                loops.append(Repeat(loop.count, len(made), len(made) + len(core), loop.reach))
+                made += core
+        return made + instructions[at:], tuple(loops)
+
+    def _loop(self, g: Group) -> Loop | None:
+        """The loop that a group is in the core of."""
+        return self.graph.loops[g.stage // 2] if g.stage % 2 else None
+
+    def _front(self, g: Group) -> int:
+        """How many addresses lie in front of a group: results of iterations before the first."""
+        loop = self._loop(g)
+        return loop.reach * check_members(self.graph, loop, g.nodes) if loop is not None else 0
+
+    def _constants(self, numbers: npt.NDArray[np.float64]) -> Addresses:
+        """Addresses for some constants."""
+        self.constants.append(numbers)
+        self.used += len(numbers)
+        return np.arange(self.used - len(numbers), self.used)
+
+    def _numbers(self, g: Group) -> Addresses | None:
+        """Where the plain numbers in the second place are: one for all, or one for each."""
+        if not self.graph.number[g.nodes[0]]:
+            return None
+        numbers = self.graph.constants[g.nodes, 0]
+        bits = numbers.view(np.int64)
+        if (bits == bits[0]).all():
+            return np.repeat(self._constants(numbers[:1]), len(numbers))
+        loop = self._loop(g)
+        if loop is not None:
+            rows = bits.reshape(loop.count, -1)
+            if (rows == rows[0]).all():  # the same in each iteration
+                return np.tile(self._constants(numbers[: rows.shape[1]]), loop.count)
+        return self._constants(numbers)
+
+    def _instruction(self, group: Group, start: int, number: Addresses | None) -> Instruction:
+        graph, nodes, first = self.graph, group.nodes, group.nodes[0]
+        kind, code = int(graph.kinds[first]), int(graph.codes[first])
+        made = Instruction(group.key, kind, start, len(nodes), reordered=group.orders is not None)
+        if kind in (RULE, EXTREME):
+            made.rule = self.recording.rules[code - FIRST_RULE]
+        plain_at, counts = graph.plain_at[nodes], np.diff(graph.plain_at)[nodes]
+        if kind == RULE:
+            assert made.rule is not None
+            made.parameters = tuple(graph.constants[first, : len(made.rule.parameters)].tolist())
+            made.operands = [
+                self.address[graph.plains[plain_at + j]] for j in range(int(counts[0]))
+            ]
+            made.number = number
+        elif kind == GATHER:
+            made.places = graph.places[nodes].astype(np.int64)
+            made.slots = None if self.slots is None else self.slots[made.places]
+            found = np.unique(self.address[graph.plains[ranges(plain_at, counts)]])
+            chosen = np.unique(np.searchsorted(self.stretches, found, side="right") - 1)
+            begin, end = self.stretches[chosen], self.stretches[chosen + 1]
+            made.candidates = ranges(begin, end - begin)
+        else:
+            made.plains = self._terms(start, group, graph.plain_at, graph.plains[:, None])
+            made.products = self._terms(start, group, graph.product_at, graph.products)
+        return made
+
+    def _terms(
+        self, start: int, group: Group, ends: Addresses, table: npt.NDArray[np.int32]
+    ) -> Terms | None:
+        nodes = group.nodes
+        at, counts = ends[nodes], np.diff(ends)[nodes]
+        if not counts.any():
+            return None
+        chosen = table[ranges(at, counts)]
+        if chosen.shape[1] == 2:  # the same kind of factor on the same side
+            users = np.repeat(nodes, counts)
+            left, right = (self.graph.seen(column, users) for column in chosen.T)
+            chosen = np.where((left > right)[:, None], chosen[:, ::-1], chosen)
+        owners = np.repeat(np.arange(start, start + len(counts)), counts)
+        columns = tuple([self.address[chosen[:, k]] for k in range(chosen.shape[1])])
+        each = int(counts[0]) if (counts == counts[0]).all() else 0
+        if group.orders is not None:
+            order = group.orders[2 - len(columns)]
+            return Terms(owners[order], tuple([c[order] for c in columns]), 0)
+        return Terms(owners, columns, each)

@@ -1,0 +1,175 @@
+"""Columns of addresses as loops.
+
+In: some columns that are walked together (an instruction's results and operands, or the terms of
+sums). Out: a ``Space``: rows with a base address per column each, a run of a length that may differ
+from row to row, and loops of fixed trip counts inside, in all of which every address moves by a
+constant stride. A matrix product is one row and three loops; causal attention is ragged rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from chainrule.compiler.lift.program import Addresses
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A fixed trip count, and how far each column's address moves."""
+
+    count: int
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """Rows of bases (a row per line, a column per column), run lengths, loops around and inside."""
+
+    bases: Addresses
+    lengths: Addresses | None  # of the run of each row; None: there is no run
+    run: tuple[int, ...]  # its strides
+    loops: tuple[Loop, ...]  # outermost first
+    middle: tuple[Loop, ...] = ()  # between the rows and the run
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self.bases)
+
+    @property
+    def kind(self) -> str:
+        """affine, ragged or table."""
+        return "affine" if self.rows == 1 else "ragged" if self.lengths is not None else "table"
+
+    def __str__(self) -> str:
+        loops = " ".join(f"×{loop.count}{list(loop.strides)}" for loop in self.loops)
+        return f"{self.kind} {self.rows} rows {loops}"
+
+    def addresses(self) -> Addresses:
+        """Every address again, a line per column: what the space stands for."""
+        rows = []
+        for r in range(self.rows):
+            points = self.bases[r][:, None]
+            run = () if self.lengths is None else (Loop(int(self.lengths[r]), self.run),)
+            for loop in (*self.middle, *run, *self.loops):
+                steps = np.arange(loop.count)
+                points = points[:, :, None] + np.array(loop.strides)[:, None, None] * steps
+                points = points.reshape(len(points), -1)
+            rows.append(points)
+        return np.concatenate(rows, axis=1)
+
+    def outer(self, points: int) -> int | None:
+        """The trip count of the outermost loop (or rows) that walks the first ``points`` points.
+
+        None where they end within it.
+        """
+        if self.rows == 1:
+            inner = int(np.prod([loop.count for loop in self.loops[1:]], dtype=np.int64))
+            count = 1 if not self.loops else self.loops[0].count
+            return points // inner if points % inner == 0 and points <= count * inner else None
+        inner = int(np.prod([loop.count for loop in (*self.middle, *self.loops)], dtype=np.int64))
+        lengths = np.ones(self.rows, np.int64) if self.lengths is None else self.lengths
+        ends = np.concatenate([[0], np.cumsum(lengths * inner)])
+        row = int(np.searchsorted(ends, points))
+        return row if row < len(ends) and ends[row] == points else None
+
+    def select(self, columns: Sequence[int], keep_outer: bool = False) -> Space:
+        """The walk of some of the columns, in this order; ``keep_outer``: as many outer trips."""
+        chosen = list(columns)
+        loops, middle = (
+            [Loop(x.count, tuple([x.strides[c] for c in chosen])) for x in some]
+            for some in (self.loops, self.middle)
+        )
+        kept = 1 if keep_outer and self.rows == 1 else 0
+        loops = loops[:kept] + _merged(loops[kept:])
+        run = tuple([self.run[c] for c in chosen])
+        return Space(self.bases[:, chosen], self.lengths, run, tuple(loops), tuple(middle))
+
+
+def space(columns: Sequence[Addresses]) -> Space:
+    """The loops that walk these columns in order."""
+    table = np.stack([np.asarray(c, np.int64) for c in columns])
+    loops: list[Loop] = []
+    while table.shape[1] > 1:
+        peeled = _innermost(table)
+        if peeled is None:
+            break
+        loop, table = peeled
+        loops.insert(0, loop)
+    lengths, run = None, (0,) * len(table)
+    if table.shape[1] > 3:
+        starts, counts, strides = _runs(table)
+        if len(starts) * 2 <= table.shape[1]:
+            table, lengths, run = table[:, starts], counts, strides
+    if lengths is not None and len(lengths) == 1:
+        loops.insert(0, Loop(int(lengths[0]), run))
+        lengths, run = None, (0,) * len(table)
+    middle: list[Loop] = []
+    while lengths is not None and len(lengths) > 1:  # neighbouring rows of one length
+        peeled = _innermost(np.vstack([table, lengths]))
+        if peeled is None or peeled[0].strides[-1] != 0:
+            break
+        loop, rows = peeled
+        table, lengths = rows[:-1], rows[-1]
+        middle.insert(0, Loop(loop.count, loop.strides[:-1]))
+    if lengths is not None and len(lengths) == 1:
+        loops = [*middle, Loop(int(lengths[0]), run), *loops]
+        lengths, run, middle = None, (0,) * len(table), []
+    return Space(np.ascontiguousarray(table.T), lengths, run, tuple(_merged(loops)), tuple(middle))
+
+
+def table(columns: Sequence[Addresses]) -> Space:
+    """The same without any loops, a row for each point."""
+    bases = np.stack([np.asarray(c, np.int64) for c in columns], axis=1)
+    return Space(np.ascontiguousarray(bases), None, (0,) * len(columns), ())
+
+
+def _innermost(table: Addresses) -> tuple[Loop, Addresses] | None:
+    """The innermost loop of fixed length, and what is left without it."""
+    first = table[:, 1] - table[:, 0]
+    count = _steady(table, first)
+    if count == 1 or table.shape[1] % count:
+        return None
+    parts = table.reshape(len(table), -1, count)
+    if not (np.diff(parts, axis=2) == first[:, None, None]).all():
+        return None
+    return Loop(count, tuple(first.tolist())), np.ascontiguousarray(parts[:, :, 0])
+
+
+def _steady(table: Addresses, stride: Addresses) -> int:
+    """How many of the first columns move by this stride."""
+    at, size = 1, 64
+    while at < table.shape[1]:
+        piece = np.diff(table[:, at - 1 : at + size], axis=1) != stride[:, None]
+        breaks = np.flatnonzero(piece.any(axis=0))
+        if len(breaks):
+            return at + int(breaks[0])
+        at, size = at + size, size * 4
+    return int(table.shape[1])
+
+
+def _runs(table: Addresses) -> tuple[Addresses, Addresses, tuple[int, ...]]:
+    """Starts and lengths of maximal runs with the commonest stride of all columns."""
+    steps = np.diff(table, axis=1)
+    kinds, counts = np.unique(steps, axis=1, return_counts=True)
+    stride = kinds[:, counts.argmax()]
+    breaks = np.flatnonzero((steps != stride[:, None]).any(axis=0)) + 1
+    starts = np.concatenate([[0], breaks])
+    return starts, np.diff(np.concatenate([starts, [table.shape[1]]])), tuple(stride.tolist())
+
+
+def _merged(loops: list[Loop]) -> list[Loop]:
+    """Neighbouring loops that are one longer loop, as one."""
+    merged: list[Loop] = []
+    for loop in loops:
+        outer = merged[-1] if merged else None
+        if outer is not None and all(
+            a == b * loop.count for a, b in zip(outer.strides, loop.strides, strict=True)
+        ):
+            merged[-1] = Loop(outer.count * loop.count, loop.strides)
+        else:
+            merged.append(loop)
+    return merged

@@ -1,0 +1,230 @@
+"""The inner loop of training: steps of a compiled function in machine code.
+
+In: a function whose samples run lifted, its parameters, and an optimiser of them. Out: an
+``InnerLoop``, which lets ``steps`` take as many whole steps as it is asked for. What it cannot take
+it leaves to Python, one step at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule import optim
+from chainrule.compiler.capture.arguments import take_apart
+from chainrule.compiler.lift.program import Addresses
+from chainrule.compiler.runtime.lifted import Lifted, aligned
+from chainrule.compiler.training import steps
+from chainrule.compiler.training.lanes import Arrangement
+from chainrule.compiler.training.samples import UNKNOWN, Prepared, Source
+
+Floats = npt.NDArray[Any]
+AT_ONCE = 4096  # samples in one call of the loop
+
+
+class InnerLoop:
+    """Takes steps of ``batch`` samples each, in order, starting over at the end."""
+
+    def __init__(
+        self,
+        source: Source,
+        params: Any,
+        samples: list[tuple[Any, ...]],
+        optimiser: optim.Optimizer,
+        batch: int,
+    ) -> None:
+        self._source = source
+        self._samples = Prepared(source, params, samples)
+        self._optimiser, self._batch = optimiser, batch
+        self._arrays: list[Floats] = take_apart((params,), {}, differentiate=True).floats
+        self._size = sum(a.size for a in self._arrays)
+        #: where in the optimiser's moments the parameters are, in the order of the machine code
+        self._places = np.zeros(0, np.int64)
+
+    def _alone(self) -> bool:
+        """Whether nothing else has the memory of a parameter."""
+        others = self._source.arrays()
+        others += [x for s in self._samples.samples for x in s if isinstance(x, np.ndarray)]
+        for k, a in enumerate(self._arrays):
+            if any(np.may_share_memory(a, b) for b in (*self._arrays[:k], *others)):
+                return False
+        return True
+
+    def _find_places(self) -> bool:
+        """Find the parameters among the optimiser's; whether they are the same arrays."""
+        theirs = list(self._optimiser.arrays.values())
+        starts = np.cumsum([0, *[a.size for a in theirs]])
+        place = {id(a): k for k, a in enumerate(theirs)}
+        if sorted(map(id, self._arrays)) != sorted(place) or len(place) < len(theirs):
+            return False
+        found = [place[id(a)] for a in self._arrays]
+        self._places = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in found])
+        return True
+
+    def start(self) -> bool:
+        """Make code for the longest sample; whether it runs lifted."""
+        samples = self._samples
+        if not self._find_places() or samples.first_of(samples.longest()) is None:
+            return False
+        if samples.lifted is None or not self._alone():
+            return False
+        # Numbers of another type would be rounded once in a while, not after each step.
+        single = samples.lifted.dtype == "float32"
+        return single or all(a.dtype == np.float64 for a in self._arrays)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def run(self, first_step: int, count: int, ahead: int = 0) -> npt.NDArray[np.float64]:
+        """Take up to ``count`` steps in place; the loss of each step taken.
+
+        Samples are taken apart for up to ``ahead`` steps: more at once take less time.
+        """
+        with self._source.lock:
+            return self._run(first_step, count, max(ahead, count))
+
+    def _run(self, first_step: int, count: int, ahead: int) -> npt.NDArray[np.float64]:
+        if not self._source.fresh():
+            self._samples.forget()
+        count, ahead = (min(n, max(1, AT_ONCE // self._batch)) for n in (count, ahead))
+        self._samples.reconsider()
+        first, batch = first_step * self._batch, self._batch
+        chosen = np.arange(first, first + ahead * batch) % len(self._samples.samples)
+        if (self._samples.fit_of[chosen[: count * batch]] == UNKNOWN).any():
+            self._samples.look_at(chosen)
+        chosen = chosen[: count * batch]
+        odd = np.flatnonzero(self._samples.fit_of[chosen] < 0)
+        count = min(count, int(odd[0]) // batch if len(odd) else count)
+        rates = self._rates(first_step, count)
+        count = len(rates)
+        if not count or self._samples.lifted is None:
+            return np.zeros(0)
+        return self._take(self._samples.lifted, chosen[: count * batch], rates)
+
+    def _take(self, lifted: Lifted, chosen: Addresses, rates: Floats) -> npt.NDArray[np.float64]:
+        """Take a step for each row of rates."""
+        count = len(rates)
+        dtype, samples = np.dtype(lifted.dtype), self._samples
+        made = Arrangement(samples, chosen, self._batch)
+        code, program, lanes = made.code, made.program, made.lanes
+        gathers, own = made.gathers(), made.own()
+        seeds = (made.groups.counted / self._batch).astype(dtype)
+        constants, counts = made.constants.astype(dtype), made.counts
+        rates = rates.astype(dtype)
+        moments = [self._moment(name, dtype) for name in (*self._optimiser.moments, "", "")]
+        at = 0
+        for array in self._arrays:
+            code.shared[at : at + array.size] = array.ravel()
+            at += array.size
+        total, losses = aligned(program.shared, dtype), np.zeros(count)
+        kind = "sgd" if isinstance(self._optimiser, optim.SGD) else "adam"
+        update = steps.update(kind, self._size, lifted.dtype)
+        done = steps.take(
+            lifted.dtype,
+            forward=code.forward,
+            reverse=code.reverse,
+            update=update.address("update"),
+            shared=steps.words(code.shared),
+            own=steps.words(code.own),
+            shared_adjoints=steps.words(code.shared_adjoints),
+            adjoints=steps.words(code.adjoints),
+            total=steps.words(total),
+            first_moment=steps.words(moments[0]),
+            second_moment=steps.words(moments[1]),
+            constants=steps.words(constants),
+            counts=steps.words(counts),
+            gathers=steps.words(gathers),
+            samples=steps.words(own),
+            seeds=steps.words(seeds),
+            fits=steps.words(made.fits),
+            starts=steps.words(made.groups.starts),
+            rates=steps.words(rates),
+            losses=steps.words(losses),
+            steps=count,
+            inputs=program.inputs,
+            constant_bytes=constants.shape[1] * dtype.itemsize,
+            count_words=counts.shape[1],
+            gather_words=gathers[0].size,
+            sample_bytes=own.shape[1] * lanes * dtype.itemsize,
+            lanes=lanes,
+            root=made.root - program.shared,
+            gradient_bytes=self._size * dtype.itemsize,
+        )
+        lifted.current = None  # the constants there are another recording's now
+        if not all(np.isfinite(row).all() for row in (code.shared[: self._size], *moments)):
+            return np.zeros(0)  # nothing has been written: Python finds the step
+        self._write(code.shared, moments)
+        return losses[:done]
+
+    def _moment(self, name: str, dtype: np.dtype[Any]) -> Floats:
+        made: Floats = aligned(self._size, dtype)
+        if name:
+            made[:] = getattr(self._optimiser, name)[self._places]
+        return made
+
+    def _write(self, shared: Floats, moments: list[Floats]) -> None:
+        """Put parameters and moments where they belong."""
+        at = 0
+        for array in self._arrays:
+            array[...] = shared[at : at + array.size].reshape(array.shape)
+            at += array.size
+        for name, moment in zip(self._optimiser.moments, moments, strict=False):
+            getattr(self._optimiser, name)[self._places] = moment
+
+    def _learning_rates(self, first_step: int, count: int) -> list[float]:
+        """Of so many steps, or of fewer where the schedule raises: Python meets its error."""
+        found: list[float] = []
+        try:
+            for step in range(first_step, first_step + count):
+                found.append(float(self._optimiser.schedule(step)))
+        except Exception:
+            return found
+        return found
+
+    def _rates(self, first_step: int, count: int) -> Floats:
+        """What the updates read, a row for each step."""
+        lr = np.array(self._learning_rates(first_step, count))
+        count = len(lr)
+        optimiser, rates = self._optimiser, np.zeros((count, steps.RATES))
+        rates[:, 2] = 1.0 - lr * optimiser.weight_decay
+        if isinstance(optimiser, optim.SGD):
+            rates[:, 0], rates[:, 1] = lr, optimiser.momentum
+        elif isinstance(optimiser, optim.Adam):
+            (beta1, beta2), t = optimiser.betas, np.arange(first_step + 1, first_step + count + 1)
+            rates[:, 0], rates[:, 6] = lr / (1 - beta1**t), 1 / (1 - beta2**t)
+            rates[:, 1], rates[:, 3] = beta1, 1 - beta1
+            rates[:, 4], rates[:, 5], rates[:, 7] = beta2, 1 - beta2, optimiser.eps
+        return rates
+
+
+def mean_of(prepared: Prepared, parameters: Floats) -> tuple[float, Floats, list[int]] | None:
+    """What samples add to the mean value of all, and to its gradient by the parameters.
+
+    These come in one row. At the end: which samples do not run on the code of the others, and are
+    left out. None where too few are left, or something is not finite.
+    """
+    count, size = len(prepared.samples), len(parameters)
+    prepared.look_at(np.arange(count))
+    lifted, chosen = prepared.lifted, np.flatnonzero(prepared.fit_of >= 0)
+    if lifted is None or len(chosen) < 2:
+        return None
+    made = Arrangement(prepared, chosen, len(chosen))
+    code, groups = made.code, made.groups
+    gathers, own = made.gathers(), made.own()
+    constants, counts = made.constants, made.counts
+    root = (made.root - made.program.shared) * made.lanes
+    lifted.current = None
+    code.shared[:size] = parameters
+    value, gradient = 0.0, np.zeros(size)
+    for g, fit in enumerate(made.fits.tolist()):
+        code.shared[made.program.inputs :] = constants[fit]
+        code.gathers[:] = gathers[g].ravel()
+        code.own[: own[g].size] = own[g].ravel()
+        code.seeds[:] = groups.counted[g]  # 1 where there is one lane, as everybody expects
+        trips = steps.words(counts[fit])
+        if not code.run(trips) or not code.sweep(trips):
+            return None
+        value += float(code.own[root : root + made.lanes] @ code.seeds)
+        gradient += code.shared_adjoints[:size]
+    return value / count, gradient / count, np.flatnonzero(prepared.fit_of < 0).tolist()

@@ -1,0 +1,159 @@
+"""Which samples go through the machine code together, a lane for each.
+
+In: samples as the machine code wants them, and how many make a step. Out: an ``Arrangement``: the
+code to run, and for each group of samples what it reads. Samples go one by one, or several of one
+length at a time, or of any length, whichever is the least work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.compiler.lift.canonical import NotLiftable
+from chainrule.compiler.lift.program import Addresses, Program
+from chainrule.compiler.runtime.lifted import Fit, Kernel, Lifted
+from chainrule.compiler.training.mixed import Mixed
+from chainrule.compiler.training.samples import Prepared
+
+FEWEST = 4  # samples in a step for which it is worth filling lanes
+GAIN = 2  # as many samples in lanes take this much less time than one after the other
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Samples by groups: ``starts[s]`` is the first group of step s."""
+
+    members: Addresses  # a row for each group, the longest first
+    counted: npt.NDArray[np.bool_]  # a lane left over repeats a sample, and does not count
+    starts: Addresses
+
+    def work(self, costs: npt.NDArray[np.int64]) -> float:
+        """How much there is to do, in terms of numbers computed one at a time."""
+        lanes = self.members.shape[1]
+        total = float(costs[self.members[:, 0]].sum())
+        return total if lanes == 1 else total * lanes / GAIN
+
+
+class Arrangement:
+    """Samples in lanes, and the code they go through."""
+
+    def __init__(self, samples: Prepared, chosen: Addresses, batch: int) -> None:
+        """``chosen``: samples that have been looked at, in order, so many a step."""
+        assert samples.lifted is not None
+        lifted, fits, fit_of = samples.lifted, samples.fits, samples.fit_of
+        here = fit_of[chosen]
+        options: list[tuple[Grouping, Mixed | None]] = [(_one_by_one(here, batch), None)]
+        if batch >= FEWEST:
+            options.append((_alike(here, batch, lifted.width), None))
+            mixed = _mixed_for(lifted, fits) if len(fits) > 1 else None
+            if mixed is not None:
+                rank = np.array([mixed.fits.index(fit) for fit in fits])
+                options.append((_sorted(rank[here], batch, lifted.width), mixed))
+        costs = np.array([int(fit.active.sum()) for fit in fits])[here]
+        options.sort(key=lambda option: option[0].work(costs))
+        if options[0][1] is not None and not _compiles(lifted, options[0][1]):
+            del options[0]
+        self.groups, self._mixed = options[0]
+        self.lanes = self.groups.members.shape[1]
+        code = self._mixed or lifted
+        self.code: Kernel = code.kernel(self.lanes)
+        self.program: Program = code.program
+        self.root: int = code.root
+        self._members = chosen[self.groups.members]
+        self._samples, self._fits = samples, fits
+        #: the fit of each group, a row of ``constants`` and ``counts``
+        self.fits = np.ascontiguousarray(fit_of[self._members[:, 0]])
+
+    @property
+    def constants(self) -> npt.NDArray[Any]:
+        """The shared constants, a row for each fit."""
+        if self._mixed is not None:
+            return np.stack([self.program.constants] * len(self._fits))
+        return np.stack([fit.constants for fit in self._fits])
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """The trip counts, a row for each fit."""
+        if self._mixed is not None:
+            return np.stack([self._mixed.trips(fit, self.lanes) for fit in self._fits])
+        return np.stack([fit.counts for fit in self._fits])
+
+    def gathers(self) -> Addresses:
+        """What gathers select, [group, lane, gather]."""
+        return self._samples.gathers(self._members, self._mixed.to if self._mixed else None)
+
+    def own(self) -> npt.NDArray[Any]:
+        """The numbers that samples have of their own, [group, number, lane]."""
+        own = self._samples.own
+        made = own[self._samples.row_of[self._members]].transpose(0, 2, 1)
+        if self._mixed is not None:
+            extra = np.stack([self._mixed.numbers(fit) for fit in self._fits]).astype(own.dtype)
+            more = extra[self._samples.fit_of[self._members]].transpose(0, 2, 1)
+            made = np.concatenate([made, more], axis=1)
+        return np.ascontiguousarray(made)
+
+
+def _mixed_for(lifted: Lifted, fits: list[Fit]) -> Mixed | None:
+    """The program for lanes of all these lengths, if there can be one."""
+    known: Mixed | None = lifted.mixed
+    if known is not None and known.serves(fits):
+        return known
+    wanted = {*fits, *(() if known is None else known.fits)}
+    if wanted <= lifted.unmixed:
+        return None
+    try:
+        lifted.mixed = Mixed(lifted, wanted)
+    except NotLiftable:
+        lifted.unmixed = wanted
+        return None
+    return _mixed_for(lifted, fits)
+
+
+def _compiles(lifted: Lifted, mixed: Mixed) -> bool:
+    """Whether there is machine code of it."""
+    try:
+        mixed.kernel(lifted.width)
+    except NotLiftable:
+        lifted.mixed, lifted.unmixed = None, set(mixed.fits)
+        return False
+    return True
+
+
+def _one_by_one(fit_of: Addresses, batch: int) -> Grouping:
+    members = np.arange(len(fit_of))[:, None]
+    starts = np.arange(0, len(fit_of) + 1, batch)
+    return Grouping(members, np.ones(members.shape, np.bool_), starts)
+
+
+def _alike(fit_of: Addresses, batch: int, lanes: int) -> Grouping:
+    """In each step those of one fit together."""
+    places = np.arange(len(fit_of))
+    kinds = places // batch * (fit_of.max() + 1) + fit_of
+    order = np.argsort(kinds, kind="stable")
+    _, starts, counts = np.unique(kinds[order], return_index=True, return_counts=True)
+    lane = (places - np.repeat(starts, counts)) % lanes
+    group = np.cumsum(lane == 0) - 1
+    members = np.repeat(order[lane == 0][:, None], lanes, axis=1)
+    members[group, lane] = order
+    counted = np.zeros(members.shape, np.bool_)
+    counted[group, lane] = True
+    steps = np.arange(len(fit_of) // batch + 1)
+    return Grouping(members, counted, np.searchsorted(members[:, 0] // batch, steps))
+
+
+def _sorted(rank: Addresses, batch: int, lanes: int) -> Grouping:
+    """In each step the longest together, and so on."""
+    steps, groups = len(rank) // batch, -(-batch // lanes)
+    order = np.argsort(-rank.reshape(steps, batch), axis=1, kind="stable")
+    places = np.arange(groups * lanes)
+    members = order[:, np.minimum(places, batch - 1)] + batch * np.arange(steps)[:, None]
+    counted = np.broadcast_to(places < batch, members.shape)
+    return Grouping(
+        members.reshape(-1, lanes),
+        counted.reshape(-1, lanes),
+        np.arange(0, steps * groups + 1, groups),
+    )

@@ -1,0 +1,413 @@
+"""Derivatives of functions: ``grad``, ``value_and_grad``, ``jacobian``, ``hessian``, ``hvp``.
+
+A function of numbers comes in, a function that gives its derivative goes out, in the structure of
+the argument. All of them stand on ``gradients``, which differentiates one Value with respect to
+others without touching any ``.grad``; asked to create a graph it evaluates the op table's partials
+over Values, so that the result can be differentiated again, to any order.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from chainrule.core import errors
+from chainrule.core.backend import Value, _mode, nonfinite, topological_order, vsum
+from chainrule.core.graph import depending_on
+from chainrule.core.ops import Op
+from chainrule.trees import (
+    Argument,
+    Array,
+    array_of,
+    is_number,
+    is_sequence,
+    map_nest,
+    stacked,
+    take_apart,
+)
+
+
+def recording() -> AbstractContextManager[None]:
+    """Keep the graph, even inside ``no_grad``: a derivative without one would be 0."""
+    return _mode("grad", True)
+
+
+# --- one Value with respect to others -------------------------------------------------------------
+
+
+@overload
+def gradients(y: Value, xs: Value, create_graph: Literal[False] = False) -> float: ...
+@overload
+def gradients(y: Value, xs: Value, create_graph: Literal[True]) -> Value: ...
+@overload
+def gradients(y: Value, xs: Array, create_graph: bool = False) -> Array: ...
+@overload
+def gradients(
+    y: Value, xs: Iterable[Value], create_graph: Literal[False] = False
+) -> list[float]: ...
+@overload
+def gradients(y: Value, xs: Iterable[Value], create_graph: Literal[True]) -> list[Value]: ...
+@overload
+def gradients(y: Value, xs: Any, create_graph: bool = False) -> Any: ...
+def gradients(y: Value, xs: Any, create_graph: bool = False) -> Any:
+    """The derivative of ``y`` with respect to each of ``xs``; no ``.grad`` is touched.
+
+    For one Value the result is one number, for a sequence a list, for an array an array; where
+    ``y`` does not depend on an x, 0. With ``create_graph`` the results are Values, to be
+    differentiated further.
+
+    >>> from chainrule import Value, gradients
+    >>> x = Value(3.0)
+    >>> gradients(x**3, x)
+    27.0
+    >>> slope = gradients(x**3, x, create_graph=True)
+    >>> gradients(slope, x), x.grad
+    (18.0, 0.0)
+    """
+    if not isinstance(y, Value):
+        raise TypeError(
+            f"gradients differentiates a Value, not {errors.describe(y)}; "
+            "grad(f) differentiates a function"
+        )
+    elements = xs.flat if isinstance(xs, np.ndarray) else xs
+    nodes = list(elements) if isinstance(elements, Iterable) else [xs]
+    for x in nodes:
+        if not isinstance(x, Value):
+            raise TypeError(
+                f"gradients takes a Value or a sequence of Values as xs, not {errors.describe(x)}"
+            )
+    results = _differentiable(y, nodes) if create_graph else _numbers(y, nodes)
+    if isinstance(xs, Value):
+        return results[0]
+    if isinstance(xs, np.ndarray):
+        return array_of(results, xs.shape, object if create_graph else np.float64)
+    return results
+
+
+def _numbers(y: Value, xs: list[Value]) -> list[float]:
+    """``backward()`` in scratch, along the nodes that lead to ``xs`` only: the same bits."""
+    order = depending_on(y, xs)
+    totals = {id(node): 0.0 for node in order}
+    if id(y) in totals:
+        totals[id(y)] = 1.0
+    for node in reversed(order):
+        total = totals[id(node)]
+        if total == 0.0:
+            continue  # zero passes nothing on, so that 0 * inf never makes a nan
+        for child, local_grad in zip(node.children, node.local_grads, strict=True):
+            if local_grad and id(child) in totals:
+                totals[id(child)] += local_grad * total
+    return [totals.get(id(x), 0.0) for x in xs]
+
+
+def _differentiable(y: Value, xs: list[Value]) -> list[Value]:
+    """The same sums made of Values, each partial derivative evaluated over the node's children."""
+    order = depending_on(y, xs)
+    on_path = set(map(id, order))
+    totals: dict[int, Value] = {id(y): Value(1.0)}
+    with recording(), nonfinite("allow"):  # partials never raise
+        for node in reversed(order):
+            total = totals.get(id(node))
+            if total is None:
+                continue
+            for i, child in enumerate(node.children):
+                if id(child) in on_path:
+                    share = _share(total, _slope(node, i))
+                    if share is not None:
+                        before = totals.get(id(child))
+                        totals[id(child)] = share if before is None else before + share
+    return [totals[id(x)] if id(x) in on_path and id(x) in totals else Value(0.0) for x in xs]
+
+
+def _slope(node: Value, i: int) -> Value | float:
+    """∂node/∂child i as an expression of Values, or a float where the row says a constant."""
+    rule = node._rule
+    if not isinstance(rule, Op):
+        label = f" labelled {node.label!r}" if node.label else ""
+        raise TypeError(
+            f"the custom operation {rule!r}{label} gave its derivatives as numbers, so they cannot "
+            "be differentiated again: write it with chainrule's own operations, or add a row for "
+            "it to the op table (chainrule.core.ops.row)"
+        )
+    slope: Value | float = rule.partials[i](node, *node.children, *node._parameters)
+    return slope
+
+
+def _share(total: Value, slope: Value | float) -> Value | None:
+    """What a node passes on to one child; None for nothing.
+
+    A total or slope that is 0 here may still have a derivative, so it is passed on, except where
+    the other is infinite. A slope that is the constant 0 has none.
+    """
+    if not isinstance(slope, Value):
+        if slope == 1.0:
+            return total
+        if slope == 0.0:
+            return None
+    number = slope.data if isinstance(slope, Value) else slope
+    zero = total.data == 0.0 or number == 0.0
+    return None if zero and not math.isfinite(total.data * number) else total * slope
+
+
+# --- a function, called ---------------------------------------------------------------------------
+
+
+class _Enclosing(threading.local):
+    """The inputs of the transforms whose functions are running: transforms nest."""
+
+    def __init__(self) -> None:
+        self.inputs: list[set[int]] = []
+
+
+_enclosing = _Enclosing()
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a user's function: what went in, and the nodes that came out."""
+
+    argument: Argument
+    leaves: list[Value]
+    outputs: list[Value]
+    shape: tuple[int, ...]  # of the outputs
+    create_graph: bool  # somebody differentiates the result again
+
+    def gradients(self) -> list[Value]:
+        """The derivative of the only output with respect to every leaf, to be used once more."""
+        return gradients(self.outputs[0], self.leaves, create_graph=True)
+
+    def rows(self, nodes: Sequence[Value]) -> Array:
+        """The derivatives of some nodes with respect to the leaves, one row each."""
+        entries = [g for y in nodes for g in gradients(y, self.leaves, self.create_graph)]
+        dtype = object if self.create_graph else np.float64
+        return array_of(entries, (len(nodes), len(self.leaves)), dtype)
+
+
+def call(
+    transform: str,
+    f: Callable[..., Any],
+    argument: Argument,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    several: bool = False,
+) -> Call:
+    """Call ``f`` with fresh Values in place of the numbers of its first argument."""
+    leaves = _fresh(argument.numbers)
+    _enclosing.inputs.append(set(map(id, leaves)))
+    try:
+        with recording():
+            result = f(argument.filled(leaves), *args, **(kwargs or {}))
+    finally:
+        _enclosing.inputs.pop()
+    outputs, shape = nodes_of(result, transform, f, several)
+    create_graph = argument.has_values or _depends_on_enclosing(outputs)
+    return Call(argument, leaves, outputs, shape, create_graph)
+
+
+def _fresh(numbers: Sequence[Value | float]) -> list[Value]:
+    """Inputs for a function.
+
+    That of a Value stays connected to it, yet is a node of its own: one Value in two places, or
+    one made from another, are two arguments.
+    """
+    with recording():
+        inputs = [x * 1.0 if isinstance(x, Value) else Value(x) for x in numbers]
+    for x, fresh in zip(numbers, inputs, strict=True):
+        if isinstance(x, Value):
+            fresh.label = x.label
+    return inputs
+
+
+def _depends_on_enclosing(outputs: list[Value]) -> bool:
+    """Whether an outer transform is differentiating with respect to something in these graphs."""
+    inputs = set().union(*_enclosing.inputs)
+    return bool(inputs) and any(
+        not inputs.isdisjoint(map(id, topological_order(y))) for y in outputs
+    )
+
+
+def nodes_of(
+    result: Any, transform: str, f: Callable[..., Any], several: bool = False
+) -> tuple[list[Value], tuple[int, ...]]:
+    """What ``f`` returned as nodes and their shape, or a TypeError that says what to return."""
+    items: list[Any] = []
+    shape = _output_shape(result, items)
+    if shape is None or (shape and not several) or not all(map(is_number, items)):
+        raise _wrong_result(transform, f, result, several)
+    return [y if isinstance(y, Value) else Value(y) for y in items], shape
+
+
+def _output_shape(result: Any, items: list[Any]) -> tuple[int, ...] | None:
+    """The shape of what a function returned, None if ragged; its elements go to ``items``."""
+    if isinstance(result, np.ndarray):
+        items.extend(result.flat)
+        shape: tuple[int, ...] = result.shape
+        return shape
+    if not is_sequence(result):
+        items.append(result)
+        return ()
+    return stacked([_output_shape(item, items) for item in result])
+
+
+def _wrong_result(transform: str, f: Callable[..., Any], result: Any, several: bool) -> TypeError:
+    name = getattr(f, "__name__", type(f).__name__)
+    wanted = "a Value, or a sequence or array of Values," if several else "one Value"
+    if result is None:
+        advice = "; is a return missing?"
+    elif not several and (is_sequence(result) or isinstance(result, np.ndarray)):
+        advice = "; return one number, such as its sum, or use jacobian"
+    else:
+        advice = ""
+    return TypeError(
+        f"{transform} takes a function that returns {wanted} but {name} returned "
+        f"{errors.describe(result)}{advice}"
+    )
+
+
+# --- the transforms -------------------------------------------------------------------------------
+
+
+def _check_callable(transform: str, f: object) -> None:
+    if not callable(f):
+        advice = "; for a Value use gradients(y, xs)" if isinstance(f, Value) else ""
+        raise TypeError(f"{transform} takes a function, not {errors.describe(f)}{advice}")
+
+
+def grad(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that gives the derivative of ``f`` with respect to its first argument.
+
+    That argument is a number, an array, a sequence of numbers, or a nest (dicts, lists, tuples) of
+    those; ``f`` gets it with Values in place of the numbers and returns one Value. The derivative
+    comes as floats and float64 arrays in the argument's structure; a sequence counts as an array.
+    Further arguments are handed on.
+
+    >>> from chainrule import grad
+    >>> grad(lambda x: x**3)(2.0)
+    12.0
+    >>> grad(lambda p: p["w"][0] * p["w"][1] + p["b"])({"w": [2.0, 3.0], "b": 1.0})
+    {'w': array([3., 2.]), 'b': 1.0}
+
+    An argument made of Values gives a derivative made of Values, part of the same graph. So
+    derivatives nest, to any order:
+
+    >>> grad(grad(grad(lambda x: x**4)))(2.0)
+    48.0
+    """
+    _check_callable("grad", f)
+
+    @wraps(f)
+    def derivative(x: Any, /, *args: Any, **kwargs: Any) -> Any:
+        made = call("grad", f, take_apart(x), args, kwargs)
+        return made.argument.results(made.rows(made.outputs))
+
+    return derivative
+
+
+def value_and_grad(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that gives the value of ``f`` and its derivative, as ``grad`` does, together.
+
+    >>> from scipy.optimize import minimize
+    >>> from chainrule import value_and_grad
+    >>> value_and_grad(lambda x: x[0] * x[1])([2.0, 3.0])
+    (6.0, array([3., 2.]))
+    >>> def rosenbrock(x):
+    ...     return (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2
+    >>> minimize(value_and_grad(rosenbrock), [-1.0, 2.0], jac=True).x.round(4)
+    array([1., 1.])
+    """
+    _check_callable("value_and_grad", f)
+
+    @wraps(f)
+    def value_and_derivative(x: Any, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        made = call("value_and_grad", f, take_apart(x), args, kwargs)
+        y = made.outputs[0]
+        return y if made.create_graph else y.data, made.argument.results(made.rows(made.outputs))
+
+    return value_and_derivative
+
+
+def jacobian(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that gives the derivative of every result of ``f`` by every number it is given.
+
+    ``f`` returns a Value or a sequence or array of them; the derivative has the shape of the
+    result followed by that of the argument.
+
+    >>> from chainrule import jacobian
+    >>> jacobian(lambda x: [x[0] * x[1], x[0] + x[1]])([2.0, 3.0])
+    array([[3., 2.],
+           [1., 1.]])
+    """
+    _check_callable("jacobian", f)
+
+    @wraps(f)
+    def derivative(x: Any, /, *args: Any, **kwargs: Any) -> Any:
+        made = call("jacobian", f, take_apart(x), args, kwargs, several=True)
+        return made.argument.results(made.rows(made.outputs), made.shape)
+
+    return derivative
+
+
+def hessian(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that gives the second derivatives of ``f``: argument's shape, twice.
+
+    For a nest it is a nest of nests: ``h["w"]["b"]`` is ∂²f/∂w∂b.
+
+    >>> from chainrule import hessian
+    >>> hessian(lambda x: x[0] ** 2 * x[1])([3.0, 5.0])
+    array([[10.,  6.],
+           [ 6.,  0.]])
+    """
+    _check_callable("hessian", f)
+
+    @wraps(f)
+    def second_derivative(x: Any, /, *args: Any, **kwargs: Any) -> Any:
+        made = call("hessian", f, take_apart(x), args, kwargs)
+        matrix = made.rows(made.gradients())
+        argument = made.argument
+        return map_nest(
+            lambda block: argument.results(matrix[block.start : block.stop], block.shape),
+            argument.nest,
+        )
+
+    return second_derivative
+
+
+def hvp(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of ``x`` and ``v`` that gives the Hessian of ``f`` at ``x`` times ``v``.
+
+    The Hessian itself is never made: the cost is a few evaluations of ``f``, however many numbers
+    ``x`` has. ``v`` has the structure of ``x``, and so has the result.
+
+    >>> from chainrule import hvp
+    >>> hvp(lambda x: x[0] ** 2 * x[1])([3.0, 5.0], [1.0, 0.0])
+    array([10.,  6.])
+    """
+    _check_callable("hvp", f)
+
+    @wraps(f)
+    def product(x: Any, v: Any, /, *args: Any, **kwargs: Any) -> Any:
+        argument, direction = take_apart(x), take_apart(v, "v")
+        if _shapes(argument) != _shapes(direction):
+            raise ValueError(
+                f"hvp needs v in the structure of x: {_shapes(argument)}, not {_shapes(direction)}"
+            )
+        made = call("hvp", f, argument, args, kwargs)
+        with recording(), nonfinite("allow"):  # only its derivative counts, not the sum itself
+            along = vsum(
+                g * step for g, step in zip(made.gradients(), direction.numbers, strict=True)
+            )
+        keep = made.create_graph or direction.has_values or _depends_on_enclosing([along])
+        return argument.results(replace(made, create_graph=keep).rows([along]))
+
+    return product
+
+
+def _shapes(argument: Argument) -> Any:
+    return map_nest(lambda block: block.shape, argument.nest)

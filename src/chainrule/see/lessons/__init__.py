@@ -1,0 +1,22 @@
+"""Engines broken on purpose: the classic mistakes of a backward pass, and what each does.
+
+``compare(program)`` runs one program on the right engine and on every broken one;
+``smallest(name)`` searches for the smallest graph on which a mistake shows; ``exercises`` are the
+worked examples of the texts this package follows.
+"""
+
+from chainrule.see.lessons.comparing import Case, Comparison, Lesson, compare, smallest
+from chainrule.see.lessons.exercises import Exercise, exercises
+from chainrule.see.lessons.mistakes import MISTAKES, Mistake
+
+__all__ = [
+    "MISTAKES",
+    "Case",
+    "Comparison",
+    "Exercise",
+    "Lesson",
+    "Mistake",
+    "compare",
+    "exercises",
+    "smallest",
+]

@@ -1,0 +1,197 @@
+"""The broken engines set to work: ``compare(program)`` and ``smallest(name)``.
+
+A program's graph is built once with chainrule's own Value; the broken engines get copies of it, so
+any program will do. What is right is what chainrule computes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import Any
+
+from chainrule.core.backend import Value
+from chainrule.see.explanation import Explanation, explain
+from chainrule.see.expressions import parse
+from chainrule.see.lessons.mistakes import MISTAKES, Mistake, Node
+from chainrule.see.names import attribute, short
+
+_MOST_NODES = 300  # some of the broken engines recurse
+_MOST_WORK = 200_000  # paths: two of the mistakes take each of them, one after the other
+_LARGEST_SEARCHED = 5  # nodes
+
+Program = Callable[[Any], Value]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One gradient: what is right and what the broken engine gives."""
+
+    name: str
+    expected: float
+    got: float
+
+    @property
+    def wrong(self) -> bool:
+        """Whether they differ by more than rounding."""
+        return not math.isclose(self.expected, self.got, rel_tol=1e-9, abs_tol=1e-12)
+
+    def __str__(self) -> str:
+        return f"{attribute(self.name)}: expected {short(self.expected)}, got {short(self.got)}"
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One mistake on one program."""
+
+    mistake: Mistake
+    program: str  # "" where it was not given as text
+    cases: tuple[Case, ...]
+    note: str = ""  # why there are no cases
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the mistake shows on this program."""
+        return any(case.wrong for case in self.cases)
+
+    def __str__(self) -> str:
+        from chainrule.see.lessons.printing import lesson_text
+
+        return lesson_text(self)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One program on every engine."""
+
+    program: str
+    lessons: tuple[Lesson, ...]
+
+    def __str__(self) -> str:
+        from chainrule.see.lessons.printing import comparison_text
+
+        return comparison_text(self)
+
+
+def compare(program: Program | Value) -> Comparison:
+    """Run a program on the right engine and on every broken one; print the result to see both.
+
+    The program is a function that takes the class ``Value`` and returns the output; a Value that is
+    already built will do too. Inputs are the leaves with a label or a variable's name.
+
+    >>> from chainrule import lessons
+    >>> def program(Value):
+    ...     a = Value(3.0, label="a")
+    ...     return a + a
+    >>> result = lessons.compare(program)
+    >>> for lesson in result.lessons:
+    ...     if lesson.wrong:
+    ...         print(lesson.mistake.name, *lesson.cases, sep=": ")
+    overwrite: a.grad: expected 2.0, got 1.0
+    not_reset: a.grad: expected 2.0, got 4.0
+    stale_buffers: a.grad: expected 2.0, got 4.0
+    set_of_children: a.grad: expected 2.0, got 1.0
+    """
+    output = program if isinstance(program, Value) else program(Value)
+    if not isinstance(output, Value):
+        raise TypeError(f"the program must return a Value, not a {type(output).__name__}")
+    graph = explain(output)
+    if len(graph.nodes) > _MOST_NODES:
+        raise ValueError(
+            f"lessons are for small graphs: this one has {len(graph.nodes):,} nodes, "
+            f"not at most {_MOST_NODES:,}"
+        )
+    lines = [step.words for step in graph.forward if graph.nodes[step.node].kind == "operation"]
+    text = "; ".join(line.rpartition(" = ")[0].rpartition(" = ")[0] for line in lines)
+    return Comparison(text, tuple(_try(mistake, graph, text) for mistake in MISTAKES.values()))
+
+
+def smallest(name: str) -> Lesson:
+    """The smallest graph on which a mistake shows, found by trying all graphs in order of size.
+
+    >>> from chainrule import lessons
+    >>> print(lessons.smallest("overwrite").program)
+    b = a + a
+    >>> print(lessons.smallest("no_visited").program)
+    b = a + a; c = b + b
+    """
+    return _smallest(_find(name))
+
+
+@cache
+def _smallest(mistake: Mistake) -> Lesson:
+    for program, inputs in _programs():
+        lesson = _try(mistake, explain(parse(program, inputs)(**inputs)), program)
+        if lesson.wrong:
+            return lesson
+    raise LookupError(f"no graph of up to {_LARGEST_SEARCHED} nodes shows {mistake.name}")
+
+
+def _find(name: str) -> Mistake:
+    if name in MISTAKES:
+        return MISTAKES[name]
+    close = difflib.get_close_matches(name, MISTAKES, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(MISTAKES)}"
+    raise ValueError(f"no mistake is called {name!r}{hint}")
+
+
+def _programs() -> Iterator[tuple[str, dict[str, float]]]:
+    """Every way to combine one or two inputs by + and *, the smallest graphs first."""
+    for nodes in range(2, _LARGEST_SEARCHED + 1):
+        for leaves in range(1, min(nodes, 3)):
+            for program in _of_size(leaves, nodes - leaves):
+                yield program, dict(zip("ab"[:leaves], (2.0, 3.0), strict=False))
+
+
+def _of_size(leaves: int, operations: int) -> Iterator[str]:
+    """Programs in which everything is used, as text: ``b = a + a; c = b * a``."""
+    letters = "abcdefgh"
+    choices = [
+        product(letters[: leaves + i], "+*", letters[: leaves + i]) for i in range(operations)
+    ]
+    for steps in product(*choices):
+        read = {name for left, _, right in steps for name in (left, right)}
+        if len(read) == leaves + operations - 1:
+            yield "; ".join(
+                f"{letters[leaves + i]} = {left} {sign} {right}"
+                for i, (left, sign, right) in enumerate(steps)
+            )
+
+
+def _try(mistake: Mistake, graph: Explanation, program: str) -> Lesson:
+    """A mistake on copies of one graph."""
+    if _paths(graph) > _MOST_WORK and mistake.name in ("no_visited", "recursion"):
+        return Lesson(mistake, program, (), "would not finish: it follows every path on its own")
+    leaves = {node.index: Node(node.data) for node in graph.nodes if not node.children}
+
+    def build() -> Node:
+        made = dict(leaves)
+        for node in graph.nodes:
+            if node.children:
+                children = tuple(made[i] for i in node.children)
+                made[node.index] = Node(node.data, children, node.local_grads)
+        root = made[graph.root.index]
+        root.inputs = list(leaves.values())
+        return root
+
+    mistake.run(build)
+    named = [node for node in graph.nodes if node.kind == "input"]
+    shown = named or [node for node in graph.nodes if not node.children]
+    cases = tuple(
+        Case(node.name, mistake.passes * node.grad, leaves[node.index].grad) for node in shown
+    )
+    return Lesson(mistake, program, cases)
+
+
+def _paths(graph: Explanation) -> int:
+    """How many nodes a walk visits that never remembers where it was."""
+    visits = [0] * len(graph.nodes)
+    for node in graph.nodes:
+        visits[node.index] = 1 + sum(visits[i] for i in node.children)
+        if visits[node.index] > _MOST_WORK:
+            return visits[node.index]
+    return visits[-1]

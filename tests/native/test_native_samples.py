@@ -1,0 +1,188 @@
+"""Samples of training taken apart in C, beside the same in Python; nothing crashes on bad input."""
+
+import random
+import sys
+
+import numpy as np
+import pytest
+
+from chainrule import _native
+from chainrule.compiler.training import samples as module
+from chainrule.compiler.training.samples import NONE, Prepared, Tables
+
+
+def words(*numbers):
+    return np.array(numbers, np.int64)
+
+
+# --- sample_integers --------------------------------------------------------------------------------
+
+
+class Whole(int):
+    pass
+
+
+SAME = [1, 2]
+ODD = [
+    *[(), ([],), ([1], [2]), ((1, 2),), ([1.0],), ([True],), ([1, None],), ([Whole(3)],), (3,)],
+    *[([2**63],), ([-(2**63) - 1],), ([1, [2]],), ({1: 2},), ("12",), (np.array([1, 2]),)],
+]
+
+
+def test_integers_of_samples():
+    samples = [([1, 2, 3],), ([-5],), ([2**63 - 1, -(2**63)],), ([7],)]
+    lengths = np.zeros((3, 1), np.int64)
+    found = _native.sample_integers(samples, words(2, 0, 1), lengths)
+    assert lengths.ravel().tolist() == [2, 3, 1]
+    assert np.frombuffer(found, np.int64).tolist() == [2**63 - 1, -(2**63), 1, 2, 3, -5]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_samples_of_anything_else_are_left_out(odd):
+    lengths = np.zeros((3, 1), np.int64)
+    found = _native.sample_integers([([4],), odd, ([5, 6],)], words(0, 1, 2), lengths)
+    assert lengths.ravel().tolist() == [1, -1, 2]
+    assert np.frombuffer(found, np.int64).tolist() == [4, 5, 6]
+
+
+def test_one_list_twice_is_not_two_lists():
+    lengths = np.zeros((2, 2), np.int64)
+    found = _native.sample_integers([(SAME, SAME), (SAME, list(SAME))], words(0, 1), lengths)
+    assert lengths.tolist() == [[-1, -1], [2, 2]]
+    assert np.frombuffer(found, np.int64).tolist() == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((([1],), words(0), words(0)), TypeError),  # no list of samples
+        (([([1],)], words(1), words(0)), IndexError),
+        (([([1],)], words(-1), words(0)), IndexError),
+        (([([1],)], words(0, 0), words(0)), TypeError),  # too short
+        (([([1],)], np.zeros(1), words(0)), TypeError),
+        (([([1],)], words(0), np.zeros(1)), TypeError),
+        (([([1],)], words(0, 0), words(0, 0, 0, 0)[::2]), (TypeError, ValueError, BufferError)),
+        (([([1],)], words(0), words(0).data.toreadonly()), (TypeError, ValueError, BufferError)),
+        (([([1],)],), TypeError),
+    ],
+)
+def test_reading_refuses_what_does_not_fit(arguments, error):
+    with pytest.raises(error):
+        _native.sample_integers(*arguments)
+
+
+def test_reading_nothing():
+    assert _native.sample_integers([], words(), words()) == b""
+    lengths = np.zeros((2, 1), np.int64)
+    assert _native.sample_integers([(3,), ()], words(0, 1), lengths) == b""
+    assert lengths.tolist() == [[-1], [-1]]
+
+
+def test_reading_keeps_no_references():
+    numbers = [10**15 + k for k in range(5)]
+    sample = (numbers,)
+    before = [sys.getrefcount(x) for x in (sample, numbers, *numbers)]
+    lengths = np.zeros((1, 1), np.int64)
+    for _ in range(100):
+        _native.sample_integers([sample], words(0), lengths)
+    assert [sys.getrefcount(x) for x in (sample, numbers, *numbers)] == before
+
+
+# --- select_rows ----------------------------------------------------------------------------------
+
+
+def tables(seed: int) -> tuple[Tables, np.ndarray, np.ndarray]:
+    """Random tables, defaults and integers."""
+    rng = np.random.default_rng(seed)
+    total, slots = int(rng.integers(3, 12)), int(rng.integers(1, 4))
+    default = rng.integers(0, 100, total)
+    order, places, addresses, at = rng.permutation(total), [], [], 0
+    for _ in range(slots):
+        width, count = int(rng.integers(0, total // slots + 1)), int(rng.integers(1, 6))
+        places.append((int(rng.integers(-3, 4)), count, width, at, sum(map(len, addresses))))
+        addresses.append(rng.integers(0, 100, count * width))
+        at += width
+    ids = np.stack([rng.integers(p[0], p[0] + p[1], 7) for p in places], axis=1)
+    ids[rng.random(ids.shape) < 0.2] = NONE
+    made = Tables(words(*places), order[:at], np.concatenate(addresses))
+    return made, default, ids
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_rows_are_those_of_numpy(seed, monkeypatch):
+    made, default, ids = tables(seed)
+    found = made.rows(ids, default)
+    monkeypatch.setattr(module, "kernels", None)
+    assert found.tolist() == made.rows(ids, default).tolist()
+
+
+GOOD = {
+    "out": np.zeros((2, 3), np.int64),
+    "defaults": words(7, 8, 9),
+    "ids": words(0, 1),
+    "tables": words(0, 2, 2, 0, 0),
+    "positions": words(2, 0),
+    "addresses": words(1, 2, 3, 4),
+}
+BAD = [
+    {"out": np.zeros((2, 2), np.int64)},
+    {"out": np.zeros((2, 3))},
+    {"ids": words(0, 2)},
+    {"ids": words(-1, 0)},
+    {"ids": words(2**63 - 1, 0)},
+    {"ids": words(NONE + 1, 0)},
+    {"ids": words(0)},
+    {"tables": words(0, 3, 2, 0, 0)},
+    {"tables": words(0, -1, 2, 0, 0)},
+    {"tables": words(0, 2, -1, 0, 0)},
+    {"tables": words(0, 2, 2, 1, 0)},
+    {"tables": words(0, 2, 2, -1, 0)},
+    {"tables": words(0, 2, 2, 0, 1)},
+    {"tables": words(0, 2, 2, 0, -1)},
+    {"tables": words(0, 2**62, 2**62, 0, 0)},
+    {"tables": words(0, 2, 2, 0, 2**62)},
+    {"tables": words(0, 2, 2, 2**63 - 1, 0)},
+    {"positions": words(3, 0)},
+    {"positions": words(-1, 0)},
+    {"positions": words()},
+    {"addresses": words(1, 2, 3)},
+    {"addresses": np.zeros(4)},
+    {"defaults": words()},
+]
+
+
+def test_rows():
+    given = {name: x.copy() for name, x in GOOD.items()}
+    _native.select_rows(*given.values())
+    assert given["out"].tolist() == [[2, 8, 1], [4, 8, 3]]
+    given["ids"][0] = NONE
+    _native.select_rows(*given.values())
+    assert given["out"].tolist() == [[7, 8, 9], [4, 8, 3]]
+
+
+@pytest.mark.parametrize("changed", BAD, ids=lambda c: f"{next(iter(c))} {next(iter(c.values()))}")
+def test_rows_refuse_what_does_not_fit(changed):
+    with pytest.raises((TypeError, ValueError)):
+        _native.select_rows(*(GOOD | changed).values())
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+def test_kinds_of_samples_are_those_of_python(monkeypatch):
+    chance = random.Random(3)
+    made = [([chance.randrange(9) for _ in range(chance.randrange(1, 5))],) for _ in range(40)]
+    made[7:7] = [([True],), ([],), (2,), ([2**70],)]
+    prepared = Prepared(None, {}, made)  # type: ignore[arg-type]
+
+    def kinds():
+        prepared.forget()
+        found = prepared._kinds(np.arange(len(made)))
+        return sorted((members, ids.tolist()) for members, ids in found)
+
+    found = kinds()
+    assert sorted(k for members, _ in found for k in members) == [
+        k for k in range(len(made)) if made[k] != ([2**70],)
+    ]
+    monkeypatch.setattr(module, "kernels", None)
+    assert found == kinds()

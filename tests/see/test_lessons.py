@@ -1,0 +1,142 @@
+"""The broken engines go wrong, on the smallest graph there is, and the right one does not."""
+
+import math
+
+import pytest
+from hypothesis import given
+from number_systems import chainrule_functions
+from programs import SEED_OPS, programs, run
+from rich.cells import cell_len
+
+from chainrule import Value, lessons, topological_order
+from chainrule.see.explanation import explain
+from chainrule.see.lessons.comparing import _try
+from chainrule.see.lessons.mistakes import Mistake, right
+
+NAMES = list(lessons.MISTAKES)
+
+# The graphs are what the search finds, pinned here; the two numbers were followed by hand on each.
+SMALLEST = {
+    "overwrite": ("b = a + a", 2.0, 1.0),
+    "no_visited": ("b = a + a; c = b + b", 4.0, 8.0),
+    "recursion": ("b = a + a; c = b + b", 4.0, 8.0),
+    "breadth_first": ("b = a + a; c = a + b; d = b + c", 5.0, 3.0),
+    "while_sorting": ("b = a + a; c = a + b", 3.0, 1.0),
+    "not_reset": ("b = a + a", 2.0, 4.0),
+    "second_backward": ("b = a + a; c = a + b", 6.0, 8.0),
+    "stale_buffers": ("b = a + a", 2.0, 4.0),
+    "set_of_children": ("b = a + a", 2.0, 1.0),
+}
+
+
+def program(Value):
+    a, b = Value(2.0, label="a"), Value(3.0, label="b")
+    c = a * b
+    return c + a
+
+
+def shared_interior(Value):
+    a = Value(1.0, label="a")
+    b = a + a
+    c = b + b
+    return b + c
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_smallest_graph_shows_the_mistake(name):
+    lesson = lessons.smallest(name)
+    text, expected, got = SMALLEST[name]
+    assert lesson.program == text
+    assert [(c.name, c.expected, c.got) for c in lesson.cases] == [("a", expected, got)]
+    assert lesson.wrong
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lesson_shows_both_numbers_the_reason_and_the_code(name):
+    text = str(lessons.smallest(name))
+    mistake = lessons.MISTAKES[name]
+    assert "expected" in text
+    assert "got" in text
+    assert mistake.title in text
+    assert mistake.why.split()[0] in text
+    assert "# wrong:" in text
+    assert f"def {name}(" in text
+    assert all(cell_len(line) <= 80 for line in text.splitlines())
+
+
+def test_compare_shows_every_engine_on_one_program():
+    comparison = lessons.compare(program)
+    assert [lesson.mistake.name for lesson in comparison.lessons] == NAMES
+    found = {lesson.mistake.name: lesson for lesson in comparison.lessons}
+    assert [str(case) for case in found["overwrite"].cases] == [
+        "a.grad: expected 4.0, got 3.0",
+        "b.grad: expected 2.0, got 2.0",
+    ]
+    assert not found["no_visited"].wrong  # an input may be sorted twice without harm
+    text = str(comparison)
+    assert "v1 = a * b; v2 = v1 + a" in text
+    assert "right here, wrong on b = a + a" in text
+    assert all(cell_len(line) <= 80 for line in text.splitlines())
+
+
+def test_every_mistake_shows_on_a_rich_enough_program():
+    wrong = {
+        lesson.mistake.name for lesson in lessons.compare(shared_interior).lessons if lesson.wrong
+    }
+    assert wrong == set(NAMES)
+
+
+def test_compare_takes_a_value_and_changes_nothing():
+    a = Value(3.0, label="a")
+    y = a * a
+    before = [(v.data, v.grad) for v in topological_order(y)]
+    lessons.compare(y)
+    assert [(v.data, v.grad) for v in topological_order(y)] == before
+
+
+def test_compare_wants_a_value():
+    with pytest.raises(TypeError, match="must return a Value, not a int"):
+        lessons.compare(lambda Value: 3)
+
+
+def test_a_graph_with_too_many_paths_is_not_walked():
+    y = x = Value(1.0, label="x")
+    for _ in range(60):
+        y = y + y
+    found = {lesson.mistake.name: lesson for lesson in lessons.compare(y).lessons}
+    assert "would not finish" in found["recursion"].note
+    assert found["overwrite"].wrong
+    assert x.grad == 0.0
+    for _ in range(300):
+        y = y + 1
+    with pytest.raises(ValueError, match="small graphs"):
+        lessons.compare(y)
+
+
+def test_an_unknown_mistake_is_named_with_a_suggestion():
+    with pytest.raises(ValueError, match="did you mean 'overwrite'"):
+        lessons.smallest("overwritten")
+    with pytest.raises(ValueError, match="there are overwrite, "):
+        lessons.smallest("zzz")
+
+
+@given(programs(SEED_OPS))
+def test_the_right_tiny_engine_is_right_on_every_program(random_program):
+    leaves = [Value(x) for x in random_program.inputs]
+    output = run(random_program, leaves, chainrule_functions())[-1]
+    lesson = _try(Mistake("right", "", "", "", right), explain(output), "")
+    assert not lesson.wrong
+
+
+@pytest.mark.parametrize("exercise", lessons.exercises, ids=lambda exercise: exercise.title)
+def test_the_exercises_come_out_as_printed(exercise):
+    got = exercise.run()
+    for name, expected in exercise.expected.items():
+        assert math.isclose(got[name], expected, rel_tol=1e-12, abs_tol=1e-12)
+
+
+def test_the_first_exercise_prints_the_chapters_lines():
+    assert lessons.exercises[0].lines() == [
+        "a.grad: expected 4, got 4.0",
+        "b.grad: expected 2, got 2.0",
+    ]
