@@ -232,7 +232,7 @@ def test_check_says_what_is_not_smooth(command):
 def test_check_fails_with_code_one(command, monkeypatch):
     row = chainrule.core.ops.tanh
     wrong = type(row)(row.name, row.symbol, row.formula, row.forward, (lambda y, x: 2.0 + 0.0 * x,))
-    monkeypatch.setitem(chainrule.expressions.FUNCTIONS, "tanh", wrong)
+    monkeypatch.setitem(chainrule.see.expressions.FUNCTIONS, "tanh", wrong)
     code, out, _ = command("check", "tanh(x)", "x=0.5")
     assert code == 1
     assert "WRONG: look at tanh" in out

@@ -589,7 +589,7 @@ import _testcapi
 import numpy as np
 from random import Random
 import test_native_tape as tests
-from chainrule.compiler import execute
+from chainrule.compiler.runtime import tape as execute
 
 felt = 0
 for seed in range(5):
