@@ -21,7 +21,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, as_float, like_first, rebuild, take_apart
 from chainrule.compiler.capture.captured import Method, Surroundings, survey
-from chainrule.compiler.capture.infer import Indexing, misaligned
+from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.recorder import Floats, Output, map_leaves
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import (
@@ -32,7 +32,6 @@ from chainrule.compiler.capture.tracing import (
     random_states_kept,
     trace,
 )
-from chainrule.compiler.runtime.families import Family
 from chainrule.compiler.runtime.fast_path import Recall
 from chainrule.compiler.runtime.lifting import Lifter
 from chainrule.compiler.runtime.listing import listing
@@ -51,7 +50,7 @@ from chainrule.compiler.runtime.results import (
     value_places,
 )
 from chainrule.compiler.runtime.tape import FINE, OTHER_BRANCH, UNDEFINED
-from chainrule.compiler.runtime.variants import Counts, Structure, Variant, other_integers
+from chainrule.compiler.runtime.variants import Counts, Structure, Variant
 from chainrule.compiler.training.driver import Callback, train
 from chainrule.compiler.training.inner import InnerLoop, mean_of
 from chainrule.compiler.training.samples import Prepared
@@ -345,10 +344,9 @@ class CompiledFunction:
         for structure in self._structures.values():
             for variant in structure.variants:
                 recording = variant.recording
-                static = f", static integers {variant.static}" if variant.static else ""
                 lines.append(
                     f"  variant: {len(recording):,} instructions, {recording.inputs:,} inputs, "
-                    f"{len(recording.guards)} guards, {variant.indexing}{static}"
+                    f"{len(recording.guards)} guards, {recording.selection.summary()}"
                 )
                 if variant.lifted is not None:
                     count = len(variant.lifted.program.instructions)
@@ -405,12 +403,6 @@ class CompiledFunction:
                 self._counts.eager += 1
                 return None  # undefined: eager raises what eager raises
         with Held():  # Ctrl-C waits: half a recording would leave max replaced and Values moved
-            lifter = self._lifter
-            if lifter is not None:
-                for variant in structure.variants:  # perhaps only an integer in its place is new
-                    if lifter.taught(variant, call) and self._try(variant, call) == FINE:
-                        self._counts.replayed += 1
-                        return variant
             return self._record(structure, call)
 
     def _structure(self, call: Call) -> Structure:
@@ -446,21 +438,22 @@ class CompiledFunction:
     def _try(self, variant: Variant, call: Call) -> int | None:
         """Run a variant for a call; None where it does not apply."""
         ids = call.ints
-        if not variant.serves(ids):
+        decided = variant.decide(ids)
+        if decided is None:
             return None
-        if any(as_float(ids[slot]) != as_float(ids[slot]) for slot in variant.numeric):
+        if any(abs(ids[slot]) > EXACT for slot in variant.numeric):
             return UNDEFINED  # beyond floats
-        self._write(variant, call)
+        self._write(variant, call, decided[1])
         return variant.run(ids)
 
-    def _write(self, variant: Variant, call: Call) -> None:
+    def _write(self, variant: Variant, call: Call, numbers: list[float]) -> None:
         size, captured = call.size, len(variant.captured)
         call.write(variant.inputs[:size])
         if captured and kernels is not None:
             kernels.gather(variant.captured, variant.inputs[size : size + captured])
         elif captured:
             variant.inputs[size : size + captured] = [v._number for v in variant.captured]
-        variant.inputs[size + captured :] = [as_float(i) for i in call.ints]
+        variant.inputs[size + captured :] = [*map(as_float, call.ints), *numbers]
 
     def _record(self, structure: Structure, call: Call) -> Variant | None:
         """Record this call: as one more case of a variant, or as a new one."""
@@ -472,9 +465,7 @@ class CompiledFunction:
             with random_states_kept():
                 self._counts.traces += 1
                 made = trace(self._function, surroundings, call)
-                variant = self._learn(structure, call, made)
-                if variant is None:
-                    variant = self._new_variant(structure, call, made)
+                variant = self._new_variant(structure, call, made)
         except Unrecordable as reason:
             structure.blocked = str(reason)
             self._fall_back(str(reason))
@@ -493,46 +484,6 @@ class CompiledFunction:
         self._counts.replayed += 1
         return variant
 
-    def _learn(self, structure: Structure, call: Call, made: Trace) -> Variant | None:
-        """An existing variant that this recording is one more case of."""
-        for variant in structure.variants:
-            if not variant.serves(call.ints) or set(made.static) != set(variant.static):
-                continue
-            if set(variant.indexed) != made.indexed - set(made.static):
-                continue
-            difference = misaligned(variant.recording, made.recording)
-            if difference is None:
-                variant.indexing.learn(made.recording, variant.index_ids(call.ints))
-                return self._relifted(structure, variant, call, made)
-            if difference.startswith("a number") and not structure.numbers_follow:
-                # A plain number follows the integers, perhaps several at once: what was learnt
-                # for single ones does not hold.
-                structure.numbers_follow = True
-                structure.variants.clear()
-                return None
-        return None
-
-    def _relifted(
-        self, structure: Structure, variant: Variant, call: Call, made: Trace
-    ) -> Variant | None:
-        """A variant that has learnt; lifted anew if more operands follow integers than it knew."""
-        fit, lifted = variant.fit, variant.lifted
-        if fit is None or lifted is None or fit.known == len(variant.indexing.places):
-            return variant
-        if fit is not lifted.fit:  # the code of a longer call: look again whether that serves
-            structure.variants.remove(variant)
-            return None
-        variant.lifted = variant.fit = variant.family = None
-        self._lift_variant(variant, call, made)
-        return variant
-
-    @staticmethod
-    def _make_static(variant: Variant, ids: Sequence[int]) -> None:
-        """Let a variant serve these integers only."""
-        variant.static.update({slot: ids[slot] for slot in variant.indexed})
-        base = variant.indexing.base
-        variant.indexed, variant.indexing = (), Indexing(base, ())
-
     def _new_variant(self, structure: Structure, call: Call, made: Trace) -> Variant | None:
         structure.recordings += 1
         if structure.recordings > RECORDINGS:
@@ -545,23 +496,8 @@ class CompiledFunction:
             del structure.variants[VARIANTS:]
             return variant
         confirm(self._function, surroundings, call, made)
-        static = {slot: call.ints[slot] for slot in made.static}
-        indexed = tuple(sorted(made.indexed - set(static)))
-        base = tuple([call.ints[slot] for slot in indexed])
-        variant = Variant(
-            made.recording,
-            made.captured,
-            static,
-            Indexing(made.recording, base),
-            indexed,
-            made.numeric,
-            np.zeros(made.recording.inputs),
-            np.zeros(made.recording.inputs),
-        )
-        if not structure.numbers_follow:
-            self._vary_indices(structure, variant, call, made)
-        if structure.numbers_follow:
-            self._make_static(variant, call.ints)
+        inputs, grads = np.zeros((2, made.recording.inputs))
+        variant = Variant(made.recording, made.captured, made.numeric, inputs, grads)
         self._check_first_result(variant, call)
         self._lift_variant(variant, call, made)
         structure.variants.insert(0, variant)
@@ -626,34 +562,6 @@ class CompiledFunction:
                         v for v in structure.variants if v.lifted is not lifter.outgrown.lifted
                     ]
             self._counts.lifting_seconds += time.perf_counter() - started
-
-    def _vary_indices(
-        self, structure: Structure, variant: Variant, call: Call, first: Trace
-    ) -> None:
-        """Record with other integers, to tell which operand follows which."""
-        if not variant.indexed or self._surroundings is None:
-            return
-        settled = False
-        tries = other_integers(variant.indexed, call.ints)
-        for k, ids in enumerate(tries):
-            if settled and k < len(tries) - 1:
-                continue
-            try:
-                self._counts.traces += 1
-                made = trace(self._function, self._surroundings, call, ids=tuple(ids))
-            except (Exception, Unrecordable):
-                self._surroundings.restore()
-                continue
-            if set(made.static) != set(variant.static):
-                continue
-            difference = misaligned(variant.recording, made.recording)
-            if difference is None:
-                variant.indexing.learn(made.recording, variant.index_ids(ids))
-                settled = settled or (k == 0 and variant.indexing.settle(first, made))
-            elif difference.startswith("a number"):
-                structure.numbers_follow = True
-                structure.variants.clear()
-                return
 
     def _check_first_result(self, variant: Variant, call: Call) -> None:
         """Compare the first result with an eager run, there and a little way off."""
@@ -806,12 +714,6 @@ class _Samples:
         """Whether what the function reaches is as it was."""
         surroundings = self._function._surroundings
         return surroundings is not None and surroundings.changed() is None
-
-    def teach(self, family: Family, call: Call, ids: Sequence[int]) -> bool:
-        """Record the longest call of a family with these integers."""
-        with self._function._lock, random_states_kept():
-            lifter = self._function._lifter
-            return lifter is not None and lifter.teach(family, call, ids)
 
 
 def compile(

@@ -115,6 +115,7 @@ class Surroundings:
     looks: bool = False  # some code may read a Value's label or operation
     catches: set[types.CodeType] = field(default_factory=set)  # code that may catch errors
     bound: set[int] = field(default_factory=set)  # ids of instances that are not to be kept alive
+    functions: list[types.FunctionType] = field(default_factory=list)  # Python code it may run
     _labels: list[str] = field(default_factory=list)
 
     def marks(self, passed: list[Value]) -> tuple[Any, ...]:
@@ -342,6 +343,7 @@ def _reached(x: Any, found: Surroundings) -> Iterator[Any]:
         yield x.__self__
     elif isinstance(x, types.FunctionType):
         if not _is_library(x.__code__.co_filename):
+            found.functions.append(x)
             yield from _reached_by_code(x, found)
         else:  # its globals keep still, but it may hold functions of the user's
             yield from map(_content, x.__closure__ or ())

@@ -14,13 +14,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.containers import Reads
-from chainrule.compiler.capture.standins import Condition, Detached, Index, Unrecordable
+from chainrule.compiler.capture.integers import EXACT, IntegerRecorder
+from chainrule.compiler.capture.selection import Selection, Selector
+from chainrule.compiler.capture.standins import Condition, Detached, Traced, Unrecordable
 from chainrule.core import errors, functions, ops
 from chainrule.core.backend import Value, kernels, modes
 from chainrule.core.ops import Op
@@ -49,8 +50,8 @@ class Recording:
     ``codes[i]`` is INPUT, CONSTANT or FIRST_RULE + the position of its rule in ``rules``;
     ``operands[i]`` up to three earlier positions (-1: none); ``constants[i]`` its numbers: the
     constant, a plain number in the place of the second operand (``number[i]``), or the rule's
-    static parameters. ``unflagged[i]``: made where undefined values were allowed. ``slots``: the
-    integers that select operands; of those in one set of ``together`` each combination counts.
+    static parameters. ``unflagged[i]``: made where undefined values were allowed. ``selection``:
+    what the integers passed decide: operands, numbers, and whether this recording holds at all.
     """
 
     inputs: int
@@ -62,8 +63,7 @@ class Recording:
     unflagged: npt.NDArray[np.bool_]
     guards: tuple[Guard, ...]
     result: Any = field(repr=False)  # the returned nest, Output in place of each number
-    slots: tuple[int, ...] = ()
-    together: frozenset[frozenset[int]] = frozenset()
+    selection: Selection = field(repr=False, default=None)  # type: ignore[assignment]
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -88,6 +88,28 @@ class Recording:
         words += [f"{c:g}" for c in self.constants[i, :numbers]]
         return f"{rule.name} {' '.join(words)}"
 
+    def differs(self, other: Recording) -> str | None:
+        """Why another recording is not this one again, in words, or None."""
+        if len(self) != len(other) or self.rules != other.rules:
+            return "it does other operations"
+        for name in ("codes", "number", "unflagged"):
+            if not np.array_equal(getattr(self, name), getattr(other, name)):
+                return "it does other operations"
+        if [(g.position, g.expected) for g in self.guards] != [
+            (g.position, g.expected) for g in other.guards
+        ]:
+            return "a branch goes the other way"
+        if not _same_result(self.result, other.result):
+            return "it returns something else"
+        changed = np.flatnonzero(
+            (self.constants.view(np.int64) != other.constants.view(np.int64)).any(axis=1)
+        )
+        if len(changed):
+            return f"a number in it changes by itself: {self.describe(int(changed[0]))}"
+        if not np.array_equal(self.operands, other.operands):
+            return "it uses other operands"
+        return None
+
     def verify(self) -> None:
         """Raise AssertionError unless every array fits the others."""
         n = len(self)
@@ -111,6 +133,13 @@ class Recording:
         assert all(self.inputs <= g.position < n for g in self.guards)
 
 
+def _same_result(a: object, b: object) -> bool:
+    try:
+        return bool(a == b) or repr(a) == repr(b)
+    except Exception:  # an object of the user's own
+        return False
+
+
 @dataclass(frozen=True)
 class Output:
     """The place of a number in what the function returned."""
@@ -125,14 +154,14 @@ class Output:
 class Recorder:
     """Told by the engine of every node; hands out the stand-ins of ``standins``."""
 
-    def __init__(self) -> None:
+    def __init__(self, integers: Sequence[int] = (), select: bool = True) -> None:
         self.nodes: list[Value] = []
         self.unflagged: list[int] = []
         self.guards: list[tuple[Value, bool, str]] = []
-        self.indexed: set[int] = set()
-        self.static: dict[int, str] = {}
+        self.integers = IntegerRecorder(integers)
+        self.selector = Selector(self, select)
+        self.identity = False  # the function asked which Value it had
         self.used_as_number: set[int] = set()
-        self.reads = Reads()
         self.numbers: list[Value] = []  # one leaf per integer slot, in case it is used as a number
         self.refused: str | None = None
         self.undefined: str | None = None  # an operation that raised; f may have caught it
@@ -169,14 +198,20 @@ class Recorder:
         kind = type(x)
         if kind is Detached:
             return x._value  # type: ignore[no-any-return]
-        if kind is Index:
-            number = self.numbers[int(x.slot)]
-            if number._number != number._number:
-                self.forbid("an integer beyond floats used as a number")
-            self.used_as_number.add(int(x.slot))
-            return number if not x.negative else self._minus(number)
+        if kind is Traced:
+            return self.number_of(x)
         found: Value | None = x.as_value() if kind is Condition else None
         return found
+
+    def number_of(self, x: Traced) -> Value:
+        """A traced integer as a number of the recording."""
+        node = x.node
+        if not -EXACT <= x.value <= EXACT:
+            self.forbid("an integer beyond floats used as a number")
+        if 0 <= node < len(self.numbers):
+            self.used_as_number.add(node)
+            return self.numbers[node]
+        return self.selector.number(node)
 
     def detached_operand(self, x: Any) -> Any:
         """``x`` beside a Detached: a Value or a float; None for what answers by itself."""
@@ -188,19 +223,15 @@ class Recorder:
         return float(x) if errors.is_real(x) else None
 
     def negated(self, x: Any) -> Any:
-        """``-x`` as an operand; of an integer it is 0 at 0, never -0.0."""
-        source = self.source(x)
+        """``-x`` as an operand."""
+        source = self.source(-x if type(x) is Traced else x)
         if source is None:
             return -self.operand(x)
-        return self.detach(self._minus(source) if type(x) is Index else source * -1.0)
-
-    @staticmethod
-    def _minus(number: Value) -> Value:
-        return number * -1.0 + 0.0
+        return self.detach(source if type(x) is Traced else source * -1.0)
 
     def exponent(self, x: Any) -> float:
         """The static exponent of ``value ** x``."""
-        if type(x) is Index:
+        if type(x) is Traced:
             return float(x.static())
         if type(x) is Detached:
             self.forbid("a number from .data used as an exponent")
@@ -227,7 +258,7 @@ class Recorder:
 
     def compared(self) -> None:
         """``a == b`` or ``hash(a)`` of Values was asked: which one it is."""
-        self.reads.identity = True
+        self.identity = True
 
     def truth(self, value: Value) -> Any:
         """``bool(value)``."""
@@ -246,6 +277,9 @@ class Recorder:
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
         """``where`` of a condition that is decided when the recording runs."""
+        if type(condition) is Traced and condition.__class__ is bool:
+            pair = (self.operand(x) for x in (a, b))
+            return Value._apply_op(ops.select, (self.number_of(condition), *pair), ())
         if type(condition) is not Condition:
             return functions.choose(condition, a, b)
         pair = (b, a) if condition.negated else (a, b)
@@ -295,6 +329,11 @@ def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
         if recorder is None or keywords:
             return original(*arguments, **keywords)
         items = list(arguments[0]) if len(arguments) == 1 else list(arguments)
+        kinds = set(map(type, items))
+        if Traced in kinds and kinds <= {Traced, int, bool} and len(items) > 1:
+            first = next(x for x in items if type(x) is Traced)
+            nodes = [x.node if type(x) is Traced else recorder.integers.constant(x) for x in items]
+            return Traced(recorder, first._recorder.integers.step(original.__name__, *nodes))
         if not any(isinstance(x, Value) or type(x) is Detached for x in items):
             return original(items) if len(arguments) == 1 else original(*items)
         known = all(isinstance(x, Value) or recorder.detached_operand(x) is not None for x in items)
@@ -353,43 +392,82 @@ def _replaced() -> Iterator[None]:
 
 
 def finish(recorder: Recorder, inputs: list[Value], result: Any) -> Recording:
-    """The recorder's nodes as a Recording; ``inputs`` are the Values the function may have used."""
+    """The recorder's nodes as a Recording; ``inputs`` are the Values the function may have used.
+
+    Called while recording: a gather that is returned becomes an instruction.
+    """
+    selector = recorder.selector
+    returned = map_leaves(lambda x: _returned(recorder, x), result)
+    inputs = [*inputs, *selector.numbers.values()]
+    selected = list(selector.pending.values())
+    arrays = _flatten(recorder, [*inputs, *[p.leaf for p in selected]])
     wanted = [v for v, _, _ in recorder.guards]
-
-    def source(x: Any) -> Any:
-        if isinstance(x, Value) or type(x) is Detached:
-            wanted.append(x if isinstance(x, Value) else x._value)
-        return x
-
-    map_leaves(source, result)
+    map_leaves(lambda x: wanted.append(x[0]) if isinstance(x, _Returned) else None, returned)
+    for p in selected:
+        wanted += p.items
     position = _positions(wanted, inputs, recorder.nodes)
-
-    def output(x: Any) -> Any:
-        if isinstance(x, Value):
-            return Output(position[id(x)], is_value=True)
-        if type(x) is Detached:
-            return Output(position[id(x._value)], is_value=False)
-        if type(x) is Index:
-            return x.static()
-        if type(x) is Condition:
-            return bool(x)
-        if x is not None and not isinstance(x, (bool, int, float, str, bytes, np.generic)):
-            raise Unrecordable(f"it returns a {type(x).__name__}")
-        return x
-
-    returned = map_leaves(output, result)
+    places, owners = _take_out_gathers(
+        arrays,
+        len(inputs),
+        [position[id(p.items[recorder.integers.value(p.node)])] for p in selected],
+    )
     unflagged = np.zeros(len(inputs) + len(recorder.nodes), np.bool_)
     unflagged[np.array(recorder.unflagged, np.intp) + len(inputs)] = True
-    slots = tuple(sorted(recorder.indexed - set(recorder.static)))
     return Recording(
         inputs=len(inputs),
-        **_flatten(recorder, inputs),
+        **arrays,
         unflagged=unflagged,
         guards=tuple(Guard(position[id(v)], float(t), line) for v, t, line in recorder.guards),
-        result=returned,
-        slots=slots,
-        together=recorder.reads.together(slots),
+        result=map_leaves(
+            lambda x: Output(position[id(x[0])], x[1]) if isinstance(x, _Returned) else x, returned
+        ),
+        selection=selector.finish(lambda values: [position[id(v)] for v in values], places, owners),
     )
+
+
+class _Returned(NamedTuple):
+    """A number that the function returned, and whether it is a Value."""
+
+    value: Value
+    is_value: bool
+
+
+def _returned(recorder: Recorder, x: Any) -> Any:
+    """What stands in a recording for something that the function returned."""
+    kind = type(x)
+    if isinstance(x, Value) or kind is Detached:
+        value = x if isinstance(x, Value) else x._value
+        if id(value) in recorder.selector.pending:
+            value = value * 1.0
+        return _Returned(value, isinstance(x, Value))
+    if kind is Traced:
+        return x.static()
+    if kind is Condition:
+        return bool(x)
+    if x is not None and not isinstance(x, (bool, int, float, str, bytes, np.generic)):
+        raise Unrecordable(f"it returns a {kind.__name__}")
+    return x
+
+
+def _take_out_gathers(arrays: dict[str, Any], inputs: int, chosen: list[int]) -> tuple[Ints, Ints]:
+    """Let instructions read what gathers selected instead of the inputs that stood for them.
+
+    Returns the operands that gathers select, and which gather each is.
+    """
+    count = len(chosen)
+    if not count:
+        return np.zeros(0, np.int32), np.zeros(0, np.int32)
+    keep = np.r_[0:inputs, inputs + count : len(arrays["codes"])]
+    for name in ("codes", "operands", "constants", "number"):
+        arrays[name] = np.ascontiguousarray(arrays[name][keep])
+    operands = arrays["operands"].ravel()
+    is_gather = (operands >= inputs) & (operands < inputs + count)
+    places = np.flatnonzero(is_gather).astype(np.int32)
+    owners = operands[places] - np.int32(inputs)
+    operands[operands >= inputs + count] -= count
+    operands[places] = np.array(chosen, np.int32)[owners]
+    arrays["operands"] = operands.reshape(-1, 3)
+    return places, owners
 
 
 def map_leaves(function: Callable[[Any], Any], nest: Any) -> Any:

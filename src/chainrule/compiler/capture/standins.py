@@ -7,13 +7,10 @@ a stand-in here that records what is done with it, or raises ``Unrecordable`` wh
 
 from __future__ import annotations
 
-import dis
-import sys
-import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from chainrule.compiler.capture.containers import Integer, StandIn
+from chainrule.compiler.capture.integers import COMPARISONS, EXACT, METHODS
 from chainrule.core import errors, ops
 from chainrule.core.backend import Value, nonfinite
 
@@ -26,6 +23,16 @@ class Unrecordable(BaseException):
 
     Not an Exception: the function's own ``except Exception`` must not swallow it.
     """
+
+
+class StandIn:
+    """Base of what a recorded function sees in place of plain numbers."""
+
+    __slots__ = ()
+
+    def behind(self) -> Any:
+        """The Value it stands for, or itself."""
+        return self
 
 
 class Detached(StandIn):
@@ -212,81 +219,162 @@ class Condition(StandIn):
         return NotImplemented if isinstance(other, Value) else other * int(self)
 
 
-class Index(Integer):
-    """An integer argument while recording.
+class Traced(StandIn):
+    """An integer or bool that a recorded function computed from its integer arguments.
 
-    Selecting an element (``__index__``) keeps it a run-time index; arithmetic with a Value makes it
-    a run-time number, and so it stays with a minus before it; everything else uses the integer
-    itself, and then the recording holds for that integer only.
+    Arithmetic and comparisons with other integers are steps of the integer program; beside a float
+    or a Value it is a number of the recording; its truth is a guard. Everything else uses the
+    integer itself, and then the recording holds for that integer only.
     """
 
-    __slots__ = ("_recorder", "negative")
+    __slots__ = ("_recorder", "node")
 
-    def __init__(self, recorder: Recorder, slot: int, number: int, negative: bool = False) -> None:
+    def __init__(self, recorder: Recorder, node: int) -> None:
         self._recorder = recorder
-        self.slot = slot
-        self.number = number
-        self.negative = negative  # the number is minus the argument
+        self.node = node
+
+    @property
+    def value(self) -> Any:
+        """The integer in this recording. Whoever looks at it must make it static."""
+        return self._recorder.integers.value(self.node)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return int
+        return type(self.value)
 
-    def __index__(self) -> int:
-        frame, recorder = sys._getframe(1), self._recorder
-        if self.negative or not _reads_an_item(frame):
-            return self.static()
-        recorder.indexed.add(self.slot)
-        recorder.reads.note(self, frame)
-        return self.number
-
-    def __neg__(self) -> Index:
-        return Index(self._recorder, self.slot, -self.number, not self.negative)
-
-    def __pos__(self) -> Index:
-        return self
-
-    def static(self) -> int:
+    def static(self) -> Any:
         """The integer itself: from here on the recording is for this integer."""
-        self._recorder.static.setdefault(self.slot, errors.caller())
-        return self.number
+        return self._recorder.integers.guard(self.node, False, errors.caller())
+
+    def __bool__(self) -> bool:
+        return bool(self._recorder.integers.guard(self.node, True, errors.caller()))
+
+    def step(self, name: str, *others: Any) -> Any:
+        """A step of the integer program with other integers; NotImplemented for anything else."""
+        integers, nodes = self._recorder.integers, [self.node]
+        for x in others:
+            if type(x) is Traced:
+                nodes.append(x.node)
+            elif type(x) is int or type(x) is bool:
+                nodes.append(integers.constant(x))
+            else:
+                return NotImplemented
+        return Traced(self._recorder, integers.step(name, *nodes))
+
+    def number(self) -> Detached:
+        """The integer as a float."""
+        return Detached(self._recorder, self._recorder.number_of(self))
+
+    def __neg__(self) -> Any:
+        return self.step("neg")
+
+    def __pos__(self) -> Any:
+        return self if type(self.value) is int else self.step("int")
+
+    def __abs__(self) -> Any:
+        return self.step("abs")
+
+    def __invert__(self) -> Any:
+        return self.step("invert")
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._beside_number("__truediv__", other, True)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._beside_number("__rtruediv__", other, True)
+
+    def _beside_number(self, name: str, other: Any, integers_too: bool = False) -> Any:
+        """Arithmetic with a float, or with an integer where that gives one."""
+        if type(other) is Traced and integers_too:
+            other = other.number()
+        elif type(other) is int and integers_too and -EXACT <= other <= EXACT:
+            other = float(other)
+        if type(other) is float or (type(other) is Detached and integers_too):
+            return getattr(self.number(), name)(other)
+        if isinstance(other, Value) or type(other) is Detached:
+            return NotImplemented  # they know how to take a run-time number
+        return getattr(self.static(), name)(_plain(other))
+
+    def __pow__(self, other: Any, modulo: Any = None) -> Any:
+        if type(other) is int and 0 <= other <= 64 and modulo is None:
+            return self.step("pow", other)
+        if isinstance(other, Value) or type(other) is Detached:
+            return NotImplemented
+        rest = () if modulo is None else (_plain(modulo),)
+        return pow(self.static(), _plain(other), *rest)
+
+    def __rpow__(self, other: Any) -> Any:
+        if isinstance(other, Value) or type(other) is Detached:
+            return NotImplemented
+        return other ** self.static()
+
+    def __divmod__(self, other: Any) -> Any:
+        return (self // other, self % other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return (other // self, other % self)
+
+    def __round__(self, digits: Any = None) -> Any:
+        return +self if digits is None else round(self.static(), _plain(digits))
+
+    def __trunc__(self) -> Any:
+        return +self
+
+    __floor__ = __ceil__ = __trunc__
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.static(), name)
 
 
-_READ, _SLICE = dis.opmap.get("BINARY_SUBSCR", -1), dis.opmap.get("BUILD_SLICE", -1)
-_OPERATION = dis.opmap.get("BINARY_OP", -1)  # from Python 3.14 on, with this argument
-_READ_ARGUMENT = next(
-    (i for i, (name, _) in enumerate(getattr(dis, "_nb_ops", ())) if name == "NB_SUBSCR"), -1
-)
+def _plain(x: Any) -> Any:
+    """A traced integer as the integer, which becomes static."""
+    return x.static() if type(x) is Traced else x
 
 
-def _reads_an_item(frame: types.FrameType) -> bool:
-    """Whether the instruction that asks for the index is a plain ``xs[i]``.
+def _traced(method: str, name: str, swapped: bool) -> Callable[..., Any]:
+    def step(self: Traced, other: Any) -> Any:
+        kind = type(other)
+        if kind is Traced or kind is int or kind is bool:
+            if not swapped:
+                return self.step(name, other)
+            integers = self._recorder.integers
+            left = other.node if kind is Traced else integers.constant(other)
+            return Traced(self._recorder, integers.step(name, left, self.node))
+        return self._beside_number(method, other)
 
-    Anything else (``xs[i] = y``, a slice, ``range(i)``, ``xs.pop(i)``) uses the integer itself.
-    """
-    code, at = frame.f_code.co_code, frame.f_lasti
-    if at >= 2 and code[at - 2] == _SLICE:
-        return False
-    return code[at] == _READ or (code[at] == _OPERATION and code[at + 1] == _READ_ARGUMENT)
+    return step
+
+
+for _name, _step in METHODS.items():
+    setattr(Traced, f"__{_name}__", _traced(f"__{_name}__", _step, False))
+    setattr(Traced, f"__r{_name}__", _traced(f"__r{_name}__", _step, True))
+
+
+def _compared(name: str) -> Callable[..., Any]:
+    def compare(self: Traced, other: Any) -> Any:
+        kind = type(other)
+        if kind is Traced or kind is int or kind is bool:
+            return self.step(name, other)
+        if kind is float:
+            return getattr(self.number(), f"__{name}__")(other)
+        if isinstance(other, Value) or kind is Detached:
+            return NotImplemented
+        return getattr(self.static(), f"__{name}__")(other)
+
+    return compare
+
+
+for _name in COMPARISONS:
+    setattr(Traced, f"__{_name}__", _compared(_name))
 
 
 def _static_use(name: str) -> Callable[..., Any]:
-    def method(self: Index, *arguments: Any) -> Any:
-        if any(isinstance(x, Value) or type(x) is Detached for x in arguments):
-            return NotImplemented  # they know how to take a run-time number
-        plain = [x.static() if type(x) is Index else x for x in arguments]
-        return getattr(self.static(), name)(*plain)
+    def method(self: Traced, *arguments: Any) -> Any:
+        return getattr(self.static(), name)(*map(_plain, arguments))
 
     return method
 
 
-for _name in (
-    *"eq ne lt le gt ge hash bool int float str repr format round trunc floor ceil".split(),
-    *"add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod".split(),
-    *"divmod rdivmod pow rpow and rand or ror xor rxor lshift rlshift rshift rrshift".split(),
-    *"abs invert reduce_ex".split(),
-):
-    setattr(Index, f"__{_name}__", _static_use(f"__{_name}__"))
+for _name in "index int float hash str repr format reduce_ex".split():
+    _method = "__index__" if _name == "int" else f"__{_name}__"
+    setattr(Traced, f"__{_name}__", _static_use(_method))

@@ -21,9 +21,10 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, as_float, rebuild
 from chainrule.compiler.capture.captured import Surroundings
-from chainrule.compiler.capture.infer import misaligned
+from chainrule.compiler.capture.hooks import REWRITER
 from chainrule.compiler.capture.recorder import Recorder, Recording, finish, recording
-from chainrule.compiler.capture.standins import Index, Unrecordable
+from chainrule.compiler.capture.selection import Observed
+from chainrule.compiler.capture.standins import Traced, Unrecordable
 from chainrule.core.backend import Value, modes
 
 
@@ -32,60 +33,59 @@ class Trace:
     """A recording and what its making showed."""
 
     recording: Recording
-    captured: tuple[Value, ...]  # Values reached through the surroundings, as inputs
-    indexed: frozenset[int]  # integer slots used as an index
-    static: dict[int, str]  # integer slots used as the integer itself, and where
+    captured: tuple[Value, ...]  # Values reached through the captured state, as inputs
     numeric: frozenset[int]  # integer slots used as a number
-    values: list[Value]  # of each instruction
-    #: Values that integers selected, by id: by which, and from where
-    sources: dict[int, set[tuple[int, tuple[Any, ...]]]]
-    chains: dict[int, set[tuple[Any, ...]]]  # by integer: the containers it read from
-    identity: bool  # it asked, as by ``is``, which Value it had
-    contents: dict[int, Any]  # of containers from outside, by number: the ids of their Values
-
-    def slots_of(self, position: int) -> set[int]:
-        """The integers that selected an instruction's Value."""
-        return {slot for slot, _ in self.sources.get(id(self.values[position]), ())}
 
 
 def trace(
     function: Callable[..., Any],
     surroundings: Surroundings,
     call: Call,
-    ids: tuple[int, ...] | None = None,
     nudge: Callable[[float], float] | None = None,
 ) -> Trace:
-    """Run the function recorded; ``ids`` in place of the call's integers, numbers nudged."""
+    """Run the function recorded, its numbers nudged.
+
+    If it can tell what an integer selected from what it selected in the recording, as by ``is``,
+    it is recorded again with every read static.
+    """
+    if not surroundings.looks:
+        try:
+            return _trace(function, surroundings, call, nudge, select=True)
+        except Observed:
+            pass
+    return _trace(function, surroundings, call, nudge, select=False)
+
+
+def _trace(
+    function: Callable[..., Any],
+    surroundings: Surroundings,
+    call: Call,
+    nudge: Callable[[float], float] | None,
+    select: bool,
+) -> Trace:
     if nudge is not None:
         call = call.nudged(nudge, surroundings.place)
-    recorder = Recorder()
-    recorder.reads.identity = surroundings.identity
-    integers = list(call.ints if ids is None else ids)
+    recorder = Recorder(call.ints, select)
     inputs: list[Value] = []
 
     def leaf(x: Any) -> Value:
         inputs.append(x if isinstance(x, Value) else Value(x))
         return inputs[-1]
 
-    slots = iter(range(len(integers)))
+    slots = iter(range(len(call.ints)))
 
-    def index(_: int) -> Index:
-        slot = next(slots)
-        return Index(recorder, slot, integers[slot])
-
-    rebuilt = rebuild(call, leaf, index)
-    lists = [items for items, _ in (*rebuilt.lists, *surroundings.lists)]
-    recorder.reads.outer = {id(items): k for k, items in enumerate(lists)}
+    rebuilt = rebuild(call, leaf, lambda _: Traced(recorder, next(slots)))
     passed = set(map(id, call.values))
     captured = tuple([v for v in surroundings.values if id(v) not in passed])
     inputs += captured
-    recorder.numbers = [Value(as_float(i)) for i in integers]
+    recorder.numbers = [Value(as_float(i)) for i in call.ints]
     inputs += recorder.numbers
     drawn = _random_states()
     try:
         with (
             nudged(surroundings.values, nudge),
             plain_modes(),
+            REWRITER.visible(surroundings.functions),
             recording(recorder),
         ):
             result = function(*rebuilt.arguments, **rebuilt.keywords)
@@ -94,6 +94,7 @@ def trace(
             raise Unrecordable(recorder.refused)
         if recorder.undefined is not None:
             raise Unrecordable(f"it catches an undefined value: {recorder.undefined}")
+        recorder.selector.check(recorder.identity)
         if rebuilt.changed():
             raise Unrecordable("it changes a list or dict it was passed")
         change = surroundings.changed()
@@ -104,18 +105,7 @@ def trace(
     except BaseException:
         surroundings.restore()
         raise
-    return Trace(
-        made,
-        captured,
-        frozenset(recorder.indexed),
-        dict(recorder.static),
-        frozenset(recorder.used_as_number),
-        [*inputs, *recorder.nodes],
-        recorder.reads.sources,
-        recorder.reads.chains,
-        recorder.reads.identity,
-        recorder.reads.contents,
-    )
+    return Trace(made, captured, frozenset(recorder.used_as_number))
 
 
 @contextmanager
@@ -228,11 +218,7 @@ def confirm(
             if scale:
                 continue  # out of a domain: nearer
             raise
-        difference = misaligned(first.recording, again.recording)
-        if difference is None and not np.array_equal(
-            first.recording.operands, again.recording.operands
-        ):
-            difference = "it uses other operands"
+        difference = first.recording.differs(again.recording)
         if difference is None:
             _compare_errors(function, surroundings, call)
             return

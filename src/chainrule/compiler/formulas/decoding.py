@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from chainrule.compiler.capture.infer import Indexing
+from chainrule.compiler.capture.recorder import Recording
+from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.formulas.input_names import Named
 from chainrule.compiler.formulas.notation import Array, Axis, Index, number_text
 from chainrule.compiler.lift import indexing as index
@@ -27,8 +28,12 @@ Basis = list[tuple[Axis, Addresses]]  # axes, and the coordinates of some points
 class Choice:
     """What the integers of a call select in a program."""
 
-    indexing: Indexing
-    slots: tuple[int, ...]  # the integers that select, among all
+    recording: Recording
+
+    @property
+    def selection(self) -> Selection:
+        """What they do."""
+        return self.recording.selection
 
 
 @dataclass(eq=False)
@@ -228,13 +233,15 @@ class Arena:
         """What a gather selects: coordinates that are the same whatever the integers, or follow."""
         assert self.choice is not None
         assert instruction.places is not None
-        indexing = self.choice.indexing
+        selection = self.choice.selection
         places = instruction.places[at]
-        table = np.stack(indexing.rows)[:, places]
+        owners = [selection.gathers[k] for k in selection.owners[places].tolist()]
+        count = min(len(g.candidates) for g in owners)
+        table = np.array([[g.candidates[i] for g in owners] for i in range(count)])
         addresses = self.program.address[table]
-        there = (addresses >= 0).all(axis=1)  # not where it was learnt later, and is not lifted
+        there = (addresses >= 0).all(axis=1)
         addresses, table = addresses[there], table[there]
-        ids = np.array(indexing.ids).reshape(len(indexing.ids), -1)[there]
+        ids = np.flatnonzero(there)
         columns = self.column(addresses.ravel())
         made = Column(columns.arrays, joined=columns.joined)
         for flat, axis in zip(columns.coordinates, columns.axes, strict=True):
@@ -242,9 +249,9 @@ class Arena:
             if (rows == rows[0]).all():
                 made.put(rows[0], axis)
                 continue
-            count = 0 if axis is None else axis.count
-            slots, exact = self._followed(rows, ids, count, places)
-            if slots is None:
+            slots = np.array(selection.slots, np.int64)[places]
+            exact = bool((rows == ids[:, None]).all())
+            if (slots < 0).any():
                 made.layout.append((Array("integers"), False, []))
                 continue
             array, coordinates, axes = self._integers(slots)
@@ -253,21 +260,6 @@ class Arena:
             made.coordinates += coordinates
             made.axes += axes
         return made
-
-    def _followed(
-        self, rows: Addresses, ids: Addresses, count: int, places: Addresses
-    ) -> tuple[Addresses | None, bool]:
-        """The slot that each coordinate follows, and whether it is the integer itself."""
-        assert self.choice is not None
-        slots = np.array(self.choice.slots, np.int64)
-        wanted = np.where(ids < 0, ids + count, ids)
-        same = (wanted[:, :, None] == rows[:, None, :]).all(axis=0)
-        may = np.array([self.choice.indexing.follows(k) for k in range(len(slots))])
-        may = may[:, places]
-        sure = np.where((same & may).any(axis=0), same & may, same)
-        if sure.any(axis=0).all():
-            return slots[sure.argmax(axis=0)], True
-        return (slots[may.argmax(axis=0)], False) if may.any(axis=0).all() else (None, False)
 
     def _integers(self, slots: Addresses) -> tuple[Array, list[Addresses], list[Axis | None]]:
         """The array of some integers, and the coordinates of each in it."""

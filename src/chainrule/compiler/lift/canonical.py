@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.infer import Indexing
 from chainrule.compiler.capture.recorder import (
     FIRST_RULE,
     Floats,
@@ -76,7 +75,7 @@ class Graph:
     plains: Ints
     origin: Ints  # recorded instruction; a gather has that of its user
     at: Ints  # node of each recorded instruction, -1 where it was absorbed
-    places: Ints  # of a gather: which of indexing.places, else -1
+    places: Ints  # of a gather: which of selection.places, else -1
     signature: Hashes
     level: Ints  # 0 of inputs and constants, else one more than the highest operand's
     rules: tuple[Op, ...] = field(default=(), repr=False)  # the recording's
@@ -186,7 +185,6 @@ _ARRAYS: tuple[tuple[str, Any, tuple[int, ...]], ...] = (  # of a Graph, as the 
 
 def canonicalise(
     recording: Recording,
-    indexing: Indexing,
     classes: Any = None,
     *,
     keep_dead: bool = True,
@@ -199,10 +197,8 @@ def canonicalise(
     ``loops``: its loops in time, in order.
     """
     if kernels is None:
-        return canonicalise_in_python(
-            recording, indexing, classes, keep_dead=keep_dead, loops=loops
-        )
-    around = _Surroundings(recording, indexing, classes, keep_dead, loops)
+        return canonicalise_in_python(recording, classes, keep_dead=keep_dead, loops=loops)
+    around = _Surroundings(recording, classes, keep_dead, loops)
     made = kernels.canonicalise(
         recording.inputs,
         recording.codes,
@@ -231,14 +227,13 @@ def canonicalise(
 
 def canonicalise_in_python(
     recording: Recording,
-    indexing: Indexing,
     classes: Any = None,
     *,
     keep_dead: bool = True,
     loops: tuple[Loop, ...] = (),
 ) -> Graph:
     """The same without the kernel: its oracle, and the way of the reference engine."""
-    around = _Surroundings(recording, indexing, classes, keep_dead, loops)
+    around = _Surroundings(recording, classes, keep_dead, loops)
     return _Builder(recording, around).build()
 
 
@@ -248,7 +243,6 @@ class _Surroundings:
     def __init__(
         self,
         recording: Recording,
-        indexing: Indexing,
         classes: Any,
         keep_dead: bool,
         loops: tuple[Loop, ...],
@@ -289,10 +283,11 @@ class _Surroundings:
             "tokens": self.tokens,
         }
         # The operands that follow integers, in the order of the recording, and what each may be.
-        order = np.argsort(indexing.places)
+        selection = recording.selection
+        order = np.argsort(selection.places)
         self.order: Ints = order.astype(np.int32)
-        self.places: Ints = np.ascontiguousarray(indexing.places[order], np.int32)
-        table = np.stack(indexing.rows, axis=1)[order]
+        self.places: Ints = np.ascontiguousarray(selection.places[order], np.int32)
+        table = np.stack(selection.rows(recording.operands), axis=1)[order]
         table.sort(axis=1)
         new = np.ones(table.shape, np.bool_)
         new[:, 1:] = table[:, 1:] != table[:, :-1]

@@ -177,7 +177,7 @@ class Known:
 
 def _choose(variant: Variant, fit: Fit, ids: tuple[int, ...]) -> Addresses | None:
     """What the gathers of a variant select for these integers, if it serves them."""
-    return variant.gathered(ids) if variant.fit is fit and variant.serves(ids) else None
+    return variant.gathered(ids) if variant.fit is fit else None
 
 
 def _plan_of(call: Call, form: Form, variant: Variant, lifted: Lifted, fit: Fit) -> Any:
@@ -187,6 +187,8 @@ def _plan_of(call: Call, form: Form, variant: Variant, lifted: Lifted, fit: Fit)
         return None
     if not isinstance(result, Output) or not result.is_value:
         return None
+    if variant.recording.selection.numbers:
+        return None
     root = int(fit.address[result.position])
     if root < 0 or not np.array_equal(fit.private[:floats], range(floats)):
         return None
@@ -194,7 +196,6 @@ def _plan_of(call: Call, form: Form, variant: Variant, lifted: Lifted, fit: Fit)
     if not (floats or variant.numeric or lifted.reads_private):
         integers = integers[:0]
     gradient = _Gradient(call.structure[0][0])
-    indexing = variant.indexing if variant.family is None else variant.family.indexing
     return kernels.Plan(
         tuple(form.shapes),
         form.first,
@@ -202,7 +203,7 @@ def _plan_of(call: Call, form: Form, variant: Variant, lifted: Lifted, fit: Fit)
         gradient.record,
         ndarray,
         functools.partial(_choose, variant, fit),
-        indexing.ids,
+        [],
         *lifted.code.parts(fit, integers),
         root,
     )

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.infer import Indexing
 from chainrule.compiler.capture.recorder import Floats, Ints, Recording
 from chainrule.compiler.codegen import emit, jit
 from chainrule.compiler.lift.canonical import GATHER, Graph, NotLiftable, canonicalise
@@ -36,7 +35,6 @@ class Source:
     """A recording to lift: what its integers do, its result, and the inputs not shared."""
 
     recording: Recording
-    indexing: Indexing
     root: int
     private: Addresses
     slots: Addresses  # its integers, among those of the longest arguments
@@ -55,7 +53,7 @@ class Source:
                 reason = error
             if flat is not None and (not loops or len(flat.instructions) <= FEW_SHAPES):
                 return flat
-        found = find_loops(self.recording, self.indexing.places) if loops else ()
+        found = find_loops(self.recording, self.recording.selection.places) if loops else ()
         try:
             if found:
                 return self._program(like, found)
@@ -83,7 +81,7 @@ class Source:
         """Its canonical graph, private inputs apart from those that are shared."""
         classes = np.zeros(self.recording.inputs, np.int8)
         classes[self.private] = 1
-        return canonicalise(self.recording, self.indexing, classes, loops=loops)
+        return canonicalise(self.recording, classes, loops=loops)
 
     def inputs_in(self, longer: Program) -> Addresses:
         """The address in a longer program of each input."""
@@ -98,14 +96,8 @@ class Source:
     @functools.cached_property
     def selecting(self) -> Addresses:
         """For each operand that follows an integer: which of the longest arguments', or -1."""
-        owners = [self.indexing.owner(p) for p in range(len(self.indexing.places))]
-        found = np.array([-1 if k is None else self.slots[k] for k in owners], np.int64)
-        if (found < 0).any():  # not seen, but perhaps only one can be
-            slots = self.slots[list(self.indexing.base.slots)]
-            follows = np.array([self.indexing.follows(k) for k in range(len(slots))])
-            alone = follows.sum(axis=0) == 1
-            found = np.where((found < 0) & alone, slots[follows.argmax(axis=0)], found)
-        return found
+        slots = self.recording.selection.slots
+        return np.array([-1 if k < 0 else self.slots[k] for k in slots], np.int64)
 
     def beside(self, longer: Program) -> Beside:
         """What finds it in a longer program."""
@@ -451,7 +443,7 @@ class Lifted:
             np.concatenate([nothing, *gathers]),
             np.concatenate([nothing, *choosers]),
             self._allowed & np.append(active, False),
-            len(source.indexing.places),
+            len(source.recording.selection.places),
             points,
             active,
         )

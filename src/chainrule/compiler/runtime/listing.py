@@ -33,7 +33,7 @@ def listing(
             words = ", ".join(f"{x.name} {size_text(x.shape)}".rstrip() for x in inputs)
             count, shorter = len(lifted.program.instructions), served[id(lifted)] - 1
             others = f", which serve {shorter} shorter calls too" if shorter else ""
-            choice = Choice(variant.indexing, variant.indexed)
+            choice = Choice(variant.recording)
             lines = textwrap.wrap(f"of {words}", WIDTH, initial_indent="  ", subsequent_indent="  ")
             lines = [f"{count} array instructions{others}", *lines[: 1 + (len(lines) < 5) * 4]]
             found.append("\n".join([*lines, "", read(lifted.program, inputs, choice, lifted.root)]))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from chainrule.compiler.capture.infer import Indexing
-from chainrule.compiler.capture.recorder import Floats, Recording
+from chainrule.compiler.capture.recorder import Floats, Ints, Recording
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.families import Family
 from chainrule.compiler.runtime.lifted import Fit, Lifted
 from chainrule.compiler.runtime.tape import FINE, Executor, executor
 from chainrule.core.backend import Value
+
+DECISIONS = 10_000  # of one variant that are kept
 
 
 @dataclass(eq=False)
@@ -22,9 +23,6 @@ class Variant:
 
     recording: Recording
     captured: tuple[Value, ...]
-    static: dict[int, int]
-    indexing: Indexing
-    indexed: tuple[int, ...]
     numeric: frozenset[int]
     inputs: Floats
     grads: Floats
@@ -35,6 +33,7 @@ class Variant:
     not_lifted: str | None = None
     ran_lifted: bool = False
     _ids: Sequence[int] = ()  # of the last call
+    _decided: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
     @functools.cached_property
     def executor(self) -> Executor:
@@ -61,17 +60,15 @@ class Variant:
         fit = self.fit
         if fit is None:
             return None
-        if self.family is not None and self.slots is not None:
-            return self.family.gathered(fit, self.slots, tuple(ids))
-        positions = self.indexing.predict(self.index_ids(ids))
-        return None if positions is None else fit.gathered(positions)
+        decided = self.decide(ids)
+        return None if decided is None else fit.gathered(decided[0])
 
     def _run_tape(self, ids: Sequence[int]) -> int | None:
-        positions = self.indexing.predict(self.index_ids(ids))
-        if positions is None:
+        decided = self.decide(ids)
+        if decided is None:
             return None
-        if len(positions):
-            self.executor.point(self.indexing.places, positions)
+        if len(decided[0]):
+            self.executor.point(self.recording.selection.places, decided[0])
         return self.executor.run(self.inputs)[0]
 
     def number(self, position: int) -> float:
@@ -92,13 +89,15 @@ class Variant:
         self.executor.sweep(root, 1.0, self.grads)
         return self.grads
 
-    def serves(self, ids: Sequence[int]) -> bool:
-        """Whether its static integers are these."""
-        return all(ids[slot] == number for slot, number in self.static.items())
-
-    def index_ids(self, ids: Sequence[int]) -> tuple[int, ...]:
-        """The integers that select operands."""
-        return tuple([ids[slot] for slot in self.indexed])
+    def decide(self, ids: Sequence[int]) -> tuple[Ints, list[float]] | None:
+        """What these integers select, and the numbers computed from them; None: another path."""
+        key = tuple(ids)
+        if key not in self._decided:
+            if len(self._decided) > DECISIONS:
+                self._decided.clear()
+            self._decided[key] = self.recording.selection.decide(key)
+        found: tuple[Ints, list[float]] | None = self._decided[key]
+        return found
 
 
 @dataclass(eq=False)
@@ -107,7 +106,6 @@ class Structure:
 
     variants: list[Variant] = field(default_factory=list)
     recordings: int = 0
-    numbers_follow: bool = False  # integers select plain numbers, so each variant is for its own
     blocked: str | None = None  # why such calls run eagerly
 
 
@@ -122,32 +120,3 @@ class Counts:
     recording_seconds: float = 0.0
     lifting_seconds: float = 0.0
     checking_seconds: float = 0.0
-
-
-def other_integers(slots: tuple[int, ...], ids: Sequence[int]) -> list[list[int]]:
-    """Integers to try in these slots, so that what follows one is told from what follows another.
-
-    Others in every slot; then, for each binary digit of a slot's number, others where it is 1: any
-    two slots differ in one of these. Last the same integer everywhere.
-    """
-    chance = random.Random(len(ids))
-    top = max(ids[slot] for slot in slots)
-    different, used, most = list(ids), set(), max(top, 1)
-    for slot in slots:
-        if ids[slot] >= 0:
-            for _ in range(20):  # two slots with one integer get two, to be told apart
-                different[slot] = (ids[slot] + chance.randint(1, most)) % (most + 1)
-                if (ids[slot], different[slot]) not in used:
-                    break
-            used.add((ids[slot], different[slot]))
-    tries = [different]
-    for digit in range((len(slots) - 1).bit_length()):
-        mixed = list(ids)
-        for k, slot in enumerate(slots):
-            if k >> digit & 1:
-                mixed[slot] = different[slot]
-        tries.append(mixed)
-    alike = list(ids)
-    for slot in slots:
-        alike[slot] = ids[slots[0]]
-    return [*tries, alike]

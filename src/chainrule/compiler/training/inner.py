@@ -88,7 +88,6 @@ class InnerLoop:
         if not self._source.fresh():
             self._samples.forget()
         count, ahead = (min(n, max(1, AT_ONCE // self._batch)) for n in (count, ahead))
-        self._samples.reconsider()
         first, batch = first_step * self._batch, self._batch
         chosen = np.arange(first, first + ahead * batch) % len(self._samples.samples)
         if (self._samples.fit_of[chosen[: count * batch]] == UNKNOWN).any():

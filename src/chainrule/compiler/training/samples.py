@@ -7,7 +7,7 @@ select, by which the rows that gathers read are made, many at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from chainrule.compiler.capture.arguments import Call, take_apart
 from chainrule.compiler.lift.program import Addresses, Program
-from chainrule.compiler.runtime.families import Choices, Family, runs_of, slots_among
+from chainrule.compiler.runtime.families import Choices, Family
 from chainrule.compiler.runtime.lifted import Fit, Lifted
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.core.backend import kernels
@@ -26,7 +26,6 @@ Floats = npt.NDArray[Any]
 UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
 MEMORY = 1 << 27  # bytes: for samples that have been taken apart
 NONE = np.iinfo(np.int64).min  # in the place of an integer that a shorter sample does not have
-SPARSE = 4  # a table has at most so many rows for each integer that is known
 
 
 class Source(Protocol):
@@ -42,9 +41,6 @@ class Source(Protocol):
 
     def fresh(self) -> bool:
         """Whether what the function reaches is as it was."""
-
-    def teach(self, family: Family, call: Call, ids: Sequence[int]) -> bool:
-        """Record the longest call of a family with these integers."""
 
 
 class Prepared:
@@ -79,8 +75,6 @@ class Prepared:
         self._variants: dict[Any, tuple[Variant, int]] = {}  # by the structure of a sample
         self._family: Family | None = None
         self.lifted: Lifted | None = None
-        self._integers: dict[int, Addresses] | None = None
-        self._learnt = 0
         self.fit_of = np.full(len(self.samples), UNKNOWN, np.int64)
         self.row_of = np.full(len(self.samples), -1, np.int64)
         self._forget_rows()
@@ -91,16 +85,6 @@ class Prepared:
         self._used = 0  # rows
         self._explicit: dict[int, Addresses] = {}  # what samples select that tables do not tell
         self._calls.clear()
-
-    def reconsider(self) -> None:
-        """Look again at samples that ran otherwise, if something has been learnt since."""
-        learnt = 0
-        for variant, _ in self._variants.values():
-            indexing = variant.indexing if variant.family is None else variant.family.indexing
-            learnt += len(indexing.ids)
-        if learnt != self._learnt:
-            self._learnt = learnt
-            self.fit_of[self.fit_of == ODD] = UNKNOWN
 
     # --- kinds of samples -------------------------------------------------------------------------
 
@@ -114,7 +98,7 @@ class Prepared:
             variant = self.source.ready(self._whole(k))
             if variant is None or variant.lifted is None or variant.fit is None:
                 return None
-            if variant.static or variant.lifted.root < variant.lifted.program.shared:
+            if variant.lifted.root < variant.lifted.program.shared:
                 return None
             if len(variant.captured) or (self.lifted or variant.lifted) is not variant.lifted:
                 return None
@@ -127,13 +111,13 @@ class Prepared:
     def _begin(self, variant: Variant, lifted: Lifted, fit: Fit, k: int) -> None:
         """Prepare samples for this code."""
         self.lifted, self._family = lifted, variant.family
-        slots = 0 if variant.family is None else len(variant.family.base)
+        slots = 0 if variant.family is None else sum(n for n, _ in variant.family.runs)
         self.ids = np.empty((0, slots), np.int64)
         self.own = np.empty((0, len(lifted.program.private)), lifted.dtype)
         # What a short sample leaves open is as good as anything.
         self._open = np.ones(len(lifted.program.private))
         ((_, ids),) = self._kinds(np.array([k]))
-        self._open[fit.private] = self._numbers([k], ids)[0]
+        self._open[fit.private] = self._numbers(variant, [k], ids)[0]
 
     def _kinds(self, chosen: Addresses) -> Iterator[tuple[list[int], Addresses]]:
         """Samples that are taken apart alike, and their integers, a row for each."""
@@ -171,14 +155,19 @@ class Prepared:
                 ids += chain(*sample)
         return lengths, np.array(ids, np.int64)
 
-    def _numbers(self, members: list[int], ids: Addresses) -> Floats:
+    def _numbers(self, variant: Variant, members: list[int], ids: Addresses) -> Floats:
         """The numbers that samples of one kind have of their own, in the order of the inputs."""
-        size = self.call(members[0]).size
-        made = np.empty((len(members), size + ids.shape[1]))
+        size, stop = self.call(members[0]).size, self.call(members[0]).size + ids.shape[1]
+        computed = len(variant.recording.selection.numbers)
+        made = np.empty((len(members), stop + computed))
         if size:
             for row, k in zip(made, members, strict=True):
                 self.call(k).write(row[:size])
-        made[:, size:] = ids
+        made[:, size:stop] = ids
+        if computed:
+            for row, integers in zip(made, ids.tolist(), strict=True):
+                decided = variant.decide(integers)
+                row[stop:] = 0.0 if decided is None else decided[1]  # another path: not run so
         return made
 
     # --- what they select -------------------------------------------------------------------------
@@ -199,7 +188,7 @@ class Prepared:
             variant, fit = found
             chosen = np.array(members)
             rows = self._take_rows(chosen)
-            self.own[np.ix_(rows, self.fits[fit].private)] = self._numbers(members, ids)
+            self.own[np.ix_(rows, self.fits[fit].private)] = self._numbers(variant, members, ids)
             known = self._known(variant, self.fits[fit], members, ids)
             if known.any():
                 assert variant.slots is not None
@@ -227,55 +216,12 @@ class Prepared:
         """Of which samples tables tell what they select."""
         family, slots = variant.family, variant.slots
         nothing = np.zeros(len(members), np.bool_)
-        choices = None if family is None else family.choices()
-        if family is None or slots is None or choices is None or family is not self._family:
+        if family is None or slots is None or family is not self._family:
             return nothing
-        good, known = choices.check(fit, slots, ids)
-        if not known.all():
-            self._teach(family, members[0], slots, ids, known)
-            choices = family.choices()
-            if choices is None:
-                return nothing
-            good, known = choices.check(fit, slots, ids)
-        if fit is not family.lifted.fit and family.proved is None:
-            good &= (ids >= 0).all(axis=1)  # a negative one counts from the end
-        return good if self.tables(None) is not None else nothing
-
-    def _teach(self, family: Family, k: int, slots: Addresses, ids: Addresses, known: Any) -> None:
-        """Record the longest call until every integer of these samples was seen in its place.
-
-        Places that are free in such a recording are filled with integers of samples to come.
-        """
-        choices = family.choices()
-        later = self._all_integers(family)
-        missing: dict[int, list[int]] = {}
-        for slot, wanted in later.items():
-            if choices is not None and slot in choices.slots:
-                wanted = np.setdiff1d(wanted, choices.slots[slot][0])
-            missing[slot] = wanted.tolist()
-        most = 0
-        for c, slot in enumerate(slots.tolist()):
-            now = np.unique(ids[~known[:, c], c]).tolist()
-            most = max(most, len(now))
-            missing[slot] = now + [i for i in missing[slot] if i not in now]
-        call = self._whole(k)
-        for row in range(most):
-            chosen = list(family.base)
-            for slot, left in missing.items():
-                if row < len(left):
-                    chosen[slot] = left[row]
-            self.source.teach(family, call, chosen)
-
-    def _all_integers(self, family: Family) -> dict[int, Addresses]:
-        """The integers of all samples, by their places in the longest."""
-        if self._integers is None:
-            found: dict[int, list[Addresses]] = {}
-            for members, ids in self._kinds(np.arange(len(self.samples))):
-                slots = slots_among(runs_of(self.call(members[0]))[1], family.runs)
-                for c, slot in enumerate(() if slots is None else slots.tolist()):
-                    found.setdefault(slot, []).append(np.unique(ids[:, c]))
-            self._integers = {k: np.unique(np.concatenate(v)) for k, v in found.items()}
-        return self._integers
+        own = Choices.of(variant.recording.selection, fit, slots)
+        if own is None or family.choices is None or self.tables(None) is None:
+            return nothing
+        return own.told(family.choices, ids, slots)
 
     def _one_by_one(self, variant: Variant, fit: Fit, members: list[int]) -> None:
         for k in members:
@@ -292,13 +238,13 @@ class Prepared:
     def tables(self, to: Addresses | None) -> Tables | None:
         """What integers select; ``to``: where the code has each address of the program."""
         assert self.lifted is not None
-        choices = None if self._family is None else self._family.choices()
+        choices = None if self._family is None else self._family.choices
         if self._family is None or choices is None:
             return None
         mixed = to is not None
         known: tuple[Addresses | None, Tables | None] = choices.tables.get(mixed, (None, None))
         if mixed not in choices.tables or known[0] is not to:
-            made = Tables.of(choices, len(self._family.base), self.lifted.program, to)
+            made = Tables.of(choices, sum(n for n, _ in self._family.runs), self.lifted.program, to)
             known = choices.tables[mixed] = to, made
         return known[1]
 
@@ -336,16 +282,13 @@ class Tables:
     def of(
         cls, choices: Choices, slots: int, program: Program, to: Addresses | None
     ) -> Tables | None:
-        """Those of some choices; None where two integers decide on one, or are far apart."""
+        """Those of some choices; None where two integers decide on one."""
         places = np.zeros((slots, 5), np.int64)
         positions, addresses = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         default, size = _some_choice(program), 0
-        for slot, (seen, followers, found) in choices.slots.items():
-            first, count = int(seen[0]), int(seen[-1] - seen[0]) + 1
-            if count > SPARSE * len(seen) + 64:
-                return None
-            rows = np.tile(default[followers], (count, 1))
-            rows[seen - first] = np.where(found < 0, rows[seen - first], found)
+        for slot, (most, followers, found) in choices.slots.items():
+            first, count = -most, len(found)
+            rows = np.where(found < 0, default[followers], found)
             places[slot] = first, count, len(followers), sum(map(len, positions)), size
             positions.append(followers)
             addresses.append((rows if to is None else to[rows]).ravel())

@@ -1,0 +1,88 @@
+"""What rewritten code calls while it is recorded: reads, identity tests and conversions.
+
+Each does what Python does unless the calling thread records and a stand-in is among its operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from chainrule.compiler.capture.rewriting import Hooks, Rewriter
+from chainrule.compiler.capture.standins import Condition, Detached, StandIn, Traced
+from chainrule.core.backend import modes
+
+_CACHED = range(-5, 257)  # integers of which CPython has one object each
+
+
+def _read(container: Any, key: Any) -> Any:
+    """``container[key]``."""
+    kind = type(key)
+    if kind is Traced or (kind is tuple and any(type(k) is Traced for k in key)):
+        recorder = modes.recorder
+        if recorder is not None:
+            return recorder.selector.read(container, key)
+    return container[key]
+
+
+def _same(a: Any, b: Any) -> bool:
+    """``a is b``."""
+    recorder = modes.recorder
+    if recorder is None or a is b:
+        return a is b
+    recorder.selector.observed(a, b)
+    pair = [_settled(x) if isinstance(x, StandIn) else x for x in (a, b)]
+    numbers = [x for x in pair if type(x) in (int, float) or type(x) is Detached]
+    if len(numbers) == 2 and not (type(pair[0]) is type(pair[1]) is int and pair[0] in _CACHED):
+        recorder.forbid("asking by 'is' which number it has")
+    return pair[0] is pair[1]
+
+
+def _settled(x: StandIn) -> Any:
+    """A stand-in as the object that Python would have."""
+    if type(x) is Traced:
+        return x.static()
+    return bool(x) if type(x) is Condition else x
+
+
+def _int(*arguments: Any, **keywords: Any) -> Any:
+    if len(arguments) == 1 and type(arguments[0]) is Traced and not keywords:
+        return +arguments[0]
+    return int(*arguments, **keywords)
+
+
+def _float(*arguments: Any, **keywords: Any) -> Any:
+    if len(arguments) == 1 and not keywords:
+        if type(arguments[0]) is Traced:
+            return arguments[0].number()
+        if type(arguments[0]) is Detached:
+            return arguments[0]
+    return float(*arguments, **keywords)
+
+
+def _bool(*arguments: Any) -> Any:
+    if len(arguments) == 1 and type(arguments[0]) is Traced:
+        return arguments[0].step("bool")
+    return bool(*arguments)
+
+
+def _type(*arguments: Any, **keywords: Any) -> Any:
+    if len(arguments) == 1 and isinstance(arguments[0], StandIn):
+        return bool if type(arguments[0]) is Condition else arguments[0].__class__
+    return type(*arguments, **keywords)
+
+
+_SUBSTITUTES: dict[Any, Callable[..., Any]] = {int: _int, float: _float, bool: _bool, type: _type}
+
+
+def _called(function: Any) -> Any:
+    """What to call instead of a builtin."""
+    if modes.recorder is None:
+        return function
+    try:
+        return _SUBSTITUTES.get(function, function)
+    except TypeError:  # not hashable: none of these
+        return function
+
+
+REWRITER = Rewriter(Hooks(_read, _same, _called))

@@ -1,0 +1,203 @@
+"""What a recorded function computes from the integers it was passed: a program of its own.
+
+In: the integer arguments of a call. Out: an ``IntegerProgram``, recorded beside the numbers: its
+steps, the guards that the recorded path took (``if n >= 3``), and the results that the numbers
+need: the index of each gather, and integers used as numbers. It is evaluated before the numbers
+are. An integer is *traced* as long as only steps are done with it; whatever else Python does with
+one makes it *static*: a guard that it is this integer again. There is no third case.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+EXACT = 2**53  # integers up to here are floats without rounding
+
+
+def wrap(index: int, count: int) -> int:
+    """A list's index counted from the beginning."""
+    if not -count <= index < count:
+        raise IndexError
+    return index + count if index < 0 else index
+
+
+def choose(index: int, *items: Any) -> Any:
+    """One of some integers."""
+    return items[index]
+
+
+#: what a step may do, by name; each is Python's own meaning
+STEPS: dict[str, Callable[..., Any]] = {
+    name: getattr(operator, name)
+    for name in (
+        *("add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift"),
+        *("neg", "invert", "abs", "lt", "le", "eq", "ne", "gt", "ge", "pow"),
+    )
+} | {
+    "wrap": wrap,
+    "choose": choose,
+    "read": lambda table, index: table[index],
+    "max": max,
+    "min": min,
+    "int": int,
+    "bool": bool,
+}
+_SYMBOLS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "floordiv": "//",
+    "mod": "%",
+    "and_": "&",
+    "or_": "|",
+    "xor": "^",
+    "lshift": "<<",
+    "rshift": ">>",
+    "lt": "<",
+    "le": "<=",
+    "eq": "==",
+    "ne": "!=",
+    "gt": ">",
+    "ge": ">=",
+    "pow": "**",
+}
+#: names of the special methods, and of the steps they are
+METHODS = {
+    **{name: name for name in ("add", "sub", "mul", "floordiv", "mod", "xor", "lshift", "rshift")},
+    "and": "and_",
+    "or": "or_",
+}
+COMPARISONS = ("lt", "le", "eq", "ne", "gt", "ge")
+
+
+@dataclass(frozen=True)
+class IntegerGuard:
+    """What the recorded path depends on: a node's value, or only its truth."""
+
+    node: int
+    expected: Any
+    truth: bool
+    line: str
+
+    def holds(self, values: Sequence[Any]) -> bool:
+        """Whether it is as it was."""
+        found = values[self.node]
+        return bool(found) is self.expected if self.truth else bool(found == self.expected)
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerProgram:
+    """Nodes ``0 .. arguments-1`` are the integers passed; then come the constants, then steps."""
+
+    arguments: int
+    constants: tuple[Any, ...]
+    steps: tuple[tuple[str, tuple[int, ...]], ...]
+    guards: tuple[IntegerGuard, ...]
+
+    def __len__(self) -> int:
+        return self.arguments + len(self.constants) + len(self.steps)
+
+    def __str__(self) -> str:
+        lines = [f"{self.arguments} integers, {len(self.steps)} steps, {len(self.guards)} guards"]
+        first = self.arguments + len(self.constants)
+        for k, (name, operands) in enumerate(self.steps, first):
+            words = [self._word(i) for i in operands]
+            symbol = _SYMBOLS.get(name)
+            text = f" {symbol} ".join(words) if symbol else f"{name}({', '.join(words)})"
+            lines.append(f"i{k} = {text}")
+        for guard in self.guards:
+            what = "truth of " if guard.truth else ""
+            word = self._word(guard.node)
+            lines.append(f"    guard {what}{word} == {guard.expected}  ({guard.line})")
+        return "\n".join(lines)
+
+    def _word(self, node: int) -> str:
+        k = node - self.arguments
+        if 0 <= k < len(self.constants):
+            text = repr(self.constants[k])
+            return text if len(text) < 40 else text[:36] + " ..."
+        return f"i{node}"
+
+    @property
+    def static(self) -> dict[int, int]:
+        """The arguments for whose integer alone the recording holds."""
+        return {g.node: g.expected for g in self.guards if not g.truth and g.node < self.arguments}
+
+    def evaluate(self, integers: Sequence[int]) -> list[Any] | None:
+        """The value of every node for these arguments; None where the path is another one.
+
+        A step that raises (an index out of range, a division by zero) would raise in the function
+        too: that is another path.
+        """
+        values = [*integers, *self.constants]
+        if self.steps:
+            try:
+                for name, operands in self.steps:
+                    values.append(STEPS[name](*[values[i] for i in operands]))
+            except (ArithmeticError, LookupError, ValueError, TypeError):
+                return None
+        for guard in self.guards:
+            if not guard.holds(values):
+                return None
+        return values
+
+
+class IntegerRecorder:
+    """Builds the integer program of one recording."""
+
+    def __init__(self, integers: Sequence[int]) -> None:
+        self.values: list[Any] = list(integers)  # of arguments and steps, in order
+        self.arguments = len(self.values)
+        self._constants: dict[Any, int] = {}  # numbered downwards from -1 until the end
+        self._kept: list[Any] = []
+        self._steps: list[tuple[str, tuple[int, ...]]] = []
+        self._known: dict[Any, int] = {}
+        self._guards: dict[Any, IntegerGuard] = {}
+
+    def constant(self, x: Any) -> int:
+        """A number, or a table of them, that is the same in every call."""
+        key = (type(x), x) if not isinstance(x, tuple | dict) else id(x)
+        if key not in self._constants:
+            self._kept.append(x)
+            self._constants[key] = -len(self._kept)
+        return self._constants[key]
+
+    def value(self, node: int) -> Any:
+        """What a node is in this recording."""
+        return self._kept[-1 - node] if node < 0 else self.values[node]
+
+    def step(self, name: str, *operands: int) -> int:
+        """Record a step; raises what it raises."""
+        key = (name, operands)
+        if key not in self._known:
+            value = STEPS[name](*[self.value(i) for i in operands])
+            self._steps.append(key)
+            self.values.append(value)
+            self._known[key] = len(self.values) - 1
+        return self._known[key]
+
+    def guard(self, node: int, truth: bool, line: str) -> Any:
+        """Let the recording hold for this value (or truth) of a node only; returns it."""
+        value = self.value(node)
+        expected = bool(value) if truth else value
+        if node >= 0 and (node, False) not in self._guards:
+            self._guards.setdefault((node, truth), IntegerGuard(node, expected, truth, line))
+        return expected
+
+    def finish(self) -> tuple[IntegerProgram, Callable[[int], int]]:
+        """The program, and where each node went in it."""
+        first = self.arguments + len(self._kept)
+
+        def place(node: int) -> int:
+            if node < 0:
+                return self.arguments - 1 - node
+            return node if node < self.arguments else node - self.arguments + first
+
+        steps = tuple((name, tuple(place(i) for i in operands)) for name, operands in self._steps)
+        guards = tuple(
+            IntegerGuard(place(g.node), g.expected, g.truth, g.line) for g in self._guards.values()
+        )
+        return IntegerProgram(self.arguments, tuple(self._kept), steps, guards), place

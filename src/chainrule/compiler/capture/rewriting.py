@@ -1,0 +1,140 @@
+"""Reads made visible: while a function is recorded, its subscripts and identity tests call hooks.
+
+In: the Python functions that a recording may run. Out: the same functions with rewritten code, for
+as long as the recording takes: ``xs[i]`` calls ``Hooks.read(xs, i)``, ``a is b`` calls
+``Hooks.same(a, b)``, and a call of ``int``, ``float``, ``bool`` or ``type`` asks
+``Hooks.called`` which function to call. So the recorder sees the container and the key of every
+read, which overloading cannot show: a list's subscript asks an integer for nothing but its value.
+
+Other threads may run these functions meanwhile: the hooks do what Python does unless the calling
+thread records. What cannot be rewritten stays as it is; integers are static there.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import bytecode
+
+_NEWER_CALLS = sys.version_info >= (3, 13)  # the callable comes before self or NULL
+_HAS_PRECALL = sys.version_info < (3, 12)
+#: builtins whose calls are looked at, by the names under which code loads them
+WATCHED = frozenset(("int", "float", "bool", "type"))
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What rewritten code calls."""
+
+    read: Callable[[Any, Any], Any]  # container, key -> container[key]
+    same: Callable[[Any, Any], bool]  # a, b -> a is b
+    called: Callable[[Any], Any]  # a builtin -> what to call in its place
+
+
+class Rewriter:
+    """Swaps functions' code for rewritten code while at least one thread records."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+        self._lock = threading.Lock()
+        self._rewritten: dict[int, tuple[types.CodeType, types.CodeType | None]] = {}
+        self._users: dict[int, int] = {}  # recordings that need a function rewritten
+        self._originals: dict[int, tuple[types.FunctionType, types.CodeType]] = {}
+
+    @contextmanager
+    def visible(self, functions: Iterable[types.FunctionType]) -> Iterator[None]:
+        """Inside this block these functions run rewritten."""
+        functions = list({id(f): f for f in functions}.values())
+        with self._lock:
+            for f in functions:
+                self._users[id(f)] = self._users.get(id(f), 0) + 1
+                if id(f) not in self._originals:
+                    self._originals[id(f)] = f, f.__code__
+                    code = self.rewritten(f.__code__)
+                    if code is not None:
+                        f.__code__ = code
+        try:
+            yield
+        finally:
+            with self._lock:
+                for f in functions:
+                    self._users[id(f)] -= 1
+                    if not self._users[id(f)]:
+                        _, original = self._originals.pop(id(f))
+                        del self._users[id(f)]
+                        kept = self._rewritten.get(id(original))
+                        if kept is not None and f.__code__ is kept[1]:  # else the user changed it
+                            f.__code__ = original
+
+    def original(self, function: types.FunctionType) -> types.CodeType:
+        """The code of a function as the user wrote it."""
+        kept = self._originals.get(id(function))
+        return function.__code__ if kept is None else kept[1]
+
+    def is_rewritten(self, now: Any, before: Any) -> bool:
+        """Whether ``now`` is the rewritten form of ``before``."""
+        kept = self._rewritten.get(id(before))
+        return kept is not None and kept[1] is now
+
+    def rewritten(self, code: types.CodeType) -> types.CodeType | None:
+        """The code with hooks; None where this Python's code cannot be rewritten."""
+        if id(code) not in self._rewritten:
+            try:
+                made = self._rewrite(code)
+            except Exception:  # an instruction that the library does not know
+                made = None
+            self._rewritten[id(code)] = code, made
+        return self._rewritten[id(code)][1]
+
+    def _rewrite(self, code: types.CodeType) -> types.CodeType:
+        steps = bytecode.Bytecode.from_code(code)
+        found: list[Any] = []
+        for step in steps:
+            if not isinstance(step, bytecode.Instr):
+                found.append(step)
+                continue
+            found += self._replaced(step)
+        steps[:] = found
+        return steps.to_code()
+
+    def _replaced(self, step: bytecode.Instr) -> list[bytecode.Instr]:
+        """The instructions in place of one."""
+
+        def instruction(name: str, *argument: Any) -> bytecode.Instr:
+            return bytecode.Instr(name, *argument, location=step.location)
+
+        def call(count: int) -> list[bytecode.Instr]:
+            before = [instruction("PRECALL", count)] if _HAS_PRECALL else []
+            return [*before, instruction("CALL", count)]
+
+        def of_two(hook: Callable[..., Any]) -> list[bytecode.Instr]:
+            # a b -> hook a b: called like a method of a
+            below = [instruction("SWAP", 3), instruction("SWAP", 2)]
+            return [instruction("LOAD_CONST", hook), *below, *call(1)]
+
+        if step.name == "BINARY_SUBSCR" or _is_new_subscript(step):
+            return of_two(self._hooks.read)
+        if step.name == "IS_OP":
+            same = of_two(self._hooks.same)
+            return [*same, instruction("UNARY_NOT")] if step.arg else same
+        if step.name == "LOAD_CONST" and isinstance(step.arg, types.CodeType):
+            inner = self.rewritten(step.arg)
+            return [step if inner is None else instruction("LOAD_CONST", inner)]
+        if step.name == "LOAD_GLOBAL" and isinstance(step.arg, tuple):
+            to_call, name = step.arg
+            if to_call and name in WATCHED:
+                around = [instruction("SWAP", 2)] if _NEWER_CALLS else []
+                hook = [instruction("LOAD_CONST", self._hooks.called), instruction("SWAP", 2)]
+                return [step, *around, *hook, *call(0), *around]
+        return [step]
+
+
+def _is_new_subscript(step: bytecode.Instr) -> bool:
+    """Whether this is how Python 3.14 spells ``xs[i]``."""
+    return step.name == "BINARY_OP" and getattr(step.arg, "name", "") == "SUBSCR"
