@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, as_float, like_first, rebuild, take_apart
-from chainrule.compiler.capture.captured import Method, Surroundings, survey
+from chainrule.compiler.capture.captured import Method, Surroundings
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.recorder import Floats, Output, map_leaves
 from chainrule.compiler.capture.standins import Unrecordable
@@ -32,6 +32,7 @@ from chainrule.compiler.capture.tracing import (
     random_states_kept,
     trace,
 )
+from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.runtime.fast_path import Recall
 from chainrule.compiler.runtime.lifting import Lifter
 from chainrule.compiler.runtime.listing import listing

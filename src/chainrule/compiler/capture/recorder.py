@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler.capture.integers import EXACT, IntegerRecorder
+from chainrule.compiler.capture.mathematics import MATH
 from chainrule.compiler.capture.selection import Selection, Selector
 from chainrule.compiler.capture.standins import Condition, Detached, Traced, Unrecordable
 from chainrule.core import errors, functions, ops
@@ -161,6 +162,7 @@ class Recorder:
         self.integers = IntegerRecorder(integers)
         self.selector = Selector(self, select)
         self.identity = False  # the function asked which Value it had
+        self.settled: list[str] = []  # where data became static
         self.used_as_number: set[int] = set()
         self.numbers: list[Value] = []  # one leaf per integer slot, in case it is used as a number
         self.refused: str | None = None
@@ -190,8 +192,30 @@ class Recorder:
             return x
         source = self.source(x)
         if source is not None:
-            return self.detach(source)
+            return source if self.is_data(x) else self.detach(source)
         return Value(float(x)) if errors.is_real(x) else x
+
+    @staticmethod
+    def is_data(x: Any) -> bool:
+        """Whether a stand-in depends on no Value: then no gradient flows through it anyway."""
+        return type(x) is Traced or (type(x) is Detached and x.is_data)
+
+    def settle(self, number: Detached, use: str) -> float:
+        """Let the recording hold for this number only; refused where it follows Values."""
+        value = number._value
+        found: float = value._number
+        if not number.is_data:
+            self.forbid(f"a number from .data used through {use}")
+        if math.isnan(found):
+            self.forbid(f"a number that is not a number used through {use}")
+        # Equal numbers are the same number but for zeros, whose signs this tells apart.
+        row, other = (ops.atan2, -1.0) if found == 0.0 else (ops.equal, found)
+        node = Value._apply_op(row, (value, other), ())
+        if found == 0.0:
+            node = Value._apply_op(ops.equal, (node, node._number), ())
+        self.guard(node, True)
+        self.settled.append(errors.caller())
+        return found
 
     def source(self, x: Any) -> Value | None:
         """The Value behind a stand-in, or None."""
@@ -227,14 +251,15 @@ class Recorder:
         source = self.source(-x if type(x) is Traced else x)
         if source is None:
             return -self.operand(x)
-        return self.detach(source if type(x) is Traced else source * -1.0)
+        negative = source if type(x) is Traced else source * -1.0
+        return negative if self.is_data(x) else self.detach(negative)
 
     def exponent(self, x: Any) -> float:
         """The static exponent of ``value ** x``."""
         if type(x) is Traced:
             return float(x.static())
         if type(x) is Detached:
-            self.forbid("a number from .data used as an exponent")
+            return x.static("an exponent")
         return errors.real(x, "an exponent")
 
     def detach(self, value: Value) -> Value:
@@ -291,7 +316,9 @@ class Recorder:
         values = [x if isinstance(x, Value) else self.detached_operand(x) for x in items]
         if mixed:  # a number from .data beside Values passes no gradient on
             values = [
-                self.detach(v) if isinstance(v, Value) and not isinstance(x, Value) else v
+                self.detach(v)
+                if isinstance(v, Value) and not isinstance(x, Value) and not self.is_data(x)
+                else v
                 for x, v in zip(items, values, strict=True)
             ]
         # From the identity on, so that one item gives the same instructions as several.
@@ -299,7 +326,9 @@ class Recorder:
         best = Value._apply_op(rule, (values[0], start), ())
         for other in values[1:]:
             best = Value._apply_op(rule, (best, other), ())
-        return best if mixed else Detached(self, best)
+        if mixed:
+            return best
+        return Detached(self, best, all(self.is_data(x) or errors.is_real(x) for x in items))
 
 
 @contextmanager
@@ -374,6 +403,8 @@ def _replaced() -> Iterator[None]:
         if _users == 1:
             builtins.max = _replacement(_max, ops.first_max)
             builtins.min = _replacement(_min, ops.first_min)
+            for name, substitute in MATH.items():
+                setattr(math, name, substitute)
             sys.stdout, sys.stderr = _Muted(sys.stdout), _Muted(sys.stderr)
     try:
         yield
@@ -382,6 +413,8 @@ def _replaced() -> Iterator[None]:
             _users -= 1
             if _users == 0:
                 builtins.max, builtins.min = _max, _min
+                for name, substitute in MATH.items():
+                    setattr(math, name, substitute.__wrapped__)
                 if isinstance(sys.stdout, _Muted):
                     sys.stdout = sys.stdout.stream
                 if isinstance(sys.stderr, _Muted):

@@ -236,10 +236,10 @@ class Selector:
         elif kinds == {Detached}:
             found = self._gather(tuple([x._value for x in items]), key.node)
             if found is not None:
-                return Detached(recorder, found)
+                return Detached(recorder, found, all(x.is_data for x in items))
         elif kinds == {float}:
             node = integers.step("read", integers.constant(tuple(items)), key.node)
-            return Detached(recorder, self.number(node))
+            return Detached(recorder, self.number(node), is_data=True)
         elif len(kinds) == 1 and kinds <= {list, tuple} and len({len(x) for x in items}) == 1:
             return self._row(items, key)
         elif kinds == {np.ndarray} and len({(x.shape, x.dtype) for x in items}) == 1:

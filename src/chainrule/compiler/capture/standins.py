@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from chainrule.compiler.capture.integers import COMPARISONS, EXACT, METHODS
 from chainrule.core import errors, ops
 from chainrule.core.backend import Value, nonfinite
+from chainrule.core.ops import Op
 
 if TYPE_CHECKING:
     from chainrule.compiler.capture.recorder import Recorder
@@ -36,17 +37,21 @@ class StandIn:
 
 
 class Detached(StandIn):
-    """The float ``v.data`` while recording: a number without gradient, known to the recording.
+    """A float while recording: a number without gradient, known to the recording.
 
+    It is ``v.data`` or, ``is_data``, a number that was passed or computed from such numbers alone.
     It claims to be a float, but is no subclass: C code reads a subclass without asking, and
-    ``math.isclose(x.data, 0)`` would be a branch nobody saw.
+    ``math.isclose(x.data, 0)`` would be an unseen branch. Where C asks for the number itself, data
+    become static: the recording holds for this number only; a number that follows the
+    parameters ends the recording.
     """
 
-    __slots__ = ("_recorder", "_value")
+    __slots__ = ("_recorder", "_value", "is_data")
 
-    def __init__(self, recorder: Recorder, value: Value) -> None:
+    def __init__(self, recorder: Recorder, value: Value, is_data: bool = False) -> None:
         self._recorder = recorder
         self._value = value
+        self.is_data = is_data
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -56,13 +61,22 @@ class Detached(StandIn):
         """The Value whose number this is."""
         return self._value
 
+    def beside(self, value: Value, *others: Any) -> Detached:
+        """A number computed from this one and others."""
+        data = self.is_data and all(x.is_data for x in others if type(x) is Detached)
+        return Detached(self._recorder, value, data)
+
+    def static(self, use: str) -> float:
+        """The number itself: from here on the recording is for this number."""
+        return self._recorder.settle(self, use)
+
     def _combine(self, other: Any, function: Callable[[Any, Any], Any]) -> Any:
         """Float arithmetic, which never raises in + - *, on the values that stand behind."""
         right = self._recorder.detached_operand(other)
         if right is None:
             return NotImplemented
         with nonfinite("allow"):
-            return Detached(self._recorder, function(self._value, right))
+            return self.beside(function(self._value, right), other)
 
     def __add__(self, other: Any) -> Any:
         return self._combine(other, lambda a, b: a + b)
@@ -82,31 +96,40 @@ class Detached(StandIn):
     def __rmul__(self, other: Any) -> Any:
         return self._combine(other, lambda a, b: a * b)
 
-    def _divide(self, a: Any, b: Any) -> Any:
-        # Two floats divide in one operation, not by a * b**-1; by zero they raise: flagged.
-        return Detached(self._recorder, Value._apply_op(ops.divide, (a, b), ()))
+    def apply(self, row: Op, *operands: Any) -> Detached:
+        """An operation of the op table on numbers, this one among them."""
+        values = [self._recorder.detached_operand(x) for x in operands]
+        return self.beside(Value._apply_op(row, tuple(values), ()), *operands)
 
+    # Two floats divide in one operation, not by a * b**-1; by zero they raise: flagged.
     def __truediv__(self, other: Any) -> Any:
-        right = self._recorder.detached_operand(other)
-        return NotImplemented if right is None else self._divide(self._value, right)
+        if self._recorder.detached_operand(other) is None:
+            return NotImplemented
+        return self.apply(ops.divide, self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        left = self._recorder.detached_operand(other)
-        return NotImplemented if left is None else self._divide(left, self._value)
+        if self._recorder.detached_operand(other) is None:
+            return NotImplemented
+        return self.apply(ops.divide, other, self)
 
     def __pow__(self, other: Any) -> Any:
         if isinstance(other, Value):
             return NotImplemented
-        return Detached(self._recorder, self._value ** self._recorder.exponent(other))
+        if type(other) is Detached and self.is_data:
+            other = other.static("an exponent")
+        return self.beside(self._value ** self._recorder.exponent(other))
+
+    def __rpow__(self, other: Any) -> Any:
+        return NotImplemented if isinstance(other, Value) else other ** self.static("an exponent")
 
     def __neg__(self) -> Detached:
-        return Detached(self._recorder, self._value * -1.0)
+        return self.beside(self._value * -1.0)
 
     def __pos__(self) -> Detached:
         return self
 
     def __abs__(self) -> Detached:
-        return Detached(self._recorder, Value._apply_op(ops.abs, (self._value,), ()))
+        return self.apply(ops.abs, self)
 
     def __bool__(self) -> bool:
         return bool(self._recorder.truth(self._value))
@@ -133,24 +156,44 @@ class Detached(StandIn):
         return self._compare(other, 5)
 
     def __getattr__(self, name: str) -> Any:
-        return self._leak(f"float.{name}")
+        row = UNARY.get(name)
+        if row is not None:  # numpy's functions of an array of objects ask their items
+            return lambda: self.apply(row, self)
+        return getattr(self.static(f"float.{name}"), name)
 
-    def _leak(self, use: str) -> Any:
-        self._recorder.forbid(f"a number from .data used through {use}")
+
+def _names() -> dict[str, Op]:
+    """The op table's functions of one number, by their names and numpy's."""
+    rows = {r.name: r for r in vars(ops).values() if isinstance(r, ops.Op)}
+    found = {}
+    for name in (
+        *("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "erf", "erfc"),
+        *("sin", "cos", "tan", "asin", "acos", "atan"),
+        *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+    ):
+        found[name] = rows[name]
+        if name.startswith("a"):
+            found["arc" + name[1:]] = rows[name]
+    return found
+
+
+UNARY = _names()
 
 
 def _leaking(name: str) -> Callable[..., Any]:
-    def method(self: Detached, *_: Any) -> Any:
-        return self._leak(name)
+    def method(self: Detached, *others: Any) -> Any:
+        if any(isinstance(x, Value) for x in others):
+            return NotImplemented
+        plain = [x.static(name) if type(x) is Detached else _plain(x) for x in others]
+        return getattr(self.static(name), name)(*plain)
 
     return method
 
 
 for _name in (
-    *("__float__", "__int__", "__index__", "__hash__", "__format__", "__repr__", "__str__"),
-    *("__round__", "__trunc__", "__floor__", "__ceil__", "__complex__", "__reduce_ex__"),
+    *("__float__", "__int__", "__hash__", "__format__", "__repr__", "__str__"),
+    *("__round__", "__trunc__", "__floor__", "__ceil__", "__reduce_ex__"),
     *("__floordiv__", "__rfloordiv__", "__mod__", "__rmod__", "__divmod__", "__rdivmod__"),
-    "__rpow__",
 ):
     setattr(Detached, _name, _leaking(_name))
 
@@ -263,7 +306,7 @@ class Traced(StandIn):
 
     def number(self) -> Detached:
         """The integer as a float."""
-        return Detached(self._recorder, self._recorder.number_of(self))
+        return Detached(self._recorder, self._recorder.number_of(self), is_data=True)
 
     def __neg__(self) -> Any:
         return self.step("neg")

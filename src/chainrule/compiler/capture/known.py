@@ -1,0 +1,159 @@
+"""What a recording may run and read: known to be pure, known to be watched completely, or refused.
+
+A replay repeats the arithmetic of a recording and nothing else. So every callable that a recorded
+function reaches is Python code that is walked itself, or is listed here as pure: it reads nothing
+but its arguments and changes nothing. Clocks, files, random numbers, logging, the environment and
+unknown C functions are not. Every object whose contents it reads is of a type whose contents can
+be compared completely.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import enum
+import fractions
+import functools
+import itertools
+import operator
+import pathlib
+import re
+import sys
+import threading
+import types
+import typing
+from typing import Any
+
+import numpy as np
+
+from chainrule.core import errors
+from chainrule.core.backend import Value
+
+_Point = collections.namedtuple("_Point", "x")  # for the type of its fields
+
+#: types whose objects never change
+ATOMS = (
+    *(int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented)),
+    *(range, slice, fractions.Fraction, np.generic, np.dtype, re.Pattern, types.CodeType),
+    *(types.GenericAlias, types.UnionType, np.ufunc, type(np.sum)),
+    *(operator.attrgetter, operator.itemgetter, operator.methodcaller),
+    *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, pathlib.PurePath),
+    *(type(threading.Lock()), type(threading.RLock()), enum.Enum),
+    *(type(typing.List), type(typing.Union[int, str]), typing.TypeVar),  # noqa: UP006, UP007
+)
+DESCRIPTORS = (
+    *(types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType),
+    *(types.MethodDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType),
+    type(_Point.x),
+)
+#: classes written in C whose whole contents a watched object shows
+WATCHABLE = frozenset(
+    (
+        *(object, dict, list, set, frozenset, tuple, int, float, complex, str, bytes, Value),
+        *(collections.OrderedDict, collections.defaultdict, typing.Generic, BaseException),
+        *(types.SimpleNamespace, Exception),
+    )
+)
+
+_PURE_MODULES = frozenset(
+    (
+        *("math", "cmath", "operator", "_operator", "itertools", "functools", "_functools"),
+        *("_bisect", "bisect", "_heapq", "heapq", "_collections", "_statistics", "statistics"),
+        *("_struct", "binascii", "unicodedata", "_string", "_sre", "_abc", "_typing", "_weakref"),
+        *("dataclasses", "collections", "copy", "fractions", "enum", "typing", "abc", "types"),
+        *("numbers", "re", "string", "reprlib", "keyword", "copyreg", "contextlib", "inspect"),
+    )
+)
+_IMPURE_BUILTINS = frozenset(
+    (
+        *("open", "print", "input", "exec", "eval", "compile", "__import__", "id", "globals"),
+        *("locals", "vars", "breakpoint", "help", "__build_class__", "memoryview", "aiter"),
+    )
+)
+_IMPURE_NUMPY = frozenset(
+    (
+        *("load", "save", "savez", "savez_compressed", "savetxt", "loadtxt", "genfromtxt"),
+        *("fromfile", "fromregex", "memmap", "DataSource", "seterr", "seterrcall", "setbufsize"),
+        *("set_printoptions", "show_config", "info", "test", "frompyfunc", "printoptions"),
+        *("copyto", "put", "putmask", "place", "fill_diagonal", "put_along_axis"),
+    )
+)
+#: methods that have an effect wherever they are called
+EFFECTS = frozenset(("tofile", "dump", "setflags", "setfield"))
+
+
+def module_of(x: Any) -> str:
+    """The module that a callable says it is from."""
+    return str(getattr(x, "__module__", None) or "")
+
+
+def is_pure_builtin(function: Any) -> bool:
+    """Whether a function written in C is known to read and change nothing but what it returns."""
+    name, module = getattr(function, "__name__", ""), module_of(function)
+    if module == "builtins":
+        return name not in _IMPURE_BUILTINS
+    top = module.partition(".")[0]
+    if top == "numpy":
+        return not module.startswith("numpy.random") and name not in _IMPURE_NUMPY
+    return module in _PURE_MODULES or top == "chainrule"
+
+
+def is_pure_python(function: types.FunctionType) -> bool:
+    """Whether a Python function of a library is known to be pure, and needs no walk."""
+    module = function.__globals__.get("__name__") or module_of(function)
+    top = str(module).partition(".")[0]
+    if top == "numpy":
+        return not str(module).startswith("numpy.random") and (
+            function.__name__ not in _IMPURE_NUMPY
+        )
+    return module in _PURE_MODULES or function.__code__.co_filename.startswith(errors.PACKAGE)
+
+
+def is_pure_class(cls: type) -> bool:
+    """Whether making an instance of a library's class has no effect, and its methods are pure."""
+    module = module_of(cls)
+    top = module.partition(".")[0]
+    if module == "builtins" or cls in ATOMS or cls in WATCHABLE:
+        return cls is not memoryview
+    if top == "numpy":
+        return not module.startswith("numpy.random") and cls.__name__ not in _IMPURE_NUMPY
+    return module in _PURE_MODULES or top == "chainrule" or issubclass(cls, BaseException)
+
+
+def is_python_class(cls: type) -> bool:
+    """Whether a class was written in Python and keeps what it has in attributes and slots.
+
+    A class written in C may keep more than that, also one that Python may subclass and change.
+    """
+    if not cls.__flags__ & (1 << 9) or cls.__flags__ & (1 << 8):  # no heap type, or immutable
+        return False
+    base = cls.__base__
+    slots = vars(cls).get("__slots__", ())
+    own = 1 if isinstance(slots, str) else len(tuple(slots))
+    # Beside its slots an instance has a pointer each to its attributes and its weak references.
+    return base is None or cls.__basicsize__ <= base.__basicsize__ + 8 * (own + 2)
+
+
+def keeps_hidden_contents(cls: type) -> bool:
+    """Whether instances may hold something that neither attributes nor items show."""
+    return cls not in WATCHABLE and not issubclass(cls, BaseException) and not is_python_class(cls)
+
+
+_ITERTOOLS = tuple(x for x in vars(itertools).values() if isinstance(x, type))
+_TOOLS = (*_ITERTOOLS, functools.partial, functools.reduce, dataclasses.field)
+
+
+def is_known_tool(x: Any) -> bool:
+    """Whether this is a class such as ``zip`` or ``itertools.product`` that makes iterators."""
+    return isinstance(x, type) and (x in _TOOLS or x.__module__ in ("builtins", "itertools"))
+
+
+def is_library_module(module: types.ModuleType | None, libraries: tuple[str, ...]) -> bool:
+    """Whether a module came with Python or was installed."""
+    if module is None:
+        return False
+    filename = getattr(module, "__file__", None)
+    if module.__name__ in sys.builtin_module_names or filename is None:
+        return True
+    return str(filename).startswith((*libraries, errors.PACKAGE))

@@ -1,0 +1,58 @@
+"""The functions of ``math`` on numbers that are recorded: operations of the op table.
+
+While any thread records, ``math.exp`` and the others are replaced by these, which do what ``math``
+does unless the calling thread records and a stand-in is among the arguments. A function that was
+imported by its own name (``from math import exp``) is C code that asks for the number: static.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from chainrule.compiler.capture.standins import UNARY, Detached, Traced
+from chainrule.core import ops
+from chainrule.core.backend import modes
+
+_ROWS: dict[str, tuple[ops.Op, int]] = {
+    **{name: (row, 1) for name, row in UNARY.items() if hasattr(math, name)},
+    "fabs": (ops.abs, 1),
+    "atan2": (ops.atan2, 2),
+    "hypot": (ops.hypot, 2),
+}
+
+
+def _substitute(original: Callable[..., Any], row: ops.Op, arity: int) -> Any:
+    @functools.wraps(original)
+    def function(*arguments: Any) -> Any:
+        if modes.recorder is None or len(arguments) != arity:
+            return original(*arguments)
+        numbers = [x.number() if type(x) is Traced else x for x in arguments]
+        first = next((x for x in numbers if type(x) is Detached), None)
+        if first is None or any(
+            type(x) is not Detached and type(x) not in (int, float) for x in numbers
+        ):
+            return original(*arguments)
+        return first.apply(row, *numbers)
+
+    return function
+
+
+def _tested(original: Callable[..., Any], test: Callable[[Detached], Any]) -> Any:
+    @functools.wraps(original)
+    def function(*arguments: Any) -> Any:
+        if modes.recorder is None or len(arguments) != 1 or type(arguments[0]) is not Detached:
+            return original(*arguments)
+        return bool(test(arguments[0]))
+
+    return function
+
+
+#: by name: what stands for a function of ``math`` while recording
+MATH: dict[str, Any] = {
+    name: _substitute(getattr(math, name), row, arity) for name, (row, arity) in _ROWS.items()
+}
+MATH["isnan"] = _tested(math.isnan, lambda x: x != x)
+MATH["isfinite"] = _tested(math.isfinite, lambda x: x - x == 0.0)

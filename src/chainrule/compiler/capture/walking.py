@@ -1,0 +1,401 @@
+"""The walk of everything a function reaches: Python code, captured objects, modules' attributes.
+
+In: a function. Out: its ``Surroundings``. Unrecordable where something is reached that is not known
+to be pure, or not known to be watched completely; see ``known``.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import logging
+import math
+import pathlib
+import random
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.capture import known
+from chainrule.compiler.capture.captured import (
+    MISSING,
+    Method,
+    Surroundings,
+    content_of,
+    state_of,
+)
+from chainrule.compiler.capture.known import ATOMS, DESCRIPTORS
+from chainrule.compiler.capture.standins import Unrecordable
+from chainrule.core.backend import Value
+
+_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
+# Looked up by name at run time, these reach anything.
+_DYNAMIC = frozenset(("globals", "locals", "vars", "eval", "exec", "open", "__import__"))
+_DYNAMIC_ATTRIBUTES = frozenset(("environ", "getenv", "warn", "import_module", "modules"))
+_FILE_NAMES = frozenset(("open", "read_text", "read_bytes", "write_text", "write_bytes", "touch"))
+_BY_NAME = frozenset(("getattr", "hasattr", "setattr", "attrgetter", "__dict__"))
+_LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
+_GENERATED = frozenset(("__eq__", "__setattr__", "__delattr__", "__lt__", "__le__", "__hash__"))
+_IDENTITY = frozenset(("id", "hash", "set", "frozenset", "index", "count", "remove"))
+_COLLECTIONS = (list, tuple, dict, set, frozenset)
+_LIMIT = 1_000_000
+
+
+def survey(function: Callable[..., Any]) -> Surroundings:
+    """Walk everything the function reaches; Unrecordable where something cannot be followed."""
+    found = Surroundings()
+    seen: set[int] = set()
+    kept: list[Any] = []  # so that no id is used twice
+    stack: list[Any] = [function]
+    while stack:
+        x = stack.pop()
+        if id(x) in seen or _is_atom(x):
+            continue
+        seen.add(id(x))
+        kept.append(x)
+        if len(kept) > _LIMIT:
+            raise Unrecordable("it reaches too many objects to follow")
+        stack.extend(reversed(list(_reached(x, found))))  # depth first, in the order of the source
+    found.values = list({id(v): v for v in found.values}.values())
+    found.place = {id(v): i for i, v in enumerate(found.values)}
+    found._labels = [v.label for v in found.values] if found.looks else []
+    return found
+
+
+def _is_atom(x: Any) -> bool:
+    """Whether nothing about ``x`` can change."""
+    if isinstance(x, np.ufunc) and set("".join(x.types)) <= set("O->"):
+        raise Unrecordable("it reaches a numpy function made of a Python one")
+    if isinstance(x, DESCRIPTORS):
+        return True
+    own_class = bool(type(x).__flags__ & (1 << 9)) and hasattr(x, "__dict__")
+    return isinstance(x, ATOMS) and not own_class
+
+
+def _has_self(x: Any) -> bool:
+    """Whether this is a builtin method of some object, such as ``xs.append``."""
+    return isinstance(x, types.BuiltinFunctionType) and not isinstance(
+        x.__self__, (types.ModuleType, type, type(None))
+    )
+
+
+def _reached(x: Any, found: Surroundings) -> Iterator[Any]:
+    """Note what can change about ``x`` and give what is inside it."""
+    if isinstance(x, Value):
+        found.values.append(x)
+        if type(x) is not Value:
+            yield from _attributes(x, found)
+    elif isinstance(x, types.BuiltinFunctionType):
+        if _has_self(x):
+            yield x.__self__
+        elif not known.is_pure_builtin(x):
+            raise Unrecordable(f"it calls {_full_name(x)}, which is not known to be pure")
+    elif isinstance(x, types.MethodType):
+        yield from (x.__func__, x.__self__)
+    elif isinstance(x, types.FunctionType):
+        if not known.is_pure_python(x):
+            found.functions.append(x)
+            yield from _reached_by_code(x, found)
+        else:  # it is pure, but it may hold functions of the user's
+            yield from map(content_of, x.__closure__ or ())
+            yield from x.__dict__.values()
+    elif isinstance(x, Method):
+        if isinstance(x.attributes, dict):
+            found.names.append((x, "attributes", x.attributes))
+            found.bound.add(id(x.instance()))
+        yield from (x.function, x.instance())
+    elif isinstance(x, functools.partial):
+        found.dicts.append((x.keywords, dict(x.keywords), x))
+        yield from (x.func, *x.args, *x.keywords.values())
+    elif isinstance(x, logging.Logger):
+        raise Unrecordable("it logs")
+    elif isinstance(x, list):
+        found.lists.append((x, tuple(x)))
+        yield from x
+        if type(x) is not list:
+            yield from _attributes(x, found)
+    elif isinstance(x, (tuple, frozenset)):
+        yield from x
+        if isinstance(attributes := getattr(x, "__dict__", None), dict):
+            found.names.append((x, "__dict__", attributes))
+            found.dicts.append((attributes, dict(attributes), None))
+            yield from attributes.values()
+    elif isinstance(x, set):
+        found.sets.append((x, frozenset(x)))
+        yield from x
+        if type(x) is not set:
+            yield from _attributes(x, found)
+    elif isinstance(x, dict):
+        found.dicts.append((x, dict(x), None))
+        yield from (*x.keys(), *x.values())
+        if type(x) is not dict:
+            yield from _attributes(x, found)
+    elif isinstance(x, types.MappingProxyType):
+        found.dicts.append((x, dict(x), None))
+        yield from x.values()
+    elif isinstance(x, np.ndarray):
+        if type(x) is not np.ndarray:
+            raise Unrecordable(
+                f"it reaches a {type(x).__name__}, which cannot be watched completely"
+            )
+        found.arrays.append((x, x.shape, x.tobytes()))
+        if x.dtype == object:
+            yield from x.ravel().tolist()
+    elif isinstance(x, _GENERATORS):
+        found.generators.append((x, state_of(x), repr(state_of(x))))
+    elif isinstance(x, type):
+        if known.is_pure_class(x) or known.is_known_tool(x):
+            return
+        if not known.is_python_class(x):
+            raise Unrecordable(f"it reaches the class {_full_name(x)}, not known to be pure")
+        found.dicts.append((vars(x), dict(vars(x)), x))
+        yield from (type(x), *x.__bases__)
+        yield from (item for name, item in vars(x).items() if _is_content(name, item))
+    elif isinstance(x, (staticmethod, classmethod)):
+        yield x.__func__
+    elif isinstance(x, (property, functools.cached_property)):
+        yield getattr(x, "fget", None) or getattr(x, "func", None)
+    elif isinstance(x, types.ModuleType):
+        return  # its attributes are followed by name
+    elif isinstance(x, functools._lru_cache_wrapper):
+        raise Unrecordable(f"it reaches {x.__name__!r}, which keeps results in a cache")
+    elif hasattr(x, "__wrapped__"):
+        yield x.__wrapped__
+    else:
+        yield from _attributes(x, found)
+
+
+def _attributes(x: Any, found: Surroundings) -> Iterator[Any]:
+    """An object's own attributes, by ``__dict__`` and by slots, and its class."""
+    attributes = getattr(x, "__dict__", None)
+    slots = [s for cls in type(x).__mro__ for s in _slots(cls)]
+    plain = isinstance(attributes, dict) or slots or type(x) in (object, Value, dict)
+    if not plain or any(map(known.keeps_hidden_contents, type(x).__mro__)):
+        raise Unrecordable(f"it reaches a {type(x).__name__}, which cannot be watched completely")
+    yield type(x)
+    if known.is_python_class(type(x)) and id(x) not in found.bound:
+        found.names.append((x, "__class__", type(x)))
+    if isinstance(attributes, dict):
+        if id(x) not in found.bound:
+            found.names.append((x, "__dict__", attributes))
+        found.dicts.append((attributes, dict(attributes), None))
+        yield from attributes.values()
+    for name in slots:
+        item = getattr(x, name, MISSING)
+        found.names.append((x, name, item))
+        yield item
+
+
+def _iscontent_of(name: str, item: Any) -> bool:
+    """Whether a class attribute is the user's: not what Python keeps there for itself."""
+    methods = (types.FunctionType, property, staticmethod, classmethod)
+    machinery = name == "_abc_impl" or (name.startswith("__") and name.endswith("__"))
+    return isinstance(item, methods) or not machinery
+
+
+def _slots(cls: type) -> tuple[str, ...]:
+    if cls in Value.__mro__:
+        return ()
+    slots = cls.__dict__.get("__slots__", ())
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return tuple(
+        f"_{cls.__name__.lstrip('_')}{n}" if n.startswith("__") and not n.endswith("__") else n
+        for n in names
+        if n not in ("__dict__", "__weakref__")
+    )
+
+
+def _reached_by_code(function: types.FunctionType, found: Surroundings) -> Iterator[Any]:
+    names, used = _names(function.__code__), _global_names(function.__code__)
+    namespace = function.__globals__
+    for name in sorted((used & _DYNAMIC) | (names & (_DYNAMIC_ATTRIBUTES | known.EFFECTS))):
+        if name not in namespace or not isinstance(namespace[name], types.FunctionType):
+            raise Unrecordable(f"it uses {name}, which reaches what cannot be followed")
+    if _asks_is_true(function.__code__):
+        raise Unrecordable("it asks whether something is True or False by 'is' or 'match'")
+    found.catches.update(_catching(function.__code__))
+    found.looks |= bool(names & _LOOKS)
+    found.identity |= (
+        bool(names & _LOOKS)
+        or not names.isdisjoint(_IDENTITY)
+        or _asks_identity(function.__code__, namespace)
+    ) and not _is_generated(function)
+    found.names += [
+        (function, part, getattr(function, part))
+        for part in ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
+    ]
+    found.dicts.append((function.__dict__, dict(function.__dict__), None))
+    yield from function.__dict__.values()
+    for cell in function.__closure__ or ():
+        content = content_of(cell)
+        found.cells.append((cell, content))
+        yield content
+        if isinstance(content, pathlib.PurePath) and names & _FILE_NAMES:
+            raise Unrecordable("it uses files")
+        if isinstance(content, types.ModuleType):
+            yield from _reached_in_module(content, names, found, set())
+    yield from function.__defaults__ or ()
+    if function.__kwdefaults__:
+        found.dicts.append((function.__kwdefaults__, dict(function.__kwdefaults__), function))
+        yield from function.__kwdefaults__.values()
+    for name in sorted(used):
+        x = namespace.get(name, MISSING)
+        found.names.append((namespace, name, x))
+        if x is MISSING and name not in ("max", "min"):  # which recording replaces
+            found.names.append((vars(builtins), name, vars(builtins).get(name, MISSING)))
+        if isinstance(x, pathlib.PurePath) and names & _FILE_NAMES:
+            raise Unrecordable("it uses files")
+        yield x if x is not MISSING else vars(builtins).get(name)
+        module = x if x is not MISSING else sys.modules.get(name)
+        if isinstance(module, types.ModuleType):
+            chains = _chains(function.__code__, name)
+            if chains is None:
+                yield from _reached_in_module(module, names, found, set())
+            else:
+                yield from _reached_by_chains(module, chains, found)
+
+
+def _reached_in_module(
+    module: types.ModuleType, names: set[str], found: Surroundings, seen: set[int]
+) -> Iterator[Any]:
+    """The attributes of a module that the code may name, where it is not seen which it reads."""
+    if id(module) in seen or _is_pure_module(module):
+        return
+    seen.add(id(module))
+    if names & _BY_NAME:
+        found.dicts.append((vars(module), dict(vars(module)), None))
+    for name in sorted(names):
+        item = getattr(module, name, MISSING)
+        if item is MISSING:
+            continue
+        found.names.append((module, name, item))
+        yield item
+        if isinstance(item, types.ModuleType):
+            yield from _reached_in_module(item, names, found, seen)
+
+
+def _is_pure_module(module: types.ModuleType) -> bool:
+    return module is math or module.__name__ in ("chainrule", "operator", "itertools")
+
+
+def _reached_by_chains(
+    module: types.ModuleType, chains: set[tuple[str, ...]], found: Surroundings
+) -> Iterator[Any]:
+    """What the code reads by ``module.name.name``."""
+    for chain in sorted(chains):
+        namespace: Any = module
+        for name in chain:
+            if namespace is math and name in vars(math):  # replaced while recording
+                break
+            item = getattr(namespace, name, MISSING)
+            found.names.append((namespace, name, item))
+            if not isinstance(item, types.ModuleType):
+                yield item
+                break
+            namespace = item
+
+
+def _chains(code: types.CodeType, module: str) -> set[tuple[str, ...]] | None:
+    """The attributes that code reads from a global name; None where it hands the object on."""
+    found: set[tuple[str, ...]] = set()
+    steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "EXTENDED_ARG")]
+    for k, step in enumerate(steps):
+        if step.opname == "IMPORT_NAME" and str(step.argval).partition(".")[0] == module:
+            return None
+        if step.opname not in ("LOAD_GLOBAL", "LOAD_NAME") or step.argval != module:
+            continue
+        chain = []
+        for after in steps[k + 1 :]:
+            if after.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+                break
+            chain.append(str(after.argval))
+        if not chain:
+            return None
+        found.add(tuple(chain))
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            inner = _chains(constant, module)
+            if inner is None:
+                return None
+            found |= inner
+    return found
+
+
+def _full_name(x: Any) -> str:
+    module = known.module_of(x)
+    name = getattr(x, "__qualname__", None) or getattr(x, "__name__", repr(x))
+    return f"{module}.{name}" if module not in ("", "builtins") else str(name)
+
+
+def _asks_is_true(code: types.CodeType) -> bool:
+    """Whether there is an ``is True``, which a comparison's stand-in cannot hear."""
+    lines: dict[Any, set[str]] = {}
+    for step in dis.get_instructions(code):
+        where = step.positions.lineno if step.positions is not None else None
+        if step.opname == "IS_OP" or isinstance(step.argval, bool):
+            lines.setdefault(where, set()).add("is" if step.opname == "IS_OP" else "truth")
+    if any(found == {"is", "truth"} for found in lines.values()):
+        return True
+    return any(_asks_is_true(c) for c in code.co_consts if isinstance(c, types.CodeType))
+
+
+def _is_generated(function: types.FunctionType) -> bool:
+    """Whether it is a method that a dataclass made, which only asks for its own class."""
+    code = function.__code__
+    return code.co_filename == "<string>" and code.co_name in _GENERATED
+
+
+def _asks_identity(code: types.CodeType, namespace: dict[str, Any]) -> bool:
+    """Whether there is an ``is``, ``in`` or set that may tell one Value, or list, from another."""
+    steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "EXTENDED_ARG")]
+    for k, step in enumerate(steps):
+        if step.opname == "BUILD_SET":
+            return True
+        if step.opname not in ("IS_OP", "CONTAINS_OP"):
+            continue
+        left, right = steps[k - 2], steps[k - 1]
+        if right.opname == "LOAD_GLOBAL":
+            x = namespace.get(right.argval)
+            inside = x if step.opname == "CONTAINS_OP" and isinstance(x, _COLLECTIONS) else (x,)
+            if any(isinstance(item, (Value, list, tuple, np.ndarray)) for item in inside):
+                return True
+        elif "CONST" not in right.opname:
+            simple = right.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_NAME"))
+            if not (simple and "CONST" in left.opname):
+                return True
+    return any(_asks_identity(c, namespace) for c in code.co_consts if type(c) is types.CodeType)
+
+
+def _catching(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Those of a function and the functions inside it that have an ``except`` or ``with``."""
+    if any(step.opname == "PUSH_EXC_INFO" for step in dis.get_instructions(code)):
+        yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _catching(constant)
+
+
+def _global_names(code: types.CodeType) -> set[str]:
+    """The names that a function and those inside it look up in globals, or import."""
+    names = {
+        step.argval
+        for step in dis.get_instructions(code)
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "IMPORT_NAME")
+    }
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _global_names(constant)
+    return names
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Every global or attribute name in a function and the functions inside it."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _names(constant)
+    return names
