@@ -226,6 +226,7 @@ def _put(namespace: Any, name: str, x: Any) -> None:
 
 
 def content_of(cell: Any) -> Any:
+    """What is in a closure's cell."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -233,6 +234,7 @@ def content_of(cell: Any) -> Any:
 
 
 def state_of(generator: Any) -> Any:
+    """The state of a random generator."""
     if isinstance(generator, random.Random):
         return generator.getstate()
     if isinstance(generator, np.random.RandomState):

@@ -2,9 +2,9 @@
 
 In: every read ``container[key]`` whose key is traced. Out: a traced integer where a table of
 integers is read, a gather where a list of Values is: an operand whose place among its candidates
-the integer program tells. A row of Values becomes a list of gathers. Where neither holds, the key is static.
-The function gets copies of selected rows: changing one, or asking which object it is, would tell
-it so; then the recording is made again with static reads.
+the integer program tells. A row of Values becomes a list of gathers. Where neither holds, the key
+is static. The function gets copies of selected rows: changing one, or asking which object it is,
+would tell it so; then the recording is made again with static reads.
 """
 
 from __future__ import annotations
