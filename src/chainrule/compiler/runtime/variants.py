@@ -1,19 +1,49 @@
-"""A recording ready to run, and what is known of calls with one structure of arguments."""
+"""A recording ready to run, and what is known of calls with one structure of arguments.
+
+In: a call. Out: a ``Run``: which path answered it, machine code, the tape or eager, and where its
+numbers are until the next call.
+"""
 
 from __future__ import annotations
 
+import enum
 import functools
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from chainrule.compiler.capture.infer import Indexing
+import numpy as np
+
+from chainrule.compiler.capture.arguments import Call, as_float
 from chainrule.compiler.capture.recorder import Floats, Recording
+from chainrule.compiler.capture.tracing import Trace
 from chainrule.compiler.lift.program import Addresses
-from chainrule.compiler.runtime.families import Family
-from chainrule.compiler.runtime.lifted import Fit, Lifted
-from chainrule.compiler.runtime.tape import FINE, Executor, executor
-from chainrule.core.backend import Value
+from chainrule.compiler.runtime.learning import Family, Integers
+from chainrule.compiler.runtime.machine import Fit, MachineCode
+from chainrule.compiler.runtime.tape import FINE, UNDEFINED, Executor, executor
+from chainrule.core.backend import Value, kernels
+
+
+class Path(enum.Enum):
+    """What can answer a call."""
+
+    MACHINE = "machine code"
+    TAPE = "tape"
+    EAGER = "eager"
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """How a variant runs on machine code, its own or that of a longer call."""
+
+    machine: MachineCode
+    fit: Fit
+    family: Family | None = None  # which knows what its integers select
+    slots: Addresses | None = None  # its integers among those of the family's longest call
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the code was built from this variant."""
+        return self.fit is self.machine.fit
 
 
 @dataclass(eq=False)
@@ -22,83 +52,107 @@ class Variant:
 
     recording: Recording
     captured: tuple[Value, ...]
-    static: dict[int, int]
-    indexing: Indexing
-    indexed: tuple[int, ...]
-    numeric: frozenset[int]
+    integers: Integers
     inputs: Floats
     grads: Floats
-    lifted: Lifted | None = None
-    fit: Fit | None = None
-    family: Family | None = None  # whose code it runs on, if it is not its own
-    slots: Addresses | None = None  # its integers among those of the family's longest
-    not_lifted: str | None = None
-    ran_lifted: bool = False
-    _ids: Sequence[int] = ()  # of the last call
+    binding: Binding | None = None
+    not_lifted: str | None = None  # why it runs on the tape
+
+    @classmethod
+    def of(cls, made: Trace, integers: Integers) -> Variant:
+        """A variant of one recording, on the tape."""
+        inputs, grads = (np.zeros(made.recording.inputs) for _ in range(2))
+        return cls(made.recording, made.captured, integers, inputs, grads)
 
     @functools.cached_property
     def executor(self) -> Executor:
         """What runs the recording itself."""
         return executor(self.recording)
 
-    def run(self, ids: Sequence[int]) -> int | None:
-        """Compute this call: by the array program where it can, else by the tape.
+    @property
+    def machine(self) -> MachineCode | None:
+        """The machine code it runs on, if any."""
+        return None if self.binding is None else self.binding.machine
 
-        None where it is not known what these integers select.
+    def run(self, call: Call, binding: Binding | None) -> Run | None:
+        """Compute a call, by machine code where ``binding`` has some that can, else by the tape.
+
+        None where this variant is not the one for the call: it holds for other integers, or a
+        branch goes the other way. Where a number is undefined, eager raises what eager raises.
         """
-        lifted, fit = self.lifted, self.fit
-        self.ran_lifted, self._ids = False, ids
-        if lifted is not None and fit is not None:
-            gathered = self.gathered(ids)
-            if gathered is not None:
-                self.ran_lifted = lifted.run(fit, gathered, self.inputs)
-                if self.ran_lifted:
-                    return FINE
-        return self._run_tape(ids)
-
-    def gathered(self, ids: Sequence[int]) -> Addresses | None:
-        """The addresses that the gathers of the lifted program select, if that is known."""
-        fit = self.fit
-        if fit is None:
+        ids = call.ints
+        if not self.integers.serves(ids):
             return None
-        if self.family is not None and self.slots is not None:
-            return self.family.gathered(fit, self.slots, tuple(ids))
-        positions = self.indexing.predict(self.index_ids(ids))
-        return None if positions is None else fit.gathered(positions)
+        if self.integers.beyond_floats(ids):
+            return EAGERLY
+        self._write(call)
+        if binding is not None:
+            gathered = self.gathered(binding, ids)
+            if gathered is not None and binding.machine.run(binding.fit, gathered, self.inputs):
+                return Run(Path.MACHINE, self, binding.machine, ids)
+        status = self.run_tape(ids)
+        if status == FINE:
+            return Run(Path.TAPE, self, None, ids)
+        return EAGERLY if status == UNDEFINED else None
 
-    def _run_tape(self, ids: Sequence[int]) -> int | None:
-        positions = self.indexing.predict(self.index_ids(ids))
-        if positions is None:
+    def _write(self, call: Call) -> None:
+        """Write all inputs: the call's floats, captured Values, and its integers as numbers."""
+        size, captured = call.size, len(self.captured)
+        call.write(self.inputs[:size])
+        if captured and kernels is not None:
+            kernels.gather(self.captured, self.inputs[size : size + captured])
+        elif captured:
+            self.inputs[size : size + captured] = [v._number for v in self.captured]
+        self.inputs[size + captured :] = [as_float(i) for i in call.ints]
+
+    def gathered(self, binding: Binding, ids: Sequence[int]) -> Addresses | None:
+        """The addresses that the gathers of machine code select, if that is known."""
+        if binding.family is not None and binding.slots is not None:
+            return binding.family.gathered(binding.fit, binding.slots, tuple(ids))
+        operands = self.integers.operands(ids)
+        return None if operands is None else binding.fit.gathered(operands)
+
+    def run_tape(self, ids: Sequence[int]) -> int | None:
+        """Run the tape on the inputs; None where it is not known what these integers select."""
+        operands = self.integers.operands(ids)
+        if operands is None:
             return None
-        if len(positions):
-            self.executor.point(self.indexing.places, positions)
+        if len(operands):
+            self.executor.point(self.integers.places, operands)
         return self.executor.run(self.inputs)[0]
 
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One call: which path answers it, and what it gave. The next call overwrites the numbers."""
+
+    path: Path
+    variant: Variant | None = None  # what computed it; None for eager
+    machine: MachineCode | None = None
+    ids: Sequence[int] = ()
+    reason: str | None = None  # for eager, where there is more to say than an error will
+
     def number(self, position: int) -> float:
-        """The number an instruction gave in this call."""
-        found = (
-            self.lifted.number(position) if self.lifted is not None and self.ran_lifted else None
-        )
-        return self.executor.number(position) if found is None else found
+        """The number that a recorded instruction gave."""
+        assert self.variant is not None
+        found = None if self.machine is None else self.machine.number(position)
+        return self.variant.executor.number(position) if found is None else found
 
     def sweep(self, root: int) -> Floats | None:
         """The derivative of an instruction by every input; None where only eager can tell."""
-        if self.lifted is not None and self.ran_lifted:
-            if self.lifted.sweep(self.grads):
-                return self.grads
-            if self._run_tape(self._ids) != FINE:
+        variant = self.variant
+        assert variant is not None
+        if self.machine is not None:
+            if self.machine.sweep(variant.grads):
+                return variant.grads
+            if variant.run_tape(self.ids) != FINE:
                 return None
             # Something infinite: the tape knows the rules for it
-        self.executor.sweep(root, 1.0, self.grads)
-        return self.grads
+        variant.executor.sweep(root, 1.0, variant.grads)
+        return variant.grads
 
-    def serves(self, ids: Sequence[int]) -> bool:
-        """Whether its static integers are these."""
-        return all(ids[slot] == number for slot, number in self.static.items())
 
-    def index_ids(self, ids: Sequence[int]) -> tuple[int, ...]:
-        """The integers that select operands."""
-        return tuple([ids[slot] for slot in self.indexed])
+EAGERLY = Run(Path.EAGER)
 
 
 @dataclass(eq=False)
@@ -109,45 +163,3 @@ class Structure:
     recordings: int = 0
     numbers_follow: bool = False  # integers select plain numbers, so each variant is for its own
     blocked: str | None = None  # why such calls run eagerly
-
-
-@dataclass
-class Counts:
-    """What ``report()`` tells."""
-
-    calls: int = 0
-    replayed: int = 0
-    eager: int = 0
-    traces: int = 0
-    recording_seconds: float = 0.0
-    lifting_seconds: float = 0.0
-    checking_seconds: float = 0.0
-
-
-def other_integers(slots: tuple[int, ...], ids: Sequence[int]) -> list[list[int]]:
-    """Integers to try in these slots, so that what follows one is told from what follows another.
-
-    Others in every slot; then, for each binary digit of a slot's number, others where it is 1: any
-    two slots differ in one of these. Last the same integer everywhere.
-    """
-    chance = random.Random(len(ids))
-    top = max(ids[slot] for slot in slots)
-    different, used, most = list(ids), set(), max(top, 1)
-    for slot in slots:
-        if ids[slot] >= 0:
-            for _ in range(20):  # two slots with one integer get two, to be told apart
-                different[slot] = (ids[slot] + chance.randint(1, most)) % (most + 1)
-                if (ids[slot], different[slot]) not in used:
-                    break
-            used.add((ids[slot], different[slot]))
-    tries = [different]
-    for digit in range((len(slots) - 1).bit_length()):
-        mixed = list(ids)
-        for k, slot in enumerate(slots):
-            if k >> digit & 1:
-                mixed[slot] = different[slot]
-        tries.append(mixed)
-    alike = list(ids)
-    for slot in slots:
-        alike[slot] = ids[slots[0]]
-    return [*tries, alike]
