@@ -13,12 +13,8 @@ from typing import Any
 from chainrule.compiler.capture.captured import Method
 from chainrule.compiler.capture.recorder import Floats
 from chainrule.compiler.runtime import calls, report
-from chainrule.compiler.runtime.dispatch import (
-    Dispatch,
-    FallbackError,
-    FallbackWarning,
-    Options,
-)
+from chainrule.compiler.runtime.dispatch import Dispatch, FallbackError, FallbackWarning
+from chainrule.compiler.runtime.pipeline import Options
 from chainrule.compiler.training.batches import batch_value_and_grad
 from chainrule.compiler.training.driver import Callback, train
 from chainrule.compiler.training.function import TrainableFunction

@@ -1,9 +1,8 @@
 """Which path answers a call of a compiled function.
 
 In: a call's flattened arguments. Out: a ``Run``. Each structure of arguments has its variants; a
-call takes the first whose static integers, indices and guards all hold. If none does, the call goes
-through the stages trace → learn → build → run, each of which hands its result to the next. What
-cannot be recorded soundly runs eagerly, and the Run says why.
+call takes the first whose static integers, indices and guards all hold. If none does, the pipeline
+records the call. What cannot be recorded soundly runs eagerly, and the Run says why.
 """
 
 from __future__ import annotations
@@ -13,26 +12,21 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import Surroundings, survey
 from chainrule.compiler.capture.standins import Unrecordable
-from chainrule.compiler.capture.tracing import Trace, confirm, random_states_kept, trace
-from chainrule.compiler.runtime.building import Builder
+from chainrule.compiler.capture.tracing import random_states_kept
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.fast_path import FastPath
-from chainrule.compiler.runtime.learning import LEARNT, NUMBERS, Family, Integers, Learner
-from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Structure, Variant
-from chainrule.compiler.runtime.verification import check_against_eager
+from chainrule.compiler.runtime.learning import Family
+from chainrule.compiler.runtime.pipeline import Options, Pipeline
+from chainrule.compiler.runtime.variants import Path, Run, Structure
 from chainrule.core import errors
 from chainrule.core.interrupts import Held
 
-STRUCTURES = 256  # of arguments, the least recently used goes
-VARIANTS = 16  # of one structure, likewise
-RECORDINGS = 200  # of one structure that led to a new variant
-CHANGES = 20  # of the captured state, in a row
+CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
 
 
 class FallbackWarning(UserWarning):
@@ -53,25 +47,6 @@ class FallbackError(RuntimeError):
     """
 
 
-@dataclass(frozen=True)
-class Options:
-    """What a user asks ``compile`` for; see there."""
-
-    dtype: str = "float64"
-    on_fallback: str = "warn"
-    lift: bool | None = None
-    contract: bool = True
-
-
-@dataclass(frozen=True, eq=False)
-class Stages:
-    """What works for one captured state: the state, and the makers of recordings and code."""
-
-    captured: Surroundings
-    learner: Learner
-    builder: Builder | None  # None: nothing is lifted
-
-
 class Dispatch:
     """The variants of one function, its captured state and its fast path.
 
@@ -81,12 +56,11 @@ class Dispatch:
     def __init__(self, function: Callable[..., Any], options: Options) -> None:
         self.function, self.options = function, options
         self.lock = threading.RLock()
-        self.structures: dict[Any, Structure] = {}
         self.fast_path: FastPath | None = None
         self.counts = Counts()
         self.reasons: dict[str, int] = {}  # why calls ran eagerly, and how many
         self.last: Path | None = None  # the path of the last call
-        self._stages: Stages | None = None
+        self._pipeline: Pipeline | None = None
         self._changes = 0
         self._inside = False  # a call is being computed
 
@@ -98,7 +72,12 @@ class Dispatch:
     @property
     def captured(self) -> Surroundings | None:
         """The globals, closures and attributes that the function reads; None before a call."""
-        return None if self._stages is None else self._stages.captured
+        return None if self._pipeline is None else self._pipeline.captured
+
+    @property
+    def structures(self) -> dict[Any, Structure]:
+        """The structures of arguments, the last called at the end, with their variants."""
+        return {} if self._pipeline is None else self._pipeline.structures
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
@@ -165,10 +144,10 @@ class Dispatch:
         if call.refused is not None:
             return Run(Path.EAGER, reason=call.refused)
         try:
-            stages = self._refreshed()
-            structure = self._structure(stages, call)
+            pipeline = self._refreshed()
         except Unrecordable as reason:
             return Run(Path.EAGER, reason=str(reason))
+        structure = pipeline.structure(call)
         if structure.blocked is not None:
             return Run(Path.EAGER, reason=structure.blocked)
         for place, variant in enumerate(structure.variants):
@@ -178,167 +157,28 @@ class Dispatch:
                     structure.variants.insert(0, structure.variants.pop(place))
                 return run
         with Held():  # Ctrl-C waits: half a recording would leave max replaced and Values moved
-            run = self._learn_integers(stages, structure, call)
-            return run or self._record(stages, structure, call)
+            run = pipeline.learn_integers(structure, call)
+            if run is None:
+                self.fast_path = None  # what a recording shows may contradict what is cached
+                run = pipeline.record(structure, call)
+            return run
 
-    def _refreshed(self) -> Stages:
-        """The stages for the captured state as it is; if it changed, all is recorded anew."""
+    def _refreshed(self) -> Pipeline:
+        """The pipeline for the captured state as it is; if that changed, all is recorded anew."""
         started = time.perf_counter()
-        stages = self._stages
-        change = None if stages is None else stages.captured.changed()
-        if change is None:
-            self._changes = 0
-        else:
-            self._changes += 1
-            if self._changes > CHANGES:
-                raise Unrecordable(f"{change} changes all the time")
-            self.structures.clear()
+        pipeline = self._pipeline
+        change = None if pipeline is None else pipeline.captured.changed()
+        self._changes = 0 if change is None else self._changes + 1
+        if self._changes > CHANGES:
+            raise Unrecordable(f"{change} changes all the time")
+        if pipeline is None or change is not None:
             self.fast_path = None
-        if stages is None or change is not None:
-            stages = self._stages = self._new_stages()
+            self.structures.clear()
+            captured = survey(self.function)
+            pipeline = Pipeline(self.function, captured, self.options, self.counts)
+            self._pipeline = pipeline
         self.counts.checking_seconds += time.perf_counter() - started
-        return stages
-
-    def _new_stages(self) -> Stages:
-        captured, options = survey(self.function), self.options
-        learner = Learner(self.function, captured, self.counts)
-        if options.lift is False:
-            return Stages(captured, learner, None)
-        always, dtype, contract = options.lift is True, options.dtype, options.contract
-        return Stages(captured, learner, Builder(learner, captured, dtype, always, contract))
-
-    def _structure(self, stages: Stages, call: Call) -> Structure:
-        """What is known of such calls."""
-        key = (call.key, stages.captured.marks(call.values))
-        structure = self.structures.pop(key, None) or Structure()
-        self.structures[key] = structure
-        while len(self.structures) > STRUCTURES:
-            del self.structures[next(iter(self.structures))]
-        return structure
-
-    # --- trace → learn → build → run --------------------------------------------------------------
-
-    def _learn_integers(self, stages: Stages, structure: Structure, call: Call) -> Run | None:
-        """Run a variant for which only an integer in its place was new."""
-        for variant in structure.variants:
-            binding = variant.binding
-            if binding is None or binding.family is None or binding.slots is None:
-                continue
-            if stages.learner.teach_call(binding.family, binding.fit, binding.slots, call):
-                run = variant.run(call, binding)
-                if run is not None and run.path is not Path.EAGER:
-                    return run
-        return None
-
-    def _record(self, stages: Stages, structure: Structure, call: Call) -> Run:
-        """Record a call that no variant serves, and run it."""
-        started = time.perf_counter()
-        self.fast_path = None  # what a recording shows may contradict what is cached
-        try:
-            with random_states_kept():
-                self.counts.traces += 1
-                made = trace(self.function, stages.captured, call)
-                variant = self._learn(stages, structure, call, made)
-                if variant is None:
-                    variant = self._new_variant(stages, structure, call, made)
-        except Unrecordable as reason:
-            structure.blocked = str(reason)
-            return Run(Path.EAGER, reason=str(reason))
-        except Exception as error:
-            # The function's own error: let eager raise it, and try again another time.
-            call.failed = f"recording it raised {type(error).__name__}: {error}"
-            stages.captured.restore()
-            return EAGERLY
-        finally:
-            self.counts.recording_seconds += time.perf_counter() - started
-        return variant.run(call, variant.binding) or EAGERLY
-
-    def _learn(
-        self, stages: Stages, structure: Structure, call: Call, made: Trace
-    ) -> Variant | None:
-        """The variant that this recording is one more case of, if there is one."""
-        for variant in structure.variants:
-            shown = variant.integers.learn(call, made)
-            if shown == NUMBERS and not structure.numbers_follow:
-                structure.numbers_follow = True
-                structure.variants.clear()
-                return None
-            if shown != LEARNT:
-                continue
-            binding = variant.binding
-            if binding is None or binding.fit.known == len(variant.integers.places):
-                return variant
-            # More operands depend on integers than the machine code knows of.
-            if not binding.is_own:  # the code of a longer call: look again whether that serves
-                structure.variants.remove(variant)
-                return None
-            self._build(stages, variant, call, made)
-            return variant
-        return None
-
-    def _new_variant(
-        self, stages: Stages, structure: Structure, call: Call, made: Trace
-    ) -> Variant:
-        """A variant on the code of a longer call, or else one of its own.
-
-        Where the call is longer than all that there is code for, an even longer one is recorded
-        and built first, so that not every length builds again.
-        """
-        _count_recording(structure)
-        may_be_longer, builder = True, stages.builder
-        while builder is not None:
-            variant = builder.join(call, made)
-            if variant is not None:
-                return _added(structure, variant)
-            longer = builder.longer(call) if may_be_longer else None
-            if longer is None:
-                break
-            self._record_longer(stages, *longer)
-            may_be_longer = False
-        return self._own_variant(stages, structure, call, made)
-
-    def _record_longer(self, stages: Stages, call: Call, made: Trace) -> None:
-        """Make a variant for a call that was not made; not counted as one."""
-        structure = self._structure(stages, call)
-        self.counts.traces += 1
-        try:
-            if self._learn(stages, structure, call, made) is None:
-                _count_recording(structure)
-                self._own_variant(stages, structure, call, made)
-        except Unrecordable as reason:
-            structure.blocked = str(reason)
-        except Exception:
-            stages.captured.restore()
-
-    def _own_variant(
-        self, stages: Stages, structure: Structure, call: Call, made: Trace
-    ) -> Variant:
-        """A variant built from this recording, checked against eager."""
-        confirm(self.function, stages.captured, call, made)
-        integers = Integers.of(call, made)
-        if not structure.numbers_follow and not stages.learner.vary(integers, call, made):
-            structure.numbers_follow = True
-            structure.variants.clear()
-        if structure.numbers_follow:
-            integers.make_static(call.ints)
-        variant = Variant.of(made, integers)
-        check_against_eager(self.function, stages.captured, variant, call)
-        self._build(stages, variant, call, made)
-        return _added(structure, variant)
-
-    def _build(self, stages: Stages, variant: Variant, call: Call, made: Trace) -> None:
-        """Build machine code for a variant, if it has the structure."""
-        if stages.builder is None:
-            return
-        started = time.perf_counter()
-        built = stages.builder.build(variant, call, made)
-        variant.binding, variant.not_lifted = built.binding, built.reason
-        if built.superseded is not None:  # its calls join the longer code when they come again
-            for structure in self.structures.values():
-                structure.variants = [
-                    v for v in structure.variants if v.machine is not built.superseded
-                ]
-        self.counts.lifting_seconds += time.perf_counter() - started
+        return pipeline
 
     # --- eager ------------------------------------------------------------------------------------
 
@@ -349,9 +189,9 @@ class Dispatch:
 
     def block(self, call: Call) -> None:
         """Eager did what recording could not: do not try again."""
-        if call.failed is not None and self._stages is not None:
+        if call.failed is not None and self._pipeline is not None:
             with self.lock:
-                self._structure(self._stages, call).blocked = call.failed
+                self._pipeline.structure(call).blocked = call.failed
                 self._tell(call.failed)
 
     def _tell(self, reason: str) -> None:
@@ -381,17 +221,4 @@ class Dispatch:
     def teach(self, family: Family, call: Call, ids: Sequence[int]) -> bool:
         """Record the longest call of a family with these integers; whether that showed any."""
         with self.lock, random_states_kept():
-            return self._stages is not None and self._stages.learner.teach(family, call, ids)
-
-
-def _count_recording(structure: Structure) -> None:
-    structure.recordings += 1
-    if structure.recordings > RECORDINGS:
-        raise Unrecordable("its branches or integers lead somewhere new all the time")
-
-
-def _added(structure: Structure, variant: Variant) -> Variant:
-    """Put a variant first."""
-    structure.variants.insert(0, variant)
-    del structure.variants[VARIANTS:]
-    return variant
+            return self._pipeline is not None and self._pipeline.teach(family, call, ids)
