@@ -133,7 +133,7 @@ CONTESTANTS = {
 
 def variant_of(function):
     """The one recording of a compiled function, ready to run."""
-    (structure,) = function._structures.values()
+    (structure,) = function.dispatch.structures.values()
     (variant,) = structure.variants
     return variant
 
@@ -151,9 +151,9 @@ def tape_passes(function):
 def lifted_parts(function):
     """What machine code does in a call, each part alone: its calls are in one piece."""
     variant = variant_of(function)
-    code, counts = variant.lifted.code, variant.fit.counts_at
+    code, counts = variant.machine.code, variant.binding.fit.counts_at
     return {
-        "freshness": function._surroundings.changed,
+        "freshness": function.dispatch.captured.changed,
         "run": lambda: code.run(counts),
         "sweep": lambda: code.sweep(counts),
     }
@@ -163,7 +163,7 @@ class Stopwatches:
     """Measure the parts of a call on the tape from inside, in its executor's place."""
 
     def __init__(self, function):
-        variant, surroundings = variant_of(function), function._surroundings
+        variant, surroundings = variant_of(function), function.dispatch.captured
         executor = variant.executor
         self.seconds = {"freshness": 0.0, "run": 0.0, "sweep": 0.0}
         self.number, self.point = executor.number, executor.point
@@ -269,7 +269,7 @@ def enter(name, program, contestants):
     for n in list(running):
         if contestants[n].builds:
             warm_up(running[n], program)
-        if isinstance(running[n], Lifted) and variant_of(running[n].function).lifted is None:
+        if isinstance(running[n], Lifted) and variant_of(running[n].function).machine is None:
             print(f"{name}: not lifted: {variant_of(running[n].function).not_lifted}")
             del running[n]
     return running

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from chainrule import _native
-from chainrule.compiler.training import samples as module
-from chainrule.compiler.training.samples import NONE, Prepared, Tables
+from chainrule.compiler.training import packing as module
+from chainrule.compiler.training.packing import NONE, PackedSamples, Tables
 
 
 def words(*numbers):
@@ -173,7 +173,7 @@ def test_kinds_of_samples_are_those_of_python(monkeypatch):
     chance = random.Random(3)
     made = [([chance.randrange(9) for _ in range(chance.randrange(1, 5))],) for _ in range(40)]
     made[7:7] = [([True],), ([],), (2,), ([2**70],)]
-    prepared = Prepared(None, {}, made)  # type: ignore[arg-type]
+    prepared = PackedSamples(None, {}, made)  # type: ignore[arg-type]
 
     def kinds():
         prepared.forget()

@@ -143,6 +143,7 @@ class Compiled:
         """The loop; made when it is needed, and when the optimiser has its state."""
         if self._training is None:
             from chainrule.compiler.training.driver import Training
+            from chainrule.compiler.training.function import TrainableFunction
 
             config = self._model.config
             texts = self._data.training[: config.steps * config.batch]
@@ -152,8 +153,9 @@ class Compiled:
             with suppress(ValueError, ArithmeticError):  # it comes again where it counts
                 longest = max(samples, key=lambda sample: len(sample[0]))
                 self._function.value_and_grad(self._weights, *longest)
+            function = TrainableFunction(self._function.dispatch)
             self._training = Training(
-                self._function, self._weights, samples, self.optimizer, config.batch
+                function, self._weights, samples, self.optimizer, config.batch
             )
         return self._training
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compile_view import View
 from test_compile_lifted import GPTS, OTHERS, Writer, lorenz, normal
 
 import chainrule
@@ -31,7 +32,7 @@ from chainrule.compiler.formulas.notation import (
 )
 from chainrule.compiler.formulas.translation import Line
 from chainrule.compiler.lift import interpreter as arrays
-from chainrule.compiler.runtime.lifted import Source
+from chainrule.compiler.lift.alignment import RecordedCall
 from chainrule.compiler.runtime.results import root_of
 from chainrule.core import ops
 
@@ -44,24 +45,20 @@ class Read:
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
         fast = chainrule.compile(function, lift=False, on_fallback="raise")
         fast.value_and_grad(*arguments)
-        ((key, structure),) = fast._structures.items()
-        variant = structure.variants[0]
+        view = View(fast)
+        (key,), variant = view.dispatch.structures, view.variant
         call = take_apart(arguments, {}, differentiate=True)
-        ints = np.arange(len(call.ints))
-        first = variant.recording.inputs - len(ints)
-        private = np.concatenate([np.arange(call.first, call.size), first + ints])
-        starts = (*np.cumsum([0, *call.sizes]).tolist(), first)
         root = root_of(variant.recording.result)
         assert root is not None
-        position = root.position
-        source = Source(variant.recording, variant.indexing, position, private, ints, starts)
+        position, integers = root.position, variant.integers
+        source = RecordedCall.of(call, variant.recording, integers.indexing, position)
         self.program = program = source.program()
         self.root = int(program.address[position])
         self.inputs = naming.inputs(
-            function, key[0][1], key[0][2], variant.captured, fast._surroundings
+            function, key[0][1], key[0][2], variant.captured, view.dispatch.captured
         )
-        self.choice = Choice(variant.indexing, variant.indexed)
-        selected = variant.indexing.predict(variant.index_ids(call.ints))
+        self.choice = Choice(integers.indexing, integers.indexed)
+        selected = integers.operands(call.ints)
         gathered = program.address[selected[program.places]]
         self.numbers = arrays.run(program, variant.inputs, gathered)
         self.integers = call.ints

@@ -21,6 +21,7 @@ from compile_programs import (
     run_source,
 )
 from compile_twins import outcome
+from compile_view import View
 from programs import count
 
 import chainrule
@@ -51,8 +52,7 @@ def recordings_of(function: Any, *calls: tuple[Any, ...], **keywords: Any) -> li
     fast = chainrule.compile(function, on_fallback="eager", lift=False)
     for arguments in calls:
         outcome(fast.value_and_grad, *arguments, **keywords)
-    variants = [v for s in fast._structures.values() for v in s.variants]
-    return [(v.recording, v.indexing) for v in variants]
+    return [(v.recording, v.integers.indexing) for v in View(fast).variants]
 
 
 def graph_of(function: Any, *arguments: Any, **options: Any) -> Graph:

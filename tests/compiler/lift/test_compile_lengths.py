@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compile_view import View
 from test_compile_lifted import (
     GPTS,
     VOCAB,
@@ -47,7 +48,7 @@ def orders(most: int, seed: int) -> Iterator[list[int]]:
 
 def lifted_programs(pair: Pair) -> int:
     """How many pieces of machine code there are."""
-    return len({id(v.lifted) for v in pair.variants if v.lifted is not None})
+    return len({id(v.machine) for v in pair.variants if v.machine is not None})
 
 
 def rows_of(p, tokens):
@@ -298,7 +299,7 @@ def test_gpts_of_all_lengths(model, params):
     pair, rng = Pair(model), random.Random(1)
     for seed, length in enumerate((6, 2, 4, 1, 6, 2)):
         pair.same(params(seed), [rng.randrange(VOCAB) for _ in range(length + 1)])
-    assert all(v.lifted is not None for v in pair.variants)
+    assert all(v.machine is not None for v in pair.variants)
 
 
 @pytest.mark.parametrize(("model", "params"), GPTS, ids=lambda x: x.__name__.strip("<>"))
@@ -953,7 +954,7 @@ def test_random_programs_over_lists():
     lifted = 0
     for seed in range(20):
         pair = check_source(Writer(random.Random(seed)).source(), seed)
-        lifted += any(v.lifted is not None for v in pair.variants)
+        lifted += any(v.machine is not None for v in pair.variants)
     assert lifted >= 18
 
 
@@ -1009,5 +1010,5 @@ def test_steps_that_a_shorter_sample_does_not_take_in_a_batch():
     for name, grad in grads.items():
         mean = np.mean([g[name] for _, g in wanted], axis=0)
         assert np.abs(grad - mean).max() <= 1e-12 * max(1.0, np.abs(mean).max())
-    (structure, *_) = fast._structures.values()
-    assert structure.variants[0].lifted.mixed is not None
+    (structure, *_) = View(fast).structures
+    assert structure.variants[0].machine.mixed is not None

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compile_view import View
 
 import chainrule
 from chainrule import (
@@ -67,13 +68,12 @@ class Pair:
 
     @property
     def variants(self) -> list[Any]:
-        return [v for s in self.lifted._structures.values() for v in s.variants]
+        return View(self.lifted).variants
 
     @property
     def ran_lifted(self) -> bool:
         """Whether the last call's variant ran as array code."""
-        structure = list(self.lifted._structures.values())[-1]
-        return bool(structure.variants) and structure.variants[0].ran_lifted
+        return View(self.lifted).ran_machine_code
 
     def same(self, *arguments: Any, lifted: bool | None = None) -> Any:
         """Call both; equal to rounding, or the same error."""
@@ -472,7 +472,7 @@ def test_an_irregular_graph_is_left_to_the_tape():
     for seed in range(2):
         pair.same(normal(seed, 8), lifted=False)
     assert "no structure" in pair.lifted.report()
-    assert pair.variants[0].lifted is None
+    assert pair.variants[0].machine is None
 
 
 # --- what eager does at the edges ----------------------------------------------------------------
@@ -697,10 +697,9 @@ def test_every_row_works_lifted():
 def test_machine_code_goes_with_its_function():
     fast = chainrule.compile(rosenbrock, lift=True)
     fast.value_and_grad(normal(0, 12))
-    (structure,) = fast._structures.values()
-    lifted = structure.variants[0].lifted
+    lifted = View(fast).variant.machine
     gone = [weakref.ref(x) for x in (fast, lifted, lifted.code._library)]
-    del fast, structure, lifted
+    del fast, lifted
     gc.collect()
     assert [ref() for ref in gone] == [None] * 3
 
@@ -731,9 +730,7 @@ def test_variants_dropped_release_their_code():
     kept = []
     for k in range(2, 40):
         fast.value_and_grad(normal(1, 5), k)
-        (structure,) = fast._structures.values()
-        kept.append(weakref.ref(structure.variants[0]))
-    del structure
+        kept.append(weakref.ref(View(fast).variant))
     gc.collect()
     assert sum(ref() is not None for ref in kept) <= 16
 
@@ -943,7 +940,7 @@ def test_random_structured_programs():
     lifted = 0
     for seed in range(40):
         pair = check_source(Writer(random.Random(seed)).source(), seed)
-        lifted += any(v.lifted is not None for v in pair.variants)
+        lifted += any(v.machine is not None for v in pair.variants)
     assert lifted >= 36
 
 

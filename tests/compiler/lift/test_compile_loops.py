@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import test_compile_reroll as hidden
+from compile_view import View
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from programs import count
@@ -30,11 +31,13 @@ import chainrule
 from chainrule.compiler.capture.infer import Indexing
 from chainrule.compiler.capture.recorder import Recording
 from chainrule.compiler.codegen import registers
+from chainrule.compiler.lift import alignment
 from chainrule.compiler.lift import interpreter as arrays
+from chainrule.compiler.lift.alignment import RecordedCall
 from chainrule.compiler.lift.canonical import NotLiftable, canonicalise, canonicalise_in_python
 from chainrule.compiler.lift.loops import find_loops
-from chainrule.compiler.runtime import lifted as lifted_module
-from chainrule.compiler.runtime.lifted import Lifted, Source
+from chainrule.compiler.runtime.building import machine_code
+from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.results import root_of
 from chainrule.compiler.runtime.tape import Interpreter, executor
 from chainrule.core import ops
@@ -214,7 +217,7 @@ class Case:
         self.root = root.position
         self.numbers = np.array(numbers)
         self.private = np.arange(shared, len(self.numbers))
-        self.source = Source(recording, indexing, self.root, self.private, NOTHING)
+        self.source = RecordedCall(recording, indexing, self.root, self.private, NOTHING)
         self.interpreter = (Interpreter if exact else executor)(recording)
         self.status = self.interpreter.run(self.numbers)
         self.value = self.interpreter.number(self.root)
@@ -235,8 +238,8 @@ class Case:
         self.agree(arena[address], found[: program.inputs])
         return program
 
-    def check_machine(self, dtype: str = "float64", limit: float = 1e-12) -> Lifted:
-        lifted = Lifted(self.source, dtype=dtype)
+    def check_machine(self, dtype: str = "float64", limit: float = 1e-12) -> MachineCode:
+        lifted = machine_code(self.source, dtype=dtype)
         assert lifted.program.loops
         found = np.zeros(len(self.numbers))
         assert lifted.run(lifted.fit, NOTHING, self.numbers)
@@ -251,7 +254,7 @@ def case_of(name: str) -> Case:
     function, *given = PROGRAMS[name]
     variant = hidden.variant_of(function, *given)
     shared = len(flat(given[0]))
-    return Case(variant.recording, variant.indexing, flat(given), shared)
+    return Case(variant.recording, variant.integers.indexing, flat(given), shared)
 
 
 @pytest.fixture(scope="module", params=list(PROGRAMS))
@@ -261,7 +264,7 @@ def case(request: Any) -> Case:
 
 @pytest.fixture(autouse=True)
 def _even_short_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifted_module, "FEW_SHAPES", 0)
+    monkeypatch.setattr(alignment, "FEW_SHAPES", 0)
 
 
 @pytest.fixture(params=["registers", "slices"])
@@ -307,7 +310,7 @@ def test_the_machine_code_is_the_array_program(case, way):
 @pytest.mark.parametrize("name", ["pendulum", "rnn, 16 wide", "further back", "gates", "wide"])
 def test_batches(name, batch, dtype, way):
     case = case_of(name)
-    lifted = Lifted(case.source, dtype=dtype)
+    lifted = machine_code(case.source, dtype=dtype)
     kernel, program = lifted.kernel(batch), lifted.program
     rng = np.random.default_rng(3)
     rows = np.tile(case.numbers, (batch, 1))
@@ -350,10 +353,9 @@ def test_loops_are_used_where_there_are_some():
             wanted = np.array(flat(derivatives(leaves[name])))
             np.testing.assert_allclose(np.ravel(grad), wanted, rtol=1e-10, atol=1e-12)
             params[name] = params[name] - 0.01 * grad
-    (structure,) = compiled._structures.values()
-    (variant,) = structure.variants
-    assert variant.lifted is not None
-    assert variant.lifted.program.loops
+    (variant,) = View(compiled).variants
+    assert variant.machine is not None
+    assert variant.machine.program.loops
 
 
 def values(array: Any) -> Any:
@@ -401,7 +403,7 @@ def test_what_is_not_finite_within_a_loop_is_noticed(way):
         return 1 / (x + 1)
 
     variant = hidden.variant_of(growing, {"x": 0.1, "w": 0.5})
-    case = Case(variant.recording, variant.indexing, [0.1, 0.5], 2)
+    case = Case(variant.recording, variant.integers.indexing, [0.1, 0.5], 2)
     lifted = case.check_machine()
     assert not lifted.run(lifted.fit, NOTHING, np.array([10.0, 0.5]))
 
@@ -434,7 +436,7 @@ def test_random_loops(seed, loops, most):
         patch.setattr(registers, "MOST_TERMS", most)
         patch.setattr(registers, "MOST_POINTS", most)
         patch.setattr(hidden, "RULES", FINITE)
-        patch.setattr(lifted_module, "FEW_SHAPES", 0)
+        patch.setattr(alignment, "FEW_SHAPES", 0)
         with np.errstate(all="ignore"):
             case = random_case(seed, loops)
         numbers = [case.interpreter.number(i) for i in range(len(case.recording))]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compile_view import View
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ from chainrule.core import ops
 def variant_of(function: Callable[..., Any], *arguments: Any) -> Any:
     compiled = chainrule.compile(function, on_fallback="raise")
     compiled.value_and_grad(*arguments)
-    (structure,) = compiled._structures.values()
+    (structure,) = View(compiled).structures
     return structure.variants[-1]
 
 
@@ -48,7 +49,7 @@ def checked(recording: Recording, places: Any = None) -> tuple[Loop, ...]:
 
 def loops_of(function: Callable[..., Any], *arguments: Any) -> tuple[Recording, tuple[Loop, ...]]:
     variant = variant_of(function, *arguments)
-    return variant.recording, checked(variant.recording, variant.indexing.places)
+    return variant.recording, checked(variant.recording, variant.integers.places)
 
 
 def euler(params):
@@ -387,9 +388,9 @@ def test_operands_that_follow_integers_are_in_no_loop():
     params = {**weights(), "table": np.arange(9.0) * 0.1}
     ids = [random.Random(1).randrange(9) for _ in range(20)]
     variant = variant_of(embedded, params, ids)
-    assert len(variant.indexing.places)
-    assert checked(variant.recording, variant.indexing.places) == ()
-    assert len(checked(variant.recording, variant.indexing.places[:6])) == 1
+    assert len(variant.integers.places)
+    assert checked(variant.recording, variant.integers.places) == ()
+    assert len(checked(variant.recording, variant.integers.places[:6])) == 1
 
 
 # --- no loop in time ------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compile_view import View
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as numpy_arrays
@@ -23,7 +24,7 @@ from chainrule.compiler.lift import indexing as index
 from chainrule.compiler.lift import interpreter as arrays
 from chainrule.compiler.lift.canonical import GATHER, NotLiftable, canonicalise
 from chainrule.compiler.lift.grouping import Program, group
-from chainrule.compiler.runtime.lifted import aligned
+from chainrule.compiler.runtime.machine import cache_aligned
 from chainrule.compiler.runtime.tape import FINE, Interpreter
 from chainrule.core import ops
 
@@ -209,9 +210,9 @@ def variant_of(function: Callable[..., Any], *arguments: Any, **options: Any) ->
     """The recording of a function and its array program."""
     compiled = chainrule.compile(function, on_fallback="raise", lift=True, **options)
     compiled.value_and_grad(*arguments)
-    (structure,) = compiled._structures.values()
-    assert structure.variants[0].lifted is not None, compiled.report()
-    return structure.variants[0]
+    variant = View(compiled).variant
+    assert variant.machine is not None, compiled.report()
+    return variant
 
 
 def verify(program: Program) -> None:
@@ -266,7 +267,9 @@ class Compiled:
         self.counts = np.array(counts)
         own = (program.size - program.shared) * batch
         sizes = {"P": program.shared, "V": own, "Q": program.shared, "D": own, "S": batch}
-        self.arenas = {name: aligned(size + 16, np.dtype(dtype)) for name, size in sizes.items()}
+        self.arenas = {
+            name: cache_aligned(size + 16, np.dtype(dtype)) for name, size in sizes.items()
+        }
         for arena in self.arenas.values():
             arena[:] = 7.25  # nothing may count on zeros, or touch the sixteen at the end
         self.real = {"float64": ctypes.c_double, "float32": ctypes.c_float}[dtype]
@@ -304,8 +307,8 @@ class Compiled:
 
 def selected(variant: Any, ids: Sequence[int]) -> tuple[Any, Any]:
     """Recorded operands and addresses that some integers select."""
-    positions = variant.indexing.predict(variant.index_ids(ids))
-    program = variant.lifted.program
+    positions = variant.integers.operands(ids)
+    program = variant.machine.program
     return positions, program.address[positions[program.places]]
 
 
@@ -325,8 +328,8 @@ def test_the_array_program_is_the_recording(function, others):
     variant = variant_of(function, numbers, *others)
     recording, root = variant.recording, variant.recording.result.position
     recording.verify()
-    canonicalise(recording, variant.indexing).verify()
-    lifted, oracle = variant.lifted, Interpreter(recording)
+    canonicalise(recording, variant.integers.indexing).verify()
+    lifted, oracle = variant.machine, Interpreter(recording)
     program = lifted.program
     verify(program)
     ids = others[0] if others else ()
@@ -336,13 +339,13 @@ def test_the_array_program_is_the_recording(function, others):
         fresh[len(numbers) :] = ids
         positions, gathered = selected(variant, ids)
         if len(positions):
-            oracle.point(variant.indexing.places, positions)
+            oracle.point(variant.integers.indexing.places, positions)
         status, _ = oracle.run(fresh)
         arena = arrays.run(program, fresh, gathered)
         kept = program.address >= 0
         found, wanted = arena[program.address[kept]], np.array(oracle.data)[kept]
         np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)
-        assert lifted.run(variant.fit, gathered, fresh) == (status == FINE)
+        assert lifted.run(variant.binding.fit, gathered, fresh) == (status == FINE)
         if status != FINE:
             continue
         checked += 1
@@ -368,7 +371,7 @@ def test_modules_verify_and_agree_at_every_width(function, others, width, batch,
     """Several samples at once, each with its own numbers, integers and weight."""
     numbers = np.random.default_rng(3).normal(size=16)
     variant = variant_of(function, numbers, *others)
-    program, root = variant.lifted.program, variant.lifted.root
+    program, root = variant.machine.program, variant.machine.root
     code = Compiled(program, root, width, batch, dtype)
     rng = np.random.default_rng(width * batch)
     seeds = rng.normal(size=batch)
@@ -393,23 +396,23 @@ def test_modules_verify_and_agree_at_every_width(function, others, width, batch,
 
 def seen_by(variant: Any) -> list[set[int]]:
     """The integers seen in each place."""
-    return [set(column) for column in zip(*variant.indexing.ids, strict=True)]
+    return [set(column) for column in zip(*variant.integers.indexing.ids, strict=True)]
 
 
 def test_printers_name_what_they_show():
     variant = variant_of(causal, np.ones(16))
-    graph = canonicalise(variant.recording, variant.indexing)
+    graph = canonicalise(variant.recording, variant.integers.indexing)
     assert "sum" in str(graph)
-    assert "exp" in str(variant.lifted.program)
-    assert "products" in str(variant.lifted.program)
+    assert "exp" in str(variant.machine.program)
+    assert "products" in str(variant.machine.program)
     assert "affine" in str(index.space([np.arange(4)]))
 
 
 def test_a_graph_without_structure_is_not_lifted():
     fast = chainrule.compile(irregular(5), on_fallback="raise", lift=True)
     fast.value_and_grad(np.random.default_rng(0).normal(size=8))
-    (structure,) = fast._structures.values()
-    recording, indexing = structure.variants[0].recording, structure.variants[0].indexing
+    variant = View(fast).variant
+    recording, indexing = variant.recording, variant.integers.indexing
     with pytest.raises(NotLiftable, match="no structure"):
         group(canonicalise(recording, indexing), recording, np.zeros(0, np.int64))
     assert "no structure" in fast.report()
@@ -686,6 +689,6 @@ def test_a_literal_is_the_double(x):
 @settings(max_examples=25)
 @given(st.integers(1, 40), st.sampled_from([1, 2, 4, 8]))
 def test_chunks_cover_every_lane_once(count, width):
-    walks = Walks(variant_of(mlp, np.ones(16)).lifted.program, set())
+    walks = Walks(variant_of(mlp, np.ones(16)).machine.program, set())
     covered = [at + i for at, w in Emitter(walks, width).chunks(count) for i in range(w)]
     assert covered == list(range(count))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from compile_view import View
 from programs import count
 
 import chainrule
@@ -87,15 +88,15 @@ class Pair:
 
     def __call__(self, *arguments, known=None):
         answers: list[Any] = []
-        recall = self.fast._recall
-        if recall is not None:
-            answer = recall.answer
-            recall.answer = lambda x: answers.append(answer(x)) or answers[-1]
+        fast_path = View(self.fast).fast_path
+        if fast_path is not None:
+            answer = fast_path.answer
+            fast_path.answer = lambda x: answers.append(answer(x)) or answers[-1]
         try:
             value, gradient = self.fast.value_and_grad(*arguments)
         finally:
-            if recall is not None:
-                del recall.answer
+            if fast_path is not None:
+                del fast_path.answer
         wanted_value, wanted = self.tape.value_and_grad(*arguments)
         assert type(value) is type(wanted_value) is float
         np.testing.assert_allclose(value, wanted_value, rtol=self.limit, atol=self.limit)
@@ -377,7 +378,8 @@ def test_what_only_equals_an_integer_is_no_integer(other):
     params = {"w": np.array([0.5, -1.0, 0.25])}
     for _ in range(3):
         fast.value_and_grad(params, [0, 1, 2])
-    assert fast._recall is None or fast._recall.answer((params, [0, other, 2])) is None
+    fast_path = View(fast).fast_path
+    assert fast_path is None or fast_path.answer((params, [0, other, 2])) is None
 
 
 def test_integers_out_of_range_raise_what_eager_raises(pair):
@@ -409,7 +411,7 @@ def test_an_empty_list_and_keywords_go_the_long_way(pair):
 def exactly(pair, *arguments):
     """A call that is known gives what the same machine code gives on the long way, bit for bit."""
     value, gradient = pair(*arguments, known=True)
-    pair.fast._recall = None
+    View(pair.fast).forget_fast_path()
     wanted_value, wanted = pair(*arguments, known=None)
     assert value.hex() == wanted_value.hex()
     assert shape_of(gradient) == shape_of(wanted)
@@ -939,7 +941,7 @@ def test_many_calls_leave_nothing_behind(pair):
 
     run(200)
     gc.collect()
-    watched = [params, *params.values(), pair.fast._recall, IDS]
+    watched = [params, *params.values(), View(pair.fast).fast_path, IDS]
     counts, blocks = [sys.getrefcount(x) for x in watched], sys.getallocatedblocks()
     run(calls := count(ci=3000, soak=100_000))
     gc.collect()
@@ -966,7 +968,7 @@ def test_calls_with_data_leave_nothing_behind():
 
     run(200)
     gc.collect()
-    watched = [params, xs, *samples[0], pair.fast._recall, None]
+    watched = [params, xs, *samples[0], View(pair.fast).fast_path, None]
     counts, blocks = [sys.getrefcount(x) for x in watched], sys.getallocatedblocks()
     run(calls := count(ci=2000, soak=100_000))
     gc.collect()
@@ -1036,7 +1038,7 @@ def test_all_goes_with_the_function():
     params = parameters()
     for _ in range(3):
         fast.value_and_grad(params, IDS)
-    gone = [weakref.ref(x) for x in (fast, params["W"], fast._recall)]
+    gone = [weakref.ref(x) for x in (fast, params["W"], View(fast).fast_path)]
     del fast, params
     gc.collect()
     assert [ref() for ref in gone] == [None] * 3

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compile_view import View
 from test_compile_lifted import (
     VOCAB,
     Pair,
@@ -27,9 +28,9 @@ from test_compile_lifted import (
 
 import chainrule
 from chainrule import exp, log, maximum, sqrt, tanh, vsum, where
-from chainrule.compiler.runtime.lifted import Kernel
+from chainrule.compiler.runtime.machine import Kernel
 from chainrule.compiler.runtime.tape import Interpreter
-from chainrule.compiler.training.inner import InnerLoop
+from chainrule.compiler.training.machine_loop import MachineLoop
 from chainrule.optim import SGD, Adam, AdamW, cosine, warmup
 
 pytest.importorskip("llvmlite")
@@ -92,14 +93,14 @@ def arrays_of(nest: Any) -> list[Any]:
 def native(monkeypatch):
     """How many steps were taken in machine code."""
     taken = [0]
-    run = InnerLoop.run
+    run = MachineLoop.run
 
     def counted(self, first_step, count, ahead=0):
         losses = run(self, first_step, count, ahead)
         taken[0] += len(losses)
         return losses
 
-    monkeypatch.setattr(InnerLoop, "run", counted)
+    monkeypatch.setattr(MachineLoop, "run", counted)
     return taken
 
 
@@ -594,14 +595,13 @@ class Rounded(Interpreter):
 def rounded(tape: Any, *arguments: Any) -> tuple[float, Any]:
     """Value and gradient of eager rounded to single precision, by the recording of the tape."""
     tape.value_and_grad(*arguments)
-    structure = list(tape._structures.values())[-1]
-    variant = structure.variants[0]
+    variant = View(tape).latest
     oracle = Rounded(variant.recording)
     ids = [i for x in arguments[1:] if isinstance(x, list) for i in x if isinstance(i, int)]
-    positions = variant.indexing.predict(variant.index_ids(ids))
+    positions = variant.integers.operands(ids)
     assert positions is not None
     if len(positions):
-        oracle.point(variant.indexing.places, positions)
+        oracle.point(variant.integers.places, positions)
     oracle.run(variant.inputs)
     root = variant.recording.result.position
     slopes = np.zeros(variant.recording.inputs)
@@ -649,7 +649,7 @@ def test_single_precision_is_as_good_as_eager_rounded(name):
         allowed = 10 * max(1.0, away(slopes[: len(exact)], exact))
         assert away(flat(grads), exact) <= allowed
         assert away(value, wanted[0]) <= 10 * max(1.0, away(number, wanted[0]))
-        seen += list(fast._structures.values())[-1].variants[0].ran_lifted
+        seen += View(fast).ran_machine_code
     assert seen == 5
 
 

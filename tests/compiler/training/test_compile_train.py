@@ -525,7 +525,7 @@ class Pretended:
         self.batch_value_and_grad = function.batch_value_and_grad
         self.asked = []
 
-    def _native_training(self, params, samples, optimiser, batch):
+    def inner_loop(self, params, samples, optimiser, batch):
         self.task = params, samples, optimiser, batch
         return self
 

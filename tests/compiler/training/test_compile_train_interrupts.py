@@ -15,6 +15,7 @@ from test_interrupts import Injector
 import chainrule
 from chainrule import optim
 from chainrule.compiler.training import driver as training
+from chainrule.compiler.training.function import TrainableFunction
 from chainrule.core.interrupts import Held
 
 
@@ -32,7 +33,9 @@ def steps_by_hand(number):
 def test_ctrl_c_at_any_bytecode_leaves_a_whole_number_of_steps(native):
     wanted = steps_by_hand(3)
     fast, samples = chainrule.compile(quadratic), [(0.5,), (1.5,)]
-    function = Pretended(fast, lambda step: step == 1) if native else fast
+    function = (
+        Pretended(fast, lambda step: step == 1) if native else TrainableFunction(fast.dispatch)
+    )
     warm = {"p": np.array([1.0, -2.0])}
     fast.train(warm, samples, optim.Adam(warm), 4)  # recorded: what follows is the loop alone
     stride = count(ci=37, soak=3)

@@ -30,7 +30,7 @@ class Method:
     """A function and the instance it is bound to, which it does not keep alive if it can."""
 
     def __init__(
-        self, function: Callable[..., Any], instance: Any, gone: Callable[[Any], None]
+        self, function: Callable[..., Any], instance: Any, gone: Callable[[Any], object]
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function

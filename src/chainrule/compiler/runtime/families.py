@@ -1,8 +1,8 @@
-"""One program for all lengths of the integers a function is passed.
+"""Calls that differ only in how many integers their lists hold: a family.
 
-Calls that differ only in how many integers their lists hold are a ``Family``. The machine code of
-its longest member serves a shorter one if that does the first part of everything the longest does,
-which is checked on a recording of the shorter one, never guessed.
+In: a call. Out: its structure without these lengths, and the same call with others. The machine
+code of the longest call of a family serves a shorter one if that is a prefix of it, which is
+checked on recordings of the shorter one, never guessed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from chainrule.compiler.capture.arguments import Call, take_apart
 from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.lift.program import Addresses
-from chainrule.compiler.runtime.lifted import Fit, Lifted
+from chainrule.compiler.runtime.machine import Fit, MachineCode
 
 Runs = tuple[tuple[int, bool], ...]  # of integers, in order: how many, and whether it is a list
 
@@ -127,7 +127,7 @@ class Family:
     """Calls alike but for the lengths of their lists of integers, and the code of the longest."""
 
     runs: Runs
-    lifted: Lifted
+    machine: MachineCode
     choices: Choices | None  # what any integer selects, where each decides by itself
 
 

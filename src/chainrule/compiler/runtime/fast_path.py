@@ -1,9 +1,9 @@
-"""A call like an earlier one, without taking its arguments apart again.
+"""The fast path: a call like an earlier one, answered without flattening its arguments again.
 
 Training asks for the same gradient over and over: the same dict of arrays with other numbers in
-them, and some data. In: a call that ran lifted. Out: a ``Recall``, which knows calls of the same
-structure again by their ``signature``, a row of bytes that C writes as it looks at the arguments,
-and answers them from the machine code. Whatever it does not know again goes the long way.
+them, and some data. In: a call that ran on machine code. Out: a ``FastPath``, which finds calls of
+the same structure by their ``signature``, a row of bytes that C writes as it looks at the
+arguments, and answers them from the machine code. All others take the slow path.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from numpy import float64, ndarray
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.recorder import Output
 from chainrule.compiler.lift.program import Addresses
-from chainrule.compiler.runtime.lifted import Fit, Lifted
-from chainrule.compiler.runtime.variants import Variant
+from chainrule.compiler.runtime.machine import Fit
+from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.core.backend import kernels
 
 DOUBLE = np.dtype(float64)
-STRUCTURES = 64  # that are known again
+STRUCTURES = 64  # that are cached
 VARIANTS = 4  # of each, the least recently used goes
 MOST = 2**28  # numbers: one item of a numpy array has less than 2**31 bytes
 
@@ -36,7 +36,7 @@ Shape = tuple[int, ...]
 
 @dataclass(eq=False)
 class Form:
-    """What the arguments of a call are like; ``known``: calls like it can be known again.
+    """What the arguments of a call are like; ``known``: calls like it can be cached.
 
     ``shapes`` has the shape of every array of floats and None for every float; the ``first`` of
     them are the first argument's.
@@ -165,36 +165,36 @@ class _Gradient:
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class CachedCall:
     """What answers calls of one form, where their integers and branches are those of a variant."""
 
     variant: Variant
-    lifted: Lifted
-    fit: Fit
+    binding: Binding
     form: Form
     plan: Any  # a kernels.Plan
 
 
-def _choose(variant: Variant, fit: Fit, ids: tuple[int, ...]) -> Addresses | None:
+def _choose(variant: Variant, binding: Binding, ids: tuple[int, ...]) -> Addresses | None:
     """What the gathers of a variant select for these integers, if it serves them."""
-    return variant.gathered(ids) if variant.fit is fit else None
+    return variant.gathered(binding, ids) if variant.binding is binding else None
 
 
-def _plan_of(call: Call, form: Form, variant: Variant, lifted: Lifted, fit: Fit) -> Any:
+def _plan_of(call: Call, form: Form, variant: Variant, binding: Binding) -> Any:
     """What runs calls of this form on the code of a variant; None where it cannot."""
     result, floats = variant.recording.result, call.size - call.first
+    machine, fit = binding.machine, binding.fit
+    if variant.recording.selection.numbers:
+        return None  # they are computed by Python
     if not form.known or variant.captured or not 0 < call.first < MOST or kernels is None:
         return None
     if not isinstance(result, Output) or not result.is_value:
         return None
-    if variant.recording.selection.numbers:
-        return None
     root = int(fit.address[result.position])
     if root < 0 or not np.array_equal(fit.private[:floats], range(floats)):
         return None
-    integers = fit.private[floats:]
-    if not (floats or variant.numeric or lifted.reads_private):
-        integers = integers[:0]
+    numbers = fit.private[floats:]
+    if not (floats or variant.numeric or machine.reads_private):
+        numbers = numbers[:0]
     gradient = _Gradient(call.structure[0][0])
     return kernels.Plan(
         tuple(form.shapes),
@@ -202,48 +202,48 @@ def _plan_of(call: Call, form: Form, variant: Variant, lifted: Lifted, fit: Fit)
         gradient.template,
         gradient.record,
         ndarray,
-        functools.partial(_choose, variant, fit),
+        functools.partial(_choose, variant, binding),
         [],
-        *lifted.code.parts(fit, integers),
+        *machine.code.parts(fit, numbers),
         root,
     )
 
 
-class Recall:
-    """The calls of a function that are known again, and what answers them."""
+class FastPath:
+    """The cached calls of a function, and what answers them."""
 
     def __init__(self) -> None:
-        self.plans: dict[bytes, list[Known]] = {}  # by signature
-        self._met: set[Fit] = set()  # those that are known, or cannot be
+        self.plans: dict[bytes, list[CachedCall]] = {}  # by signature
+        self._met: set[Fit] = set()  # those that are cached, or cannot be
 
     def learn(self, call: Call, variant: Variant) -> None:
         """Let a variant answer calls such as this from now on."""
-        lifted, fit = variant.lifted, variant.fit
-        if lifted is None or fit is None or fit in self._met or call.keywords:
+        binding = variant.binding
+        if binding is None or binding.fit in self._met or call.keywords:
             return
-        self._met.add(fit)
+        self._met.add(binding.fit)
         form = Form.of(call)
-        plan, signature = _plan_of(call, form, variant, lifted, fit), form.signature
+        plan, signature = _plan_of(call, form, variant, binding), form.signature
         if plan is None or (signature not in self.plans and len(self.plans) >= STRUCTURES):
             return
-        known = self.plans.setdefault(signature, [])
-        known.insert(0, Known(variant, lifted, fit, form, plan))
-        self._met -= {one.fit for one in known[VARIANTS:]}
-        del known[VARIANTS:]
+        cached = self.plans.setdefault(signature, [])
+        cached.insert(0, CachedCall(variant, binding, form, plan))
+        self._met -= {one.binding.fit for one in cached[VARIANTS:]}
+        del cached[VARIANTS:]
 
     def answer(self, arguments: tuple[Any, ...]) -> tuple[float, Any] | None:
-        """The value and its gradient, if the call is known again and everything is finite."""
+        """The value and its gradient, if such a call is cached and everything is finite."""
         if kernels is None:
             return None
         call = kernels.passed(arguments, ndarray, float64)
-        known = None if call is None else self.plans.get(call.signature)
-        for one in known or ():
-            if one.lifted.current is not one.fit:
-                one.lifted.settle(one.fit)
+        cached = None if call is None else self.plans.get(call.signature)
+        for one in cached or ():
+            machine, fit = one.binding.machine, one.binding.fit
+            if machine.current is not fit:
+                machine.settle(fit)
             answer: tuple[float, Any] | None = one.plan.run(call)
-            one.variant.ran_lifted = answer is not None
             if answer is not None:
-                if known and known[0] is not one:
-                    known.sort(key=lambda x: x is not one)
+                if cached and cached[0] is not one:
+                    cached.sort(key=lambda x: x is not one)
                 return answer
         return None

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.capture.arguments import Call, rebuild
 from chainrule.compiler.capture.recorder import Floats, Output, map_leaves
 from chainrule.core import errors
 from chainrule.core.backend import Value, kernels
 
 NUMERIC = (float, np.ndarray)
-
-
-def forget(kept: dict[int, Any], key: int) -> None:
-    """Let an entry go, if it is still there."""
-    kept.pop(key, None)
 
 
 def as_floats(nest: Any) -> Any:
@@ -49,6 +45,17 @@ def value_places(call: Call, captured: int) -> list[int]:
             places.append(at)
         at += size
     return places + list(range(at, at + captured))
+
+
+def run_eagerly(function: Callable[..., Any], call: Call, inputs: list[Value]) -> Any:
+    """The function on fresh Values, which go into ``inputs``."""
+
+    def leaf(x: Any) -> Value:
+        inputs.append(x if isinstance(x, Value) else Value(x))
+        return inputs[-1]
+
+    rebuilt = rebuild(call, leaf, lambda i: i, keep=True)
+    return function(*rebuilt.arguments, **rebuilt.keywords)
 
 
 def compiled_node(y: float, name: str, children: tuple[Value, ...], slopes: Floats) -> Value:

@@ -1,20 +1,53 @@
-"""A recording ready to run, and what is known of calls with one structure of arguments."""
+"""A recording ready to run, and what is known of calls with one structure of arguments.
+
+In: a call. Out: a ``Run``: which path answered it, machine code, the tape or eager, and where its
+numbers are until the next call.
+"""
 
 from __future__ import annotations
 
+import enum
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from chainrule.compiler.capture.arguments import Call, as_float
+from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.recorder import Floats, Ints, Recording
+from chainrule.compiler.capture.tracing import Trace
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.families import Family
-from chainrule.compiler.runtime.lifted import Fit, Lifted
-from chainrule.compiler.runtime.tape import FINE, Executor, executor
-from chainrule.core.backend import Value
+from chainrule.compiler.runtime.machine import Fit, MachineCode
+from chainrule.compiler.runtime.tape import FINE, UNDEFINED, Executor, executor
+from chainrule.core.backend import Value, kernels
 
 DECISIONS = 10_000  # of one variant that are kept
+
+
+class Path(enum.Enum):
+    """What can answer a call."""
+
+    MACHINE = "machine code"
+    TAPE = "tape"
+    EAGER = "eager"
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """How a variant runs on machine code, its own or that of a longer call."""
+
+    machine: MachineCode
+    fit: Fit
+    family: Family | None = None  # which knows what its integers select
+    slots: Addresses | None = None  # its integers among those of the family's longest call
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the code was built from this variant."""
+        return self.fit is self.machine.fit
 
 
 @dataclass(eq=False)
@@ -23,71 +56,50 @@ class Variant:
 
     recording: Recording
     captured: tuple[Value, ...]
-    numeric: frozenset[int]
+    numeric: frozenset[int]  # integers that are used as numbers
     inputs: Floats
     grads: Floats
-    lifted: Lifted | None = None
-    fit: Fit | None = None
-    family: Family | None = None  # whose code it runs on, if it is not its own
-    slots: Addresses | None = None  # its integers among those of the family's longest
-    not_lifted: str | None = None
-    ran_lifted: bool = False
-    _ids: Sequence[int] = ()  # of the last call
+    binding: Binding | None = None
+    not_lifted: str | None = None  # why it runs on the tape
     _decided: dict[tuple[int, ...], Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, made: Trace) -> Variant:
+        """A variant of one recording, on the tape."""
+        inputs, grads = (np.zeros(made.recording.inputs) for _ in range(2))
+        return cls(made.recording, made.captured, made.numeric, inputs, grads)
 
     @functools.cached_property
     def executor(self) -> Executor:
         """What runs the recording itself."""
         return executor(self.recording)
 
-    def run(self, ids: Sequence[int]) -> int | None:
-        """Compute this call: by the array program where it can, else by the tape.
+    @property
+    def machine(self) -> MachineCode | None:
+        """The machine code it runs on, if any."""
+        return None if self.binding is None else self.binding.machine
 
-        None where it is not known what these integers select.
+    def run(self, call: Call, binding: Binding | None) -> Run | None:
+        """Compute a call, by machine code where ``binding`` has some that can, else by the tape.
+
+        None where this variant is not the one for the call: it holds for other integers, or a
+        branch goes the other way. Where a number is undefined, eager raises what eager raises.
         """
-        lifted, fit = self.lifted, self.fit
-        self.ran_lifted, self._ids = False, ids
-        if lifted is not None and fit is not None:
-            gathered = self.gathered(ids)
-            if gathered is not None:
-                self.ran_lifted = lifted.run(fit, gathered, self.inputs)
-                if self.ran_lifted:
-                    return FINE
-        return self._run_tape(ids)
-
-    def gathered(self, ids: Sequence[int]) -> Addresses | None:
-        """The addresses that the gathers of the lifted program select, if that is known."""
-        fit = self.fit
-        if fit is None:
-            return None
-        decided = self.decide(ids)
-        return None if decided is None else fit.gathered(decided[0])
-
-    def _run_tape(self, ids: Sequence[int]) -> int | None:
+        ids = call.ints
         decided = self.decide(ids)
         if decided is None:
             return None
-        if len(decided[0]):
-            self.executor.point(self.recording.selection.places, decided[0])
-        return self.executor.run(self.inputs)[0]
-
-    def number(self, position: int) -> float:
-        """The number an instruction gave in this call."""
-        found = (
-            self.lifted.number(position) if self.lifted is not None and self.ran_lifted else None
-        )
-        return self.executor.number(position) if found is None else found
-
-    def sweep(self, root: int) -> Floats | None:
-        """The derivative of an instruction by every input; None where only eager can tell."""
-        if self.lifted is not None and self.ran_lifted:
-            if self.lifted.sweep(self.grads):
-                return self.grads
-            if self._run_tape(self._ids) != FINE:
-                return None
-            # Something infinite: the tape knows the rules for it
-        self.executor.sweep(root, 1.0, self.grads)
-        return self.grads
+        if any(abs(ids[slot]) > EXACT for slot in self.numeric):
+            return EAGERLY  # beyond floats
+        self._write(call, decided[1])
+        if binding is not None:
+            gathered = binding.fit.gathered(decided[0])
+            if gathered is not None and binding.machine.run(binding.fit, gathered, self.inputs):
+                return Run(Path.MACHINE, self, binding.machine, ids)
+        status = self.run_tape(ids)
+        if status == FINE:
+            return Run(Path.TAPE, self, None, ids)
+        return EAGERLY if status == UNDEFINED else None
 
     def decide(self, ids: Sequence[int]) -> tuple[Ints, list[float]] | None:
         """What these integers select, and the numbers computed from them; None: another path."""
@@ -99,6 +111,63 @@ class Variant:
         found: tuple[Ints, list[float]] | None = self._decided[key]
         return found
 
+    def _write(self, call: Call, numbers: list[float]) -> None:
+        """Write all inputs: the call's floats, captured Values, and its integers as numbers."""
+        size, captured = call.size, len(self.captured)
+        call.write(self.inputs[:size])
+        if captured and kernels is not None:
+            kernels.gather(self.captured, self.inputs[size : size + captured])
+        elif captured:
+            self.inputs[size : size + captured] = [v._number for v in self.captured]
+        self.inputs[size + captured :] = [*map(as_float, call.ints), *numbers]
+
+    def gathered(self, binding: Binding, ids: Sequence[int]) -> Addresses | None:
+        """The addresses that the gathers of machine code select, if that is known."""
+        decided = self.decide(ids)
+        return None if decided is None else binding.fit.gathered(decided[0])
+
+    def run_tape(self, ids: Sequence[int]) -> int | None:
+        """Run the tape on the inputs; None where it is not known what these integers select."""
+        decided = self.decide(ids)
+        if decided is None:
+            return None
+        if len(decided[0]):
+            self.executor.point(self.recording.selection.places, decided[0])
+        return self.executor.run(self.inputs)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One call: which path answers it, and what it gave. The next call overwrites the numbers."""
+
+    path: Path
+    variant: Variant | None = None  # what computed it; None for eager
+    machine: MachineCode | None = None
+    ids: Sequence[int] = ()
+    reason: str | None = None  # for eager, where there is more to say than an error will
+
+    def number(self, position: int) -> float:
+        """The number that a recorded instruction gave."""
+        assert self.variant is not None
+        found = None if self.machine is None else self.machine.number(position)
+        return self.variant.executor.number(position) if found is None else found
+
+    def sweep(self, root: int) -> Floats | None:
+        """The derivative of an instruction by every input; None where only eager can tell."""
+        variant = self.variant
+        assert variant is not None
+        if self.machine is not None:
+            if self.machine.sweep(variant.grads):
+                return variant.grads
+            if variant.run_tape(self.ids) != FINE:
+                return None
+            # Something infinite: the tape knows the rules for it
+        variant.executor.sweep(root, 1.0, variant.grads)
+        return variant.grads
+
+
+EAGERLY = Run(Path.EAGER)
+
 
 @dataclass(eq=False)
 class Structure:
@@ -107,16 +176,3 @@ class Structure:
     variants: list[Variant] = field(default_factory=list)
     recordings: int = 0
     blocked: str | None = None  # why such calls run eagerly
-
-
-@dataclass
-class Counts:
-    """What ``report()`` tells."""
-
-    calls: int = 0
-    replayed: int = 0
-    eager: int = 0
-    traces: int = 0
-    recording_seconds: float = 0.0
-    lifting_seconds: float = 0.0
-    checking_seconds: float = 0.0

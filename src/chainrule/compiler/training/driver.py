@@ -37,9 +37,14 @@ class Function(Protocol):
     def batch_value_and_grad(self, params: Any, samples: Sequence[Sample]) -> Any:
         """The mean loss of some samples and its gradient."""
 
+    def inner_loop(
+        self, params: Any, samples: Sequence[Sample], optimiser: Optimizer, batch: int
+    ) -> InnerLoop | None:
+        """Steps in machine code, where there can be some."""
+
 
 class InnerLoop(Protocol):
-    """Steps in native code: what a function's ``_native_training`` gives, where it gives one."""
+    """Steps in machine code."""
 
     def run(self, first_step: int, count: int, ahead: int = 0) -> Floats:
         """Take up to ``count`` steps in place; the loss of each step taken.
@@ -102,10 +107,7 @@ class Training:
         self._batch = _count(batch, "batch", 1)
         self._optimiser = optimiser
         _check_params(params, optimiser)
-        prepare = getattr(function, "_native_training", None)
-        self._native: InnerLoop | None = (
-            prepare(params, self._samples, optimiser, self._batch) if prepare else None
-        )
+        self._native = function.inner_loop(params, self._samples, optimiser, self._batch)
         self._at_once = 4  # steps in one call of the inner loop; it learns how many take a TURN
         self._losses = np.empty(64)
         self.taken = 0

@@ -1,6 +1,6 @@
 """Which samples go through the machine code together, a lane for each.
 
-In: samples as the machine code wants them, and how many make a step. Out: an ``Arrangement``: the
+In: packed samples, and how many make a step. Out: an ``Arrangement``: the
 code to run, and for each group of samples what it reads. Samples go one by one, or several of one
 length at a time, or of any length, whichever is the least work.
 """
@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.lift.program import Addresses, Program
-from chainrule.compiler.runtime.lifted import Fit, Kernel, Lifted
+from chainrule.compiler.runtime.machine import Fit, Kernel, MachineCode
 from chainrule.compiler.training.mixed import Mixed
-from chainrule.compiler.training.samples import Prepared
+from chainrule.compiler.training.packing import PackedSamples
 
 FEWEST = 4  # samples in a step for which it is worth filling lanes
 GAIN = 2  # as many samples in lanes take this much less time than one after the other
@@ -41,25 +41,25 @@ class Grouping:
 class Arrangement:
     """Samples in lanes, and the code they go through."""
 
-    def __init__(self, samples: Prepared, chosen: Addresses, batch: int) -> None:
+    def __init__(self, samples: PackedSamples, chosen: Addresses, batch: int) -> None:
         """``chosen``: samples that have been looked at, in order, so many a step."""
-        assert samples.lifted is not None
-        lifted, fits, fit_of = samples.lifted, samples.fits, samples.fit_of
+        assert samples.machine is not None
+        machine, fits, fit_of = samples.machine, samples.fits, samples.fit_of
         here = fit_of[chosen]
         options: list[tuple[Grouping, Mixed | None]] = [(_one_by_one(here, batch), None)]
         if batch >= FEWEST:
-            options.append((_alike(here, batch, lifted.width), None))
-            mixed = _mixed_for(lifted, fits) if len(fits) > 1 else None
+            options.append((_alike(here, batch, machine.width), None))
+            mixed = _mixed_for(machine, fits) if len(fits) > 1 else None
             if mixed is not None:
                 rank = np.array([mixed.fits.index(fit) for fit in fits])
-                options.append((_sorted(rank[here], batch, lifted.width), mixed))
+                options.append((_sorted(rank[here], batch, machine.width), mixed))
         costs = np.array([int(fit.active.sum()) for fit in fits])[here]
         options.sort(key=lambda option: option[0].work(costs))
-        if options[0][1] is not None and not _compiles(lifted, options[0][1]):
+        if options[0][1] is not None and not _compiles(machine, options[0][1]):
             del options[0]
         self.groups, self._mixed = options[0]
         self.lanes = self.groups.members.shape[1]
-        code = self._mixed or lifted
+        code = self._mixed or machine
         self.code: Kernel = code.kernel(self.lanes)
         self.program: Program = code.program
         self.root: int = code.root
@@ -97,28 +97,28 @@ class Arrangement:
         return np.ascontiguousarray(made)
 
 
-def _mixed_for(lifted: Lifted, fits: list[Fit]) -> Mixed | None:
+def _mixed_for(machine: MachineCode, fits: list[Fit]) -> Mixed | None:
     """The program for lanes of all these lengths, if there can be one."""
-    known: Mixed | None = lifted.mixed
+    known: Mixed | None = machine.mixed
     if known is not None and known.serves(fits):
         return known
     wanted = {*fits, *(() if known is None else known.fits)}
-    if wanted <= lifted.unmixed:
+    if wanted <= machine.unmixed:
         return None
     try:
-        lifted.mixed = Mixed(lifted, wanted)
+        machine.mixed = Mixed(machine, wanted)
     except NotLiftable:
-        lifted.unmixed = wanted
+        machine.unmixed = wanted
         return None
-    return _mixed_for(lifted, fits)
+    return _mixed_for(machine, fits)
 
 
-def _compiles(lifted: Lifted, mixed: Mixed) -> bool:
+def _compiles(machine: MachineCode, mixed: Mixed) -> bool:
     """Whether there is machine code of it."""
     try:
-        mixed.kernel(lifted.width)
+        mixed.kernel(machine.width)
     except NotLiftable:
-        lifted.mixed, lifted.unmixed = None, set(mixed.fits)
+        machine.mixed, machine.unmixed = None, set(mixed.fits)
         return False
     return True
 

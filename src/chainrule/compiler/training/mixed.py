@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.compiler.lift.alignment import Points
 from chainrule.compiler.lift.canonical import SUM, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, Terms
-from chainrule.compiler.runtime.lifted import Fit, Kernel, Lifted, Points, trip_counts
+from chainrule.compiler.runtime.machine import Fit, Kernel, MachineCode, trip_counts
 
 Floats = npt.NDArray[np.float64]
 
@@ -46,12 +47,12 @@ class _Factors:
 class Mixed:
     """A program whose lanes may be of any of these lengths; NotLiftable where that cannot be."""
 
-    def __init__(self, lifted: Lifted, fits: Collection[Fit]) -> None:
-        program = lifted.program
+    def __init__(self, machine: MachineCode, fits: Collection[Fit]) -> None:
+        program = machine.program
         if program.loops:
             raise NotLiftable("loops in time have their lengths in their code")
         _check_branches(program, fits)
-        self.lifted = lifted
+        self.machine = machine
         self._constants = np.flatnonzero(
             np.any([_differ(fit.constants, program.constants) for fit in fits], axis=0)
         )
@@ -62,7 +63,7 @@ class Mixed:
             self.size += len(made)
         self.to = self._moves(program)
         self.program = self._changed(program)
-        self.root = int(self.to[lifted.root])
+        self.root = int(self.to[machine.root])
         self._kernels: dict[int, Kernel] = {}
         self._rows: dict[Fit, Floats] = {}
         self._trips: dict[tuple[Fit, int], npt.NDArray[np.int64]] = {}
@@ -71,7 +72,7 @@ class Mixed:
     def serves(self, fits: Sequence[Fit]) -> bool:
         """Whether these lengths, too, can be in its lanes, from now on."""
         new = set(fits) - set(self.fits)
-        program = self.lifted.program
+        program = self.machine.program
         for fit in new:
             differ = np.flatnonzero(_differ(fit.constants, program.constants))
             if not set(differ.tolist()) <= set(self._constants.tolist()):
@@ -123,7 +124,7 @@ class Mixed:
             candidates=None if old.candidates is None else to[old.candidates],
         )
         if k in self._factors:
-            new, before = self._factors[k], self.lifted.program
+            new, before = self._factors[k], self.machine.program
             first = before.shared + len(before.private) + new.start
             terms = made.plains if new.what == "plains" else made.products
             assert terms is not None
@@ -147,10 +148,10 @@ class Mixed:
     def kernel(self, lanes: int) -> Kernel:
         """The machine code for so many samples at once."""
         if lanes not in self._kernels:
-            varying = self.lifted.varying | {
-                (k, "products") for k in self._factors if (k, "plains") in self.lifted.varying
+            varying = self.machine.varying | {
+                (k, "products") for k in self._factors if (k, "plains") in self.machine.varying
             }
-            self._kernels[lanes] = Kernel(self.lifted, self.program, self.root, varying, lanes)
+            self._kernels[lanes] = Kernel(self.machine, self.program, self.root, varying, lanes)
             for fit in self.fits:
                 self.trips(fit, lanes)
         return self._kernels[lanes]

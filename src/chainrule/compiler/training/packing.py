@@ -1,7 +1,7 @@
-"""Samples as the machine code wants them.
+"""Packed samples: rows of numbers and addresses for machine code.
 
-In: samples of training, or of a batch. Out: a ``Prepared``: for each sample which fit of the code
-it runs with, the numbers it has of its own, and its integers; and ``Tables`` of what integers
+In: samples of training, or of a batch. Out: ``PackedSamples``: for each sample which fit of the
+code it runs with, the numbers it has of its own, and its integers; and ``Tables`` of what integers
 select, by which the rows that gathers read are made, many at a time.
 """
 
@@ -10,41 +10,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler.capture.arguments import Call, take_apart
+from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.lift.program import Addresses, Program
+from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.families import Choices, Family
-from chainrule.compiler.runtime.lifted import Fit, Lifted
-from chainrule.compiler.runtime.variants import Variant
+from chainrule.compiler.runtime.machine import Fit, MachineCode
+from chainrule.compiler.runtime.variants import Binding, Run, Variant
 from chainrule.core.backend import kernels
 
 Floats = npt.NDArray[Any]
 UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
-MEMORY = 1 << 27  # bytes: for samples that have been taken apart
+MEMORY = 1 << 27  # bytes: for packed samples
 NONE = np.iinfo(np.int64).min  # in the place of an integer that a shorter sample does not have
 
 
-class Source(Protocol):
-    """What is needed of the compiled function."""
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """What samples of one structure run on, and the place of its fit among all."""
 
-    lock: Any  #: held while its machine code runs
-
-    def ready(self, call: Call) -> Variant | None:
-        """The variant that has just computed a call."""
-
-    def arrays(self) -> list[Floats]:
-        """The arrays that the function reaches by itself."""
-
-    def fresh(self) -> bool:
-        """Whether what the function reaches is as it was."""
+    variant: Variant
+    binding: Binding
+    place: int
 
 
-class Prepared:
-    """Samples as the machine code wants them, worked out when they are needed.
+class PackedSamples:
+    """Samples packed for machine code when they are needed.
 
     ``fit_of[k]`` is the place in ``fits`` of what sample k fits (or UNKNOWN, or ODD). Row
     ``row_of[k]`` of ``ids`` are its integers, in the places they have in the longest sample, that
@@ -52,14 +48,14 @@ class Prepared:
     memory; then they are worked out anew.
     """
 
-    def __init__(self, source: Source, params: Any, samples: list[tuple[Any, ...]]) -> None:
-        self.source = source
+    def __init__(self, dispatch: Dispatch, params: Any, samples: list[tuple[Any, ...]]) -> None:
+        self._dispatch = dispatch
         self.params, self.samples = params, samples
         self._calls: dict[int, Call] = {}
         self.forget()
 
     def call(self, k: int) -> Call:
-        """Sample k taken apart."""
+        """Sample k flattened."""
         if k not in self._calls:
             self._calls[k] = take_apart(self.samples[k], {}, differentiate=False)
         return self._calls[k]
@@ -72,9 +68,9 @@ class Prepared:
     def forget(self) -> None:
         """Look at every sample again."""
         self.fits: list[Fit] = []
-        self._variants: dict[Any, tuple[Variant, int]] = {}  # by the structure of a sample
+        self._kinds_met: dict[Any, Kind] = {}  # by the structure of a sample
         self._family: Family | None = None
-        self.lifted: Lifted | None = None
+        self.machine: MachineCode | None = None
         self.fit_of = np.full(len(self.samples), UNKNOWN, np.int64)
         self.row_of = np.full(len(self.samples), -1, np.int64)
         self._forget_rows()
@@ -91,36 +87,43 @@ class Prepared:
     def _whole(self, k: int) -> Call:
         return take_apart((self.params, *self.samples[k]), {}, differentiate=True)
 
-    def first_of(self, k: int) -> tuple[Variant, int] | None:
-        """The variant of samples like this one; None where it is not of the others' code."""
-        key = self.call(k).key
-        if key not in self._variants:
-            variant = self.source.ready(self._whole(k))
-            if variant is None or variant.lifted is None or variant.fit is None:
-                return None
-            if variant.lifted.root < variant.lifted.program.shared:
-                return None
-            if len(variant.captured) or (self.lifted or variant.lifted) is not variant.lifted:
-                return None
-            if self.lifted is None:
-                self._begin(variant, variant.lifted, variant.fit, k)
-            self._variants[key] = (variant, len(self.fits))
-            self.fits.append(variant.fit)
-        return self._variants[key]
+    def _run(self, k: int) -> Run:
+        """Compute a sample as a call of its own."""
+        with self._dispatch.lock:
+            return self._dispatch.run(self._whole(k))
 
-    def _begin(self, variant: Variant, lifted: Lifted, fit: Fit, k: int) -> None:
-        """Prepare samples for this code."""
-        self.lifted, self._family = lifted, variant.family
-        slots = 0 if variant.family is None else sum(n for n, _ in variant.family.runs)
+    def kind_of(self, k: int) -> Kind | None:
+        """What samples like this one run on; None where it is not the others' code."""
+        key = self.call(k).key
+        if key not in self._kinds_met:
+            variant = self._run(k).variant
+            if variant is None or variant.binding is None:
+                return None
+            machine = variant.binding.machine
+            if machine.root < machine.program.shared:
+                return None
+            if len(variant.captured) or (self.machine or machine) is not machine:
+                return None
+            if self.machine is None:
+                self._begin(variant, variant.binding, k)
+            self._kinds_met[key] = Kind(variant, variant.binding, len(self.fits))
+            self.fits.append(variant.binding.fit)
+        return self._kinds_met[key]
+
+    def _begin(self, variant: Variant, binding: Binding, k: int) -> None:
+        """Pack samples for this code."""
+        machine, family = binding.machine, binding.family
+        self.machine, self._family = machine, family
+        slots = 0 if family is None else sum(n for n, _ in family.runs)
         self.ids = np.empty((0, slots), np.int64)
-        self.own = np.empty((0, len(lifted.program.private)), lifted.dtype)
+        self.own = np.empty((0, len(machine.program.private)), machine.dtype)
         # What a short sample leaves open is as good as anything.
-        self._open = np.ones(len(lifted.program.private))
+        self._open = np.ones(len(machine.program.private))
         ((_, ids),) = self._kinds(np.array([k]))
-        self._open[fit.private] = self._numbers(variant, [k], ids)[0]
+        self._open[binding.fit.private] = self._numbers(variant, [k], ids)[0]
 
     def _kinds(self, chosen: Addresses) -> Iterator[tuple[list[int], Addresses]]:
-        """Samples that are taken apart alike, and their integers, a row for each."""
+        """Samples of one structure, and their integers, a row for each."""
         lengths, ids = self._read(chosen)
         plain = lengths[:, 0] >= 0
         starts = np.concatenate([[0], np.cumsum(lengths[plain].sum(axis=1))])
@@ -175,26 +178,27 @@ class Prepared:
     def look_at(self, wanted: Addresses) -> None:
         """Work out what some samples select."""
         if (
-            self.lifted is not None
+            self.machine is not None
             and self._used * (self.ids.shape[1] + len(self._open)) * 8 > MEMORY
         ):
             self._forget_rows()
         unknown = np.unique(wanted[self.fit_of[wanted] == UNKNOWN])
         for members, ids in self._kinds(unknown):
-            found = self.first_of(members[0])
-            if found is None:
+            kind = self.kind_of(members[0])
+            if kind is None:
                 self.fit_of[members] = ODD
                 continue
-            variant, fit = found
-            chosen = np.array(members)
+            chosen, binding = np.array(members), kind.binding
             rows = self._take_rows(chosen)
-            self.own[np.ix_(rows, self.fits[fit].private)] = self._numbers(variant, members, ids)
-            known = self._known(variant, self.fits[fit], members, ids)
+            self.own[np.ix_(rows, binding.fit.private)] = self._numbers(kind.variant, members, ids)
+            known = self._known(kind, ids)
             if known.any():
-                assert variant.slots is not None
-                self.ids[np.ix_(rows[known], variant.slots)] = ids[known]
-            self._one_by_one(variant, self.fits[fit], chosen[~known].tolist())
-            self.fit_of[chosen[self.fit_of[chosen] == UNKNOWN]] = fit
+                assert binding.slots is not None
+                self.ids[np.ix_(rows[known], binding.slots)] = ids[known]
+            self._one_by_one(kind, chosen[~known].tolist())
+            beyond = np.abs(ids[:, sorted(kind.variant.numeric)]) > EXACT
+            self.fit_of[chosen[beyond.any(axis=1)]] = ODD  # not numbers without rounding
+            self.fit_of[chosen[self.fit_of[chosen] == UNKNOWN]] = kind.place
 
     def _take_rows(self, members: Addresses) -> Addresses:
         """Rows for samples that have none, with nothing in them."""
@@ -210,25 +214,23 @@ class Prepared:
         self.row_of[members], self._used = rows, need
         return rows
 
-    def _known(
-        self, variant: Variant, fit: Fit, members: list[int], ids: Addresses
-    ) -> npt.NDArray[np.bool_]:
+    def _known(self, kind: Kind, ids: Addresses) -> npt.NDArray[np.bool_]:
         """Of which samples tables tell what they select."""
-        family, slots = variant.family, variant.slots
-        nothing = np.zeros(len(members), np.bool_)
+        binding, selection = kind.binding, kind.variant.recording.selection
+        family, slots = binding.family, binding.slots
+        nothing = np.zeros(len(ids), np.bool_)
         if family is None or slots is None or family is not self._family:
             return nothing
-        own = Choices.of(variant.recording.selection, fit, slots)
+        own = Choices.of(selection, binding.fit, slots)
         if own is None or family.choices is None or self.tables(None) is None:
             return nothing
         return own.told(family.choices, ids, slots)
 
-    def _one_by_one(self, variant: Variant, fit: Fit, members: list[int]) -> None:
+    def _one_by_one(self, kind: Kind, members: list[int]) -> None:
+        variant, binding = kind.variant, kind.binding
         for k in members:
-            gathered = variant.gathered(self.call(k).ints)
-            if gathered is None and self.source.ready(self._whole(k)) is variant:
-                gathered = variant.gathered(self.call(k).ints)
-            if gathered is None or variant.fit is not fit:  # it may have been lifted anew
+            gathered = variant.gathered(binding, self.call(k).ints)
+            if gathered is None or variant.binding is not binding:  # it may have been built anew
                 self.fit_of[k] = ODD
             else:
                 self._explicit[k] = gathered
@@ -237,22 +239,23 @@ class Prepared:
 
     def tables(self, to: Addresses | None) -> Tables | None:
         """What integers select; ``to``: where the code has each address of the program."""
-        assert self.lifted is not None
+        assert self.machine is not None
         choices = None if self._family is None else self._family.choices
         if self._family is None or choices is None:
             return None
         mixed = to is not None
         known: tuple[Addresses | None, Tables | None] = choices.tables.get(mixed, (None, None))
         if mixed not in choices.tables or known[0] is not to:
-            made = Tables.of(choices, sum(n for n, _ in self._family.runs), self.lifted.program, to)
+            slots = sum(n for n, _ in self._family.runs)
+            made = Tables.of(choices, slots, self.machine.program, to)
             known = choices.tables[mixed] = to, made
         return known[1]
 
     def gathers(self, members: Addresses, to: Addresses | None) -> Addresses:
         """What the gathers of some samples select, a row for each."""
-        assert self.lifted is not None
+        assert self.machine is not None
         flat, tables = members.ravel(), self.tables(to)
-        default = _some_choice(self.lifted.program)
+        default = _some_choice(self.machine.program)
         default = default if to is None else to[default]
         if tables is None:
             made = np.tile(default, (len(flat), 1))

@@ -1,8 +1,8 @@
 """The inner loop of training: steps of a compiled function in machine code.
 
-In: a function whose samples run lifted, its parameters, and an optimiser of them. Out: an
-``InnerLoop``, which lets ``steps`` take as many whole steps as it is asked for. What it cannot take
-it leaves to Python, one step at a time.
+In: a function whose samples run on machine code, its parameters, and an optimiser of them. Out: a
+``MachineLoop``, which takes as many whole steps as it is asked for. What it cannot take it leaves
+to Python, one step at a time.
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ import numpy.typing as npt
 from chainrule import optim
 from chainrule.compiler.capture.arguments import take_apart
 from chainrule.compiler.lift.program import Addresses
-from chainrule.compiler.runtime.lifted import Lifted, aligned
-from chainrule.compiler.training import steps
+from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.compiler.runtime.machine import MachineCode, cache_aligned
+from chainrule.compiler.training import step_code
 from chainrule.compiler.training.lanes import Arrangement
-from chainrule.compiler.training.samples import UNKNOWN, Prepared, Source
+from chainrule.compiler.training.packing import UNKNOWN, PackedSamples
 
 Floats = npt.NDArray[Any]
 AT_ONCE = 4096  # samples in one call of the loop
 
 
-class InnerLoop:
+class MachineLoop:
     """Takes steps of ``batch`` samples each, in order, starting over at the end."""
 
     def __init__(
         self,
-        source: Source,
+        dispatch: Dispatch,
         params: Any,
         samples: list[tuple[Any, ...]],
         optimiser: optim.Optimizer,
         batch: int,
     ) -> None:
-        self._source = source
-        self._samples = Prepared(source, params, samples)
+        self._dispatch = dispatch
+        self._samples = PackedSamples(dispatch, params, samples)
         self._optimiser, self._batch = optimiser, batch
         self._arrays: list[Floats] = take_apart((params,), {}, differentiate=True).floats
         self._size = sum(a.size for a in self._arrays)
@@ -45,7 +46,7 @@ class InnerLoop:
 
     def _alone(self) -> bool:
         """Whether nothing else has the memory of a parameter."""
-        others = self._source.arrays()
+        others = self._dispatch.captured_arrays()
         others += [x for s in self._samples.samples for x in s if isinstance(x, np.ndarray)]
         for k, a in enumerate(self._arrays):
             if any(np.may_share_memory(a, b) for b in (*self._arrays[:k], *others)):
@@ -64,14 +65,14 @@ class InnerLoop:
         return True
 
     def start(self) -> bool:
-        """Make code for the longest sample; whether it runs lifted."""
+        """Make code for the longest sample; whether it runs machine."""
         samples = self._samples
-        if not self._find_places() or samples.first_of(samples.longest()) is None:
+        if not self._find_places() or samples.kind_of(samples.longest()) is None:
             return False
-        if samples.lifted is None or not self._alone():
+        if samples.machine is None or not self._alone():
             return False
         # Numbers of another type would be rounded once in a while, not after each step.
-        single = samples.lifted.dtype == "float32"
+        single = samples.machine.dtype == "float32"
         return single or all(a.dtype == np.float64 for a in self._arrays)
 
     # --- steps ------------------------------------------------------------------------------------
@@ -79,13 +80,13 @@ class InnerLoop:
     def run(self, first_step: int, count: int, ahead: int = 0) -> npt.NDArray[np.float64]:
         """Take up to ``count`` steps in place; the loss of each step taken.
 
-        Samples are taken apart for up to ``ahead`` steps: more at once take less time.
+        Samples are packed for up to ``ahead`` steps: more at once take less time.
         """
-        with self._source.lock:
+        with self._dispatch.lock:
             return self._run(first_step, count, max(ahead, count))
 
     def _run(self, first_step: int, count: int, ahead: int) -> npt.NDArray[np.float64]:
-        if not self._source.fresh():
+        if not self._dispatch.is_fresh():
             self._samples.forget()
         count, ahead = (min(n, max(1, AT_ONCE // self._batch)) for n in (count, ahead))
         first, batch = first_step * self._batch, self._batch
@@ -97,14 +98,16 @@ class InnerLoop:
         count = min(count, int(odd[0]) // batch if len(odd) else count)
         rates = self._rates(first_step, count)
         count = len(rates)
-        if not count or self._samples.lifted is None:
+        if not count or self._samples.machine is None:
             return np.zeros(0)
-        return self._take(self._samples.lifted, chosen[: count * batch], rates)
+        return self._take(self._samples.machine, chosen[: count * batch], rates)
 
-    def _take(self, lifted: Lifted, chosen: Addresses, rates: Floats) -> npt.NDArray[np.float64]:
+    def _take(
+        self, machine: MachineCode, chosen: Addresses, rates: Floats
+    ) -> npt.NDArray[np.float64]:
         """Take a step for each row of rates."""
         count = len(rates)
-        dtype, samples = np.dtype(lifted.dtype), self._samples
+        dtype, samples = np.dtype(machine.dtype), self._samples
         made = Arrangement(samples, chosen, self._batch)
         code, program, lanes = made.code, made.program, made.lanes
         gathers, own = made.gathers(), made.own()
@@ -116,30 +119,30 @@ class InnerLoop:
         for array in self._arrays:
             code.shared[at : at + array.size] = array.ravel()
             at += array.size
-        total, losses = aligned(program.shared, dtype), np.zeros(count)
+        total, losses = cache_aligned(program.shared, dtype), np.zeros(count)
         kind = "sgd" if isinstance(self._optimiser, optim.SGD) else "adam"
-        update = steps.update(kind, self._size, lifted.dtype)
-        done = steps.take(
-            lifted.dtype,
+        update = step_code.update(kind, self._size, machine.dtype)
+        done = step_code.take(
+            machine.dtype,
             forward=code.forward,
             reverse=code.reverse,
             update=update.address("update"),
-            shared=steps.words(code.shared),
-            own=steps.words(code.own),
-            shared_adjoints=steps.words(code.shared_adjoints),
-            adjoints=steps.words(code.adjoints),
-            total=steps.words(total),
-            first_moment=steps.words(moments[0]),
-            second_moment=steps.words(moments[1]),
-            constants=steps.words(constants),
-            counts=steps.words(counts),
-            gathers=steps.words(gathers),
-            samples=steps.words(own),
-            seeds=steps.words(seeds),
-            fits=steps.words(made.fits),
-            starts=steps.words(made.groups.starts),
-            rates=steps.words(rates),
-            losses=steps.words(losses),
+            shared=step_code.words(code.shared),
+            own=step_code.words(code.own),
+            shared_adjoints=step_code.words(code.shared_adjoints),
+            adjoints=step_code.words(code.adjoints),
+            total=step_code.words(total),
+            first_moment=step_code.words(moments[0]),
+            second_moment=step_code.words(moments[1]),
+            constants=step_code.words(constants),
+            counts=step_code.words(counts),
+            gathers=step_code.words(gathers),
+            samples=step_code.words(own),
+            seeds=step_code.words(seeds),
+            fits=step_code.words(made.fits),
+            starts=step_code.words(made.groups.starts),
+            rates=step_code.words(rates),
+            losses=step_code.words(losses),
             steps=count,
             inputs=program.inputs,
             constant_bytes=constants.shape[1] * dtype.itemsize,
@@ -150,14 +153,14 @@ class InnerLoop:
             root=made.root - program.shared,
             gradient_bytes=self._size * dtype.itemsize,
         )
-        lifted.current = None  # the constants there are another recording's now
+        machine.current = None  # the constants there are another recording's now
         if not all(np.isfinite(row).all() for row in (code.shared[: self._size], *moments)):
             return np.zeros(0)  # nothing has been written: Python finds the step
         self._write(code.shared, moments)
         return losses[:done]
 
     def _moment(self, name: str, dtype: np.dtype[Any]) -> Floats:
-        made: Floats = aligned(self._size, dtype)
+        made: Floats = cache_aligned(self._size, dtype)
         if name:
             made[:] = getattr(self._optimiser, name)[self._places]
         return made
@@ -185,7 +188,7 @@ class InnerLoop:
         """What the updates read, a row for each step."""
         lr = np.array(self._learning_rates(first_step, count))
         count = len(lr)
-        optimiser, rates = self._optimiser, np.zeros((count, steps.RATES))
+        optimiser, rates = self._optimiser, np.zeros((count, step_code.RATES))
         rates[:, 2] = 1.0 - lr * optimiser.weight_decay
         if isinstance(optimiser, optim.SGD):
             rates[:, 0], rates[:, 1] = lr, optimiser.momentum
@@ -197,33 +200,17 @@ class InnerLoop:
         return rates
 
 
-def mean_of(prepared: Prepared, parameters: Floats) -> tuple[float, Floats, list[int]] | None:
-    """What samples add to the mean value of all, and to its gradient by the parameters.
-
-    These come in one row. At the end: which samples do not run on the code of the others, and are
-    left out. None where too few are left, or something is not finite.
-    """
-    count, size = len(prepared.samples), len(parameters)
-    prepared.look_at(np.arange(count))
-    lifted, chosen = prepared.lifted, np.flatnonzero(prepared.fit_of >= 0)
-    if lifted is None or len(chosen) < 2:
+def machine_loop(
+    dispatch: Dispatch,
+    params: Any,
+    samples: list[tuple[Any, ...]],
+    optimiser: optim.Optimizer,
+    batch: int,
+) -> MachineLoop | None:
+    """Steps in machine code, where there is some for the longest sample and for the optimiser."""
+    if dispatch.options.lift is False:
         return None
-    made = Arrangement(prepared, chosen, len(chosen))
-    code, groups = made.code, made.groups
-    gathers, own = made.gathers(), made.own()
-    constants, counts = made.constants, made.counts
-    root = (made.root - made.program.shared) * made.lanes
-    lifted.current = None
-    code.shared[:size] = parameters
-    value, gradient = 0.0, np.zeros(size)
-    for g, fit in enumerate(made.fits.tolist()):
-        code.shared[made.program.inputs :] = constants[fit]
-        code.gathers[:] = gathers[g].ravel()
-        code.own[: own[g].size] = own[g].ravel()
-        code.seeds[:] = groups.counted[g]  # 1 where there is one lane, as everybody expects
-        trips = steps.words(counts[fit])
-        if not code.run(trips) or not code.sweep(trips):
-            return None
-        value += float(code.own[root : root + made.lanes] @ code.seeds)
-        gradient += code.shared_adjoints[:size]
-    return value / count, gradient / count, np.flatnonzero(prepared.fit_of < 0).tolist()
+    if type(optimiser) not in (optim.SGD, optim.Adam, optim.AdamW):
+        return None
+    loop = MachineLoop(dispatch, params, samples, optimiser, batch)
+    return loop if loop.start() else None

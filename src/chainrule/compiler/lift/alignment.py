@@ -1,0 +1,272 @@
+"""A recorded call as an array program, alone and as a prefix of a longer call's.
+
+In: a ``RecordedCall``: a recording, and what its operands do with integers. Out: its array program,
+and, for a call with shorter lists of integers, a ``Prefix``: where all that it computes is in the
+program of the longer call, so that one machine code serves both.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.capture.recorder import Floats, Recording
+from chainrule.compiler.lift.canonical import Graph, NotLiftable, canonicalise
+from chainrule.compiler.lift.grouping import group, grouped
+from chainrule.compiler.lift.loops import Loop, find_loops
+from chainrule.compiler.lift.ordering import Beside, Pieces, is_regular
+from chainrule.compiler.lift.program import Addresses, Instruction, Program
+
+FEW_SHAPES = 100  # array instructions: no need to look for loops in time
+Points = dict[tuple[int, str], tuple[int, int]]  # of a walk: how many here, and at most
+LOOPS = True  # whether loops in time are lifted as loops
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedCall:
+    """A recording to lift: what its integers do, its result, and the inputs not shared."""
+
+    recording: Recording
+    root: int
+    private: Addresses
+    slots: Addresses  # its integers, among those of the longest arguments
+    arrays: tuple[int, ...] = ()  # where among its inputs an array begins
+
+    @classmethod
+    def of(
+        cls,
+        call: Call,
+        recording: Recording,
+        root: int,
+        slots: Addresses | None = None,
+    ) -> RecordedCall:
+        """A call and its recording; ``slots``: as above, where a longer call's are others."""
+        integers = np.arange(len(call.ints) + len(recording.selection.numbers))
+        first = recording.inputs - len(integers)
+        private = np.concatenate([np.arange(call.first, call.size), first + integers])
+        arrays = (*np.cumsum([0, *call.sizes]).tolist(), first)
+        return cls(recording, root, private, integers if slots is None else slots, arrays)
+
+    def program(self, like: Program | None = None, loops: bool = True) -> Program:
+        """Its array program, with loops in time where it has some, unless ``like`` has none."""
+        if like is not None and like.arranged:
+            return self._program(None, (), self.beside(like))
+        loops = loops and LOOPS and (like is None or bool(like.loops))
+        flat, reason = None, NotLiftable()
+        if like is None or not like.loops:
+            try:
+                flat = self._program(like, ())
+            except NotLiftable as error:
+                reason = error
+            if flat is not None and (not loops or len(flat.instructions) <= FEW_SHAPES):
+                return flat
+        found = find_loops(self.recording, self.recording.selection.places) if loops else ()
+        try:
+            if found:
+                return self._program(like, found)
+        except NotLiftable as error:
+            reason = error
+        if flat is None:
+            raise reason
+        return flat
+
+    def arranged(self, shorter: RecordedCall, plain: Program) -> Program:
+        """Its program with what a shorter recording does in front, where ``plain`` is its own."""
+        graph = shorter.graph
+        pieces = Pieces.of(shorter.beside(plain), graph, grouped(graph), len(self.slots))
+        made = self._program(None, (), pieces)
+        if not is_regular(made, plain):
+            raise NotLiftable("another length differs in irregular places")
+        return made
+
+    @functools.cached_property
+    def graph(self) -> Graph:
+        """Its canonical graph without loops in time."""
+        return self._graph(())
+
+    def _graph(self, loops: tuple[Loop, ...]) -> Graph:
+        """Its canonical graph, private inputs apart from those that are shared."""
+        classes = np.zeros(self.recording.inputs, np.int8)
+        classes[self.private] = 1
+        return canonicalise(self.recording, classes, loops=loops)
+
+    def inputs_in(self, longer: Program) -> Addresses:
+        """The address in a longer program of each input."""
+        found = np.arange(self.recording.inputs)
+        fixed = len(found) - len(self.slots)
+        found[fixed:] = fixed + self.slots
+        own = np.full(longer.inputs, -1)
+        own[longer.private] = longer.shared + np.arange(len(longer.private))
+        found[self.private] = own[found[self.private]]
+        return found
+
+    @functools.cached_property
+    def selecting(self) -> Addresses:
+        """For each operand that an integer selects: which of the longest call's it is, or -1."""
+        slots = self.recording.selection.slots
+        return np.array([-1 if k < 0 else self.slots[k] for k in slots], np.int64)
+
+    def beside(self, longer: Program) -> Beside:
+        """What finds it in a longer program."""
+        return Beside(longer, self.inputs_in(longer), self.selecting)
+
+    def _program(
+        self,
+        like: Program | None,
+        loops: tuple[Loop, ...],
+        arranged: Pieces | Beside | None = None,
+    ) -> Program:
+        made = group(
+            self._graph(loops) if loops else self.graph,
+            self.recording,
+            self.private,
+            self.arrays,
+            like,
+            slots=self.selecting,
+            arranged=arranged,
+        )
+        if made.address[self.root] < 0 or (made.guards < 0).any():
+            raise NotLiftable("an output was absorbed into a sum")
+        return made
+
+
+class Prefix:
+    """A call's program as a prefix of a longer one's; NotLiftable if it is not one.
+
+    ``to[a]`` is the address in the longer program of what is at ``a`` in this one.
+    """
+
+    def __init__(self, call: RecordedCall, longer: Program, itself: bool = False) -> None:
+        """``itself``: the longer program is the call's own."""
+        self.longer = longer
+        self.program = program = longer if itself else call.program(like=longer)
+        self._pairs = self._paired(program, longer)
+        if program.loops != longer.loops or (program.loops and self.missing):
+            raise NotLiftable("another length repeats something else")
+        inputs = call.inputs_in(longer)
+        self.to = np.full(program.size, -1, np.int64)
+        self.to[: program.inputs] = inputs
+        own = program.shared + np.arange(len(program.private))
+        self.to[own] = inputs[program.private]
+        for short, long in self._pairs:
+            if short is not None and short.count > long.count:
+                raise NotLiftable("a longer length does less of something")
+            if short is not None:
+                self.to[short.start : short.start + short.count] = long.out[: short.count]
+        for short, long in self._pairs:
+            if short is not None:
+                self._match(short, long)
+        if self.to[program.address[call.root]] < 0:
+            raise NotLiftable("another length returns something else")
+
+    @staticmethod
+    def _paired(program: Program, longer: Program) -> list[tuple[Instruction | None, Instruction]]:
+        """Each instruction of the longer program, and the same here, or None where it is not."""
+        found = [i.key for i in program.instructions]
+        here = dict(zip(found, program.instructions, strict=True))
+        pairs = [(here.pop(long.key, None), long) for long in longer.instructions]
+        # A sum over what every step makes in its own way has another shape at another length, and
+        # so has what comes after it: these are the last.
+        for short in reversed(here.values()):
+            for k in reversed(range(len(pairs))):
+                other, long = pairs[k]
+                if other is None and _does_the_same(short, long):
+                    pairs[k] = short, long
+                    break
+        chosen = [short.key for short, _ in pairs if short is not None]
+        if chosen != found:
+            raise NotLiftable("another length does other operations")
+        return pairs
+
+    @property
+    def missing(self) -> set[int]:
+        """The instructions of the longer program that are not there."""
+        return {k for k, (short, _) in enumerate(self._pairs) if short is None}
+
+    def _match(self, short: Instruction, long: Instruction) -> None:
+        """Every column of the one is the beginning of the other's."""
+        for (what, a), (_, b) in zip(columns_of(short), columns_of(long), strict=True):
+            if len(a) > len(b):
+                raise NotLiftable("a longer length does less of something")
+            b = b[: len(a)]
+            constants = (a >= self.program.inputs) & (a < self.program.shared) & (self.to[a] < 0)
+            self.to[a[constants]] = b[constants]
+            if not np.array_equal(self.to[a], b):
+                raise NotLiftable(f"another length differs in the {what} of {long.name}")
+
+    def points(self) -> Points:
+        """How many points each walk has, here and in the longer program."""
+        found = {}
+        for k, (short, long) in enumerate(self._pairs):
+            theirs = columns_of(long)
+            mine = [0] * len(theirs) if short is None else [len(a) for _, a in columns_of(short)]
+            for n, (what, b) in zip(mine, theirs, strict=True):
+                found[k, what] = (n, len(b))
+        found[len(self.longer.instructions), "guards"] = (
+            len(self.program.guards),
+            len(self.longer.guards),
+        )
+        return found
+
+    def varying(self) -> set[tuple[int, str]]:
+        """The walks that are shorter here; "each" of an instruction all of whose sums are."""
+        found = {key for key, (short, long) in self.points().items() if short != long}
+        found |= {
+            (k, "each")
+            for k, (a, b) in enumerate(self._pairs)
+            if a is not None and _each(b) not in (0, _each(a))
+        }
+        return {(k, what) for k, what in found if k not in self.missing}
+
+    @property
+    def constants(self) -> Floats:
+        """The longer program's constants as they are here."""
+        made = self.longer.constants.copy()
+        mine = np.arange(self.program.inputs, self.program.shared)
+        used = self.to[mine] >= 0
+        numbers = self.program.constants[used]
+        made[self.to[mine[used]] - self.longer.inputs] = numbers
+        found = made[self.to[mine[used]] - self.longer.inputs]
+        if not np.array_equal(found.view(np.int64), numbers.view(np.int64)):
+            raise NotLiftable("a number of the longest is several at another length")
+        return made
+
+
+def prefix_of(
+    shorter: RecordedCall, longer: RecordedCall, program: Program
+) -> tuple[Prefix, Program]:
+    """A shorter call as a prefix of a longer one's program, rearranged for it if need be."""
+    try:
+        return Prefix(shorter, program), program
+    except NotLiftable:
+        arranged = longer.arranged(shorter, program)
+        return Prefix(shorter, arranged), arranged
+
+
+def _does_the_same(a: Instruction, b: Instruction) -> bool:
+    """Whether two instructions are of one kind."""
+    alike = (a.kind, a.rule, a.parameters, a.reordered) == (
+        b.kind,
+        b.rule,
+        b.parameters,
+        b.reordered,
+    )
+    return alike and [w for w, _ in columns_of(a)] == [w for w, _ in columns_of(b)]
+
+
+def _each(instruction: Instruction) -> int:
+    """How many plain terms each sum has, where all have as many."""
+    return 0 if instruction.plains is None else instruction.plains.each
+
+
+def columns_of(instruction: Instruction) -> list[tuple[str, Addresses]]:
+    """The columns of an instruction, each with the name of the walk it belongs to."""
+    found = [("out", instruction.out)]
+    found += [("out", column) for column in instruction.columns]
+    for what, terms in (("products", instruction.products), ("plains", instruction.plains)):
+        if terms is not None:
+            found += [(what, column) for column in (terms.owners, *terms.columns)]
+    return found

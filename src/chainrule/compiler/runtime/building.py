@@ -1,0 +1,248 @@
+"""When recordings become machine code, and which calls share it.
+
+In: variants as they are recorded. Out: a ``Built`` for each: machine code of its own, checked
+against the tape, or why there is none. A call whose lists of integers are no longer than another's
+joins the machine code of that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.capture.captured import Surroundings
+from chainrule.compiler.capture.recorder import Recording
+from chainrule.compiler.capture.standins import Unrecordable
+from chainrule.compiler.capture.tracing import Trace, trace
+from chainrule.compiler.lift.alignment import Prefix, RecordedCall, prefix_of
+from chainrule.compiler.lift.canonical import NotLiftable
+from chainrule.compiler.lift.program import Program
+from chainrule.compiler.runtime.families import (
+    Choices,
+    Family,
+    Runs,
+    resized,
+    runs_of,
+    shorter,
+    slots_among,
+    split,
+)
+from chainrule.compiler.runtime.machine import MachineCode
+from chainrule.compiler.runtime.results import root_of
+from chainrule.compiler.runtime.variants import Binding, Variant
+from chainrule.compiler.runtime.verification import agrees, on_tape
+
+SMALL = 256  # instructions: fewer are as quick on the tape, and keep eager's bits
+FAMILIES = 64  # of calls whose lengths differ; the oldest goes
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """What became of a variant: machine code, or the reason why there is none."""
+
+    binding: Binding | None = None
+    reason: str | None = None
+    superseded: MachineCode | None = None  # by this longer code; its calls join when they come
+
+
+@dataclass(frozen=True, eq=False)
+class Lengths:
+    """A call that passes lists of integers: its family, if there is one yet, and their lengths."""
+
+    key: Any
+    family: Family | None
+    runs: Runs
+
+
+@dataclass(frozen=True, eq=False)
+class Recordings:
+    """Makes further recordings of a function."""
+
+    function: Callable[..., Any]
+    captured: Surroundings
+
+    def attempt(self, call: Call) -> Trace | None:
+        """One more recording; None where the function fails with these integers."""
+        try:
+            return trace(self.function, self.captured, call)
+        except (Exception, Unrecordable):
+            self.captured.restore()
+            return None
+
+
+def _can_be_prefix(recording: Recording) -> bool:
+    """Whether a recording may use the code of a longer call: nothing is computed from integers."""
+    selection = recording.selection
+    return not selection.program.guards and not selection.numbers
+
+
+@dataclass(frozen=True, eq=False)
+class OtherLengths:
+    """The same call at other lengths, recorded when it is asked for."""
+
+    recordings: Recordings
+    call: Call
+    runs: Runs
+
+    def shorter(self) -> RecordedCall | None:
+        """With one integer less in each list."""
+        return self._shorter(1)
+
+    def shortest(self) -> RecordedCall | None:
+        """With two integers in its shortest list."""
+        less = min([count for count, is_list in self.runs if is_list]) - 2
+        return self._shorter(less) if less > 0 else None
+
+    def _shorter(self, less: int) -> RecordedCall | None:
+        """With so many integers less in each list."""
+        rows = shorter(self.runs, self.call.ints, less)
+        if rows is None:
+            return None
+        call = resized(self.call, rows)
+        slots, made = slots_among(runs_of(call)[1], self.runs), self.recordings.attempt(call)
+        if made is None or slots is None or not _can_be_prefix(made.recording):
+            return None
+        root = root_of(made.recording.result)
+        if root is None:
+            return None
+        return RecordedCall.of(call, made.recording, root.position, slots)
+
+
+def machine_code(
+    call: RecordedCall,
+    others: OtherLengths | None = None,
+    dtype: str = "float64",
+    contract: bool = True,
+) -> MachineCode:
+    """Machine code for a recorded call, and for shorter ones if it can serve them too."""
+    program = call.program()
+    try:
+        return _machine_code(call, program, others, dtype, contract)
+    except NotLiftable:
+        if not program.loops:
+            raise
+        return _machine_code(call, call.program(loops=False), others, dtype, contract)
+
+
+def _machine_code(
+    call: RecordedCall,
+    program: Program,
+    others: OtherLengths | None,
+    dtype: str,
+    contract: bool,
+) -> MachineCode:
+    shorter = None if others is None or program.loops else others.shorter()
+    if shorter is not None and others is not None:
+        try:
+            less, arranged = prefix_of(shorter, call, program)
+            varying, optional = less.varying(), less.missing
+            if optional:
+                shortest = others.shortest()
+                if shortest is None:
+                    raise NotLiftable("another length lacks an operation")
+                least = Prefix(shortest, arranged)
+                varying, optional = varying | least.varying(), optional | least.missing
+            made = MachineCode(call, arranged, dtype, contract, varying, optional)
+            if made.fit_of(shorter, less) is not None:
+                return made
+        except NotLiftable:
+            pass
+    return MachineCode(call, program, dtype, contract)
+
+
+class Builder:
+    """Builds machine code for the variants of one function while its captured state stays."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        captured: Surroundings,
+        dtype: str,
+        always: bool,
+        contract: bool,
+    ) -> None:
+        """``always``: for small recordings too."""
+        self._recordings, self._captured = Recordings(function, captured), captured
+        self._dtype, self._always, self._contract = dtype, always, contract
+        self._families: dict[Any, Family] = {}
+
+    def lengths(self, call: Call) -> Lengths | None:
+        """The lengths of a call's lists of integers; None where it passes none."""
+        key, runs = runs_of(call)
+        if not any(is_list for _, is_list in runs):
+            return None
+        key = (key, self._captured.marks(call.values))
+        family = self._families.pop(key, None)
+        if family is not None:
+            self._families[key] = family
+        while len(self._families) > FAMILIES:
+            del self._families[next(iter(self._families))]
+        return Lengths(key, family, runs)
+
+    def build(self, variant: Variant, call: Call) -> Built:
+        """Machine code for a variant, if it has the structure, checked against the tape."""
+        root = root_of(variant.recording.result)
+        if root is None:
+            return Built(reason="it returns no single Value")
+        if len(variant.recording) < SMALL and not self._always:
+            return Built(reason=f"it is small (under {SMALL} instructions)")
+        expected = on_tape(variant, call)
+        if expected is None:
+            return Built(reason="there is no result to check it by")
+        recording = variant.recording
+        lengths = self.lengths(call) if _can_be_prefix(recording) else None
+        others = None if lengths is None else OtherLengths(self._recordings, call, lengths.runs)
+        source = RecordedCall.of(call, recording, root.position)
+        try:
+            machine = machine_code(source, others, self._dtype, self._contract)
+        except NotLiftable as reason:
+            return Built(reason=str(reason))
+        except Exception as error:  # the tape still serves: say why, and go on
+            return Built(reason=f"{type(error).__name__}: {error}")
+        binding = Binding(machine, machine.fit)
+        if not agrees(variant, call, binding, expected):
+            return Built(reason="its result differs (please report this)")
+        if lengths is None or not machine.varying:
+            return Built(binding)
+        choices = Choices.of(recording.selection, machine.fit, source.slots)
+        family = Family(lengths.runs, machine, choices)
+        self._families[lengths.key] = family
+        old = None if lengths.family is None else lengths.family.machine
+        return Built(Binding(machine, machine.fit, family, source.slots), superseded=old)
+
+    def join(self, call: Call, made: Trace) -> Variant | None:
+        """A variant that runs on the code of a longer call, if there is one and it fits."""
+        root, lengths = root_of(made.recording.result), self.lengths(call)
+        if lengths is None or lengths.family is None or root is None:
+            return None
+        family, slots = lengths.family, slots_among(lengths.runs, lengths.family.runs)
+        if slots is None or not _can_be_prefix(made.recording):
+            return None
+        source = RecordedCall.of(call, made.recording, root.position, slots)
+        fit = family.machine.fit_for(source)
+        if fit is None:
+            return None
+        variant = Variant.of(made)
+        binding = Binding(family.machine, fit, family, slots)
+        expected = on_tape(variant, call)
+        if expected is not None and not agrees(variant, call, binding, expected):
+            return None
+        variant.binding = binding
+        return variant
+
+    def longer(self, call: Call) -> tuple[Call, Trace] | None:
+        """A call half as long again, where this one is longer than its family's code serves."""
+        lengths = self.lengths(call)
+        if lengths is None or lengths.family is None:
+            return None
+        if slots_among(lengths.runs, lengths.family.runs) is not None:
+            return None
+        rows = [
+            (row * 2)[: len(row) + len(row) // 2] if is_list else row
+            for row, (_, is_list) in zip(split(lengths.runs, call.ints), lengths.runs, strict=True)
+        ]
+        stretched = resized(call, rows)
+        made = self._recordings.attempt(stretched)
+        return None if made is None else (stretched, made)

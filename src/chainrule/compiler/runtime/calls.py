@@ -1,0 +1,148 @@
+"""One call of a compiled function, from its arguments to what it returns.
+
+In: the arguments as the user gave them. Out: the value, or the value and its gradient, in the
+user's own structure: from the fast path, from a ``Run``, or from the function itself, eagerly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.capture.arguments import Call, like_first, take_apart
+from chainrule.compiler.capture.recorder import Floats, Output, map_leaves
+from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.compiler.runtime.results import (
+    as_floats,
+    compiled_node,
+    fill,
+    first_of,
+    gradient_without_trace,
+    not_scalar,
+    root_of,
+    run_eagerly,
+    value_places,
+)
+from chainrule.compiler.runtime.variants import EAGERLY, Path, Run
+from chainrule.core import errors
+from chainrule.core.backend import Value, modes
+from chainrule.derivatives.transforms import recording
+
+
+def value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """``CompiledFunction.__call__``; see there."""
+    call = take_apart(arguments, keywords, differentiate=False)
+    with dispatch.alone() as alone:
+        run = dispatch.run(call) if alone else EAGERLY
+        answer = None if run.path is Path.EAGER else _answer(dispatch, run, call)
+    return _eager_value(dispatch, call) if answer is None else answer[0]
+
+
+def value_and_grad(
+    dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any], out: Any = None
+) -> Any:
+    """``CompiledFunction.value_and_grad``; see there."""
+    if not arguments:
+        raise TypeError("value_and_grad takes the argument to differentiate by first")
+    if modes.recorder is not None:
+        modes.recorder.forbid("value_and_grad of a compiled function")
+    if not keywords:
+        answer = dispatch.answer(arguments)
+        if answer is not None:
+            return answer if out is None else (answer[0], fill(out, answer[1]))
+    call = take_apart(arguments, keywords, differentiate=True)
+    with dispatch.alone() as alone:
+        run = dispatch.run(call) if alone else EAGERLY
+        grads = None
+        if run.path is not Path.EAGER:
+            dispatch.cache(call, run)
+            result = _floats(run)
+            grads = _gradient(dispatch, run, call, result)
+    if grads is None:  # outside the lock: eager code may call other compiled functions
+        return _eager_value_and_grad(dispatch, call, out)
+    return result, fill(out, like_first(call, arguments[0], grads))
+
+
+# --- from a run -----------------------------------------------------------------------------------
+
+
+def _floats(run: Run) -> Any:
+    """What the function returned, as floats."""
+    assert run.variant is not None
+    return map_leaves(
+        lambda x: run.number(x.position) if isinstance(x, Output) else x,
+        run.variant.recording.result,
+    )
+
+
+def _gradient(dispatch: Dispatch, run: Run, call: Call, result: Any) -> Floats | None:
+    """The gradient by all floats of the call; None where only eager can tell."""
+    assert run.variant is not None
+    root = root_of(run.variant.recording.result)
+    if root is not None:
+        swept = run.sweep(root.position)
+        return None if swept is None else swept[: call.size].copy()
+    if isinstance(first_of(result), float):
+        return np.zeros(call.size)  # a number that does not depend on the argument
+    raise not_scalar(dispatch.name)
+
+
+def _answer(dispatch: Dispatch, run: Run, call: Call) -> tuple[Any] | None:
+    """What a plain call returns: one node over the Values involved, or floats.
+
+    None where only eager can tell.
+    """
+    variant = run.variant
+    assert variant is not None
+    children = (*call.values, *variant.captured) if call.values else variant.captured
+    if not children:
+        return (_floats(run),)
+    root = root_of(variant.recording.result)
+    if root is None:
+        dispatch.fall_back("it returns several Values, and Values are involved")
+        return None
+    y = run.number(root.position)
+    if modes.grad:
+        slopes, captured = run.sweep(root.position), len(variant.captured)
+        if slopes is None:
+            return None
+        if call.values:
+            slopes = slopes[value_places(call, captured)]
+        else:
+            slopes = slopes[call.size : call.size + captured]
+        node = compiled_node(y, dispatch.name, children, slopes)
+    else:
+        node = Value(y)
+    if isinstance(variant.recording.result, tuple):
+        return ((node, *_floats(run)[1:]),)
+    return (node,)
+
+
+# --- eagerly --------------------------------------------------------------------------------------
+
+
+def _eager_value(dispatch: Dispatch, call: Call) -> Any:
+    result = run_eagerly(dispatch.function, call, [])
+    dispatch.block(call)
+    captured = dispatch.captured is None or dispatch.captured.values
+    if call.values or captured or call.refused is not None:
+        if type(result) is tuple and len(result) == 2 and isinstance(result[0], Value):
+            return (result[0], as_floats(result[1]))  # extras are reported only
+        return result
+    return as_floats(result)
+
+
+def _eager_value_and_grad(dispatch: Dispatch, call: Call, out: Any) -> Any:
+    inputs: list[Value] = []
+    with recording():
+        result = run_eagerly(dispatch.function, call, inputs)
+    dispatch.block(call)
+    y = result[0] if type(result) is tuple and len(result) == 2 else result
+    if isinstance(y, Value):
+        grads = gradient_without_trace(y, inputs)
+    elif errors.is_real(y):
+        grads = np.zeros(len(inputs))
+    else:
+        raise not_scalar(dispatch.name)
+    return as_floats(result), fill(out, like_first(call, call.arguments[0], grads))

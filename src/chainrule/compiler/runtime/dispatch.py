@@ -1,0 +1,214 @@
+"""Which path answers a call of a compiled function.
+
+In: a call's flattened arguments. Out: a ``Run``. Each structure of arguments has its variants; a
+call takes the first whose static integers, indices and guards all hold. If none does, the pipeline
+records the call. What cannot be recorded soundly runs eagerly, and the Run says why.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.capture.captured import Surroundings
+from chainrule.compiler.capture.standins import Unrecordable
+from chainrule.compiler.capture.walking import survey
+from chainrule.compiler.runtime.counts import Counts
+from chainrule.compiler.runtime.fast_path import FastPath
+from chainrule.compiler.runtime.pipeline import Options, Pipeline
+from chainrule.compiler.runtime.variants import Path, Run, Structure
+from chainrule.core import errors
+from chainrule.core.interrupts import Held
+
+CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
+
+
+class FallbackWarning(UserWarning):
+    """A compiled function runs eagerly; the message says why.
+
+    >>> from chainrule import FallbackWarning
+    >>> issubclass(FallbackWarning, UserWarning)
+    True
+    """
+
+
+class FallbackError(RuntimeError):
+    """A function compiled with ``on_fallback="raise"`` cannot be recorded.
+
+    >>> from chainrule import FallbackError
+    >>> issubclass(FallbackError, RuntimeError)
+    True
+    """
+
+
+class Dispatch:
+    """The variants of one function, its captured state and its fast path.
+
+    Whoever runs a call holds ``lock`` until its numbers have been read.
+    """
+
+    def __init__(self, function: Callable[..., Any], options: Options) -> None:
+        self.function, self.options = function, options
+        self.lock = threading.RLock()
+        self.fast_path: FastPath | None = None
+        self.counts = Counts()
+        self.reasons: dict[str, int] = {}  # why calls ran eagerly, and how many
+        self.last: Path | None = None  # the path of the last call
+        self._pipeline: Pipeline | None = None
+        self._changes = 0
+        self._inside = False  # a call is being computed
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return str(getattr(self.function, "__name__", "function"))
+
+    @property
+    def captured(self) -> Surroundings | None:
+        """The globals, closures and attributes that the function reads; None before a call."""
+        return None if self._pipeline is None else self._pipeline.captured
+
+    @property
+    def structures(self) -> dict[Any, Structure]:
+        """The structures of arguments, the last called at the end, with their variants."""
+        return {} if self._pipeline is None else self._pipeline.structures
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Hold the lock; whether no call is being computed.
+
+        The lock keeps other threads out, but not what Python runs in between on this one: signal
+        handlers and finalizers.
+        """
+        with self.lock:
+            if self._inside:
+                yield False
+                return
+            self._inside = True
+            try:
+                yield True
+            finally:
+                self._inside = False
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    def run(self, call: Call) -> Run:
+        """Compute a call by one of its variants, recorded if need be, or leave it to eager."""
+        self.counts.calls += 1
+        run = self._run(call)
+        self.last = run.path
+        if run.path is not Path.EAGER:
+            self.counts.replayed += 1
+        elif run.reason is None:
+            self.counts.eager += 1
+        else:
+            self.fall_back(run.reason)
+        return run
+
+    def answer(self, arguments: tuple[Any, ...]) -> tuple[float, Any] | None:
+        """The value and gradient of a cached call; None for the slow path."""
+        if self.fast_path is None:
+            return None
+        with self.lock:
+            fast_path, captured = self.fast_path, self.captured
+            if self._inside or fast_path is None:
+                return None
+            if captured is None or captured.changed() is not None:
+                self.fast_path = None
+                return None
+            self._inside = True
+            try:
+                answer = fast_path.answer(arguments)
+            finally:
+                self._inside = False
+            if answer is not None:
+                self.counts.calls += 1
+                self.counts.replayed += 1
+                self._changes, self.last = 0, Path.MACHINE
+            return answer
+
+    def cache(self, call: Call, run: Run) -> None:
+        """Let the fast path answer such calls from now on, if machine code did."""
+        if run.path is Path.MACHINE and run.variant is not None:
+            if self.fast_path is None:
+                self.fast_path = FastPath()
+            self.fast_path.learn(call, run.variant)
+
+    def _run(self, call: Call) -> Run:
+        if call.refused is not None:
+            return Run(Path.EAGER, reason=call.refused)
+        try:
+            pipeline = self._refreshed()
+        except Unrecordable as reason:
+            return Run(Path.EAGER, reason=str(reason))
+        structure = pipeline.structure(call)
+        if structure.blocked is not None:
+            return Run(Path.EAGER, reason=structure.blocked)
+        for place, variant in enumerate(structure.variants):
+            run = variant.run(call, variant.binding)
+            if run is not None:
+                if place and run.path is not Path.EAGER:
+                    structure.variants.insert(0, structure.variants.pop(place))
+                return run
+        with Held():  # Ctrl-C waits: half a recording would leave max replaced and Values moved
+            return pipeline.record(structure, call)
+
+    def _refreshed(self) -> Pipeline:
+        """The pipeline for the captured state as it is; if that changed, all is recorded anew."""
+        started = time.perf_counter()
+        pipeline = self._pipeline
+        change = None if pipeline is None else pipeline.captured.changed()
+        self._changes = 0 if change is None else self._changes + 1
+        if self._changes > CHANGES:
+            raise Unrecordable(f"{change} changes all the time")
+        if pipeline is None or change is not None:
+            self.fast_path = None
+            self.structures.clear()
+            captured = survey(self.function)
+            pipeline = Pipeline(self.function, captured, self.options, self.counts)
+            self._pipeline = pipeline
+        self.counts.checking_seconds += time.perf_counter() - started
+        return pipeline
+
+    # --- eager ------------------------------------------------------------------------------------
+
+    def fall_back(self, reason: str) -> None:
+        """Note that a call runs eagerly, and tell the user once per reason."""
+        self.counts.eager += 1
+        self._tell(reason)
+
+    def block(self, call: Call) -> None:
+        """Eager did what recording could not: do not try again."""
+        if call.failed is not None and self._pipeline is not None:
+            with self.lock:
+                self._pipeline.structure(call).blocked = call.failed
+                self._tell(call.failed)
+
+    def _tell(self, reason: str) -> None:
+        first = reason not in self.reasons
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+        message = f"{self.name} runs eagerly: {reason}"
+        if self.options.on_fallback == "raise":
+            raise FallbackError(message)
+        if self.options.on_fallback == "warn" and first:
+            warnings.warn(message, FallbackWarning, stacklevel=errors.caller_depth() + 1)
+
+    # --- for training -----------------------------------------------------------------------------
+
+    def count_replayed(self, calls: int) -> None:
+        """Count calls that training computed by itself."""
+        self.counts.calls += calls
+        self.counts.replayed += calls
+
+    def captured_arrays(self) -> list[Any]:
+        """The arrays that the function reaches by itself."""
+        return [] if self.captured is None else [array for array, _, _ in self.captured.arrays]
+
+    def is_fresh(self) -> bool:
+        """Whether the captured state is as it was."""
+        return self.captured is not None and self.captured.changed() is None

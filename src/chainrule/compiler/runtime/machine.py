@@ -1,0 +1,316 @@
+"""Machine code of an array program, and how recorded calls run on it.
+
+In: a ``RecordedCall`` and its array program. Out: a ``MachineCode``, and a ``Fit`` for each call it
+serves: the one it was built from, and shorter ones that are a prefix of it. It answers only where
+every number is finite; anything else, and every question of branches and undefined values, is for
+the tape.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.compiler.capture.recorder import Floats, Ints
+from chainrule.compiler.codegen import emit, jit
+from chainrule.compiler.lift.alignment import Points, Prefix, RecordedCall, columns_of
+from chainrule.compiler.lift.canonical import GATHER, NotLiftable
+from chainrule.compiler.lift.program import Addresses, Program
+
+
+def trip_counts(
+    machine: emit.Machine, points: Points, active: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int64] | None:
+    """How far each walk of the machine code goes for so many points; None where it cannot."""
+    counts = np.zeros(max(1, len(machine.walks)), np.int64)
+    for walk in machine.walks:
+        short, long = points[walk.instruction, walk.what]
+        if not short and walk.instruction in machine.optional:
+            continue
+        count = walk.count(short)
+        if not count or (short != long and not walk.varies):
+            return None
+        counts[walk.slot] = count
+    for walk, targets in machine.stores:
+        short, _ = points[walk.instruction, walk.what]
+        if walk.chosen is not None:
+            short = int(np.searchsorted(walk.chosen, short))
+        left = targets[short:]
+        left = left[active[left]]
+        if len(left) and not np.isin(left, targets[:short]).all():
+            return None
+    return counts
+
+
+@dataclass(eq=False)
+class Fit:
+    """How one recording uses the machine code."""
+
+    address: Addresses  # of each recorded instruction
+    constants: Floats
+    counts: npt.NDArray[np.int64]  # run-time trip counts
+    inputs: Addresses  # its inputs that each sample has of its own
+    private: Addresses  # and where they go among each sample's own numbers
+    places: Addresses  # the operands that follow integers, one for each gather
+    gathers: Addresses  # which gather of the machine code that is
+    choosers: Addresses  # and which row of ``allowed`` tells what it may select
+    allowed: npt.NDArray[np.bool_]
+    known: int  # how many operands followed integers then
+    points: Points  # of each walk, here and in the machine code
+    active: npt.NDArray[np.bool_]  # what of the arena it uses
+
+    def __post_init__(self) -> None:
+        self.counts_at = int(self.counts.ctypes.data)
+        #: by the integers of a call: what its family knows that gathers select, and from how many
+        self.choices: dict[tuple[int, ...], Addresses | None] = {}
+        self.learnt = 0
+        self.tables: Any = None  # whose tables of choices these are, and they, by slot
+
+    def gathered(self, positions: Ints) -> Addresses | None:
+        """The addresses that gathers select for these operands; None where the code cannot.
+
+        Integers learnt after it was built may select what comes too late in it, or what no gradient
+        was meant to reach, or show that another operand follows an integer.
+        """
+        if len(positions) != self.known:
+            return None
+        found = self.address[positions[self.places]]
+        return found if self.allowed[self.choosers, found].all() else None
+
+
+class MachineCode:
+    """An array program compiled for one recorded call, and for shorter ones like it."""
+
+    def __init__(
+        self,
+        call: RecordedCall,
+        program: Program,
+        dtype: str = "float64",
+        contract: bool = True,
+        varying: Collection[tuple[int, str]] = (),
+        optional: Collection[int] = (),
+    ) -> None:
+        """``varying``: walks that shorter calls cut; ``optional``: instructions they may lack."""
+        self.dtype, self.contract = dtype, contract
+        self.width = jit.vector_width() * (2 if dtype == "float32" else 1)
+        self.program, self.varying, self.optional = program, set(varying), set(optional)
+        self.root = int(program.address[call.root])
+        self._kernels: dict[int, Kernel] = {}
+        self.code = self.kernel(1)
+        self._allowed = self._selectable()
+        fit = self.fit_of(call, Prefix(call, program, itself=True))
+        if fit is None:
+            raise NotLiftable("its own loops do not fit it")
+        self.fit = fit
+        self.current: Fit | None = None
+        self.mixed: Any = None  # the program for lanes of several lengths, once there is one
+        self.unmixed: set[Fit] = set()  # lengths for which there is none
+
+    def _selectable(self) -> npt.NDArray[np.bool_]:
+        """What each gather may select, a row for each; never the last address, which is -1."""
+        chosen = [i.candidates for i in self.program.instructions if i.candidates is not None]
+        allowed = np.zeros((len(chosen), self.program.size + 1), np.bool_)
+        for row, candidates in zip(allowed, chosen, strict=True):
+            row[candidates] = True
+        return allowed
+
+    def fit_for(self, call: RecordedCall) -> Fit | None:
+        """How a shorter call can use this code, or None."""
+        try:
+            return self.fit_of(call, Prefix(call, self.program))
+        except NotLiftable:
+            return None
+
+    def fit_of(self, call: RecordedCall, prefix: Prefix) -> Fit | None:
+        """How a call that is such a prefix of the program can use this code, or None."""
+        program = self.program
+        if prefix.to[prefix.program.address[call.root]] != self.root:
+            return None
+        if program.loops and prefix.constants.tobytes() != program.constants.tobytes():
+            return None  # loops have them in their code
+        if any(what == "each" and (k, what) not in self.varying for k, what in prefix.varying()):
+            return None
+        here = prefix.program
+        active = np.zeros(program.size, np.bool_)
+        active[prefix.to[prefix.to >= 0]] = True
+        points = prefix.points()
+        counts = trip_counts(self.code.machine, points, active)
+        if counts is None:
+            return None
+        n = len(here.guards)
+        guards = prefix.to[here.guards]
+        if not np.array_equal(guards, program.guards[:n]) or not np.array_equal(
+            here.expected, program.expected[:n]
+        ):
+            return None
+        address = np.where(here.address >= 0, prefix.to[here.address], -1)
+        gathers: list[Addresses] = []
+        choosers: list[Addresses] = []
+        at = 0
+        for k, long_one in enumerate(program.instructions):
+            if long_one.kind == GATHER:
+                count, _ = points[k, "out"]
+                choosers.append(np.full(count, len(gathers)))
+                gathers.append(at + np.arange(count))
+                at += long_one.count
+        nothing = np.zeros(0, np.int64)
+        own = here.shared + np.arange(len(here.private))
+        return Fit(
+            address,
+            prefix.constants,
+            counts,
+            here.private,
+            prefix.to[own] - program.shared,
+            here.places,
+            np.concatenate([nothing, *gathers]),
+            np.concatenate([nothing, *choosers]),
+            self._allowed & np.append(active, False),
+            len(call.recording.selection.places),
+            points,
+            active,
+        )
+
+    def kernel(self, batch: int) -> Kernel:
+        """The machine code for so many samples at once."""
+        if batch not in self._kernels:
+            self._kernels[batch] = Kernel(self, self.program, self.root, self.varying, batch)
+        return self._kernels[batch]
+
+    # --- one sample -------------------------------------------------------------------------------
+
+    def run(self, fit: Fit, gathered: Addresses, inputs: Floats) -> bool:
+        """Compute every number; False if one is not finite or a guard goes the other way."""
+        code = self.code
+        if self.current is not fit:
+            self.settle(fit)
+        with np.errstate(over="ignore"):  # of float32: then a number is not finite
+            code.shared[: len(inputs)] = inputs
+            code.own[fit.private] = inputs[fit.inputs]
+        code.gathers[fit.gathers] = gathered
+        return code.run(fit.counts_at)
+
+    def settle(self, fit: Fit) -> None:
+        """Let the code compute what fits."""
+        self.code.shared[self.program.inputs :] = fit.constants
+        self.current = fit
+
+    @functools.cached_property
+    def reads_private(self) -> bool:
+        """Whether it reads any input that a sample has of its own."""
+        first = self.program.shared
+        last = first + len(self.program.private)
+        return any(
+            bool(((column >= first) & (column < last)).any())
+            for instruction in self.program.instructions
+            for _, column in columns_of(instruction)
+        ) or any(
+            bool(((i.candidates >= first) & (i.candidates < last)).any())
+            for i in self.program.instructions
+            if i.candidates is not None
+        )
+
+    def sweep(self, out: Floats) -> bool:
+        """The derivative of the root by every input; False if one is not finite."""
+        fit, code = self.current, self.code
+        assert fit is not None
+        if not code.sweep(fit.counts_at):
+            return False
+        out[:] = code.shared_adjoints[: len(out)]
+        out[fit.inputs] = code.adjoints[fit.private]
+        return True
+
+    def number(self, position: int) -> float | None:
+        """The number of a recorded instruction, None if it was absorbed."""
+        assert self.current is not None
+        address = int(self.current.address[position])
+        if address < 0:
+            return None
+        shared = self.program.shared
+        code = self.code
+        return float(code.shared[address] if address < shared else code.own[address - shared])
+
+
+class Kernel:
+    """The machine code for so many samples at once, and its arenas."""
+
+    def __init__(
+        self,
+        machine: MachineCode,
+        program: Program,
+        root: int,
+        varying: set[tuple[int, str]],
+        batch: int,
+    ) -> None:
+        self.batch = batch
+        self.machine = emit.machine(
+            program,
+            root,
+            machine.width,
+            varying,
+            batch,
+            machine.dtype,
+            machine.contract,
+            machine.optional,
+        )
+        self._library = jit.Library(self.machine.text)
+        own = (program.size - program.shared + self.machine.scratch) * batch
+        number = np.dtype(machine.dtype)
+        self.shared, self.shared_adjoints = (
+            cache_aligned(program.shared, number) for _ in range(2)
+        )
+        self.own, self.adjoints = (cache_aligned(own, number) for _ in range(2))
+        self.shared[program.inputs :] = program.constants
+        self.seeds = np.ones(batch, number)
+        self.gathers = np.zeros(max(1, len(program.places)) * batch, np.int64)
+        real = ctypes.c_double if machine.dtype == "float64" else ctypes.c_float
+        pointer = ctypes.c_void_p
+        self.forward, self.backward, self.reverse = map(
+            self._library.address, ("forward", "backward", "reverse")
+        )
+        self._forward = ctypes.CFUNCTYPE(real, *[pointer] * 4)(self.forward)
+        self._backward = ctypes.CFUNCTYPE(real, *[pointer] * 7)(self.backward)
+        self._p, self._v, self._q, self._d, self._s, self._g = (
+            a.ctypes.data
+            for a in (
+                self.shared,
+                self.own,
+                self.shared_adjoints,
+                self.adjoints,
+                self.seeds,
+                self.gathers,
+            )
+        )
+
+    def parts(self, fit: Fit, integers: Addresses) -> tuple[Any, ...]:
+        """What a Plan needs: what keeps the code, where it is, and what it works on.
+
+        ``integers``: where those of a call go among its own numbers.
+        """
+        numbers = (self.shared, self.own, self.shared_adjoints, self.adjoints, self.seeds)
+        arenas = (*numbers, self.gathers, fit.counts, fit.gathers, integers)
+        return self, self.forward, self.backward, arenas
+
+    def run(self, counts_at: int) -> bool:
+        """Forward; False where a number is not finite or a guard does not hold."""
+        flag: float = self._forward(self._p, self._v, self._g, counts_at)
+        return flag - flag == 0.0
+
+    def sweep(self, counts_at: int) -> bool:
+        """Backward; False where a derivative is not finite."""
+        flag: float = self._backward(
+            self._p, self._v, self._q, self._d, self._s, self._g, counts_at
+        )
+        return flag - flag == 0.0
+
+
+def cache_aligned(size: int, dtype: npt.DTypeLike = np.float64) -> Any:
+    """Zeros on a cache line, with another line after them."""
+    raw = np.zeros(size * np.dtype(dtype).itemsize + 128, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size * np.dtype(dtype).itemsize].view(dtype)

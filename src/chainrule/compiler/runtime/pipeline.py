@@ -1,0 +1,152 @@
+"""trace → build → run: what becomes of a call that no variant serves yet.
+
+In: a call, and the structure of its arguments. Out: a ``Run`` of a variant that was made for it.
+Each stage hands its result to the next: a ``Trace``, a ``Built``, the ``Run``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.capture.captured import Surroundings
+from chainrule.compiler.capture.standins import Unrecordable
+from chainrule.compiler.capture.tracing import Trace, confirm, random_states_kept, trace
+from chainrule.compiler.runtime.building import Builder
+from chainrule.compiler.runtime.counts import Counts
+from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Structure, Variant
+from chainrule.compiler.runtime.verification import check_against_eager
+
+STRUCTURES = 256  # of arguments, the least recently used goes
+VARIANTS = 64  # of one structure, likewise
+RECORDINGS = 200  # of one structure that led to a new variant
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user asks ``compile`` for; see there."""
+
+    dtype: str = "float64"
+    on_fallback: str = "warn"
+    lift: bool | None = None
+    contract: bool = True
+
+
+class Pipeline:
+    """The variants of one function while its captured state stays the same."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        captured: Surroundings,
+        options: Options,
+        counts: Counts,
+    ) -> None:
+        self.captured = captured
+        self.structures: dict[Any, Structure] = {}
+        self._function, self._counts = function, counts
+        self._builder: Builder | None = None  # nothing is lifted
+        if options.lift is not False:
+            self._builder = Builder(
+                function, captured, options.dtype, options.lift is True, options.contract
+            )
+
+    def structure(self, call: Call) -> Structure:
+        """What is known of such calls."""
+        key = (call.key, self.captured.marks(call.values))
+        structure = self.structures.pop(key, None) or Structure()
+        self.structures[key] = structure
+        while len(self.structures) > STRUCTURES:
+            del self.structures[next(iter(self.structures))]
+        return structure
+
+    def record(self, structure: Structure, call: Call) -> Run:
+        """Record a call that no variant serves, and run it."""
+        started = time.perf_counter()
+        try:
+            with random_states_kept():
+                self._counts.traces += 1
+                made = trace(self._function, self.captured, call)
+                variant = self._new_variant(structure, call, made)
+        except Unrecordable as reason:
+            structure.blocked = str(reason)
+            return Run(Path.EAGER, reason=str(reason))
+        except Exception as error:
+            # The function's own error: let eager raise it, and try again another time.
+            call.failed = f"recording it raised {type(error).__name__}: {error}"
+            self.captured.restore()
+            return EAGERLY
+        finally:
+            self._counts.recording_seconds += time.perf_counter() - started
+        return variant.run(call, variant.binding) or EAGERLY
+
+    # --- build ------------------------------------------------------------------------------------
+
+    def _new_variant(self, structure: Structure, call: Call, made: Trace) -> Variant:
+        """A variant on the code of a longer call, or else one of its own.
+
+        Where the call is longer than all that there is code for, an even longer one is recorded
+        and built first, so that not every length builds again.
+        """
+        _count_recording(structure)
+        builder, may_be_longer = self._builder, True
+        while builder is not None:
+            variant = builder.join(call, made)
+            if variant is not None:
+                return _added(structure, variant)
+            longer = builder.longer(call) if may_be_longer else None
+            if longer is None:
+                break
+            self._record_longer(*longer)
+            may_be_longer = False
+        return self._own_variant(structure, call, made)
+
+    def _record_longer(self, call: Call, made: Trace) -> None:
+        """Make a variant for a call that nobody made; not counted as a call."""
+        structure = self.structure(call)
+        self._counts.traces += 1
+        try:
+            _count_recording(structure)
+            self._own_variant(structure, call, made)
+        except Unrecordable as reason:
+            structure.blocked = str(reason)
+        except Exception:
+            self.captured.restore()
+
+    def _own_variant(self, structure: Structure, call: Call, made: Trace) -> Variant:
+        """A variant built from this recording, checked against eager."""
+        confirm(self._function, self.captured, call, made)
+        variant = Variant.of(made)
+        check_against_eager(self._function, self.captured, variant, call)
+        self._build(variant, call)
+        return _added(structure, variant)
+
+    def _build(self, variant: Variant, call: Call) -> None:
+        """Build machine code for a variant, if it has the structure."""
+        if self._builder is None:
+            return
+        started = time.perf_counter()
+        built = self._builder.build(variant, call)
+        variant.binding, variant.not_lifted = built.binding, built.reason
+        if built.superseded is not None:  # its calls join the longer code when they come again
+            for structure in self.structures.values():
+                structure.variants = [
+                    v for v in structure.variants if v.machine is not built.superseded
+                ]
+        self._counts.lifting_seconds += time.perf_counter() - started
+
+
+def _count_recording(structure: Structure) -> None:
+    structure.recordings += 1
+    if structure.recordings > RECORDINGS:
+        raise Unrecordable("its branches or integers lead somewhere new all the time")
+
+
+def _added(structure: Structure, variant: Variant) -> Variant:
+    """Put a variant first."""
+    structure.variants.insert(0, variant)
+    del structure.variants[VARIANTS:]
+    return variant

@@ -1,0 +1,93 @@
+"""What became of a compiled function, as text: a pure function of its ``Dispatch``."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from typing import Any
+
+from chainrule.compiler.formulas import input_names
+from chainrule.compiler.formulas.decoding import Choice
+from chainrule.compiler.formulas.reading import WIDTH, read, size_text
+from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.compiler.runtime.variants import Variant
+from chainrule.core.backend import engine
+
+
+def report(dispatch: Dispatch, stage: str = "summary") -> str:
+    """``CompiledFunction.report``; see there."""
+    if stage == "summary":
+        return _summary(dispatch)
+    if stage == "recorded":
+        return "\n\n".join(str(variant.recording) for _, variant in _variants(dispatch))
+    if stage == "lifted":
+        return _formulas(dispatch)
+    raise ValueError(f'stage is "summary", "recorded" or "lifted", not {stage!r}')
+
+
+def path(dispatch: Dispatch) -> str:
+    """The fastest path that a call has taken."""
+    variants = [variant for _, variant in _variants(dispatch)]
+    if any(variant.binding is not None for variant in variants):
+        return "lifted"
+    if variants:
+        return "native tape" if engine == "native" else "interpreter"
+    return "eager" if dispatch.reasons else "not called yet"
+
+
+def _variants(dispatch: Dispatch) -> list[tuple[Any, Variant]]:
+    """All variants, each with the key of its structure."""
+    return [(key, v) for key, s in dispatch.structures.items() for v in s.variants]
+
+
+def _summary(dispatch: Dispatch) -> str:
+    counts = dispatch.counts
+    lines = [f"{dispatch.name}: {path(dispatch)}"]
+    lines.append(
+        f"  {counts.calls} calls: {counts.replayed} replayed, {counts.eager} eager; "
+        f"{counts.traces} recordings in {counts.recording_seconds:.3f} s"
+    )
+    if path(dispatch) == "lifted":
+        lines.append(f"  machine code built in {counts.lifting_seconds:.3f} s")
+    for _, variant in _variants(dispatch):
+        recording, binding = variant.recording, variant.binding
+        lines.append(
+            f"  variant: {len(recording):,} instructions, {recording.inputs:,} inputs, "
+            f"{len(recording.guards)} guards, {recording.selection.summary()}"
+        )
+        if binding is not None:
+            count = len(binding.machine.program.instructions)
+            where = "" if binding.is_own else " of a longer call"
+            lines.append(f"    lifted to {count} array instructions{where}")
+        elif variant.not_lifted is not None:
+            lines.append(f"    not lifted: {variant.not_lifted}")
+    if counts.replayed:
+        each = 1e6 * counts.checking_seconds / counts.replayed
+        lines.append(f"  freshness: {each:.1f} µs per call")
+    lines += [f"  eager because {reason} ({n} times)" for reason, n in dispatch.reasons.items()]
+    return "\n".join(lines)
+
+
+def _formulas(dispatch: Dispatch) -> str:
+    """The array programs in index notation; those of shorter calls are the longest's."""
+    found: list[str] = []
+    variants = _variants(dispatch)
+    served = Counter(id(v.machine) for _, v in variants if v.machine is not None)
+    for key, variant in variants:
+        binding = variant.binding
+        if binding is None:
+            found.append(f"not lifted: {variant.not_lifted or 'lift=False'}")
+        elif binding.is_own:
+            (_, arguments, named, _), _ = key
+            inputs = input_names.inputs(
+                dispatch.function, arguments, named, variant.captured, dispatch.captured
+            )
+            words = ", ".join(f"{x.name} {size_text(x.shape)}".rstrip() for x in inputs)
+            program, root = binding.machine.program, binding.machine.root
+            count, shorter = len(program.instructions), served[id(binding.machine)] - 1
+            others = f", which serve {shorter} shorter calls too" if shorter else ""
+            choice = Choice(variant.recording)
+            lines = textwrap.wrap(f"of {words}", WIDTH, initial_indent="  ", subsequent_indent="  ")
+            lines = [f"{count} array instructions{others}", *lines[: 1 + (len(lines) < 5) * 4]]
+            found.append("\n".join([*lines, "", read(program, inputs, choice, root)]))
+    return "\n\n".join(found)

@@ -1,0 +1,100 @@
+"""First results are compared: a recording's with eager's, machine code's with the tape's.
+
+In: a variant and the call it was built from. Out: nothing where they agree; else an
+``Unrecordable``, or False, and the slower path stays.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.capture.captured import Surroundings
+from chainrule.compiler.capture.recorder import Floats
+from chainrule.compiler.capture.standins import Unrecordable
+from chainrule.compiler.capture.tracing import nudged, plain_modes
+from chainrule.compiler.runtime.results import gradient_up_to, root_of, run_eagerly
+from chainrule.compiler.runtime.variants import Binding, Path, Variant
+from chainrule.core.backend import Value
+
+
+def check_against_eager(
+    function: Callable[..., Any], captured: Surroundings, variant: Variant, call: Call
+) -> None:
+    """Compare the first result with an eager run, there and a little way off."""
+    _check_result(function, variant, call)
+    chance = random.Random(len(variant.recording))
+
+    def nudge(x: float) -> float:
+        return x * (1.0 + 1e-3 * chance.uniform(-1.0, 1.0))
+
+    beside = call.nudged(nudge, captured.place)
+    with nudged(captured.values, nudge):
+        try:
+            _check_result(function, variant, beside)
+        except Exception:
+            return  # out of a domain
+
+
+def _check_result(function: Callable[..., Any], variant: Variant, call: Call) -> None:
+    run, root = variant.run(call, None), root_of(variant.recording.result)
+    if run is None or run.path is Path.EAGER or root is None:
+        return
+    inputs: list[Value] = []
+    with plain_modes():
+        result = run_eagerly(function, call, inputs)
+    y = result[0] if isinstance(result, tuple) else result
+    if not isinstance(y, Value):
+        raise Unrecordable("eager gives no Value")
+    inputs += variant.captured
+    wanted, swept = gradient_up_to(y, inputs), run.sweep(root.position)
+    assert swept is not None
+    found = swept[: len(inputs)]
+    scale = max(1.0, float(np.max(np.abs(wanted), initial=0.0)))
+    if not np.isfinite(scale):
+        scale = 1.0
+    agree = np.allclose(found, wanted, rtol=0.0, atol=1e-9 * scale, equal_nan=True)
+    value = run.number(root.position)
+    if not agree or not np.isclose(value, y.data, rtol=1e-9, atol=1e-12, equal_nan=True):
+        raise Unrecordable("the replay does not give eager's result")
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """What the tape gave for a call."""
+
+    value: float
+    gradient: Floats
+
+
+def on_tape(variant: Variant, call: Call) -> Expected | None:
+    """The tape's result for a call; None where it has none."""
+    run, root = variant.run(call, None), root_of(variant.recording.result)
+    if run is None or run.path is Path.EAGER or root is None:
+        return None
+    swept = run.sweep(root.position)
+    assert swept is not None
+    return Expected(run.number(root.position), swept.copy())
+
+
+def agrees(variant: Variant, call: Call, binding: Binding, expected: Expected) -> bool:
+    """Whether machine code gives the tape's result, where it gives one."""
+    run, root = variant.run(call, binding), root_of(variant.recording.result)
+    if run is None or run.path is not Path.MACHINE or root is None:
+        return True
+    found, wanted = run.sweep(root.position), expected.gradient
+    if found is None:
+        return True
+    if not np.isfinite(wanted).all() or not np.isfinite(found).all():
+        return bool(np.array_equal(found, wanted, equal_nan=True))
+    scale = max(1.0, abs(expected.value), float(np.max(np.abs(wanted), initial=0.0)))
+    error = max(
+        abs(run.number(root.position) - expected.value),
+        float(np.max(np.abs(found - wanted), initial=0.0)),
+    )
+    return error <= (1e-9 if binding.machine.dtype == "float64" else 1e-3) * scale

@@ -1,0 +1,108 @@
+"""The mean over a batch of samples and its gradient, many samples at a time in machine code.
+
+In: a function's ``Dispatch``, parameters and samples. Out: the mean value and its gradient. Samples
+that do not run on the code of the others are computed one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.compiler.capture.arguments import like_first, take_apart
+from chainrule.compiler.capture.recorder import map_leaves
+from chainrule.compiler.runtime.calls import value_and_grad
+from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.compiler.runtime.results import NUMERIC, fill, numeric_leaves
+from chainrule.compiler.training import step_code
+from chainrule.compiler.training.lanes import Arrangement
+from chainrule.compiler.training.packing import PackedSamples
+from chainrule.core.backend import Value, modes
+
+Floats = npt.NDArray[Any]
+
+
+def batch_value_and_grad(
+    dispatch: Dispatch, params: Any, samples: Sequence[Sequence[Any]], out: Any = None
+) -> Any:
+    """``CompiledFunction.batch_value_and_grad``; see there."""
+    samples = list(samples)
+    if not samples:
+        raise ValueError("batch_value_and_grad needs at least one sample")
+    for sample in samples:
+        if not isinstance(sample, tuple):
+            raise TypeError(
+                "a sample is a tuple of the arguments after the first: "
+                f"got a {type(sample).__name__}"
+            )
+    mean, grads, left = _batched(dispatch, params, samples) or (0.0, None, samples)
+    sums = None if grads is None else numeric_leaves(grads)
+    for sample in left:
+        value, grads = value_and_grad(dispatch, (params, *sample), {})
+        mean += (value[0] if isinstance(value, tuple) else value) / len(samples)
+        leaves = [a / len(samples) for a in numeric_leaves(grads)]
+        sums = leaves if sums is None else [a + b for a, b in zip(sums, leaves, strict=True)]
+    rest = iter(sums or [])
+    filled = map_leaves(lambda x: next(rest) if isinstance(x, NUMERIC) else x, grads)
+    return mean, fill(out, filled)
+
+
+def _batched(
+    dispatch: Dispatch, params: Any, samples: list[Any]
+) -> tuple[float, Any, list[Any]] | None:
+    """What most samples add to the mean, many at a time in machine code, and the others."""
+    if len(samples) < 2 or dispatch.options.lift is False or modes.recorder is not None:
+        return None
+    call = take_apart((params, *samples[0]), {}, differentiate=True)
+    if call.refused is not None or any(isinstance(x, Value) for x in call.floats):
+        return None
+    with dispatch.alone() as alone:
+        if not alone:
+            return None
+        packed = PackedSamples(dispatch, params, samples)
+        if packed.kind_of(packed.longest()) is None:
+            return None
+        row = np.empty(call.size)
+        call.write(row)
+        answer = _mean_of(packed, row[: call.first])
+        if answer is None:
+            return None
+        value, slopes, left = answer
+        dispatch.count_replayed(len(samples) - len(left))
+    gradient = np.concatenate([slopes, np.zeros(call.size - call.first)])
+    return value, like_first(call, params, gradient), [samples[k] for k in left]
+
+
+def _mean_of(packed: PackedSamples, parameters: Floats) -> tuple[float, Floats, list[int]] | None:
+    """What samples add to the mean value of all, and to its gradient by the parameters.
+
+    These come in one row. At the end: which samples do not run on the code of the others, and are
+    left out. None where too few are left, or something is not finite.
+    """
+    count, size = len(packed.samples), len(parameters)
+    packed.look_at(np.arange(count))
+    machine, chosen = packed.machine, np.flatnonzero(packed.fit_of >= 0)
+    if machine is None or len(chosen) < 2:
+        return None
+    made = Arrangement(packed, chosen, len(chosen))
+    code, groups = made.code, made.groups
+    gathers, own = made.gathers(), made.own()
+    constants, counts = made.constants, made.counts
+    root = (made.root - made.program.shared) * made.lanes
+    machine.current = None
+    code.shared[:size] = parameters
+    value, gradient = 0.0, np.zeros(size)
+    for g, fit in enumerate(made.fits.tolist()):
+        code.shared[made.program.inputs :] = constants[fit]
+        code.gathers[:] = gathers[g].ravel()
+        code.own[: own[g].size] = own[g].ravel()
+        code.seeds[:] = groups.counted[g]  # 1 where there is one lane, as everybody expects
+        trips = step_code.words(counts[fit])
+        if not code.run(trips) or not code.sweep(trips):
+            return None
+        value += float(code.own[root : root + made.lanes] @ code.seeds)
+        gradient += code.shared_adjoints[:size]
+    return value / count, gradient / count, np.flatnonzero(packed.fit_of < 0).tolist()

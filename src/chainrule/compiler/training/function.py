@@ -1,0 +1,35 @@
+"""A compiled function as training sees it: what takes a step in Python, and what takes many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from chainrule.compiler.runtime.calls import value_and_grad
+from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.compiler.training.batches import batch_value_and_grad
+from chainrule.compiler.training.machine_loop import MachineLoop, machine_loop
+from chainrule.optim import Optimizer
+
+Sample = tuple[Any, ...]
+
+
+class TrainableFunction:
+    """The ``driver.Function`` of a compiled function."""
+
+    def __init__(self, dispatch: Dispatch) -> None:
+        self._dispatch = dispatch
+
+    def value_and_grad(self, *arguments: Any) -> Any:
+        """The loss of one sample and its gradient."""
+        return value_and_grad(self._dispatch, arguments, {})
+
+    def batch_value_and_grad(self, params: Any, samples: Sequence[Sample]) -> Any:
+        """The mean loss of some samples and its gradient."""
+        return batch_value_and_grad(self._dispatch, params, samples)
+
+    def inner_loop(
+        self, params: Any, samples: Sequence[Sample], optimiser: Optimizer, batch: int
+    ) -> MachineLoop | None:
+        """Steps in machine code, where there can be some."""
+        return machine_loop(self._dispatch, params, list(samples), optimiser, batch)
