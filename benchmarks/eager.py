@@ -39,7 +39,7 @@ except ImportError:
     sys.exit("the native engine was not built: install chainrule with a C compiler")
 
 MS, NS = 1e3, 1e9
-SLAB_BYTES = 1 << 18  # what _native.c asks the system for at a time
+SLAB_BYTES = 1 << 18  # what src/native asks the system for at a time
 
 CLASSES = {
     "the seeds' class": seed_value.Value,

@@ -1,4 +1,4 @@
-/* Memory, part of _native.c: slabs of nodes, growing buffers, the side table of labels and source
+/* Memory, part of module.c: slabs of nodes, growing buffers, the side table of labels and source
  * lines, and freeing without recursion.
  */
 

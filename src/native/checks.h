@@ -1,4 +1,4 @@
-/* Whether things are as they were, part of _native.c; for compiled functions.
+/* Whether things are as they were, part of module.c; for compiled functions.
  *
  * Checks: certain objects are where they were, which compiler/freshness.py asks before every call.
  */

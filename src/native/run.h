@@ -1,4 +1,4 @@
-/* Running a tape, part of _native.c: rows in Python, run(), point() and the numbers.
+/* Running a tape, part of module.c: rows in Python, run(), point() and the numbers.
  *
  * Python code in a row may do anything to the tape, also run it, but its arrays stay where they are
  * and everything in them in bounds.
@@ -156,7 +156,7 @@ static PyObject *tape_run(PyObject *self, PyObject *inputs) {
     return Py_BuildValue("(in)", position < 0 ? 0 : 2, position);
 }
 
-#include "_native_sweep.h"
+#include "sweep.h"
 
 /* point(places, positions): let operand `place` (3 * instruction + slot) read another instruction. */
 static PyObject *tape_point(PyObject *self, PyObject *args) {

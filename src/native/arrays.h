@@ -1,6 +1,6 @@
-/* Graphs as arrays, part of _native.c (one translation unit, so that Node stays private).
+/* Graphs as arrays, part of module.c (one translation unit, so that Node stays private).
  *
- * flatten, linearize: nodes as flat arrays of instructions. _native_tape.h: such arrays run forward
+ * flatten, linearize: nodes as flat arrays of instructions. tape.h: such arrays run forward
  * and backward without a Python object per node. What compiled functions need beside it. The
  * optimisers: SGD and Adam in place, over Values and over float64 or float32 buffers.
  */
@@ -258,7 +258,7 @@ static PyObject *linearize(PyObject *Py_UNUSED(module), PyObject *root) {
     return result;
 }
 
-#include "_native_tape.h"
+#include "tape.h"
 
 /* --------------------------------------------------------------------- for compiled functions -- */
 

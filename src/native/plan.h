@@ -1,4 +1,4 @@
-/* A compiled call that is known again, part of _native.c; see compiler/recall.py.
+/* A compiled call that is known again, part of module.c; see compiler/recall.py.
  *
  * A Plan copies the numbers a call was passed into the arenas, runs machine code forward and backward,
  * and gives the gradient in the structure of the first argument. Arrays are asked for their buffers

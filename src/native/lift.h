@@ -1,4 +1,4 @@
-/* From a recording to its canonical graph, part of _native.c.
+/* From a recording to its canonical graph, part of module.c.
  *
  * What _Builder does in compiler/canonicalise.py, to the last bit: read that first. Arrays are made
  * as large as they can get before anything is done, so that nothing fails half way; what was not

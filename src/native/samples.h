@@ -1,4 +1,4 @@
-/* Samples of training, many at a time, part of _native.c; see compiler/samples.py.
+/* Samples of training, many at a time, part of module.c; see compiler/samples.py.
  *
  * sample_integers: those of samples that are nothing but lists of integers. select_rows: what these
  * select, by tables.

@@ -1,4 +1,4 @@
-/* The sweep of a tape, part of _native.c, in the order of eager backward(): every adjoint gets the
+/* The sweep of a tape, part of module.c, in the order of eager backward(): every adjoint gets the
  * same shares in the same order, so its bits are eager's.
  *
  * That order is the one in which a depth-first walk leaves the results, reversed. It depends on the

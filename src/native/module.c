@@ -4,9 +4,9 @@
  * about twenty times faster. What is cold (printing, copying, the constructor's dialects, rows of the
  * op table without a case here) stays in Python; see native.py, which finishes the class.
  *
- * Reading order: the node, _native_memory.h, making nodes, operators, the walk, the backward pass,
- * attributes, construction, sums; _native_arrays.h (graphs as arrays, the tape, optimisers); what compiled
- * functions need (_native_lift.h, _native_checks.h, _native_passed.h, _native_plan.h, _native_samples.h); the
+ * Reading order: the node, memory.h, making nodes, operators, the walk, the backward pass,
+ * attributes, construction, sums; arrays.h (graphs as arrays, the tape, optimisers); what compiled
+ * functions need (lift.h, checks.h, passed.h, plan.h, samples.h); the
  * module.
  *
  * Everything here runs under the GIL, but for the machine code that a Plan runs. State shared between
@@ -115,7 +115,7 @@ static inline int is_value(PyObject *o) {
     return Py_TYPE(o) == ValueType || PyType_IsSubtype(Py_TYPE(o), ValueType);
 }
 
-#include "_native_memory.h"
+#include "memory.h"
 
 /* ------------------------------------------------------------------------------ making nodes --- */
 
@@ -1435,12 +1435,12 @@ static PyObject *linear(PyObject *Py_UNUSED(module), PyObject *args) {
     return result;
 }
 
-#include "_native_arrays.h"
-#include "_native_lift.h"
-#include "_native_checks.h"
-#include "_native_passed.h"
-#include "_native_plan.h"
-#include "_native_samples.h"
+#include "arrays.h"
+#include "lift.h"
+#include "checks.h"
+#include "passed.h"
+#include "plan.h"
+#include "samples.h"
 
 /* ------------------------------------------------------------------------------- the module ---- */
 

@@ -1,8 +1,8 @@
-/* The tape, part of _native.c: arrays of instructions, checked once, run many times.
+/* The tape, part of module.c: arrays of instructions, checked once, run many times.
  *
  * A Tape owns its instructions, so nothing that Python code does while it runs can put them out of
- * bounds. Here one is made of a recording; _native_run.h computes every number from the inputs;
- * _native_sweep.h takes the derivative of one instruction with respect to the inputs.
+ * bounds. Here one is made of a recording; run.h computes every number from the inputs;
+ * sweep.h takes the derivative of one instruction with respect to the inputs.
  *
  * A number's place on the tape is not its position in the recording: first come the inputs, then all
  * that is constant (also the 2 of x + 2), then the results, by level (the longest way from the
@@ -429,4 +429,4 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     return (PyObject *)t;
 }
 
-#include "_native_run.h"
+#include "run.h"

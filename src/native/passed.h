@@ -1,4 +1,4 @@
-/* What a compiled call was passed, part of _native.c; see compiler/recall.py.
+/* What a compiled call was passed, part of module.c; see compiler/recall.py.
  *
  * passed: the structure of a call's arguments in one row of bytes, the same for calls that one
  * recording may serve, and what they hold: integers, floats, arrays. compiler/inputs.py takes
