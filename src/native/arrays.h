@@ -1,6 +1,6 @@
 /* Graphs as arrays, part of module.c (one translation unit, so that Node stays private).
  *
- * flatten, linearize: nodes as flat arrays of instructions. tape.h: such arrays run forward
+ * flatten: nodes as flat arrays of instructions. tape.h: such arrays run forward
  * and backward without a Python object per node. What compiled functions need beside it. The
  * optimisers: SGD and Adam in place, over Values and over float64 or float32 buffers.
  */
@@ -209,52 +209,6 @@ static PyObject *flatten(PyObject *Py_UNUSED(module), PyObject *args) {
     }
     drop_arrays(&x);
     PyMem_Free(nodes);
-    return result;
-}
-
-/* linearize(root): (codes, operands, constants, number, rules, leaves, unknown): the graph in
- * topological order, its leaves first. */
-static PyObject *linearize(PyObject *Py_UNUSED(module), PyObject *root) {
-    if (!is_value(root)) {
-        return PyErr_Format(PyExc_TypeError, "linearize takes a Value");
-    }
-    PyObject *rules = PyList_New(0), *leaves = PyList_New(0), *result = NULL;
-    if (rules == NULL || leaves == NULL) {
-        Py_XDECREF(rules);
-        Py_XDECREF(leaves);
-        return NULL;
-    }
-    /* From here to the end no Python code runs, so that nobody changes the graph in between. */
-    Scratch s = take_scratch();
-    Arrays x;
-    memset(&x, 0, sizeof x);
-    const Node *unknown = NULL;
-    int answer = walk((Node *)root, &s, 0);
-    if (answer == 0) {
-        end_walk(&s, 0);
-        Py_ssize_t first = COUNT(s.leaves, Saved), inner = COUNT(s.order, Node *);
-        for (Py_ssize_t i = 0; i < first && answer == 0; i++) {
-            answer = PyList_Append(leaves, (PyObject *)ITEM(s.leaves, Saved, i).node);
-        }
-        for (Py_ssize_t i = 0; i < inner && answer == 0; i++) {
-            answer = APPEND(s.leaves, Saved, ((Saved){ITEM(s.order, Node *, i), 0.0}));
-        }
-        if (answer == 0) {
-            answer = make_arrays(&x, first + inner);
-        }
-        if (answer == 0) {
-            x.rules = Py_NewRef(rules);
-            answer = flatten_nodes((Saved *)s.leaves.bytes, first, first + inner, &x, &unknown);
-        }
-    }
-    if (answer >= 0) {
-        result = Py_BuildValue("(OOOOOON)", x.objects[0], x.objects[1], x.objects[2], x.objects[3],
-                               rules, leaves, Py_NewRef(unknown ? (PyObject *)unknown : Py_None));
-    }
-    give_scratch(&s);
-    drop_arrays(&x);
-    Py_DECREF(rules);
-    Py_DECREF(leaves);
     return result;
 }
 
@@ -514,7 +468,6 @@ static PyObject *sgd_array(PyObject *Py_UNUSED(module), PyObject *args) {
 }
 
 #define ARRAY_FUNCTIONS                                                                           \
-    {"linearize", linearize, METH_O, NULL},                                                       \
     {"flatten", flatten, METH_VARARGS, NULL},                                                     \
     {"gather", gather, METH_VARARGS, NULL},                                                       \
     {"compiled_node", compiled_node, METH_VARARGS, NULL},                                         \

@@ -1,4 +1,4 @@
-/* Running a tape, part of module.c: rows in Python, run(), point() and the numbers.
+/* Running a tape, part of module.c: rows in Python, run(), point() and number().
  *
  * Python code in a row may do anything to the tape, also run it, but its arrays stay where they are
  * and everything in them in bounds.
@@ -199,22 +199,11 @@ static PyObject *tape_number(PyObject *self, PyObject *position) {
     return PyFloat_FromDouble(t->data[t->place[i]]);
 }
 
-static PyObject *tape_numbers(PyObject *self, PyObject *Py_UNUSED(nothing)) {
-    Tape *t = (Tape *)self;
-    PyObject *array;
-    double *numbers = new_array(&array, t->count, sizeof(double));
-    for (Py_ssize_t i = 0; numbers != NULL && i < t->count; i++) {
-        numbers[i] = t->data[t->place[i]];
-    }
-    return array;
-}
-
 static PyMethodDef tape_methods[] = {
     {"run", tape_run, METH_O, NULL},
     {"sweep", tape_sweep, METH_VARARGS, NULL},
     {"point", tape_point, METH_VARARGS, NULL},
     {"number", tape_number, METH_O, NULL},
-    {"numbers", tape_numbers, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot tape_slots[] = {
