@@ -688,7 +688,7 @@ def test_a_row_may_move_operands_while_the_tape_runs():
             lambda: t.run(numbers),
             lambda: t.sweep(rng.randrange(len(recording)), 1.0, out),
             lambda: t.point(places, positions()),
-            t.numbers,
+            lambda: t.number(1),
             gc.collect,
         ]
         for _ in range(10):

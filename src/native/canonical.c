@@ -1,9 +1,10 @@
-/* From a recording to its canonical graph, part of module.c.
+/* From a recording to its canonical graph.
  *
  * What _Builder does in compiler/canonicalise.py, to the last bit: read that first. Arrays are made
  * as large as they can get before anything is done, so that nothing fails half way; what was not
  * needed was never touched, and is given back.
  */
+#include "native.h"
 
 /* The kinds of nodes after INPUT and CONSTANT, and a product in a sum, which is none. */
 enum { NODE_RULE = 2, NODE_SUM, NODE_EXTREME, NODE_GATHER, PAIR };
@@ -703,4 +704,7 @@ static PyObject *canonicalise(PyObject *Py_UNUSED(module), PyObject *args) {
     return result;
 }
 
-#define LIFT_FUNCTIONS {"canonicalise", canonicalise, METH_VARARGS, NULL},
+PyMethodDef canonical_functions[] = {
+    {"canonicalise", canonicalise, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,4 +1,4 @@
-/* The sweep of a tape, part of module.c, in the order of eager backward(): every adjoint gets the
+/* The sweep of a tape, in the order of eager backward(): every adjoint gets the
  * same shares in the same order, so its bits are eager's.
  *
  * That order is the one in which a depth-first walk leaves the results, reversed. It depends on the
@@ -12,6 +12,7 @@
  * found first, many of one kind in a row, so that the steps themselves are all alike. A sum needs
  * none for the terms below it in its tree: their adjoint is its own, and they read it there.
  */
+#include "tape.h"
 
 typedef struct {
     int32_t slope, source, target; /* places; slope -1: the row of result `target`, in Python */
@@ -70,7 +71,7 @@ static void drop_forest(Forest *f) {
     }
 }
 
-static void fell_forest(Tape *t) {
+void fell_forest(Tape *t) {
     drop_forest(t->forest);
     t->forest = NULL;
 }
@@ -349,7 +350,7 @@ static void make_order(const Tape *t, Forest *f, int32_t root) {
 
 /* Let an operand of result k read another place. Places and trees stay, unless they took the operand,
  * or what it reads now, for something that never changes. */
-static void move_operand(Tape *t, Py_ssize_t k, int slot, int32_t place) {
+void move_operand(Tape *t, Py_ssize_t k, int slot, int32_t place) {
     Instruction *x = &t->instructions[k];
     Py_ssize_t old = x->operand[slot] - t->first, new = place - t->first;
     int fixed = !slot_moves(x, slot), branch = 0;
@@ -452,7 +453,7 @@ static int sweep_from(Tape *t, Forest *f, int32_t root, double seed) {
 }
 
 /* sweep(root, seed, out): the derivative of instruction `root` with respect to every input. */
-static PyObject *tape_sweep(PyObject *self, PyObject *args) {
+PyObject *tape_sweep(PyObject *self, PyObject *args) {
     Tape *t = (Tape *)self;
     Py_ssize_t position;
     double seed;

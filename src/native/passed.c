@@ -1,9 +1,10 @@
-/* What a compiled call was passed, part of module.c; see compiler/recall.py.
+/* What a compiled call was passed; see compiler/recall.py.
  *
  * passed: the structure of a call's arguments in one row of bytes, the same for calls that one
  * recording may serve, and what they hold: integers, floats, arrays. compiler/inputs.py takes
  * arguments apart too, any there are, and slowly; what is not plain here is left to it.
  */
+#include "call.h"
 
 /* The words of a signature: the number of arguments, and each of them. After LIST and TUPLE, how many
  * items; after DICT too, each with its key in front; after FLOATS and INTS, how many
@@ -14,21 +15,7 @@ enum { FLOAT_WORD = 1, INT_WORD, ARRAY_WORD, FLOATS_WORD, INTS_WORD, LIST_WORD, 
 #define DEEPEST 40
 #define FEW_BYTES 512 /* which Python has ready */
 
-/* A number, or where `array` is not NULL the array that holds some. */
-typedef struct {
-    PyObject *array;
-    double number;
-} Entry;
-
-/* Without the garbage collector's flag, so that making one does not start that. */
-typedef struct {
-    PyObject_HEAD
-    PyObject *signature; /* bytes */
-    PyObject *ids;       /* a tuple: the integers */
-    Buffer entries;
-} Passed;
-
-static PyTypeObject *PassedType;
+PyTypeObject *PassedType;
 
 typedef struct {
     PyTypeObject *array_type, *number_type; /* numpy's ndarray and float64 */
@@ -100,8 +87,7 @@ static int look_at_integer(Look *w, PyObject *x) {
     return put_number(w, number);
 }
 
-/* The buffer of an array in one piece; 0 where it is none. */
-static int open_array(PyObject *array, Py_buffer *view) {
+int open_array(PyObject *array, Py_buffer *view) {
     if (PyObject_GetBuffer(array, view, PyBUF_STRIDES | PyBUF_FORMAT) < 0) {
         if (PyErr_ExceptionMatches(PyExc_MemoryError) || !PyErr_ExceptionMatches(PyExc_Exception)) {
             return -1;
@@ -117,7 +103,7 @@ static int open_array(PyObject *array, Py_buffer *view) {
     return 1;
 }
 
-static int holds_floats(const Py_buffer *view) {
+int holds_floats(const Py_buffer *view) {
     return (view->format[0] == 'd' && view->itemsize == sizeof(double)) ||
            (view->format[0] == 'f' && view->itemsize == sizeof(float));
 }
@@ -319,7 +305,10 @@ static PyMemberDef passed_members[] = {{"signature", T_OBJECT_EX, offsetof(Passe
                                        {NULL, 0, 0, 0, NULL}};
 static PyType_Slot passed_slots[] = {
     {Py_tp_dealloc, passed_dealloc}, {Py_tp_members, passed_members}, {0, NULL}};
-static PyType_Spec passed_spec = {"chainrule._native.Passed", sizeof(Passed), 0,
+PyType_Spec passed_spec = {"chainrule._native.Passed", sizeof(Passed), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, passed_slots};
 
-#define PASSED_FUNCTIONS {"passed", (PyCFunction)(void (*)(void))passed, METH_FASTCALL, NULL},
+PyMethodDef passed_functions[] = {
+    {"passed", (PyCFunction)(void (*)(void))passed, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};

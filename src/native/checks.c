@@ -1,7 +1,8 @@
-/* Whether things are as they were, part of module.c; for compiled functions.
+/* Whether things are as they were, for compiled functions.
  *
  * Checks: certain objects are where they were, which compiler/freshness.py asks before every call.
  */
+#include "native.h"
 
 /* A list or dict and the tuple of what it held, or a namespace, a name, and what that stood for. */
 typedef struct {
@@ -17,8 +18,6 @@ typedef struct {
     Py_ssize_t count;
     Check *checks;
 } Checks;
-
-static PyTypeObject *ChecksType;
 
 /* Whether a list or dict holds exactly these objects, in this order (of a dict: key, value, key, ...). */
 static int holds(const Check *c) {
@@ -176,5 +175,5 @@ static PyType_Slot checks_slots[] = {{Py_tp_new, checks_new},
                                      {Py_tp_traverse, checks_traverse},
                                      {Py_tp_methods, checks_methods},
                                      {0, NULL}};
-static PyType_Spec checks_spec = {"chainrule._native.Checks", sizeof(Checks), 0,
+PyType_Spec checks_spec = {"chainrule._native.Checks", sizeof(Checks), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, checks_slots};

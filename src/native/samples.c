@@ -1,8 +1,9 @@
-/* Samples of training, many at a time, part of module.c; see compiler/samples.py.
+/* Samples of training, many at a time; see compiler/samples.py.
  *
  * sample_integers: those of samples that are nothing but lists of integers. select_rows: what these
  * select, by tables.
  */
+#include "native.h"
 
 /* Whether an item of a sample is a list, of one or more items and not an earlier item: one list twice is not
  * two lists. */
@@ -166,5 +167,8 @@ static PyObject *select_rows(PyObject *Py_UNUSED(module), PyObject *args) {
     return result;
 }
 
-#define SAMPLE_FUNCTIONS \
-    {"sample_integers", sample_integers, METH_VARARGS, NULL}, {"select_rows", select_rows, METH_VARARGS, NULL},
+PyMethodDef sample_functions[] = {
+    {"sample_integers", sample_integers, METH_VARARGS, NULL},
+    {"select_rows", select_rows, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,10 +1,11 @@
-/* A compiled call that is known again, part of module.c; see compiler/recall.py.
+/* A compiled call that is known again; see compiler/recall.py.
  *
  * A Plan copies the numbers a call was passed into the arenas, runs machine code forward and backward,
  * and gives the gradient in the structure of the first argument. Arrays are asked for their buffers
  * when they are read, and no Python code of theirs or the collector's runs between reading the first
  * and having the gradient in memory of its own.
  */
+#include "call.h"
 
 /* What a Plan is given: the arenas of the machine code, all of one kind of numbers; what gathers
  * select, trip counts, which gathers a call sets, and where among its own numbers its integers go,
@@ -49,8 +50,6 @@ typedef struct {
 #define MOST_CHOICES 10000
 #define LINE 64
 #define MOST_NUMBERS ((Py_ssize_t)1 << 40)
-
-static PyTypeObject *PlanType;
 
 typedef double (*Forward)(void *, void *, void *, void *);
 typedef float (*FloatForward)(void *, void *, void *, void *);
@@ -534,5 +533,5 @@ static PyMethodDef plan_methods[] = {{"run", plan_run, METH_O, NULL}, {NULL, NUL
 static PyType_Slot plan_slots[] = {{Py_tp_new, plan_new},           {Py_tp_dealloc, plan_dealloc},
                                    {Py_tp_traverse, plan_traverse}, {Py_tp_methods, plan_methods},
                                    {0, NULL}};
-static PyType_Spec plan_spec = {"chainrule._native.Plan", sizeof(Plan), 0,
+PyType_Spec plan_spec = {"chainrule._native.Plan", sizeof(Plan), 0,
                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, plan_slots};
