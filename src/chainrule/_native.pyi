@@ -1,4 +1,8 @@
-"""Types of the C engine. ``Value`` is finished in ``chainrule.native``."""
+"""Types of the native engine, whose C sources are in src/native.
+
+``chainrule.core.native`` puts the rest of ``Value`` on the class. Most arguments of type ``Any``
+are buffers of numbers.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, final

@@ -1,6 +1,6 @@
-/* Whether things are as they were, for compiled functions.
+/* Checks: whether captured state (globals, closures, attributes) is unchanged since a recording was made.
  *
- * Checks: certain objects are where they were, which compiler/freshness.py asks before every call.
+ * compiler/capture/captured.py asks before every compiled call. All comparisons are by identity.
  */
 #include "native.h"
 
@@ -14,7 +14,7 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *tuple; /* which everything belongs to */
+    PyObject *tuple; /* holds the references to everything in checks */
     Py_ssize_t count;
     Check *checks;
 } Checks;
@@ -77,8 +77,8 @@ static PyObject *checks_failed(PyObject *self, PyObject *Py_UNUSED(nothing)) {
     return PyLong_FromSsize_t(-1);
 }
 
-/* Attributes of functions and cells are asked for without looking up, every time, what nobody can
- * change: how an immutable type computes them. */
+/* The attributes of functions and cells are computed by getters of immutable types, which cannot change:
+ * they are looked up once. */
 static int find_getter(Check *c) {
     PyTypeObject *type = Py_TYPE(c->where);
     if ((PyType_GetFlags(type) & Py_TPFLAGS_HEAPTYPE) ||

@@ -51,7 +51,8 @@ static int make_arrays(Arrays *x, Py_ssize_t count) {
     return 0;
 }
 
-/* One node as instruction i; 1: done, 0: it uses a node nobody told of, or is a custom operation. */
+/* One node as instruction i. 1: done; 0: it uses a node that is in neither list, or is a custom
+ * operation; -1: an error. */
 static int flatten_node(const Node *n, Arrays *x, Py_ssize_t i, const Node **unknown) {
     Kind kind = kind_of(n);
     int32_t *operands = &x->operands[3 * i];
@@ -99,8 +100,8 @@ static int flatten_node(const Node *n, Arrays *x, Py_ssize_t i, const Node **unk
     return 1;
 }
 
-/* The nodes as arrays, the first `inputs` of them as inputs. Their positions are kept in their grads,
- * and a mark on each, while no other code can look. */
+/* The nodes as arrays, the first `inputs` of them as inputs. No other code runs meanwhile, so each node
+ * can hold its position in its grad, and a mark. */
 static int flatten_nodes(Saved *nodes, Py_ssize_t inputs, Py_ssize_t count, Arrays *x,
                          const Node **unknown) {
     for (Py_ssize_t i = 0; i < count; i++) {

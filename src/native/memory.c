@@ -205,7 +205,7 @@ int set_note(Node *n, PyObject *text, int is_location) {
 /* ---------------------------------------------------------------------------------- freeing ---- */
 
 /* Freeing a node may free a chain of ten million. Nodes whose last reference is gone are linked
- * through their grad and worked off in a loop. A subclass's instance runs Python code when it dies
+ * through their grad and freed in a loop. A subclass's instance runs Python code when it dies
  * (its __dict__, __del__), so it waits, alive, in an array; should that array not grow, a bounded
  * recursion takes its place, and beyond that memory is leaked rather than the stack overrun. */
 static Node *dead_nodes;

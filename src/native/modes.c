@@ -58,7 +58,7 @@ static PyGetSetDef modes_attributes[] = {
     {"grad", get_mode, set_mode, "record the graph", "g"},
     {"allow_nonfinite", get_mode, set_mode, "let inf and nan through", "a"},
     {"debug", get_mode, set_mode, "remember the source line of every node", "d"},
-    {"recorder", get_recorder, set_recorder, "told of every node while a function is recorded", NULL},
+    {"recorder", get_recorder, set_recorder, "receives every node while a function is recorded", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot modes_slots[] = {{Py_tp_getset, modes_attributes}, {0, NULL}};

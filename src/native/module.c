@@ -1,9 +1,12 @@
 /* The native engine, chainrule._native: chainrule.Value in C, and what compiled functions need in C.
  *
  * In: Python numbers and Values. Out: the same graph, the same bits and the same errors as value.py,
- * about twenty times faster. Reading order: node.h, memory.c, node.c, operators.c, backward.c, value.c,
- * sums.c, optimisers.c; for compiled functions flatten.c, tape.c, tape_run.c, tape_sweep.c, canonical.c,
- * checks.c, passed.c, plan.c, samples.c.
+ * about twenty times faster.
+ *
+ * Reading order: node.h, memory.c, node.c, operators.c, backward.c, value.c, sums.c, modes.c, optimisers.c.
+ * For compiled functions: flatten.c and canonical.c (from a recording to arrays), tape.c, tape_run.c and
+ * tape_sweep.c (running a recording), checks.c, passed.c and plan.c (the fast path of a call), samples.c
+ * (packing the samples of training).
  */
 #include "call.h"
 #include "node.h"
@@ -21,9 +24,12 @@ static const struct {
     PyType_Spec *spec;
     PyTypeObject **type;
 } types[] = {
-    {"Value", &value_spec, &ValueType}, {"Modes", &modes_spec, NULL},
-    {"Tape", &tape_spec, NULL},         {"Checks", &checks_spec, NULL},
-    {"Passed", &passed_spec, &PassedType}, {"Plan", &plan_spec, NULL},
+    {"Value", &value_spec, &ValueType},
+    {"Modes", &modes_spec, NULL},
+    {"Tape", &tape_spec, NULL},
+    {"Checks", &checks_spec, NULL},
+    {"Passed", &passed_spec, &PassedType},
+    {"Plan", &plan_spec, NULL},
 };
 
 static struct PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,

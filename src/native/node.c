@@ -12,8 +12,7 @@ Node *new_leaf(double data) {
     return n;
 }
 
-/* Tell the recorder of a node made while recording; it may put another in its place (inside
- * no_grad, one that passes no gradient on). Takes the reference, returns one. */
+/* Inside no_grad the recorder puts another node in this one's place, which propagates no gradient. */
 PyObject *record(PyObject *made) {
     if (LIKELY(!grad_off && !nonfinite_allowed)) {
         if (PyList_Append(recorded, made) < 0) {
@@ -74,7 +73,6 @@ int build_extended(Node *n, PyObject *rule, PyObject *parameters, PyObject *chil
 
 /* ----------------------------------------------------------------------------------- checks ---- */
 
-/* The rule for undefined values: finite operands must give a finite value. */
 static int check_value(PyObject *row, double y, PyObject *a, PyObject *b, PyObject *parameters) {
     PyObject *operands = b ? PyTuple_Pack(2, a, b) : PyTuple_Pack(1, a);
     PyObject *number = PyFloat_FromDouble(y), *result = NULL;
@@ -118,7 +116,6 @@ int check_power(double y, double x, PyObject *operand, double exponent) {
     return result;
 }
 
-/* What would not happen again when a recording is replayed: the recorder raises. */
 int forbidden(const char *what) {
     if (LIKELY(recorder == NULL)) {
         return 0;
@@ -128,7 +125,6 @@ int forbidden(const char *what) {
     return answer == NULL;
 }
 
-/* A number for an attribute or argument; errors.real words the refusal. */
 int real_number(PyObject *o, const char *role, double *out) {
     if (PyFloat_CheckExact(o)) {
         *out = PyFloat_AsDouble(o);

@@ -1,7 +1,8 @@
-/* The node: its layout, the memory it comes from, and how one is made.
+/* The node: its layout, the memory it comes from, how one is made, and the rules of the op table that
+ * are written in C.
  *
- * This is the only header with code. It holds what operators, sums, the walk and the tape run for every
- * node, and so need inlined; what they run seldom is declared here and defined in the unit named beside it.
+ * This is the header with code: what operators, sums, the walk and the tape run for every node, and
+ * therefore need inlined. What runs seldom is only declared here.
  */
 #ifndef CHAINRULE_NODE_H
 #define CHAINRULE_NODE_H
@@ -11,8 +12,9 @@
 /* ---------------------------------------------------------------------------------- the node --- */
 
 /* One cache line. The low four bits of each child pointer are free (nodes are 16-byte aligned) and
- * hold the kind and three flags. slope[] are the local gradients, but where a kind has a plain number
- * for its second operand (ADD_NUMBER ...) or a static exponent (POW), slope[1] is that number. */
+ * hold the kind and three flags. slope[] are the local gradients. Where the second operand is a plain
+ * number (ADD_NUMBER ...) or a static exponent (POW), slope[1] is that number; MUL_NUMBER has it in
+ * slope[0], where it is the local gradient as well. */
 typedef struct Node {
     PyObject_HEAD
     double data, grad;
@@ -98,7 +100,7 @@ extern THREAD_LOCAL PyObject *recorded; /* its list of nodes */
 /* -------------------------------------------------------------------------- memory (memory.c) -- */
 
 /* Nodes come from slabs, in address order: a graph lies in memory as it was built, which the
- * backward pass needs for its speed. A slab hands out fresh nodes, then its own freed ones; an empty
+ * backward pass needs for its speed. A slab gives out fresh nodes, then its own freed ones; an empty
  * slab starts afresh. Slabs at most half full wait in a list for the next allocation, so that a few
  * long-lived nodes cannot pin much memory. */
 #define SLAB_BYTES ((size_t)1 << 18)
@@ -108,7 +110,7 @@ extern THREAD_LOCAL PyObject *recorded; /* its list of nodes */
 typedef struct Slab {
     struct Slab *previous, *next; /* neighbours in the waiting list */
     Node *freed;                  /* freed nodes, linked through their grad */
-    Py_ssize_t live, fresh;       /* nodes in use; nodes ever handed out since it was empty */
+    Py_ssize_t live, fresh;       /* nodes in use; nodes given out since it was empty */
     int waiting;
 } Slab;
 
@@ -160,7 +162,8 @@ void drop_note(Node *n);
 
 /* ----------------------------------------------------------------------- making nodes (node.c) -- */
 
-/* A node of the exact type, without parts. Its type is immortal here and not counted per node. */
+/* A node of exactly the type Value, kind and children still to be set. The type is immortal here: nodes
+ * do not count references to it. */
 static inline Node *bare_node(double data) {
     Node *n = take_memory();
     if (UNLIKELY(n == NULL)) {
@@ -175,9 +178,9 @@ static inline Node *bare_node(double data) {
 }
 
 Node *new_leaf(double data);
-PyObject *record(PyObject *made);
-int note_location(Node *n);
-int materialise(Node *n, Kind kind);
+PyObject *record(PyObject *made);    /* tell the recorder; takes the reference, returns one */
+int note_location(Node *n);          /* for debug(): the source line that made it */
+int materialise(Node *n, Kind kind); /* turn its number operand into a leaf */
 int build_extended(Node *n, PyObject *rule, PyObject *parameters, PyObject *children,
                    const double *slopes);
 
@@ -186,18 +189,20 @@ int check_binary(Kind row, double y, Node *a, Node *b, double number);
 int check_unary(Kind row, double y, Node *a);
 int check_power(double y, double x, PyObject *operand, double exponent);
 
-/* For attributes and arguments: a number, or an error; an error while recording. */
+/* A number passed as an attribute or argument; -1: an error, worded by errors.real. */
 int real_number(PyObject *o, const char *role, double *out);
+
+/* 1, and an error: this thread records, and `what` would not happen again in a replay. */
 int forbidden(const char *what);
 
-/* An unbuilt node that becomes somebody's child is a leaf for good, so no graph contains itself. */
+/* A node that becomes a child before its __init__ ran is a leaf for good, so no graph contains itself. */
 static inline void settle(Node *n) {
     if (UNLIKELY(kind_of(n) == UNBUILT)) {
         n->child[0] |= LEAF;
     }
 }
 
-/* A node of one or two operands (the second may be NULL), borrowed. */
+/* A node of one or two operands (the second may be NULL), whose references are borrowed. */
 static inline PyObject *new_node(Kind kind, double y, Node *a, Node *b, double s0, double s1) {
     Node *n = bare_node(y);
     if (UNLIKELY(n == NULL)) {
@@ -286,7 +291,7 @@ static inline void elementary(Kind kind, double x, double *y, double *slope) {
     }
 }
 
-/* What a node passes on to a child. A slope of zero passes nothing, so that 0 * inf is not a nan. */
+/* What a node propagates to a child. A slope of zero propagates nothing, so that 0 * inf is not a nan. */
 static inline double share(double slope, double g) { return slope == 0.0 ? 0.0 : slope * g; }
 
 #endif

@@ -42,7 +42,7 @@ typedef struct {
     int integral; /* an int: its -0 is 0 */
 } Operand;
 
-/* 1: an operand; 0: something for another type to answer; -1: an error. */
+/* 1: an operand; 0: not one of ours, another type may answer; -1: an error. */
 static int slow_operand(PyObject *o, Operand *out) {
     if (PyLong_CheckExact(o)) {
         out->number = PyLong_AsDouble(o);
@@ -162,7 +162,7 @@ PyObject *value_multiply(PyObject *l, PyObject *r) {
     return b.node ? make_mul(a.node, b.node) : make_mul_number(a.node, b.number);
 }
 
-/* Operators composed of others ask a subclass for its own; the exact type takes the direct way. */
+/* Operators composed of others use those of a subclass; for exactly Value they are called directly. */
 static PyObject *with_number(PyObject *v, double number, binaryfunc operator) {
     PyObject *other = PyFloat_FromDouble(number);
     PyObject *result = other ? operator(v, other) : NULL;
@@ -278,7 +278,7 @@ int value_bool(PyObject *self) {
     }
     return ((Node *)self)->data != 0.0;
 }
-/* Tell the recorder that somebody asks which Value this is. */
+/* Tell the recorder that the code asks which Value this is. */
 static int asks_identity(void) {
     PyObject *nothing = PyObject_CallMethod(recorder, "compared", NULL);
     Py_XDECREF(nothing);

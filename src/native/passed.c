@@ -1,8 +1,8 @@
-/* What a compiled call was passed; see compiler/recall.py.
+/* The arguments of a compiled call, flattened for the fast path; see compiler/runtime/fast_path.py.
  *
- * passed: the structure of a call's arguments in one row of bytes, the same for calls that one
- * recording may serve, and what they hold: integers, floats, arrays. compiler/inputs.py takes
- * arguments apart too, any there are, and slowly; what is not plain here is left to it.
+ * In: the tuple of arguments. Out: their structure as a signature (bytes, equal for calls that one
+ * recording may serve), and their contents: integers, floats, arrays. Arguments that are not plain are
+ * left to compiler/capture/arguments.py, which flattens everything, but more slowly.
  */
 #include "call.h"
 
@@ -29,7 +29,7 @@ typedef struct {
     const void *seen[MOST_SEEN]; /* the lists and dicts that hold none of these */
 } Look;
 
-/* All that look answer 1, 0 where something is not plain, or -1: an error. */
+/* Like everything named look_at: 1; 0 where something is not plain; -1: an error. */
 static int look_at(Look *w, PyObject *x);
 
 static int put_word(Look *w, int64_t word) {
@@ -118,7 +118,7 @@ static int put_ids(Look *w, const Py_buffer *view) {
     return answer;
 }
 
-/* An array among the further arguments: with its shape, for data come in several. */
+/* An array that is not in the first argument: its shape is part of the signature. */
 static int look_at_data(Look *w, PyObject *array, const Py_buffer *view) {
     int answer = 0;
     if (holds_floats(view)) {
@@ -135,7 +135,7 @@ static int look_at_data(Look *w, PyObject *array, const Py_buffer *view) {
 
 static int look_at_array(Look *w, PyObject *array) {
     w->held++;
-    if (w->is_first) { /* what it is like, a Plan asks when it reads it */
+    if (w->is_first) { /* a Plan checks its type and shape when it reads it */
         return put_array(w, array) < 0 ? -1 : put_word(w, ARRAY_WORD);
     }
     Py_buffer view;
@@ -225,7 +225,7 @@ static int look_at(Look *w, PyObject *x) {
     return answer > 0 && !is_tuple && w->held == held ? is_another(w, x) : answer;
 }
 
-/* The integers as a tuple: before, none of them is anybody else's. */
+/* Move the integers into a tuple, with the references to them. */
 static int take_ids(Look *w) {
     Py_ssize_t count = COUNT(w->ids, PyObject *);
     w->to->ids = PyTuple_New(count);

@@ -4,9 +4,9 @@
  * bounds. Here one is built from a recording.
  *
  * A number's place on the tape is not its position in the recording: first come the inputs, then all
- * that is constant (also the 2 of x + 2), then the results, by level (the longest way from the
- * inputs) and, within a level, by code. So run() seldom has to look what to do next, and what it does
- * next does not wait for what it has just done.
+ * constants (also the 2 of x + 2), then the results, by level (the longest path from the inputs) and,
+ * within a level, by code. So run() executes long runs of one code without a branch, and neighbouring
+ * instructions do not wait for each other's results.
  */
 #include "tape.h"
 
@@ -19,8 +19,8 @@ int bad_instruction(Py_ssize_t i) {
 
 /* ------------------------------------------------------------------------------ the places ----- */
 
-/* Every result above its operands. Levels never fall, so that operands which point() changes back and
- * forth come to an order that suits them all. */
+/* Every result above its operands. Levels never fall: operands that point() switches back and forth
+ * soon have an order that suits all of their targets. */
 static void raise_levels(Tape *t) {
     for (Py_ssize_t i = t->inputs; i < t->count; i++) {
         Py_ssize_t k = result_of(t, i);
@@ -33,7 +33,7 @@ static void raise_levels(Tape *t) {
     }
 }
 
-/* From how many there are of each to where each begins. */
+/* Turn counts into offsets: how many there are of each kind into where each kind begins. */
 static void add_up(int32_t *counts, Py_ssize_t kinds) {
     for (Py_ssize_t i = 0; i < kinds; i++) {
         counts[i + 1] += counts[i];
@@ -93,8 +93,8 @@ static void move_results(Tape *t, const int32_t *moved, int32_t *scratch, Instru
     }
 }
 
-/* What is not finite makes every sum and product of it not finite, so only results that are in none
- * are watched. An operand that changes does not count. */
+/* A non-finite operand makes a sum or product non-finite, so only results that no sum or product uses
+ * are watched. Use by an operand that point() has moved does not count. */
 static void choose_watched(Tape *t, int32_t *shown) {
     Py_ssize_t count = t->size - t->first;
     memset(shown, 0, (size_t)count * sizeof(int32_t));
@@ -114,7 +114,7 @@ static void choose_watched(Tape *t, int32_t *shown) {
     }
 }
 
-/* Give every result its place. The numbers do not move along: only before a run. */
+/* Give every result its place. The numbers do not move with them, so a run must follow. */
 int arrange(Tape *t) {
     size_t count = (size_t)(t->size - t->first) + 1;
     int32_t *start = PyMem_Calloc(count + T_CODES, sizeof(int32_t));
@@ -141,7 +141,7 @@ int arrange(Tape *t) {
 
 /* ----------------------------------------------------------------------------- the reading ----- */
 
-/* What tape_new asks of a rule, once. */
+/* What tape_new reads from a rule, once. */
 typedef struct {
     int asked;
     long arity;

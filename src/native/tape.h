@@ -18,7 +18,7 @@ typedef enum {
 
 /* Flags of an instruction. */
 #define FLAGGED 1 /* a non-finite result of finite operands is undefined */
-#define APART 2   /* who uses it changes: an operand was pointed at it, or a sweep began there */
+#define APART 2   /* its uses change: an operand was pointed at it, or a sweep began there */
 #define MOVES 4   /* operand 0 has been pointed elsewhere; 8: operand 1; 16: operand 2 */
 
 /* How many slopes of a code are not already numbers of the tape. */
@@ -64,7 +64,7 @@ typedef struct {
     double *expected;
     Buffer rows;
     PyObject *rules; /* a tuple */
-    Forest *forest;  /* the order of sweeps; NULL: to be made */
+    Forest *forest;  /* the order of sweeps; NULL: not computed yet */
 } Tape;
 
 /* Twice as many places, and as many slopes, three times over: an int32_t. */

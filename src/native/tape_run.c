@@ -1,7 +1,7 @@
 /* Running a tape: rows in Python, run(), point() and number().
  *
- * Python code in a row may do anything to the tape, also run it, but its arrays stay where they are
- * and everything in them in bounds.
+ * A row is a rule of the op table without a case in C. Its Python code may do anything to the tape, even
+ * run it, but the arrays stay where they are, and every index in them stays in bounds.
  */
 #include "tape.h"
 
@@ -132,8 +132,8 @@ static Py_ssize_t first_undefined(const Tape *t) {
     return -1;
 }
 
-/* run(inputs): compute everything. Returns (status, position): 0 all is well; 1 guard `position` went
- * the other way; 2 instruction `position` is undefined. */
+/* run(inputs): compute everything. Returns (status, position): 0: all is well; 1: guard `position` took
+ * the other branch; 2: instruction `position` is undefined. */
 PyObject *tape_run(PyObject *self, PyObject *inputs) {
     Tape *t = (Tape *)self;
     Py_buffer view;

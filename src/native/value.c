@@ -1,7 +1,7 @@
 /* The type Value: attributes, construction, and the table of its methods.
  *
- * What is cold (printing, copying, the constructor's dialects, rows of the op table without a case in C)
- * stays in Python; core/native.py puts it on the class.
+ * What is seldom used (printing, copying, the constructor's other forms, rows of the op table without a
+ * case in C) stays in Python; core/native.py puts it on the class.
  */
 #include "value.h"
 

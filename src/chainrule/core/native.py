@@ -1,7 +1,8 @@
 """The native engine's Python side: what finishes the C class.
 
-``_native`` holds what is hot. Rows of the op table without a case in C, printing, copying and the
-constructor's dialects are the same Python code as the reference engine's, put on the class here.
+``_native`` (C, in src/native) holds what must be fast. Rows of the op table without a case in C,
+printing, copying and the constructor's other forms are the reference engine's Python code, put on
+the class here.
 """
 
 from __future__ import annotations
