@@ -12,7 +12,6 @@ import sys
 from array import array
 
 import mlp
-import numpy as np
 import scalar_gpt
 import seed_value
 from harness import (
@@ -38,8 +37,8 @@ try:
 except ImportError:
     sys.exit("the native engine was not built: install chainrule with a C compiler")
 
-MS, NS = 1e3, 1e9
-SLAB_BYTES = 1 << 18  # what _native.c asks the system for at a time
+MS = 1e3
+SLAB_BYTES = 1 << 18  # what src/native asks the system for at a time
 
 CLASSES = {
     "the seeds' class": seed_value.Value,
@@ -126,7 +125,10 @@ def step(quick):
     best = take_turns(contestants, repeats)
     check_equal(trainers)
 
-    nodes = len(native.linearize(scalar_gpt.loss(trainers[fast].weights, scalar_gpt.TOKENS)).codes)
+    before = _native.allocation_counts()[0]
+    end = scalar_gpt.loss(trainers[fast].weights, scalar_gpt.TOKENS)
+    nodes = _native.allocation_counts()[0] - before
+    del end
     title(
         f"A microgpt-like training step, milliseconds (width {scalar_gpt.WIDTH}, "
         f"{len(scalar_gpt.TOKENS) - 1} positions, {nodes:,} nodes; minima of {repeats} repeats; "
@@ -215,59 +217,6 @@ def long_chain(quick):
     table(["", *phases, "vs native"], rows)
 
 
-# --- graphs as arrays -----------------------------------------------------------------------------
-
-
-def check_tape(loss, linear, numbers):
-    """The tape's value and gradients must be those of the graph it was made from."""
-    loss.backward()
-    if linear.run(numbers) != -1 or linear.data[-1] != loss.data:
-        sys.exit("the tape's forward pass does not compute the same bits")
-    if linear.sweep().tolist() != [leaf.grad for leaf in linear.leaves]:
-        sys.exit("the tape's backward pass does not compute the same bits")
-
-
-def tape(quick):
-    repeats = 20 if quick else 200
-    weights = scalar_gpt.parameters(native.Value)
-    loss = scalar_gpt.loss(weights, scalar_gpt.TOKENS)
-    linear = native.linearize(loss)
-    numbers = np.array([leaf.data for leaf in linear.leaves])
-    check_tape(loss, linear, numbers)
-
-    def eager():
-        laps = Laps()
-        end = scalar_gpt.loss(weights, scalar_gpt.TOKENS)
-        laps("forward")
-        end.backward()
-        laps("backward")
-        return laps.seconds
-
-    def arrays():
-        laps = Laps()
-        native.linearize(loss)
-        laps("linearize")
-        linear.run(numbers)
-        laps("forward")
-        linear.sweep()
-        laps("backward")
-        return laps.seconds
-
-    best = take_turns({"eager": eager, "tape": arrays}, repeats)
-    nodes = len(linear.codes)
-    title(
-        f"The graph of that step as arrays, nanoseconds per node ({nodes:,} nodes; bit-identical; "
-        f"minima of {repeats} repeats)"
-    )
-    phases = ["linearize", "forward", "backward"]
-    rows = [
-        [name, *[figure(seconds.get(phase), NS / nodes, 1) for phase in phases]]
-        for name, seconds in best.items()
-    ]
-    ratios = [ratio(best["eager"].get(phase), best["tape"][phase]) for phase in phases]
-    table(["", *phases], [*rows, ["eager vs tape", *ratios]])
-
-
 # --- peers ----------------------------------------------------------------------------------------
 
 
@@ -293,7 +242,6 @@ SECTIONS = {
     "operations": lambda quick: operations(native, reference, quick),
     "memory": memory,
     "chain": long_chain,
-    "tape": tape,
     "peers": peers,
 }
 

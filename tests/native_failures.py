@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 import pytest
 from native_engines import NATIVE, REFERENCE
+from native_tapes import linearize
 
 from chainrule import _native
 from chainrule.compiler.capture.recorder import Recorder
-from chainrule.core import native, ops
+from chainrule.core import ops
 from chainrule.core.native import Value, dot, linear, topological_order, vsum
 
 _testcapi = pytest.importorskip("_testcapi", reason="this Python cannot let allocations fail")
@@ -482,23 +483,12 @@ case("linear", lambda s: linear([s.a, s.b], [[s.c, s.a], [s.b, 1.0], [s.a, s.a]]
 case("dot of subclass instances", lambda s: dot([s.a, s.b], [s.c, s.c]), prepare=swept(0, Sub))
 
 # arrays
-case(
-    "linearize",
-    lambda s: _native.linearize(s.extra["n"]),
-    prepare=with_extra(1, n=lambda s: (s.a * s.b + 2.0).erf() * s.a),
-    passes=(1,),
-)
-case("linearize a custom node", lambda s: _native.linearize(s.y), prepare=swept(1), passes=(1,))
 
 
 def tape_parts(state: State) -> Any:
     n = (state.a * state.b + 2.0).erf() * state.a
-    line = native.linearize(n)
-    flags, none = np.zeros(len(line.codes), np.uint8), np.zeros(0, np.int32)
-    return (
-        len(line.leaves), line.codes, line.operands, line.constants, line.number.view(np.uint8),
-        flags, line.rules, none, np.zeros(0),
-    )  # fmt: skip
+    line = linearize(n)
+    return len(line.leaves), *line.parts, line.rules, np.zeros(0, np.int32), np.zeros(0)
 
 
 def tape(state: State) -> Any:
@@ -509,12 +499,12 @@ def tape_still_runs(state: State, failed: bool) -> None:
     t = state.extra["t"]
     assert t.run(np.array([0.5, -0.25])) == (0, -1)
     out = np.zeros(2)
-    t.sweep(len(t.numbers()) // 8 - 1, 1.0, out)
+    t.sweep(5, 1.0, out)
     n = (state.a * state.b + 2.0).erf() * state.a
     state.y.zero_grad()
     n.backward()
     assert out.tolist() == [state.a.grad, state.b.grad]
-    assert t.number(len(t.numbers()) // 8 - 1) == n.data
+    assert t.number(5) == n.data
 
 
 case("Tape", lambda s: _native.Tape(*s.extra["parts"]), prepare=with_extra(0, parts=tape_parts))
@@ -539,8 +529,8 @@ case(
     check=tape_still_runs,
 )
 case(
-    "Tape.numbers",
-    lambda s: (s.extra["t"].numbers(), s.extra["t"].number(1)),
+    "Tape.number",
+    lambda s: s.extra["t"].number(1),
     prepare=with_extra(0, t=tape_that_ran),
 )
 
@@ -567,6 +557,12 @@ case(
     "flatten",
     lambda s: _native.flatten(s.extra["i"], s.extra["n"]),
     prepare=with_extra(1, i=lambda s: [s.a, s.b], n=two_nodes),
+    passes=(1,),
+)
+case(
+    "flatten a custom node",
+    lambda s: _native.flatten([s.a, s.b, s.c], [s.y]),
+    prepare=swept(1),
     passes=(1,),
 )
 case(
@@ -904,8 +900,6 @@ case(
     passes=(1,),
     fork=True,
 )
-case("first linearize", lambda s: _native.linearize(s.y), prepare=large(0), fork=True)
-case("larger linearize", lambda s: _native.linearize(s.y), prepare=large(1), passes=(1,), fork=True)
 case("first label", lambda s: setattr(s.a, "label", ""), fork=True)
 case(
     "first note",

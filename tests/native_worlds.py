@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 from native_engines import ENGINES, NATIVE, Engine, bits, graph
+from native_tapes import linearize
 
 import chainrule
-from chainrule.core import native, ops
+from chainrule.core import ops
 
 TAME = [0.0, 1.0, -1.0, 0.5, 2.0, -3.0, 0.1, 1.7, -0.3, 3.25]
 WILD = [
@@ -214,7 +215,7 @@ class World:
         """Only the native engine has it; here it must leave no trace."""
         if self.engine is NATIVE:
             try:
-                native.linearize(self.pool[i])
+                linearize(self.pool[i])
             except TypeError as error:
                 assert "tape" in str(error)  # custom operations
 

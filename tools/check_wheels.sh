@@ -29,7 +29,7 @@ assert chainrule.engine == '$3', chainrule.engine
 print('$(basename "${wheels[0]}"):', chainrule.engine)")
 }
 
-if [[ -e src/chainrule/_native.c ]]; then
+if [[ -e src/native/module.c ]]; then
     CHAINRULE_REQUIRE_NATIVE=1 build_wheel native
     check native 'cp311-abi3-*' native
 fi

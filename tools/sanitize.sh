@@ -5,8 +5,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-if [[ ! -e src/chainrule/_native.c ]]; then
-    echo "sanitize: there is no src/chainrule/_native.c to check" >&2
+if [[ ! -e src/native/module.c ]]; then
+    echo "sanitize: there is no src/native/module.c to check" >&2
     exit 1
 fi
 

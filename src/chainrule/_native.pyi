@@ -1,4 +1,8 @@
-"""Types of the C engine. ``Value`` is finished in ``chainrule.native``."""
+"""Types of the native engine, whose C sources are in src/native.
+
+``chainrule.core.native`` puts the rest of ``Value`` on the class. Most arguments of type ``Any``
+are buffers of numbers.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, final
@@ -103,9 +107,6 @@ def allocation_counts() -> tuple[int, int, int]: ...
 def flatten(
     inputs: list[Value], nodes: list[Value], /
 ) -> tuple[bytearray, bytearray, bytearray, bytearray, list[Op], Value | None]: ...
-def linearize(
-    root: Value, /
-) -> tuple[bytearray, bytearray, bytearray, bytearray, list[Op], list[Value], Value | None]: ...
 def canonicalise(
     inputs: int,
     codes: Any,
@@ -148,7 +149,6 @@ class Tape:
     def sweep(self, root: int, seed: float, out: Any, /) -> None: ...
     def point(self, places: Any, positions: Any, /) -> None: ...
     def number(self, position: int, /) -> float: ...
-    def numbers(self) -> bytearray: ...
 
 @final
 class Checks:

@@ -29,7 +29,7 @@ STRUCTURES = 64  # that are cached
 VARIANTS = 4  # of each, the least recently used goes
 MOST = 2**28  # numbers: one item of a numpy array has less than 2**31 bytes
 
-# The words of a signature, as in _native_passed.h.
+# The words of a signature, as in src/native/passed.c.
 FLOAT, INT, ARRAY, FLOATS, INTS, LIST, TUPLE, DICT = range(1, 9)
 Shape = tuple[int, ...]
 

@@ -1,37 +1,14 @@
-/* Memory, part of _native.c: slabs of nodes, growing buffers, the side table of labels and source
- * lines, and freeing without recursion.
- */
+/* Where nodes live: slabs, the side table of labels and source lines, and freeing without recursion. */
+#include "value.h"
 
-/* Nodes come from slabs, in address order: a graph lies in memory as it was built, which the
- * backward pass needs for its speed. A slab hands out fresh nodes, then its own freed ones; an empty
- * slab starts afresh. Slabs at most half full wait in a list for the next allocation, so that a few
- * long-lived nodes cannot pin much memory. */
-#define SLAB_BYTES ((size_t)1 << 18)
-#define SLAB_HEADER ((size_t)64)
-#define SLAB_NODES ((Py_ssize_t)((SLAB_BYTES - SLAB_HEADER) / sizeof(Node)))
+/* ------------------------------------------------------------------------------------ slabs ---- */
 
-typedef struct Slab {
-    struct Slab *previous, *next; /* neighbours in the waiting list */
-    Node *freed;                  /* freed nodes, linked through their grad */
-    Py_ssize_t live, fresh;       /* nodes in use; nodes ever handed out since it was empty */
-    int waiting;
-} Slab;
+Slab *current_slab;
+Py_ssize_t live_nodes, slab_count;
 
-static Slab *current_slab;
-static Slab *waiting_first, *waiting_last; /* empty slabs in front */
-static Py_ssize_t empty_slabs, slab_count;
-static Py_ssize_t live_nodes;
+#ifdef CHAINRULE_SANITIZE
 
-static inline Node *link_of(const Node *n) {
-    Node *next;
-    memcpy(&next, &n->grad, sizeof next);
-    return next;
-}
-static inline void set_link(Node *n, Node *next) { memcpy(&n->grad, &next, sizeof next); }
-
-#ifdef CHAINRULE_SANITIZE /* one allocation per node, so that the sanitizer sees each of them */
-
-static Node *take_memory(void) {
+Node *take_from_next_slab(void) {
     Node *n = PyMem_Malloc(sizeof(Node));
     if (n == NULL) {
         PyErr_NoMemory();
@@ -41,6 +18,9 @@ static Node *take_memory(void) {
 static void give_memory(Node *n) { PyMem_Free(n); }
 
 #else
+
+static Slab *waiting_first, *waiting_last; /* empty slabs in front */
+static Py_ssize_t empty_slabs;
 
 static void unlink_slab(Slab *s) {
     *(s->previous ? &s->previous->next : &waiting_first) = s->next;
@@ -84,7 +64,7 @@ static void free_slab(Slab *s) {
 #endif
 }
 
-static Node *take_from_next_slab(void) {
+Node *take_from_next_slab(void) {
     Slab *s = waiting_first;
     if (s != NULL) {
         unlink_slab(s);
@@ -101,23 +81,6 @@ static Node *take_from_next_slab(void) {
     Node *n = s->freed;
     s->freed = link_of(n);
     return n;
-}
-
-static inline Node *take_memory(void) {
-    Slab *s = current_slab;
-    if (LIKELY(s != NULL)) {
-        if (LIKELY(s->fresh < SLAB_NODES)) {
-            s->live++;
-            return (Node *)((char *)s + SLAB_HEADER) + s->fresh++;
-        }
-        if (s->freed != NULL) {
-            Node *n = s->freed;
-            s->freed = link_of(n);
-            s->live++;
-            return n;
-        }
-    }
-    return take_from_next_slab();
 }
 
 static void slab_got_empty(Slab *s) {
@@ -154,49 +117,19 @@ static inline void give_memory(Node *n) {
 
 #endif
 
-/* A buffer that grows and is kept between calls. */
-typedef struct {
-    char *bytes;
-    size_t size, capacity;
-} Buffer;
-
-static int grow(Buffer *b, size_t extra) {
-    size_t capacity = b->capacity ? b->capacity * 2 : 4096;
-    while (capacity < b->size + extra) {
-        capacity *= 2;
-    }
-    char *bytes = PyMem_Realloc(b->bytes, capacity);
-    if (bytes == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    b->bytes = bytes;
-    b->capacity = capacity;
-    return 0;
-}
-
-#define ITEM(buffer, type, i) (((type *)(buffer).bytes)[i])
-#define COUNT(buffer, type) ((Py_ssize_t)((buffer).size / sizeof(type)))
-#define APPEND(buffer, type, item)                                                                \
-    (UNLIKELY((buffer).size + sizeof(type) > (buffer).capacity) && grow(&(buffer), sizeof(type)) < 0 \
-         ? -1                                                                                     \
-         : (*(type *)((buffer).bytes + (buffer).size) = (item), (buffer).size += sizeof(type), 0))
+/* ------------------------------------------------------------------------------------ notes ---- */
 
 /* Labels and source lines: few nodes have them, so they live beside the nodes, in an open-addressed
  * table keyed by address. Taking an entry out never allocates, so freeing a node cannot fail. */
-typedef struct {
-    Node *key;
-    PyObject *label, *location;
-} Note;
-
 static Note *notes;
-static size_t note_capacity, note_count;
+static size_t note_capacity;
+size_t note_count;
 
 static inline size_t note_home(const Node *n, size_t capacity) {
     return (size_t)(((uintptr_t)n >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 20) & (capacity - 1);
 }
 
-static Note *find_note(const Node *n) {
+Note *find_note(const Node *n) {
     size_t i = note_home(n, note_capacity);
     while (notes[i].key != n) {
         i = (i + 1) & (note_capacity - 1);
@@ -235,7 +168,7 @@ static Note *add_note(Node *n) {
     return &notes[i];
 }
 
-static void drop_note(Node *n) {
+void drop_note(Node *n) {
     size_t mask = note_capacity - 1, hole = (size_t)(find_note(n) - notes);
     Note gone = notes[hole];
     for (size_t i = (hole + 1) & mask; notes[i].key != NULL; i = (i + 1) & mask) {
@@ -253,7 +186,7 @@ static void drop_note(Node *n) {
 }
 
 /* Set a node's label or source line; an empty label needs no entry. */
-static int set_note(Node *n, PyObject *text, int is_location) {
+int set_note(Node *n, PyObject *text, int is_location) {
     Note *note;
     if (n->child[1] & NOTED) {
         note = find_note(n);
@@ -269,8 +202,10 @@ static int set_note(Node *n, PyObject *text, int is_location) {
     return 0;
 }
 
+/* ---------------------------------------------------------------------------------- freeing ---- */
+
 /* Freeing a node may free a chain of ten million. Nodes whose last reference is gone are linked
- * through their grad and worked off in a loop. A subclass's instance runs Python code when it dies
+ * through their grad and freed in a loop. A subclass's instance runs Python code when it dies
  * (its __dict__, __del__), so it waits, alive, in an array; should that array not grow, a bounded
  * recursion takes its place, and beyond that memory is leaked rather than the stack overrun. */
 static Node *dead_nodes;
@@ -344,7 +279,7 @@ static void drain(void) {
     draining = 0;
 }
 
-static void value_dealloc(PyObject *self) {
+void value_dealloc(PyObject *self) {
     Node *n = (Node *)self;
     PyTypeObject *type = Py_TYPE(self);
     if (type == ValueType) {
@@ -360,4 +295,3 @@ static void value_dealloc(PyObject *self) {
         drain();
     }
 }
-

@@ -1,97 +1,26 @@
-/* The tape, part of _native.c: arrays of instructions, checked once, run many times.
+/* The tape: arrays of instructions, checked once, run many times.
  *
  * A Tape owns its instructions, so nothing that Python code does while it runs can put them out of
- * bounds. Here one is made of a recording; _native_run.h computes every number from the inputs;
- * _native_sweep.h takes the derivative of one instruction with respect to the inputs.
+ * bounds. Here one is built from a recording.
  *
  * A number's place on the tape is not its position in the recording: first come the inputs, then all
- * that is constant (also the 2 of x + 2), then the results, by level (the longest way from the
- * inputs) and, within a level, by code. So run() seldom has to look what to do next, and what it does
- * next does not wait for what it has just done.
+ * constants (also the 2 of x + 2), then the results, by level (the longest path from the inputs) and,
+ * within a level, by code. So run() executes long runs of one code without a branch, and neighbouring
+ * instructions do not wait for each other's results.
  */
+#include "tape.h"
 
-/* Instructions that no node kind stands for. */
-typedef enum {
-    T_DETACH = KINDS, T_DIVIDE, T_LESS, T_LESS_EQUAL, T_EQUAL, T_SELECT, T_FIRST_MAX, T_FIRST_MIN,
-    T_ROW, /* any other row of the op table, evaluated in Python */
-    T_END, /* behind the last instruction */
-    T_CODES
-} TapeCode;
-
-/* Flags of an instruction. */
-#define FLAGGED 1 /* a non-finite result of finite operands is undefined */
-#define APART 2   /* who uses it changes: an operand was pointed at it, or a sweep began there */
-#define MOVES 4   /* operand 0 has been pointed elsewhere; 8: operand 1; 16: operand 2 */
-
-/* How many slopes of a code are not already numbers of the tape. */
-static int slopes_of(int code) {
-    switch (code) {
-    case POW: case LOG: case RELU: case TANH: case SIGMOID: case SQRT: case SIN: case COS: return 1;
-    case MAXIMUM: case POWER: case T_SELECT: case T_FIRST_MAX: case T_FIRST_MIN: return 2;
-    default: return 0;
-    }
-}
-
-/* A plain number that is the second operand, or an exponent, has a place too: operand[arity]. ADD, MUL
- * and MAXIMUM stand for both their kinds. */
-typedef struct {
-    int32_t operand[3]; /* places; 0 where there is none */
-    uint8_t code;
-    uint8_t arity; /* operands that are instructions */
-    uint8_t first; /* the first of them that may carry a gradient */
-    uint8_t flags;
-} Instruction;
-
-typedef struct {
-    int32_t rule, parameters;
-    double constant[2];
-} Row;
-
-typedef struct Forest Forest;
-
-typedef struct {
-    PyObject_HEAD
-    Py_ssize_t count, inputs, guards;
-    Py_ssize_t first, size;    /* places: where results begin, how many there are in all */
-    int32_t one;               /* the place of 1.0 */
-    int32_t *place;            /* of each instruction of the recording */
-    Instruction *instructions; /* one for each result, and T_END; */
-    int32_t *level;            /* one for each result, */
-    int32_t *row;              /* for T_ROW its position in rows; NULL where there are none */
-    int32_t *watched;          /* the results that tell whether all are finite; */
-    Py_ssize_t watching;       /* how many these are */
-    int misplaced;             /* arrange() is due */
-    double *data, *grads;      /* one for each place; behind data the slopes of the last sweep */
-    int32_t *guard;
-    double *expected;
-    Buffer rows;
-    PyObject *rules; /* a tuple */
-    Forest *forest;  /* the order of sweeps; NULL: to be made */
-} Tape;
-
-/* Twice as many places, and as many slopes, three times over: an int32_t. */
-#define MOST_INSTRUCTIONS ((Py_ssize_t)1 << 28)
-
-static PyTypeObject *TapeType;
 static PyObject *block_names[T_ROW]; /* the building blocks of ops, by code */
 
-static void fell_forest(Tape *t);
-
-static inline int slot_moves(const Instruction *x, int slot) { return x->flags & (MOVES << slot); }
-static inline int any_moves(const Instruction *x) { return x->flags & (7 * MOVES); }
-
-static int bad_instruction(Py_ssize_t i) {
+int bad_instruction(Py_ssize_t i) {
     PyErr_Format(PyExc_ValueError, "instruction %zd of the tape is malformed", i);
     return -1;
 }
 
-/* The result that instruction i of the recording is, or negative: an input or a constant. */
-static inline Py_ssize_t result_of(const Tape *t, Py_ssize_t i) { return t->place[i] - t->first; }
-
 /* ------------------------------------------------------------------------------ the places ----- */
 
-/* Every result above its operands. Levels never fall, so that operands which point() changes back and
- * forth come to an order that suits them all. */
+/* Every result above its operands. Levels never fall: operands that point() switches back and forth
+ * soon have an order that suits all of their targets. */
 static void raise_levels(Tape *t) {
     for (Py_ssize_t i = t->inputs; i < t->count; i++) {
         Py_ssize_t k = result_of(t, i);
@@ -104,7 +33,7 @@ static void raise_levels(Tape *t) {
     }
 }
 
-/* From how many there are of each to where each begins. */
+/* Turn counts into offsets: how many there are of each kind into where each kind begins. */
 static void add_up(int32_t *counts, Py_ssize_t kinds) {
     for (Py_ssize_t i = 0; i < kinds; i++) {
         counts[i + 1] += counts[i];
@@ -164,8 +93,8 @@ static void move_results(Tape *t, const int32_t *moved, int32_t *scratch, Instru
     }
 }
 
-/* What is not finite makes every sum and product of it not finite, so only results that are in none
- * are watched. An operand that changes does not count. */
+/* A non-finite operand makes a sum or product non-finite, so only results that no sum or product uses
+ * are watched. Use by an operand that point() has moved does not count. */
 static void choose_watched(Tape *t, int32_t *shown) {
     Py_ssize_t count = t->size - t->first;
     memset(shown, 0, (size_t)count * sizeof(int32_t));
@@ -185,8 +114,8 @@ static void choose_watched(Tape *t, int32_t *shown) {
     }
 }
 
-/* Give every result its place. The numbers do not move along: only before a run. */
-static int arrange(Tape *t) {
+/* Give every result its place. The numbers do not move with them, so a run must follow. */
+int arrange(Tape *t) {
     size_t count = (size_t)(t->size - t->first) + 1;
     int32_t *start = PyMem_Calloc(count + T_CODES, sizeof(int32_t));
     int32_t *sorted = PyMem_Malloc(count * sizeof(int32_t));
@@ -212,7 +141,7 @@ static int arrange(Tape *t) {
 
 /* ----------------------------------------------------------------------------- the reading ----- */
 
-/* What tape_new asks of a rule, once. */
+/* What tape_new reads from a rule, once. */
 typedef struct {
     int asked;
     long arity;
@@ -429,4 +358,29 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     return (PyObject *)t;
 }
 
-#include "_native_run.h"
+static PyMethodDef tape_methods[] = {
+    {"run", tape_run, METH_O, NULL},
+    {"sweep", tape_sweep, METH_VARARGS, NULL},
+    {"point", tape_point, METH_VARARGS, NULL},
+    {"number", tape_number, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot tape_slots[] = {
+    {Py_tp_new, tape_new}, {Py_tp_dealloc, tape_dealloc}, {Py_tp_methods, tape_methods}, {0, NULL}};
+PyType_Spec tape_spec = {"chainrule._native.Tape", sizeof(Tape), 0, Py_TPFLAGS_DEFAULT, tape_slots};
+
+static const char *const building_blocks[T_ROW] = {
+    [T_DETACH] = "detach", [T_DIVIDE] = "divide", [T_LESS] = "less", [T_LESS_EQUAL] = "less_equal",
+    [T_EQUAL] = "equal", [T_SELECT] = "select", [T_FIRST_MAX] = "first_max",
+    [T_FIRST_MIN] = "first_min",
+};
+
+int import_building_blocks(PyObject *ops) {
+    for (int code = T_DETACH; code < T_ROW; code++) {
+        block_names[code] = PyObject_GetAttrString(ops, building_blocks[code]);
+        if (block_names[code] == NULL) {
+            return -1;
+        }
+    }
+    return 0;
+}

@@ -1,14 +1,15 @@
-/* A compiled call that is known again, part of _native.c; see compiler/recall.py.
+/* The fast path of a compiled call, for arguments whose structure is known; see
+ * compiler/runtime/fast_path.py.
  *
- * A Plan copies the numbers a call was passed into the arenas, runs machine code forward and backward,
- * and gives the gradient in the structure of the first argument. Arrays are asked for their buffers
- * when they are read, and no Python code of theirs or the collector's runs between reading the first
- * and having the gradient in memory of its own.
+ * A Plan copies the numbers of a call into the arenas, runs machine code forward and backward, and returns
+ * the gradient in the structure of the first argument. No Python code (of arrays or of the garbage
+ * collector) runs between reading the first number and having the gradient in memory of its own.
  */
+#include "call.h"
 
-/* What a Plan is given: the arenas of the machine code, all of one kind of numbers; what gathers
- * select, trip counts, which gathers a call sets, and where among its own numbers its integers go,
- * nowhere or all of them. */
+/* What a Plan is given: the arenas of the machine code, all float64 or all float32; what gathers select;
+ * trip counts; which gathers a call sets; and where in the arena of its own numbers its integers go (all
+ * of them, or the array is empty). */
 enum {
     P_SHARED,
     P_OWN,
@@ -24,15 +25,15 @@ enum {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *template; /* the first argument's nest, with the name of a field of `record` in the place of
+    PyObject *template; /* the first argument's tree, with the name of a field of `record` in the place of
                            each array, and its position among the numbers in the place of each float */
     PyObject *record;   /* a numpy dtype: the gradient, one field for each array; None: there is no array */
     PyObject *make;     /* numpy.ndarray */
     PyObject *owner;    /* of the machine code */
-    PyObject *choose;   /* a function: the addresses that gathers select for the integers of a call, or None */
-    PyObject *seen;     /* a list: when it has grown, more is known of that */
-    PyObject *choices;  /* a dict: what `choose` answered since */
-    Py_ssize_t known;   /* how long the list was then */
+    PyObject *choose;   /* a function from the integers of a call to the addresses that gathers select, or None */
+    PyObject *seen;     /* a list that `choose` depends on: when it has grown, the cache is out of date */
+    PyObject *choices;  /* the cache, a dict: what `choose` answered */
+    Py_ssize_t known;   /* the length of `seen` when the cache was empty */
     Py_buffer views[P_ARENAS];
     int view_count;
     int is_float;              /* float32 in the arenas */
@@ -49,8 +50,6 @@ typedef struct {
 #define MOST_CHOICES 10000
 #define LINE 64
 #define MOST_NUMBERS ((Py_ssize_t)1 << 40)
-
-static PyTypeObject *PlanType;
 
 typedef double (*Forward)(void *, void *, void *, void *);
 typedef float (*FloatForward)(void *, void *, void *, void *);
@@ -122,7 +121,8 @@ static int read_array(const Plan *p, void *arena, Py_ssize_t at, PyObject *array
     return fits;
 }
 
-/* Copy the numbers of a call into the arenas. 0 where something is not what it was; -1: an error. */
+/* Copy the numbers of a call into the arenas. 0 where a type or shape differs from the Plan's; -1: an
+ * error. */
 static int read_numbers(const Plan *p, const Passed *call) {
     const Py_ssize_t *extent = (const Py_ssize_t *)p->extents.bytes;
     void *arena = p->views[P_SHARED].buf;
@@ -152,7 +152,8 @@ static int read_numbers(const Plan *p, const Passed *call) {
     return fits;
 }
 
-/* Copy the integers of a call into its own numbers, where they go there. 0 where one is beyond floats. */
+/* Copy the integers of a call into the arena of its own numbers, if they go there. 0 where one is too
+ * large for a float. */
 static int read_ids(const Plan *p, const Passed *call) {
     const int64_t *to = p->views[P_INTEGERS].buf;
     Py_ssize_t count = p->views[P_INTEGERS].len / (Py_ssize_t)sizeof *to;
@@ -170,7 +171,7 @@ static int read_ids(const Plan *p, const Passed *call) {
     return 1;
 }
 
-/* The addresses that gathers select for these integers, None where that is not known. */
+/* The addresses that gathers select for these integers, or None where that is not known. */
 static PyObject *chosen_by(Plan *p, PyObject *ids) {
     if (PyList_Size(p->seen) != p->known || PyDict_Size(p->choices) > MOST_CHOICES) {
         p->known = PyList_Size(p->seen);
@@ -268,8 +269,8 @@ static PyObject *fill_float(PyObject *position, const Gradient *gradient) {
     return PyFloat_FromDouble(gradient->numbers[at]);
 }
 
-/* A nest like the template, with the field of the record that is named there in each place, and the
- * number at each position. */
+/* A tree like the template, with fields of the record in the place of their names, and numbers in the
+ * place of their positions. */
 static PyObject *fill_template(PyObject *template, const Gradient *gradient) {
     int is_list = PyList_CheckExact(template);
     if (PyUnicode_Check(template)) {
@@ -279,9 +280,9 @@ static PyObject *fill_template(PyObject *template, const Gradient *gradient) {
         return fill_float(template, gradient);
     }
     if (!is_list && !PyDict_CheckExact(template) && !PyTuple_CheckExact(template)) {
-        return PyErr_Format(PyExc_TypeError, "a template is a nest of dicts, lists, tuples, names and positions");
+        return PyErr_Format(PyExc_TypeError, "a template is a tree of dicts, lists, tuples, names and positions");
     }
-    if (Py_EnterRecursiveCall(" in a nest of gradients") != 0) {
+    if (Py_EnterRecursiveCall(" in a tree of gradients") != 0) {
         return NULL;
     }
     PyObject *result = NULL;
@@ -534,5 +535,5 @@ static PyMethodDef plan_methods[] = {{"run", plan_run, METH_O, NULL}, {NULL, NUL
 static PyType_Slot plan_slots[] = {{Py_tp_new, plan_new},           {Py_tp_dealloc, plan_dealloc},
                                    {Py_tp_traverse, plan_traverse}, {Py_tp_methods, plan_methods},
                                    {0, NULL}};
-static PyType_Spec plan_spec = {"chainrule._native.Plan", sizeof(Plan), 0,
+PyType_Spec plan_spec = {"chainrule._native.Plan", sizeof(Plan), 0,
                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, plan_slots};

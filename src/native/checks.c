@@ -1,7 +1,8 @@
-/* Whether things are as they were, part of _native.c; for compiled functions.
+/* Checks: whether captured state (globals, closures, attributes) is unchanged since a recording was made.
  *
- * Checks: certain objects are where they were, which compiler/freshness.py asks before every call.
+ * compiler/capture/captured.py asks before every compiled call. All comparisons are by identity.
  */
+#include "native.h"
 
 /* A list or dict and the tuple of what it held, or a namespace, a name, and what that stood for. */
 typedef struct {
@@ -13,12 +14,10 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *tuple; /* which everything belongs to */
+    PyObject *tuple; /* holds the references to everything in checks */
     Py_ssize_t count;
     Check *checks;
 } Checks;
-
-static PyTypeObject *ChecksType;
 
 /* Whether a list or dict holds exactly these objects, in this order (of a dict: key, value, key, ...). */
 static int holds(const Check *c) {
@@ -78,8 +77,8 @@ static PyObject *checks_failed(PyObject *self, PyObject *Py_UNUSED(nothing)) {
     return PyLong_FromSsize_t(-1);
 }
 
-/* Attributes of functions and cells are asked for without looking up, every time, what nobody can
- * change: how an immutable type computes them. */
+/* The attributes of functions and cells are computed by getters of immutable types, which cannot change:
+ * they are looked up once. */
 static int find_getter(Check *c) {
     PyTypeObject *type = Py_TYPE(c->where);
     if ((PyType_GetFlags(type) & Py_TPFLAGS_HEAPTYPE) ||
@@ -176,5 +175,5 @@ static PyType_Slot checks_slots[] = {{Py_tp_new, checks_new},
                                      {Py_tp_traverse, checks_traverse},
                                      {Py_tp_methods, checks_methods},
                                      {0, NULL}};
-static PyType_Spec checks_spec = {"chainrule._native.Checks", sizeof(Checks), 0,
+PyType_Spec checks_spec = {"chainrule._native.Checks", sizeof(Checks), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, checks_slots};

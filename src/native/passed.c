@@ -1,9 +1,10 @@
-/* What a compiled call was passed, part of _native.c; see compiler/recall.py.
+/* The arguments of a compiled call, flattened for the fast path; see compiler/runtime/fast_path.py.
  *
- * passed: the structure of a call's arguments in one row of bytes, the same for calls that one
- * recording may serve, and what they hold: integers, floats, arrays. compiler/inputs.py takes
- * arguments apart too, any there are, and slowly; what is not plain here is left to it.
+ * In: the tuple of arguments. Out: their structure as a signature (bytes, equal for calls that one
+ * recording may serve), and their contents: integers, floats, arrays. Arguments that are not plain are
+ * left to compiler/capture/arguments.py, which flattens everything, but more slowly.
  */
+#include "call.h"
 
 /* The words of a signature: the number of arguments, and each of them. After LIST and TUPLE, how many
  * items; after DICT too, each with its key in front; after FLOATS and INTS, how many
@@ -14,21 +15,7 @@ enum { FLOAT_WORD = 1, INT_WORD, ARRAY_WORD, FLOATS_WORD, INTS_WORD, LIST_WORD, 
 #define DEEPEST 40
 #define FEW_BYTES 512 /* which Python has ready */
 
-/* A number, or where `array` is not NULL the array that holds some. */
-typedef struct {
-    PyObject *array;
-    double number;
-} Entry;
-
-/* Without the garbage collector's flag, so that making one does not start that. */
-typedef struct {
-    PyObject_HEAD
-    PyObject *signature; /* bytes */
-    PyObject *ids;       /* a tuple: the integers */
-    Buffer entries;
-} Passed;
-
-static PyTypeObject *PassedType;
+PyTypeObject *PassedType;
 
 typedef struct {
     PyTypeObject *array_type, *number_type; /* numpy's ndarray and float64 */
@@ -42,7 +29,7 @@ typedef struct {
     const void *seen[MOST_SEEN]; /* the lists and dicts that hold none of these */
 } Look;
 
-/* All that look answer 1, 0 where something is not plain, or -1: an error. */
+/* Like everything named look_at: 1; 0 where something is not plain; -1: an error. */
 static int look_at(Look *w, PyObject *x);
 
 static int put_word(Look *w, int64_t word) {
@@ -100,8 +87,7 @@ static int look_at_integer(Look *w, PyObject *x) {
     return put_number(w, number);
 }
 
-/* The buffer of an array in one piece; 0 where it is none. */
-static int open_array(PyObject *array, Py_buffer *view) {
+int open_array(PyObject *array, Py_buffer *view) {
     if (PyObject_GetBuffer(array, view, PyBUF_STRIDES | PyBUF_FORMAT) < 0) {
         if (PyErr_ExceptionMatches(PyExc_MemoryError) || !PyErr_ExceptionMatches(PyExc_Exception)) {
             return -1;
@@ -117,7 +103,7 @@ static int open_array(PyObject *array, Py_buffer *view) {
     return 1;
 }
 
-static int holds_floats(const Py_buffer *view) {
+int holds_floats(const Py_buffer *view) {
     return (view->format[0] == 'd' && view->itemsize == sizeof(double)) ||
            (view->format[0] == 'f' && view->itemsize == sizeof(float));
 }
@@ -132,7 +118,7 @@ static int put_ids(Look *w, const Py_buffer *view) {
     return answer;
 }
 
-/* An array among the further arguments: with its shape, for data come in several. */
+/* An array that is not in the first argument: its shape is part of the signature. */
 static int look_at_data(Look *w, PyObject *array, const Py_buffer *view) {
     int answer = 0;
     if (holds_floats(view)) {
@@ -149,7 +135,7 @@ static int look_at_data(Look *w, PyObject *array, const Py_buffer *view) {
 
 static int look_at_array(Look *w, PyObject *array) {
     w->held++;
-    if (w->is_first) { /* what it is like, a Plan asks when it reads it */
+    if (w->is_first) { /* a Plan checks its type and shape when it reads it */
         return put_array(w, array) < 0 ? -1 : put_word(w, ARRAY_WORD);
     }
     Py_buffer view;
@@ -239,7 +225,7 @@ static int look_at(Look *w, PyObject *x) {
     return answer > 0 && !is_tuple && w->held == held ? is_another(w, x) : answer;
 }
 
-/* The integers as a tuple: before, none of them is anybody else's. */
+/* Move the integers into a tuple, with the references to them. */
 static int take_ids(Look *w) {
     Py_ssize_t count = COUNT(w->ids, PyObject *);
     w->to->ids = PyTuple_New(count);
@@ -319,7 +305,10 @@ static PyMemberDef passed_members[] = {{"signature", T_OBJECT_EX, offsetof(Passe
                                        {NULL, 0, 0, 0, NULL}};
 static PyType_Slot passed_slots[] = {
     {Py_tp_dealloc, passed_dealloc}, {Py_tp_members, passed_members}, {0, NULL}};
-static PyType_Spec passed_spec = {"chainrule._native.Passed", sizeof(Passed), 0,
+PyType_Spec passed_spec = {"chainrule._native.Passed", sizeof(Passed), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, passed_slots};
 
-#define PASSED_FUNCTIONS {"passed", (PyCFunction)(void (*)(void))passed, METH_FASTCALL, NULL},
+PyMethodDef passed_functions[] = {
+    {"passed", (PyCFunction)(void (*)(void))passed, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,11 +1,11 @@
-/* Samples of training, many at a time, part of _native.c; see compiler/samples.py.
+/* Packing the samples of training, many at a time; see compiler/training/samples.py.
  *
- * sample_integers: those of samples that are nothing but lists of integers. select_rows: what these
- * select, by tables.
+ * sample_integers reads samples that consist of lists of integers. select_rows looks up in tables what
+ * these integers select.
  */
+#include "native.h"
 
-/* Whether an item of a sample is a list, of one or more items and not an earlier item: one list twice is not
- * two lists. */
+/* Whether an item of a sample is a list, not empty, and not the same object as an earlier item. */
 static int is_another_list(PyObject *sample, Py_ssize_t place) {
     PyObject *list = PyTuple_GetItem(sample, place);
     Py_ssize_t before = 0;
@@ -14,8 +14,8 @@ static int is_another_list(PyObject *sample, Py_ssize_t place) {
     return before == place && PyList_CheckExact(list) && PyList_Size(list) > 0;
 }
 
-/* How many integers each list of a sample holds, into `lengths`; 0 where it is anything else but lists of
- * some integers, each another list. No Python code runs here. */
+/* How many integers each list of a sample holds, into `lengths`; 0 where the sample is anything but
+ * distinct lists of integers. No Python code runs here. */
 static int measure_sample(PyObject *sample, Py_ssize_t lists, int64_t *lengths) {
     if (!PyTuple_Check(sample) || PyTuple_Size(sample) != lists) {
         return 0;
@@ -166,5 +166,8 @@ static PyObject *select_rows(PyObject *Py_UNUSED(module), PyObject *args) {
     return result;
 }
 
-#define SAMPLE_FUNCTIONS \
-    {"sample_integers", sample_integers, METH_VARARGS, NULL}, {"select_rows", select_rows, METH_VARARGS, NULL},
+PyMethodDef sample_functions[] = {
+    {"sample_integers", sample_integers, METH_VARARGS, NULL},
+    {"select_rows", select_rows, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,8 +1,9 @@
-/* Running a tape, part of _native.c: rows in Python, run(), point() and the numbers.
+/* Running a tape: rows in Python, run(), point() and number().
  *
- * Python code in a row may do anything to the tape, also run it, but its arrays stay where they are
- * and everything in them in bounds.
+ * A row is a rule of the op table without a case in C. Its Python code may do anything to the tape, even
+ * run it, but the arrays stay where they are, and every index in them stays in bounds.
  */
+#include "tape.h"
 
 /* --------------------------------------------------------------------------- rows in Python ---- */
 
@@ -20,7 +21,7 @@ static PyObject *floats(const double *numbers, Py_ssize_t count) {
 }
 
 /* forward(*xs, *parameters), or local_grads(y, xs, parameters). */
-static PyObject *call_row(const Tape *t, Py_ssize_t k, int backward) {
+PyObject *call_row(const Tape *t, Py_ssize_t k, int backward) {
     const Instruction x = t->instructions[k];
     const Row row = ITEM(t->rows, Row, t->row[k]);
     PyObject *rule = PyTuple_GetItem(t->rules, row.rule), *result = NULL;
@@ -131,9 +132,9 @@ static Py_ssize_t first_undefined(const Tape *t) {
     return -1;
 }
 
-/* run(inputs): compute everything. Returns (status, position): 0 all is well; 1 guard `position` went
- * the other way; 2 instruction `position` is undefined. */
-static PyObject *tape_run(PyObject *self, PyObject *inputs) {
+/* run(inputs): compute everything. Returns (status, position): 0: all is well; 1: guard `position` took
+ * the other branch; 2: instruction `position` is undefined. */
+PyObject *tape_run(PyObject *self, PyObject *inputs) {
     Tape *t = (Tape *)self;
     Py_buffer view;
     if (get_buffer(inputs, &view, "d", t->inputs, 0) < 0) {
@@ -156,10 +157,8 @@ static PyObject *tape_run(PyObject *self, PyObject *inputs) {
     return Py_BuildValue("(in)", position < 0 ? 0 : 2, position);
 }
 
-#include "_native_sweep.h"
-
 /* point(places, positions): let operand `place` (3 * instruction + slot) read another instruction. */
-static PyObject *tape_point(PyObject *self, PyObject *args) {
+PyObject *tape_point(PyObject *self, PyObject *args) {
     Tape *t = (Tape *)self;
     PyObject *where, *what;
     Py_buffer places, positions;
@@ -190,7 +189,7 @@ static PyObject *tape_point(PyObject *self, PyObject *args) {
     return failed ? NULL : Py_NewRef(Py_None);
 }
 
-static PyObject *tape_number(PyObject *self, PyObject *position) {
+PyObject *tape_number(PyObject *self, PyObject *position) {
     Tape *t = (Tape *)self;
     Py_ssize_t i = PyLong_AsSsize_t(position);
     if (i < 0 || i >= t->count) {
@@ -198,25 +197,3 @@ static PyObject *tape_number(PyObject *self, PyObject *position) {
     }
     return PyFloat_FromDouble(t->data[t->place[i]]);
 }
-
-static PyObject *tape_numbers(PyObject *self, PyObject *Py_UNUSED(nothing)) {
-    Tape *t = (Tape *)self;
-    PyObject *array;
-    double *numbers = new_array(&array, t->count, sizeof(double));
-    for (Py_ssize_t i = 0; numbers != NULL && i < t->count; i++) {
-        numbers[i] = t->data[t->place[i]];
-    }
-    return array;
-}
-
-static PyMethodDef tape_methods[] = {
-    {"run", tape_run, METH_O, NULL},
-    {"sweep", tape_sweep, METH_VARARGS, NULL},
-    {"point", tape_point, METH_VARARGS, NULL},
-    {"number", tape_number, METH_O, NULL},
-    {"numbers", tape_numbers, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL},
-};
-static PyType_Slot tape_slots[] = {
-    {Py_tp_new, tape_new}, {Py_tp_dealloc, tape_dealloc}, {Py_tp_methods, tape_methods}, {0, NULL}};
-static PyType_Spec tape_spec = {"chainrule._native.Tape", sizeof(Tape), 0, Py_TPFLAGS_DEFAULT, tape_slots};

@@ -1,28 +1,30 @@
-/* The sweep of a tape, part of _native.c, in the order of eager backward(): every adjoint gets the
- * same shares in the same order, so its bits are eager's.
+/* The sweep of a tape, in the order of eager backward(): every adjoint receives the same terms in the
+ * same order, so its bits are eager's.
  *
- * That order is the one in which a depth-first walk leaves the results, reversed. It depends on the
- * operands, which point() changes, so it is often made anew. But most results are used once, and the
- * walk comes to them by that one use. So the results are cut into trees, once: a result that is used
- * more than once (or by operands that change, or nowhere) with everything below it that is used once.
- * What happens inside a tree is fixed, and the walk looks only at its exits: the operands that are
- * trees of their own. From one that leads on to the next lies a stretch of steps, known beforehand.
+ * That order is the reverse of the one in which a depth-first walk finishes the results. It depends on
+ * the operands, which point() changes, so it is often computed again. But most results are used once,
+ * and the walk reaches them through that use. So the results are cut into trees, once: the root of a tree
+ * is a result that is used more than once (or by operands that change, or nowhere); the tree is everything
+ * below it that is used once. The order inside a tree is fixed, and the walk looks only at its exits: the
+ * operands that are roots of other trees. Between two exits that the walk takes lies a stretch of steps,
+ * known beforehand.
  *
- * A step adds slope times adjoint to another adjoint. All slopes that are no numbers of the tape are
- * found first, many of one kind in a row, so that the steps themselves are all alike. A sum needs
- * none for the terms below it in its tree: their adjoint is its own, and they read it there.
+ * A step adds slope times adjoint to another adjoint. Slopes that are not numbers of the tape already are
+ * computed first, many of one kind in a row, so that all steps are alike. A sum needs no steps for terms
+ * in its own tree: their adjoint equals its own, and they read it there.
  */
+#include "tape.h"
 
 typedef struct {
     int32_t slope, source, target; /* places; slope -1: the row of result `target`, in Python */
 } Step;
 
 typedef struct {
-    int32_t result, step, slope; /* one whose operands change: its first step, its own first slope */
+    int32_t result, step, slope; /* a result whose operands change, its first step and first slope */
 } Mover;
 
 typedef struct {
-    int32_t step; /* before which the walk comes here */
+    int32_t step; /* the walk takes the exit before this step */
     int32_t tree; /* negative: ~(3 * result + slot), an operand that changes */
 } Exit;
 
@@ -43,10 +45,10 @@ typedef struct {
 } Alike;
 
 struct Forest {
-    Py_ssize_t references; /* a sweep under way has one: rows may change the tape meanwhile */
+    Py_ssize_t references; /* a running sweep holds one: rows may change the tape meanwhile */
     Py_ssize_t trees, stretches;
-    int32_t root;     /* the place that the order was made for; -1: to be made */
-    int moved;        /* the steps of movers are to be made again */
+    int32_t root;     /* the place that the order begins at; -1: not computed yet */
+    int moved;        /* the steps of movers are out of date */
     int32_t *tree_of; /* each result: the tree it is the root of, or -1 */
     Tree *tree;       /* and one more */
     Buffer steps, exits, movers, alike;
@@ -70,12 +72,12 @@ static void drop_forest(Forest *f) {
     }
 }
 
-static void fell_forest(Tape *t) {
+void fell_forest(Tape *t) {
     drop_forest(t->forest);
     t->forest = NULL;
 }
 
-/* Whether an adjoint in this place goes anywhere: to the caller, or further down. */
+/* Whether an adjoint in this place is needed: by the caller, or further down. */
 static inline int carries(const Tape *t, int32_t place) {
     if (place < t->first) {
         return place < t->inputs;
@@ -177,7 +179,8 @@ typedef struct {
     int32_t *met; /* each tree: the last one, plus one, that has an exit to it */
 } Seeds;
 
-/* The steps of a result, its last operand's first. A mover has one for each, for it cannot know. */
+/* The steps of a result, the last operand first. A mover has one for every operand: any may become
+ * needed. */
 static int add_steps(Seeds *s, Py_ssize_t k, int32_t source) {
     const Tape *t = s->t;
     const Instruction *x = &t->instructions[k];
@@ -233,7 +236,7 @@ static int grow_tree(Seeds *s, Py_ssize_t root) {
             }
             exit.tree = f->tree_of[operand];
             if (s->met[exit.tree] == tree + 1) {
-                continue; /* the walk has been there */
+                continue; /* this tree has an exit to it already */
             }
             s->met[exit.tree] = tree + 1;
         }
@@ -347,9 +350,9 @@ static void make_order(const Tape *t, Forest *f, int32_t root) {
     f->root = root;
 }
 
-/* Let an operand of result k read another place. Places and trees stay, unless they took the operand,
- * or what it reads now, for something that never changes. */
-static void move_operand(Tape *t, Py_ssize_t k, int slot, int32_t place) {
+/* Let an operand of result k read another place. Places and trees stay valid, unless they were computed
+ * as if the operand, or the uses of what it reads now, never changed. */
+void move_operand(Tape *t, Py_ssize_t k, int slot, int32_t place) {
     Instruction *x = &t->instructions[k];
     Py_ssize_t old = x->operand[slot] - t->first, new = place - t->first;
     int fixed = !slot_moves(x, slot), branch = 0;
@@ -365,7 +368,7 @@ static void move_operand(Tape *t, Py_ssize_t k, int slot, int32_t place) {
     } else if (t->forest != NULL && old != new) {
         t->forest->moved = 1;
         if (old >= 0 || new >= 0) {
-            t->forest->root = -1; /* the walk goes another way */
+            t->forest->root = -1; /* the order changes */
         }
     }
 }
@@ -404,8 +407,8 @@ static int row_backward(const Tape *t, Py_ssize_t k, double g) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* Where a factor is 0 and the other infinite or NaN, eager passes on nothing. A step that forgets it
- * makes a NaN, and so do all after it, down to the inputs: only then care must be taken. */
+/* Where one factor is 0 and the other infinite or NaN, eager propagates nothing. A step without that
+ * check makes a NaN, which reaches the inputs: only then are all steps taken again with care. */
 static inline int take_steps(const Tape *t, const Forest *f, int care) {
     const double *data = t->data;
     double *grads = t->grads;
@@ -452,7 +455,7 @@ static int sweep_from(Tape *t, Forest *f, int32_t root, double seed) {
 }
 
 /* sweep(root, seed, out): the derivative of instruction `root` with respect to every input. */
-static PyObject *tape_sweep(PyObject *self, PyObject *args) {
+PyObject *tape_sweep(PyObject *self, PyObject *args) {
     Tape *t = (Tape *)self;
     Py_ssize_t position;
     double seed;

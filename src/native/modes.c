@@ -1,0 +1,66 @@
+/* The switches of each thread: whether graphs are made, checked, located, recorded. */
+#include "node.h"
+
+THREAD_LOCAL int grad_off, nonfinite_allowed, debug_on;
+THREAD_LOCAL PyObject *recorder;
+THREAD_LOCAL PyObject *recorded;
+
+static PyObject *get_recorder(PyObject *Py_UNUSED(self), void *Py_UNUSED(name)) {
+    return Py_NewRef(recorder ? recorder : Py_None);
+}
+
+static int set_recorder(PyObject *Py_UNUSED(self), PyObject *value, void *Py_UNUSED(name)) {
+    PyObject *old = recorder, *old_list = recorded, *nodes = NULL;
+    if (value != NULL && value != Py_None) {
+        nodes = PyObject_GetAttrString(value, "nodes");
+        if (nodes == NULL && !PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            return -1;
+        }
+        if (nodes == NULL || !PyList_Check(nodes)) {
+            Py_XDECREF(nodes);
+            PyErr_SetString(PyExc_TypeError, "a recorder has a list of nodes");
+            return -1;
+        }
+    }
+    recorder = nodes ? Py_NewRef(value) : NULL;
+    recorded = nodes;
+    Py_XDECREF(old);
+    Py_XDECREF(old_list);
+    return 0;
+}
+
+static PyObject *get_mode(PyObject *Py_UNUSED(self), void *name) {
+    switch (*(const char *)name) {
+    case 'g': return PyBool_FromLong(!grad_off);
+    case 'a': return PyBool_FromLong(nonfinite_allowed);
+    default: return PyBool_FromLong(debug_on);
+    }
+}
+
+static int set_mode(PyObject *Py_UNUSED(self), PyObject *value, void *name) {
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "a mode cannot be deleted");
+        return -1;
+    }
+    int on = PyObject_IsTrue(value);
+    if (on < 0) {
+        return -1;
+    }
+    switch (*(const char *)name) {
+    case 'g': grad_off = !on; break;
+    case 'a': nonfinite_allowed = on; break;
+    default: debug_on = on; break;
+    }
+    return 0;
+}
+
+static PyGetSetDef modes_attributes[] = {
+    {"grad", get_mode, set_mode, "record the graph", "g"},
+    {"allow_nonfinite", get_mode, set_mode, "let inf and nan through", "a"},
+    {"debug", get_mode, set_mode, "remember the source line of every node", "d"},
+    {"recorder", get_recorder, set_recorder, "receives every node while a function is recorded", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot modes_slots[] = {{Py_tp_getset, modes_attributes}, {0, NULL}};
+PyType_Spec modes_spec = {"chainrule._native.Modes", sizeof(PyObject), 0,
+                                 Py_TPFLAGS_DEFAULT, modes_slots};

@@ -1,0 +1,80 @@
+/* The native engine, chainrule._native: chainrule.Value in C, and what compiled functions need in C.
+ *
+ * In: Python numbers and Values. Out: the same graph, the same bits and the same errors as value.py,
+ * about twenty times faster.
+ *
+ * Reading order: node.h, memory.c, node.c, operators.c, backward.c, value.c, sums.c, modes.c, optimisers.c.
+ * For compiled functions: flatten.c and canonical.c (from a recording to arrays), tape.c, tape_run.c and
+ * tape_sweep.c (running a recording), checks.c, passed.c and plan.c (the fast path of a call), samples.c
+ * (packing the samples of training).
+ */
+#include "call.h"
+#include "node.h"
+
+PyObject *errors_module, *empty_tuple, *empty_string;
+
+static PyMethodDef *const functions[] = {
+    value_functions,     sum_functions,    flatten_functions, optimiser_functions,
+    canonical_functions, passed_functions, sample_functions,
+};
+
+/* The types, and where the units look for those that they use. */
+static const struct {
+    const char *name;
+    PyType_Spec *spec;
+    PyTypeObject **type;
+} types[] = {
+    {"Value", &value_spec, &ValueType},
+    {"Modes", &modes_spec, NULL},
+    {"Tape", &tape_spec, NULL},
+    {"Checks", &checks_spec, NULL},
+    {"Passed", &passed_spec, &PassedType},
+    {"Plan", &plan_spec, NULL},
+};
+
+static struct PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,
+                                        .m_name = "chainrule._native",
+                                        .m_doc = "chainrule.Value in C.",
+                                        .m_size = -1};
+
+static int import_parts(void) {
+    errors_module = PyImport_ImportModule("chainrule.core.errors");
+    empty_tuple = PyTuple_New(0);
+    empty_string = PyUnicode_FromString("");
+    PyObject *ops = PyImport_ImportModule("chainrule.core.ops");
+    int failed = !errors_module || !empty_tuple || !empty_string || !ops ||
+                 import_value_parts(ops) < 0 || import_building_blocks(ops) < 0;
+    Py_XDECREF(ops);
+    return -failed;
+}
+
+static int add_parts(PyObject *module) {
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        if (PyModule_AddFunctions(module, functions[i]) < 0) {
+            return -1;
+        }
+    }
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        PyObject *type = PyType_FromSpec(types[i].spec);
+        if (type == NULL || PyModule_AddObjectRef(module, types[i].name, type) < 0) {
+            Py_XDECREF(type);
+            return -1;
+        }
+        if (types[i].type != NULL) {
+            *types[i].type = (PyTypeObject *)Py_NewRef(type);
+        }
+        Py_DECREF(type);
+    }
+    PyObject *modes = PyObject_CallMethod(module, "Modes", NULL);
+    int failed = modes == NULL || PyModule_AddObjectRef(module, "modes", modes) < 0;
+    Py_XDECREF(modes);
+    return -failed;
+}
+
+PyMODINIT_FUNC PyInit__native(void) {
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL && (import_parts() < 0 || add_parts(module) < 0)) {
+        Py_CLEAR(module);
+    }
+    return module;
+}
