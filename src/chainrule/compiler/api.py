@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arguments import Call, as_float, like_first, rebuild, take_apart
+from chainrule.compiler.capture.arguments import Call, as_float, flatten_call, like_first, rebuild
 from chainrule.compiler.capture.captured import Method, Surroundings, survey
 from chainrule.compiler.capture.infer import Indexing, misaligned
-from chainrule.compiler.capture.recorder import Floats, Output, map_leaves
+from chainrule.compiler.capture.recorder import Output
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import (
     Trace,
@@ -60,6 +60,7 @@ from chainrule.core.backend import Value, engine, kernels, modes
 from chainrule.core.interrupts import Held
 from chainrule.derivatives.transforms import recording
 from chainrule.optim import SGD, Adam, AdamW, Optimizer
+from chainrule.trees import Floats, map_leaves
 
 METHODS = 256  # instances whose compiled methods are kept
 STRUCTURES = 256  # of arguments, likewise
@@ -150,7 +151,7 @@ class CompiledFunction:
         """The function's value: a Value where Values are involved, else floats."""
         if modes.recorder is not None:  # inside another recording: part of it
             return self._function(*arguments, **keywords)
-        call = take_apart(arguments, keywords, differentiate=False)
+        call = flatten_call(arguments, keywords, differentiate=False)
         with self._lock, self._alone() as alone:
             variant = self._variant_for(call) if alone else None
             if variant is not None:
@@ -187,7 +188,7 @@ class CompiledFunction:
             answer = self._recalled(self._recall, arguments)
             if answer is not None:
                 return answer if out is None else (answer[0], fill(out, answer[1]))
-        call = take_apart(arguments, keywords, differentiate=True)
+        call = flatten_call(arguments, keywords, differentiate=True)
         with self._lock, self._alone() as alone:
             variant = self._variant_for(call) if alone else None
             if variant is not None and variant.ran_lifted:
@@ -262,7 +263,7 @@ class CompiledFunction:
         """What most samples add to the mean, many at a time in machine code, and the others."""
         if len(samples) < 2 or self._lift is False or modes.recorder is not None:
             return None
-        call = take_apart((params, *samples[0]), {}, differentiate=True)
+        call = flatten_call((params, *samples[0]), {}, differentiate=True)
         if call.refused is not None or any(isinstance(x, Value) for x in call.floats):
             return None
         with self._lock, self._alone() as alone:

@@ -24,9 +24,9 @@ from chainrule.compiler.capture.standins import Condition, Detached, Index, Unre
 from chainrule.core import errors, functions, ops
 from chainrule.core.backend import Value, kernels, modes
 from chainrule.core.ops import Op
+from chainrule.trees import Floats, map_leaves
 
 Ints = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.float64]
 
 #: instruction codes below the rules: an input, a constant
 INPUT, CONSTANT = 0, 1
@@ -390,15 +390,6 @@ def finish(recorder: Recorder, inputs: list[Value], result: Any) -> Recording:
         slots=slots,
         together=recorder.reads.together(slots),
     )
-
-
-def map_leaves(function: Callable[[Any], Any], nest: Any) -> Any:
-    """A nest of dicts, lists and tuples with ``function`` applied to what is in it."""
-    if type(nest) in (list, tuple):
-        return type(nest)([map_leaves(function, x) for x in nest])
-    if type(nest) is dict:
-        return {key: map_leaves(function, x) for key, x in nest.items()}
-    return function(nest)
 
 
 def _positions(wanted: list[Value], inputs: list[Value], nodes: list[Value]) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""A call like an earlier one, without taking its arguments apart again.
+"""A call like an earlier one, without flattening its arguments again.
 
 Training asks for the same gradient over and over: the same dict of arrays with other numbers in
 them, and some data. In: a call that ran lifted. Out: a ``Recall``, which knows calls of the same
@@ -8,10 +8,9 @@ and answers them from the machine code. Whatever it does not know again goes the
 
 from __future__ import annotations
 
-import array
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,118 +20,25 @@ from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.recorder import Output
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.lifted import Fit, Lifted
+from chainrule.compiler.runtime.signature import Signature, signature
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.core.backend import kernels
+from chainrule.trees import Node, Numbers, Shape, unflatten
 
 DOUBLE = np.dtype(float64)
 STRUCTURES = 64  # that are known again
 VARIANTS = 4  # of each, the least recently used goes
 MOST = 2**28  # numbers: one item of a numpy array has less than 2**31 bytes
 
-# The words of a signature, as in src/native/passed.h.
-FLOAT, INT, ARRAY, FLOATS, INTS, LIST, TUPLE, DICT = range(1, 9)
-Shape = tuple[int, ...]
-
-
-@dataclass(eq=False)
-class Form:
-    """What the arguments of a call are like; ``known``: calls like it can be known again.
-
-    ``shapes`` has the shape of every array of floats and None for every float; the ``first`` of
-    them are the first argument's.
-    """
-
-    known: bool = True
-    shapes: list[Shape | None] = field(default_factory=list)
-    first: int = 0
-    keys: list[Any] = field(default_factory=list)  # of dicts, whose addresses the signature has
-    _words: list[int] = field(default_factory=list)
-    _run: int = 0  # FLOAT or INT, where the last word is how many of them came
-
-    @classmethod
-    def of(cls, call: Call) -> Form:
-        """The form of a call without keywords."""
-        structures = call.structure[0]
-        form = cls(not call.statics)
-        form._put(len(structures))
-        for k, structure in enumerate(structures):
-            form._take(structure, k == 0)
-            form._run = 0
-            if k == 0:
-                form.first = len(form.shapes)
-        return form
-
-    @property
-    def signature(self) -> bytes:
-        """What C's ``passed`` gives for such arguments, and for no others."""
-        return array.array("q", self._words).tobytes()
-
-    def _put(self, *words: int) -> None:
-        self._words += words
-        self._run = 0
-
-    def _take(self, structure: Any, first: bool) -> None:
-        """Take in a part of a call's structure, see ``inputs``."""
-        if structure == "float":
-            self.shapes.append(None)
-            self._put_leaf(FLOAT)
-            return
-        if structure == "int":
-            self._put_leaf(INT)
-            return
-        kind, parts = (structure, ()) if isinstance(structure, str) else structure
-        if kind in ("floats", "ints"):
-            self._take_array(kind, parts, first)
-        elif kind in ("list", "tuple"):
-            self._put(LIST if kind == "list" else TUPLE, len(parts))
-            for part in parts:
-                self._take(part, first)
-        elif kind == "dict":
-            self._put(DICT, len(parts))
-            for (_, key), part in parts:
-                self._put_key(key)
-                self._take(part, first)
-        else:
-            self.known = False
-
-    def _put_key(self, key: Any) -> None:
-        """A string with its text, anything else by its address."""
-        if type(key) is not str:
-            self.keys.append(key)
-            self._put(id(key))
-            return
-        try:
-            text = key.encode()
-        except UnicodeEncodeError:  # half a surrogate pair
-            self.known = False
-            return
-        self._put(-1 - len(text), *array.array("q", text + bytes(-len(text) % 8)))
-
-    def _put_leaf(self, word: int) -> None:
-        if self._run == word:
-            self._words[-1] += 1
-        else:
-            self._put(word, 1)
-        self._run = word
-
-    def _take_array(self, kind: str, shape: Shape, first: bool) -> None:
-        """An array; of the first argument a plan looks at the shapes."""
-        self.known &= 0 not in shape
-        if kind == "floats":
-            self.shapes.append(shape)
-        if first:
-            self._put(ARRAY)
-        else:
-            self._put(FLOATS if kind == "floats" else INTS, len(shape), *shape)
-
 
 class _Gradient:
     """How the gradient of the first argument lies in one row of numbers."""
 
-    def __init__(self, structure: Any) -> None:
+    def __init__(self, structure: Node, argument: Any) -> None:
         self._fields: list[tuple[int, Shape]] = []  # where each array begins
         self._size = 0
-        self.template = self._name(structure)
+        #: the argument with a field's name for each array and its position for each float
+        self.template = unflatten(structure, self._name, argument)
 
     @property
     def record(self) -> np.dtype[Any] | None:
@@ -148,30 +54,24 @@ class _Gradient:
             }
         )
 
-    def _name(self, structure: Any) -> Any:
-        """The nest with a field's name for each array and its position for each float."""
-        if structure == "float":
+    def _name(self, structure: Node, _: Any) -> str | int:
+        at = self._size
+        if not isinstance(structure, Numbers):
             self._size += 1
-            return self._size - 1
-        kind, parts = structure
-        if kind == "floats":
-            self._fields.append((self._size, parts))
-            self._size += math.prod(parts)
-            return f"f{len(self._fields) - 1}"
-        if kind == "dict":
-            return {key: self._name(part) for (_, key), part in parts}
-        items = [self._name(part) for part in parts]
-        return items if kind == "list" else tuple(items)
+            return at
+        self._fields.append((at, structure.shape))
+        self._size += math.prod(structure.shape)
+        return f"f{len(self._fields) - 1}"
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What answers calls of one form, where their integers and branches are those of a variant."""
+    """What answers calls of one signature, if they have the integers and branches of a variant."""
 
     variant: Variant
     lifted: Lifted
     fit: Fit
-    form: Form
+    signature: Signature
     plan: Any  # a kernels.Plan
 
 
@@ -180,10 +80,10 @@ def _choose(variant: Variant, fit: Fit, ids: tuple[int, ...]) -> Addresses | Non
     return variant.gathered(ids) if variant.fit is fit and variant.serves(ids) else None
 
 
-def _plan_of(call: Call, form: Form, variant: Variant, lifted: Lifted, fit: Fit) -> Any:
-    """What runs calls of this form on the code of a variant; None where it cannot."""
+def _plan_of(call: Call, shape: Signature, variant: Variant, lifted: Lifted, fit: Fit) -> Any:
+    """What runs such calls on the code of a variant; None where it cannot."""
     result, floats = variant.recording.result, call.size - call.first
-    if not form.known or variant.captured or not 0 < call.first < MOST or kernels is None:
+    if variant.captured or not 0 < call.first < MOST or kernels is None:
         return None
     if not isinstance(result, Output) or not result.is_value:
         return None
@@ -193,11 +93,11 @@ def _plan_of(call: Call, form: Form, variant: Variant, lifted: Lifted, fit: Fit)
     integers = fit.private[floats:]
     if not (floats or variant.numeric or lifted.reads_private):
         integers = integers[:0]
-    gradient = _Gradient(call.structure[0][0])
+    gradient = _Gradient(call.structure[0][0], call.arguments[0])
     indexing = variant.indexing if variant.family is None else variant.family.indexing
     return kernels.Plan(
-        tuple(form.shapes),
-        form.first,
+        shape.shapes,
+        shape.first,
         gradient.template,
         gradient.record,
         ndarray,
@@ -221,12 +121,14 @@ class Recall:
         if lifted is None or fit is None or fit in self._met or call.keywords:
             return
         self._met.add(fit)
-        form = Form.of(call)
-        plan, signature = _plan_of(call, form, variant, lifted, fit), form.signature
-        if plan is None or (signature not in self.plans and len(self.plans) >= STRUCTURES):
+        shape = None if call.labels else signature(call.structure[0], call.arguments)
+        plan = None if shape is None else _plan_of(call, shape, variant, lifted, fit)
+        if shape is None or plan is None:
             return
-        known = self.plans.setdefault(signature, [])
-        known.insert(0, Known(variant, lifted, fit, form, plan))
+        if shape.row not in self.plans and len(self.plans) >= STRUCTURES:
+            return
+        known = self.plans.setdefault(shape.row, [])
+        known.insert(0, Known(variant, lifted, fit, shape, plan))
         self._met -= {one.fit for one in known[VARIANTS:]}
         del known[VARIANTS:]
 

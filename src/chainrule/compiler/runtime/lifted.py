@@ -18,13 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler.capture.infer import Indexing
-from chainrule.compiler.capture.recorder import Floats, Ints, Recording
+from chainrule.compiler.capture.recorder import Ints, Recording
 from chainrule.compiler.codegen import emit, jit
 from chainrule.compiler.lift.canonical import GATHER, Graph, NotLiftable, canonicalise
 from chainrule.compiler.lift.grouping import group, grouped
 from chainrule.compiler.lift.loops import Loop, find_loops
 from chainrule.compiler.lift.ordering import Beside, Pieces, is_regular
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
+from chainrule.trees import Floats
 
 FEW_SHAPES = 100  # array instructions: no need to look for loops in time
 Points = dict[tuple[int, str], tuple[int, int]]  # of a walk: how many here, and at most

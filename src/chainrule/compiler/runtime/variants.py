@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from chainrule.compiler.capture.infer import Indexing
-from chainrule.compiler.capture.recorder import Floats, Recording
+from chainrule.compiler.capture.recorder import Recording
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.families import Family
 from chainrule.compiler.runtime.lifted import Fit, Lifted
 from chainrule.compiler.runtime.tape import FINE, Executor, executor
 from chainrule.core.backend import Value
+from chainrule.trees import Floats
 
 
 @dataclass(eq=False)

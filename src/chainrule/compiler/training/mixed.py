@@ -20,8 +20,7 @@ import numpy.typing as npt
 from chainrule.compiler.lift.canonical import SUM, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, Terms
 from chainrule.compiler.runtime.lifted import Fit, Kernel, Lifted, Points, trip_counts
-
-Floats = npt.NDArray[np.float64]
+from chainrule.trees import Floats
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,16 +15,16 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.arguments import Call, take_apart
+from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.runtime.families import Choices, Family, runs_of, slots_among
 from chainrule.compiler.runtime.lifted import Fit, Lifted
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.core.backend import kernels
+from chainrule.trees import Array
 
-Floats = npt.NDArray[Any]
 UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
-MEMORY = 1 << 27  # bytes: for samples that have been taken apart
+MEMORY = 1 << 27  # bytes: for samples that have been flattened
 NONE = np.iinfo(np.int64).min  # in the place of an integer that a shorter sample does not have
 SPARSE = 4  # a table has at most so many rows for each integer that is known
 
@@ -37,7 +37,7 @@ class Source(Protocol):
     def ready(self, call: Call) -> Variant | None:
         """The variant that has just computed a call."""
 
-    def arrays(self) -> list[Floats]:
+    def arrays(self) -> list[Array]:
         """The arrays that the function reaches by itself."""
 
     def fresh(self) -> bool:
@@ -63,9 +63,9 @@ class Prepared:
         self.forget()
 
     def call(self, k: int) -> Call:
-        """Sample k taken apart."""
+        """Sample k, flattened."""
         if k not in self._calls:
-            self._calls[k] = take_apart(self.samples[k], {}, differentiate=False)
+            self._calls[k] = flatten_call(self.samples[k], {}, differentiate=False)
         return self._calls[k]
 
     def longest(self) -> int:
@@ -105,7 +105,7 @@ class Prepared:
     # --- kinds of samples -------------------------------------------------------------------------
 
     def _whole(self, k: int) -> Call:
-        return take_apart((self.params, *self.samples[k]), {}, differentiate=True)
+        return flatten_call((self.params, *self.samples[k]), {}, differentiate=True)
 
     def first_of(self, k: int) -> tuple[Variant, int] | None:
         """The variant of samples like this one; None where it is not of the others' code."""
@@ -136,7 +136,7 @@ class Prepared:
         self._open[fit.private] = self._numbers([k], ids)[0]
 
     def _kinds(self, chosen: Addresses) -> Iterator[tuple[list[int], Addresses]]:
-        """Samples that are taken apart alike, and their integers, a row for each."""
+        """Samples that have one structure, and their integers, a row for each."""
         lengths, ids = self._read(chosen)
         plain = lengths[:, 0] >= 0
         starts = np.concatenate([[0], np.cumsum(lengths[plain].sum(axis=1))])
@@ -171,7 +171,7 @@ class Prepared:
                 ids += chain(*sample)
         return lengths, np.array(ids, np.int64)
 
-    def _numbers(self, members: list[int], ids: Addresses) -> Floats:
+    def _numbers(self, members: list[int], ids: Addresses) -> Array:
         """The numbers that samples of one kind have of their own, in the order of the inputs."""
         size = self.call(members[0]).size
         made = np.empty((len(members), size + ids.shape[1]))
