@@ -170,6 +170,7 @@ LAYERS = [
     ["core.backend"],
     ["core.functions", "core.graph", "core.interrupts"],
     ["trees"],
+    ["derivatives.arguments"],
     ["derivatives.transforms", "derivatives.finite_differences"],
     ["derivatives.checking"],
     # see: names, words, then what shows them

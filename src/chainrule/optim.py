@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from chainrule.core.backend import Value
+from chainrule.trees import Array, leaves
 
 __all__ = [
     "SGD",
@@ -33,7 +33,6 @@ __all__ = [
     "clip_gradients",
 ]
 
-Array = npt.NDArray[Any]
 Schedule = Callable[[int], float]
 
 # The C engine brings the same updates as kernels. They are looked up at every step, so that tests
@@ -110,18 +109,6 @@ def _fraction(number: float, name: str) -> None:
 
 
 # --- parameters ---------------------------------------------------------------------------------
-
-
-def leaves(nest: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """The leaves of a nest, each with where it was found: ``params['layers'][0]``."""
-    if isinstance(nest, dict):
-        for key, value in nest.items():
-            yield from leaves(value, f"{path}[{key!r}]")
-    elif isinstance(nest, (list, tuple)):
-        for index, value in enumerate(nest):
-            yield from leaves(value, f"{path}[{index}]")
-    else:
-        yield path, nest
 
 
 def _checked_array(path: str, leaf: Any) -> Array:

@@ -1,16 +1,19 @@
-"""An argument taken apart into its numbers, and put together again with others in their places.
+"""Nested arguments: containers of numbers, arrays and Values.
 
-A function's first argument comes in: a number, an array, a rectangular sequence of numbers, or a
-nest of dicts, lists and tuples of those. Out goes an ``Argument``: the nest, a ``Block`` in each of
-its places, and all the numbers in one row. So a transform thinks of one vector only.
+A tree comes in: dicts, lists, tuples, named tuples, dataclasses and their leaves. ``flatten`` puts
+its numbers into rows and gives its structure, a ``Node``; ``unflatten`` makes such a tree again
+with something else at its leaves. ``leaves`` and ``map_leaves`` are for those who need the leaves
+only. The compiler, the transforms, the optimisers and training look into arguments with these.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import dataclasses
+import enum
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
 import numpy.typing as npt
@@ -19,162 +22,442 @@ from chainrule.core import errors
 from chainrule.core.backend import Value
 
 Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Block:
-    """One number, array or rectangular sequence of an argument, and where its numbers are."""
+# --- structure ------------------------------------------------------------------------------------
 
-    original: Any = field(repr=False)
-    shape: tuple[int, ...]
-    start: int
+
+class Node:
+    """What a tree is like, or a part of it.
+
+    Equal nodes are one object, so that a structure of any size is hashed and compared as quickly as
+    an address: it is looked up at every call.
+    """
+
+    __match_args__: ClassVar[tuple[str, ...]] = ()
+    holds_floats: bool  #: whether there are numbers in it that are not integers or Values
+
+    def __new__(cls, *fields: Any) -> Self:
+        """The node with these fields."""
+        key = (cls, *fields)
+        known = _nodes.get(key)
+        found: Self | None = None if known is None else known()
+        return found or _interned(cls, key)
+
+    def _has_floats(self) -> bool:
+        return False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple([getattr(self, name) for name in self.__match_args__])
+
+
+N = TypeVar("N", bound=Node)
+_nodes: dict[tuple[Any, ...], weakref.KeyedRef[Any, Any]] = {}
+
+
+def _interned(cls: type[N], key: tuple[Any, ...]) -> N:
+    """A new node for these fields, or the one that another thread has just made."""
+    made = object.__new__(cls)
+    for name, value in zip(cls.__match_args__, key[1:], strict=True):
+        object.__setattr__(made, name, value)
+    object.__setattr__(made, "holds_floats", made._has_floats())
+    new = weakref.KeyedRef(made, _forget, key)
+    while True:
+        known = _nodes.setdefault(key, new)
+        found: N | None = known()
+        if found is not None:
+            return found
+        _forget(known)
+
+
+def _forget(dead: weakref.KeyedRef[Any, Any], nodes: dict[Any, Any] = _nodes) -> None:
+    if nodes.get(dead.key) is dead:
+        nodes.pop(dead.key, None)
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def node(cls: type[N]) -> type[N]:
+    """A frozen dataclass whose instances ``Node`` makes and compares."""
+    return dataclass(frozen=True, eq=False, init=False, repr=False)(cls)
+
+
+@node
+class Number(Node):
+    """A plain number, or a Value: ``FLOAT``, ``INT`` or ``VALUE``."""
+
+    kind: str
+
+    def _has_floats(self) -> bool:
+        return self.kind == "float"
+
+    def __repr__(self) -> str:
+        return self.kind
+
+
+FLOAT, INT, VALUE = Number("float"), Number("int"), Number("value")
+
+
+@node
+class Numbers(Node):
+    """An array; one of integers counts as holding floats: as an argument it becomes lists."""
+
+    shape: Shape
+    kind: Number  #: FLOAT or INT
+
+    def _has_floats(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"{self.kind}{list(self.shape)}"
+
+
+@node
+class Static(Node):
+    """Something that is no number: a recording holds for this one only."""
+
+    type: type
+    value: Any  #: of an enum the name
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+@node
+class Opaque(Node):
+    """An object that nobody looks into."""
+
+    type: str
+
+    def __repr__(self) -> str:
+        return f"<{self.type}>"
+
+
+@node
+class SameValue(Node):
+    """A Value that came before."""
+
+    place: int  #: among the floats
+
+    def __repr__(self) -> str:
+        return f"same({self.place})"
+
+
+@node
+class Again(Node):
+    """A list, dict or dataclass that came before, and holds no floats."""
+
+    number: int  #: how many of them were complete before it
+
+    def __repr__(self) -> str:
+        return f"again({self.number})"
+
+
+@node
+class Branch(Node):
+    """A container, and what is in it: see the classes below."""
+
+    items: tuple[Node, ...]
+
+    def _has_floats(self) -> bool:
+        return any(item.holds_floats for item in self.items)
 
     @property
-    def stop(self) -> int:
-        """The position after its last number."""
-        return self.start + math.prod(self.shape)
+    def is_mutable(self) -> bool:
+        """Whether it matters if it is the same one as before."""
+        return not isinstance(self, (Tuple, NamedTuple))
+
+    def children(self, tree: Any) -> Iterable[Any]:
+        """What is in a tree of this structure."""
+        if isinstance(self, Dict):
+            tree = tree.values()
+        elif isinstance(self, Record):
+            tree = [getattr(tree, name) for name in field_names(self.type)]
+        return tree  # type: ignore[no-any-return]
+
+    def build(self, items: list[Any], like: Any = None) -> Any:
+        """A container with these items; its keys are those of ``like``, if there is one."""
+        if isinstance(self, Tuple):
+            return tuple(items)
+        if isinstance(self, NamedTuple):
+            return self.type._make(items)
+        if isinstance(self, Dict):
+            keys = [key for _, key in self.keys] if like is None else like
+            return dict(zip(keys, items, strict=True))
+        if not isinstance(self, Record):
+            return items
+        made = object.__new__(self.type)
+        for name, item in zip(field_names(self.type), items, strict=True):
+            object.__setattr__(made, name, item)  # a frozen one too
+        return made
+
+    def map(self, function: Callable[[Node], Node]) -> Branch:
+        """The same container of other nodes."""
+        _, *rest = [getattr(self, name) for name in self.__match_args__]
+        return type(self)(tuple([function(item) for item in self.items]), *rest)
+
+
+@node
+class List(Branch):
+    """A list, or an array of objects."""
+
+    def __repr__(self) -> str:
+        return repr(list(self.items))
+
+
+@node
+class Tuple(Branch):
+    """A tuple."""
+
+    def __repr__(self) -> str:
+        return repr(self.items)
+
+
+@node
+class NamedTuple(Branch):
+    """A named tuple."""
+
+    type: Any
+
+    def __repr__(self) -> str:
+        return _record_text(self.type, self.type._fields, self.items)
+
+
+@node
+class Dict(Branch):
+    """A dict; the order of its keys counts, and 1 is another key than True."""
+
+    keys: tuple[tuple[type, Any], ...]
+
+    def __repr__(self) -> str:
+        return repr({key: item for (_, key), item in zip(self.keys, self.items, strict=True)})
+
+
+@node
+class Record(Branch):
+    """A dataclass: its fields, however it came by them."""
+
+    type: Any
+
+    def __repr__(self) -> str:
+        return _record_text(self.type, field_names(self.type), self.items)
+
+
+def field_names(kind: Any) -> list[str]:
+    """The names of a dataclass's fields."""
+    return [one.name for one in dataclasses.fields(kind)]
+
+
+def _record_text(kind: Any, names: Iterable[str], items: Iterable[Node]) -> str:
+    words = [f"{name}={item!r}" for name, item in zip(names, items, strict=True)]
+    return f"{kind.__name__}({', '.join(words)})"
+
+
+# --- flatten and unflatten ------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Flat:
+    """The leaves of one tree or more, in rows.
+
+    A list or dict that comes twice is ``Again`` the second time, unless floats are in it: these
+    are two arguments then, as one number in two places is.
+    """
+
+    floats: list[Any] = field(default_factory=list)  # numbers, arrays and Values, in order
+    sizes: list[int] = field(default_factory=list)  # how many numbers each of them is
+    ints: list[int] = field(default_factory=list)
+    labels: list[tuple[int, str]] = field(default_factory=list)  # of Values taken for floats
+    opaque: str | None = None  # the type of an object that nobody looks into
+    _place: dict[int, int] = field(default_factory=dict)  # of each Value
+    _containers: dict[int, tuple[int, Node]] = field(default_factory=dict)  # number and structure
+    _count: int = 0  # of containers
+    _kept: list[Any] = field(default_factory=list)  # so that no id is used twice
+
+    opens_dataclasses: ClassVar[bool] = True
 
     @property
-    def is_number(self) -> bool:
-        """Whether it was a plain number, and its derivative is to be one too."""
-        return not self.shape and not isinstance(self.original, np.ndarray)
-
-
-@dataclass(frozen=True)
-class Argument:
-    """An argument in two halves: its nest, a Block in every place, and its numbers in a row."""
-
-    nest: Any
-    numbers: list[Value | float]
-    names: list[str]
+    def values(self) -> list[Value]:
+        """The Values among the leaves, in order, each once."""
+        return [x for x in self.floats if isinstance(x, Value)]
 
     @property
-    def has_values(self) -> bool:
-        """Whether there are Values in it, so that derivatives are to be Values too."""
-        return any(isinstance(x, Value) for x in self.numbers)
+    def size(self) -> int:
+        """How many floats there are in all."""
+        return sum(self.sizes)
 
-    def filled(self, values: Sequence[Value]) -> Any:
-        """The argument as it came, with Values for numbers: arrays stay arrays, lists lists."""
+    def add(self, x: Any, floats_only: bool = False) -> Node:
+        """Put a tree into the rows; ``floats_only``: its integers and Values are floats."""
+        kind = type(x)
+        if kind is np.ndarray:
+            return self._add_array(x, floats_only)
+        if kind is float:
+            return self._add_float(x)
+        if kind is list or kind is dict:
+            return self._add_container(x, floats_only)
+        if isinstance(x, Value):
+            return self._add_value(x, floats_only)
+        if isinstance(x, (bool, np.bool_)) or x is None or isinstance(x, (str, bytes)):
+            return Static(kind, x)
+        if isinstance(x, enum.Enum):
+            return Static(kind, x.name)
+        if isinstance(x, int) and kind is not int:
+            return self._add_opaque(x)
+        if isinstance(x, (int, np.integer)) and not floats_only:
+            self.ints.append(int(x))
+            return INT
+        if errors.is_real(x):
+            return self._add_float(float(x))
+        if isinstance(x, np.ndarray):
+            return self._add_array(x, floats_only)
+        if kind is tuple:
+            return Tuple(self._items(x, floats_only))
+        if isinstance(x, tuple) and hasattr(kind, "_make"):
+            return NamedTuple(self._items(x, floats_only), kind)
+        if self.opens_dataclasses and dataclasses.is_dataclass(kind):
+            return self._add_container(x, floats_only)
+        return self._add_opaque(x)
 
-        def fill(block: Block) -> Any:
-            part = values[block.start : block.stop]
-            if isinstance(block.original, np.ndarray):
-                return array_of(part, block.shape, object)
-            return _refilled(block.original, iter(part))
+    def _add_float(self, x: Any) -> Node:
+        self.floats.append(x)
+        self.sizes.append(1)
+        return FLOAT
 
-        return map_nest(fill, self.nest)
+    def _add_value(self, x: Value, floats_only: bool) -> Node:
+        if floats_only and type(x) is Value:  # one Value in two places is two arguments
+            if x.label:
+                self.labels.append((len(self.floats), x.label))
+            return self._add_float(x._number)
+        if type(x) is not Value:
+            self.opaque = type(x).__name__
+        place = self._place.setdefault(id(x), len(self.floats))
+        if place < len(self.floats):
+            return SameValue(place)
+        self._add_float(x)
+        return VALUE
 
-    def results(self, matrix: Array, shape: tuple[int, ...] = ()) -> Any:
-        """The columns of ``matrix`` in this nest, each block as an array ``shape + its shape``."""
+    def _add_opaque(self, x: Any) -> Node:
+        self.opaque = type(x).__name__
+        return Opaque(self.opaque)
 
-        def cut(block: Block) -> Any:
-            part = matrix[..., block.start : block.stop].reshape(shape + block.shape)
-            return part.item() if block.is_number and not shape else part
+    def _items(self, items: Iterable[Any], floats_only: bool) -> tuple[Node, ...]:
+        return tuple([self.add(item, floats_only) for item in items])
 
-        return map_nest(cut, self.nest)
+    def _add_container(self, x: Any, floats_only: bool) -> Node:
+        known = self._containers.get(id(x))
+        if known is not None and not floats_only and not known[1].holds_floats:
+            return Again(known[0])
+        made: Node
+        if type(x) is dict:
+            items = self._items(x.values(), floats_only)
+            made = Dict(items, tuple([(type(key), key) for key in x]))
+        elif type(x) is not list:
+            fields = [getattr(x, name) for name in field_names(x)]
+            made = Record(self._items(fields, floats_only), type(x))
+        elif x and not floats_only and set(map(type, x)) == {int}:
+            self.ints.extend(x)
+            made = List((INT,) * len(x))
+        else:
+            made = List(self._items(x, floats_only))
+        self._containers[id(x)] = (self._count, made)
+        self._count += 1
+        return made
 
-
-def take_apart(argument: Any, name: str = "x") -> Argument:
-    """Read the numbers out of an argument; a TypeError names the place of what is not one."""
-    numbers: list[Value | float] = []
-    names: list[str] = []
-
-    def walk(x: Any, path: str) -> Any:
-        start, shape = len(numbers), _shape(x)
-        if shape is not None:
-            for place, number in _places(x, path):
-                numbers.append(_checked_number(number, place))
-                names.append(place)
-            return Block(x, shape, start)
-        if isinstance(x, Mapping):
-            return {key: walk(item, f"{path}[{key!r}]") for key, item in x.items()}
-        return _like(x, [walk(item, f"{path}[{i}]") for i, item in enumerate(x)])
-
-    return Argument(walk(argument, name), numbers, names)
-
-
-def map_nest(function: Callable[[Block], Any], nest: Any) -> Any:
-    """The nest with ``function`` applied to every Block."""
-    if isinstance(nest, Block):
-        return function(nest)
-    if isinstance(nest, Mapping):
-        return {key: map_nest(function, item) for key, item in nest.items()}
-    return _like(nest, [map_nest(function, item) for item in nest])
-
-
-def _shape(x: Any) -> tuple[int, ...] | None:
-    """The shape of a number, an array or a rectangular sequence; None for a nest of several."""
-    if isinstance(x, np.ndarray):
-        shape: tuple[int, ...] = x.shape
-        return shape
-    if isinstance(x, Mapping) or _is_namedtuple(x):
-        return None
-    if not is_sequence(x):
-        return ()
-    # A list of arrays is a nest: its arrays stay arrays, and need not be of one shape.
-    return stacked([None if isinstance(item, np.ndarray) else _shape(item) for item in x])
-
-
-def stacked(shapes: Sequence[tuple[int, ...] | None]) -> tuple[int, ...] | None:
-    """The shape of a sequence whose items have these; None where they differ or are unknown."""
-    inner = shapes[0] if shapes else ()
-    if inner is None or any(shape != inner for shape in shapes):
-        return None
-    return (len(shapes), *inner)
+    def _add_array(self, x: Array, floats_only: bool) -> Node:
+        if x.dtype == object:
+            self._kept.append(x.tolist())
+            return self.add(self._kept[-1], floats_only)
+        if x.dtype.kind in "iu" and not floats_only:
+            self.ints.extend(x.ravel().tolist())
+            return Numbers(x.shape, INT)
+        if x.dtype.kind not in "fiu":
+            raise TypeError(f"an array argument holds real numbers, not {x.dtype}")
+        self.floats.append(x)
+        self.sizes.append(x.size)
+        return Numbers(x.shape, FLOAT)
 
 
-def _places(x: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Every number of an array or a nest of sequences, and its place: ``x[1][2]``."""
-    if isinstance(x, np.ndarray):
-        for index in np.ndindex(x.shape):
-            yield path + "".join(f"[{i}]" for i in index), x[index]
-    elif is_sequence(x):
-        for i, item in enumerate(x):
-            yield from _places(item, f"{path}[{i}]")
+def flatten(tree: Any, floats_only: bool = False) -> tuple[Flat, Node]:
+    """The leaves of a tree and its structure.
+
+    >>> from chainrule import trees
+    >>> flat, structure = trees.flatten({"w": [1.5, 2.5], "n": (3, "tanh")})
+    >>> structure
+    {'w': [float, float], 'n': (int, 'tanh')}
+    >>> flat.floats, flat.ints
+    ([1.5, 2.5], [3])
+    """
+    flat = Flat()
+    return flat, flat.add(tree, floats_only)
+
+
+def unflatten(
+    structure: Node,
+    leaf: Callable[[Any, Any], Any],
+    like: Any = None,
+    branch: Callable[[Branch, list[Any], Any], Any] | None = None,
+) -> Any:
+    """A tree of this structure, with what ``leaf(node, original)`` makes at each of its leaves.
+
+    ``like`` is a tree of this structure, and gives the originals (otherwise None) and the keys of
+    dicts. ``branch(node, items, original)`` makes a container, if not the usual one.
+
+    >>> from chainrule import trees
+    >>> _, structure = trees.flatten({"w": [1.5, 2.5], "n": (3, "tanh")})
+    >>> trees.unflatten(structure, lambda node, _: repr(node))
+    {'w': ['float', 'float'], 'n': ('int', "'tanh'")}
+    """
+    make = Branch.build if branch is None else branch
+
+    def build(node: Node, original: Any) -> Any:
+        if not isinstance(node, Branch):
+            return leaf(node, original)
+        if original is None:
+            items = [build(item, None) for item in node.items]
+        else:
+            pairs = zip(node.items, node.children(original), strict=True)
+            items = [build(item, x) for item, x in pairs]
+        return make(node, items, original)
+
+    return build(structure, like)
+
+
+# --- leaves only ----------------------------------------------------------------------------------
+
+
+def leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The leaves of dicts, lists and tuples, each with where it is: ``params['layers'][0]``."""
+    items = children(tree)
+    if items is None:
+        yield path, tree
     else:
-        yield path, x
+        for key, item in items:
+            yield from leaves(item, f"{path}[{key!r}]")
 
 
-def is_number(x: object) -> bool:
-    """Whether ``x`` is something to differentiate with respect to, or to differentiate."""
-    # A bool is a Real to Python, but as an argument or a result it is a slip of the pen.
-    return isinstance(x, Value) or (errors.is_real(x) and not isinstance(x, (bool, np.bool_)))
+def children(tree: Any) -> Iterable[tuple[Any, Any]] | None:
+    """What is in a dict, list or tuple, or in one of a class derived from these, by its key."""
+    if isinstance(tree, dict):
+        return tree.items()
+    return enumerate(tree) if isinstance(tree, (list, tuple)) else None
 
 
-def _checked_number(x: Any, path: str) -> Value | float:
-    if is_number(x):
-        return x if isinstance(x, Value) else float(x)
-    raise TypeError(
-        f"{path} is {errors.describe(x)}, and there is no derivative with respect to that: pass "
-        "numbers, Values, or arrays, lists, tuples and dicts of them, and what is not to be "
-        "differentiated as a further argument"
-    )
+def map_leaves(function: Callable[[Any], Any], tree: Any, named_tuples: bool = False) -> Any:
+    """A tree of dicts, lists and tuples with ``function`` applied to its leaves.
+
+    What is of a class derived from these is a leaf; with ``named_tuples`` those are not.
+    """
+    kind = type(tree)
+    if kind is dict:
+        return {key: map_leaves(function, item, named_tuples) for key, item in tree.items()}
+    if kind is list or kind is tuple:
+        return kind([map_leaves(function, item, named_tuples) for item in tree])
+    if named_tuples and is_named_tuple(tree):
+        return kind(*[map_leaves(function, item, True) for item in tree])
+    return function(tree)
 
 
-def is_sequence(x: object) -> bool:
-    """Whether ``x`` is a sequence of things, which a text is not."""
-    return isinstance(x, Sequence) and not isinstance(x, (str, bytes, bytearray))
-
-
-def _is_namedtuple(x: object) -> bool:
+def is_named_tuple(x: object) -> bool:
+    """Whether ``x`` is a tuple with names for its items."""
     return isinstance(x, tuple) and hasattr(x, "_fields")
-
-
-def _like(original: Any, items: list[Any]) -> Any:
-    """The items in the container they came in."""
-    if _is_namedtuple(original):
-        return type(original)(*items)
-    return tuple(items) if isinstance(original, tuple) else items
-
-
-def _refilled(original: Any, values: Iterator[Value]) -> Any:
-    if not is_sequence(original):
-        return next(values)
-    return _like(original, [_refilled(item, values) for item in original])
-
-
-def array_of(items: Sequence[Any], shape: tuple[int, ...], dtype: Any) -> Array:
-    """An array of these items, in this shape; Values are not taken apart."""
-    array = np.empty(len(items), dtype)
-    array[:] = items
-    return array.reshape(shape)

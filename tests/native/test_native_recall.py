@@ -21,8 +21,8 @@ pytest.importorskip("chainrule._native")
 
 import chainrule
 from chainrule import _native
-from chainrule.compiler.capture.arguments import take_apart
-from chainrule.compiler.runtime.fast_path import Form
+from chainrule.compiler.capture.arguments import flatten_call
+from chainrule.compiler.runtime.signature import signature as signature_of
 
 # --- checks --------------------------------------------------------------------------------------
 
@@ -304,15 +304,15 @@ calls = st.lists(nests(numbers | arrays), min_size=1, max_size=3).flatmap(
 
 
 def key_and_signature(arguments):
-    """What take_apart says of a call and what C says; twice None where that is not to be known."""
-    call, found = take_apart(arguments, {}, differentiate=True), passed(*arguments)
-    known = Form.of(call).known
-    assert (found is not None) is known
-    assert known is ("again" not in repr(call.structure))
+    """What flatten_call says of a call and what C says; twice None where that is not to be known."""
+    call, found = flatten_call(arguments, {}, differentiate=True), passed(*arguments)
+    written = signature_of(call.structure[0], arguments)
+    assert (found is None) is (written is None)
+    assert (written is None) is ("again" in repr(call.structure))
     if found is None:
         return None, None
     assert found.ids == tuple(call.ints)
-    assert found.signature == Form.of(call).signature
+    assert found.signature == written.row
     return call.key, found.signature
 
 
@@ -337,7 +337,9 @@ def test_each_of_these_is_another(one):
     rows = [passed(0.0, x) for x in PLAIN]
     found = signature(0.0, one)
     alike = [x for x, row in zip(PLAIN, rows, strict=True) if row.signature == found]
-    assert all(take_apart((x,), {}, False).key == take_apart((one,), {}, False).key for x in alike)
+    assert all(
+        flatten_call((x,), {}, False).key == flatten_call((one,), {}, False).key for x in alike
+    )
     assert any(x is one for x in alike)
     key_and_signature((0.0, one))
     key_and_signature((0.0, one, 1, one))

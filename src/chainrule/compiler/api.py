@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from chainrule.compiler.capture.captured import Method
-from chainrule.compiler.capture.recorder import Floats
 from chainrule.compiler.runtime import calls, report
 from chainrule.compiler.runtime.dispatch import Dispatch, FallbackError, FallbackWarning
 from chainrule.compiler.runtime.pipeline import Options
@@ -20,6 +19,7 @@ from chainrule.compiler.training.driver import Callback, train
 from chainrule.compiler.training.function import TrainableFunction
 from chainrule.core.backend import modes
 from chainrule.optim import Optimizer
+from chainrule.trees import Floats
 
 __all__ = ["CompiledFunction", "FallbackError", "FallbackWarning", "compile"]
 

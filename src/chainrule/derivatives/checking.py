@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chainrule.core.backend import Value, _mode, topological_order
+from chainrule.derivatives.arguments import Argument, flatten_argument
 from chainrule.derivatives.finite_differences import (
     Estimate,
     Line,
@@ -23,7 +24,6 @@ from chainrule.derivatives.finite_differences import (
     wrong_by_a_corner,
 )
 from chainrule.derivatives.transforms import gradients, nodes_of, recording
-from chainrule.trees import Argument, take_apart
 
 _ROUNDING = 2.0**-51  # a few roundings, relative to the number rounded
 _SMALLEST = 2.0**-1072  # what underflow can hide
@@ -185,7 +185,7 @@ def check_gradients(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-6
         raise TypeError("check_gradients takes a function and its inputs, but there are no inputs")
     if not tolerance > 0.0:
         raise ValueError(f"the tolerance must be positive, not {tolerance}")
-    function = _Function(f, take_apart(inputs, "inputs"))
+    function = _Function(f, flatten_argument(inputs, "inputs"))
     y, leaves = function.graph()
     function.check(y)
     backward, noise = gradients(y, leaves), _noise(y)

@@ -22,16 +22,15 @@ from chainrule.core import errors
 from chainrule.core.backend import Value, _mode, nonfinite, topological_order, vsum
 from chainrule.core.graph import depending_on
 from chainrule.core.ops import Op
-from chainrule.trees import (
+from chainrule.derivatives.arguments import (
     Argument,
-    Array,
     array_of,
+    flatten_argument,
     is_number,
     is_sequence,
-    map_nest,
     stacked,
-    take_apart,
 )
+from chainrule.trees import Array
 
 
 def recording() -> AbstractContextManager[None]:
@@ -304,7 +303,7 @@ def grad(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(f)
     def derivative(x: Any, /, *args: Any, **kwargs: Any) -> Any:
-        made = call("grad", f, take_apart(x), args, kwargs)
+        made = call("grad", f, flatten_argument(x), args, kwargs)
         return made.argument.results(made.rows(made.outputs))
 
     return derivative
@@ -326,7 +325,7 @@ def value_and_grad(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(f)
     def value_and_derivative(x: Any, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        made = call("value_and_grad", f, take_apart(x), args, kwargs)
+        made = call("value_and_grad", f, flatten_argument(x), args, kwargs)
         y = made.outputs[0]
         return y if made.create_graph else y.data, made.argument.results(made.rows(made.outputs))
 
@@ -348,7 +347,7 @@ def jacobian(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(f)
     def derivative(x: Any, /, *args: Any, **kwargs: Any) -> Any:
-        made = call("jacobian", f, take_apart(x), args, kwargs, several=True)
+        made = call("jacobian", f, flatten_argument(x), args, kwargs, several=True)
         return made.argument.results(made.rows(made.outputs), made.shape)
 
     return derivative
@@ -368,12 +367,11 @@ def hessian(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(f)
     def second_derivative(x: Any, /, *args: Any, **kwargs: Any) -> Any:
-        made = call("hessian", f, take_apart(x), args, kwargs)
+        made = call("hessian", f, flatten_argument(x), args, kwargs)
         matrix = made.rows(made.gradients())
         argument = made.argument
-        return map_nest(
-            lambda block: argument.results(matrix[block.start : block.stop], block.shape),
-            argument.nest,
+        return argument.map(
+            lambda block: argument.results(matrix[block.start : block.stop], block.shape)
         )
 
     return second_derivative
@@ -393,7 +391,7 @@ def hvp(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(f)
     def product(x: Any, v: Any, /, *args: Any, **kwargs: Any) -> Any:
-        argument, direction = take_apart(x), take_apart(v, "v")
+        argument, direction = flatten_argument(x), flatten_argument(v, "v")
         if _shapes(argument) != _shapes(direction):
             raise ValueError(
                 f"hvp needs v in the structure of x: {_shapes(argument)}, not {_shapes(direction)}"
@@ -410,4 +408,4 @@ def hvp(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _shapes(argument: Argument) -> Any:
-    return map_nest(lambda block: block.shape, argument.nest)
+    return argument.map(lambda block: block.shape)

@@ -13,7 +13,7 @@ from test_compile_lifted import GPTS, OTHERS, Writer, lorenz, normal
 
 import chainrule
 from chainrule import Value, exp, log, relu, tanh
-from chainrule.compiler.capture.arguments import take_apart
+from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.formulas import input_names as naming
 from chainrule.compiler.formulas import reading
 from chainrule.compiler.formulas.decoding import Choice
@@ -47,7 +47,7 @@ class Read:
         fast.value_and_grad(*arguments)
         view = View(fast)
         (key,), variant = view.dispatch.structures, view.variant
-        call = take_apart(arguments, {}, differentiate=True)
+        call = flatten_call(arguments, {}, differentiate=True)
         root = root_of(variant.recording.result)
         assert root is not None
         position, integers = root.position, variant.integers
@@ -310,7 +310,7 @@ def test_names_of_arguments():
         return sum(tanh(v * scale) for v in everything)
 
     numbers = [0.5, 0.25]
-    call = take_apart(
+    call = flatten_call(
         ({"a": {"w": normal(1, 2)}, "b": numbers}, {"left": numbers}, numbers, [numbers, numbers]),
         {"scale": 2.0},
         differentiate=True,
@@ -327,7 +327,7 @@ def test_names_of_arguments():
 
 
 def test_a_name_that_another_argument_has_is_not_shortened():
-    call = take_apart(({"x": 1.0}, 2.0), {}, differentiate=True)
+    call = flatten_call(({"x": 1.0}, 2.0), {}, differentiate=True)
     found = naming.arguments(lambda p, x: p["x"] * x, call.key[1], call.key[2])
     assert [x.name for x in found] == ["p.x", "x"]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chainrule.compiler.capture.infer import Indexing
 from compile_programs import (
     TAME,
     WILD,
@@ -26,7 +27,6 @@ from programs import count
 
 import chainrule
 from chainrule import tanh
-from chainrule.compiler.capture.infer import Indexing
 from chainrule.compiler.capture.recorder import FIRST_RULE, Guard, Output, Recording
 from chainrule.compiler.lift.canonical import (
     CONSTANT,

@@ -13,7 +13,7 @@ from programs import ALL_OPS, SEED_OPS, count, random_program, run
 
 import chainrule
 from chainrule import Value, maximum, nonfinite, vsum, where
-from chainrule.compiler.capture.arguments import take_apart
+from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.capture.captured import survey
 from chainrule.compiler.capture.recorder import CONSTANT, FIRST_RULE, INPUT, Output, Recording
 from chainrule.compiler.capture.standins import Unrecordable
@@ -28,7 +28,7 @@ FUNCTIONS = chainrule_functions()
 
 def record(f, *arguments, **keywords):
     """The recording of one call."""
-    call = take_apart(arguments, keywords, differentiate=False)
+    call = flatten_call(arguments, keywords, differentiate=False)
     return trace(f, survey(f), call).recording
 
 

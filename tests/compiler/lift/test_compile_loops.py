@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import test_compile_reroll as hidden
+from chainrule.compiler.capture.infer import Indexing
 from compile_view import View
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -28,7 +29,6 @@ from test_compile_reroll import (
 )
 
 import chainrule
-from chainrule.compiler.capture.infer import Indexing
 from chainrule.compiler.capture.recorder import Recording
 from chainrule.compiler.codegen import registers
 from chainrule.compiler.lift import alignment

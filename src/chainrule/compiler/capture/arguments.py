@@ -1,4 +1,4 @@
-"""A call's arguments, taken apart.
+"""A call's arguments, flattened.
 
 In: the arguments as the user gave them. Out: a ``Call``: their structure as a hashable key, the
 numbers in one row, the integers in another, and the Values among them; and the arguments again, as
@@ -7,51 +7,45 @@ the recorded function sees them. Where the first argument is differentiated its 
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from chainrule.core import errors
 from chainrule.core.backend import Value
-
-Floats = npt.NDArray[np.float64]
+from chainrule.trees import (
+    FLOAT,
+    INT,
+    VALUE,
+    Again,
+    Branch,
+    Dict,
+    Flat,
+    Floats,
+    List,
+    Node,
+    Numbers,
+    SameValue,
+    unflatten,
+)
 
 
 @dataclass(eq=False)
-class Call:
+class Call(Flat):
     """One call's arguments: ``key`` is equal for calls that one recording may serve."""
 
-    arguments: tuple[Any, ...]
-    keywords: dict[str, Any]
-    floats: list[Any] = field(default_factory=list)  # numbers, arrays and Values, in order
-    sizes: list[int] = field(default_factory=list)
-    ints: list[int] = field(default_factory=list)
-    statics: list[Any] = field(default_factory=list)
-    structure: Any = None
+    arguments: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = field(default_factory=dict)
+    structure: tuple[tuple[Node, ...], dict[str, Node]] = ((), {})
     first: int = 0  # how many of the floats are the first argument's
     key: Any = None
     refused: str | None = None  # why such arguments cannot be recorded
     failed: str | None = None  # an error that recording it raised
     copied: bool = False  # its Values are copies of the user's
-    _place: dict[int, int] = field(default_factory=dict)  # of each Value
-    _containers: dict[int, tuple[int, Any]] = field(default_factory=dict)  # number and structure
-    _taken: int = 0  # how many containers
-    _kept: list[Any] = field(default_factory=list)  # so that no id is used twice
 
-    @property
-    def values(self) -> list[Value]:
-        """The Values among the arguments, in order, each once."""
-        return [x for x in self.floats if isinstance(x, Value)]
-
-    @property
-    def size(self) -> int:
-        """How many floats there are in all."""
-        return sum(self.sizes)
+    opens_dataclasses: ClassVar[bool] = False  # one has methods, which see what was passed
 
     def nudged(self, nudge: Callable[[float], float], captured: Container[int]) -> Call:
         """The same call with its numbers a little off.
@@ -83,102 +77,20 @@ class Call:
             at += size
 
 
-def take_apart(arguments: tuple[Any, ...], keywords: dict[str, Any], differentiate: bool) -> Call:
+def flatten_call(arguments: tuple[Any, ...], keywords: dict[str, Any], differentiate: bool) -> Call:
     """The arguments of one call; ``differentiate``: by the first of them."""
-    call = Call(arguments, keywords)
+    call = Call(arguments=arguments, keywords=keywords)
     structures = []
     for i, x in enumerate(arguments):
-        structures.append(_take(x, call, differentiate and i == 0))
+        structures.append(call.add(x, differentiate and i == 0))
         if i == 0:
             call.first = call.size
-    named = {name: _take(x, call, False) for name, x in keywords.items()}
+    named = {name: call.add(x) for name, x in keywords.items()}
     call.structure = (tuple(structures), named)
-    call.key = (differentiate, tuple(structures), tuple(named.items()), tuple(call.statics))
+    call.key = (differentiate, call.structure[0], tuple(named.items()), tuple(call.labels))
+    if call.opaque is not None:
+        call.refused = f"an argument of type {call.opaque} cannot be followed"
     return call
-
-
-def _take(x: Any, call: Call, floats_only: bool) -> Any:
-    """Put what is in ``x`` into the call and return its structure, a nest of tuples."""
-    kind = type(x)
-    if kind is np.ndarray:
-        return _take_array(x, call, floats_only)
-    if kind is float:
-        call.floats.append(x)
-        call.sizes.append(1)
-        return "float"
-    if kind is list or kind is dict:
-        return _take_container(x, call, floats_only)
-    if isinstance(x, Value):
-        if floats_only and kind is Value:  # one Value in two places is two arguments
-            call.floats.append(x._number)
-            call.sizes.append(1)
-            if x.label:
-                call.statics.append(("label", x.label))
-            return "float"
-        if kind is not Value:
-            call.refused = f"an argument of type {kind.__name__} cannot be followed"
-        place = call._place.setdefault(id(x), len(call.floats))
-        if place < len(call.floats):
-            return ("same", place)
-        call.floats.append(x)
-        call.sizes.append(1)
-        return "value"
-    if isinstance(x, (bool, np.bool_)) or x is None or isinstance(x, (str, bytes)):
-        call.statics.append((type(x).__name__, x))
-        return "static"
-    if isinstance(x, enum.Enum):
-        call.statics.append((kind, x.name))
-        return "static"
-    if isinstance(x, int) and kind is not int:
-        call.refused = f"an argument of type {kind.__name__} cannot be followed"
-        return ("object", kind.__name__)
-    if isinstance(x, (int, np.integer)) and not floats_only:
-        call.ints.append(int(x))
-        return "int"
-    if errors.is_real(x):
-        call.floats.append(float(x))
-        call.sizes.append(1)
-        return "float"
-    if isinstance(x, np.ndarray):
-        return _take_array(x, call, floats_only)
-    if kind is tuple:
-        return ("tuple", tuple([_take(item, call, floats_only) for item in x]))
-    if isinstance(x, tuple) and hasattr(type(x), "_make"):
-        return (type(x), tuple([_take(item, call, floats_only) for item in x]))
-    call.refused = f"an argument of type {type(x).__name__} cannot be followed"
-    return ("object", type(x).__name__)
-
-
-def _take_container(x: Any, call: Call, floats_only: bool) -> Any:
-    """A list or dict; one that comes again is the same one, unless it gets new Values each time."""
-    number, structure = call._containers.get(id(x), (-1, "float"))
-    if not floats_only and not _holds_floats(structure):
-        return ("again", number)
-    if type(x) is dict:
-        items = [((type(key), key), _take(item, call, floats_only)) for key, item in x.items()]
-        structure = ("dict", tuple(items))
-    elif x and not floats_only and set(map(type, x)) == {int}:
-        call.ints.extend(x)
-        structure = ("list", ("int",) * len(x))
-    else:
-        structure = ("list", tuple([_take(item, call, floats_only) for item in x]))
-    call._containers[id(x)] = (call._taken, structure)
-    call._taken += 1
-    return structure
-
-
-def _take_array(x: npt.NDArray[Any], call: Call, floats_only: bool) -> Any:
-    if x.dtype == object:
-        call._kept.append(x.tolist())
-        return _take(call._kept[-1], call, floats_only)
-    if x.dtype.kind in "iu" and not floats_only:
-        call.ints.extend(x.ravel().tolist())
-        return ("ints", x.shape)
-    if x.dtype.kind not in "fiu":
-        raise TypeError(f"an array argument holds real numbers, not {x.dtype}")
-    call.floats.append(x)
-    call.sizes.append(x.size)
-    return ("floats", x.shape)
 
 
 @dataclass
@@ -230,72 +142,45 @@ def rebuild(
             items = [listed(items[i * size : (i + 1) * size]) for i in range(rows)]
         return listed(items) if shape else items[0]
 
-    def build(structure: Any, original: Any) -> Any:
-        if structure in ("value", "float"):
+    def make(node: Node, original: Any) -> Any:
+        if node is FLOAT or node is VALUE:
             made.append(leaf(next(numbers)))
-            if structure == "float" and isinstance(original, Value):
+            if node is FLOAT and isinstance(original, Value):
                 made[-1].label = original.label
             return made[-1]
-        if structure == "int":
+        if node is INT:
             return index(int(original))
-        if structure == "static":
+        if isinstance(node, SameValue):
+            return made[node.place]
+        if isinstance(node, Again):
+            return containers[node.number]
+        if not isinstance(node, Numbers):
             return original
-        kind, parts = structure
-        if kind == "same":
-            return made[parts]
-        if kind == "object":
-            return original
-        if kind == "again":
-            return containers[parts]
-        if keep and not _holds_floats(structure):
-            for part, item in _parts(structure, original):
-                build(part, item)  # Values still pass through leaf
-            if kind in ("list", "dict"):
-                containers.append(original)
-            return original
-        if kind == "floats":
-            made.append(None)
-            return nested(next(numbers).ravel().astype(float).tolist(), parts, leaf)
-        if kind == "ints":
-            return nested(original.ravel().tolist(), parts, index)
-        if kind == "dict":
-            items_ = {key: build(part, original[key]) for (_, key), part in parts}
-            dicts.append((items_, dict(items_)))
-            containers.append(items_)
-            return items_
-        items = [build(part, item) for part, item in zip(parts, original, strict=True)]
-        if isinstance(kind, type):
-            return kind._make(items)  # type: ignore[attr-defined]
-        if kind == "tuple":
-            return tuple(items)
-        containers.append(items)
-        return listed(items)
+        if node.kind is INT:
+            return nested(original.ravel().tolist(), node.shape, index)
+        made.append(None)
+        return nested(next(numbers).ravel().astype(float).tolist(), node.shape, leaf)
+
+    def contain(node: Branch, items: list[Any], original: Any) -> Any:
+        if keep and not node.holds_floats:
+            built = original
+        else:
+            built = node.build(items, original)
+            if isinstance(node, List):
+                listed(built)
+            elif isinstance(node, Dict):
+                dicts.append((built, dict(built)))
+        if node.is_mutable:
+            containers.append(built)
+        return built
 
     structures, named = call.structure
     pairs = zip(structures, call.arguments, strict=True)
-    arguments = [build(part, x) for part, x in pairs]
-    keywords = {name: build(part, call.keywords[name]) for name, part in named.items()}
+    arguments = [unflatten(part, make, x, contain) for part, x in pairs]
+    keywords = {
+        name: unflatten(part, make, call.keywords[name], contain) for name, part in named.items()
+    }
     return Rebuilt(arguments, keywords, lists, dicts)
-
-
-def _parts(structure: Any, original: Any) -> list[tuple[Any, Any]]:
-    """A container's parts with what is in them."""
-    kind, parts = structure
-    if kind == "dict":
-        return [(part, original[key]) for (_, key), part in parts]
-    return [] if kind == "ints" else list(zip(parts, original, strict=True))
-
-
-def _holds_floats(structure: Any) -> bool:
-    """Whether a container holds numbers that must become Values, or arrays."""
-    if isinstance(structure, str):
-        return structure == "float"
-    kind, parts = structure
-    if kind in ("floats", "ints"):
-        return True
-    if kind in ("same", "again", "object"):
-        return False
-    return any(_holds_floats(part[1] if kind == "dict" else part) for part in parts)
 
 
 def as_float(i: int) -> float:
@@ -310,27 +195,15 @@ def like_first(call: Call, original: Any, gradient: Floats) -> Any:
     """The gradient of the first argument, in its own structure."""
     place = 0
 
-    def build(structure: Any, original: Any) -> Any:
+    def make(node: Node, original: Any) -> Any:
         nonlocal place
-        if structure in ("value", "float"):
+        if isinstance(node, Numbers):
+            start, place = place, place + math.prod(node.shape)
+            return gradient[start:place].reshape(node.shape).copy()
+        if node is FLOAT or node is VALUE:
             place += 1
             return float(gradient[place - 1])
-        if structure == "static":
-            return original
-        kind, parts = structure
-        if kind == "same":  # a Value of a class of the user's own
-            return 0.0  # the whole gradient stands where it came first
-        if kind == "object":
-            return original
-        if kind == "floats":
-            size = math.prod(parts)
-            place += size
-            return gradient[place - size : place].reshape(parts).copy()
-        if kind == "dict":
-            return {key: build(part, original[key]) for (_, key), part in parts}
-        items = [build(part, item) for part, item in zip(parts, original, strict=True)]
-        if isinstance(kind, type):
-            return kind._make(items)  # type: ignore[attr-defined]
-        return tuple(items) if kind == "tuple" else items
+        # A Value of the user's own class: the whole gradient stands where it came first.
+        return 0.0 if isinstance(node, SameValue) else original
 
-    return build(call.structure[0][0], original)
+    return unflatten(call.structure[0][0], make, original)

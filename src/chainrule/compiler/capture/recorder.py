@@ -26,9 +26,9 @@ from chainrule.compiler.capture.standins import Condition, Detached, Traced, Unr
 from chainrule.core import errors, functions, ops
 from chainrule.core.backend import Value, kernels, modes
 from chainrule.core.ops import Op
+from chainrule.trees import Floats, map_leaves
 
 Ints = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.float64]
 
 #: instruction codes below the rules: an input, a constant
 INPUT, CONSTANT = 0, 1
@@ -501,15 +501,6 @@ def _take_out_gathers(arrays: dict[str, Any], inputs: int, chosen: list[int]) ->
     operands[places] = np.array(chosen, np.int32)[owners]
     arrays["operands"] = operands.reshape(-1, 3)
     return places, owners
-
-
-def map_leaves(function: Callable[[Any], Any], nest: Any) -> Any:
-    """A nest of dicts, lists and tuples with ``function`` applied to what is in it."""
-    if type(nest) in (list, tuple):
-        return type(nest)([map_leaves(function, x) for x in nest])
-    if type(nest) is dict:
-        return {key: map_leaves(function, x) for key, x in nest.items()}
-    return function(nest)
 
 
 def _positions(wanted: list[Value], inputs: list[Value], nodes: list[Value]) -> dict[int, int]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from chainrule.compiler.capture.captured import Method, Surroundings
 from chainrule.core.backend import Value
+from chainrule.trees import INT, Branch, Dict, List, Node, Number, Numbers, children
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class Named:
 
 def inputs(
     function: Callable[..., Any],
-    structures: Sequence[Any],
-    named: Any,
+    structures: Sequence[Node],
+    named: Iterable[tuple[str, Node]],
     values: Sequence[Value],
     surroundings: Surroundings | None,
 ) -> list[Named]:
@@ -51,7 +52,9 @@ def inputs(
     return [*numbers, *captured(values, variables), *integers]
 
 
-def arguments(function: Callable[..., Any], structures: Sequence[Any], named: Any) -> list[Named]:
+def arguments(
+    function: Callable[..., Any], structures: Sequence[Node], named: Iterable[tuple[str, Node]]
+) -> list[Named]:
     """The arguments, in order."""
     words = [*parameters(function, len(structures)), *[name for name, _ in named]]
     parts = [*structures, *[part for _, part in named]]
@@ -80,22 +83,22 @@ def parameters(function: Callable[..., Any], count: int) -> list[str]:
     return words[:count]
 
 
-def _leaves(structure: Any, name: str) -> list[Named]:
+def _leaves(structure: Node, name: str) -> list[Named]:
     """What is in one argument, in order."""
-    if isinstance(structure, str):
-        return [] if structure == "static" else [Named(name, (), structure == "int")]
-    kind, parts = structure
-    if kind in ("floats", "ints"):
-        return [Named(name, tuple(parts), kind == "ints")]
-    if kind in ("same", "again", "object"):
-        return []
-    if kind == "dict":
-        return [x for (_, key), part in parts for x in _leaves(part, _within(name, key))]
-    if kind == "list" and parts and parts.count(parts[0]) == len(parts):
-        inside = _leaves(parts[0], name)
-        if len(inside) == 1 and inside[0].name == name:
-            return [replace(inside[0], shape=(len(parts), *inside[0].shape))]
-    return [x for k, part in enumerate(parts) for x in _leaves(part, f"{name}[{k}]")]
+    match structure:
+        case Number():
+            return [Named(name, (), structure is INT)]
+        case Numbers(shape, kind):
+            return [Named(name, shape, kind is INT)]
+        case Dict(items, keys):
+            pairs = zip(keys, items, strict=True)
+            return [x for (_, key), item in pairs for x in _leaves(item, _within(name, key))]
+        case List((first, *_) as items) if items.count(first) == len(items):
+            inside = _leaves(first, name)
+            if len(inside) == 1 and inside[0].name == name:
+                return [replace(inside[0], shape=(len(items), *inside[0].shape))]
+    items = structure.items if isinstance(structure, Branch) else ()
+    return [x for k, item in enumerate(items) for x in _leaves(item, f"{name}[{k}]")]
 
 
 def _within(name: str, key: Any) -> str:
@@ -121,18 +124,12 @@ def captured(values: Sequence[Value], variables: Iterable[tuple[str, Any]]) -> l
 
 
 def _held(x: Any, name: str, depth: int = 6) -> list[tuple[Named, list[int]]]:
-    """The Values in a nest of dicts and lists, by the id of each."""
+    """The Values in dicts, lists and tuples, by the id of each."""
     if isinstance(x, Value):
         return [(Named(name, ()), [id(x)])]
     if depth == 0:
         return []
-    if isinstance(x, dict):
-        items = [(_within(name, key), item) for key, item in x.items()]
-    elif isinstance(x, (list, tuple)):
-        items = [(f"{name}[{k}]", item) for k, item in enumerate(x)]
-    else:
-        return []
-    inside = [_held(item, word, depth - 1) for word, item in items]
+    inside = [_held(item, _within(name, key), depth - 1) for key, item in children(x) or ()]
     shapes = {tuple([leaf.shape for leaf, _ in leaves]) for leaves in inside}
     if isinstance(x, list) and len(shapes) == 1 and len(inside[0]) == 1:
         ids = [i for leaves in inside for i in leaves[0][1]]

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call
-from chainrule.compiler.capture.recorder import Floats, Recording
+from chainrule.compiler.capture.recorder import Recording
 from chainrule.compiler.lift.canonical import Graph, NotLiftable, canonicalise
 from chainrule.compiler.lift.grouping import group, grouped
 from chainrule.compiler.lift.loops import Loop, find_loops
 from chainrule.compiler.lift.ordering import Beside, Pieces, is_regular
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
+from chainrule.trees import Floats
 
 FEW_SHAPES = 100  # array instructions: no need to look for loops in time
 Points = dict[tuple[int, str], tuple[int, int]]  # of a walk: how many here, and at most

@@ -23,16 +23,15 @@ import numpy.typing as npt
 
 from chainrule.compiler.capture.recorder import (
     FIRST_RULE,
-    Floats,
     Ints,
     Output,
     Recording,
-    map_leaves,
 )
 from chainrule.compiler.lift.loops import Loop
 from chainrule.core import ops
 from chainrule.core.backend import kernels
 from chainrule.core.ops import Op
+from chainrule.trees import Floats, map_leaves
 
 Longs = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.int8]

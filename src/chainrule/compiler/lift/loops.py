@@ -22,9 +22,9 @@ from chainrule.compiler.capture.recorder import (
     Ints,
     Output,
     Recording,
-    map_leaves,
 )
 from chainrule.core import ops
+from chainrule.trees import map_leaves
 
 Positions = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.bool_]

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arguments import Call, like_first, take_apart
-from chainrule.compiler.capture.recorder import Floats, Output, map_leaves
+from chainrule.compiler.capture.arguments import Call, flatten_call, like_first
+from chainrule.compiler.capture.recorder import Output
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.results import (
     as_floats,
@@ -28,11 +28,12 @@ from chainrule.compiler.runtime.variants import EAGERLY, Path, Run
 from chainrule.core import errors
 from chainrule.core.backend import Value, modes
 from chainrule.derivatives.transforms import recording
+from chainrule.trees import Floats, map_leaves
 
 
 def value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """``CompiledFunction.__call__``; see there."""
-    call = take_apart(arguments, keywords, differentiate=False)
+    call = flatten_call(arguments, keywords, differentiate=False)
     with dispatch.alone() as alone:
         run = dispatch.run(call) if alone else EAGERLY
         answer = None if run.path is Path.EAGER else _answer(dispatch, run, call)
@@ -51,7 +52,7 @@ def value_and_grad(
         answer = dispatch.answer(arguments)
         if answer is not None:
             return answer if out is None else (answer[0], fill(out, answer[1]))
-    call = take_apart(arguments, keywords, differentiate=True)
+    call = flatten_call(arguments, keywords, differentiate=True)
     with dispatch.alone() as alone:
         run = dispatch.run(call) if alone else EAGERLY
         grads = None

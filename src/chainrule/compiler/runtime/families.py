@@ -7,6 +7,7 @@ checked on recordings of the shorter one, never guessed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,39 +15,47 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.arguments import Call, take_apart
+from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.machine import Fit, MachineCode
+from chainrule.trees import INT, Again, Branch, List, Node, Numbers, Tuple, node, unflatten
 
 Runs = tuple[tuple[int, bool], ...]  # of integers, in order: how many, and whether it is a list
+
+
+@node
+class Integers(Node):
+    """A list, tuple or array of integers, of any length."""
+
+    kind: type[Node]
+
+    def __repr__(self) -> str:
+        return f"{self.kind.__name__}(int...)"
+
+
+def _shortened(structure: Node, runs: list[tuple[int, bool]]) -> Node:
+    """The structure without the lengths of lists of integers, which go to ``runs``."""
+    if isinstance(structure, (List, Tuple)) and set(structure.items) == {INT}:
+        runs.append((len(structure.items), True))
+        return Integers(type(structure))
+    if isinstance(structure, Branch):
+        return structure.map(lambda part: _shortened(part, runs))
+    if isinstance(structure, Numbers) and structure.kind is INT:
+        is_list = len(structure.shape) == 1
+        runs.append((math.prod(structure.shape), is_list))
+        return Integers(Numbers) if is_list else structure
+    if structure is INT:
+        runs.append((1, False))
+    return structure
 
 
 def runs_of(call: Call) -> tuple[Any, Runs]:
     """The structure of a call with the lengths of its lists of integers taken out, and these."""
     runs: list[tuple[int, bool]] = []
-
-    def shorten(structure: Any) -> Any:
-        if structure == "int":
-            runs.append((1, False))
-        if isinstance(structure, str):
-            return structure
-        kind, parts = structure
-        if kind in ("list", "tuple") and parts and set(parts) == {"int"}:
-            runs.append((len(parts), True))
-            return (kind, "integers")
-        if kind == "ints":
-            runs.append((int(np.prod(parts, dtype=np.int64)), len(parts) == 1))
-            return (kind, "integers") if len(parts) == 1 else structure
-        if kind == "dict":
-            return (kind, tuple([(key, shorten(part)) for key, part in parts]))
-        if kind in ("floats", "same", "again", "object"):
-            return structure
-        return (kind, tuple([shorten(part) for part in parts]))
-
     structures, named = call.structure
-    shape = tuple([shorten(s) for s in structures])
-    names = tuple([(name, shorten(s)) for name, s in named.items()])
+    shape = tuple([_shortened(s, runs) for s in structures])
+    names = tuple([(name, _shortened(s, runs)) for name, s in named.items()])
     return (call.key[0], shape, names, call.key[3]), tuple(runs)
 
 
@@ -55,40 +64,36 @@ def resized(call: Call, ids: Sequence[Sequence[int]]) -> Call:
     rows = iter(ids)
     containers: list[Any] = []  # made so far, for one that comes again
 
-    def build(structure: Any, original: Any) -> Any:
-        made = rebuilt(structure, original)
-        if type(made) in (list, dict) and structure[0] != "again":
-            containers.append(made)
-        return made
-
-    def rebuilt(structure: Any, original: Any) -> Any:
-        if structure == "int":
+    def leaf(structure: Node, original: Any) -> Any:
+        if structure is INT:
             return int(next(rows)[0])
-        if isinstance(structure, str):
+        if isinstance(structure, Again):
+            return containers[structure.number]
+        if isinstance(structure, Numbers) and structure.kind is INT:
+            return np.array(next(rows), original.dtype).reshape(original.shape)
+        if not isinstance(structure, Integers):
             return original
-        kind, parts = structure
-        if kind == "again":
-            return containers[parts]
-        if kind in ("list", "tuple") and parts and set(parts) == {"int"}:
-            row = [int(i) for i in next(rows)]
-            return row if kind == "list" else tuple(row)
-        if kind == "ints":
-            items = np.array(next(rows), original.dtype)
-            return items if len(parts) == 1 else items.reshape(original.shape)
-        if kind == "dict":
-            return {key: build(part, original[key]) for (_, key), part in parts}
-        if kind in ("floats", "same", "object"):
-            return original
-        made = [build(part, item) for part, item in zip(parts, original, strict=True)]
-        if isinstance(kind, type):
-            return kind._make(made)  # type: ignore[attr-defined]
-        return tuple(made) if kind == "tuple" else made
+        if structure.kind is Numbers:
+            return np.array(next(rows), original.dtype)
+        row = [int(i) for i in next(rows)]
+        if structure.kind is Tuple:
+            return tuple(row)
+        containers.append(row)
+        return row
+
+    def branch(structure: Branch, items: list[Any], original: Any) -> Any:
+        built = structure.build(items, original)
+        if structure.is_mutable:
+            containers.append(built)
+        return built
+
+    def build(structure: Node, original: Any) -> Any:
+        return unflatten(_shortened(structure, []), leaf, original, branch)
 
     structures, named = call.structure
-    pairs = zip(structures, call.arguments, strict=True)
-    arguments = tuple([build(part, x) for part, x in pairs])
+    arguments = tuple([build(*pair) for pair in zip(structures, call.arguments, strict=True)])
     keywords = {name: build(part, call.keywords[name]) for name, part in named.items()}
-    return take_apart(arguments, keywords, call.key[0])
+    return flatten_call(arguments, keywords, call.key[0])
 
 
 def split(runs: Runs, ids: Sequence[int]) -> list[list[int]]:

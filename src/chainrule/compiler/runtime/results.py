@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, rebuild
-from chainrule.compiler.capture.recorder import Floats, Output, map_leaves
+from chainrule.compiler.capture.recorder import Output
 from chainrule.core import errors
 from chainrule.core.backend import Value, kernels
+from chainrule.trees import Floats, map_leaves
 
 NUMERIC = (float, np.ndarray)
 

@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from chainrule.compiler.capture.recorder import CONSTANT, FIRST_RULE, Floats, Ints, Recording
+from chainrule.compiler.capture.recorder import CONSTANT, FIRST_RULE, Ints, Recording
 from chainrule.core import ops
 from chainrule.core.backend import kernels
+from chainrule.trees import Floats
 
 FINE, OTHER_BRANCH, UNDEFINED = 0, 1, 2
 

@@ -16,13 +16,14 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, as_float
 from chainrule.compiler.capture.integers import EXACT
-from chainrule.compiler.capture.recorder import Floats, Ints, Recording
+from chainrule.compiler.capture.recorder import Ints, Recording
 from chainrule.compiler.capture.tracing import Trace
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.families import Family
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.tape import FINE, UNDEFINED, Executor, executor
 from chainrule.core.backend import Value, kernels
+from chainrule.trees import Floats
 
 DECISIONS = 10_000  # of one variant that are kept
 

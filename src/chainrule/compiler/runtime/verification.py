@@ -15,12 +15,12 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import Surroundings
-from chainrule.compiler.capture.recorder import Floats
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import nudged, plain_modes
 from chainrule.compiler.runtime.results import gradient_up_to, root_of, run_eagerly
 from chainrule.compiler.runtime.variants import Binding, Path, Variant
 from chainrule.core.backend import Value
+from chainrule.trees import Floats
 
 
 def check_against_eager(

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.arguments import like_first, take_apart
-from chainrule.compiler.capture.recorder import map_leaves
+from chainrule.compiler.capture.arguments import flatten_call, like_first
 from chainrule.compiler.runtime.calls import value_and_grad
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.results import NUMERIC, fill, numeric_leaves
@@ -21,6 +20,7 @@ from chainrule.compiler.training import step_code
 from chainrule.compiler.training.lanes import Arrangement
 from chainrule.compiler.training.packing import PackedSamples
 from chainrule.core.backend import Value, modes
+from chainrule.trees import map_leaves
 
 Floats = npt.NDArray[Any]
 
@@ -56,7 +56,7 @@ def _batched(
     """What most samples add to the mean, many at a time in machine code, and the others."""
     if len(samples) < 2 or dispatch.options.lift is False or modes.recorder is not None:
         return None
-    call = take_apart((params, *samples[0]), {}, differentiate=True)
+    call = flatten_call((params, *samples[0]), {}, differentiate=True)
     if call.refused is not None or any(isinstance(x, Value) for x in call.floats):
         return None
     with dispatch.alone() as alone:

@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from chainrule.core.backend import Value, modes
 from chainrule.core.interrupts import Held
-from chainrule.optim import Optimizer, leaves
+from chainrule.optim import Optimizer
+from chainrule.trees import Floats, leaves
 
-Floats = npt.NDArray[np.float64]
 Sample = tuple[Any, ...]
 #: Called with the losses so far and the number of steps taken; returns True to stop.
 Callback = Callable[[Floats, int], Any]

@@ -10,18 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from chainrule import optim
-from chainrule.compiler.capture.arguments import take_apart
+from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.machine import MachineCode, cache_aligned
 from chainrule.compiler.training import step_code
 from chainrule.compiler.training.lanes import Arrangement
 from chainrule.compiler.training.packing import UNKNOWN, PackedSamples
+from chainrule.trees import Array, Floats
 
-Floats = npt.NDArray[Any]
 AT_ONCE = 4096  # samples in one call of the loop
 
 
@@ -39,7 +38,7 @@ class MachineLoop:
         self._dispatch = dispatch
         self._samples = PackedSamples(dispatch, params, samples)
         self._optimiser, self._batch = optimiser, batch
-        self._arrays: list[Floats] = take_apart((params,), {}, differentiate=True).floats
+        self._arrays: list[Array] = flatten_call((params,), {}, differentiate=True).floats
         self._size = sum(a.size for a in self._arrays)
         #: where in the optimiser's moments the parameters are, in the order of the machine code
         self._places = np.zeros(0, np.int64)
@@ -77,7 +76,7 @@ class MachineLoop:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def run(self, first_step: int, count: int, ahead: int = 0) -> npt.NDArray[np.float64]:
+    def run(self, first_step: int, count: int, ahead: int = 0) -> Floats:
         """Take up to ``count`` steps in place; the loss of each step taken.
 
         Samples are packed for up to ``ahead`` steps: more at once take less time.
@@ -85,7 +84,7 @@ class MachineLoop:
         with self._dispatch.lock:
             return self._run(first_step, count, max(ahead, count))
 
-    def _run(self, first_step: int, count: int, ahead: int) -> npt.NDArray[np.float64]:
+    def _run(self, first_step: int, count: int, ahead: int) -> Floats:
         if not self._dispatch.is_fresh():
             self._samples.forget()
         count, ahead = (min(n, max(1, AT_ONCE // self._batch)) for n in (count, ahead))
@@ -102,9 +101,7 @@ class MachineLoop:
             return np.zeros(0)
         return self._take(self._samples.machine, chosen[: count * batch], rates)
 
-    def _take(
-        self, machine: MachineCode, chosen: Addresses, rates: Floats
-    ) -> npt.NDArray[np.float64]:
+    def _take(self, machine: MachineCode, chosen: Addresses, rates: Array) -> Floats:
         """Take a step for each row of rates."""
         count = len(rates)
         dtype, samples = np.dtype(machine.dtype), self._samples
@@ -159,13 +156,13 @@ class MachineLoop:
         self._write(code.shared, moments)
         return losses[:done]
 
-    def _moment(self, name: str, dtype: np.dtype[Any]) -> Floats:
-        made: Floats = cache_aligned(self._size, dtype)
+    def _moment(self, name: str, dtype: np.dtype[Any]) -> Array:
+        made: Array = cache_aligned(self._size, dtype)
         if name:
             made[:] = getattr(self._optimiser, name)[self._places]
         return made
 
-    def _write(self, shared: Floats, moments: list[Floats]) -> None:
+    def _write(self, shared: Array, moments: list[Array]) -> None:
         """Put parameters and moments where they belong."""
         at = 0
         for array in self._arrays:
@@ -184,7 +181,7 @@ class MachineLoop:
             return found
         return found
 
-    def _rates(self, first_step: int, count: int) -> Floats:
+    def _rates(self, first_step: int, count: int) -> Array:
         """What the updates read, a row for each step."""
         lr = np.array(self._learning_rates(first_step, count))
         count = len(lr)

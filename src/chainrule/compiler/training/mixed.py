@@ -21,8 +21,7 @@ from chainrule.compiler.lift.alignment import Points
 from chainrule.compiler.lift.canonical import SUM, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, Terms
 from chainrule.compiler.runtime.machine import Fit, Kernel, MachineCode, trip_counts
-
-Floats = npt.NDArray[np.float64]
+from chainrule.trees import Floats
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.arguments import Call, take_apart
+from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.runtime.dispatch import Dispatch
@@ -23,8 +23,8 @@ from chainrule.compiler.runtime.families import Choices, Family
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.variants import Binding, Run, Variant
 from chainrule.core.backend import kernels
+from chainrule.trees import Array
 
-Floats = npt.NDArray[Any]
 UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
 MEMORY = 1 << 27  # bytes: for packed samples
 NONE = np.iinfo(np.int64).min  # in the place of an integer that a shorter sample does not have
@@ -57,7 +57,7 @@ class PackedSamples:
     def call(self, k: int) -> Call:
         """Sample k flattened."""
         if k not in self._calls:
-            self._calls[k] = take_apart(self.samples[k], {}, differentiate=False)
+            self._calls[k] = flatten_call(self.samples[k], {}, differentiate=False)
         return self._calls[k]
 
     def longest(self) -> int:
@@ -85,7 +85,7 @@ class PackedSamples:
     # --- kinds of samples -------------------------------------------------------------------------
 
     def _whole(self, k: int) -> Call:
-        return take_apart((self.params, *self.samples[k]), {}, differentiate=True)
+        return flatten_call((self.params, *self.samples[k]), {}, differentiate=True)
 
     def _run(self, k: int) -> Run:
         """Compute a sample as a call of its own."""
@@ -158,7 +158,7 @@ class PackedSamples:
                 ids += chain(*sample)
         return lengths, np.array(ids, np.int64)
 
-    def _numbers(self, variant: Variant, members: list[int], ids: Addresses) -> Floats:
+    def _numbers(self, variant: Variant, members: list[int], ids: Addresses) -> Array:
         """The numbers that samples of one kind have of their own, in the order of the inputs."""
         size, stop = self.call(members[0]).size, self.call(members[0]).size + ids.shape[1]
         computed = len(variant.recording.selection.numbers)

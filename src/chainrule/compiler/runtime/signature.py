@@ -1,0 +1,111 @@
+"""The structure of a call's arguments as a row of bytes, as the native engine writes it.
+
+In: arguments and their structure. Out: a ``Signature``, by which the fast path knows calls that one
+plan may serve: C's ``passed`` writes the same bytes for such arguments, without making nodes.
+"""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from chainrule.trees import FLOAT, VALUE, Branch, Dict, List, Node, Number, Numbers, Shape, Tuple
+
+# The words of a signature, as in src/native/passed.h.
+_FLOAT, _INT, _ARRAY, _FLOATS, _INTS, _LIST, _TUPLE, _DICT = range(1, 9)
+_KINDS: dict[type[Node], int] = {List: _LIST, Tuple: _TUPLE, Dict: _DICT}
+
+
+@dataclass(frozen=True, eq=False)
+class Signature:
+    """The arguments of a call as the native engine tells them from others."""
+
+    row: bytes
+    shapes: tuple[Shape | None, ...]  # of each array of floats, None for a float
+    first: int  # how many of these are the first argument's
+    keys: list[Any]  # of dicts, whose addresses are in the row
+
+
+def signature(structures: Sequence[Node], arguments: Sequence[Any]) -> Signature | None:
+    """What C's ``passed`` gives for such arguments, and for no others; None where it gives none.
+
+    Of the first argument the shapes of arrays are left out: a plan looks at them.
+    """
+    writer = _Writer()
+    writer.put(len(arguments))
+    first = 0
+    for k, (structure, x) in enumerate(zip(structures, arguments, strict=True)):
+        if not writer.write(structure, x, k == 0):
+            return None
+        writer.end_run()
+        first = first if k else len(writer.shapes)
+    row = array.array("q", writer.words).tobytes()
+    return Signature(row, tuple(writer.shapes), first, writer.keys)
+
+
+class _Writer:
+    """Writes structures as words."""
+
+    def __init__(self) -> None:
+        self.words: list[int] = []
+        self.shapes: list[Shape | None] = []
+        self.keys: list[Any] = []
+        self._run: Node | None = None  # FLOAT or INT, where the last word is how many of them came
+
+    def put(self, *words: int) -> None:
+        self.words += words
+        self._run = None
+
+    def end_run(self) -> None:
+        self._run = None
+
+    def write(self, node: Node, x: Any, first: bool) -> bool:
+        """Write the structure of ``x``; whether that is possible."""
+        if isinstance(node, Number) and node is not VALUE:
+            self._put_number(node)
+            return True
+        if isinstance(node, Numbers):
+            self._put_array(node, first)
+            return 0 not in node.shape
+        if not isinstance(node, Branch) or type(node) not in _KINDS:
+            return False
+        self.put(_KINDS[type(node)], len(node.items))
+        keys = list(x) if isinstance(node, Dict) else []
+        for k, (item, part) in enumerate(zip(node.items, node.children(x), strict=True)):
+            if keys and not self._put_key(keys[k]):
+                return False
+            if not self.write(item, part, first):
+                return False
+        return True
+
+    def _put_number(self, node: Node) -> None:
+        if node is FLOAT:
+            self.shapes.append(None)
+        if self._run is node:
+            self.words[-1] += 1
+        else:
+            self.put(_FLOAT if node is FLOAT else _INT, 1)
+        self._run = node
+
+    def _put_key(self, key: Any) -> bool:
+        """A string with its text, anything else by its address."""
+        if type(key) is not str:
+            self.keys.append(key)
+            self.put(id(key))
+            return True
+        try:
+            text = key.encode()
+        except UnicodeEncodeError:  # half a surrogate pair
+            return False
+        self.put(-1 - len(text), *array.array("q", text + bytes(-len(text) % 8)))
+        return True
+
+    def _put_array(self, node: Numbers, first: bool) -> None:
+        if node.kind is FLOAT:
+            self.shapes.append(node.shape)
+        if first:
+            self.put(_ARRAY)
+        else:
+            self.put(_FLOATS if node.kind is FLOAT else _INTS, len(node.shape), *node.shape)
