@@ -187,10 +187,7 @@ class Branch(Node):
             return dict(zip(keys, items, strict=True))
         if not isinstance(self, Record):
             return items
-        made = object.__new__(self.type)
-        for name, item in zip(field_names(self.type), items, strict=True):
-            object.__setattr__(made, name, item)  # a frozen one too
-        return made
+        return build_record(self.type, items)
 
     def map(self, function: Callable[[Node], Node]) -> Branch:
         """The same container of other nodes."""
@@ -244,6 +241,19 @@ class Record(Branch):
         return _record_text(self.type, field_names(self.type), self.items)
 
 
+def is_record(x: object) -> bool:
+    """Whether ``x`` is an instance of a dataclass."""
+    return dataclasses.is_dataclass(x) and not isinstance(x, type)
+
+
+def build_record(kind: Any, items: Iterable[Any]) -> Any:
+    """A dataclass with these fields, however it would have come by them."""
+    made = object.__new__(kind)
+    for name, item in zip(field_names(kind), items, strict=True):
+        object.__setattr__(made, name, item)  # a frozen one too
+    return made
+
+
 def field_names(kind: Any) -> list[str]:
     """The names of a dataclass's fields."""
     return [one.name for one in dataclasses.fields(kind)]
@@ -275,8 +285,6 @@ class Flat:
     _count: int = 0  # of containers
     _kept: list[Any] = field(default_factory=list)  # so that no id is used twice
 
-    opens_dataclasses: ClassVar[bool] = True
-
     @property
     def values(self) -> list[Value]:
         """The Values among the leaves, in order, each once."""
@@ -304,20 +312,26 @@ class Flat:
             return Static(kind, x.name)
         if isinstance(x, int) and kind is not int:
             return self._add_opaque(x)
+        if isinstance(x, np.integer) and kind is not np.int64 and not floats_only:
+            return Static(kind, int(x))  # it wraps around where an int does not
         if isinstance(x, (int, np.integer)) and not floats_only:
             self.ints.append(int(x))
             return INT
-        if errors.is_real(x):
-            return self._add_float(float(x))
+        if errors.is_real(x) and (floats_only or isinstance(x, (float, np.floating))):
+            return self._add_float(x if isinstance(x, np.floating) else float(x))
         if isinstance(x, np.ndarray):
             return self._add_array(x, floats_only)
         if kind is tuple:
             return Tuple(self._items(x, floats_only))
-        if isinstance(x, tuple) and hasattr(kind, "_make"):
+        if isinstance(x, tuple) and hasattr(kind, "_make") and self.opens(kind):
             return NamedTuple(self._items(x, floats_only), kind)
-        if self.opens_dataclasses and dataclasses.is_dataclass(kind):
+        if dataclasses.is_dataclass(kind) and self.opens(kind):
             return self._add_container(x, floats_only)
         return self._add_opaque(x)
+
+    def opens(self, kind: type) -> bool:
+        """Whether instances of a named tuple or dataclass are looked into."""
+        return True
 
     def _add_float(self, x: Any) -> Node:
         self.floats.append(x)
@@ -368,7 +382,10 @@ class Flat:
         if x.dtype == object:
             self._kept.append(x.tolist())
             return self.add(self._kept[-1], floats_only)
-        if x.dtype.kind in "iu" and not floats_only:
+        if not floats_only and (x.dtype.kind in "bu" or (x.dtype.kind == "i" and x.itemsize < 8)):
+            # A mask, or integers that wrap around soon: a recording is for these only.
+            return Static(np.ndarray, (x.dtype.str, x.shape, x.tobytes()))
+        if x.dtype.kind == "i" and not floats_only:
             self.ints.extend(x.ravel().tolist())
             return Numbers(x.shape, INT)
         if x.dtype.kind not in "fiu":
@@ -443,18 +460,22 @@ def children(tree: Any) -> Iterable[tuple[Any, Any]] | None:
     return enumerate(tree) if isinstance(tree, (list, tuple)) else None
 
 
-def map_leaves(function: Callable[[Any], Any], tree: Any, named_tuples: bool = False) -> Any:
+def map_leaves(function: Callable[[Any], Any], tree: Any, records: bool = False) -> Any:
     """A tree of dicts, lists and tuples with ``function`` applied to its leaves.
 
-    What is of a class derived from these is a leaf; with ``named_tuples`` those are not.
+    What is of a class derived from these is a leaf; with ``records`` named tuples and dataclasses
+    are not.
     """
     kind = type(tree)
     if kind is dict:
-        return {key: map_leaves(function, item, named_tuples) for key, item in tree.items()}
+        return {key: map_leaves(function, item, records) for key, item in tree.items()}
     if kind is list or kind is tuple:
-        return kind([map_leaves(function, item, named_tuples) for item in tree])
-    if named_tuples and is_named_tuple(tree):
+        return kind([map_leaves(function, item, records) for item in tree])
+    if records and is_named_tuple(tree):
         return kind(*[map_leaves(function, item, True) for item in tree])
+    if records and is_record(tree):
+        fields = [getattr(tree, name) for name in field_names(kind)]
+        return build_record(kind, [map_leaves(function, item, True) for item in fields])
     return function(tree)
 
 

@@ -1,31 +1,36 @@
 """The argument that a function is differentiated by, as one vector of numbers.
 
 A function's first argument comes in: a number, an array, a rectangular sequence of numbers, or
-dicts, lists and tuples of those. Out goes an ``Argument``: the tree with a ``Block`` at each of its
-leaves, and all the numbers in one row. So a transform thinks of one vector only.
+dicts, lists, tuples and dataclasses of those. Out goes an ``Argument``: the tree with a ``Block``
+at each of its leaves, and all the numbers in one row. So a transform thinks of one vector only.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from chainrule.core import errors
 from chainrule.core.backend import Value
-from chainrule.trees import Array, is_named_tuple, map_leaves
+from chainrule.trees import (
+    Array,
+    build_record,
+    field_names,
+    is_named_tuple,
+    is_record,
+    map_leaves,
+)
 
 
-@dataclass(frozen=True)
 class Block:
     """One number, array or rectangular sequence of an argument, and where its numbers are."""
 
-    original: Any = field(repr=False)
-    shape: tuple[int, ...]
-    start: int
+    def __init__(self, original: Any, shape: tuple[int, ...], start: int) -> None:
+        self.original, self.shape, self.start = original, shape, start
 
     @property
     def stop(self) -> int:
@@ -53,7 +58,7 @@ class Argument:
 
     def map(self, function: Callable[[Block], Any]) -> Any:
         """The tree with ``function`` applied to every Block."""
-        return map_leaves(function, self.tree, named_tuples=True)
+        return map_leaves(function, self.tree, records=True)
 
     def filled(self, values: Sequence[Value]) -> Any:
         """The argument as it came, with Values for numbers: arrays stay arrays, lists lists."""
@@ -62,6 +67,18 @@ class Argument:
             part = values[block.start : block.stop]
             if isinstance(block.original, np.ndarray):
                 return array_of(part, block.shape, object)
+            return _refilled(block.original, iter(part))
+
+        return self.map(fill)
+
+    def like(self, row: Sequence[Any]) -> Any:
+        """A number for each of the argument's, in its own containers."""
+
+        def fill(block: Block) -> Any:
+            part = row[block.start : block.stop]
+            if isinstance(block.original, np.ndarray):
+                dtype = object if any(isinstance(x, Value) for x in part) else np.float64
+                return array_of(part, block.shape, dtype)
             return _refilled(block.original, iter(part))
 
         return self.map(fill)
@@ -90,6 +107,9 @@ def flatten_argument(argument: Any, name: str = "x") -> Argument:
             return Block(x, shape, start)
         if isinstance(x, Mapping):
             return {key: walk(item, f"{path}[{key!r}]") for key, item in x.items()}
+        if is_record(x):
+            fields = [(name, getattr(x, name)) for name in field_names(x)]
+            return build_record(type(x), [walk(item, f"{path}.{name}") for name, item in fields])
         return _like(x, [walk(item, f"{path}[{i}]") for i, item in enumerate(x)])
 
     return Argument(walk(argument, name), numbers, names)
@@ -100,7 +120,7 @@ def _shape(x: Any) -> tuple[int, ...] | None:
     if isinstance(x, np.ndarray):
         shape: tuple[int, ...] = x.shape
         return shape
-    if isinstance(x, Mapping) or is_named_tuple(x):
+    if isinstance(x, Mapping) or is_named_tuple(x) or is_record(x):
         return None
     if not is_sequence(x):
         return ()
@@ -139,8 +159,8 @@ def _checked_number(x: Any, path: str) -> Value | float:
         return x if isinstance(x, Value) else float(x)
     raise TypeError(
         f"{path} is {errors.describe(x)}, and there is no derivative with respect to that: pass "
-        "numbers, Values, or arrays, lists, tuples and dicts of them, and what is not to be "
-        "differentiated as a further argument"
+        "numbers, Values, or arrays, lists, tuples, dicts and dataclasses of them, and what is not "
+        "to be differentiated as a further argument"
     )
 
 
@@ -156,7 +176,7 @@ def _like(original: Any, items: list[Any]) -> Any:
     return tuple(items) if isinstance(original, tuple) else items
 
 
-def _refilled(original: Any, values: Iterator[Value]) -> Any:
+def _refilled(original: Any, values: Iterator[Any]) -> Any:
     if not is_sequence(original):
         return next(values)
     return _like(original, [_refilled(item, values) for item in original])

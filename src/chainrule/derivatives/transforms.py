@@ -282,16 +282,16 @@ def _check_callable(transform: str, f: object) -> None:
 def grad(f: Callable[..., Any]) -> Callable[..., Any]:
     """The function that gives the derivative of ``f`` with respect to its first argument.
 
-    That argument is a number, an array, a sequence of numbers, or a nest (dicts, lists, tuples) of
-    those; ``f`` gets it with Values in place of the numbers and returns one Value. The derivative
-    comes as floats and float64 arrays in the argument's structure; a sequence counts as an array.
-    Further arguments are handed on.
+    That argument is a number, an array, or a tree (dicts, lists, tuples, dataclasses) of those;
+    ``f`` gets it with Values in place of the numbers and returns one Value. The derivative comes
+    as floats and float64 arrays in the argument's own containers. Further arguments are passed on
+    as they are.
 
     >>> from chainrule import grad
     >>> grad(lambda x: x**3)(2.0)
     12.0
     >>> grad(lambda p: p["w"][0] * p["w"][1] + p["b"])({"w": [2.0, 3.0], "b": 1.0})
-    {'w': array([3., 2.]), 'b': 1.0}
+    {'w': [3.0, 2.0], 'b': 1.0}
 
     An argument made of Values gives a derivative made of Values, part of the same graph. So
     derivatives nest, to any order:
@@ -304,7 +304,7 @@ def grad(f: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(f)
     def derivative(x: Any, /, *args: Any, **kwargs: Any) -> Any:
         made = call("grad", f, flatten_argument(x), args, kwargs)
-        return made.argument.results(made.rows(made.outputs))
+        return made.argument.like(made.rows(made.outputs)[0].tolist())
 
     return derivative
 
@@ -315,7 +315,7 @@ def value_and_grad(f: Callable[..., Any]) -> Callable[..., Any]:
     >>> from scipy.optimize import minimize
     >>> from chainrule import value_and_grad
     >>> value_and_grad(lambda x: x[0] * x[1])([2.0, 3.0])
-    (6.0, array([3., 2.]))
+    (6.0, [3.0, 2.0])
     >>> def rosenbrock(x):
     ...     return (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2
     >>> minimize(value_and_grad(rosenbrock), [-1.0, 2.0], jac=True).x.round(4)
@@ -327,7 +327,8 @@ def value_and_grad(f: Callable[..., Any]) -> Callable[..., Any]:
     def value_and_derivative(x: Any, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         made = call("value_and_grad", f, flatten_argument(x), args, kwargs)
         y = made.outputs[0]
-        return y if made.create_graph else y.data, made.argument.results(made.rows(made.outputs))
+        slopes = made.argument.like(made.rows(made.outputs)[0].tolist())
+        return y if made.create_graph else y.data, slopes
 
     return value_and_derivative
 

@@ -7,13 +7,15 @@ the recorded function sees them. Where the first argument is differentiated its 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
+from chainrule.compiler.capture.arrays import DataArray, data_array, object_array
 from chainrule.core.backend import Value
 from chainrule.trees import (
     FLOAT,
@@ -26,6 +28,7 @@ from chainrule.trees import (
     Floats,
     List,
     Node,
+    Number,
     Numbers,
     SameValue,
     unflatten,
@@ -45,21 +48,29 @@ class Call(Flat):
     failed: str | None = None  # an error that recording it raised
     copied: bool = False  # its Values are copies of the user's
 
-    opens_dataclasses: ClassVar[bool] = False  # one has methods, which see what was passed
+    def opens(self, kind: type) -> bool:
+        """Not where it has methods of its own: these would run without being known."""
+        return not any(_has_methods(cls) for cls in kind.__mro__[:-1] if cls is not tuple)
 
-    def nudged(self, nudge: Callable[[float], float], captured: Container[int]) -> Call:
-        """The same call with its numbers a little off.
+    def nudged(
+        self, nudge: Callable[[float], float], captured: Container[int], data: bool = True
+    ) -> Call:
+        """The same call with its numbers a little off (without ``data`` the first argument's).
 
         Values are copied, so that nobody else sees it, but for the captured ones (their ids): a
         function that reaches them by another way too must find the same ones.
         """
         moved: list[Any] = []
-        for x in self.floats:
-            if isinstance(x, np.ndarray):
+        at = 0
+        for x, size in zip(self.floats, self.sizes, strict=True):
+            at += size
+            if at > self.first and not data:
+                moved.append(x)
+            elif isinstance(x, np.ndarray):
                 flat = [nudge(float(item)) for item in x.ravel()]
-                moved.append(np.array(flat, np.float64).reshape(x.shape))
+                moved.append(np.array(flat, x.dtype).reshape(x.shape))
             elif not isinstance(x, Value):
-                moved.append(nudge(x))
+                moved.append(type(x)(nudge(float(x))))
             elif id(x) in captured:
                 moved.append(x)
             else:
@@ -90,66 +101,102 @@ def flatten_call(arguments: tuple[Any, ...], keywords: dict[str, Any], different
     call.key = (differentiate, call.structure[0], tuple(named.items()), tuple(call.labels))
     if call.opaque is not None:
         call.refused = f"an argument of type {call.opaque} cannot be followed"
+    elif differentiate and arguments and not _is_differentiable(call.structure[0][0]):
+        call.refused = "not everything in its first argument is a number"
     return call
+
+
+_GENERATED = ("<string>", dataclasses.__file__, "collections/__init__.py", "typing.py")
+
+
+def _has_methods(cls: type) -> bool:
+    """Whether a class has Python code that was not generated for it."""
+    for item in vars(cls).values():
+        code = getattr(getattr(item, "fget", item), "__code__", None)
+        if code is not None and not code.co_filename.endswith(_GENERATED):
+            return True
+    return False
+
+
+def _is_differentiable(node: Node) -> bool:
+    """Whether all leaves are numbers; eager mode says what is wrong with the others."""
+    if isinstance(node, Branch):
+        return all(map(_is_differentiable, node.items))
+    return isinstance(node, Number | Numbers | SameValue | Again)
 
 
 @dataclass
 class Rebuilt:
-    """The arguments as the function sees them, and the lists that were made for it."""
+    """The arguments as the function sees them, and the containers that were made for it."""
 
     arguments: list[Any]
     keywords: dict[str, Any]
-    lists: list[tuple[list[Any], tuple[Any, ...]]]
+    lists: list[tuple[Any, tuple[Any, ...]]]
     dicts: list[tuple[dict[Any, Any], dict[Any, Any]]]
 
     def changed(self) -> bool:
-        """Whether the function changed a list or dict it was passed."""
+        """Whether the function changed a list, dict or array it was passed."""
         return any(
-            len(items) != len(before) or any(a is not b for a, b in zip(items, before, strict=True))
-            for items, before in self.lists
+            len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True))
+            for now, before in ((_contents(items), before) for items, before in self.lists)
         ) or any(
             list(now) != list(before) or any(now[key] is not before[key] for key in before)
             for now, before in self.dicts
         )
 
 
-def rebuild(
-    call: Call,
-    leaf: Callable[[Any], Any],
-    index: Callable[[int], Any],
-    keep: bool = False,
-) -> Rebuilt:
-    """The arguments again: arrays as nested lists, a stand-in for each number.
+def _contents(container: Any) -> Any:
+    return np.ndarray.ravel(container).tolist() if isinstance(container, np.ndarray) else container
 
-    ``leaf`` makes what stands for the next float (a Value passes through it too), ``index`` what
-    stands for the next integer. ``keep``: containers that hold no floats are the caller's own.
+
+@dataclass(frozen=True)
+class Makers:
+    """What stands for each leaf of the arguments, in their order.
+
+    ``value``: for a number of the first argument, or a Value anywhere; ``number``: for a number
+    elsewhere, with the type it came in; ``integer``: for an integer.
+    """
+
+    value: Callable[[Any], Any]
+    number: Callable[[float, type], Any]
+    integer: Callable[[int], Any]
+
+
+def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
+    """The arguments again, with something made for each number in its place.
+
+    An array of the first argument becomes an array of objects, one elsewhere a ``DataArray``.
+    ``keep``: containers that hold no floats are the caller's own.
     """
     keep = keep and not call.copied
     numbers = iter(call.floats)
     containers: list[Any] = []  # the lists and dicts, for one that comes again
     made: list[Any] = []  # what stands for each float, for a Value that comes again
-    lists: list[tuple[list[Any], tuple[Any, ...]]] = []
+    lists: list[tuple[Any, tuple[Any, ...]]] = []
     dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
+    first = True
 
-    def listed(items: list[Any]) -> list[Any]:
-        lists.append((items, tuple(items)))
-        return items
+    def number(x: Any, original: Any) -> Any:
+        if first or isinstance(x, Value):
+            return makers.value(x)
+        return makers.number(x, type(original))
 
-    def nested(flat: list[Any], shape: tuple[int, ...], make: Callable[[Any], Any]) -> Any:
-        items = [make(x) for x in flat]
-        for size in reversed(shape[1:]):
-            rows = len(items) // size if size else int(np.prod(shape[:-1]))
-            items = [listed(items[i * size : (i + 1) * size]) for i in range(rows)]
-        return listed(items) if shape else items[0]
+    def array(items: list[Any], original: Any) -> Any:
+        if first and original.dtype.kind == "f":
+            built = object_array(items, original.shape)
+        else:
+            built = data_array(items, original.shape, original.dtype)
+        lists.append((built, tuple(items)))
+        return built
 
     def make(node: Node, original: Any) -> Any:
         if node is FLOAT or node is VALUE:
-            made.append(leaf(next(numbers)))
+            made.append(number(next(numbers), original))
             if node is FLOAT and isinstance(original, Value):
                 made[-1].label = original.label
             return made[-1]
         if node is INT:
-            return index(int(original))
+            return makers.integer(int(original))
         if isinstance(node, SameValue):
             return made[node.place]
         if isinstance(node, Again):
@@ -157,17 +204,28 @@ def rebuild(
         if not isinstance(node, Numbers):
             return original
         if node.kind is INT:
-            return nested(original.ravel().tolist(), node.shape, index)
+            return array([makers.integer(i) for i in original.ravel().tolist()], original)
         made.append(None)
-        return nested(next(numbers).ravel().astype(float).tolist(), node.shape, leaf)
+        kind = original.dtype.type
+        items = next(numbers).ravel().astype(float).tolist()
+        if first:
+            built = object_array([makers.value(x) for x in items], original.shape)
+            lists.append((built, tuple(_contents(built))))
+            return built
+        return array([makers.number(x, kind) for x in items], original)
 
     def contain(node: Branch, items: list[Any], original: Any) -> Any:
         if keep and not node.holds_floats:
             built = original
+        elif isinstance(original, np.ndarray):
+            built = np.empty(original.shape, object)
+            for k, item in enumerate(items):
+                built[k] = item
+            lists.append((built, tuple(_contents(built))))
         else:
             built = node.build(items, original)
             if isinstance(node, List):
-                listed(built)
+                lists.append((built, tuple(built)))
             elif isinstance(node, Dict):
                 dicts.append((built, dict(built)))
         if node.is_mutable:
@@ -175,12 +233,48 @@ def rebuild(
         return built
 
     structures, named = call.structure
-    pairs = zip(structures, call.arguments, strict=True)
-    arguments = [unflatten(part, make, x, contain) for part, x in pairs]
+    arguments = []
+    for part, x in zip(structures, call.arguments, strict=True):
+        arguments.append(unflatten(part, make, x, contain))
+        first = False
     keywords = {
         name: unflatten(part, make, call.keywords[name], contain) for name, part in named.items()
     }
     return Rebuilt(arguments, keywords, lists, dicts)
+
+
+def eager_arguments(call: Call, value: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of an eager call: the first with Values in it, the others as they were passed.
+
+    Those of a nudged call are made anew.
+    """
+    makers = Makers(value, lambda x, kind: kind(x), lambda i: i)
+    if call.copied:
+        rebuilt = rebuild(call, makers)
+        plain = [
+            _as_passed(x, like) for x, like in zip(rebuilt.arguments, call.arguments, strict=True)
+        ]
+        named = {k: _as_passed(x, call.keywords[k]) for k, x in rebuilt.keywords.items()}
+        return [*rebuilt.arguments[:1], *plain[1:]], named
+    only = replace(
+        call,
+        arguments=call.arguments[:1],
+        keywords={},
+        structure=(call.structure[0][:1], {}),
+    )
+    rebuilt = rebuild(only, makers, keep=True)
+    return [*rebuilt.arguments, *call.arguments[1:]], call.keywords
+
+
+def _as_passed(x: Any, like: Any) -> Any:
+    """A data array with the numbers themselves in it; what else there is stays."""
+    if isinstance(x, DataArray):
+        return np.array(np.ndarray.tolist(x), like.dtype).reshape(like.shape)
+    if type(x) is list or type(x) is tuple:
+        return type(x)([_as_passed(a, b) for a, b in zip(x, like, strict=True)])
+    if type(x) is dict:
+        return {k: _as_passed(item, like[k]) for k, item in x.items()}
+    return x
 
 
 def as_float(i: int) -> float:

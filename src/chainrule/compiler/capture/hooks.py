@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.rewriting import Hooks, Rewriter
 from chainrule.compiler.capture.standins import Condition, Detached, StandIn, Traced
 from chainrule.core.backend import modes
@@ -18,7 +19,11 @@ _CACHED = range(-5, 257)  # integers of which CPython has one object each
 def _read(container: Any, key: Any) -> Any:
     """``container[key]``."""
     kind = type(key)
-    if kind is Traced or (kind is tuple and any(type(k) is Traced for k in key)):
+    if (
+        kind is Traced
+        or kind is DataArray
+        or ((kind is tuple or kind is list) and any(type(k) is Traced for k in key))
+    ):
         recorder = modes.recorder
         if recorder is not None:
             return recorder.selector.read(container, key)

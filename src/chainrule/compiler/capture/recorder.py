@@ -259,7 +259,7 @@ class Recorder:
         if type(x) is Traced:
             return float(x.static())
         if type(x) is Detached:
-            return x.static("an exponent")
+            return float(x.static("an exponent"))
         return errors.real(x, "an exponent")
 
     def detach(self, value: Value) -> Value:

@@ -148,6 +148,8 @@ class Selector:
         if not self.enabled:
             return container[key]
         kind = type(container)
+        if type(key) is list or isinstance(key, np.ndarray):
+            return self._read_many(container, key)
         if type(key) is tuple:
             return self._read_array(container, key) if kind is np.ndarray else container[key]
         if kind is np.ndarray:
@@ -195,6 +197,20 @@ class Selector:
                 else self.choose(items, key[traced[0]])
             )
         return self.choose(items, self._joined([key[axis] for axis in traced], counts))
+
+    def _read_many(self, container: Any, keys: Any) -> Any:
+        """Rows of an array by a list of integers: ``E[tokens]``."""
+        flat = keys if type(keys) is list else np.ndarray.ravel(keys).tolist()
+        if type(container) is not np.ndarray or not all(type(k) in _INTEGERS for k in flat):
+            return container[keys]
+        found = [
+            self._read_array(container, (k,)) if type(k) is Traced else container[k] for k in flat
+        ]
+        shape = (len(flat),) if type(keys) is list else keys.shape
+        made = np.empty((len(flat), *container.shape[1:]), object)
+        for k, item in enumerate(found):
+            made[k] = item
+        return made.reshape(*shape, *container.shape[1:])
 
     def _joined(self, keys: Sequence[Traced], counts: Sequence[int]) -> Traced:
         """Several indices as one, into all combinations."""

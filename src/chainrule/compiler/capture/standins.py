@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from chainrule.compiler.capture.integers import COMPARISONS, EXACT, METHODS
 from chainrule.core import errors, ops
 from chainrule.core.backend import Value, nonfinite
@@ -46,12 +48,16 @@ class Detached(StandIn):
     parameters ends the recording.
     """
 
-    __slots__ = ("_recorder", "_value", "is_data")
+    __slots__ = ("_recorder", "_value", "is_data", "kind")
 
-    def __init__(self, recorder: Recorder, value: Value, is_data: bool = False) -> None:
+    def __init__(
+        self, recorder: Recorder, value: Value, is_data: bool = False, kind: type = float
+    ) -> None:
         self._recorder = recorder
         self._value = value
         self.is_data = is_data
+        #: float32 and its like round their own arithmetic: such numbers are static in it
+        self.kind = kind if issubclass(kind, np.floating) and kind is not np.float64 else float
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -66,15 +72,17 @@ class Detached(StandIn):
         data = self.is_data and all(x.is_data for x in others if type(x) is Detached)
         return Detached(self._recorder, value, data)
 
-    def static(self, use: str) -> float:
+    def static(self, use: str) -> Any:
         """The number itself: from here on the recording is for this number."""
-        return self._recorder.settle(self, use)
+        return self.kind(self._recorder.settle(self, use))
 
     def _combine(self, other: Any, function: Callable[[Any, Any], Any]) -> Any:
         """Float arithmetic, which never raises in + - *, on the values that stand behind."""
         right = self._recorder.detached_operand(other)
         if right is None:
             return NotImplemented
+        if self.kind is not float or (type(other) is Detached and other.kind is not float):
+            return function(self.static("arithmetic"), _number(other))
         with nonfinite("allow"):
             return self.beside(function(self._value, right), other)
 
@@ -96,8 +104,10 @@ class Detached(StandIn):
     def __rmul__(self, other: Any) -> Any:
         return self._combine(other, lambda a, b: a * b)
 
-    def apply(self, row: Op, *operands: Any) -> Detached:
+    def apply(self, row: Op, *operands: Any) -> Any:
         """An operation of the op table on numbers, this one among them."""
+        if any(type(x) is Detached and x.kind is not float for x in operands):
+            return row.forward(*[_number(x) for x in operands])
         values = [self._recorder.detached_operand(x) for x in operands]
         return self.beside(Value._apply_op(row, tuple(values), ()), *operands)
 
@@ -128,7 +138,7 @@ class Detached(StandIn):
     def __pos__(self) -> Detached:
         return self
 
-    def __abs__(self) -> Detached:
+    def __abs__(self) -> Any:
         return self.apply(ops.abs, self)
 
     def __bool__(self) -> bool:
@@ -157,9 +167,16 @@ class Detached(StandIn):
 
     def __getattr__(self, name: str) -> Any:
         row = UNARY.get(name)
+        if row is None and not hasattr(self.kind, name):
+            raise AttributeError(f"'float' object has no attribute {name!r}")
         if row is not None:  # numpy's functions of an array of objects ask their items
             return lambda: self.apply(row, self)
         return getattr(self.static(f"float.{name}"), name)
+
+
+def _number(x: Any) -> Any:
+    """A stand-in as the number itself, which becomes static."""
+    return x.static("arithmetic") if type(x) is Detached else _plain(x)
 
 
 def _names() -> dict[str, Op]:

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arguments import Call, as_float, rebuild
+from chainrule.compiler.capture.arguments import Call, Makers, as_float, eager_arguments, rebuild
 from chainrule.compiler.capture.captured import Surroundings
 from chainrule.compiler.capture.hooks import REWRITER
 from chainrule.compiler.capture.recorder import Recorder, Recording, finish, recording
 from chainrule.compiler.capture.selection import Observed
-from chainrule.compiler.capture.standins import Traced, Unrecordable
+from chainrule.compiler.capture.standins import Detached, Traced, Unrecordable
 from chainrule.core.backend import Value, modes
 
 
@@ -35,6 +35,7 @@ class Trace:
     recording: Recording
     captured: tuple[Value, ...]  # Values reached through the captured state, as inputs
     numeric: frozenset[int]  # integer slots used as a number
+    settled: tuple[str, ...]  # where data became static
 
 
 def trace(
@@ -42,12 +43,15 @@ def trace(
     surroundings: Surroundings,
     call: Call,
     nudge: Callable[[float], float] | None = None,
+    nudge_data: bool = True,
 ) -> Trace:
-    """Run the function recorded, its numbers nudged.
+    """Run the function recorded, its numbers nudged (of data only with ``nudge_data``).
 
     If it can tell what an integer selected from what it selected in the recording, as by ``is``,
     it is recorded again with every read static.
     """
+    if nudge is not None:
+        call = call.nudged(nudge, surroundings.place, nudge_data)
     if not surroundings.looks:
         try:
             return _trace(function, surroundings, call, nudge, select=True)
@@ -63,18 +67,19 @@ def _trace(
     nudge: Callable[[float], float] | None,
     select: bool,
 ) -> Trace:
-    if nudge is not None:
-        call = call.nudged(nudge, surroundings.place)
     recorder = Recorder(call.ints, select)
     inputs: list[Value] = []
 
-    def leaf(x: Any) -> Value:
+    def value(x: Any) -> Value:
         inputs.append(x if isinstance(x, Value) else Value(x))
         return inputs[-1]
 
-    slots = iter(range(len(call.ints)))
+    def number(x: float, kind: type) -> Detached:
+        inputs.append(Value(x))
+        return Detached(recorder, inputs[-1], is_data=True, kind=kind)
 
-    rebuilt = rebuild(call, leaf, lambda _: Traced(recorder, next(slots)))
+    slots = iter(range(len(call.ints)))
+    rebuilt = rebuild(call, Makers(value, number, lambda _: Traced(recorder, next(slots))))
     passed = set(map(id, call.values))
     captured = tuple([v for v in surroundings.values if id(v) not in passed])
     inputs += captured
@@ -105,7 +110,7 @@ def _trace(
     except BaseException:
         surroundings.restore()
         raise
-    return Trace(made, captured, frozenset(recorder.used_as_number))
+    return Trace(made, captured, frozenset(recorder.used_as_number), tuple(recorder.settled))
 
 
 @contextmanager
@@ -133,10 +138,10 @@ def _compare_errors(function: Callable[..., Any], surroundings: Surroundings, ca
         return
     with _errors_noted(surroundings.catches) as recorded:
         trace(function, surroundings, call)
-    rebuilt = rebuild(call, lambda x: x if isinstance(x, Value) else Value(x), lambda i: i)
+    arguments, keywords = eager_arguments(call, lambda x: x if isinstance(x, Value) else Value(x))
     try:
         with _errors_noted(surroundings.catches) as eager, plain_modes():
-            function(*rebuilt.arguments, **rebuilt.keywords)
+            function(*arguments, **keywords)
     finally:
         surroundings.restore()
     for error in recorded:
@@ -213,7 +218,8 @@ def confirm(
             return x * (1.0 + step) if x else abs(step)
 
         try:
-            again = trace(function, surroundings, call, nudge=nudge if scale else None)
+            data = not first.settled  # data that became static must be the same again
+            again = trace(function, surroundings, call, nudge if scale else None, data)
         except Exception:
             if scale:
                 continue  # out of a domain: nearer

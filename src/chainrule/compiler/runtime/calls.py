@@ -6,6 +6,7 @@ user's own structure: from the fast path, from a ``Run``, or from the function i
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -18,16 +19,14 @@ from chainrule.compiler.runtime.results import (
     compiled_node,
     fill,
     first_of,
-    gradient_without_trace,
-    not_scalar,
+    has_extras,
     root_of,
     run_eagerly,
     value_places,
 )
 from chainrule.compiler.runtime.variants import EAGERLY, Path, Run
-from chainrule.core import errors
 from chainrule.core.backend import Value, modes
-from chainrule.derivatives.transforms import recording
+from chainrule.derivatives import transforms
 from chainrule.trees import Floats, map_leaves
 
 
@@ -86,7 +85,7 @@ def _gradient(dispatch: Dispatch, run: Run, call: Call, result: Any) -> Floats |
         return None if swept is None else swept[: call.size].copy()
     if isinstance(first_of(result), float):
         return np.zeros(call.size)  # a number that does not depend on the argument
-    raise not_scalar(dispatch.name)
+    return None  # eager says what is wrong with it
 
 
 def _answer(dispatch: Dispatch, run: Run, call: Call) -> tuple[Any] | None:
@@ -135,15 +134,18 @@ def _eager_value(dispatch: Dispatch, call: Call) -> Any:
 
 
 def _eager_value_and_grad(dispatch: Dispatch, call: Call, out: Any) -> Any:
-    inputs: list[Value] = []
-    with recording():
-        result = run_eagerly(dispatch.function, call, inputs)
+    """Exactly the eager call, on the user's own objects; extras that ``f`` returns come along."""
+    returned: list[Any] = []
+
+    @functools.wraps(dispatch.function)
+    def scalar(*arguments: Any, **keywords: Any) -> Any:
+        result = dispatch.function(*arguments, **keywords)
+        returned[:] = [result]
+        return result[0] if has_extras(result) else result
+
+    value, gradient = transforms.value_and_grad(scalar)(*call.arguments, **call.keywords)
     dispatch.block(call)
-    y = result[0] if type(result) is tuple and len(result) == 2 else result
-    if isinstance(y, Value):
-        grads = gradient_without_trace(y, inputs)
-    elif errors.is_real(y):
-        grads = np.zeros(len(inputs))
-    else:
-        raise not_scalar(dispatch.name)
-    return as_floats(result), fill(out, like_first(call, call.arguments[0], grads))
+    (result,) = returned
+    if has_extras(result):
+        value = (value, as_floats(result[1]))
+    return value, fill(out, gradient)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arguments import Call, rebuild
+from chainrule.compiler.capture.arguments import Call, eager_arguments
 from chainrule.compiler.capture.recorder import Output
 from chainrule.core import errors
 from chainrule.core.backend import Value, kernels
@@ -21,21 +21,21 @@ def as_floats(nest: Any) -> Any:
     return map_leaves(lambda x: x.data if isinstance(x, Value) else x, nest)
 
 
+def has_extras(result: Any) -> bool:
+    """Whether a function returned a value and extras, which are only passed on."""
+    return type(result) is tuple and len(result) == 2
+
+
 def root_of(result: Any) -> Output | None:
     """The Value that a function returned, alone or first of a pair."""
-    first = result[0] if type(result) is tuple and len(result) == 2 else result
+    first = result[0] if has_extras(result) else result
     return first if isinstance(first, Output) and first.is_value else None
 
 
 def first_of(result: Any) -> Any:
     """The value of what a function returned: itself, or the first of a pair."""
-    first = result[0] if type(result) is tuple and len(result) == 2 else result
+    first = result[0] if has_extras(result) else result
     return float(first) if errors.is_real(first) else first
-
-
-def not_scalar(name: str) -> TypeError:
-    """The error of differentiating what is not one number."""
-    return TypeError(f"{name} must return one Value, or (Value, extras), to be differentiated")
 
 
 def value_places(call: Call, captured: int) -> list[int]:
@@ -49,14 +49,17 @@ def value_places(call: Call, captured: int) -> list[int]:
 
 
 def run_eagerly(function: Callable[..., Any], call: Call, inputs: list[Value]) -> Any:
-    """The function on fresh Values, which go into ``inputs``."""
+    """The function on the user's own objects, but for Values in its first argument.
 
-    def leaf(x: Any) -> Value:
+    These go into ``inputs``.
+    """
+
+    def value(x: Any) -> Value:
         inputs.append(x if isinstance(x, Value) else Value(x))
         return inputs[-1]
 
-    rebuilt = rebuild(call, leaf, lambda i: i, keep=True)
-    return function(*rebuilt.arguments, **rebuilt.keywords)
+    arguments, keywords = eager_arguments(call, value)
+    return function(*arguments, **keywords)
 
 
 def compiled_node(y: float, name: str, children: tuple[Value, ...], slopes: Floats) -> Value:
@@ -65,21 +68,6 @@ def compiled_node(y: float, name: str, children: tuple[Value, ...], slopes: Floa
         node: Value = kernels.compiled_node(y, name, children, slopes)
         return node
     return Value(y, children, slopes.tolist(), op=name)
-
-
-def gradient_without_trace(y: Value, xs: list[Value]) -> Floats:
-    """dy/dx for each x by eager ``backward()``, leaving every gradient as it was."""
-    order = y._order()
-    before = [v.grad for v in order]
-    try:
-        for v in order:
-            v.grad = 0.0
-        y.backward()
-        reached = {id(v): v.grad for v in order}
-        return np.array([reached.get(id(x), 0.0) for x in xs], np.float64)
-    finally:
-        for v, grad in zip(order, before, strict=True):
-            v.grad = grad
 
 
 def gradient_up_to(y: Value, xs: list[Value]) -> Floats:

@@ -17,7 +17,12 @@ from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import Surroundings
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import nudged, plain_modes
-from chainrule.compiler.runtime.results import gradient_up_to, root_of, run_eagerly
+from chainrule.compiler.runtime.results import (
+    gradient_up_to,
+    root_of,
+    run_eagerly,
+    value_places,
+)
 from chainrule.compiler.runtime.variants import Binding, Path, Variant
 from chainrule.core.backend import Value
 from chainrule.trees import Floats
@@ -51,10 +56,13 @@ def _check_result(function: Callable[..., Any], variant: Variant, call: Call) ->
     y = result[0] if isinstance(result, tuple) else result
     if not isinstance(y, Value):
         raise Unrecordable("eager gives no Value")
-    inputs += variant.captured
+    passed = [v for v in call.values if not any(v is x for x in inputs)]
+    inputs += [*passed, *variant.captured]
     wanted, swept = gradient_up_to(y, inputs), run.sweep(root.position)
     assert swept is not None
-    found = swept[: len(inputs)]
+    places = value_places(call, len(variant.captured))
+    own = len(inputs) - len(passed) - len(variant.captured)
+    found = swept[[*range(own), *places[len(places) - len(inputs) + own :]]]
     scale = max(1.0, float(np.max(np.abs(wanted), initial=0.0)))
     if not np.isfinite(scale):
         scale = 1.0
