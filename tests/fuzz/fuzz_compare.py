@@ -1,7 +1,7 @@
 """Runs a program eagerly and compiled, each in a fresh world of its own, and says what differs.
 
-A ``Program`` comes in, a list of ``Difference`` goes out: values, gradients, types, exceptions, what was
-printed, what became of the globals and of the arguments. The eager side is the definition:
+A ``Program`` comes in, a list of ``Difference`` goes out: values, gradients, types, exceptions,
+what was printed, what became of the globals and of the arguments. The eager side is the definition:
 ``chainrule.value_and_grad(f)`` and ``f`` itself on the original objects.
 """
 
@@ -104,11 +104,11 @@ def numbers_of(tree_: Any) -> Any:
         flat = [x for _, x in items]
         for size in reversed(shape[1:]):
             rows = [flat[i : i + size] for i in range(0, len(flat), size)]
-            flat = [Node("list", tuple((str(k), x) for k, x in enumerate(row))) for row in rows]
+            flat = [Node("sequence", tuple((str(k), x) for k, x in enumerate(row))) for row in rows]
         if not shape:
             return flat[0]
-        return Node("list", tuple((str(i), x) for i, x in enumerate(flat)))
-    return Node("list" if label == "list" else label, tuple(items))
+        return Node("sequence", tuple((str(i), x) for i, x in enumerate(flat)))
+    return Node("sequence" if label in ("list", "tuple") else label, tuple(items))
 
 
 def first_difference(a: Any, b: Any, exact: bool, path: Path = ()) -> tuple[Path, Any, Any] | None:
@@ -183,7 +183,7 @@ class World:
         for name, thing in vars(self.module).items():
             module = getattr(thing, "__module__", self.module.__name__)  # of classes and functions
             own = module == self.module.__name__ or isinstance(thing, Value)
-            code = isinstance(thing, SKIPPED) or hasattr(thing, "batch_value_and_grad")
+            code = isinstance(thing, SKIPPED) or hasattr(type(thing), "batch_value_and_grad")
             if own and not code and not name.startswith("__"):
                 state[name] = thing
         return tree(state)
@@ -344,7 +344,7 @@ def functions(program: Program, eager: World, compiled: World) -> tuple[Any, Any
 def differences(program: Program, strict: bool = False, stop: bool = True) -> list[Difference]:
     """What the compiled function does otherwise; with ``stop`` only up to the first call that does.
 
-    Unless ``strict``, a gradient that is a list where eager gives a float64 array is let through.
+    Unless ``strict``, a gradient that is a list or tuple where eager gives an array is let through.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -356,9 +356,7 @@ def differences(program: Program, strict: bool = False, stop: bool = True) -> li
             compiled.close()
 
 
-def _differences(
-    program: Program, eager: World, compiled: World, strict: bool, stop: bool
-) -> Any:
+def _differences(program: Program, eager: World, compiled: World, strict: bool, stop: bool) -> Any:
     exact = program.options.get("lift") is False and program.mode in ("value_and_grad", "call")
     slow, fast = functions(program, eager, compiled)
     for number, call in enumerate(program.calls):

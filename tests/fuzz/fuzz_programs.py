@@ -1,8 +1,8 @@
 """Whole programs from a seed: globals, classes, helpers, a function ``f``, and calls of it.
 
-``program(seed)`` gives a ``Program``: source text, and for every call what happens before it (a global
-is changed, say) and its arguments, all as text. So a program can be printed, run in as many fresh
-worlds as wanted, and made smaller.
+``program(seed)`` gives a ``Program``: source text, and for every call what happens before it (a
+global is changed, say) and its arguments, all as text. So a program can be printed, run in as many
+fresh worlds as wanted, and made smaller.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Call:
 class Program:
     """Source that defines ``f``, its calls, and how they are made.
 
-    ``mode`` is value_and_grad, call, values (a plain call with Values as parameters), batch or train.
+    ``mode`` is value_and_grad, call, values (a plain call of Values), batch or train.
     """
 
     seed: int
@@ -112,7 +112,10 @@ class World:
 
         def table(name: str, text: str, kind: str, event: str, **bounds: int) -> None:
             if rng.random() < 0.2 and text.startswith("[") and "[[" not in text:
-                text, event = f"({text[1:-1]},)", f"{name} = {text}"  # a tuple: replaced, not changed
+                text, event = (
+                    f"({text[1:-1]},)",
+                    f"{name} = {text}",
+                )  # a tuple: replaced, not changed
             elif rng.random() < 0.1 and text.startswith("[") and kind == "floats":
                 text, kind = f"np.array({text})", "farray"
             self.lines.append(f"{name} = {text}")
@@ -296,7 +299,9 @@ class World:
         head = [] if parameters is None else [parameters]
         if "zs" in names and self.rng.random() < 0.4:
             shared = texts[names.index("xs")]
-            same = ["s" if name in ("xs", "zs") else t for name, t in zip(names, texts, strict=True)]
+            same = [
+                "s" if name in ("xs", "zs") else t for name, t in zip(names, texts, strict=True)
+            ]
             return f"(lambda s: ({', '.join([*head, *same])},))({shared})"
         return f"({', '.join([*head, *texts])},)" if head or texts else "()"
 
@@ -399,7 +404,9 @@ def program(seed: int) -> Program:
     """The program of a seed: the same one every time."""
     rng = random.Random(f"chainrule fuzz {seed}")
     world = World(rng)
-    mode = rng.choices(["value_and_grad", "call", "values", "batch", "train"], [12, 2, 1, 1.5, 1.5])[0]
+    mode = rng.choices(
+        ["value_and_grad", "call", "values", "batch", "train"], [12, 2, 1, 1.5, 1.5]
+    )[0]
     world.add_globals()
     world.add_parameters(arrays=mode == "train")
     world.add_data(rng.choices([0, 1, 2, 3, 4], [0.3, 4, 5, 3, 1])[0])

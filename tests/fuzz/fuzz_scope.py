@@ -18,9 +18,9 @@ class Type:
     """The type of an expression.
 
     ``kind`` is one of: value, float, int, bool, str (scalars); values, floats, ints, bools, strs
-    (sequences of at least ``length`` items, exactly so when ``fixed``); matrix and table (rows of
-    values, and of ints); rows (lists of ints of any length); varray, vmatrix, farray, iarray, barray
-    (numpy arrays). ``low`` and ``high`` bound ints, and the ints inside sequences.
+    (sequences of at least ``length`` items, exactly so when ``fixed``); matrix and table (rows
+    of values, and of ints); rows (lists of ints of any length); varray, vmatrix, farray, iarray,
+    barray (numpy arrays). ``low`` and ``high`` bound ints, and the ints inside sequences.
     """
 
     kind: str
@@ -137,7 +137,7 @@ def item(type_: Type) -> Type:
 
 
 def literal(rng: random.Random, kind: str, special: float = 0.4) -> str:
-    """A float as source text: often one of a few special ones, so that equalities hold sometimes."""
+    """A float as text: often one of a few special ones, so that equalities hold sometimes."""
     if kind == "float" and rng.random() < special:
         return rng.choice(["0.0", "1.0", "0.5", "-1.0", "2.0"])
     return repr(round(rng.uniform(-1.5, 1.5), 3))

@@ -1,4 +1,4 @@
-"""Makes a program that shows a difference smaller while the difference stays, and writes it as a script.
+"""Makes a program smaller while its difference stays, and writes it as a script.
 
 Calls are dropped first, then statements, then parts of expressions. "Stays" means: the first
 difference is of the same kind, and the same exceptions are involved.
@@ -25,7 +25,11 @@ def signature(found: list[Difference]) -> tuple[str, ...]:
     first = found[0]
     if first.kind == "exception":
         words = first.compiled.split(" ")
-        return (first.kind, first.eager.split(" ")[0], " ".join(words[: 1 + 4 * (words[0] != "returned")]))
+        return (
+            first.kind,
+            first.eager.split(" ")[0],
+            " ".join(words[: 1 + 4 * (words[0] != "returned")]),
+        )
     return (first.kind,)
 
 
@@ -118,9 +122,7 @@ def edits(module: ast.Module) -> Iterator[Callable[[], None]]:
                 for i, member in enumerate(child):
                     if isinstance(member, ast.expr):
                         for smaller in operands(member):
-                            yield lambda c=child, i=i, s=smaller: c.__setitem__(
-                                i, copy.deepcopy(s)
-                            )
+                            yield lambda c=child, i=i, s=smaller: c.__setitem__(i, copy.deepcopy(s))
 
 
 def operands(node: ast.expr) -> list[ast.expr]:
@@ -140,7 +142,7 @@ def operands(node: ast.expr) -> list[ast.expr]:
     return []
 
 
-DRIVER = '''\
+DRIVER = """\
 CALLS = [  # what happens before the call, and its arguments
 {calls}
 ]
@@ -178,16 +180,19 @@ if __name__ == "__main__":
     for before, arguments in CALLS:
         for name, world, function in (("eager", eager, slow), ("compiled", compiled, quick)):
             exec(before, world)
-            arguments_ = eval(arguments, world)
-            print(f"{{name:8}}", attempt(function, arguments_), world.get("LOG"), world.get("STATE"))
-'''
+            said = attempt(function, eval(arguments, world))
+            print(f"{{name:8}}", said, world.get("LOG"), world.get("STATE"))
+"""
 HOW = {
     "value_and_grad": """\
     slow, quick = chainrule.value_and_grad(loss), fast.value_and_grad""",
     "call": """    slow, quick = eager["f"], fast""",
     "values": """    slow, quick = eager["f"], fast  # the fuzzer passed Values as parameters""",
     "batch": """\
-    slow = lambda p, samples: [chainrule.value_and_grad(loss)(p, *s) for s in samples]
+
+    def slow(p, samples):
+        return [chainrule.value_and_grad(loss)(p, *sample) for sample in samples]
+
     quick = fast.batch_value_and_grad  # the mean of those""",
     "train": """\
 

@@ -1,8 +1,8 @@
 """Statements of generated programs: lines of a function's body, indented by the caller.
 
 Loops over tokens, counters, branches, slices, try, early returns, and effects (prints, a log, a
-global counter, arguments that are changed). Every function has an accumulator, ``total`` or the like,
-that most statements add to, so that what is computed is seen in the result.
+global counter, arguments that are changed). Every function has an accumulator, ``total`` or the
+like, that most statements add to, so that what is computed is seen in the result.
 """
 
 from __future__ import annotations
@@ -60,7 +60,13 @@ class Statements(Expressions):
         elif not self.constants:
             options += [(0.4, "early")]
         if depth > 0:
-            options += [(5, "loop"), (3, "branch"), (0.8, "while"), (0.6, "attempt"), (0.8, "graph")]
+            options += [
+                (5, "loop"),
+                (3, "branch"),
+                (0.8, "while"),
+                (0.6, "attempt"),
+                (0.8, "graph"),
+            ]
         lines: list[str] | None = getattr(self, f"_{self.scope.pick(options)}")(depth - 1)
         return lines if lines is not None else self._accumulate(depth - 1)
 
@@ -350,7 +356,7 @@ class Statements(Expressions):
     def _while(self, depth: int) -> list[str]:
         name = self.scope.fresh("m", "left", "tries", "round_")
         limit = self.int(1)
-        count = limit.text if -99 <= limit.low and limit.high <= 5 else f"({limit.text}) % 4"
+        count = limit.text if limit.low >= -99 and limit.high <= 5 else f"({limit.text}) % 4"
         test = f"{name} < {count}"
         if self.chance(0.3):
             test += f" and {self.accumulator} < {self.rng.choice(['1', '2.5'])}"
@@ -369,7 +375,9 @@ class Statements(Expressions):
         handler, error = self._accumulate(0), "IndexError"
         if way == "index" and source is not None:
             n = source.type.length
-            risky = f"{a} = {a} + {source.text}[{self.int(1).text} + {self.rng.randint(0, max(n, 1))}]"
+            risky = (
+                f"{a} = {a} + {source.text}[{self.int(1).text} + {self.rng.randint(0, max(n, 1))}]"
+            )
         elif way == "log":
             risky, error = f"{a} = {a} + log({self.value(1)})", "ValueError"
         elif way == "key":
@@ -393,13 +401,18 @@ class Statements(Expressions):
         at = v if rows.type.high < n and rows.type.low >= -n else f"{v} % {n}"
         start = self.index(rows.type.length)
         forms = [
-            [f"for {u} in range(len({r})):", f"    for {v} in {r}[{u}]:"]
-            + [f"        {a} = {a} + {w}[{u} % {n}] * {w}[{at}]"],
+            [
+                f"for {u} in range(len({r})):",
+                f"    for {v} in {r}[{u}]:",
+                f"        {a} = {a} + {w}[{u} % {n}] * {w}[{at}]",
+            ],
             [f"for {v} in {r}[{start}]:", f"    {a} = {a} + {w}[{at}]"],
             [f"{a} = {a} + sum({w}[{at}] for {v} in {r}[{start}]) / max(1, len({r}[{start}]))"],
-            [f"{u} = {start}", f"for {v} in {r}[{u}]:", f"    if {v} != {u}:"]
-            + [f"        {a} = {a} + tanh({w}[{at}])"],
+            [
+                f"{u} = {start}",
+                f"for {v} in {r}[{u}]:",
+                f"    if {v} != {u}:",
+                f"        {a} = {a} + tanh({w}[{at}])",
+            ],
         ]
         return self.rng.choice(forms)
-
-

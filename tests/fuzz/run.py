@@ -2,8 +2,9 @@
 
     python tests/fuzz/run.py --programs 2000 --seed 0 --jobs 2
 
-Program number i has the seed ``--seed`` + i. Each difference is made smaller and written as a script of
-its own into ``--found``. The exit status is 1 if there was any. ``--show SEED`` prints a program.
+Program number i has the seed ``--seed`` + i. Each difference is made smaller and written as a
+script of its own into ``--found``. The exit status is 1 if there was any. ``--show SEED`` prints a
+program.
 
 Programs run in worker processes, many in one process for speed. A worker that crashes or does not
 answer is replaced, and the program that it was at counts as a crash.
@@ -141,15 +142,16 @@ class Worker:
 
 
 def run(seeds: list[int], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The records of all programs that are not the same, and a line now and then."""
+    """The records of all programs; differences are reported as they are found."""
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     for seed in seeds:
         waiting.put(seed)
     records: list[dict[str, Any]] = []
+    stop = threading.Event()
 
     def serve() -> None:
         worker = Worker(options)
-        while True:
+        while not stop.is_set():
             try:
                 seed = waiting.get_nowait()
             except queue.Empty:
@@ -158,6 +160,8 @@ def run(seeds: list[int], options: argparse.Namespace) -> list[dict[str, Any]]:
             records.append(record)
             if record["kind"] != "same":
                 report(record, options)
+            if options.first and record["kind"] not in ("same", "too long"):
+                stop.set()
         worker.stop()
 
     threads = [threading.Thread(target=serve) for _ in range(options.jobs)]
@@ -191,7 +195,8 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=20.0, help="seconds for one program")
     parser.add_argument("--shrink", type=float, default=15.0, help="seconds to make one smaller")
     parser.add_argument("--found", type=Path, help="folder for reproducers; printed without it")
-    parser.add_argument("--strict", action="store_true", help="lists against arrays in gradients too")
+    parser.add_argument("--strict", action="store_true", help="a list is not an array")
+    parser.add_argument("--first", action="store_true", help="stop at the first difference")
     parser.add_argument("--show", type=int, metavar="SEED", help="print the program of this seed")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
