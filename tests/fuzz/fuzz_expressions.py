@@ -22,24 +22,26 @@ class Expressions(Numbers):
             if name is not None and self.chance(0.7):
                 return name.text
             return self._value_read(0) or self.float(0)
-        way = self.scope.pick(
-            [
-                (3, "name"),
-                (6, "read"),
-                (5, "arithmetic"),
-                (4, "function"),
-                (3, "data"),
-                (1.5, "integer"),
-                (1, "choose"),
-                (2, "sum"),
-                (1, "extreme"),
-                (1.2, "numpy"),
-                (2, "helper"),
-                (0.5, "matrix"),
-                (0.3, "power"),
-                (0.12, "transform"),
-            ]
-        )
+        options = [
+            (3, "name"),
+            (6, "read"),
+            (5, "arithmetic"),
+            (4, "function"),
+            (3, "data"),
+            (1.5, "integer"),
+            (1, "choose"),
+            (2, "sum"),
+            (1, "extreme"),
+            (1.2, "numpy"),
+            (2, "helper"),
+            (0.5, "matrix"),
+            (0.3, "power"),
+            (0.12, "transform"),
+        ]
+        if self.scope.focus:
+            options = [(1, "name"), (8, "read"), (2, "arithmetic"), (1.5, "function")]
+            options += [(1, "integer"), (1, "choose"), (2, "sum"), (2, "helper"), (0.3, "matrix")]
+        way = self.scope.pick(options)
         text: str | None = getattr(self, f"_value_{way}")(depth - 1)
         return text if text is not None else self.value(0)
 

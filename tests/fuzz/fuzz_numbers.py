@@ -47,7 +47,8 @@ class Numbers:
             return "0"
         if self.chance(0.1):
             return rng.choice(["-1", "0", str(length - 1), str(-length)])
-        i = self.int(depth)
+        i = self._direct(length) if self.chance(0.6) else None
+        i = i or self.int(depth)
         if -length <= i.low and i.high < length:
             return i.text
         if self.chance(0.01):
@@ -55,6 +56,23 @@ class Numbers:
         if self.chance(0.15) and i.low >= 0:
             return f"min({i.text}, {length - 1})"
         return f"({i.text}) % {length}"
+
+    def _direct(self, length: int) -> Int | None:
+        """An argument or a variable of a loop as an index, or what a table has for it."""
+        names = [name for name in self.scope.of("int") if name.weight > 1]
+        if not names:
+            return None
+        name = self.scope.choose(names)
+        low, high = name.type.low, name.type.high
+        tables = [
+            table
+            for table in self.scope.of("ints", "iarray")
+            if low >= -table.type.length and high < table.type.length
+        ]
+        if tables and self.chance(0.25):
+            table = self.rng.choice(tables)
+            return Int(f"{table.text}[{name.text}]", table.type.low, table.type.high)
+        return Int(name.text, low, high)
 
     def int(self, depth: int = 1) -> Int:
         """An integer with its bounds."""
@@ -232,6 +250,8 @@ class Numbers:
             (0.4, "type"),
             (0.5, "truth"),
         ]
+        if self.scope.focus:
+            options = [(4, "ints"), (3, "flag"), (0.8, "membership"), (0.5, "identity")]
         if depth > 0:
             options += [(1, "both"), (0.6, "not")]
         text: str | None = getattr(self, f"_bool_{self.scope.pick(options)}")(depth - 1)
@@ -270,7 +290,7 @@ class Numbers:
 
     def _bool_membership(self, depth: int) -> str | None:
         negation = self.rng.choice(["in", "in", "not in"])
-        if self.chance(0.5):
+        if self.scope.focus or self.chance(0.5):
             name = self.some("ints")
             pool = name.text if name is not None and self.chance(0.6) else "(0, 2)"
             return f"{self.int(depth).text} {negation} {pool}"

@@ -69,6 +69,10 @@ class World:
         self.data: list[tuple[str, Type, str]] = []  # name, type, way to make one
         self.parameters: list[tuple[str, Type]] = []
         self.layout = ""
+        self.focus = False
+        self.word = rng.choice(
+            [2, 3, 4, 5, 5, 6]
+        )  # how many integers a list has whose length stays
 
     # --- literals ---------------------------------------------------------------------------------
 
@@ -162,10 +166,16 @@ class World:
             scope.add("SLOTS", Type("iarray", n, low=0, high=top))
             self.events.append(f"SLOTS[{i}] = {j}")
         if rng.random() < 0.3:
-            kind = rng.choice(["SimpleNamespace(rate={}, depth={})", "{{'rate': {}, 'depth': {}}}"])
+            kind = rng.choice(
+                [
+                    "{{'rate': {}, 'depth': {}}}",
+                    "type('Config', (), {{'rate': {}, 'depth': {}}})()",
+                    "SimpleNamespace(rate={}, depth={})",
+                ]
+            )
             self.lines.append(f"CONFIG = {kind.format(self.number(), rng.randint(0, 2))}")
             rate, depth = ("CONFIG.rate", "CONFIG.depth")
-            if "{{" in kind:
+            if kind.startswith("{{"):
                 rate, depth = ("CONFIG['rate']", "CONFIG['depth']")
             scope.add(rate, Type("float"))
             scope.add(depth, Type("int", low=0, high=3))
@@ -178,7 +188,7 @@ class World:
     def add_parameters(self, arrays: bool) -> None:
         """The type of the first argument ``p``, and how its parts are reached."""
         rng, n, k = self.rng, self.n, self.k
-        vector = "varray" if arrays or rng.random() < 0.3 else "values"
+        vector = "varray" if arrays or (not self.focus and rng.random() < 0.3) else "values"
         matrix = "vmatrix" if vector == "varray" else "matrix"
         self.array = vector == "varray"
         w, m, b = Type(vector, n), Type(matrix, n, k), Type("value")
@@ -186,6 +196,8 @@ class World:
         layouts += [(0.4, "dataclass"), (0.5, "matrix"), (0.5, "number"), (0.5, "mixed")]
         if arrays:
             layouts = layouts[:2]
+        elif self.focus:
+            layouts = [(3, "vector"), (2, "matrix"), (2, "dict"), (1, "nested")]
         self.layout = self.globals.pick(layouts)
         if self.layout == "named":
             self.lines.append('Params = namedtuple("Params", "w m b")')
@@ -235,7 +247,7 @@ class World:
         shortest = rng.choice([0, 1, 1, 2])
         every = {
             "tokens": Type("ints", shortest, low=0, high=top, fixed=False, mutable=True),
-            "ys": Type("ints", 2, low=0, high=top, mutable=True),
+            "ys": Type("ints", self.word, low=0, high=top, mutable=True),
             "index": Type("int", low=0, high=top),
             "offset": Type("int", low=-n, high=top),
             "flag": Type("bool"),
@@ -253,6 +265,8 @@ class World:
             "config": Type("config"),
         }
         weights = [5, 2, 4, 1, 1.5, 2, 3, 1.5, 2, 1, 1.5, 1.2, 0.8, 0.7, 1, 0.8, 0.7]
+        if self.focus:
+            weights = [3, 6, 4, 1, 0.5, 2, *[0.0] * 5, 1, *[0.0] * 3, 1, 0.0]
         chosen: list[str] = []
         while len(chosen) < count:
             name = rng.choices(list(every), weights)[0]
@@ -274,7 +288,7 @@ class World:
         if name == "config":
             return f"SimpleNamespace(gain={literal(rng, 'float')}, steps={rng.randint(0, 3)})"
         makers = {
-            "ys": lambda: self.ints(2, top),
+            "ys": lambda: self.ints(self.word, top),
             "index": lambda: str(rng.randint(0, top)),
             "offset": lambda: str(rng.randint(-n, top)),
             "flag": lambda: str(rng.random() < 0.5),
@@ -317,12 +331,17 @@ class World:
                 scope.add("config.steps", Type("int", low=0, high=3), weight=3.0)
             else:
                 scope.add(name, type_, weight=6.0)
+            if type_.kind == "ints" and type_.length:
+                element = Type("int", low=type_.low, high=type_.high)
+                for i in {0, -1, type_.length - 1}:
+                    scope.add(f"{name}[{i}]", element, weight=3.0)
 
     def inner_scope(self, helpers: list[Helper], reserved: set[str]) -> Scope:
         """A scope with the globals in it."""
         known = [replace(name, weight=1.0) for name in self.globals.names]
         scope = Scope(self.rng, known, list(helpers), set(reserved))
-        scope.effects = self.rng.random() < 0.25
+        scope.focus = self.focus
+        scope.effects = not self.focus and self.rng.random() < 0.25
         return scope
 
 
@@ -407,12 +426,14 @@ def program(seed: int) -> Program:
     mode = rng.choices(
         ["value_and_grad", "call", "values", "batch", "train"], [12, 2, 1, 1.5, 1.5]
     )[0]
+    world.focus = rng.random() < 0.5
     world.add_globals()
     world.add_parameters(arrays=mode == "train")
-    world.add_data(rng.choices([0, 1, 2, 3, 4], [0.3, 4, 5, 3, 1])[0])
+    often = [0, 4, 5, 2, 0] if world.focus else [0.3, 4, 5, 3, 1]
+    world.add_data(rng.choices([0, 1, 2, 3, 4], often)[0])
     blocks = [HEADER.rstrip().splitlines() + world.lines]
     helpers: list[Helper] = []
-    for number in range(rng.choice([0, 1, 1, 2, 2, 3])):
+    for number in range(rng.choice([0, 0, 1] if world.focus else [0, 1, 1, 2, 2, 3])):
         lines, made = helper(world, number, helpers)
         blocks.append(lines)
         helpers.append(made)
@@ -425,13 +446,19 @@ def program(seed: int) -> Program:
     body = [f"{accumulator} = {rng.choice([writer.value(0), '0.0', writer.value(1)])}"]
     if rng.random() < 0.3:
         scope.add(accumulator, VALUE, weight=0.5)
-    body += writer.body(rng.choice([1, 2, 3, 3, 4, 5, 6]))
-    body.append(writer.returned(rng.choice([accumulator, f"tanh({accumulator})", writer.value(1)])))
+    if world.focus and rng.random() < 0.8:
+        body += writer.over_tokens()
+    body += writer.body(rng.choice([0, 1, 1, 2, 3] if world.focus else [1, 2, 3, 3, 4, 5, 6]))
+    body.append(
+        writer.returned(
+            rng.choice([accumulator, f"tanh({accumulator})", f"{accumulator} + {writer.value(1)}"])
+        )
+    )
     signature = ["p", *(name for name, _, _ in world.data)]
     blocks.append([f"def f({', '.join(signature)}):", *indent(body)])
     source = "\n\n\n".join("\n".join(lines) for lines in blocks) + "\n"
     options: dict[str, object] = {}
-    lift = rng.choices([None, True, False], [5, 3, 2])[0]
+    lift = rng.choices([None, True, False], [7, 1, 2])[0]  # machine code takes seconds to build
     if lift is not None:
         options["lift"] = lift
     return Program(seed, source, tuple(calls(world, mode)), mode, options)
@@ -445,7 +472,8 @@ def calls(world: World, mode: str) -> list[Call]:
     made: list[Call] = []
     parameters = world.parameter_text()
     seen: list[str] = []
-    for _ in range(rng.randint(2, 4) if mode in ("batch", "train") else rng.randint(10, 30)):
+    count = rng.choice([30, 60, 100]) if world.focus else rng.randint(10, 30)
+    for _ in range(rng.randint(2, 4) if mode in ("batch", "train") else count):
         if not frozen and rng.random() < 0.5:
             parameters = world.parameter_text()
         event = rng.choice(world.events) if changes and world.events and rng.random() < 0.15 else ""

@@ -69,6 +69,7 @@ class Scope:
     names: list[Name] = field(default_factory=list)
     helpers: list[Helper] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
+    focus: bool = False  # integers and parameters only: small programs with many paths
     effects: bool = True  # whether prints and appends to the log may be written here
     loops: int = 0
 

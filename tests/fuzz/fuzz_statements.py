@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fuzz_expressions import Expressions
+from fuzz_idioms import IDIOMS
 from fuzz_scope import Scope, Type, item
 
 VALUE = Type("value")
@@ -36,7 +37,12 @@ class Statements(Expressions):
         lines: list[str] = []
         for _ in range(count):
             lines += self.statement(depth)
-        return lines or ["pass"]
+        return lines
+
+    def over_tokens(self) -> list[str]:
+        """A loop, or lines that are known from many programs."""
+        lines = self._idiom(1) if self.chance(0.6) else None
+        return lines if lines is not None else self._loop(1)
 
     def statement(self, depth: int) -> list[str]:
         """One statement, of one or more lines."""
@@ -52,6 +58,7 @@ class Statements(Expressions):
             (0.5, "walrus"),
             (0.4, "memo"),
             (0.3, "key"),
+            (5 if self.scope.focus else 1.5, "idiom"),
         ]
         if self.scope.effects:
             options += [(0.12, "print"), (0.25, "log"), (0.12, "tally"), (0.2, "mutate")]
@@ -200,6 +207,24 @@ class Statements(Expressions):
         a = self.accumulator
         return [line, f"if {name} in ('w1', '1!', 'w0'):", f"    {a} = {a} + {self.value(1)}"]
 
+    def _idiom(self, depth: int) -> list[str] | None:
+        """A few lines as they stand in many programs, filled with names that are there."""
+        tokens, weights = self.some("ints"), self.some("values", "varray")
+        if tokens is None or weights is None or weights.type.length < 1:
+            return None
+        t, n = tokens.type, weights.type.length
+        tables = [name for name in self.scope.of("ints", "bools") if name.type.length > t.high]
+        flags = self.scope.choose(tables).text if tables and t.low >= 0 else "[1, 0, 0, 1, 0, 1, 1]"
+        a = self.accumulator
+        if self.scope.loops:
+            return None
+        lines = self.rng.choice(IDIOMS)
+        self.scope.used |= {"seen", "last", "state", "stack", "run", "n"}
+        at = "t" if t.low >= -n and t.high < n else f"t % {n}"
+        words = {"A": a, "TS": tokens.text, "W": weights.text, "AT": at, "FLAGS": flags}
+        words |= {"N": str(n), "K": str(self.rng.randint(1, 3)), "I": self.int(1).text}
+        return [line.format(**words) for line in lines.strip("\n").splitlines()]
+
     # --- effects ----------------------------------------------------------------------------------
 
     def _print(self, depth: int) -> list[str]:
@@ -276,7 +301,8 @@ class Statements(Expressions):
 
     def _heading(self) -> str | None:
         """The first line of a for loop; its variables join the scope."""
-        source = self.some("ints", "ints", "floats", "values", "bools", "iarray", "rows", "matrix")
+        kinds = ["ints", "floats", "values", "bools", "iarray", "rows", "matrix"]
+        source = self.some(*(["ints"] if self.scope.focus else kinds))
         scope = self.scope
         if source is None or self.chance(0.15):
             i = self.int(1)
