@@ -61,7 +61,7 @@ class Statements(Expressions):
             (5 if self.scope.focus else 1.5, "idiom"),
         ]
         if self.scope.effects:
-            options += [(0.12, "print"), (0.25, "log"), (0.12, "tally"), (0.2, "mutate")]
+            options += [(0.4, "print"), (0.8, "log"), (0.4, "tally"), (1, "mutate")]
         if self.scope.loops:
             options += [(0.8, "leave")]
         elif not self.constants:
