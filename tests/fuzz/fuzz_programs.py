@@ -429,7 +429,7 @@ def program(seed: int) -> Program:
     world.focus = rng.random() < 0.5
     world.add_globals()
     world.add_parameters(arrays=mode == "train")
-    often = [0, 4, 5, 2, 0] if world.focus else [0.3, 4, 5, 3, 1]
+    often = [0, 8, 4, 1, 0] if world.focus else [0.3, 4, 5, 3, 1]
     world.add_data(rng.choices([0, 1, 2, 3, 4], often)[0])
     blocks = [HEADER.rstrip().splitlines() + world.lines]
     helpers: list[Helper] = []
@@ -448,10 +448,10 @@ def program(seed: int) -> Program:
         scope.add(accumulator, VALUE, weight=0.5)
     if world.focus and rng.random() < 0.8:
         body += writer.over_tokens()
-    body += writer.body(rng.choice([0, 1, 1, 2, 3] if world.focus else [1, 2, 3, 3, 4, 5, 6]))
+    body += writer.body(rng.choice([0, 0, 0, 1, 2] if world.focus else [1, 2, 3, 3, 4, 5, 6]))
     body.append(
         writer.returned(
-            rng.choice([accumulator, f"tanh({accumulator})", f"{accumulator} + {writer.value(1)}"])
+            rng.choice([accumulator, f"tanh({accumulator})", f"{accumulator} + {writer.value(0)}"])
         )
     )
     signature = ["p", *(name for name, _, _ in world.data)]
@@ -468,7 +468,7 @@ def calls(world: World, mode: str) -> list[Call]:
     """What is done with ``f``."""
     rng = world.rng
     frozen = rng.random() < 0.4  # the parameters stay; often the same arguments come back
-    changes = rng.random() < 0.5
+    often = 0.0 if rng.random() < 0.5 else 0.03 if world.focus else 0.15  # a global changes
     made: list[Call] = []
     parameters = world.parameter_text()
     seen: list[str] = []
@@ -476,7 +476,7 @@ def calls(world: World, mode: str) -> list[Call]:
     for _ in range(rng.randint(2, 4) if mode in ("batch", "train") else count):
         if not frozen and rng.random() < 0.5:
             parameters = world.parameter_text()
-        event = rng.choice(world.events) if changes and world.events and rng.random() < 0.15 else ""
+        event = rng.choice(world.events) if world.events and rng.random() < often else ""
         if mode in ("batch", "train"):
             samples = [world.arguments_text(None) for _ in range(rng.randint(2, 8))]
             arguments = f"({parameters}, [{', '.join(samples)}])"

@@ -214,6 +214,7 @@ class Statements(Expressions):
             return None
         t, n = tokens.type, weights.type.length
         tables = [name for name in self.scope.of("ints", "bools") if name.type.length > t.high]
+        tables = [name for name in tables if name.weight == 1.0] or tables  # of the module
         flags = self.scope.choose(tables).text if tables and t.low >= 0 else "[1, 0, 0, 1, 0, 1, 1]"
         a = self.accumulator
         if self.scope.loops:
