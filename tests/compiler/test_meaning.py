@@ -1,0 +1,187 @@
+"""Compiled means what Python means: named examples, each compared with the eager call.
+
+Both sides run in a fresh world of their own, on equal arguments, and values, gradients, types,
+exceptions, prints, globals and arguments are compared. Cases that are wrong today are marked, and
+the mark fails as soon as they are right.
+"""
+
+import dataclasses
+import os
+import sys
+import time
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+from fuzz_compare import differences
+from fuzz_programs import HEADER, Call, Program
+from known import CAPTURED, CASES, NESTED, TYPES, WRONG_TODAY, Case
+
+import chainrule
+from chainrule import Value
+
+
+def check(case: Case) -> None:
+    calls = []
+    for text in case.calls:
+        before, _, arguments = text.rpartition(" ;; ")
+        calls.append(Call(before, arguments))
+    program = Program(0, HEADER + case.source, tuple(calls), case.mode, case.options)
+    found = differences(program, case.strict)
+    assert not found, "\n".join(map(str, found))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_compiled_means_what_eager_means(name, request, monkeypatch):
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    if name in WRONG_TODAY:
+        request.applymarker(pytest.mark.xfail(strict=True, reason=WRONG_TODAY[name]))
+    check(CASES[name])
+
+
+# --- what a case cannot say: files, clocks, installed packages ------------------------------------
+
+captured = pytest.mark.xfail(strict=True, reason=CAPTURED)
+nested = pytest.mark.xfail(strict=True, reason=NESTED)
+
+
+def compiled(f):
+    return chainrule.compile(f, on_fallback="eager").value_and_grad
+
+
+@captured
+def test_a_global_of_an_installed_package_is_read_afresh(monkeypatch):
+    monkeypatch.setattr(mpmath, "TEMPERATURE", 1.0, raising=False)
+    fast = compiled(lambda x: x * mpmath.TEMPERATURE)
+    assert fast(3.0) == (3.0, 1.0)
+    mpmath.TEMPERATURE = 2.0
+    assert fast(3.0) == (6.0, 2.0)
+
+
+@captured
+def test_a_list_of_an_installed_package_is_read_afresh(monkeypatch):
+    monkeypatch.setattr(mpmath, "SCALES", [1.0, 5.0], raising=False)
+    fast = compiled(lambda x, i: x * mpmath.SCALES[i])
+    assert fast(3.0, 0) == (3.0, 1.0)
+    mpmath.SCALES[0] = 2.0
+    assert fast(3.0, 0) == (6.0, 2.0)
+
+
+@captured
+def test_a_class_attribute_of_an_installed_package_is_read_afresh(monkeypatch):
+    monkeypatch.setattr(mpmath.mpf, "temperature", 1.0, raising=False)
+    fast = compiled(lambda x: x * mpmath.mpf.temperature)
+    assert fast(3.0) == (3.0, 1.0)
+    mpmath.mpf.temperature = 2.0
+    assert fast(3.0) == (6.0, 2.0)
+
+
+@pytest.mark.parametrize("module", ["helpers_of_site_packages"])
+def test_a_package_in_site_packages_is_read_afresh(module, tmp_path, monkeypatch):
+    place = tmp_path / "lib" / "python3" / "site-packages"
+    place.mkdir(parents=True)
+    (place / f"{module}.py").write_text("RATE = 1.0\n\ndef scaled(x):\n    return x * RATE\n")
+    monkeypatch.syspath_prepend(str(place))
+    package = __import__(module)
+    fast = compiled(lambda x: package.scaled(x))
+    assert fast(3.0) == (3.0, 1.0)
+    package.RATE = 2.0
+    assert fast(3.0) == (6.0, 2.0)
+
+
+@pytest.mark.parametrize("clock", ["time", "monotonic", "perf_counter", "time_ns"])
+def test_a_clock_is_read_in_every_call(clock):
+    fast = compiled(lambda x: x * getattr(time, clock)())
+    assert len({fast(1.0)[0] for _ in range(10)}) > 1
+
+
+def test_time_time_is_read_in_every_call():
+    fast = compiled(lambda x: x * time.time())
+    first = fast(1.0)[0]
+    while time.time() == first:
+        pass
+    assert fast(1.0)[0] > first
+
+
+@captured
+def test_sleeping_happens_in_every_call():
+    def f(x):
+        time.sleep(0.01)
+        return x * x
+
+    fast = compiled(f)
+    began = time.perf_counter()
+    for _ in range(10):
+        fast(2.0)
+    assert time.perf_counter() - began >= 0.1
+
+
+@captured
+def test_a_file_that_appears_is_seen(tmp_path):
+    path = str(tmp_path / "flag")
+    fast = compiled(lambda x: x * 2 if os.path.exists(path) else x)
+    assert fast(3.0) == (3.0, 1.0)
+    Path(path).touch()
+    assert fast(3.0) == (6.0, 2.0)
+
+
+@captured
+def test_a_file_of_numbers_is_read_in_every_call(tmp_path):
+    path = tmp_path / "numbers.npy"
+    fast = compiled(lambda x: x * float(np.load(path)[0]))
+    for number in (1.0, 2.0):
+        np.save(path, np.array([number]))
+        assert fast(3.0) == (3.0 * number, number)
+
+
+@captured
+def test_a_file_is_written_in_every_call(tmp_path):
+    path = tmp_path / "log.txt"
+
+    def f(x, t):
+        np.savetxt(path, np.array([float(t)]))
+        return x * t
+
+    fast = compiled(f)
+    for t in (1.0, 2.0, 3.0, 2.0):
+        fast(2.0, t)
+        assert np.loadtxt(path) == t
+
+
+@nested
+def test_derivatives_inside_are_derivatives_of_what_is_outside():
+    f = lambda a: chainrule.grad(lambda q: a * q * q)(3.0) * a  # noqa: E731
+    assert compiled(f)(2.0) == (24.0, 24.0)
+
+
+def test_eager_derivatives_inside_are_derivatives_of_what_is_outside():
+    f = lambda a: chainrule.grad(lambda q: a * q * q)(3.0) * a  # noqa: E731
+    assert chainrule.value_and_grad(f)(2.0) == (24.0, 24.0)
+
+
+@nested
+def test_a_plain_nested_gradient_is_whole_or_refused():
+    a = Value(2.0)
+    try:
+        result = chainrule.grad(lambda q: a * q * q)(3.0) * a
+    except TypeError:
+        return
+    result.backward()
+    assert a.grad == 24.0
+
+
+@pytest.mark.xfail(strict=True, reason="a Value is compared by identity with numbers too")
+@pytest.mark.parametrize("transform", [chainrule.value_and_grad, compiled])
+def test_a_value_equals_its_number(transform):
+    fast = transform(lambda x: x * 2 if x == 0 else x * 3)
+    assert fast(0.0) == (0.0, 2.0)
+    assert fast(1.0) == (3.0, 3.0)
+
+
+@pytest.mark.xfail(strict=True, reason=TYPES)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_gradient_of_a_dataclass_is_one(frozen):
+    P = dataclasses.make_dataclass("P", [("a", float), ("b", float)], frozen=frozen)
+    for transform in (chainrule.value_and_grad, compiled):
+        assert transform(lambda p: p.a * p.a * p.b)(P(3.0, 2.0)) == (18.0, P(12.0, 9.0))

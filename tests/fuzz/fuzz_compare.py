@@ -1,0 +1,406 @@
+"""Runs a program eagerly and compiled, each in a fresh world of its own, and says what differs.
+
+A ``Program`` comes in, a list of ``Difference`` goes out: values, gradients, types, exceptions,
+what was printed, what became of the globals and of the arguments. The eager side is the definition:
+``chainrule.value_and_grad(f)`` and ``f`` itself on the original objects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import linecache
+import math
+import re
+import sys
+import types
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from fuzz_programs import Program
+
+import chainrule
+from chainrule import Value, optim
+
+CLOSE = 1e-9
+SKIPPED = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that the compiled call did otherwise.
+
+    ``kind`` is value, gradient, structure (the numbers agree, but not what they are kept in),
+    exception, printed, globals or arguments.
+    """
+
+    kind: str
+    call: int
+    where: str
+    eager: str
+    compiled: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind} of call {self.call}{self.where}:\n"
+            f"  eager:    {self.eager}\n  compiled: {self.compiled}"
+        )
+
+
+# --- objects as plain trees -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Node:
+    """A container: what type it is, and what is in it."""
+
+    label: str
+    items: tuple[tuple[str, Any], ...]
+
+
+def tree(thing: Any, seen: tuple[int, ...] = ()) -> Any:
+    """An object as numbers, texts and Nodes: what can be compared between two worlds."""
+    if id(thing) in seen:
+        return Node("cycle", ())
+    inside = (*seen, id(thing))
+
+    def node(label: str, items: Any) -> Node:
+        return Node(label, tuple((str(key), tree(x, inside)) for key, x in items))
+
+    if isinstance(thing, Value):
+        return Node("Value", (("data", thing.data), ("grad", thing.grad)))
+    if thing is None or isinstance(thing, (bool, int, float, str, np.generic)):
+        return thing
+    if isinstance(thing, np.ndarray):
+        label = f"{type(thing).__name__} {thing.dtype} {thing.shape}"
+        return node(label, enumerate(thing.ravel().tolist()))
+    if isinstance(thing, dict):
+        return node(type(thing).__name__, ((repr(key), x) for key, x in thing.items()))
+    if isinstance(thing, (list, tuple)):
+        return node(type(thing).__name__, enumerate(thing))
+    if isinstance(thing, (set, frozenset)):
+        return node(type(thing).__name__, enumerate(sorted(thing, key=repr)))
+    if isinstance(thing, SKIPPED) or not hasattr(thing, "__dict__"):
+        return Node(type(thing).__name__, ())
+    if isinstance(thing, type):
+        own = {k: x for k, x in vars(thing).items() if not k.startswith("_")}
+        return node("class", ((k, x) for k, x in own.items() if not callable(x)))
+    return node(type(thing).__name__, vars(thing).items())
+
+
+def numbers_of(tree_: Any) -> Any:
+    """A tree without the types of lists and arrays, nested arrays as nested lists."""
+    if not isinstance(tree_, Node):
+        return tree_
+    label = tree_.label
+    items = [(key, numbers_of(x)) for key, x in tree_.items]
+    if " float64 (" in label or label.startswith("ndarray"):
+        shape = [int(n) for n in re.findall(r"\d+", label.rpartition("(")[2])]
+        flat = [x for _, x in items]
+        for size in reversed(shape[1:]):
+            rows = [flat[i : i + size] for i in range(0, len(flat), size)]
+            flat = [Node("sequence", tuple((str(k), x) for k, x in enumerate(row))) for row in rows]
+        if not shape:
+            return flat[0]
+        return Node("sequence", tuple((str(i), x) for i, x in enumerate(flat)))
+    return Node("sequence" if label in ("list", "tuple") else label, tuple(items))
+
+
+def first_difference(a: Any, b: Any, exact: bool, path: Path = ()) -> tuple[Path, Any, Any] | None:
+    """Where two trees differ, and how; None where they agree."""
+    if isinstance(a, Node) and isinstance(b, Node):
+        if a.label != b.label or [k for k, _ in a.items] != [k for k, _ in b.items]:
+            return path, a, b
+        for (key, x), (_, y) in zip(a.items, b.items, strict=True):
+            found = first_difference(x, y, exact, (*path, key))
+            if found is not None:
+                return found
+        return None
+    if type(a) is not type(b):
+        return path, a, b
+    if isinstance(a, (float, np.floating)):
+        same = a == b or (math.isnan(a) and math.isnan(b))
+        if not same and not exact:
+            same = abs(a - b) <= CLOSE * max(1.0, abs(a), abs(b))
+        return None if same else (path, a, b)
+    return None if a == b else (path, a, b)
+
+
+def short(thing: Any) -> str:
+    """A tree for people."""
+    if isinstance(thing, Node):
+        inside = ", ".join(f"{key}: {short(x)}" for key, x in thing.items)
+        text = f"{thing.label}({inside})"
+    else:
+        text = repr(thing)
+    return text if len(text) < 300 else text[:300] + "…"
+
+
+# --- a world --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call did."""
+
+    result: Any  # a tree, or None
+    error: tuple[str, str] | None  # type and message
+    printed: str
+    world: Any
+    arguments: Any
+
+
+class World:
+    """A module of its own that the program runs in."""
+
+    counter = 0
+
+    def __init__(self, source: str) -> None:
+        World.counter += 1
+        self.module = types.ModuleType(f"fuzz_world_{World.counter}")
+        self.file = f"fuzz_world_{World.counter}.py"
+        linecache.cache[self.file] = (len(source), None, source.splitlines(True), self.file)
+        sys.modules[self.module.__name__] = self.module  # dataclasses look there
+        exec(compile(source, self.file, "exec"), self.module.__dict__)
+
+    def close(self) -> None:
+        """Forget it."""
+        sys.modules.pop(self.module.__name__, None)
+        linecache.cache.pop(self.file, None)
+
+    def do(self, statement: str) -> None:
+        """Execute a statement in the module."""
+        exec(compile(statement, "<before>", "exec"), self.module.__dict__)
+
+    def snapshot(self) -> Any:
+        """Its globals as a tree."""
+        state = {}
+        for name, thing in vars(self.module).items():
+            module = getattr(thing, "__module__", self.module.__name__)  # of classes and functions
+            own = module == self.module.__name__ or isinstance(thing, Value)
+            code = isinstance(thing, SKIPPED) or hasattr(type(thing), "batch_value_and_grad")
+            if own and not code and not name.startswith("__"):
+                state[name] = thing
+        return tree(state)
+
+    def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Outcome:
+        """One call and all that can be seen of it."""
+        printed = io.StringIO()
+        result: Any = None
+        error = None
+        with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                result = tree(function(*arguments))
+            except Exception as problem:
+                error = (type(problem).__name__, cleaned(str(problem)))
+        return Outcome(result, error, printed.getvalue(), self.snapshot(), tree(arguments))
+
+
+def cleaned(message: str) -> str:
+    """A message without addresses and numbers of worlds."""
+    return re.sub(r"0x[0-9a-f]+|fuzz_world_\d+", "…", message)
+
+
+# --- what eager gives -----------------------------------------------------------------------------
+
+
+def as_floats(extras: Any) -> Any:
+    """Extras as they are reported: numbers in place of Values."""
+    if isinstance(extras, Value):
+        return extras.data
+    if isinstance(extras, dict):
+        return {key: as_floats(x) for key, x in extras.items()}
+    if isinstance(extras, tuple) and hasattr(extras, "_fields"):
+        return type(extras)(*map(as_floats, extras))
+    if isinstance(extras, (list, tuple)):
+        return type(extras)(map(as_floats, extras))
+    return extras
+
+
+def eager_value_and_grad(f: Callable[..., Any]) -> Callable[..., Any]:
+    """``chainrule.value_and_grad``, and extras where ``f`` returns ``(loss, extras)``."""
+
+    def value_and_grad(*arguments: Any) -> Any:
+        extras: list[Any] = []
+
+        def loss(*inner: Any) -> Any:
+            result = f(*inner)
+            if isinstance(result, tuple) and len(result) == 2:
+                extras.append(as_floats(result[1]))
+                return result[0]
+            return result
+
+        loss.__name__ = loss.__qualname__ = f.__name__
+        value, gradient = chainrule.value_and_grad(loss)(*arguments)
+        return ((value, extras[-1]) if extras else value), gradient
+
+    return value_and_grad
+
+
+def mean(trees: list[Any]) -> Any:
+    """The mean of gradients of one structure."""
+    first = trees[0]
+    if isinstance(first, dict):
+        return {key: mean([t[key] for t in trees]) for key in first}
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*(mean(list(parts)) for parts in zip(*trees, strict=True)))
+    if isinstance(first, (list, tuple)):
+        return type(first)(mean(list(parts)) for parts in zip(*trees, strict=True))
+    if dataclasses.is_dataclass(first) and not isinstance(first, type):
+        fields = [field.name for field in dataclasses.fields(first)]
+        parts = {name: mean([getattr(t, name) for t in trees]) for name in fields}
+        return dataclasses.replace(first, **parts)
+    return sum(trees[1:], first) / len(trees)
+
+
+def eager_batch(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The mean over samples."""
+
+    def batch_value_and_grad(params: Any, samples: list[Any]) -> Any:
+        each = [eager_value_and_grad(f)(params, *sample) for sample in samples]
+        return sum(value for value, _ in each) / len(each), mean([g for _, g in each])
+
+    return batch_value_and_grad
+
+
+def eager_train(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The loop that one would write."""
+
+    def train(params: Any, samples: list[Any]) -> Any:
+        optimiser = optim.SGD(params, lr=0.05)
+        losses = []
+        for step in range(2 * len(samples)):
+            value, gradient = eager_value_and_grad(f)(params, *samples[step % len(samples)])
+            if not math.isfinite(value):
+                raise FloatingPointError
+            optimiser.step(gradient)
+            losses.append(value)
+        return np.array(losses), params
+
+    return train
+
+
+def plain_call(function: Callable[..., Any], values: bool) -> Callable[..., Any]:
+    """A plain call, with Values for the parameters if wanted, and then their gradients as well."""
+    if not values:
+        return function
+
+    def call(params: Any, *data: Any) -> Any:
+        leaves: list[Value] = []
+
+        def lift(part: Any) -> Any:
+            if isinstance(part, dict):
+                return {key: lift(x) for key, x in part.items()}
+            if isinstance(part, tuple) and hasattr(part, "_fields"):
+                return type(part)(*map(lift, part))
+            if isinstance(part, (list, tuple)):
+                return type(part)(map(lift, part))
+            if isinstance(part, np.ndarray):
+                lifted = np.empty(part.shape, object)
+                lifted.flat = [lift(x) for x in part.ravel().tolist()]
+                return lifted
+            if isinstance(part, float):
+                leaves.append(Value(part))
+                return leaves[-1]
+            return part
+
+        result = function(lift(params), *data)
+        if isinstance(result, Value):
+            result.backward()
+            return result.data, [leaf.grad for leaf in leaves]
+        return result
+
+    return call
+
+
+# --- the comparison -------------------------------------------------------------------------------
+
+
+def functions(program: Program, eager: World, compiled: World) -> tuple[Any, Any]:
+    """The eager function and its compiled counterpart."""
+    f = vars(eager.module)["f"]
+    fast = chainrule.compile(vars(compiled.module)["f"], **program.options)
+    if program.mode == "value_and_grad":
+        return eager_value_and_grad(f), fast.value_and_grad
+    if program.mode == "batch":
+        return eager_batch(f), fast.batch_value_and_grad
+    if program.mode == "train":
+
+        def train(params: Any, samples: list[Any]) -> Any:
+            optimiser = optim.SGD(params, lr=0.05)
+            return fast.train(params, samples, optimiser, 2 * len(samples)), params
+
+        return eager_train(f), train
+    values = program.mode == "values"
+    return plain_call(f, values), plain_call(fast, values)
+
+
+def differences(program: Program, strict: bool = False, stop: bool = True) -> list[Difference]:
+    """What the compiled function does otherwise; with ``stop`` only up to the first call that does.
+
+    Unless ``strict``, a gradient that is a list or tuple where eager gives an array is let through.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        eager, compiled = World(program.eager_source), World(program.source)
+        try:
+            return list(_differences(program, eager, compiled, strict, stop))
+        finally:
+            eager.close()
+            compiled.close()
+
+
+def _differences(program: Program, eager: World, compiled: World, strict: bool, stop: bool) -> Any:
+    # On the tape bits agree. A plain call of floats divides as floats do, and Values by a power.
+    exact = program.options.get("lift") is False and program.mode == "value_and_grad"
+    slow, fast = functions(program, eager, compiled)
+    for number, call in enumerate(program.calls):
+        outcomes = []
+        for world, function in ((eager, slow), (compiled, fast)):
+            if call.before:
+                world.do(call.before)
+            arguments = eval(call.arguments, vars(world.module))
+            outcomes.append(world.run(function, arguments))
+        found = list(_compared(number, *outcomes, exact, strict))
+        yield from found
+        if found and stop:
+            return
+
+
+def _compared(number: int, a: Outcome, b: Outcome, exact: bool, strict: bool) -> Any:
+    if a.error != b.error:
+        yield Difference("exception", number, "", described(a), described(b))
+    elif a.error is None:
+        found = first_difference(a.result, b.result, exact)
+        if found is not None:
+            path, x, y = found
+            loose = first_difference(numbers_of(a.result), numbers_of(b.result), exact)
+            if loose is not None:
+                path, x, y = loose
+                if isinstance(x, Node) or isinstance(y, Node) or type(x) is not type(y):
+                    kind = "structure"
+                else:
+                    kind = "gradient" if path[:1] == ("1",) else "value"
+                yield Difference(kind, number, f" at {'/'.join(path)}", short(x), short(y))
+            elif strict:
+                yield Difference("structure", number, f" at {'/'.join(path)}", short(x), short(y))
+    for kind, x, y in (
+        ("printed", a.printed, b.printed),
+        ("globals", a.world, b.world),
+        ("arguments", a.arguments, b.arguments),
+    ):
+        found = first_difference(x, y, exact=False)
+        if found is not None:
+            path, p, q = found
+            yield Difference(kind, number, f" at {'/'.join(path)}", short(p), short(q))
+
+
+def described(outcome: Outcome) -> str:
+    """An outcome in a line."""
+    return ": ".join(outcome.error) if outcome.error else f"returned {short(outcome.result)}"

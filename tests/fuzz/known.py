@@ -1,0 +1,764 @@
+"""Named examples of what compiled functions must mean: each a program, like those made at random.
+
+``CASES`` holds them by name. ``WRONG_TODAY`` says which of them compiled functions get wrong, and
+why; a case leaves it when it is right.
+"""
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Case:
+    source: str
+    calls: list[str]  # the arguments of each call, or "statement ;; arguments"
+    mode: str = "value_and_grad"
+    options: dict[str, Any] = field(default_factory=dict)
+    strict: bool = False  # a list is not an array, in gradients too
+
+
+def random_calls(form: str, count: int = 60, **ranges: Any) -> list[str]:
+    """Calls whose arguments are drawn: a range gives one integer, (range, low, high) a list."""
+    rng = random.Random(form)
+    calls = []
+    for _ in range(count):
+        drawn = {}
+        for name, what in ranges.items():
+            if isinstance(what, range):
+                drawn[name] = repr(rng.choice(what))
+            else:
+                numbers, low, high = what
+                drawn[name] = repr([rng.choice(numbers) for _ in range(rng.randint(low, high))])
+        calls.append(form.format(**drawn))
+    return calls
+
+
+def samples(calls: list[str], parameters: str) -> list[str]:
+    """Calls as samples of batches, six at a time; each call is the tuple of further arguments."""
+    batches = [calls[i : i + 6] for i in range(0, len(calls), 6)]
+    return [f"({parameters}, [{', '.join(batch)}])" for batch in batches]
+
+
+P4 = "np.array([0.3, -0.7, 1.1, 0.4])"
+M3 = "[[0.1, 0.2, 0.3], [1.1, -1.2, 1.3], [2.1, 2.2, -2.3]]"
+
+FLAG = """
+FLAG = [0, 1, 0, 1]
+
+def f(p, ts):
+    s, n = p[0], 0
+    for t in ts:
+        s = s + p[t]
+        if FLAG[t]: n += 1
+    return s * 2 if n >= 3 else s
+"""
+EOS = """
+EOS = [False, True, False]
+
+def f(p, ts):
+    s, n = p[0], 0
+    for t in ts:
+        n += EOS[t]
+        if n == 3: break
+        s = tanh(s + p[t])
+    return s
+"""
+SLICE = """
+def f(p, i, j):
+    w = p[slice(i, j)]
+    return w[0] * 3 + w[-1] if w else p[0]
+"""
+CRF = """
+def f(T, ys):
+    return sum(T[ys[i - 1]][ys[i]] for i in range(1, len(ys)))
+"""
+RISK = """
+RISK = [0.0, 1.0, 1.0, 2.0]
+
+def f(p, a, b, c, d):
+    risk = RISK[a] + RISK[b] + RISK[c] + RISK[d]
+    s = p[a] + p[b] * p[c] - p[d]
+    return s * 3 if risk > 3 else s
+"""
+PARITY = """
+def f(p, ts):
+    s = sum(p[t] for t in ts)
+    return -s if sum(ts) % 2 else s
+"""
+MASKED = """
+def f(p, mask):
+    return sum(w for w, m in zip(p, mask) if m) / max(1, sum(mask))
+"""
+ADJACENCY = """
+EDGES = [[1, 2], [0], [0, 1, 3], []]
+
+def f(p, node):
+    s = p[node]
+    for other in EDGES[node]:
+        s = s + p[other] * p[node]
+    return s / (1 + len(EDGES[node]))
+"""
+L4 = "[0.3, -0.7, 1.1, 0.4]"
+
+CASES: dict[str, Case] = {
+    # --- integers ---
+    "a count of flags decides": Case(FLAG, random_calls(f"({L4}, {{ts}})", ts=(range(4), 5, 5))),
+    "a count of flags decides, at many lengths": Case(
+        FLAG, random_calls(f"({L4}, {{ts}})", ts=(range(4), 0, 6))
+    ),
+    "the third end of sentence breaks": Case(
+        EOS, random_calls("([0.3, -0.7, 1.1], {ts})", 80, ts=(range(3), 5, 5))
+    ),
+    "a slice object": Case(
+        SLICE, random_calls(f"({L4}, {{i}}, {{j}})", i=range(-4, 5), j=range(-4, 5))
+    ),
+    "the score of a CRF": Case(CRF, [f"({M3}, [0, 0])", f"({M3}, [1, 0])", f"({M3}, [0, 1])"]),
+    "the score of a CRF, long": Case(CRF, random_calls(f"({M3}, {{ys}})", ys=(range(3), 4, 4))),
+    "four features and a table of risks": Case(
+        RISK,
+        random_calls(
+            f"({L4}, {{a}}, {{b}}, {{c}}, {{d}})",
+            a=range(4),
+            b=range(4),
+            c=range(4),
+            d=range(4),
+        ),
+    ),
+    "parity": Case(PARITY, random_calls(f"({L4}, {{ts}})", ts=(range(4), 4, 4))),
+    "a mean over a mask": Case(MASKED, random_calls(f"({L4}, {{m}})", m=((True, False), 4, 4))),
+    "a mean over a mask of 0 and 1": Case(MASKED, random_calls(f"({L4}, {{m}})", m=((0, 1), 4, 4))),
+    "adjacency lists": Case(ADJACENCY, random_calls(f"({L4}, {{i}})", i=range(4))),
+    "adjacency lists that change": Case(
+        ADJACENCY,
+        [f"({L4}, 0)", f"EDGES[0].append(3) ;; ({L4}, 0)", f"EDGES[1][0] = 2 ;; ({L4}, 1)"],
+    ),
+    "adjacency lists as an argument": Case(
+        """
+def f(p, edges, node):
+    return sum((p[o] * p[node] for o in edges[node]), p[0])
+""",
+        [f"({L4}, [[1, 2], [0], [{k}, 1], []], {i})" for k in (0, 3) for i in range(4)],
+    ),
+    "two integers meet in plain numbers": Case(
+        """
+KIND = [0, 1, 0, 1]
+
+def f(p, a, b):
+    return p[a] * 2 if KIND[a] == KIND[b] else p[b]
+""",
+        random_calls(f"({L4}, {{a}}, {{b}})", a=range(4), b=range(4)),
+    ),
+    "the same parameter twice": Case(
+        "\ndef f(p, a, b):\n    return p[a] * 2 if p[a] is p[b] else p[b]\n",
+        random_calls(f"({L4}, {{a}}, {{b}})", a=range(4), b=range(4)),
+    ),
+    "the same list twice": Case(
+        "\ndef f(x, a, b):\n    return x * 2 if a is b else x\n",
+        ["(1.5, [1.0], [1.0])", "(lambda s: (1.5, s, s))([1.0])", "(1.5, [1.0], [1.0])"],
+    ),
+    "the same integers twice": Case(
+        "\ndef f(p, a, b):\n    b[0] = 2\n    return p[a[0]]\n",
+        [f"({L4}, [1], [0])", f"(lambda s: ({L4}, s, s))([1])", f"({L4}, [0], [1])"],
+    ),
+    # --- the same in batches and in training ---
+    "flags in batches": Case(
+        FLAG, samples(random_calls("({ts},)", ts=(range(4), 5, 5)), L4), "batch"
+    ),
+    "flags in training": Case(
+        FLAG, samples(random_calls("({ts},)", ts=(range(4), 5, 5)), P4), "train"
+    ),
+    "slices in training": Case(
+        SLICE.replace("if w else", "if len(w) else"),
+        samples(random_calls("({i}, {j})", i=range(-4, 5), j=range(-4, 5)), P4),
+        "train",
+    ),
+    "the score of a CRF in batches": Case(
+        CRF, samples(random_calls("({ys},)", ys=(range(3), 4, 4)), M3), "batch"
+    ),
+    "the score of a CRF in training": Case(
+        CRF, samples(random_calls("({ys},)", ys=(range(3), 4, 4)), f"np.array({M3})"), "train"
+    ),
+    "a 0-d array in a sample of train": Case(
+        "\ndef f(p, x):\n    return (p[0] * x - 1.0) ** 2\n",
+        ["(np.array([0.5]), [(np.array(2.0),), (np.array(1.0),)])"],
+        "train",
+    ),
+    # --- state that changes between calls ---
+    "a global list changes": Case(
+        FLAG, [f"({L4}, [0, 0, 1, 1])", f"FLAG[0] = 1 ;; ({L4}, [0, 0, 1, 1])"]
+    ),
+    "a class changes": Case(
+        """
+class Model:
+    bias = 1.0
+    def forward(self, x): return x * self.bias
+
+class Other(Model):
+    def forward(self, x): return x * self.bias * 10
+
+model = Model()
+
+def f(x): return model.forward(x) * x
+""",
+        [
+            "(2.0,)",
+            "model.bias = 3.0 ;; (2.0,)",
+            "del model.bias ;; (2.0,)",
+            "Model.bias = 0.5 ;; (2.0,)",
+            "model.__class__ = Other ;; (2.0,)",
+            "Model.forward = lambda self, x: x ;; (2.0,)",
+            "model.__class__ = Model ;; (2.0,)",
+        ],
+    ),
+    "sys.argv": Case(
+        "import sys\n\ndef f(x): return x * len(sys.argv[-1])\n",
+        ["sys.argv[-1:] = ['ab'] ;; (2.0,)", "sys.argv[-1:] = ['abc'] ;; (2.0,)"],
+    ),
+    "an environment variable": Case(
+        "import os\n\ndef f(x): return x * float(os.environ.get('FUZZ_GAIN', '1'))\n",
+        [
+            "(2.0,)",
+            "os.environ['FUZZ_GAIN'] = '3' ;; (2.0,)",
+            "os.environ.pop('FUZZ_GAIN', None) ;; (2.0,)",
+        ],
+    ),
+    "decimal precision": Case(
+        """
+import decimal
+
+def f(x): return x * float(decimal.Decimal(1) / decimal.Decimal(3))
+""",
+        [
+            "decimal.getcontext().prec = 28 ;; (2.0,)",
+            "decimal.getcontext().prec = 3 ;; (2.0,)",
+            "decimal.getcontext().prec = 28 ;; (2.0,)",
+        ],
+    ),
+    "a masked array as a global": Case(
+        """
+DATA = np.ma.array([1.0, 2.0, 4.0], mask=[False, False, True])
+
+def f(x): return x * float(DATA.sum())
+""",
+        ["(2.0,)", "DATA.mask = [True, False, False] ;; (2.0,)"],
+    ),
+    "an attribute of an array's subclass": Case(
+        """
+class Signal(np.ndarray):
+    gain = 1.0
+
+SIGNAL = np.ones(3).view(Signal)
+
+def f(x): return x * SIGNAL.gain * float(SIGNAL[0])
+""",
+        ["(2.0,)", "SIGNAL.gain = 5.0 ;; (2.0,)", "SIGNAL[0] = 7.0 ;; (2.0,)"],
+    ),
+    "a counter of its own": Case(
+        "\ndef f(x):\n    STATE['calls'] += 1\n    return x * STATE['calls']\n", ["(2.0,)"] * 5
+    ),
+    "an iterator": Case(
+        "import itertools\nTICKS = itertools.count()\n\ndef f(x): return x * next(TICKS)\n",
+        ["(2.0,)"] * 5,
+    ),
+    "a random generator": Case(
+        "import random\nRNG = random.Random(1)\n\ndef f(x): return x * RNG.random()\n",
+        ["(2.0,)"] * 5,
+    ),
+    # --- effects ---
+    "printing": Case("\ndef f(x, t):\n    print(t)\n    return x * t\n", ["(2.0, 1.0)"] * 5),
+    "logging": Case(
+        """
+import logging
+
+class Keep(logging.Handler):
+    def emit(self, record): LOG.append(record.getMessage())
+
+logger = logging.getLogger(__name__)
+logger.setLevel(logging.INFO)
+logger.addHandler(Keep())
+
+def f(x, t):
+    logger.info("t is %s", t)
+    return x * t
+""",
+        [f"(2.0, {t / 4})" for t in range(10)],
+    ),
+    "a log of data": Case(
+        "\ndef f(x, t):\n    LOG.append(t)\n    return x * t\n", ["(2.0, 1.0)", "(2.0, 3.0)"] * 3
+    ),
+    "an argument is changed": Case(
+        "\ndef f(x, ts):\n    ts.append(ts[0] + 1)\n    return x * ts[-1]\n",
+        ["(2.0, [1, 2])", "(2.0, [5, 2])", "(2.0, [0.5])"],
+    ),
+    "an array argument is changed": Case(
+        "\ndef f(x, a):\n    a += 1\n    return x * a.sum()\n",
+        ["(2.0, np.array([1.0, 2.0]))", "(2.0, np.array([3.0, 2.0]))"],
+    ),
+    # --- arguments of all kinds ---
+    "a boolean mask array": Case(
+        "\ndef f(p, keep):\n    return p[keep].sum()\n",
+        [f"({P4}, np.array([True, False, True, {last}]))" for last in (True, False)],
+    ),
+    "a boolean mask array beside a list": Case(
+        "\ndef f(p, keep):\n    return sum(w for w, k in zip(p, keep) if k)\n",
+        [f"({L4}, np.array([True, False, True, {last}]))" for last in (True, False)],
+    ),
+    "a config whose __getattr__ raises KeyError": Case(
+        """
+class Config:
+    def __init__(self, **settings): self.__dict__["settings"] = settings
+    def __getattr__(self, name): return self.__dict__["settings"][name]
+
+CONFIG = Config(rate=0.5)
+
+def f(x, config): return x * config.rate * CONFIG.rate
+""",
+        ["(2.0, Config(rate=0.5))", "(2.0, Config(rate=0.25))"],
+    ),
+    "a dictionary with attributes": Case(
+        """
+class Config(dict):
+    def __getattr__(self, name): return self[name]
+
+CONFIG = Config(rate=0.5)
+
+def f(x, config): return x * config.rate * CONFIG.rate
+""",
+        ["(2.0, Config(rate=0.5))", "CONFIG['rate'] = 2.0 ;; (2.0, Config(rate=0.25))"],
+    ),
+    "np.matrix as data": Case(
+        "\ndef f(x, m):\n    return x * (m * m)[0, 1]\n",
+        ["(2.0, np.asmatrix([[1.0, 2.0], [3.0, 4.0]]))"],
+    ),
+    "np.matrix as parameters": Case(
+        "\ndef f(m):\n    return m[0, 0] * 2\n", ["(np.asmatrix([[1.0, 2.0], [3.0, 4.0]]),)"]
+    ),
+    **{
+        f"parameters that are {kind}": Case("\ndef f(p):\n    return Value(1.0)\n", [f"({text},)"])
+        for kind, text in {
+            "a set": "{1.0, 2.0}",
+            "a range": "range(3)",
+            "a bool": "True",
+            "an array.array": "__import__('array').array('d', [1.0, 2.0])",
+            "a string": "'abc'",
+            "None": "None",
+            "a namespace": "SimpleNamespace(a=1.0)",
+            "a list of bools": "[True, False]",
+        }.items()
+    },
+    **{
+        f"parameters in a {'frozen ' * frozen}dataclass": Case(
+            f"""
+@dataclasses.dataclass(frozen={frozen})
+class P:
+    a: float
+    b: object
+
+def f(p): return p.a * p.a * p.b[0]
+""",
+            ["(P(3.0, [2.0, 1.0]),)", "(P(1.0, [2.0, 1.0]),)"],
+            strict=True,
+        )
+        for frozen in (False, True)
+    },
+    "parameters in a named tuple": Case(
+        "\nN = namedtuple('N', 'w b')\n\ndef f(p): return p.w[0] * p.b\n",
+        ["(N([1.0, 2.0], 3.0),)"],
+        strict=True,
+    ),
+    "parameters in a list": Case(
+        "\ndef f(p): return p[0] * p[1]\n", ["([1.0, 2.0],)"], strict=True
+    ),
+    "parameters in a tuple": Case(
+        "\ndef f(p): return p[0] * p[1]\n", ["((1.0, 2.0),)"], strict=True
+    ),
+    "parameters in nested lists": Case(
+        "\ndef f(p): return p[0][0] * p[1][0]\n", ["([[1.0, 2.0], [3.0]],)"], strict=True
+    ),
+    "integers as parameters": Case(
+        "\ndef f(p): return p[0] * p[1]\n", ["([1, 2],)", "((3, 4.0),)"], strict=True
+    ),
+    "an integer parameter": Case("\ndef f(p): return p * p\n", ["(3,)", "(4,)"], strict=True),
+    "keyword defaults": Case(
+        "\ndef f(p, scale=2.0, *, power=2): return (p * scale) ** power\n", ["(3.0,)", "(3.0, 1.0)"]
+    ),
+    # --- plain calls ---
+    "a plain call of integers": Case(
+        "\ndef f(a, b): return a * b\n", ["(2, 3)", "(2.0, 3)"], "call"
+    ),
+    "a plain call that gives a list": Case(
+        "\ndef f(a, b): return [a + b, {'n': b}]\n", ["(2.0, 3)", "(2.0, 3.5)"], "call"
+    ),
+    "a plain call of an array": Case(
+        "\ndef f(a): return (a * a).sum()\n", ["(np.array([1.0, 2.0]),)"], "call"
+    ),
+    # --- exceptions ---
+    "an index out of range": Case(
+        "\ndef f(p, i): return p[i] * 2\n", [f"({L4}, {i})" for i in (0, 3, 4, -4, -5, 1)]
+    ),
+    "the logarithm of a negative number": Case(
+        "\ndef f(x, t): return log(x - t)\n", ["(2.0, 1.0)", "(2.0, 3.0)", "(2.0, 1.5)"]
+    ),
+    "a missing key": Case("\ndef f(x, t): return x * {0: 1.0}[t]\n", ["(2.0, 0)", "(2.0, 1)"]),
+    "its own exception": Case(
+        "\ndef f(x, t):\n    if t > 1: raise RuntimeError(f'{t} is too large')\n    return x * t\n",
+        ["(2.0, 0.5)", "(2.0, 1.5)", "(2.0, 0.25)"],
+    ),
+    # --- known wrong ---
+    "data that equals one": Case(
+        "\ndef f(x, flags): return sum(x if q == 1.0 else 2 * x for q in flags)\n",
+        ["(1.0, [1.0, 0.0, 1.0])", "(1.0, [0.0, 0.0, 1.0])"],
+    ),
+    "a Value that equals a number": Case(
+        "\ndef f(x): return x * 2 if x == 0.5 else x * 3\n", ["(0.5,)", "(1.0,)", "(0.5,)"]
+    ),
+    "math.exp of data": Case(
+        "\ndef f(x, ts): return sum(x * math.exp(-t) for t in ts)\n",
+        ["(2.0, [0.1, 0.2])", "(2.0, [0.3, 0.2])"],
+    ),
+    "exp from math": Case(
+        "from math import exp\n\ndef f(x, ts): return sum(x * exp(-t) for t in ts)\n",
+        ["(2.0, [0.1, 0.2])", "(2.0, [0.3, 0.2])"],
+    ),
+    # --- transforms inside ---
+    **{
+        f"inside: {text}": Case(f"\ndef f(a): return {text} * a\n", ["(2.0,)", "(3.0,)"])
+        for text in (
+            "chainrule.grad(lambda q: a * q * q)(3.0)",
+            "chainrule.grad(lambda q: q * q * q)(a)",
+            "chainrule.value_and_grad(lambda q: a * q * q)(3.0)[1]",
+            "chainrule.hvp(lambda q: a * q[0] ** 3)([2.0], [1.0])[0]",
+            "chainrule.gradients(a * a * a, a, create_graph=True)",
+        )
+    },
+}
+for spelling in (
+    "np.mean(x + y)",
+    "np.sum(np.exp(2 * x))",
+    "(2 * x)[1]",
+    "(x * 2)[0]",
+    "x @ y",
+    "y @ x",
+    "np.dot(x, y)",
+    "(x + x)[0]",
+    "(x - y).sum()",
+    "(x ** 2).sum()",
+    "x[::-1][0]",
+    "x[y > 15][0]",
+    "x[[0, 1]].sum()",
+    "np.where(y > 15, x, 0.0).sum()",
+    "np.concatenate([x, y]).sum()",
+    "x.shape[0] * x[0]",
+    "x.reshape(2, 1)[1, 0]",
+    "np.outer(x, y)[0, 1]",
+    "np.max(x)",
+    "x.size * x.ndim * x[1]",
+    "np.tanh(x)[1]",
+    "sum(x)",
+    "x[0] * np.linalg.norm(y)",
+    "x[0] * y.mean()",
+    "(x[:, None] * y)[0, 1]",
+    "x[0] * (y % 7).sum()",
+    "x[0] * len(y)",
+    "x.copy()[0]",
+    "x.tolist()[0] * 2",
+):
+    CASES[f"arrays: {spelling}"] = Case(
+        f"\ndef f(x, y): return {spelling}\n",
+        [
+            "(np.array([1.0, 2.0]), np.array([10.0, 20.0]))",
+            "(np.array([1.0, -2.0]), np.array([30.0, 20.0]))",
+        ],
+    )
+for spelling in (
+    "T[a][b]",
+    "T[a, b] if isinstance(T, np.ndarray) else T[a][b]",
+    "(T[a])[b]",
+    "[row[b] for row in T][a]",
+    "list(zip(*T))[b][a]",
+    "(lambda row: row[b])(T[a])",
+    "T.__getitem__(a)[b]",
+    "[*T[a]][b]",
+    "tuple(T[a])[b]",
+    "T[a][-1 - b]",
+    "T[-1 - a][b]",
+    "T[a - 1][b - 1]",
+    "T[a % 2][b % 2]",
+    "T[a][a] + T[b][b]",
+    "T[a][b] * T[b][a]",
+    "(row := T[a])[b] + row[0]",
+    "next(r for i, r in enumerate(T) if i == a)[b]",
+    "sum(T, [])[a * 3 + b]",
+    "[v for row in T for v in row][3 * a + b]",
+    "{i: row for i, row in enumerate(T)}[a][b]",
+    "{(i, j): v for i, row in enumerate(T) for j, v in enumerate(row)}[a, b]",
+    "np.array(T)[a, b]",
+    "np.array(T)[a][b]",
+    "T[max(a, b)][min(a, b)]",
+    "T[[2, 0, 1][a]][[1, 2, 0][b]]",
+    "T[a][b] if a != b else T[0][0] * 3",
+    "T[a:][0][b]",
+    "T[a][b:][0]",
+    "T[a][:b + 1][-1]",
+    "list(reversed(T))[a][b]",
+    "__import__('operator').itemgetter(b)(T[a])",
+    "T[a].copy().pop(b)",
+    "max(enumerate(T), key=lambda pair: pair[0] == a)[1][b]",
+):
+    CASES[f"rows: {spelling}"] = Case(
+        f"\ndef f(T, a, b): return {spelling} * 2\n",
+        random_calls(f"({M3}, {{a}}, {{b}})", 30, a=range(3), b=range(3)),
+    )
+for seen in (
+    "len(range(n))",
+    "len([0, 1, 2, 3][n:])",
+    "len('ab' * n)",
+    "[1, 2, 3, 4, 5][n]",
+    "(1, 2, 3, 4, 5)[n]",
+    "{0: 5, 1: 7, 2: 9}.get(n, 1)",
+    "len({0, 1, n})",
+    "hash(n)",
+    "len(str(n * 7))",
+    "len(f'{n:03d}{n * 100}')",
+    "int(f'{n}')",
+    "ord(chr(97 + n))",
+    "len(bytes(n))",
+    "(n in (1, 2))",
+    "divmod(n, 2)[1]",
+    "pow(2, n)",
+    "n ** 2",
+    "n.bit_length()",
+    "(1 < n < 4)",
+    "(not n)",
+    "(n or 7)",
+    "(n and 7)",
+    "(n is k)",
+    "(3 if n else 5)",
+    "min(n, 2)",
+    "max([n, 1])",
+    "sorted([n, 2, 1])[1]",
+    "next(iter(range(n, 9)))",
+    "list(enumerate('ab', start=n))[1][0]",
+    "len(list(itertools.islice(range(9), n)))",
+    "np.arange(n).sum()",
+    "np.zeros(n).size",
+    "np.array([1, 2, 3, 4, 5])[n]",
+    "np.eye(5)[n].argmax()",
+    "operator.itemgetter(n)('01234') * 1 and 3",
+    "math.factorial(n)",
+    "math.comb(4, n)",
+    "getattr(SimpleNamespace(w0=1, w1=2, w2=3, w3=4, w4=5), f'w{n}')",
+    "[[1], [1, 2], [], [3], [4]][n].__len__()",
+    "sum([[1], [1, 2], [], [3], [4]][n])",
+    "float(n)",
+    "int(n / 2)",
+    "round(n, -1)",
+    "(n << 1 | 1) ^ 3",
+    "~n",
+    "-n // 2",
+    "isinstance(n, bool)",
+    "type(n)(3)",
+    "(n == k) + 1",
+    "(n, k).index(k)",
+    "len(repr([n] * k))",
+    "functools.reduce(lambda a, b: a * 2 + b, [n, k, 1])",
+    "struct.unpack('i', struct.pack('i', n))[0]",
+    "(m := n + k) * m",
+    "abs(n - k)",
+    "sum(i == n for i in range(5))",
+    "[i for i in range(5) if i != n][0]",
+    "any(i == n for i in (1, 3))",
+    "'abcde'.index('abcde'[n])",
+    "len('abcde'[:n])",
+    "int('12345'[n])",
+    "bisect.bisect([0, 2, 4], n)",
+    "json.loads(json.dumps(n))",
+    "n.__index__()",
+    "{k: 1}.get(n, 5)",
+    "len([*range(n)] or [1, 2, 3])",
+):
+    CASES[f"an integer seen by {seen}"] = Case(
+        "import bisect, functools, itertools, json, operator, struct\n"
+        f"\ndef f(x, n, k): return x * x * ({seen})\n",
+        random_calls("(1.5, {n}, {k})", 30, n=range(5), k=range(1, 5)),
+    )
+for seen in (
+    "isinstance(t, float)",
+    "(t == 1.0)",
+    "(t in (0.0, 1.0))",
+    "t % 1",
+    "t // 1",
+    "round(t)",
+    "round(t, 1)",
+    "int(t)",
+    "len(f'{t:.2f}{t}')",
+    "len(repr(t))",
+    "{1.0: 3, 0.5: 4}.get(t, 5)",
+    "len({t, 1.0})",
+    "hash(t) % 7",
+    "math.floor(t)",
+    "math.isclose(t, 1.0)",
+    "t.is_integer()",
+    "t.as_integer_ratio()[1] % 5",
+    "(3 if t else 4)",
+    "(type(t) is float)",
+    "float(t)",
+    "str(t).count('.')",
+    "divmod(t, 0.3)[0]",
+    "max(t, 0.75)",
+    "abs(t)",
+    "np.floor(t)",
+    "np.float64(t)",
+    "np.array([t, 1.0]).sum()",
+    "np.array([1.0, 2.0]) @ np.array([t, t])",
+    "[0.5, 1.0, 2.0, 0.25].index(t)",
+    "sorted([t, 0.7])[0]",
+    "complex(t).real",
+    "t ** 0.5",
+    "2 ** t",
+    "math.hypot(t, 1)",
+    "(t > x.data)",
+    "(t != 1.0) + 1",
+    "-t",
+    "t.hex().count('0')",
+    "sum([t, t, 1])",
+    "np.sign(t)",
+    "int(t * 4) % 3",
+    "math.copysign(2, t - 0.75)",
+):
+    CASES[f"data seen by {seen}"] = Case(
+        f"\ndef f(x, t): return x * x * ({seen})\n",
+        [f"(1.5, {t})" for t in (0.5, 1.0, 2.0, 0.25, 0.5, 1.0)],
+    )
+
+INTEGERS = "what integers do is learnt from samples"
+DATA = "plain data are Values inside the function"
+ARRAYS = "arrays are lists inside the function"
+CAPTURED = "state or effects outside of the function are not seen"
+TYPES = "arguments or gradients are of other types than in eager"
+NESTED = "a derivative inside loses part of the gradient"
+WRONG_TODAY: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "a count of flags decides",
+            "the third end of sentence breaks",
+            "a slice object",
+            "the score of a CRF",
+            "the same list twice",
+            "slices in training",
+        ),
+        INTEGERS,
+    ),
+    **dict.fromkeys(
+        (
+            "printing",
+            "a log of data",
+            "its own exception",
+            "data that equals one",
+            "math.exp of data",
+            "exp from math",
+            "data seen by isinstance(t, float)",
+            "data seen by (t == 1.0)",
+            "data seen by (t in (0.0, 1.0))",
+            "data seen by t % 1",
+            "data seen by t // 1",
+            "data seen by round(t)",
+            "data seen by round(t, 1)",
+            "data seen by int(t)",
+            "data seen by len(f'{t:.2f}{t}')",
+            "data seen by len(repr(t))",
+            "data seen by {1.0: 3, 0.5: 4}.get(t, 5)",
+            "data seen by len({t, 1.0})",
+            "data seen by hash(t) % 7",
+            "data seen by math.floor(t)",
+            "data seen by math.isclose(t, 1.0)",
+            "data seen by t.is_integer()",
+            "data seen by t.as_integer_ratio()[1] % 5",
+            "data seen by (type(t) is float)",
+            "data seen by float(t)",
+            "data seen by str(t).count('.')",
+            "data seen by divmod(t, 0.3)[0]",
+            "data seen by np.floor(t)",
+            "data seen by np.float64(t)",
+            "data seen by [0.5, 1.0, 2.0, 0.25].index(t)",
+            "data seen by complex(t).real",
+            "data seen by math.hypot(t, 1)",
+            "data seen by (t != 1.0) + 1",
+            "data seen by t.hex().count('0')",
+            "data seen by int(t * 4) % 3",
+            "data seen by math.copysign(2, t - 0.75)",
+        ),
+        DATA,
+    ),
+    **dict.fromkeys(
+        (
+            "a 0-d array in a sample of train",
+            "an array argument is changed",
+            "a boolean mask array",
+            "a boolean mask array beside a list",
+            "np.matrix as data",
+            "np.matrix as parameters",
+            "a plain call of an array",
+            "arrays: np.mean(x + y)",
+            "arrays: np.sum(np.exp(2 * x))",
+            "arrays: (2 * x)[1]",
+            "arrays: (x * 2)[0]",
+            "arrays: x @ y",
+            "arrays: y @ x",
+            "arrays: (x + x)[0]",
+            "arrays: (x - y).sum()",
+            "arrays: (x ** 2).sum()",
+            "arrays: x[y > 15][0]",
+            "arrays: x[[0, 1]].sum()",
+            "arrays: np.where(y > 15, x, 0.0).sum()",
+            "arrays: x.shape[0] * x[0]",
+            "arrays: x.reshape(2, 1)[1, 0]",
+            "arrays: x.size * x.ndim * x[1]",
+            "arrays: x[0] * y.mean()",
+            "arrays: (x[:, None] * y)[0, 1]",
+            "arrays: x[0] * (y % 7).sum()",
+            "arrays: x.tolist()[0] * 2",
+        ),
+        ARRAYS,
+    ),
+    **dict.fromkeys(
+        (
+            "a class changes",
+            "sys.argv",
+            "decimal precision",
+            "an attribute of an array's subclass",
+            "logging",
+            "an argument is changed",
+        ),
+        CAPTURED,
+    ),
+    **dict.fromkeys(
+        (
+            "parameters that are a set",
+            "parameters that are a range",
+            "parameters that are a bool",
+            "parameters that are an array.array",
+            "parameters that are a string",
+            "parameters that are None",
+            "parameters that are a namespace",
+            "parameters that are a list of bools",
+            "parameters in a dataclass",
+            "parameters in a frozen dataclass",
+            "parameters in a named tuple",
+            "parameters in a list",
+            "parameters in a tuple",
+            "parameters in nested lists",
+            "integers as parameters",
+        ),
+        TYPES,
+    ),
+    **dict.fromkeys(
+        (
+            "inside: chainrule.grad(lambda q: a * q * q)(3.0)",
+            "inside: chainrule.value_and_grad(lambda q: a * q * q)(3.0)[1]",
+            "inside: chainrule.hvp(lambda q: a * q[0] ** 3)([2.0], [1.0])[0]",
+        ),
+        NESTED,
+    ),
+}
