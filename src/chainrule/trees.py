@@ -13,6 +13,8 @@ import enum
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import repeat
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
@@ -111,6 +113,9 @@ class Numbers(Node):
 
     def __repr__(self) -> str:
         return f"{self.kind}{list(self.shape)}"
+
+
+_numbers = lru_cache(maxsize=256)(Numbers)  # the quickest way to a node, for the most usual leaf
 
 
 @node
@@ -331,10 +336,12 @@ class Flat:
             return self._add_float(x._number)
         if type(x) is not Value:
             self.opaque = type(x).__name__
-        place = self._place.setdefault(id(x), len(self.floats))
-        if place < len(self.floats):
+        count = len(self.floats)
+        place = self._place.setdefault(id(x), count)
+        if place < count:
             return SameValue(place)
-        self._add_float(x)
+        self.floats.append(x)
+        self.sizes.append(1)
         return VALUE
 
     def _add_opaque(self, x: Any) -> Node:
@@ -370,12 +377,12 @@ class Flat:
             return self.add(self._kept[-1], floats_only)
         if x.dtype.kind in "iu" and not floats_only:
             self.ints.extend(x.ravel().tolist())
-            return Numbers(x.shape, INT)
+            return _numbers(x.shape, INT)
         if x.dtype.kind not in "fiu":
             raise TypeError(f"an array argument holds real numbers, not {x.dtype}")
         self.floats.append(x)
         self.sizes.append(x.size)
-        return Numbers(x.shape, FLOAT)
+        return _numbers(x.shape, FLOAT)
 
 
 def flatten(tree: Any, floats_only: bool = False) -> tuple[Flat, Node]:
@@ -410,17 +417,13 @@ def unflatten(
     """
     make = Branch.build if branch is None else branch
 
-    def build(node: Node, original: Any) -> Any:
-        if not isinstance(node, Branch):
-            return leaf(node, original)
-        if original is None:
-            items = [build(item, None) for item in node.items]
-        else:
-            pairs = zip(node.items, node.children(original), strict=True)
-            items = [build(item, x) for item, x in pairs]
+    def build(node: Branch, original: Any) -> Any:
+        originals = repeat(None) if original is None else node.children(original)
+        pairs = zip(node.items, originals, strict=original is not None)
+        items = [build(n, x) if isinstance(n, Branch) else leaf(n, x) for n, x in pairs]
         return make(node, items, original)
 
-    return build(structure, like)
+    return build(structure, like) if isinstance(structure, Branch) else leaf(structure, like)
 
 
 # --- leaves only ----------------------------------------------------------------------------------

@@ -282,7 +282,7 @@ def _check_callable(transform: str, f: object) -> None:
 def grad(f: Callable[..., Any]) -> Callable[..., Any]:
     """The function that gives the derivative of ``f`` with respect to its first argument.
 
-    That argument is a number, an array, a sequence of numbers, or a nest (dicts, lists, tuples) of
+    That argument is a number, an array, a sequence of numbers, or a tree (dicts, lists, tuples) of
     those; ``f`` gets it with Values in place of the numbers and returns one Value. The derivative
     comes as floats and float64 arrays in the argument's structure; a sequence counts as an array.
     Further arguments are handed on.
@@ -356,7 +356,7 @@ def jacobian(f: Callable[..., Any]) -> Callable[..., Any]:
 def hessian(f: Callable[..., Any]) -> Callable[..., Any]:
     """The function that gives the second derivatives of ``f``: argument's shape, twice.
 
-    For a nest it is a nest of nests: ``h["w"]["b"]`` is ∂²f/∂w∂b.
+    For a tree it is a tree of trees: ``h["w"]["b"]`` is ∂²f/∂w∂b.
 
     >>> from chainrule import hessian
     >>> hessian(lambda x: x[0] ** 2 * x[1])([3.0, 5.0])

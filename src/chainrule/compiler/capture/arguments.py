@@ -45,7 +45,7 @@ class Call(Flat):
     failed: str | None = None  # an error that recording it raised
     copied: bool = False  # its Values are copies of the user's
 
-    opens_dataclasses: ClassVar[bool] = False  # one has methods, which see what was passed
+    opens_dataclasses: ClassVar[bool] = False  # they are refused: their methods are not recorded
 
     def nudged(self, nudge: Callable[[float], float], captured: Container[int]) -> Call:
         """The same call with its numbers a little off.
@@ -197,12 +197,12 @@ def like_first(call: Call, original: Any, gradient: Floats) -> Any:
 
     def make(node: Node, original: Any) -> Any:
         nonlocal place
-        if isinstance(node, Numbers):
-            start, place = place, place + math.prod(node.shape)
-            return gradient[start:place].reshape(node.shape).copy()
         if node is FLOAT or node is VALUE:
             place += 1
             return float(gradient[place - 1])
+        if isinstance(node, Numbers):
+            start, place = place, place + math.prod(node.shape)
+            return gradient[start:place].reshape(node.shape).copy()
         # A Value of the user's own class: the whole gradient stands where it came first.
         return 0.0 if isinstance(node, SameValue) else original
 

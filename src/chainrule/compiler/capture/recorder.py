@@ -61,7 +61,7 @@ class Recording:
     rules: tuple[Op, ...]
     unflagged: npt.NDArray[np.bool_]
     guards: tuple[Guard, ...]
-    result: Any = field(repr=False)  # the returned nest, Output in place of each number
+    result: Any = field(repr=False)  # the returned tree, Output in place of each number
     slots: tuple[int, ...] = ()
     together: frozenset[frozenset[int]] = frozenset()
 

@@ -78,7 +78,7 @@ class InnerLoop:
     def run(self, first_step: int, count: int, ahead: int = 0) -> Floats:
         """Take up to ``count`` steps in place; the loss of each step taken.
 
-        Samples are taken apart for up to ``ahead`` steps: more at once take less time.
+        Samples are flattened for up to ``ahead`` steps: more at once take less time.
         """
         with self._source.lock:
             return self._run(first_step, count, max(ahead, count))
