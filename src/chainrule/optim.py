@@ -1,8 +1,8 @@
 """Optimisers: from gradients to better parameters.
 
 ``SGD``, ``Adam`` and ``AdamW`` take either a list of Values, whose gradients ``backward()`` left in
-``.grad`` (``step()``, ``zero_grad()``), or a nest of dicts, lists and numpy arrays, whose gradients
-come as a nest of the same shape (``step(grads)``); both are changed in place. Over Values, Adam's
+``.grad`` (``step()``, ``zero_grad()``), or a tree of dicts, lists and numpy arrays, whose gradients
+come as a tree of the same shape (``step(grads)``); both are changed in place. Over Values, Adam's
 update is microgpt's to the last bit; over arrays it is the same formula with ``g * g`` and
 ``sqrt``, which vectorise, in the arrays' own float64 or float32. A learning rate is a number or a
 schedule: any function of the step, such as ``linear``, ``cosine`` and ``warmup`` make.
@@ -152,7 +152,7 @@ class _Values:
 
 
 class _Arrays:
-    """Parameters that are arrays, anywhere in a nest of dicts, lists and tuples."""
+    """Parameters that are arrays, anywhere in a tree of dicts, lists and tuples."""
 
     def __init__(self, arrays: dict[str, Array]) -> None:
         self.arrays = arrays
@@ -219,7 +219,7 @@ def _parameters(params: Any) -> _Values | _Arrays:
 def clip_gradients(params: Any, max_norm: float) -> float:
     """Scale the gradients down together so that their norm is at most ``max_norm``.
 
-    ``params`` are Values, whose ``.grad`` is scaled, or a nest of gradient arrays, scaled in place.
+    ``params`` are Values, whose ``.grad`` is scaled, or a tree of gradient arrays, scaled in place.
     Returns the norm they had.
 
     >>> from chainrule import Value, optim

@@ -13,6 +13,8 @@ import enum
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import repeat
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
@@ -113,6 +115,9 @@ class Numbers(Node):
         return f"{self.kind}{list(self.shape)}"
 
 
+_numbers = lru_cache(maxsize=256)(Numbers)  # the quickest way to a node, for the most usual leaf
+
+
 @node
 class Static(Node):
     """Something that is no number: a recording holds for this one only."""
@@ -146,7 +151,7 @@ class SameValue(Node):
 
 @node
 class Again(Node):
-    """A list, dict or dataclass that came before, and holds no floats."""
+    """A list, dict, dataclass or array that came before."""
 
     number: int  #: how many of them were complete before it
 
@@ -271,8 +276,8 @@ def _record_text(kind: Any, names: Iterable[str], items: Iterable[Node]) -> str:
 class Flat:
     """The leaves of one tree or more, in rows.
 
-    A list or dict that comes twice is ``Again`` the second time, unless floats are in it: these
-    are two arguments then, as one number in two places is.
+    A list, dict or array that comes twice is ``Again`` the second time; not where everything is
+    a float to differentiate by: these are two arguments then, as one number in two places is.
     """
 
     floats: list[Any] = field(default_factory=list)  # numbers, arrays and Values, in order
@@ -281,7 +286,7 @@ class Flat:
     labels: list[tuple[int, str]] = field(default_factory=list)  # of Values taken for floats
     opaque: str | None = None  # the type of an object that nobody looks into
     _place: dict[int, int] = field(default_factory=dict)  # of each Value
-    _containers: dict[int, tuple[int, Node]] = field(default_factory=dict)  # number and structure
+    _containers: dict[int, int] = field(default_factory=dict)  # by id: how many came before
     _count: int = 0  # of containers
     _kept: list[Any] = field(default_factory=list)  # so that no id is used twice
 
@@ -345,10 +350,12 @@ class Flat:
             return self._add_float(x._number)
         if type(x) is not Value:
             self.opaque = type(x).__name__
-        place = self._place.setdefault(id(x), len(self.floats))
-        if place < len(self.floats):
+        count = len(self.floats)
+        place = self._place.setdefault(id(x), count)
+        if place < count:
             return SameValue(place)
-        self._add_float(x)
+        self.floats.append(x)
+        self.sizes.append(1)
         return VALUE
 
     def _add_opaque(self, x: Any) -> Node:
@@ -359,9 +366,8 @@ class Flat:
         return tuple([self.add(item, floats_only) for item in items])
 
     def _add_container(self, x: Any, floats_only: bool) -> Node:
-        known = self._containers.get(id(x))
-        if known is not None and not floats_only and not known[1].holds_floats:
-            return Again(known[0])
+        if not floats_only and id(x) in self._containers:
+            return Again(self._containers[id(x)])
         made: Node
         if type(x) is dict:
             items = self._items(x.values(), floats_only)
@@ -374,25 +380,33 @@ class Flat:
             made = List((INT,) * len(x))
         else:
             made = List(self._items(x, floats_only))
-        self._containers[id(x)] = (self._count, made)
-        self._count += 1
+        self._count_container(x, floats_only)
         return made
+
+    def _count_container(self, x: Any, floats_only: bool) -> None:
+        if not floats_only:
+            self._containers[id(x)] = self._count
+        self._count += 1
 
     def _add_array(self, x: Array, floats_only: bool) -> Node:
         if x.dtype == object:
             self._kept.append(x.tolist())
             return self.add(self._kept[-1], floats_only)
+        if not floats_only:
+            if id(x) in self._containers:
+                return Again(self._containers[id(x)])
+            self._count_container(x, floats_only)
         if not floats_only and (x.dtype.kind in "bu" or (x.dtype.kind == "i" and x.itemsize < 8)):
             # A mask, or integers that wrap around soon: a recording is for these only.
             return Static(np.ndarray, (x.dtype.str, x.shape, x.tobytes()))
         if x.dtype.kind == "i" and not floats_only:
             self.ints.extend(x.ravel().tolist())
-            return Numbers(x.shape, INT)
+            return _numbers(x.shape, INT)
         if x.dtype.kind not in "fiu":
             raise TypeError(f"an array argument holds real numbers, not {x.dtype}")
         self.floats.append(x)
         self.sizes.append(x.size)
-        return Numbers(x.shape, FLOAT)
+        return _numbers(x.shape, FLOAT)
 
 
 def flatten(tree: Any, floats_only: bool = False) -> tuple[Flat, Node]:
@@ -427,17 +441,13 @@ def unflatten(
     """
     make = Branch.build if branch is None else branch
 
-    def build(node: Node, original: Any) -> Any:
-        if not isinstance(node, Branch):
-            return leaf(node, original)
-        if original is None:
-            items = [build(item, None) for item in node.items]
-        else:
-            pairs = zip(node.items, node.children(original), strict=True)
-            items = [build(item, x) for item, x in pairs]
+    def build(node: Branch, original: Any) -> Any:
+        originals = repeat(None) if original is None else node.children(original)
+        pairs = zip(node.items, originals, strict=original is not None)
+        items = [build(n, x) if isinstance(n, Branch) else leaf(n, x) for n, x in pairs]
         return make(node, items, original)
 
-    return build(structure, like)
+    return build(structure, like) if isinstance(structure, Branch) else leaf(structure, like)
 
 
 # --- leaves only ----------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ def _word(x: float) -> str:
 def check_gradients(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-6) -> GradientReport:
     """Compare the gradients of ``f`` with difference quotients; a wrong one raises GradientError.
 
-    ``f`` gets the inputs (numbers, Values, arrays, nests) with Values in place of the numbers and
+    ``f`` gets the inputs (numbers, Values, arrays, trees) with Values in place of the numbers and
     returns one Value. A point where ``f`` has a corner is named in the report, not failed.
 
     >>> from chainrule import check_gradients

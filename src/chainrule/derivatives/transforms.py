@@ -357,7 +357,7 @@ def jacobian(f: Callable[..., Any]) -> Callable[..., Any]:
 def hessian(f: Callable[..., Any]) -> Callable[..., Any]:
     """The function that gives the second derivatives of ``f``: argument's shape, twice.
 
-    For a nest it is a nest of nests: ``h["w"]["b"]`` is ∂²f/∂w∂b.
+    For a tree it is a tree of trees: ``h["w"]["b"]`` is ∂²f/∂w∂b.
 
     >>> from chainrule import hessian
     >>> hessian(lambda x: x[0] ** 2 * x[1])([3.0, 5.0])

@@ -52,6 +52,19 @@ class Call(Flat):
         """Not where it has methods of its own: these would run without being known."""
         return not any(_has_methods(cls) for cls in kind.__mro__[:-1] if cls is not tuple)
 
+    @property
+    def comes_again(self) -> bool:
+        """Whether a container was passed twice."""
+        return any(_any_node(node, lambda x: isinstance(x, Again)) for node in self._nodes())
+
+    @property
+    def may_come_again(self) -> bool:
+        """Whether another call of this structure could pass one container of floats twice."""
+        return sum(_containers_of_floats(node) for node in self._nodes()[1:]) > 1
+
+    def _nodes(self) -> list[Node]:
+        return [*self.structure[0], *self.structure[1].values()]
+
     def nudged(
         self, nudge: Callable[[float], float], captured: Container[int], data: bool = True
     ) -> Call:
@@ -118,6 +131,18 @@ def _has_methods(cls: type) -> bool:
     return False
 
 
+def _any_node(node: Node, test: Callable[[Node], bool]) -> bool:
+    """Whether a test holds for a node or one inside it."""
+    if test(node):
+        return True
+    return isinstance(node, Branch) and any(_any_node(item, test) for item in node.items)
+
+
+def _containers_of_floats(node: Node) -> int:
+    inside = sum(map(_containers_of_floats, node.items)) if isinstance(node, Branch) else 0
+    return inside + (node.holds_floats and not isinstance(node, Number))
+
+
 def _is_differentiable(node: Node) -> bool:
     """Whether all leaves are numbers; eager mode says what is wrong with the others."""
     if isinstance(node, Branch):
@@ -176,22 +201,22 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
     dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
     first = True
 
-    def number(x: Any, original: Any) -> Any:
-        if first or isinstance(x, Value):
-            return makers.value(x)
-        return makers.number(x, type(original))
+    def number(x: Any, kind: type) -> Any:
+        return makers.value(x) if first or isinstance(x, Value) else makers.number(x, kind)
 
-    def array(items: list[Any], original: Any) -> Any:
-        if first and original.dtype.kind == "f":
+    def array(items: list[Any], original: Any, integers: bool) -> Any:
+        if first and not integers:
             built = object_array(items, original.shape)
         else:
             built = data_array(items, original.shape, original.dtype)
         lists.append((built, tuple(items)))
+        if not (first and call.key[0]):  # by which it is differentiated: no argument comes again
+            containers.append(built)
         return built
 
     def make(node: Node, original: Any) -> Any:
         if node is FLOAT or node is VALUE:
-            made.append(number(next(numbers), original))
+            made.append(number(next(numbers), type(original)))
             if node is FLOAT and isinstance(original, Value):
                 made[-1].label = original.label
             return made[-1]
@@ -202,17 +227,15 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
         if isinstance(node, Again):
             return containers[node.number]
         if not isinstance(node, Numbers):
+            if isinstance(original, np.ndarray):  # a static one
+                containers.append(original)
             return original
         if node.kind is INT:
-            return array([makers.integer(i) for i in original.ravel().tolist()], original)
+            return array([makers.integer(i) for i in original.ravel().tolist()], original, True)
         made.append(None)
-        kind = original.dtype.type
         items = next(numbers).ravel().astype(float).tolist()
-        if first:
-            built = object_array([makers.value(x) for x in items], original.shape)
-            lists.append((built, tuple(_contents(built))))
-            return built
-        return array([makers.number(x, kind) for x in items], original)
+        kind = original.dtype.type
+        return array([number(x, kind) for x in items], original, False)
 
     def contain(node: Branch, items: list[Any], original: Any) -> Any:
         if keep and not node.holds_floats:
@@ -291,12 +314,12 @@ def like_first(call: Call, original: Any, gradient: Floats) -> Any:
 
     def make(node: Node, original: Any) -> Any:
         nonlocal place
-        if isinstance(node, Numbers):
-            start, place = place, place + math.prod(node.shape)
-            return gradient[start:place].reshape(node.shape).copy()
         if node is FLOAT or node is VALUE:
             place += 1
             return float(gradient[place - 1])
+        if isinstance(node, Numbers):
+            start, place = place, place + math.prod(node.shape)
+            return gradient[start:place].reshape(node.shape).copy()
         # A Value of the user's own class: the whole gradient stands where it came first.
         return 0.0 if isinstance(node, SameValue) else original
 

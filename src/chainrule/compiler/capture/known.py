@@ -36,7 +36,7 @@ _Point = collections.namedtuple("_Point", "x")  # for the type of its fields
 ATOMS = (
     *(int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented)),
     *(range, slice, fractions.Fraction, np.generic, np.dtype, re.Pattern, types.CodeType),
-    *(types.GenericAlias, types.UnionType, np.ufunc, type(np.sum)),
+    *(types.GenericAlias, types.UnionType, np.ufunc),
     *(operator.attrgetter, operator.itemgetter, operator.methodcaller),
     *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, pathlib.PurePath),
     *(type(threading.Lock()), type(threading.RLock()), enum.Enum),
@@ -79,6 +79,8 @@ _IMPURE_NUMPY = frozenset(
         *("copyto", "put", "putmask", "place", "fill_diagonal", "put_along_axis"),
     )
 )
+#: numpy's functions of arrays, written in Python behind a dispatcher in C
+DISPATCHED: Any = type(np.sum)
 #: methods that have an effect wherever they are called
 EFFECTS = frozenset(("tofile", "dump", "setflags", "setfield"))
 

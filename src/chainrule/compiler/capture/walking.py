@@ -89,10 +89,10 @@ def _reached(x: Any, found: Surroundings) -> Iterator[Any]:
         found.values.append(x)
         if type(x) is not Value:
             yield from _attributes(x, found)
-    elif isinstance(x, types.BuiltinFunctionType):
-        if _has_self(x):
-            yield x.__self__
-        elif not known.is_pure_builtin(x):
+    elif isinstance(x, types.BuiltinFunctionType) and _has_self(x):
+        yield x.__self__
+    elif isinstance(x, (types.BuiltinFunctionType, known.DISPATCHED)):
+        if not known.is_pure_builtin(x):
             raise Unrecordable(f"it calls {_full_name(x)}, which is not known to be pure")
     elif isinstance(x, types.MethodType):
         yield from (x.__func__, x.__self__)

@@ -170,6 +170,8 @@ class Builder:
 
     def lengths(self, call: Call) -> Lengths | None:
         """The lengths of a call's lists of integers; None where it passes none."""
+        if call.comes_again:
+            return None
         key, runs = runs_of(call)
         if not any(is_list for _, is_list in runs):
             return None

@@ -134,6 +134,8 @@ class Dispatch:
 
     def cache(self, call: Call, run: Run) -> None:
         """Let the fast path answer such calls from now on, if machine code did."""
+        if self.captured is not None and self.captured.identity and call.may_come_again:
+            return  # the fast path does not see whether two arguments are one
         if run.path is Path.MACHINE and run.variant is not None:
             if self.fast_path is None:
                 self.fast_path = FastPath()

@@ -19,7 +19,7 @@ from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.machine import Fit, MachineCode
-from chainrule.trees import INT, Again, Branch, List, Node, Numbers, Tuple, node, unflatten
+from chainrule.trees import INT, Branch, List, Node, Numbers, Tuple, node, unflatten
 
 Runs = tuple[tuple[int, bool], ...]  # of integers, in order: how many, and whether it is a list
 
@@ -62,13 +62,10 @@ def runs_of(call: Call) -> tuple[Any, Runs]:
 def resized(call: Call, ids: Sequence[Sequence[int]]) -> Call:
     """The same call with other integers: a row for each run, of any length where it is a list."""
     rows = iter(ids)
-    containers: list[Any] = []  # made so far, for one that comes again
 
     def leaf(structure: Node, original: Any) -> Any:
         if structure is INT:
             return int(next(rows)[0])
-        if isinstance(structure, Again):
-            return containers[structure.number]
         if isinstance(structure, Numbers) and structure.kind is INT:
             return np.array(next(rows), original.dtype).reshape(original.shape)
         if not isinstance(structure, Integers):
@@ -76,19 +73,10 @@ def resized(call: Call, ids: Sequence[Sequence[int]]) -> Call:
         if structure.kind is Numbers:
             return np.array(next(rows), original.dtype)
         row = [int(i) for i in next(rows)]
-        if structure.kind is Tuple:
-            return tuple(row)
-        containers.append(row)
-        return row
-
-    def branch(structure: Branch, items: list[Any], original: Any) -> Any:
-        built = structure.build(items, original)
-        if structure.is_mutable:
-            containers.append(built)
-        return built
+        return tuple(row) if structure.kind is Tuple else row
 
     def build(structure: Node, original: Any) -> Any:
-        return unflatten(_shortened(structure, []), leaf, original, branch)
+        return unflatten(_shortened(structure, []), leaf, original)
 
     structures, named = call.structure
     arguments = tuple([build(*pair) for pair in zip(structures, call.arguments, strict=True)])

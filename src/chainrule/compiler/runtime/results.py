@@ -1,4 +1,4 @@
-"""What a compiled function gives back: numbers in the user's nests, gradients, one big node."""
+"""What a compiled function gives back: numbers in the user's trees, gradients, one big node."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from chainrule.trees import Floats, map_leaves
 NUMERIC = (float, np.ndarray)
 
 
-def as_floats(nest: Any) -> Any:
+def as_floats(tree: Any) -> Any:
     """Values as their numbers."""
-    return map_leaves(lambda x: x.data if isinstance(x, Value) else x, nest)
+    return map_leaves(lambda x: x.data if isinstance(x, Value) else x, tree)
 
 
 def has_extras(result: Any) -> bool:
@@ -98,10 +98,10 @@ def gradient_up_to(y: Value, xs: list[Value]) -> Floats:
     return np.array([totals.get(id(x), 0.0) for x in xs], np.float64)
 
 
-def numeric_leaves(nest: Any) -> list[Any]:
-    """The numbers and arrays of a nest, in order."""
+def numeric_leaves(tree: Any) -> list[Any]:
+    """The numbers and arrays of a tree, in order."""
     found: list[Any] = []
-    map_leaves(lambda x: found.append(x) if isinstance(x, NUMERIC) else None, nest)
+    map_leaves(lambda x: found.append(x) if isinstance(x, NUMERIC) else None, tree)
     return found
 
 

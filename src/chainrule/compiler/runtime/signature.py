@@ -13,7 +13,7 @@ from typing import Any
 
 from chainrule.trees import FLOAT, VALUE, Branch, Dict, List, Node, Number, Numbers, Shape, Tuple
 
-# The words of a signature, as in src/native/passed.h.
+# The words of a signature, as in src/native/passed.c.
 _FLOAT, _INT, _ARRAY, _FLOATS, _INTS, _LIST, _TUPLE, _DICT = range(1, 9)
 _KINDS: dict[type[Node], int] = {List: _LIST, Tuple: _TUPLE, Dict: _DICT}
 

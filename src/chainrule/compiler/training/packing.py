@@ -62,7 +62,7 @@ class PackedSamples:
 
     def longest(self) -> int:
         """The sample with the longest lists."""
-        sizes = [sum([len(x) for x in s if hasattr(x, "__len__")]) for s in self.samples]
+        sizes = [sum(map(_length, sample)) for sample in self.samples]
         return max(range(len(sizes)), key=sizes.__getitem__)
 
     def forget(self) -> None:
@@ -313,6 +313,10 @@ class Tables:
             table = self.addresses[start : start + count * width].reshape(count, width)
             made[np.ix_(there, self.positions[at : at + width])] = table[ids[there, slot] - first]
         return made
+
+
+def _length(x: Any) -> int:
+    return 0 if isinstance(x, np.ndarray) and not x.ndim else len(x) if hasattr(x, "__len__") else 0
 
 
 def _is_plain(sample: tuple[Any, ...]) -> bool:
