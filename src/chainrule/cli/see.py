@@ -20,9 +20,10 @@ from rich.text import Text
 from chainrule.core.backend import Value
 from chainrule.see.explanation import Explanation
 from chainrule.see.explanation import explain as explained
-from chainrule.see.explanation_text import STAGES, Column, as_text, paths_section, sections, table
+from chainrule.see.explanation.text import STAGES, paths_section, sections
 from chainrule.see.expressions import ExpressionError, evaluate
 from chainrule.see.names import printable, short
+from chainrule.see.tables import Column, as_text, table
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

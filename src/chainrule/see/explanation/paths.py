@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from chainrule.see.explanation import Node
+    from chainrule.see.explanation.model import Node
 
 #: counts are exact up to here; graphs of a million doublings would need integers of a million bits
 MOST_COUNTED = 10**1000
@@ -53,7 +53,8 @@ class Paths:
         return math.fsum(products) if all(map(math.isfinite, products)) else sum(products)
 
     def __str__(self) -> str:
-        from chainrule.see.explanation_text import as_text, paths_section
+        from chainrule.see.explanation.text import paths_section
+        from chainrule.see.tables import as_text
 
         return as_text(paths_section(self))
 
