@@ -8,19 +8,18 @@ whole arrays, as somebody who knows them would write it. What is not installed i
 
 import argparse
 import math
-from functools import partial
 from importlib.util import find_spec
 from itertools import cycle
 
 import numpy as np
 import programs
 import scalar_gpt
-from harness import WHOLE, figure, machine, ratio, table, take_turns, title, whole
+from harness import WHOLE, clock, figure, machine, ratio, table, take_turns, title
 
 import chainrule
 
 MS = 1e3
-CALLS = 10  # in a turn
+TURN = 0.02  # seconds: shorter calls are repeated until a turn takes about as long
 OWN = "chainrule, compiled"
 PROGRAM = programs.gpt(letters=7)
 SAMPLES = [tokens for (tokens,) in PROGRAM.samples]
@@ -151,17 +150,26 @@ def contestants():
     return found
 
 
-def repeat(call):
-    for _ in range(CALLS):
-        call()
+def turn(call):
+    """A turn of some calls, as seconds per call."""
+    begin = clock()
+    call()
+    calls = max(1, round(TURN / (clock() - begin)))
+
+    def some():
+        begin = clock()
+        for _ in range(calls):
+            call()
+        return {"call": (clock() - begin) / calls}
+
+    return some
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="fewer repeats")
     repeats = 5 if parser.parse_args().quick else 40
-    turns = {name: whole(partial(repeat, call)) for name, call in contestants().items()}
-    best = take_turns(turns, repeats)
+    best = take_turns({name: turn(call) for name, call in contestants().items()}, repeats)
     print(machine())
     title(
         f"Loss and gradient of a GPT like microgpt's, milliseconds per name of seven letters "
@@ -169,7 +177,7 @@ def main():
     )
     rows = []
     for name, seconds in best.items():
-        time = seconds[WHOLE] / CALLS
+        time = seconds[WHOLE]
         rows.append([name, figure(time, MS, 3), ratio(time, best[OWN][WHOLE])])
     table(["", "ms", "vs compiled"], rows)
     for name in PEERS:

@@ -32,6 +32,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from chainrule import gpt, optim
+from chainrule.cli.reporting import examples
 from chainrule.compiler import compile
 from chainrule.core.backend import engine
 
@@ -53,7 +54,7 @@ Run = Callable[[int], tuple[float, float]]
 
 def register(app: App) -> None:
     """Add the command to the command line."""
-    app.command(bench)
+    app.command(bench, help_epilogue=examples("chainrule bench", "chainrule bench --quick"))
 
 
 def bench(*, quick: bool = False) -> None:
