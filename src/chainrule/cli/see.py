@@ -103,8 +103,8 @@ def explain(
 ) -> int:
     """Show the backward pass of an expression, step by step.
 
-    Stage 0 computes the values, stage 1 sorts the graph, stage 2 hands back
-    the gradients.
+    Stage 0 computes the values, stage 1 sorts the graph, stage 2
+    propagates the gradients.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def check(
     *values: Inputs,
     tolerance: float = 1e-6,
 ) -> int:
-    """Compare the gradients of an expression with difference quotients.
+    """Compare the gradients of an expression with finite differences.
 
     Exits with 0 if they agree, with 1 if not.
 
