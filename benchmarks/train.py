@@ -321,11 +321,11 @@ def cold_section(names, quick):
 LOOPS = ("rnn", "lorenz", "pendulum")
 
 
-def as_arrays(nest):
+def as_arrays(tree):
     """The parameters of a program, numbers as arrays too, so that they can change in place."""
-    if isinstance(nest, dict):
-        return {name: as_arrays(item) for name, item in nest.items()}
-    return np.array(nest, np.float64)
+    if isinstance(tree, dict):
+        return {name: as_arrays(item) for name, item in tree.items()}
+    return np.array(tree, np.float64)
 
 
 def repeated(call, calls):

@@ -366,7 +366,7 @@ def _elements(x: Any, name: str) -> list[Number]:
 
 
 def _by_rows(function: Callable[[list[Number]], list[Number]], x: Any, name: str) -> Any:
-    """``function`` of a vector, or of every row of a nest of them; arrays stay arrays."""
+    """``function`` of a vector, or of every row in nested rows; arrays stay arrays."""
     if _is_rows(x):
         result: Any = [_by_rows(function, row, name) for row in x]
     else:
@@ -378,7 +378,7 @@ def _by_rows(function: Callable[[list[Number]], list[Number]], x: Any, name: str
 
 
 def _flat(x: Any) -> Iterator[Any]:
-    """The numbers of a nest of lists and arrays; a number alone counts as a vector of one."""
+    """The numbers of nested lists and arrays; a number alone counts as a vector of one."""
     if not _is_vector(x):
         yield x
         return

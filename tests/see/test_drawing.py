@@ -316,7 +316,7 @@ def test_a_long_loop_is_one_box():
 
 
 def test_sixty_thousand_nodes_are_a_picture_of_a_transformer():
-    loss = gpt_loss(Value)
+    loss = gpt_loss()
     loss.label = "loss"
     loss.backward()
     count = len(topological_order(loss))

@@ -155,12 +155,12 @@ def draw(
     rankdir
         Left to right (LR) or top to bottom (TB).
     """
+    from chainrule.see.drawing import SUFFIXES
     from chainrule.see.drawing import draw as drawn
 
     _, _, result = evaluate(expression, values)
     result.backward()
-    suffixes = {".svg": "svg", ".png": "png", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid"}
-    named = suffixes.get(output.suffix.lower()) if output else None
+    named = SUFFIXES.get(output.suffix.lower()) if output else None
     if format and named and format != named:
         complain(f"--format {format} does not fit the file's name, {output}")
         return 2
@@ -308,7 +308,7 @@ def _save(made: _Savable, path: Path) -> Path:
         raise ExpressionError(f"{path} is a folder: name a file")
     try:
         written = made.save(path)
-    except (ValueError, ImportError, RuntimeError) as error:  # the suffix; no renderer; no font
+    except (ValueError, ImportError) as error:  # the suffix; no renderer
         raise ExpressionError(str(error)) from None
     print(f"wrote {written}")
     return written

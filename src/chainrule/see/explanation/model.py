@@ -14,12 +14,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from chainrule.core.backend import Value, topological_order
+from chainrule.core.errors import caller_frame
 from chainrule.core.ops import Op
 from chainrule.see import words
 from chainrule.see.names import (
     attribute,
     bracketed,
-    caller_frame,
     compact,
     is_constant,
     name_nodes,

@@ -1,4 +1,4 @@
-"""One gradient taken apart: every path from the output to a node, and what it contributes.
+"""One gradient as a sum: every path from the output to a node, and what it contributes.
 
 The derivative is the sum, over all paths, of the product of the local gradients along the path. The
 number of paths can be exponential in the size of the graph, so they are counted by dynamic
