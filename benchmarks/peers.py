@@ -14,7 +14,7 @@ from itertools import cycle
 import numpy as np
 import programs
 import scalar_gpt
-from harness import WHOLE, clock, figure, machine, ratio, table, take_turns, title
+from harness import WHOLE, clock, figure, machine, ratio, repeated, table, take_turns, title
 
 import chainrule
 
@@ -151,18 +151,9 @@ def contestants():
 
 
 def turn(call):
-    """A turn of some calls, as seconds per call."""
     begin = clock()
     call()
-    calls = max(1, round(TURN / (clock() - begin)))
-
-    def some():
-        begin = clock()
-        for _ in range(calls):
-            call()
-        return {"call": (clock() - begin) / calls}
-
-    return some
+    return repeated(call, max(1, round(TURN / (clock() - begin))))
 
 
 def main():

@@ -20,7 +20,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from harness import WHOLE, clock, figure, machine, ratio, table, take_turns, title
+from harness import WHOLE, clock, figure, machine, ratio, repeated, table, take_turns, title
 from programs import PROGRAMS, flat
 
 import chainrule
@@ -326,16 +326,6 @@ def as_arrays(tree):
     if isinstance(tree, dict):
         return {name: as_arrays(item) for name, item in tree.items()}
     return np.array(tree, np.float64)
-
-
-def repeated(call, calls):
-    def turn():
-        begin = clock()
-        for _ in range(calls):
-            call()
-        return {"step": (clock() - begin) / calls}
-
-    return turn
 
 
 def loops_section(names, quick):
