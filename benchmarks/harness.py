@@ -8,17 +8,14 @@ import gc
 import math
 import multiprocessing
 import os
-import platform
 import random
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from textwrap import fill
-from time import get_clock_info, perf_counter, process_time
+
+from chainrule.cli.bench import clock
+from chainrule.cli.bench import machine as machine
 
 WHOLE = "whole"
-
-# Processor time leaves out what other programs took meanwhile, where it is fine enough.
-clock = process_time if get_clock_info("process_time").resolution < 1e-6 else perf_counter
 
 
 class Laps:
@@ -70,6 +67,18 @@ def whole(function, phase="call"):
     return turn
 
 
+def repeated(function, calls, phase="call"):
+    """A contestant of one phase: a call of ``function``, as the mean of so many."""
+
+    def turn():
+        begin = clock()
+        for _ in range(calls):
+            function()
+        return {phase: (clock() - begin) / calls}
+
+    return turn
+
+
 def fresh_process(function, *args):
     """``function(*args)``, in a process that has done nothing else."""
     context = multiprocessing.get_context("spawn")
@@ -107,16 +116,3 @@ def figure(number, scale=1.0, digits=2, suffix=""):
 def ratio(slower, faster):
     """How many times ``faster`` fits into ``slower``, as a cell."""
     return "" if slower is None or faster is None else f"{slower / faster:,.2f}×"
-
-
-def machine():
-    """One line on what this ran on."""
-    name = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo") as file:
-            models = [line.partition(":")[2].strip() for line in file if "model name" in line]
-        name = models[0] if models else name
-    except OSError:
-        pass
-    system = f"{platform.system()} {platform.machine()}"
-    return f"Python {sys.version.split()[0]}, {system}, {name}, {os.cpu_count()} cores"

@@ -1,7 +1,7 @@
 """One small network that every scalar engine can express, as a function of the engine.
 
-micrograd's demonstration: a multilayer perceptron with relu and a max-margin loss, made of + * and
-relu alone. Each contestant is a function that computes the loss and returns its gradient.
+micrograd's demonstration: a multilayer perceptron with relu and a max-margin loss, built from +, *
+and relu alone. Each contestant is a function that computes the loss and returns its gradient.
 """
 
 import math

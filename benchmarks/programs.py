@@ -1,7 +1,7 @@
 """The programs that compile is measured on, each a plain function of Values.
 
 A program is called as ``loss(params, *sample)`` and differentiated by ``params``. A contestant
-hands it the nests of arrays in its own way: as nested lists of its number class, or as they are.
+passes it the trees of arrays in its own way: as nested lists of its number class, or as they are.
 Eager mode has Values in the first argument only. In a product they come first, so that the order of
 ``backward()``, and with it every bit, is the same where the data are Values too.
 """
@@ -19,7 +19,7 @@ import scalar_gpt
 
 @dataclass(frozen=True)
 class Program:
-    """A loss and what it is called with, nests of arrays, floats and integers.
+    """A loss and what it is called with, trees of arrays, floats and integers.
 
     The calls take the samples in turn, for no training script meets the same one twice in a row.
     """
@@ -29,24 +29,24 @@ class Program:
     samples: tuple[tuple[Any, ...], ...] = ((),)
 
 
-def nested(nest, number):
-    """A nest of arrays as the program reads it: lists in place of arrays, numbers by ``number``."""
-    if isinstance(nest, dict):
-        return {name: nested(item, number) for name, item in nest.items()}
-    if isinstance(nest, list | tuple):
-        return [nested(item, number) for item in nest]
-    if isinstance(nest, np.ndarray):
-        return nested(nest.tolist(), number)
-    return nest if isinstance(nest, int) else number(nest)
+def nested(tree, number):
+    """A tree of arrays as the program reads it: lists in place of arrays, numbers by ``number``."""
+    if isinstance(tree, dict):
+        return {name: nested(item, number) for name, item in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [nested(item, number) for item in tree]
+    if isinstance(tree, np.ndarray):
+        return nested(tree.tolist(), number)
+    return tree if isinstance(tree, int) else number(tree)
 
 
-def flat(nest):
-    """The numbers of a nest of lists or arrays, in order."""
-    if isinstance(nest, dict):
-        nest = list(nest.values())
-    if isinstance(nest, list | tuple):
-        return [x for item in nest for x in flat(item)]
-    return nest.ravel().tolist() if isinstance(nest, np.ndarray) and nest.ndim else [nest]
+def flat(tree):
+    """The numbers of a tree of lists or arrays, in order."""
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, list | tuple):
+        return [x for item in tree for x in flat(item)]
+    return tree.ravel().tolist() if isinstance(tree, np.ndarray) and tree.ndim else [tree]
 
 
 # --- microgpt -------------------------------------------------------------------------------------

@@ -140,22 +140,22 @@ LOSSES = {
 }
 
 
-def arrays(nest):
-    """A nest as JAX takes it at no further cost: on the device; a list of integers is one array."""
-    if isinstance(nest, dict):
-        return {name: arrays(item) for name, item in nest.items()}
-    if isinstance(nest, list | tuple) and not all(isinstance(x, int) for x in nest):
-        return [arrays(item) for item in nest]
-    return jnp.asarray(nest)
+def arrays(tree):
+    """A tree as JAX takes it at no further cost: on the device; a list of integers as one array."""
+    if isinstance(tree, dict):
+        return {name: arrays(item) for name, item in tree.items()}
+    if isinstance(tree, list | tuple) and not all(isinstance(x, int) for x in tree):
+        return [arrays(item) for item in tree]
+    return jnp.asarray(tree)
 
 
-def ordered(nest, like):
-    """A nest from JAX, which sorts the keys of dicts, in the order of ``like``; numpy arrays."""
+def ordered(tree, like):
+    """A tree from JAX, which sorts the keys of dicts, in the order of ``like``; numpy arrays."""
     if isinstance(like, dict):
-        return {name: ordered(nest[name], item) for name, item in like.items()}
+        return {name: ordered(tree[name], item) for name, item in like.items()}
     if isinstance(like, list):
-        return [ordered(item, other) for item, other in zip(nest, like, strict=True)]
-    return np.asarray(nest)
+        return [ordered(item, other) for item, other in zip(tree, like, strict=True)]
+    return np.asarray(tree)
 
 
 class JaxJit:

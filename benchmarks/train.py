@@ -20,7 +20,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from harness import WHOLE, clock, figure, machine, ratio, table, take_turns, title
+from harness import WHOLE, clock, figure, machine, ratio, repeated, table, take_turns, title
 from programs import PROGRAMS, flat
 
 import chainrule
@@ -321,21 +321,11 @@ def cold_section(names, quick):
 LOOPS = ("rnn", "lorenz", "pendulum")
 
 
-def as_arrays(nest):
+def as_arrays(tree):
     """The parameters of a program, numbers as arrays too, so that they can change in place."""
-    if isinstance(nest, dict):
-        return {name: as_arrays(item) for name, item in nest.items()}
-    return np.array(nest, np.float64)
-
-
-def repeated(call, calls):
-    def turn():
-        begin = clock()
-        for _ in range(calls):
-            call()
-        return {"step": (clock() - begin) / calls}
-
-    return turn
+    if isinstance(tree, dict):
+        return {name: as_arrays(item) for name, item in tree.items()}
+    return np.array(tree, np.float64)
 
 
 def loops_section(names, quick):

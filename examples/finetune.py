@@ -2,7 +2,7 @@
 
 Run: python finetune.py DIR, where DIR is the folder of a run (chainrule train --out DIR). It takes
 that model and its vocabulary, trains it on with a small learning rate on names that end in "ette",
-"elle" and "ine", and saves it in DIR-finetuned. Any documents made of the same letters would do.
+"elle" and "ine", and saves it in DIR-finetuned. Any documents of the same letters would do.
 """
 
 import random

@@ -16,7 +16,7 @@ from chainrule import Value, gpt, linear, no_grad
 
 random.seed(42)
 
-# Documents, and the tokens they are made of: letters, and one mark for both ends of a document.
+# Documents, and the tokens they consist of: letters, and one mark for both ends of a document.
 docs = gpt.names()
 random.shuffle(docs)
 letters = sorted(set("".join(docs)))

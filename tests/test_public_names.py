@@ -175,8 +175,7 @@ LAYERS = [
     ["derivatives.checking"],
     # see: names, words, then what shows them
     [
-        *("see.names", "see.words", "see.expressions", "see.paths", "see.explanation"),
-        *("see.explanation_text", "see.explanation_html", "see.explanation_summary"),
+        *("see.names", "see.words", "see.tables", "see.expressions", "see.explanation"),
         *("see.drawing", "see.page", "see.lessons"),
     ],
     ["see.debugging"],
@@ -200,16 +199,6 @@ FOLDERS = ("core", "derivatives", "see")  # whose __init__ only says what is in 
 
 def rank(module):
     return RANK.get(module)
-
-
-# Imports upwards or in a circle that are right all the same: (importer, imported), with the reason.
-EXCEPTIONS: set[tuple[str, str]] = {
-    # An explanation renders itself: str() and _repr_html_ load their renderers, and rich with
-    # them, when they are called, so that importing the package does not.
-    ("see.explanation", "see.explanation_text"),
-    ("see.explanation", "see.explanation_html"),
-    ("see.paths", "see.explanation_text"),
-}
 
 
 def is_type_checking(node):
@@ -276,13 +265,13 @@ def test_every_module_has_its_layer():
 def test_imports_only_go_downwards():
     found = edges()
     placed = {(a, b) for a, b in found if rank(a) is not None and rank(b) is not None}
-    upwards = {(a, b) for a, b in placed if rank(b) > rank(a)} - EXCEPTIONS
+    upwards = {(a, b) for a, b in placed if rank(b) > rank(a)}
     assert upwards == set()
     assert ("__init__", "core.backend") in found, "the test must see the imports there are"
 
 
 def test_modules_of_one_layer_do_not_import_each_other_in_a_circle():
-    found = edges() - EXCEPTIONS
+    found = edges()
     for layer in range(len(LAYERS)):
         inside = {(a, b) for a, b in found if rank(a) == rank(b) == layer}
         order = sorted({module for edge in inside for module in edge})

@@ -44,7 +44,7 @@ def neuron():
 
 
 def moment(v, turns):
-    """The graph after some nodes have handed their gradients back, the last of them in colour."""
+    """The graph after some nodes have propagated their gradients, the last of them in colour."""
     order = topological_order(v)
     grads = [0.0] * len(order)
     grads[-1] = 1.0
@@ -74,7 +74,7 @@ def pictures():
     y = x + x
     y.label = "y"
     network = with_gradients(mlp_output(Value, [16, 32, 32, 4]))
-    loss = with_gradients(gpt_loss(Value))
+    loss = with_gradients(gpt_loss())
     loss.label = "loss"
     return {
         "exercise.svg": draw(exercise()).svg,

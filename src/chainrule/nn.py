@@ -1,15 +1,16 @@
-"""Neural networks one scalar at a time: micrograd's modules, and the functions a GPT is made of.
+"""Neural networks one scalar at a time: micrograd's modules, and the functions of a GPT.
 
 ``Neuron``, ``Layer`` and ``MLP`` are micrograd's, with its constructors, its ``repr`` and its
 graphs. The functions below them (``softmax``, ``rmsnorm``, ``cross_entropy``, ...) take plain
-vectors: a list of Values or numbers gives a list, a numpy array gives an array, and a nest of rows
-is taken row by row. No logit is too large for ``softmax`` or ``cross_entropy``.
+vectors: a list of Values or numbers gives a list, a numpy array gives an array, and rows
+of rows are taken row by row. No logit is too large for ``softmax`` or ``cross_entropy``.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from operator import add, mul
 from typing import Any
 
 import numpy as np
@@ -194,8 +195,7 @@ def softmax(logits: Any) -> Any:
     """
 
     def one(row: list[Number]) -> list[Number]:
-        largest = max(_data(x) for x in row)
-        exps = [_exp(x - largest) for x in row]
+        exps = [_exp(x) for x in _less_largest(row)]
         total = sum(exps)
         return [e / total for e in exps]
 
@@ -212,7 +212,7 @@ def log_softmax(logits: Any) -> Any:
 
     def one(row: list[Number]) -> list[Number]:
         shifted = _less_largest(row)
-        log_total = log(_total(_exp(x) for x in shifted))
+        log_total = log(sum(_exp(x) for x in shifted))
         return [x - log_total for x in shifted]
 
     return _by_rows(one, logits, "log_softmax")
@@ -245,12 +245,12 @@ def layernorm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -
     """
 
     def one(row: list[Number]) -> list[Number]:
-        mean = _total(row) / len(row)
+        mean = sum(row) / len(row)
         centred = [xi - mean for xi in row]
-        variance = _total(c * c for c in centred) / len(row)
+        variance = sum(c * c for c in centred) / len(row)
         scale = (variance + eps) ** -0.5
         y = [c * scale for c in centred]
-        for given, name, apply in ((weight, "weight", _times), (bias, "bias", _plus)):
+        for given, name, apply in ((weight, "weight", mul), (bias, "bias", add)):
             if given is not None:
                 numbers = _elements(given, f"layernorm's {name}")
                 if len(numbers) != len(y):
@@ -283,10 +283,10 @@ def cross_entropy(logits: Any, target: Any) -> Any:
                 f"cross_entropy: {len(logits)} rows need as many targets, got {len(target)}"
             )
         losses = [cross_entropy(row, t) for row, t in zip(logits, target, strict=True)]
-        return _total(losses) / len(losses)
+        return sum(losses) / len(losses)
     row = _elements(logits, "the logits of cross_entropy")
     shifted = _less_largest(row)
-    return log(_total(_exp(x) for x in shifted)) - _chosen(shifted, target)
+    return log(sum(_exp(x) for x in shifted)) - _chosen(shifted, target)
 
 
 def mse(predictions: Any, targets: Any) -> Any:
@@ -297,7 +297,7 @@ def mse(predictions: Any, targets: Any) -> Any:
     2.0
     """
     pairs = _pairs(predictions, targets, "mse", "targets")
-    return _total((p - t) ** 2 for p, t in pairs) / len(pairs)
+    return sum((p - t) ** 2 for p, t in pairs) / len(pairs)
 
 
 def hinge(scores: Any, labels: Any) -> Any:
@@ -308,7 +308,7 @@ def hinge(scores: Any, labels: Any) -> Any:
     0.25
     """
     pairs = _pairs(scores, labels, "hinge", "labels")
-    return _total(_relu(1 + -label * score) for score, label in pairs) / len(pairs)
+    return sum(_relu(1 + -label * score) for score, label in pairs) / len(pairs)
 
 
 # --- what the functions share -------------------------------------------------------------------
@@ -330,19 +330,8 @@ def _relu(x: Any) -> Any:
     return relu(float(x)) if isinstance(x, _PLAIN_NUMBERS) else x.relu()
 
 
-def _times(a: Any, b: Any) -> Any:
-    return a * b
-
-
-def _plus(a: Any, b: Any) -> Any:
-    return a + b
-
-
-def _total(numbers: Any) -> Any:
-    return sum(numbers)
-
-
-def _less_largest(row: list[Number]) -> list[Number]:
+def _less_largest(row: list[Number]) -> list[Any]:
+    """The logits less the largest, so that no exponential overflows."""
     largest = max(_data(x) for x in row)
     return [x - largest for x in row]
 
@@ -377,7 +366,7 @@ def _elements(x: Any, name: str) -> list[Number]:
 
 
 def _by_rows(function: Callable[[list[Number]], list[Number]], x: Any, name: str) -> Any:
-    """``function`` of a vector, or of every row of a nest of them; arrays stay arrays."""
+    """``function`` of a vector, or of every row in nested rows; arrays stay arrays."""
     if _is_rows(x):
         result: Any = [_by_rows(function, row, name) for row in x]
     else:
@@ -389,7 +378,7 @@ def _by_rows(function: Callable[[list[Number]], list[Number]], x: Any, name: str
 
 
 def _flat(x: Any) -> Iterator[Any]:
-    """The numbers of a nest of lists and arrays; a number alone counts as a vector of one."""
+    """The numbers of nested lists and arrays; a number alone counts as a vector of one."""
     if not _is_vector(x):
         yield x
         return

@@ -40,10 +40,6 @@ Schedule = Callable[[int], float]
 _engine = importlib.import_module("chainrule.core.backend")
 
 
-def _kernels() -> Any:
-    return getattr(_engine, "kernels", None)
-
-
 # --- learning rates -----------------------------------------------------------------------------
 
 
@@ -258,14 +254,13 @@ class Optimizer:
     #: the names of the flat arrays that remember earlier gradients
     moments: tuple[str, ...] = ()
 
-    def __init__(self, params: Any, lr: Schedule | float, weight_decay: float) -> None:
+    weight_decay = 0.0
+
+    def __init__(self, params: Any, lr: Schedule | float) -> None:
         if not callable(lr) and not lr >= 0:
             raise ValueError(f"the learning rate must be at least 0, not {lr}")
-        if not weight_decay >= 0:
-            raise ValueError(f"weight_decay must be at least 0, not {weight_decay}")
         self._params = _parameters(params)
         self.schedule = _schedule(lr)
-        self.weight_decay = float(weight_decay)
         self.steps = 0
         for name in self.moments:
             setattr(self, name, np.zeros(self._params.size, self._params.dtype))
@@ -288,7 +283,7 @@ class Optimizer:
 
     def step(self, grads: Any = None) -> None:
         """Move every parameter once, against its gradient."""
-        kernels, params = _kernels(), self._params
+        kernels, params = _engine.kernels, self._params
         gradients = None
         if kernels is None or isinstance(params, _Arrays) or grads is not None:
             gradients = params.grads(grads)
@@ -317,6 +312,11 @@ class Optimizer:
         self._params.write(moved)
         for name, moment in kept.items():
             getattr(self, name)[...] = moment
+
+    def _set_decay(self, weight_decay: float) -> None:
+        if not weight_decay >= 0:
+            raise ValueError(f"weight_decay must be at least 0, not {weight_decay}")
+        self.weight_decay = float(weight_decay)
 
     def _decayed(self, p: Array, lr: float) -> Array:
         return p - lr * self.weight_decay * p if self.weight_decay else p
@@ -385,7 +385,8 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         _fraction(momentum, "momentum")
-        super().__init__(params, lr, weight_decay)
+        super().__init__(params, lr)
+        self._set_decay(weight_decay)
         self.momentum = float(momentum)
 
     def _update(self, p: Array, g: Array, **moments: Array) -> Array:
@@ -425,22 +426,16 @@ class Adam(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
     ) -> None:
-        self._set_up(params, lr, betas, eps, 0.0)
-
-    def _set_up(
-        self,
-        params: Any,
-        lr: Schedule | float,
-        betas: tuple[float, float],
-        eps: float,
-        weight_decay: float,
-    ) -> None:
         self.betas = (float(betas[0]), float(betas[1]))
         _fraction(self.betas[0], "the first beta")
         _fraction(self.betas[1], "the second beta")
         _positive(eps, "eps")
         self.eps = float(eps)
-        Optimizer.__init__(self, params, lr, weight_decay)
+        super().__init__(params, lr)
+
+    def _settings(self) -> tuple[float, ...]:
+        """All that a kernel needs besides arrays."""
+        return (self.lr, *self.betas, self.eps, *self._biases(), self.weight_decay)
 
     def _biases(self) -> tuple[float, float]:
         """What the moments, which start at zero, still lack of full weight."""
@@ -457,32 +452,13 @@ class Adam(Optimizer):
         return self._decayed(p, lr) - lr * m_hat / (self._params.root(v_hat) + self.eps)
 
     def _kernel_values(self, kernels: Any, values: list[Value]) -> None:
-        kernels.adam(
-            values,
-            self.m,
-            self.v,
-            self.lr,
-            *self.betas,
-            self.eps,
-            *self._biases(),
-            self.weight_decay,
-        )
+        kernels.adam(values, self.m, self.v, *self._settings())
         if not np.isfinite(self.v).all():
             grads = np.array([p.grad for p in values])
             _power(grads[np.isfinite(grads)], 2.0)  # raises if a finite gradient is to blame
 
     def _kernel_array(self, kernels: Any, p: Array, grad: Array, part: slice) -> None:
-        kernels.adam_array(
-            p,
-            grad,
-            self.m[part],
-            self.v[part],
-            self.lr,
-            *self.betas,
-            self.eps,
-            *self._biases(),
-            self.weight_decay,
-        )
+        kernels.adam_array(p, grad, self.m[part], self.v[part], *self._settings())
 
 
 class AdamW(Adam):
@@ -503,7 +479,8 @@ class AdamW(Adam):
         eps: float = 1e-8,
         weight_decay: float = 0.01,
     ) -> None:
-        self._set_up(params, lr, betas, eps, weight_decay)
+        super().__init__(params, lr, betas, eps)
+        self._set_decay(weight_decay)
 
 
 def _power(numbers: Array, exponent: float) -> Array:

@@ -10,6 +10,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+import resvg_py
 from big_graphs import gpt_loss, mlp_output
 from hypothesis import given
 from hypothesis import strategies as st
@@ -315,7 +316,7 @@ def test_a_long_loop_is_one_box():
 
 
 def test_sixty_thousand_nodes_are_a_picture_of_a_transformer():
-    loss = gpt_loss(Value)
+    loss = gpt_loss()
     loss.label = "loss"
     loss.backward()
     count = len(topological_order(loss))
@@ -439,7 +440,7 @@ def test_notebooks_show_the_format_asked_for():
     assert draw(neuron(), format="png")._repr_png_().startswith(b"\x89PNG")
 
 
-def test_a_png_is_the_svg_at_twice_the_size_with_its_text(monkeypatch):
+def test_a_png_is_the_svg_at_twice_the_size_with_its_text():
     drawing = draw(neuron())
     width, height = (int.from_bytes(drawing.png[i : i + 4]) for i in (16, 20))
     root = parse(drawing.svg)
@@ -455,10 +456,18 @@ def test_png_without_its_renderer_says_what_to_install(monkeypatch):
         _ = draw(neuron()).png
 
 
-def test_png_without_any_font_says_so_instead_of_leaving_text_out(monkeypatch):
-    monkeypatch.setattr(pixels, "_has_fonts", lambda: False)
-    with pytest.raises(RuntimeError, match="PNG needs a font"):
-        _ = draw(neuron()).png
+@pytest.mark.parametrize(("label", "sufficient"), [("w₁·β → ∂L", True), ("学习率", False)])
+def test_a_png_uses_the_fonts_that_come_with_the_package(monkeypatch, label, sufficient):
+    """So that it looks the same everywhere; the system's help only with scripts they lack."""
+    render, asked = resvg_py.svg_to_bytes, {}
+    monkeypatch.setattr(resvg_py, "svg_to_bytes", lambda **o: asked.update(o) or render(**o))
+    assert draw(Value(1.0, label=label)).png.startswith(b"\x89PNG")
+    assert asked["skip_system_fonts"] is sufficient
+    assert len(list(Path(*asked["font_dirs"]).glob("DejaVu*.ttf"))) == 4
+
+
+def test_the_fonts_come_with_their_licence():
+    assert "Bitstream" in (Path(pixels.__file__).parent / "fonts" / "LICENSE").read_text()
 
 
 # --- the page of the documentation --------------------------------------------------------------

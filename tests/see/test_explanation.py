@@ -16,8 +16,9 @@ from chainrule import Value, nonfinite, topological_order
 from chainrule.core import ops
 from chainrule.see import words
 from chainrule.see.explanation import BackwardStep, ForwardStep, SortStep, explain
-from chainrule.see.explanation_text import as_text, sections
+from chainrule.see.explanation.text import sections
 from chainrule.see.names import compact, name_nodes, short
+from chainrule.see.tables import as_text
 
 
 def shared_leaf():
@@ -525,7 +526,7 @@ def test_a_big_graph_is_summarised():
     assert "more steps …" in text
     assert re.search(r"largest +y\.grad = 1\.0", text)
     assert all(cell_len(line) <= 80 for line in text.splitlines())
-    assert "194 more step" in explain(y)._repr_html_()
+    assert "… 194 more operations …" in explain(y)._repr_html_()
 
 
 def test_a_graph_of_two_hundred_thousand_nodes_is_explained():

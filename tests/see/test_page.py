@@ -137,7 +137,7 @@ def test_large_graphs_are_collapsed_and_say_so():
     v = mlp_output(Value, [5, 6, 3])
     assert len(explain(v).nodes) <= LIMIT
     assert not explore(v).picture.is_collapsed
-    large = explore(gpt_loss(Value))
+    large = explore(gpt_loss())
     assert len(large.frames) < 400
     assert len(large.html) < 500_000
     count = len(large.picture.boxes)
@@ -531,7 +531,7 @@ def test_two_hundred_nodes_step_without_delay(visit):
 
 
 def test_sixty_thousand_nodes_are_stepped_through_box_by_box(visit):
-    loss = gpt_loss(Value)
+    loss = gpt_loss()
     page = visit(loss)
     boxes = explore(loss).picture.boxes
     assert page.locator("svg.graph:visible .cr-node").count() == len(boxes)

@@ -1,4 +1,9 @@
-"""The command line: ``chainrule explain "relu(a*b + d)" a=2 b=-3 d=10`` and the other commands."""
+"""The command line: ``chainrule explain "relu(a*b + d)" a=2 b=-3 d=10`` and the other commands.
+
+``see`` holds those about one expression (explain, draw, explore, check, lessons), ``models`` those
+about GPTs (train, sample, inspect, compare), ``bench`` the one about speed; ``reporting`` prints
+lines and errors for all of them.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +14,14 @@ from cyclopts import App
 from rich.text import Text
 
 from chainrule.cli import bench, models, see
+from chainrule.cli.reporting import examples
 
 app = App(
     name="chainrule",
     help="Scalar automatic differentiation: explained, verified, fast.",
     help_format="plaintext",  # markdown would take the * of a*b
     error_formatter=lambda error: Text.assemble(("chainrule: ", "bold red"), str(error)),
-    help_epilogue=see.examples(
+    help_epilogue=examples(
         'chainrule explain "relu(a*b + d)" a=2 b=-3 d=10',
         'chainrule draw "c = a*b; L = c + a" a=2 b=3 -o graph.svg',
         "chainrule lessons",
@@ -25,20 +31,6 @@ app = App(
 see.register(app)
 models.register(app)
 bench.register(app)
-
-_EXAMPLES = {
-    "train": ("chainrule train", "chainrule train notes.txt --steps 500 --out runs/notes"),
-    "sample": ("chainrule sample runs/1", "chainrule sample runs/1 --prefix an --count 5"),
-    "inspect": ("chainrule inspect runs/1", "chainrule inspect runs/1 --text anna"),
-    "bench": ("chainrule bench", "chainrule bench --quick"),
-    "compare": (
-        "chainrule compare runs/1 runs/2",
-        "chainrule compare runs/1 runs/2 --out both.svg",
-    ),
-}
-for _name, _lines in _EXAMPLES.items():
-    if app[_name].help_epilogue is None:
-        app[_name].help_epilogue = see.examples(*_lines)
 
 
 def main() -> None:

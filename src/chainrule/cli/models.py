@@ -1,24 +1,21 @@
 """The commands about GPTs: train, sample, inspect, compare.
 
-Each reads its options, calls ``chainrule.gpt`` and prints; what goes wrong with a user's files or
-choices ends as one line on standard error and the exit code 1.
+Each reads its options, calls ``chainrule.gpt`` and prints.
 """
 
 from __future__ import annotations
 
-import functools
 import random
 import signal
 import statistics
 import threading
 import time
-import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count as count_up
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal
 
 from cyclopts import App
 from rich.console import Console
@@ -27,11 +24,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from chainrule import gpt
+from chainrule.cli.reporting import examples, reported, say, visible
 from chainrule.gpt import charts, checkpoints, metrics
 from chainrule.gpt.data import BUNDLED, load
 from chainrule.gpt.metrics import Row
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 INTERRUPTED = 128  # plus the number of the signal is what a shell reports, and so do we
 MOMENT = 0.05  # seconds: what is shown does not change more often
@@ -40,45 +36,18 @@ SMOOTH = 50  # single documents vary a lot: the loss shown is the mean of this m
 
 def register(app: App) -> None:
     """Add the commands to the command line."""
-    app.command(train, usage="Usage: chainrule train [FILE] [OPTIONS]")
-    for command in (sample, inspect, compare):
-        app.command(command)
-
-
-def reported(command: Command) -> Command:
-    """End in one clear line instead of a traceback where the user can do something about it."""
-
-    @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return command(*args, **kwargs)
-        except gpt.GPTError as error:
-            fail(str(error))
-        except BrokenPipeError:
-            raise  # the reader of our output has gone; the command line knows what to do
-        except OSError as error:
-            fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
-
-    return run  # type: ignore[return-value]
-
-
-def fail(message: str) -> NoReturn:
-    """Print an error and exit with 1."""
-    text = Text.assemble(("chainrule: ", "bold red"), visible(message))
-    Console(stderr=True).print(text, soft_wrap=True, highlight=False)
-    raise SystemExit(1)
-
-
-def say(console: Console, text: str = "", style: str = "") -> None:
-    """Print a line as it is: nothing in it is markup, and it is not folded."""
-    console.print(Text(visible(text), style), soft_wrap=True, highlight=False)
-
-
-def visible(text: str) -> str:
-    """The text with control characters spelt out: what a model says cannot steer a terminal."""
-    return "".join(
-        c.encode("unicode_escape").decode() if unicodedata.category(c) == "Cc" else c for c in text
-    )
+    for command, *lines in (
+        (train, "chainrule train", "chainrule train notes.txt --steps 500 --out runs/notes"),
+        (sample, "chainrule sample runs/1", "chainrule sample runs/1 --prefix an --count 5"),
+        (inspect, "chainrule inspect runs/1", "chainrule inspect runs/1 --text anna"),
+        (
+            compare,
+            "chainrule compare runs/1 runs/2",
+            "chainrule compare runs/1 runs/2 --out both.svg",
+        ),
+    ):
+        usage = "Usage: chainrule train [FILE] [OPTIONS]" if command is train else None
+        app.command(command, usage=usage, help_epilogue=examples(*lines))
 
 
 # --- train --------------------------------------------------------------------------------------

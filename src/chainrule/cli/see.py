@@ -7,28 +7,34 @@ caret under the place, and the exit code 2.
 
 from __future__ import annotations
 
-import functools
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Literal, Protocol
 
 from cyclopts import App, Parameter
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from chainrule.cli.reporting import complain, examples, reported
 from chainrule.core.backend import Value
 from chainrule.see.explanation import Explanation
 from chainrule.see.explanation import explain as explained
-from chainrule.see.explanation_text import STAGES, Column, as_text, paths_section, sections, table
+from chainrule.see.explanation.text import STAGES, paths_section, sections
 from chainrule.see.expressions import ExpressionError, evaluate
 from chainrule.see.names import printable, short
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+from chainrule.see.tables import Column, as_text, table
 
 WIDEST = 100  # a table is not easier to read for being wider than this
 
-Expression = Annotated[str, Parameter(allow_leading_hyphen=True)]
+Expression = Annotated[
+    str,
+    Parameter(
+        allow_leading_hyphen=True,
+        help='For example "relu(a*b + d)", or several statements: "c = a*b; L = c + a".',
+    ),
+]
+Inputs = Annotated[str, Parameter(help="The inputs, as in a=2 b=-3 d=10.")]
 
 _EXAMPLES = {
     "explain": (
@@ -71,41 +77,6 @@ def register(app: App) -> None:
         )
 
 
-def examples(*lines: str) -> str:
-    """Command lines to try, for the end of a help page."""
-    return "\n".join(("Examples:", "", *(f"  {line}" for line in lines)))
-
-
-def reported(command: Command) -> Command:
-    """End in a clear line or two where the user can do something about it, not a traceback."""
-
-    @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return command(*args, **kwargs)
-        except ExpressionError as error:
-            complain(str(error))
-            return 2
-        except OSError as error:
-            if isinstance(error, BrokenPipeError):
-                raise
-            complain(
-                f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
-            )
-            return 1
-
-    return run  # type: ignore[return-value]
-
-
-def complain(message: str) -> None:
-    """Print an error: its first line says what is wrong, the others show where."""
-    first, *rest = message.splitlines()
-    text = Text.assemble(("chainrule: ", "bold red"), first)
-    for line in rest:
-        text.append(f"\n{line}", "bold red" if line.strip() == "^" else "")
-    Console(stderr=True).print(text, soft_wrap=True, highlight=False)
-
-
 def show(make: Callable[[int], list[RenderableType]]) -> None:
     """Print: in colour and as wide as useful on a terminal, plain and 80 wide anywhere else."""
     console = Console()
@@ -123,7 +94,7 @@ def show(make: Callable[[int], list[RenderableType]]) -> None:
 def explain(
     expression: Expression,
     /,
-    *values: str,
+    *values: Inputs,
     stage: Annotated[
         list[Literal["forward", "sort", "backward", "result"]] | None, Parameter(negative=())
     ] = None,
@@ -132,15 +103,11 @@ def explain(
 ) -> int:
     """Show the backward pass of an expression, step by step.
 
-    Stage 0 computes the values, stage 1 sorts the graph, stage 2 hands back
-    the gradients.
+    Stage 0 computes the values, stage 1 sorts the graph, stage 2
+    propagates the gradients.
 
     Parameters
     ----------
-    expression
-        For example "relu(a*b + d)", or several statements: "c = a*b; L = c + a".
-    values
-        The inputs, as in a=2 b=-3 d=10.
     stage
         Show only this stage; may be given several times.
     paths
@@ -172,7 +139,7 @@ def explain(
 def draw(
     expression: Expression,
     /,
-    *values: str,
+    *values: Inputs,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     format: Literal["svg", "png", "dot", "mermaid"] | None = None,
     rankdir: Literal["LR", "TB"] = "LR",
@@ -181,10 +148,6 @@ def draw(
 
     Parameters
     ----------
-    expression
-        For example "relu(a*b + d)", or several statements: "c = a*b; L = c + a".
-    values
-        The inputs, as in a=2 b=-3 d=10.
     output
         The file to write; without it the picture goes to standard output, as text.
     format
@@ -192,12 +155,12 @@ def draw(
     rankdir
         Left to right (LR) or top to bottom (TB).
     """
+    from chainrule.see.drawing import SUFFIXES
     from chainrule.see.drawing import draw as drawn
 
     _, _, result = evaluate(expression, values)
     result.backward()
-    suffixes = {".svg": "svg", ".png": "png", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid"}
-    named = suffixes.get(output.suffix.lower()) if output else None
+    named = SUFFIXES.get(output.suffix.lower()) if output else None
     if format and named and format != named:
         complain(f"--format {format} does not fit the file's name, {output}")
         return 2
@@ -217,7 +180,7 @@ def draw(
 def explore(
     expression: Expression,
     /,
-    *values: str,
+    *values: Inputs,
     output: Annotated[Path, Parameter(alias="-o")] = Path("explore.html"),
     open: bool = False,
 ) -> int:
@@ -227,10 +190,6 @@ def explore(
 
     Parameters
     ----------
-    expression
-        For example "relu(a*b + d)", or several statements: "c = a*b; L = c + a".
-    values
-        The inputs, as in a=2 b=-3 d=10.
     output
         The file to write.
     open
@@ -249,19 +208,15 @@ def explore(
 def check(
     expression: Expression,
     /,
-    *values: str,
+    *values: Inputs,
     tolerance: float = 1e-6,
 ) -> int:
-    """Compare the gradients of an expression with difference quotients.
+    """Compare the gradients of an expression with finite differences.
 
     Exits with 0 if they agree, with 1 if not.
 
     Parameters
     ----------
-    expression
-        For example "relu(a*b + d)", or several statements: "c = a*b; L = c + a".
-    values
-        The inputs, as in a=2 b=-3 d=10.
     tolerance
         The largest relative error that counts as agreement.
     """
@@ -353,7 +308,7 @@ def _save(made: _Savable, path: Path) -> Path:
         raise ExpressionError(f"{path} is a folder: name a file")
     try:
         written = made.save(path)
-    except (ValueError, ImportError, RuntimeError) as error:  # the suffix; no renderer; no font
+    except (ValueError, ImportError) as error:  # the suffix; no renderer
         raise ExpressionError(str(error)) from None
     print(f"wrote {written}")
     return written

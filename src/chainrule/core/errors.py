@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -142,9 +143,14 @@ def _source(x: Any) -> str:
 
 
 def caller() -> str:
-    """``file:line`` of the innermost frame outside this package: the user's own line."""
-    frame = sys._getframe(caller_depth())
+    """``file:line`` of the user's own line."""
+    frame = caller_frame()
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def caller_frame() -> FrameType:
+    """The innermost frame outside this package: where the user is."""
+    return sys._getframe(caller_depth())
 
 
 def caller_depth() -> int:

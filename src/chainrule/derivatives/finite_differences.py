@@ -1,7 +1,7 @@
-"""Derivatives by difference quotients that know how good they are.
+"""Derivatives by finite differences that know how good they are.
 
 A function of one number comes in, undefined (None) at some points perhaps; out comes its slope at
-one point with an uncertainty, or the news that there is none, because of a corner or a jump there.
+one point with an uncertainty, or None where a corner or a jump leaves none.
 Nothing here knows about Values.
 """
 

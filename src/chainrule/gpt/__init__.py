@@ -1,4 +1,8 @@
-"""A GPT made of scalars: train it, keep it, sample from it, look inside.
+"""A GPT built from scalars: train it, keep it, sample from it, look inside.
+
+``model`` is the GPT, to be read first; ``config``, ``tokenizer`` and ``data`` are what it is made
+for; ``engines`` take the steps of ``training``; ``checkpoints`` and ``metrics`` are its files;
+``sampling``, ``inspection`` and ``charts`` show what came of it.
 
 >>> from chainrule import gpt
 >>> run = gpt.Run.start(gpt.names(), gpt.Config(width=4, heads=1, block=4, steps=1))

@@ -4,7 +4,7 @@ The weights and the optimiser's moments are its tensors; the step, the configura
 vocabulary, the state of the random numbers and what the data were are text in its metadata. Saving
 is atomic: whatever happens, the folder holds the old checkpoint or the new one, complete. Loading
 takes nothing on trust: a checksum covers every number and every word, and shapes, names and values
-are checked before a model is made of them.
+are checked before a model is built from them.
 """
 
 from __future__ import annotations

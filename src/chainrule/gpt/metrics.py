@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from chainrule.gpt.checkpoints import write_atomically
 from chainrule.gpt.errors import GPTError
 
 FILE = "metrics.csv"
@@ -75,11 +76,8 @@ class Writer:
 
     def __init__(self, directory: Path, rows: Iterable[Row] = ()) -> None:
         path = directory / FILE
-        partial = directory / f".{FILE}.partial"
-        partial.write_text(
-            ",".join(COLUMNS) + "\n" + "".join(row.line() for row in rows), "utf-8", newline="\n"
-        )
-        os.replace(partial, path)
+        lines = [",".join(COLUMNS) + "\n", *(row.line() for row in rows)]
+        write_atomically(path, "".join(lines).encode())
         self._file = path.open("a", encoding="utf-8", newline="\n")
 
     def append(self, row: Row) -> None:

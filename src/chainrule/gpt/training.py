@@ -94,7 +94,7 @@ class Run:
     def resume(
         checkpoint: Checkpoint, documents: Sequence[str], source: str, steps: int | None = None
     ) -> Run:
-        """The run that a checkpoint was made of; the documents must be the same.
+        """The run that a checkpoint was saved from; the documents must be the same.
 
         It goes on with the engine it had. With another number of steps it ends there, and the
         learning rates are stretched to it.

@@ -2,7 +2,7 @@
 
 A graph comes in; out comes the one node that *made* the first non-finite number out of finite ones.
 Every other non-finite node merely carries it on. The same question is asked of the gradients: going
-back from the output, which node was first to hand on a number that is not finite?
+back from the output, which node was first to propagate a number that is not finite?
 """
 
 from __future__ import annotations

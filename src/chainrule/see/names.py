@@ -7,18 +7,14 @@ is a constant, called by its number, and an operation is v1, v2, ... in topologi
 from __future__ import annotations
 
 import math
-import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
 from chainrule.core.backend import Value
 
-_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _LONGEST_NAME = 28
 _MOST_ITEMS = 20_000  # looked at inside the caller's lists and dictionaries
 _LISTED = 40  # characters of a list before its middle is left out
@@ -26,14 +22,6 @@ _PLAIN = re.compile(r"[^\W\d][\w#.\[\]'…]*")
 
 
 T = TypeVar("T")
-
-
-def caller_frame() -> FrameType | None:
-    """The innermost frame outside this package: where the user is."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return frame
 
 
 def name_nodes(order: Sequence[Value], frame: FrameType | None = None) -> list[str]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.core.backend import Value, topological_order
-from chainrule.see.names import caller_frame, name_nodes
+from chainrule.core.errors import caller_frame
+from chainrule.see.names import name_nodes
 
 if TYPE_CHECKING:
     from chainrule.see.drawing.picture import Picture
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["draw", "draw_dot", "Drawing"]
 
 _FORMATS = {"svg": ".svg", "png": ".png", "dot": ".dot", "mermaid": ".mmd"}
-_SUFFIXES = {suffix: kind for kind, suffix in _FORMATS.items()} | {".gv": "dot"}
+#: what a file holds, by the end of its name
+SUFFIXES = {suffix: kind for kind, suffix in _FORMATS.items()} | {".gv": "dot"}
 
 
 def draw(
@@ -107,9 +109,9 @@ class Drawing:
         file = Path(path)
         if not file.suffix:
             file = file.with_suffix(_FORMATS[self.format])
-        kind = _SUFFIXES.get(file.suffix.lower())
+        kind = SUFFIXES.get(file.suffix.lower())
         if kind is None:
-            known = ", ".join(_SUFFIXES)
+            known = ", ".join(SUFFIXES)
             raise ValueError(f"cannot save {file.name!r}: the name must end in one of {known}")
         content: str | bytes = getattr(self, kind)
         if isinstance(content, bytes):

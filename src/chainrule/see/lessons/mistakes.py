@@ -112,8 +112,8 @@ def overwrite(build: Build) -> None:
 
 
 @mistake(
-    why="A shared node is sorted once per use, so it hands its gradient on once per use. An input "
-    "may be sorted twice without harm: it has nothing to hand on.",
+    why="A shared node is sorted once per use, so it propagates its gradient once per use. An "
+    "input may be sorted twice without harm: it has nothing to propagate.",
     seen="the C# chapter's warning at step 7 of its trace",
 )
 def no_visited(build: Build) -> None:
@@ -135,7 +135,7 @@ def no_visited(build: Build) -> None:
 
 
 @mistake(
-    why="The recursion enters a shared node once per use, and hands on its whole gradient so far "
+    why="The recursion enters a shared node once per use, and propagates its gradient so far "
     "each time: what came by the first path is counted again with the second.",
     seen="micrograd's issues 2, 21 and 68: 'why not just call backward on the children?'",
 )
@@ -156,7 +156,7 @@ def recursion(build: Build) -> None:
 
 @mistake(
     why="Nodes are taken in the order they are discovered, so one that is also needed deeper down "
-    "hands on its gradient before the deeper use has added to it.",
+    "propagates its gradient before the deeper use has added to it.",
     seen="breadth-first searches written in place of the sort",
 )
 def breadth_first(build: Build) -> None:
@@ -180,7 +180,7 @@ def breadth_first(build: Build) -> None:
     seen="micrograd's issue 96: 'why is the topological sort needed?'",
 )
 def while_sorting(build: Build) -> None:
-    """Handing on while sorting."""
+    """Propagating while sorting."""
     visited: set[int] = set()
 
     def visit(v: Node) -> None:
@@ -214,7 +214,7 @@ def not_reset(build: Build) -> None:
 
 
 @mistake(
-    why="The interior nodes still hold the first pass's gradients and hand them on again, so the "
+    why="The interior nodes still hold the first pass's gradients and propagate them again, so the "
     "inputs get more than twice their gradient.",
     seen="micrograd's issue 53: 3 where 2 is expected",
     passes=2,

@@ -7,11 +7,11 @@ from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.text import Text
 
-from chainrule.see.explanation_text import WIDTH, Column, Row, as_text, table
 from chainrule.see.lessons.comparing import Comparison, Lesson, smallest
 from chainrule.see.lessons.exercises import exercises
 from chainrule.see.lessons.mistakes import MISTAKES
 from chainrule.see.names import attribute, compact, printable, short
+from chainrule.see.tables import WIDTH, Column, Row, as_text, table
 
 
 def lesson_text(lesson: Lesson) -> str:

@@ -202,7 +202,7 @@ def _collapsed(picture: Picture) -> Iterator[Frame]:
         if not into[number]:
             headline = f"{boxes[number].title}: grad {boxes[number].grad}"
             yield Frame(
-                BACKWARD, number, headline, ("inputs, nothing to hand on",), about=(number,)
+                BACKWARD, number, headline, ("inputs, nothing to propagate",), about=(number,)
             )
         for n in into[number]:
             wire = picture.wires[n]

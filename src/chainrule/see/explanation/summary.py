@@ -5,12 +5,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
-from chainrule.see.explanation import (
+from chainrule.see.explanation.model import (
     BackwardStep,
     Explanation,
     ForwardStep,
@@ -20,6 +20,7 @@ from chainrule.see.explanation import (
     pops,
 )
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 _SHOWN = 3  # steps at each end, and gradients at each extreme
@@ -73,13 +74,6 @@ def summarise(explanation: Explanation) -> Summary:
         return abs(node.grad)
 
     made = [node for node in nodes if node.kind == "operation"]
-    computed = Ends(
-        tuple(map(explanation.forward_step, made[:_SHOWN])),
-        tuple(map(explanation.forward_step, made[-_SHOWN:])),
-        len(made),
-    )
-    first_pops, last_pops, pop_count = _ends(enumerate(pops(nodes)))
-    first_turns, last_turns, turn_count = _ends(enumerate(handed, start=1))
     return Summary(
         nodes=len(nodes),
         edges=sum(len(node.children) for node in nodes),
@@ -91,27 +85,19 @@ def summarise(explanation: Explanation) -> Summary:
         smallest=tuple(heapq.nsmallest(_SHOWN, finite, key=size)),
         zero=sum(node.grad == 0.0 for node in nodes),
         nonfinite=sum(not math.isfinite(node.grad) for node in nodes),
-        forward=computed,
-        sort=Ends(
-            tuple(explanation.sort_step(*pop) for pop in first_pops),
-            tuple(explanation.sort_step(*pop) for pop in last_pops),
-            pop_count,
-        ),
-        backward=Ends(
-            tuple(explanation.backward_step(*turn) for turn in first_turns),
-            tuple(explanation.backward_step(*turn) for turn in last_turns),
-            turn_count,
-        ),
+        forward=_ends(made, explanation.forward_step),
+        sort=_ends(enumerate(pops(nodes)), lambda pop: explanation.sort_step(*pop)),
+        backward=_ends(enumerate(handed, start=1), lambda turn: explanation.backward_step(*turn)),
     )
 
 
-def _ends(items: Iterable[T]) -> tuple[list[T], list[T], int]:
-    """The first few, the last few, and how many there are, in one sweep."""
+def _ends(items: Iterable[S], write: Callable[[S], T]) -> Ends[T]:
+    """The first few and the last few in words, and how many there are, in one sweep."""
     iterator = iter(items)
     first = list(islice(iterator, _SHOWN))
-    last: deque[T] = deque(maxlen=_SHOWN)
+    last: deque[S] = deque(maxlen=_SHOWN)
     count = len(first)
     for item in iterator:
         last.append(item)
         count += 1
-    return first, list(last), count
+    return Ends(tuple(map(write, first)), tuple(map(write, last)), count)

@@ -14,12 +14,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from chainrule.core.backend import Value, topological_order
+from chainrule.core.errors import caller_frame
 from chainrule.core.ops import Op
 from chainrule.see import words
 from chainrule.see.names import (
     attribute,
     bracketed,
-    caller_frame,
     compact,
     is_constant,
     name_nodes,
@@ -27,7 +27,7 @@ from chainrule.see.names import (
 )
 
 if TYPE_CHECKING:
-    from chainrule.see.paths import Paths
+    from chainrule.see.explanation.paths import Paths
 
 __all__ = [
     "explain",
@@ -182,7 +182,7 @@ class Explanation:
           v2 → a             1.0 = 1.0
                              sum = 4.0
         """
-        from chainrule.see.paths import find_paths
+        from chainrule.see.explanation.paths import find_paths
 
         return find_paths(self.nodes, self.index_of(leaf), limit)
 
@@ -199,14 +199,15 @@ class Explanation:
         raise ValueError(f"{what} is not in the graph of {self.root.name}")
 
     def __str__(self) -> str:
-        from chainrule.see.explanation_text import as_text, sections
+        from chainrule.see.explanation.text import sections
+        from chainrule.see.tables import as_text
 
         return as_text(*sections(self))
 
     __repr__ = __str__  # at a prompt, explain(v) shows the tables
 
     def _repr_html_(self) -> str:
-        from chainrule.see.explanation_html import as_html
+        from chainrule.see.explanation.html import as_html
 
         return as_html(self)
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from rich.box import Box
 from rich.cells import cell_len
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from chainrule.see.explanation import (
+from chainrule.see.explanation.model import (
     TABLE_LIMIT,
     BackwardStep,
     Contribution,
@@ -23,7 +21,8 @@ from chainrule.see.explanation import (
     Node,
     SortStep,
 )
-from chainrule.see.explanation_summary import Ends, Summary, summarise
+from chainrule.see.explanation.paths import MOST_COUNTED, Paths
+from chainrule.see.explanation.summary import Ends, Summary, summarise
 from chainrule.see.names import (
     attribute,
     bracketed,
@@ -34,36 +33,14 @@ from chainrule.see.names import (
     quoted,
     short,
 )
-from chainrule.see.paths import MOST_COUNTED, Paths
+from chainrule.see.tables import WIDTH, Column, Row, heading, table
 
-WIDTH = 80
 STAGES = ("forward", "sort", "backward", "result")
 _MOST_PATHS = 4  # of one input, in the result
 _MOST_OPERATIONS = 12
-_NARROWEST = 6  # a column that may be squeezed still keeps this much
 _MOST_LISTED = 20  # paths, when they are all there is to show
 
-Row: TypeAlias = list[RenderableType]
-
 T = TypeVar("T")
-
-_LINES = Box("    \n    \n ─  \n" + "    \n" * 5)
-
-
-def as_text(*parts: RenderableType, width: int = WIDTH) -> str:
-    """The parts as plain text, no line longer than ``width`` and none with trailing blanks."""
-    lines = io.StringIO()
-    console = Console(
-        file=lines,
-        width=width,
-        color_system=None,
-        force_terminal=False,
-        force_jupyter=False,
-        legacy_windows=False,
-    )
-    for part in parts:
-        console.print(part, markup=False, highlight=False, emoji=False)
-    return "\n".join(line.rstrip() for line in lines.getvalue().rstrip().splitlines())
 
 
 def sections(
@@ -76,33 +53,26 @@ def sections(
     if summary:
         parts += [_gap(), _numbers(summary)]
     if "forward" in stages:
-        parts += [_heading("Stage 0", "how each value was computed, inputs first")]
+        parts += [heading("Stage 0", "how each value was computed, inputs first")]
         parts += [_computed(summary.forward if summary else _named(explanation))]
     if "sort" in stages:
-        parts += [_heading("Stage 1", "topological sort: every node after its inputs")]
+        parts += [heading("Stage 1", "topological sort: every node after its inputs")]
         parts += [_sort_table(explanation, summary.sort if summary else explanation.sort, width)]
     if "backward" in stages:
         rule = (
             f"input.grad += local gradient × node.grad, starting with {attribute(root.name)} = 1.0"
         )
-        parts += [_heading("Stage 2", f"propagate gradients, from {root.name} back to the inputs")]
+        parts += [heading("Stage 2", f"propagate gradients, from {root.name} back to the inputs")]
         parts += [Text(rule), _gap()]
         steps = summary.backward if summary else explanation.backward
         parts += [_backward_table(explanation, steps, width)]
     if "result" in stages:
-        parts += [_heading("Result", ""), _extremes(summary) if summary else _result(explanation)]
+        parts += [heading("Result"), _extremes(summary) if summary else _result(explanation)]
     return parts
 
 
 def _gap() -> Text:
     return Text("")
-
-
-def _heading(stage: str, words: str) -> RenderableType:
-    text = Text(stage, style="bold cyan")
-    if words:
-        text.append(f": {words}", style="not bold default")
-    return Padding(text, (1, 0, 1, 0))
 
 
 def _title(explanation: Explanation) -> Text:
@@ -125,73 +95,28 @@ def _named(explanation: Explanation) -> list[ForwardStep]:
 
 
 def _computed(steps: Sequence[ForwardStep] | Ends[ForwardStep]) -> RenderableType:
-    def line(step: ForwardStep) -> RenderableType:
+    def write(step: ForwardStep) -> list[Row]:
         name, equals, rest = step.words.partition(" = ")
-        return Padding(Text.assemble((name, "bold"), equals, rest), (0, 0, 0, 2))
+        return [[Text.assemble((name, "bold"), equals, rest)]]
 
-    if isinstance(steps, Ends):
-        gap = Padding(Text(f"… {counted(steps.left_out, 'more operation')} …", "dim"), (0, 0, 0, 2))
-        return Group(*map(line, steps.first), gap, *map(line, steps.last))
-    return Group(*map(line, steps))
+    lines = [line for (line,) in _rows(steps, write, lambda gap: [gap], "more operation")]
+    return Padding(Group(*lines), (0, 0, 0, 2))
 
 
 # --- stage 1 ------------------------------------------------------------------------------------
 
 
-class Column(NamedTuple):
-    """A column, and how many characters it keeps, if it needs them, where room is short."""
-
-    title: str
-    least: int = WIDTH
-
-
-def table(
-    columns: Sequence[Column], rows: Iterable[Sequence[RenderableType]], width: int
-) -> RenderableType:
-    """A table that fits: what room there is goes to the columns from left to right."""
-    cells = [[Text(c) if isinstance(c, str) else c for c in row] for row in rows]
-    wanted = [
-        max([cell_len(column.title), *(_natural_width(row[i]) for row in cells)])
-        for i, column in enumerate(columns)
-    ]
-    widths = [min(column.least, want) for column, want in zip(columns, wanted, strict=True)]
-    spare = width - sum(widths) - 2 * (len(widths) - 1)
-    flexible = [i for i, column in enumerate(columns) if column.least < WIDTH]
-    while spare < 0 and any(widths[i] > _NARROWEST for i in flexible):
-        widths[max(flexible, key=lambda i: widths[i])] -= 1
-        spare += 1
-    for i, want in enumerate(wanted):
-        more = min(max(spare, 0), want - widths[i])
-        widths[i] += more
-        spare -= more
-    made = Table(
-        box=_LINES, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
-    )
-    for column, column_width in zip(columns, widths, strict=True):
-        made.add_column(column.title, width=column_width, overflow="fold")
-    for row in cells:
-        made.add_row(*row)
-    return made
-
-
-def _natural_width(cell: RenderableType) -> int:
-    if isinstance(cell, Group):
-        return max(map(_natural_width, cell.renderables))
-    if isinstance(cell, Padding):
-        return cell.left + _natural_width(cell.renderable)
-    assert isinstance(cell, Text)
-    return max(map(cell_len, cell.plain.splitlines()), default=0)
-
-
-def _middle_left_out(
-    steps: Sequence[T] | Ends[T], write: Callable[[T], list[Row]], gap: Callable[[Text], Row]
+def _rows(
+    steps: Sequence[T] | Ends[T],
+    write: Callable[[T], list[Row]],
+    gap: Callable[[Text], Row],
+    noun: str = "more step",
 ) -> list[Row]:
     """The rows of all steps; where the middle was left out, a row that says so."""
     if not isinstance(steps, Ends):
         return [row for step in steps for row in write(step)]
-    first = [row for step in steps.first for row in write(step)]
-    last = [row for step in steps.last for row in write(step)]
-    return [*first, gap(Text(f"… {counted(steps.left_out, 'more step')} …", "dim")), *last]
+    left_out = gap(Text(f"… {counted(steps.left_out, noun)} …", "dim"))
+    return [*_rows(steps.first, write, gap), left_out, *_rows(steps.last, write, gap)]
 
 
 def _sort_table(
@@ -204,13 +129,15 @@ def _sort_table(
         if step.popped is not None:
             popped = f"({nodes[step.popped[0]].name}, {step.popped[1]})"
         number = str(step.step) if step.step else ""
-        stack = listing(step.stack, lambda entry: f"({nodes[entry[0]].name},{entry[1]})")
-        done = listing(step.sorted_nodes, lambda i: nodes[i].name)
+        stack = listing(
+            step.stack, lambda entry: f"({nodes[entry[0]].name},{entry[1]})", width // 2
+        )
+        done = listing(step.sorted_nodes, lambda i: nodes[i].name, width // 2)
         return [[number, popped, _lines(step.words, _STYLES[step.action]), stack, done]]
 
     columns = [Column("Step"), Column("Pop", 12), Column("What happens", 26)]
     columns += [Column("Stack after", 14), Column("Sorted nodes", 12)]
-    rows = _middle_left_out(steps, write, lambda gap: ["", "", gap, "", ""])
+    rows = _rows(steps, write, lambda gap: ["", "", gap, "", ""])
     return table(columns, rows, width)
 
 
@@ -243,7 +170,7 @@ def _backward_table(
         if not step.contributions:
             return [[*head, "", Text("grad is 0: nothing to pass on", "yellow")]]
         rows: list[Row] = [
-            ["", "", "", "", derivative_text(node, nodes[c.child], c), c.words]
+            ["", "", "", "", _derivative(node, nodes[c.child], c), c.words]
             for c in step.contributions
         ]
         rows[0][:4] = head
@@ -251,11 +178,11 @@ def _backward_table(
 
     columns = [Column("Step"), Column("i"), Column("Node", 8), Column(".grad")]
     columns += [Column("Local gradient", 14), Column("What happens", 24)]
-    rows = _middle_left_out(steps, write, lambda gap: ["", "", "", "", "", gap])
+    rows = _rows(steps, write, lambda gap: ["", "", "", "", "", gap])
     return table(columns, rows, width)
 
 
-def derivative_text(node: Node, child: Node, c: Contribution) -> str:
+def _derivative(node: Node, child: Node, c: Contribution) -> str:
     """One local gradient: ``∂c/∂a = b = 3.0``, ``∂f/∂e = 1.0, as e > 0``."""
     formula = "" if c.formula in ("", compact(c.local_grad)) else f"{c.formula} = "
     because = f", as {c.because}" if c.because else ""
@@ -275,7 +202,7 @@ def _result(explanation: Explanation) -> RenderableType:
     for node in inputs:
         line = Table.grid(padding=(0, 2, 0, 0))
         line.add_column(min_width=min(widest, 30))
-        line.add_row(Text(_grad_text(node), "bold"), Text(meaning(node, root), "dim"))
+        line.add_row(Text(_grad_text(node), "bold"), Text(_meaning(node, root), "dim"))
         parts.append(Padding(line, (0, 0, 0, 2)))
         paths = explanation.paths(node.name, limit=_MOST_PATHS)
         if paths.count > 1:
@@ -287,7 +214,7 @@ def _grad_text(node: Node) -> str:
     return f"{attribute(node.name)} = {short(node.grad)}"
 
 
-def meaning(node: Node, root: Node) -> str:
+def _meaning(node: Node, root: Node) -> str:
     """What a gradient says: ``if a grows by a little h, f shrinks by 3.0·h``."""
     name, out = node.name, root.name
     if node is root:
@@ -331,9 +258,8 @@ def _amount(count: int) -> str:
 def _path_rows(paths: Paths, most: int) -> Table:
     """A row per path, its product beside it, and the sum below."""
     table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_column(overflow="fold")
-    table.add_column(justify="right", overflow="fold")
-    table.add_column(overflow="fold")
+    for justify in ("left", "right", "left"):
+        table.add_column(justify=justify, overflow="fold")
     shown = paths.listed[:most]
     for path in shown:
         way = Text(f"{chain(path.names, ' → ')} ")

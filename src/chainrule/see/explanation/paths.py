@@ -1,4 +1,4 @@
-"""One gradient taken apart: every path from the output to a node, and what it contributes.
+"""One gradient as a sum: every path from the output to a node, and what it contributes.
 
 The derivative is the sum, over all paths, of the product of the local gradients along the path. The
 number of paths can be exponential in the size of the graph, so they are counted by dynamic
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from chainrule.see.explanation import Node
+    from chainrule.see.explanation.model import Node
 
 #: counts are exact up to here; graphs of a million doublings would need integers of a million bits
 MOST_COUNTED = 10**1000
@@ -53,7 +53,8 @@ class Paths:
         return math.fsum(products) if all(map(math.isfinite, products)) else sum(products)
 
     def __str__(self) -> str:
-        from chainrule.see.explanation_text import as_text, paths_section
+        from chainrule.see.explanation.text import paths_section
+        from chainrule.see.tables import as_text
 
         return as_text(paths_section(self))
 

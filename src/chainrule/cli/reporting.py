@@ -1,0 +1,65 @@
+"""What the commands share: lines on the terminal, and errors without a traceback."""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.text import Text
+
+from chainrule.gpt import GPTError
+from chainrule.see.expressions import ExpressionError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def examples(*lines: str) -> str:
+    """Command lines to try, for the end of a help page."""
+    return "\n".join(("Examples:", "", *(f"  {line}" for line in lines)))
+
+
+def reported(command: Command) -> Command:
+    """End in a clear line or two where the user can do something about it, not a traceback.
+
+    The exit code is 2 for an expression that cannot be used, 1 for files, models and settings.
+    """
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except BrokenPipeError:
+            raise  # the reader of our output has gone; the command line knows what to do
+        except (ExpressionError, GPTError) as error:
+            complain(str(error))
+            return 2 if isinstance(error, ExpressionError) else 1
+        except OSError as error:
+            reason = error.strerror or str(error)
+            complain(f"{reason}: {error.filename}" if error.filename else str(error))
+            return 1
+
+    return run  # type: ignore[return-value]
+
+
+def complain(message: str) -> None:
+    """Print an error: its first line says what is wrong, the others show where."""
+    first, *rest = message.splitlines()
+    text = Text.assemble(("chainrule: ", "bold red"), visible(first))
+    for line in rest:
+        text.append(f"\n{visible(line)}", "bold red" if line.strip() == "^" else "")
+    Console(stderr=True).print(text, soft_wrap=True, highlight=False)
+
+
+def say(console: Console, text: str = "", style: str = "") -> None:
+    """Print a line as it is: nothing in it is markup, and it is not folded."""
+    console.print(Text(visible(text), style), soft_wrap=True, highlight=False)
+
+
+def visible(text: str) -> str:
+    """The text with control characters spelt out: what a model says cannot steer a terminal."""
+    return "".join(
+        c.encode("unicode_escape").decode() if unicodedata.category(c) == "Cc" else c for c in text
+    )
