@@ -33,9 +33,13 @@ from chainrule.trees import Floats, map_leaves
 def value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """``CompiledFunction.__call__``; see there."""
     call = flatten_call(arguments, keywords, differentiate=False)
-    with dispatch.alone() as alone:
-        run = dispatch.run(call) if alone else EAGERLY
-        answer = None if run.path is Path.EAGER else _answer(dispatch, run, call)
+    with dispatch.lock:
+        alone, dispatch.busy = not dispatch.busy, True
+        try:
+            run = dispatch.run(call) if alone else EAGERLY
+            answer = None if run.path is Path.EAGER else _answer(dispatch, run, call)
+        finally:
+            dispatch.busy = not alone
     return _eager_value(dispatch, call) if answer is None else answer[0]
 
 
@@ -47,18 +51,22 @@ def value_and_grad(
         raise TypeError("value_and_grad takes the argument to differentiate by first")
     if modes.recorder is not None:
         modes.recorder.forbid("value_and_grad of a compiled function")
-    if not keywords:
+    if dispatch.fast_path is not None and not keywords:
         answer = dispatch.answer(arguments)
         if answer is not None:
             return answer if out is None else (answer[0], fill(out, answer[1]))
     call = flatten_call(arguments, keywords, differentiate=True)
-    with dispatch.alone() as alone:
-        run = dispatch.run(call) if alone else EAGERLY
-        grads = None
-        if run.path is not Path.EAGER:
-            dispatch.cache(call, run)
-            result = _floats(run)
-            grads = _gradient(dispatch, run, call, result)
+    grads = None
+    with dispatch.lock:
+        alone, dispatch.busy = not dispatch.busy, True
+        try:
+            run = dispatch.run(call) if alone else EAGERLY
+            if run.path is not Path.EAGER:
+                dispatch.cache(call, run)
+                result = _floats(run)
+                grads = _gradient(dispatch, run, call, result)
+        finally:
+            dispatch.busy = not alone
     if grads is None:  # outside the lock: eager code may call other compiled functions
         return _eager_value_and_grad(dispatch, call, out)
     return result, fill(out, like_first(call, arguments[0], grads))

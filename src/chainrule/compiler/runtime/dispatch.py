@@ -10,8 +10,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
@@ -25,6 +24,7 @@ from chainrule.compiler.runtime.variants import Path, Run, Structure
 from chainrule.core import errors
 from chainrule.core.interrupts import Held
 
+MACHINE = Path.MACHINE
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
 
 
@@ -49,7 +49,9 @@ class FallbackError(RuntimeError):
 class Dispatch:
     """The variants of one function, its captured state and its fast path.
 
-    Whoever runs a call holds ``lock`` until its numbers have been read.
+    Whoever runs a call holds ``lock`` until its numbers have been read, which keeps other threads
+    out. ``busy`` keeps out what Python runs in between on the same thread: signal handlers and
+    finalizers, whose calls then run eagerly.
     """
 
     def __init__(self, function: Callable[..., Any], options: Options) -> None:
@@ -61,7 +63,7 @@ class Dispatch:
         self.last: Path | None = None  # the path of the last call
         self._pipeline: Pipeline | None = None
         self._changes = 0
-        self._inside = False  # a call is being computed
+        self.busy = False  # a call is being computed
 
     @property
     def name(self) -> str:
@@ -77,23 +79,6 @@ class Dispatch:
     def structures(self) -> dict[Any, Structure]:
         """The structures of arguments, the last called at the end, with their variants."""
         return {} if self._pipeline is None else self._pipeline.structures
-
-    @contextmanager
-    def alone(self) -> Iterator[bool]:
-        """Hold the lock; whether no call is being computed.
-
-        The lock keeps other threads out, but not what Python runs in between on this one: signal
-        handlers and finalizers.
-        """
-        with self.lock:
-            if self._inside:
-                yield False
-                return
-            self._inside = True
-            try:
-                yield True
-            finally:
-                self._inside = False
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -112,24 +97,23 @@ class Dispatch:
 
     def answer(self, arguments: tuple[Any, ...]) -> tuple[float, Any] | None:
         """The value and gradient of a cached call; None for the slow path."""
-        if self.fast_path is None:
-            return None
         with self.lock:
-            fast_path, captured = self.fast_path, self.captured
-            if self._inside or fast_path is None:
+            fast_path, pipeline = self.fast_path, self._pipeline
+            if self.busy or fast_path is None or pipeline is None:
                 return None
-            if captured is None or captured.changed() is not None:
+            if pipeline.captured.changed() is not None:
                 self.fast_path = None
                 return None
-            self._inside = True
+            self.busy = True
             try:
                 answer = fast_path.answer(arguments)
             finally:
-                self._inside = False
+                self.busy = False
             if answer is not None:
                 self.counts.calls += 1
                 self.counts.replayed += 1
-                self._changes, self.last = 0, Path.MACHINE
+                self._changes = 0
+                self.last = MACHINE
             return answer
 
     def cache(self, call: Call, run: Run) -> None:

@@ -19,7 +19,7 @@ from numpy import float64, ndarray
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.recorder import Output
 from chainrule.compiler.lift.program import Addresses
-from chainrule.compiler.runtime.machine import Fit
+from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.signature import Signature, signature
 from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.core.backend import kernels
@@ -68,8 +68,8 @@ class _Gradient:
 class CachedCall:
     """What answers calls of one signature, if they have the integers and branches of a variant."""
 
-    variant: Variant
-    binding: Binding
+    machine: MachineCode
+    fit: Fit
     signature: Signature
     plan: Any  # a kernels.Plan
 
@@ -129,8 +129,8 @@ class FastPath:
         if shape.row not in self.plans and len(self.plans) >= STRUCTURES:
             return
         cached = self.plans.setdefault(shape.row, [])
-        cached.insert(0, CachedCall(variant, binding, shape, plan))
-        self._met -= {one.binding.fit for one in cached[VARIANTS:]}
+        cached.insert(0, CachedCall(binding.machine, binding.fit, shape, plan))
+        self._met -= {one.fit for one in cached[VARIANTS:]}
         del cached[VARIANTS:]
 
     def answer(self, arguments: tuple[Any, ...]) -> tuple[float, Any] | None:
@@ -140,9 +140,8 @@ class FastPath:
         call = kernels.passed(arguments, ndarray, float64)
         cached = None if call is None else self.plans.get(call.signature)
         for one in cached or ():
-            machine, fit = one.binding.machine, one.binding.fit
-            if machine.current is not fit:
-                machine.settle(fit)
+            if one.machine.current is not one.fit:
+                one.machine.settle(one.fit)
             answer: tuple[float, Any] | None = one.plan.run(call)
             if answer is not None:
                 if cached and cached[0] is not one:

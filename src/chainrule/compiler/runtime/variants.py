@@ -120,7 +120,8 @@ class Variant:
             kernels.gather(self.captured, self.inputs[size : size + captured])
         elif captured:
             self.inputs[size : size + captured] = [v._number for v in self.captured]
-        self.inputs[size + captured :] = [*map(as_float, call.ints), *numbers]
+        if call.ints:
+            self.inputs[size + captured :] = [*map(as_float, call.ints), *numbers]
 
     def gathered(self, binding: Binding, ids: Sequence[int]) -> Addresses | None:
         """The addresses that the gathers of machine code select, if that is known."""
@@ -137,7 +138,7 @@ class Variant:
         return self.executor.run(self.inputs)[0]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Run:
     """One call: which path answers it, and what it gave. The next call overwrites the numbers."""
 

@@ -59,15 +59,19 @@ def _batched(
     call = flatten_call((params, *samples[0]), {}, differentiate=True)
     if call.refused is not None or any(isinstance(x, Value) for x in call.floats):
         return None
-    with dispatch.alone() as alone:
-        if not alone:
+    with dispatch.lock:
+        if dispatch.busy:
             return None
-        packed = PackedSamples(dispatch, params, samples)
-        if packed.kind_of(packed.longest()) is None:
-            return None
-        row = np.empty(call.size)
-        call.write(row)
-        answer = _mean_of(packed, row[: call.first])
+        dispatch.busy = True
+        try:
+            packed = PackedSamples(dispatch, params, samples)
+            if packed.kind_of(packed.longest()) is None:
+                return None
+            row = np.empty(call.size)
+            call.write(row)
+            answer = _mean_of(packed, row[: call.first])
+        finally:
+            dispatch.busy = False
         if answer is None:
             return None
         value, slopes, left = answer
