@@ -279,3 +279,14 @@ def test_modules_of_one_layer_do_not_import_each_other_in_a_circle():
             free = [m for m in order if not any(a == m and b in order for a, b in inside)]
             assert free, f"a circle among {order}"
             order = [m for m in order if m not in free]
+
+
+@pytest.mark.parametrize("folder", ["runtime", "training"])
+def test_modules_of_a_stage_do_not_import_each_other_in_a_circle(folder):
+    paths = sorted((PACKAGE / "compiler" / folder).rglob("*.py"))
+    found = {dotted(p).removesuffix(".__init__"): {*imported_by(p)} for p in paths}
+    assert any(found.values())
+    while found:
+        free = [m for m, imported in found.items() if not (imported - {m}) & found.keys()]
+        assert free, f"a circle among {sorted(found)}"
+        found = {m: imported for m, imported in found.items() if m not in free}
