@@ -85,14 +85,17 @@ class Emitter:
 
     def _trips(self, walk: Walk, found: Space, merge: bool) -> str:
         """The run-time count of the outermost loop."""
-        code = self.code
-        place = code.let(f"getelementptr inbounds i64, ptr %N, i64 {walk.slot}")
-        count = code.let(f"load i64, ptr {place}, align 8")
+        count = self.run_time_count(walk)
         if merge and found.rows == 1 and found.loops and walk.space.loops:
             factor = found.loops[0].count // walk.space.loops[0].count
             if factor > 1:
-                count = code.let(f"mul nsw i64 {count}, {factor}")
+                count = self.code.let(f"mul nsw i64 {count}, {factor}")
         return count
+
+    def run_time_count(self, walk: Walk) -> str:
+        """The trip count of a walk's outermost loop, read from N."""
+        place = self.code.let(f"getelementptr inbounds i64, ptr %N, i64 {walk.slot}")
+        return self.code.let(f"load i64, ptr {place}, align 8")
 
     @staticmethod
     def _scaled(strides: Sequence[int], factors: Sequence[int]) -> tuple[int, ...]:
@@ -161,6 +164,13 @@ class Emitter:
         assert self.flags is not None
         flag = self.flags[value.width]
         flag.set(self.code.fma(value, value, flag.get()))
+
+    def flag_total(self) -> Vector:
+        """All flags as one number."""
+        total = self.code.constant(0.0, 1)
+        for variable in (self.flags or {}).values():
+            total = total + variable.get().total()
+        return total
 
     def only_active(self, value: Vector) -> Vector:
         """Zero in the lanes beyond the end."""
