@@ -19,10 +19,10 @@ from chainrule.compiler.codegen import emit, jit
 from chainrule.compiler.codegen.contraction import Emitter
 from chainrule.compiler.codegen.ir import Code, Vector, literal
 from chainrule.compiler.codegen.walks import Walks
-from chainrule.compiler.lift import indexing as index
 from chainrule.compiler.lift import interpreter as arrays
 from chainrule.compiler.lift.canonical import GATHER, NotLiftable, canonicalise
 from chainrule.compiler.lift.grouping import Program, group
+from chainrule.compiler.lift.strides import IterationSpace, iteration_space
 from chainrule.compiler.runtime.lifted import aligned
 from chainrule.compiler.runtime.tape import FINE, Interpreter
 from chainrule.core import ops
@@ -34,9 +34,9 @@ pytest.importorskip("llvmlite")
 strides = st.integers(-9, 9)
 
 
-def same_addresses(columns: Sequence[Any]) -> index.Space:
+def same_addresses(columns: Sequence[Any]) -> IterationSpace:
     """The space of some columns; whatever part of it is walked walks that part of them."""
-    found, table = index.space(columns), np.stack(columns)
+    found, table = iteration_space(columns), np.stack(columns)
     np.testing.assert_array_equal(found.addresses(), table)
     points = table.shape[1]
     assert found.outer(points) == outermost(found)
@@ -56,18 +56,18 @@ def same_addresses(columns: Sequence[Any]) -> index.Space:
     return found
 
 
-def outermost(found: index.Space) -> int:
+def outermost(found: IterationSpace) -> int:
     """How many trips the outermost loop, or the loop over the rows, takes."""
     return found.rows if found.rows > 1 or not found.loops else found.loops[0].count
 
 
-def shortened(found: index.Space, trips: int) -> index.Space:
+def shortened(found: IterationSpace, trips: int) -> IterationSpace:
     """The space with fewer outermost trips, as machine code with a run-time count walks it."""
     if found.rows > 1 or not found.loops:
         lengths = None if found.lengths is None else found.lengths[:trips]
-        return index.Space(found.bases[:trips], lengths, found.run, found.loops, found.middle)
+        return IterationSpace(found.bases[:trips], lengths, found.run, found.loops, found.middle)
     loops = (index.Loop(trips, found.loops[0].strides), *found.loops[1:])
-    return index.Space(found.bases, found.lengths, found.run, loops)
+    return IterationSpace(found.bases, found.lengths, found.run, loops)
 
 
 def affine(bases: Sequence[int], loops: Sequence[tuple[int, Sequence[int]]]) -> list[Any]:
@@ -402,7 +402,7 @@ def test_printers_name_what_they_show():
     assert "sum" in str(graph)
     assert "exp" in str(variant.lifted.program)
     assert "products" in str(variant.lifted.program)
-    assert "affine" in str(index.space([np.arange(4)]))
+    assert "affine" in str(iteration_space([np.arange(4)]))
 
 
 def test_a_graph_without_structure_is_not_lifted():

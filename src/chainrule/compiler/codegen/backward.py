@@ -31,7 +31,7 @@ from chainrule.compiler.codegen.instructions import (
 )
 from chainrule.compiler.codegen.ir import Terms
 from chainrule.compiler.codegen.walks import Walk
-from chainrule.compiler.lift.canonical import EXTREME, GATHER, SUM
+from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
 from chainrule.compiler.lift.interpreter import STOPS
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
 from chainrule.core import ops

@@ -17,8 +17,8 @@ import numpy as np
 from chainrule.compiler.codegen.ir import Code, Terms, Vector
 from chainrule.compiler.codegen.tiles import Tile
 from chainrule.compiler.codegen.walks import Trip, Walk, Walks
-from chainrule.compiler.lift.indexing import Space
 from chainrule.compiler.lift.program import Addresses
+from chainrule.compiler.lift.strides import IterationSpace
 from chainrule.core import ops
 
 VALUE, ADJOINT = ("%P", "%V"), ("%Q", "%D")  # arrays: what samples share, what each has of its own
@@ -83,7 +83,7 @@ class Emitter:
             for c, t in zip(selection, terms, strict=True)
         ]
 
-    def _trips(self, walk: Walk, found: Space, merge: bool) -> str:
+    def _trips(self, walk: Walk, found: IterationSpace, merge: bool) -> str:
         """The run-time count of the outermost loop."""
         count = self.run_time_count(walk)
         if merge and found.rows == 1 and found.loops and walk.space.loops:

@@ -8,8 +8,8 @@ functions, built by ``forward`` and ``backward``, over these arrays:
 - G: the addresses that gathers read; N: the run-time trip counts.
 
 ``forward`` returns a number that is finite only if all of V is finite and every guard holds.
-``reverse`` computes the gradient; ``backward`` does so too, and returns a number that is finite only
-if the gradient is.
+``reverse`` computes the gradient; ``backward`` calls it and returns a number that is finite only if
+the gradient is.
 """
 
 from __future__ import annotations

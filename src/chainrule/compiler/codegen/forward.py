@@ -28,7 +28,7 @@ from chainrule.compiler.codegen.instructions import (
 )
 from chainrule.compiler.codegen.ir import Integers, Terms, Vector
 from chainrule.compiler.codegen.walks import Walk
-from chainrule.compiler.lift.canonical import EXTREME, GATHER, SUM, NotLiftable
+from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
 from chainrule.compiler.lift.program import Instruction, Program, Repeat
 from chainrule.core import ops
 

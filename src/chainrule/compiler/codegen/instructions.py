@@ -17,7 +17,7 @@ import numpy as np
 from chainrule.compiler.codegen.contraction import VALUE, Emitter
 from chainrule.compiler.codegen.ir import Code, Terms, Vector
 from chainrule.compiler.codegen.walks import Walk
-from chainrule.compiler.lift.canonical import EXTREME, GATHER, SUM, NotLiftable
+from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
 from chainrule.core import ops
 

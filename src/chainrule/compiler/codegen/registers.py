@@ -19,7 +19,7 @@ from chainrule.compiler.codegen.contraction import ADJOINT, VALUE, Emitter
 from chainrule.compiler.codegen.instructions import as_vector
 from chainrule.compiler.codegen.ir import Code, Terms
 from chainrule.compiler.codegen.vectors import Variable, Vector
-from chainrule.compiler.lift.canonical import EXTREME, SUM, NotLiftable
+from chainrule.compiler.lift.graph import EXTREME, SUM, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, Repeat
 from chainrule.core import ops
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from chainrule.compiler.codegen import elementary
-from chainrule.compiler.lift.canonical import NotLiftable
+from chainrule.compiler.lift.graph import NotLiftable
 from chainrule.core.ops import Op
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.lift.canonical import SUM
-from chainrule.compiler.lift.indexing import Space, space, table
+from chainrule.compiler.lift.graph import SUM
 from chainrule.compiler.lift.program import Addresses, Program
+from chainrule.compiler.lift.strides import IterationSpace, iteration_space, table
 
 FEW_POINTS = 64  # of a sum whose terms have no regular places
 FEW_SOURCES = 8  # instructions whose results a sum adds up in loops of their own
@@ -45,7 +45,7 @@ class Walk:
     chosen: Addresses | None  # which of these points; None: all
     columns: list[Addresses]
     shared: list[bool]  # per column
-    space: Space
+    space: IterationSpace
     varies: bool  # with the length of the arguments
     core: list[bool] = field(default_factory=list)  # per column: made in the same loop in time
     steps: list[int] = field(default_factory=list)  # per column, from one iteration to the next
@@ -187,7 +187,7 @@ class Walks:
     ) -> Walk:
         shared = [bool(c[0] < self.program.shared) for c in columns]
         local = [c if s else c - self.program.shared for c, s in zip(columns, shared, strict=True)]
-        found = space(local)
+        found = iteration_space(local)
         lengths = range(1, len(columns[0]) + 1)
         ends = key in self.varying and self._is_one_sum(key, columns[0])  # after any of its terms
         if ends and not all(map(found.outer, lengths)):

@@ -15,9 +15,9 @@ import numpy as np
 from chainrule.compiler.capture.infer import Indexing
 from chainrule.compiler.formulas.input_names import Named
 from chainrule.compiler.formulas.notation import Array, Axis, Index, number_text
-from chainrule.compiler.lift import indexing as index
-from chainrule.compiler.lift.canonical import GATHER
+from chainrule.compiler.lift.graph import GATHER
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
+from chainrule.compiler.lift.strides import iteration_space
 from chainrule.core import ops
 
 Basis = list[tuple[Axis, Addresses]]  # axes, and the coordinates of some points in them
@@ -307,12 +307,12 @@ def axes_of(reads: list[list[Addresses]], count: int) -> tuple[tuple[Axis, ...],
 
 def _loops(columns: list[Addresses]) -> tuple[Axis, ...] | None:
     """The loops that walk some columns, outermost first; None where there are none."""
-    found = index.space(columns)
+    found = iteration_space(columns)
     if found.rows == 1:
         return tuple([Axis(loop.count) for loop in found.loops]) or None
     if found.lengths is None:
         return None
-    rows = index.space([*found.bases.T, found.lengths])
+    rows = iteration_space([*found.bases.T, found.lengths])
     if rows.rows > 1:
         return None
     outer = [Axis(loop.count) for loop in rows.loops]

@@ -40,7 +40,7 @@ from chainrule.compiler.formulas.notation import (
     reduced,
     walk,
 )
-from chainrule.compiler.lift.canonical import EXTREME, GATHER, SUM
+from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, Terms
 from chainrule.core import ops
 

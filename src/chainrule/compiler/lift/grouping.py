@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler.capture.recorder import FIRST_RULE, Recording
-from chainrule.compiler.lift.canonical import (
+from chainrule.compiler.lift.graph import (
     CONSTANT,
     EXTREME,
     GATHER,
@@ -26,8 +26,6 @@ from chainrule.compiler.lift.canonical import (
     Graph,
     NotLiftable,
 )
-from chainrule.compiler.lift.indexing import space
-from chainrule.compiler.lift.loops import Loop
 from chainrule.compiler.lift.ordering import Beside, Pieces
 from chainrule.compiler.lift.program import (
     COPY,
@@ -41,6 +39,8 @@ from chainrule.compiler.lift.program import (
     ranges,
 )
 from chainrule.compiler.lift.stages import Straight, check_members, levels, stages, verify
+from chainrule.compiler.lift.strides import iteration_space
+from chainrule.compiler.lift.time_loop import Loop
 
 FEW_LENGTHS = 3  # sums of at most so many different lengths become instructions of their own
 
@@ -225,7 +225,7 @@ class _Layout:
     @staticmethod
     def _is_loop(owners: Addresses, column: Addresses) -> bool:
         """Whether each maximum is complete after one run over its terms."""
-        found = space([owners, column])
+        found = iteration_space([owners, column])
         if found.rows == 1:
             return True
         moving = [x.count for x in (*found.middle, *found.loops) if x.strides[0] != 0]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.lift.canonical import EXTREME, GATHER, SUM
+from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
 from chainrule.core import ops
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.lift.canonical import (
+from chainrule.compiler.lift.graph import (
     CONSTANT,
     EXTREME,
     GATHER,
@@ -28,10 +28,9 @@ from chainrule.compiler.lift.canonical import (
     Graph,
     NotLiftable,
 )
-from chainrule.compiler.lift.indexing import space
+from chainrule.compiler.lift.hashing import Hashes, scrambled
 from chainrule.compiler.lift.program import Addresses, Group, Instruction, Key, Program, ranges
-
-Hashes = npt.NDArray[np.uint64]
+from chainrule.compiler.lift.strides import iteration_space
 
 FEW_PIECES = 4  # so many sums that grow become instructions of their own
 MOST = 400  # instructions that are made of the longer program
@@ -210,16 +209,10 @@ def _sum_of(columns: Sequence[Addresses]) -> Addresses:
     return made.view(np.int64)
 
 
-def _mix(x: Hashes) -> Hashes:
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
 def _hash(*columns: Addresses) -> Hashes:
     made = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
-        made = _mix(made * np.uint64(3) + column.astype(np.uint64) + np.uint64(11))
+        made = scrambled(made * np.uint64(3) + column.astype(np.uint64) + np.uint64(11))
     return made
 
 
@@ -229,7 +222,7 @@ def _joined(columns: list[Addresses | None]) -> Addresses:
 
 def _found(mine: Hashes, theirs: Hashes) -> Addresses:
     """For each of mine where it is among theirs, the second of two alike at the second; or -1."""
-    mine, theirs = _mix(mine + _occurrence(mine)), _mix(theirs + _occurrence(theirs))
+    mine, theirs = scrambled(mine + _occurrence(mine)), scrambled(theirs + _occurrence(theirs))
     order = np.argsort(theirs)
     at = np.minimum(np.searchsorted(theirs[order], mine), len(theirs) - 1)
     return np.where(theirs[order[at]] == mine, order[at], -1)
@@ -377,7 +370,7 @@ def _rows(program: Program) -> int:
     for i in program.instructions:
         columns = [[i.out, *i.columns]]
         columns += [[t.owners, *t.columns] for t in (i.products, i.plains) if t is not None]
-        found += sum(space(c).rows for c in columns)
+        found += sum(iteration_space(c).rows for c in columns)
     return found
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.lift.canonical import EXTREME, GATHER, SUM
+from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
 from chainrule.core.ops import Op
 
 Addresses = npt.NDArray[np.int64]

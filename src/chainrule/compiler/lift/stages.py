@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from chainrule.compiler.lift.canonical import CONSTANT, SUM, Graph, NotLiftable
-from chainrule.compiler.lift.loops import Loop, fed
+from chainrule.compiler.lift.graph import CONSTANT, SUM, Graph, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, Terms
+from chainrule.compiler.lift.time_loop import Loop, after_cycles
 
 
 def stages(graph: Graph) -> Addresses:
@@ -33,7 +33,10 @@ def stages(graph: Graph) -> Addresses:
         chosen = inside[used] & inside[users] & (graph.kinds[used] > CONSTANT)
         edges = np.unique(slot[used[chosen]] * loop.period + slot[users[chosen]])
         source, target = np.divmod(edges, loop.period)
-        down, up = fed(source, target, loop.period), fed(target, source, loop.period)
+        down, up = (
+            after_cycles(source, target, loop.period),
+            after_cycles(target, source, loop.period),
+        )
         stage[inside] = 2 * number + np.where(down & up, 1, np.where(down, 2, 0))[slot[inside]]
     return stage
 
