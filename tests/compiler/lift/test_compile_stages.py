@@ -22,7 +22,7 @@ from chainrule.compiler.codegen.walks import Walks
 from chainrule.compiler.lift import interpreter as arrays
 from chainrule.compiler.lift.canonical import GATHER, NotLiftable, canonicalise
 from chainrule.compiler.lift.grouping import Program, group
-from chainrule.compiler.lift.strides import IterationSpace, iteration_space
+from chainrule.compiler.lift.strides import IterationSpace, StridedLoop, iteration_space
 from chainrule.compiler.runtime.lifted import aligned
 from chainrule.compiler.runtime.tape import FINE, Interpreter
 from chainrule.core import ops
@@ -66,7 +66,7 @@ def shortened(found: IterationSpace, trips: int) -> IterationSpace:
     if found.rows > 1 or not found.loops:
         lengths = None if found.lengths is None else found.lengths[:trips]
         return IterationSpace(found.bases[:trips], lengths, found.run, found.loops, found.middle)
-    loops = (index.Loop(trips, found.loops[0].strides), *found.loops[1:])
+    loops = (StridedLoop(trips, found.loops[0].strides), *found.loops[1:])
     return IterationSpace(found.bases, found.lengths, found.run, loops)
 
 
@@ -143,7 +143,7 @@ def test_causal_rows_are_ragged(positions):
 
 def test_one_address_and_equal_addresses():
     assert same_addresses([np.array([7])]).rows == 1
-    assert same_addresses([np.full(6, 7)]).loops == (index.Loop(6, (0,)),)
+    assert same_addresses([np.full(6, 7)]).loops == (StridedLoop(6, (0,)),)
 
 
 # --- the array program in numpy ------------------------------------------------------------------

@@ -29,7 +29,7 @@ from chainrule.compiler.codegen.instructions import (
     operands,
     read_by,
 )
-from chainrule.compiler.codegen.ir import Terms
+from chainrule.compiler.codegen.ir import Offset
 from chainrule.compiler.codegen.walks import Walk
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
 from chainrule.compiler.lift.interpreter import STOPS
@@ -256,15 +256,15 @@ class Backward:
         shared = walk.shared[1]
         values, adjoints = ("%P", "%Q") if shared else ("%V", "%D")
 
-        def inner(terms: list[Terms], loops: Any) -> None:
-            def one(t: list[Terms]) -> None:
+        def inner(offsets: list[Offset], loops: Any) -> None:
+            def one(t: list[Offset]) -> None:
                 g = code.load("%D", t[0])
                 chosen = code.load(values, t[1])._compare("oeq", code.load("%V", t[0]))
                 share = chosen.choose(g, 0.0)
                 code.store(adjoints, t[1], code.load(adjoints, t[1]) + share)
                 code.store("%D", t[0], g - share)
 
-            emitter.over(loops, terms, one)
+            emitter.over(loops, offsets, one)
 
         emitter.nest(walk, (0, 1), inner)
 
@@ -283,21 +283,21 @@ class Backward:
         assert rule is not None
         target = ADJOINT[0] if walk.shared[j + 1] else ADJOINT[1]
 
-        def body(terms: list[Terms], strides: list[int], width: int) -> None:
-            xs = operands(emitter, walk, 2, terms, strides, width)
-            y = emitter.read("%V", terms[1], strides[1], width)
-            g = emitter.read("%D", terms[1], strides[1], width)
+        def body(offsets: list[Offset], strides: list[int], width: int) -> None:
+            xs = operands(emitter, walk, 2, offsets, strides, width)
+            y = emitter.read("%V", offsets[1], strides[1], width)
+            g = emitter.read("%D", offsets[1], strides[1], width)
             slope = rule.partials[j](y, *xs, *instruction.parameters)
             plain = isinstance(slope, float) and slope == 1.0
             share = emitter.only_active(as_vector(code, g if plain else slope * g, width))
             if strides[0] == 0 and width > 1:
                 share = share.total()
-                code.store(target, terms[0], code.load(target, terms[0]) + share)
+                code.store(target, offsets[0], code.load(target, offsets[0]) + share)
             elif store:
-                emitter.write(target, terms[0], share)
+                emitter.write(target, offsets[0], share)
             else:
-                old = emitter.read(target, terms[0], strides[0], width)
-                emitter.write(target, terms[0], old + share)
+                old = emitter.read(target, offsets[0], strides[0], width)
+                emitter.write(target, offsets[0], old + share)
 
         selection = [j + 1, *range(len(walk.columns))]
         emitter.elementwise(walk, selection, body, reduces=True)

@@ -26,7 +26,7 @@ from chainrule.compiler.codegen.instructions import (
     operands,
     read_by,
 )
-from chainrule.compiler.codegen.ir import Integers, Terms, Vector
+from chainrule.compiler.codegen.ir import Integers, Offset, Vector
 from chainrule.compiler.codegen.walks import Walk
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
 from chainrule.compiler.lift.program import Instruction, Program, Repeat
@@ -137,9 +137,9 @@ def _transpose(emitter: Emitter, k: int) -> None:
         emitter.copies[walk.slot] = other
 
         def body(
-            terms: list[Terms], strides: list[int], width: int, copying: Walk = copying
+            offsets: list[Offset], strides: list[int], width: int, copying: Walk = copying
         ) -> None:
-            emitter.write("%V", terms[0], *operands(emitter, copying, 1, terms, strides, width))
+            emitter.write("%V", offsets[0], *operands(emitter, copying, 1, offsets, strides, width))
 
         emitter.elementwise(copying, (0, 1), body)
 
@@ -179,9 +179,9 @@ def _rule(emitter: Emitter, walk: Walk, instruction: Instruction) -> None:
     rule, code = instruction.rule, emitter.code
     assert rule is not None
 
-    def body(terms: list[Terms], strides: list[int], width: int) -> None:
-        xs = operands(emitter, walk, 1, terms, strides, width)
-        emitter.write("%V", terms[0], as_vector(code, rule(*xs, *instruction.parameters), width))
+    def body(offsets: list[Offset], strides: list[int], width: int) -> None:
+        xs = operands(emitter, walk, 1, offsets, strides, width)
+        emitter.write("%V", offsets[0], as_vector(code, rule(*xs, *instruction.parameters), width))
 
     emitter.elementwise(walk, range(len(walk.columns)), body)
 
@@ -217,7 +217,7 @@ def _sum(emitter: Emitter, k: int, instruction: Instruction) -> None:
         return
     for walk in _walks(emitter, k, "out"):
 
-        def body(at: list[Terms], strides: list[int], width: int, walk: Walk = walk) -> None:
+        def body(at: list[Offset], strides: list[int], width: int, walk: Walk = walk) -> None:
             total = emitter.read("%V", at[0], strides[0], width) if products is not None else None
             for x in operands(emitter, walk, 1, at, strides, width):
                 total = x if total is None else total + x

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.codegen.contraction import VALUE, Emitter
-from chainrule.compiler.codegen.ir import Code, Terms, Vector
+from chainrule.compiler.codegen.ir import Code, Offset, Vector
 from chainrule.compiler.codegen.walks import Walk
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
@@ -110,7 +110,7 @@ def if_present(emitter: Emitter, k: int, optional: bool) -> Iterator[None]:
 @contextmanager
 def each_gathered(
     emitter: Emitter, k: int, instruction: Instruction
-) -> Iterator[tuple[Terms, Terms, bool]]:
+) -> Iterator[tuple[Offset, Offset, bool]]:
     """A loop over the numbers of a gather: where it writes, where it reads, whether from P.
 
     Sample by sample, so that consecutive additions in the backward pass go to different places.
@@ -131,19 +131,21 @@ def each_gathered(
         at = code.let(f"add nuw nsw i64 {at}, {i}")
         place = code.let(f"getelementptr inbounds i64, ptr %G, i64 {at}")
         address = code.let(f"load i64, ptr {place}, align 8")
-        here: Terms = [(None, start), (i, batch), (lane, 1)]
-        there: Terms = [(address, 1)]
+        here: Offset = [(None, start), (i, batch), (lane, 1)]
+        there: Offset = [(address, 1)]
         if not shared.all():
             there = [(address, batch), (None, -emitter.program.shared * batch), (lane, 1)]
         yield here, there, bool(shared.all())
 
 
 def operands(
-    emitter: Emitter, walk: Walk, first: int, terms: list[Terms], strides: list[int], width: int
+    emitter: Emitter, walk: Walk, first: int, offsets: list[Offset], strides: list[int], width: int
 ) -> list[Vector]:
     """The operands of a rule as vectors: the columns of the walk after its first."""
     return [
-        emitter.read(VALUE[0] if shared else VALUE[1], terms[first + j], strides[first + j], width)
+        emitter.read(
+            VALUE[0] if shared else VALUE[1], offsets[first + j], strides[first + j], width
+        )
         for j, shared in enumerate(walk.shared[1:])
     ]
 
@@ -162,7 +164,7 @@ def clear(emitter: Emitter, array: str, local: Addresses, step: int = 0) -> None
     starts = np.concatenate([[0], ends + 1])
     lengths = np.diff(np.concatenate([starts, [len(local)]]))
     size = factor * code.bytes
-    moved: Terms = [] if emitter.counter is None else [(emitter.counter, step * factor)]
+    moved: Offset = [] if emitter.counter is None else [(emitter.counter, step * factor)]
     if len(starts) <= FEW_PIECES:
         for start, length in zip(local[starts].tolist(), lengths.tolist(), strict=True):
             _zero(code, array, [*moved, (None, start * factor)], str(length * size))
@@ -172,9 +174,9 @@ def clear(emitter: Emitter, array: str, local: Addresses, step: int = 0) -> None
         _zero(code, array, [*moved, (code.table(local[starts], i), factor)], count)
 
 
-def _zero(code: Code, array: str, terms: Terms, size: str) -> None:
+def _zero(code: Code, array: str, offset: Offset, size: str) -> None:
     code.declarations.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-    at = code.pointer(array, terms)
+    at = code.pointer(array, offset)
     code.emit(
         f"call void @llvm.memset.p0.i64(ptr align {code.bytes} {at}, i8 0, i64 {size}, i1 false)"
     )

@@ -17,10 +17,10 @@ import numpy as np
 
 from chainrule.compiler.codegen.vectors import Condition, Integers, Variable, Vector
 
-__all__ = ["Code", "Condition", "Integers", "Term", "Terms", "Variable", "Vector", "literal"]
+__all__ = ["Code", "Condition", "Integers", "OffsetTerm", "Offset", "Variable", "Vector", "literal"]
 
-Term = tuple[str | None, int]  # a register (None: 1) times a factor
-Terms = list[Term]
+OffsetTerm = tuple[str | None, int]  # a register (None: 1) times a factor
+Offset = list[OffsetTerm]
 
 
 def literal(x: float) -> str:
@@ -158,11 +158,11 @@ class Code:
 
     # --- memory -----------------------------------------------------------------------------------
 
-    def pointer(self, array: str, terms: Terms) -> str:
-        """The address of array[sum of terms]: a step per register, shared by what begins alike."""
+    def pointer(self, array: str, offset: Offset) -> str:
+        """The address of array[sum of offset]: a step per register, shared by what begins alike."""
         constant = 0
         moving: dict[str, int] = {}
-        for register, factor in terms:
+        for register, factor in offset:
             if register is None:
                 constant += factor
             elif factor:
@@ -184,13 +184,13 @@ class Code:
             known[key] = self.let(f"getelementptr {unit}, ptr {at}, i64 {by}")
         return known[key]
 
-    def load(self, array: str, terms: Terms, width: int = 1) -> Vector:
-        at = self.pointer(array, terms)
+    def load(self, array: str, offset: Offset, width: int = 1) -> Vector:
+        at = self.pointer(array, offset)
         text = f"load {self.kind(width)}, ptr {at}, align {self.bytes}"
         return Vector(self, self.let(text), width)
 
-    def store(self, array: str, terms: Terms, value: Vector) -> None:
-        at = self.pointer(array, terms)
+    def store(self, array: str, offset: Offset, value: Vector) -> None:
+        at = self.pointer(array, offset)
         kind = self.kind(value.width)
         self.emit(f"store {kind} {value.register}, ptr {at}, align {self.bytes}")
 
@@ -212,10 +212,10 @@ class Code:
         lanes = ", ".join(f"i{size} {i}" for i in range(width))
         return Condition(self, self.let(f"icmp sgt {kind} {splat}, <{lanes}>"), width)
 
-    def masked_load(self, array: str, terms: Terms, width: int, count: str | Condition) -> Vector:
+    def masked_load(self, array: str, offset: Offset, width: int, count: str | Condition) -> Vector:
         """The lanes before ``count`` (or of a mask), zero in the others, which are not touched."""
         mask = self.mask(width, count) if isinstance(count, str) else count
-        at, kind, name = self.pointer(array, terms), *self._masked("load", width)
+        at, kind, name = self.pointer(array, offset), *self._masked("load", width)
         text = f"call {kind} @{name}(ptr {at}, i32 {self.bytes}, {mask.vector()}, "
         self.declarations.add(f"declare {kind} @{name}(ptr, i32, <{width} x i1>, {kind})")
         found = self.let(f"{text}{kind} zeroinitializer)")
@@ -223,11 +223,13 @@ class Code:
             found = self.let(f"extractelement {kind} {found}, i64 0")
         return Vector(self, found, width)
 
-    def masked_store(self, array: str, terms: Terms, value: Vector, count: str | Condition) -> None:
+    def masked_store(
+        self, array: str, offset: Offset, value: Vector, count: str | Condition
+    ) -> None:
         """Store the lanes before ``count`` (or of a mask)."""
         width, register = value.width, value.register
         mask = self.mask(width, count) if isinstance(count, str) else count
-        at, kind, name = self.pointer(array, terms), *self._masked("store", width)
+        at, kind, name = self.pointer(array, offset), *self._masked("store", width)
         if width == 1:
             register = self.let(f"insertelement {kind} poison, {self.number} {register}, i64 0")
         self.declarations.add(f"declare void @{name}({kind}, ptr, i32, <{width} x i1>)")

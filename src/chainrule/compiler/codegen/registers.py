@@ -17,7 +17,7 @@ import numpy as np
 
 from chainrule.compiler.codegen.contraction import ADJOINT, VALUE, Emitter
 from chainrule.compiler.codegen.instructions import as_vector
-from chainrule.compiler.codegen.ir import Code, Terms
+from chainrule.compiler.codegen.ir import Code, Offset
 from chainrule.compiler.codegen.vectors import Variable, Vector
 from chainrule.compiler.lift.graph import EXTREME, SUM, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, Repeat
@@ -66,7 +66,7 @@ def _places(column: Addresses, count: int) -> list[Place]:
     return list(zip(rows[0].tolist(), (rows[-1] - rows[-2]).tolist(), strict=True))
 
 
-class Body:
+class LoopBody:
     """The points of a loop, and which addresses are its own results."""
 
     def __init__(self, emitter: Emitter, number: int) -> None:
@@ -137,7 +137,7 @@ class Body:
 class _Samples:
     """As many samples of a batch as a vector has lanes: the registers that hold their numbers."""
 
-    def __init__(self, body: Body, at: int, width: int) -> None:
+    def __init__(self, body: LoopBody, at: int, width: int) -> None:
         self.body, self.at, self.width = body, at, width
         self.emitter, self.program = body.emitter, body.program
         self.code: Code = body.emitter.code
@@ -145,7 +145,7 @@ class _Samples:
         self.read: dict[Place, Vector] = {}  # numbers of this iteration
         self.carried: dict[int, Variable] = {}  # between iterations, by address in the first
 
-    def _terms(self, place: Place, counter: str | None) -> Terms:
+    def _offset(self, place: Place, counter: str | None) -> Offset:
         (address, step), batch, shared = place, self.emitter.batch, self.program.shared
         if address >= shared:
             address, step = (address - shared) * batch + self.at, step * batch
@@ -155,11 +155,11 @@ class _Samples:
         """A number of each sample."""
         shared = place[0] < self.program.shared
         width = 1 if shared else self.width
-        found = self.code.load(arrays[0 if shared else 1], self._terms(place, counter), width)
+        found = self.code.load(arrays[0 if shared else 1], self._offset(place, counter), width)
         return found.splat(self.width) if shared else found
 
     def store(self, array: str, place: Place, counter: str | None, value: Vector) -> None:
-        self.code.store(array, self._terms(place, counter), value)
+        self.code.store(array, self._offset(place, counter), value)
 
     def load_invariant(self, points: Iterable[Point]) -> None:
         """Before the loop, load what every iteration reads alike."""
@@ -188,7 +188,7 @@ class _Samples:
 
 def forward(emitter: Emitter, number: int, watched: list[bool], flags: dict[int, Any]) -> None:
     """The whole loop; ``watched``: per instruction, whether its results are checked."""
-    body = Body(emitter, number)
+    body = LoopBody(emitter, number)
     all_points = [point for points in body.points.values() for point in points]
     samples = [
         _ForwardSamples(body, at, width, flags) for at, width in emitter.chunks(emitter.batch)
@@ -202,7 +202,7 @@ def forward(emitter: Emitter, number: int, watched: list[bool], flags: dict[int,
 
 
 class _ForwardSamples(_Samples):
-    def __init__(self, body: Body, at: int, width: int, flags: dict[int, Any]) -> None:
+    def __init__(self, body: LoopBody, at: int, width: int, flags: dict[int, Any]) -> None:
         super().__init__(body, at, width)
         self.flags: list[Variable] = []  # several in turn, so that no check waits for the last
         for n in range(CHAINS):
@@ -303,7 +303,7 @@ class Reverse:
     """
 
     def __init__(self, emitter: Emitter, number: int, instructions: list[int], begun: Any) -> None:
-        self.body = Body(emitter, number)
+        self.body = LoopBody(emitter, number)
         self.emitter, self.instructions, self.begun = emitter, instructions, begun
         self.count = self.body.loop.count
         self.points = [point for k in instructions for point in self.body.points[k]]

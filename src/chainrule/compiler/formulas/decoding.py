@@ -14,7 +14,7 @@ import numpy as np
 
 from chainrule.compiler.capture.infer import Indexing
 from chainrule.compiler.formulas.input_names import Named
-from chainrule.compiler.formulas.notation import Array, Axis, Index, number_text
+from chainrule.compiler.formulas.notation import AffineIndex, Array, Axis, number_text
 from chainrule.compiler.lift.graph import GATHER
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
 from chainrule.compiler.lift.strides import iteration_space
@@ -317,7 +317,7 @@ def _loops(columns: list[Addresses]) -> tuple[Axis, ...] | None:
         return None
     outer = [Axis(loop.count) for loop in rows.loops]
     steps = [(loop.strides[-1], a) for loop, a in zip(rows.loops, outer, strict=True)]
-    length = Index(int(found.lengths[0]), tuple([(s, a) for s, a in steps if s]))
+    length = AffineIndex(int(found.lengths[0]), tuple([(s, a) for s, a in steps if s]))
     if any(axis.count == 2 for _, axis in length.parts):
         return None  # any two lengths would do
     run = Axis(int(found.lengths.max()), length=length if length.parts else None)
@@ -342,13 +342,13 @@ def _coordinates(axes: tuple[Axis, ...]) -> list[Addresses]:
     return made
 
 
-def fitted(x: Addresses, basis: Basis) -> Index | None:
+def fitted(x: Addresses, basis: Basis) -> AffineIndex | None:
     """A coordinate as a number and multiples of axes, if that is what it is everywhere."""
     if (x == x[0]).all():
-        return Index(int(x[0]))
+        return AffineIndex(int(x[0]))
     for axis, c in basis:
         if (x - c == x[0] - c[0]).all():
-            return Index(int(x[0] - c[0]), ((1, axis),))
+            return AffineIndex(int(x[0] - c[0]), ((1, axis),))
     some = np.unique(np.linspace(0, len(x) - 1, min(len(x), 500)).astype(np.int64))
     table = np.stack([np.ones(len(x)), *[c for _, c in basis]], axis=1)
     solved = np.linalg.lstsq(table[some], x[some].astype(np.float64), rcond=None)[0]
@@ -357,4 +357,4 @@ def fitted(x: Addresses, basis: Basis) -> Index | None:
         return None
     constant, *times = numbers.tolist()
     parts = [(k, axis) for k, (axis, _) in zip(times, basis, strict=True) if k]
-    return Index(constant, tuple(parts))
+    return AffineIndex(constant, tuple(parts))

@@ -1,4 +1,4 @@
-"""Index notation: the formulas in which a person reads an array program.
+"""AffineIndex notation: the formulas in which a person reads an array program.
 
 In: expressions over arrays, places in them affine in axes. Out: text such as
 ``Σ_j W1[i,j]·x[t,j] + b1[i]``. Letters are given to axes at the end, by family: t and u count
@@ -22,11 +22,11 @@ class Axis:
 
     count: int  # the most where it is ragged
     family: str = "unit"
-    length: Index | None = None  # in other axes, where it is ragged
+    length: AffineIndex | None = None  # in other axes, where it is ragged
 
 
 @dataclass(frozen=True)
-class Index:
+class AffineIndex:
     """A place along an axis of an array: a number and multiples of axes."""
 
     constant: int
@@ -39,19 +39,21 @@ class Index:
         return self.parts[0][1] if alone else None
 
     @classmethod
-    def along(cls, axis: Axis) -> Index:
+    def along(cls, axis: Axis) -> AffineIndex:
         """The place that is an axis."""
         return cls(0, ((1, axis),))
 
-    def substitute(self, places: Mapping[Axis, Index]) -> Index:
+    def substitute(self, places: Mapping[Axis, AffineIndex]) -> AffineIndex:
         """With other places instead of axes."""
         constant, found = self.constant, dict[Axis, int]()
         for times, axis in self.parts:
-            other = places.get(axis, Index.along(axis))
+            other = places.get(axis, AffineIndex.along(axis))
             constant += times * other.constant
             for more, inner in other.parts:
                 found[inner] = found.get(inner, 0) + times * more
-        return Index(constant, tuple([(times, axis) for axis, times in found.items() if times]))
+        return AffineIndex(
+            constant, tuple([(times, axis) for axis, times in found.items() if times])
+        )
 
     def text(self, letters: Mapping[Axis, str]) -> str:
         """As ``4h+j``."""
@@ -79,11 +81,11 @@ class Select:
     """A place that one of some integers decides; ``exact``: the place is that integer."""
 
     integers: Array
-    at: tuple[Index | None, ...]
+    at: tuple[AffineIndex | None, ...]
     exact: bool = True
 
 
-Place = Index | Select | None
+Place = AffineIndex | Select | None
 
 
 # --- expressions ----------------------------------------------------------------------------------
@@ -247,7 +249,7 @@ def covers(x: Expression, axis: Axis) -> bool:
                     along = [a.count for a in place.integers.axes]
                     found += zip(place.at, along, strict=False)
     return any(
-        isinstance(place, Index) and place.plain is axis and axis.count == size
+        isinstance(place, AffineIndex) and place.plain is axis and axis.count == size
         for place, size in found
     )
 
@@ -280,7 +282,7 @@ def rebuilt(
     return x
 
 
-def moved(x: Expression, places: Mapping[Axis, Index]) -> Expression:
+def moved(x: Expression, places: Mapping[Axis, AffineIndex]) -> Expression:
     """The expression with other places instead of axes; it sums over axes of its own."""
     own: dict[Axis, Axis] = {}
     there = dict(places)
@@ -288,11 +290,11 @@ def moved(x: Expression, places: Mapping[Axis, Index]) -> Expression:
         for axis in inner.axes if isinstance(inner, Reduce) else ():
             length = None if axis.length is None else axis.length.substitute(there)
             own[axis] = replace(axis, length=length)
-            there[axis] = Index.along(own[axis])
+            there[axis] = AffineIndex.along(own[axis])
 
     def move(place: Place) -> Place:
         match place:
-            case Index():
+            case AffineIndex():
                 return place.substitute(there)
             case Select(_, at):
                 inside = [None if i is None else i.substitute(there) for i in at]
@@ -341,7 +343,7 @@ class Letters:
         """An axis with how far it goes, where nothing in the body shows it: ``u≤t``, ``j<4``."""
         letter = self.given[axis]
         if axis.length is not None:
-            last = Index(axis.length.constant - 1, axis.length.parts)
+            last = AffineIndex(axis.length.constant - 1, axis.length.parts)
             if last.constant <= 0:
                 return f"{letter}≤{last.text(self.given)}"
             return f"{letter}<{axis.length.text(self.given)}"
@@ -356,7 +358,7 @@ def number_text(x: float) -> str:
 def place_text(place: Place, letters: Letters) -> str:
     """A place as it stands between brackets."""
     match place:
-        case Index():
+        case AffineIndex():
             return place.text(letters.given)
         case Select(integers, at, exact):
             inside = "…" if None in at else ",".join(i.text(letters.given) for i in at if i)

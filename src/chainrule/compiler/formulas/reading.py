@@ -19,11 +19,11 @@ from chainrule.compiler.formulas.decoding import Arena, Choice
 from chainrule.compiler.formulas.input_names import Named
 from chainrule.compiler.formulas.notation import (
     INDICES,
+    AffineIndex,
     Array,
     Axis,
     Call,
     Expression,
-    Index,
     Letters,
     Number,
     Power,
@@ -89,16 +89,16 @@ class Reading:
 
     def _write_into(self, line: Line, ref: Ref, around: tuple[Axis, ...], other: Line) -> None:
         """Write a formula in the place where another reads its result, if that reads well."""
-        value, places = other.value, dict[Axis, Index]()
+        value, places = other.value, dict[Axis, AffineIndex]()
         if value is None or line.value is None or len(ref.arrays) > 1:
             return
         for axis, place in zip(other.axes, ref.places, strict=True):
-            if not isinstance(place, Index):
+            if not isinstance(place, AffineIndex):
                 return
             places[axis] = place
         if other.instruction.loop != line.instruction.loop:
             return
-        if line.instruction.loop is not None and ref.places[0] != Index.along(line.axes[0]):
+        if line.instruction.loop is not None and ref.places[0] != AffineIndex.along(line.axes[0]):
             return
         alias = isinstance(value, Ref) and None not in value.places
         if self.uses[other.array] != 1 and not alias:

@@ -21,11 +21,11 @@ from chainrule.compiler.formulas.decoding import (
     fitted,
 )
 from chainrule.compiler.formulas.notation import (
+    AffineIndex,
     Array,
     Axis,
     Call,
     Expression,
-    Index,
     Number,
     Place,
     Power,
@@ -183,7 +183,7 @@ class Formulas:
         alone = []
         for k in range(count):
             row = instruction.row(k, count)
-            at = tuple([Index(int(c[k])) for c in stretch.coordinates])
+            at = tuple([AffineIndex(int(c[k])) for c in stretch.coordinates])
             try:
                 value = self._value(row, [])
             except Exception:  # no better
@@ -198,7 +198,7 @@ class Formulas:
             if instruction.loop is not None:
                 basis = [(axis, c[-instruction.count :]) for axis, c in basis]
             axes = stretch.axes
-            target = Ref((stretch,), tuple([Index.along(axis) for axis in axes]))
+            target = Ref((stretch,), tuple([AffineIndex.along(axis) for axis in axes]))
         else:  # into the front of a loop's
             out = self.arena.column(instruction.out)
             axes, coordinates = axes_of([out.coordinates], instruction.count)
@@ -247,7 +247,7 @@ class Formulas:
             return self.ref(column.otherwise, basis)
         return Ref(column.arrays, tuple(places), column.joined)
 
-    def _note(self, place: Index | None, axis: Axis | None) -> None:
+    def _note(self, place: AffineIndex | None, axis: Axis | None) -> None:
         """Remember which axes walk along which."""
         if place is not None and axis is not None:
             for times, mine in place.parts:
@@ -316,7 +316,8 @@ class Formulas:
 def _by_chance(line: Line) -> bool:
     """Whether it has places along its own axes, such as 3i+1, that any two numbers have."""
     return line.value is not None and any(
-        isinstance(place, Index) and any(abs(k) > 1 and a in line.axes for k, a in place.parts)
+        isinstance(place, AffineIndex)
+        and any(abs(k) > 1 and a in line.axes for k, a in place.parts)
         for x in walk(line.value)
         if isinstance(x, Ref)
         for place in x.places

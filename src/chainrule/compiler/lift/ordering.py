@@ -154,10 +154,12 @@ class Beside:
         return _Sums.of(parts, i.count, every=i.reordered)
 
 
-Part = tuple[list[Addresses], Addresses]  # the columns of some terms, and the sums they belong to
+SumTerms = tuple[
+    list[Addresses], Addresses
+]  # the columns of some terms, and the sums they belong to
 
 
-def _terms_of(graph: Graph, nodes: Addresses, numbers: Addresses) -> tuple[Part, Part]:
+def _terms_of(graph: Graph, nodes: Addresses, numbers: Addresses) -> tuple[SumTerms, SumTerms]:
     """The products of some sums, and their plain terms, with numbers instead of nodes."""
     made = []
     for ends, table in (
@@ -179,7 +181,7 @@ class _Sums(NamedTuple):
     owners: Addresses  # of the heads
 
     @classmethod
-    def of(cls, parts: Sequence[Part], count: int, every: bool) -> _Sums:
+    def of(cls, parts: Sequence[SumTerms], count: int, every: bool) -> _Sums:
         """``every``: the terms may have been arranged, and any may have been the first."""
         whole, heads, owners = np.zeros(count, np.uint64), [], []
         for columns, of in parts:
