@@ -1,9 +1,10 @@
 """Loops of machine code over columns of addresses, and the one emitter of sums of products.
 
-In: columns of addresses, and what to do at each point. Out: loops in a ``Code``. Everything that
-adds up products is one form, O[..] += A[..] * B[..] over strided loops: forward sums, both of their
-adjoints, broadcasts and biases. It chooses the dimension of the lanes, keeps a tile of results in
-registers, and finishes with narrower vectors. A batch of samples is one more loop, the innermost.
+In: a ``Walk`` over columns of addresses, and what to do at each point. Out: loops in a ``Code``.
+All sums of products have one form, O[..] += A[..] * B[..] over strided loops: forward sums, both of
+their adjoints, broadcasts and biases. The emitter chooses which loop becomes the lanes of vectors,
+keeps a tile of results in registers, and ends with narrower vectors. A batch of samples is one more
+loop, the innermost.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.lift.strides import IterationSpace
 from chainrule.core import ops
 
-VALUE, ADJOINT = ("%P", "%V"), ("%Q", "%D")  # arrays: what samples share, what each has of its own
+VALUE, ADJOINT = ("%P", "%V"), ("%Q", "%D")  # arrays: of what samples share, of each sample's own
 
 NestBody = Callable[[list[Offset], tuple[Trip, ...]], None]
 LaneBody = Callable[[list[Offset], list[int], int], None]
 
 
 class Emitter:
-    """Writes the loops of one function."""
+    """Emits the loops of one function."""
 
     def __init__(self, walks: Walks, width: int, batch: int = 1, dtype: str = "float64") -> None:
         self.walks = walks
@@ -38,15 +39,15 @@ class Emitter:
         self.batch = batch
         self.flags: dict[int, Any] | None = None  # sums of squares of what is stored, per width
         self.counter: str | None = None  # the iteration of a loop in time
-        self.copies: dict[int, Walk] = {}  # walks over copies, by the slots of those they stand for
-        self._active: str | None = None  # how many lanes take part, in a last, partial vector
+        self.copies: dict[int, Walk] = {}  # walks over transposed copies, by the original's slot
+        self._active: str | None = None  # how many lanes of a last, partial vector take part
 
     # --- loops ------------------------------------------------------------------------------------
 
     def nest(
         self, walk: Walk, selection: Sequence[int], body: NestBody, merge: bool = False
     ) -> None:
-        """Loops over the rows of a walk; the body gets offsets and trips of the chosen columns."""
+        """Loop over the rows of a walk; the body gets the columns' offsets and the inner loops."""
         code = self.code
         found = walk.space.select(selection, keep_outer=walk.varies and not merge)
         shared = [walk.shared[c] for c in selection]
@@ -79,7 +80,7 @@ class Emitter:
     def _advanced(
         self, walk: Walk, selection: Sequence[int], offsets: list[Offset]
     ) -> list[Offset]:
-        """Addresses in the present iteration of a loop in time."""
+        """The offsets in the current iteration of a loop in time."""
         if not walk.steps:
             return offsets
         return [
@@ -115,7 +116,7 @@ class Emitter:
     def over(
         self, loops: Sequence[Trip], offsets: list[Offset], body: Callable[[list[Offset]], None]
     ) -> None:
-        """All of some loops, outermost first."""
+        """Loops around a body, outermost first."""
         if not loops:
             body(offsets)
             return
@@ -149,7 +150,7 @@ class Emitter:
         return self.code.load(array, offset, width)
 
     def write(self, array: str, offset: Offset, value: Vector) -> None:
-        """Store a vector, and let the flags see it."""
+        """Store a vector, and check it if there are flags."""
         if self._active is not None and value.width > 1:
             value = self.only_active(value)
             self.code.masked_store(array, offset, value, self._active)
@@ -159,12 +160,15 @@ class Emitter:
             self.watch(value)
 
     def new_flags(self) -> dict[int, Any]:
-        """A flag for every width of vector, zero from here on."""
+        """A flag for every width of vectors, zero at first."""
         widths = [1 << k for k in range(self.width.bit_length())]
         return {w: self.code.variable(self.code.constant(0.0, w)) for w in widths}
 
     def watch(self, value: Vector) -> None:
-        """Let the flags see a vector: they stay finite only if it is (and not huge)."""
+        """Add the square of a vector to a flag, which stays finite only if the vector is.
+
+        A square may overflow where the number does not; the caller then falls back for nothing.
+        """
         assert self.flags is not None
         flag = self.flags[value.width]
         flag.set(self.code.fma(value, value, flag.get()))
@@ -185,7 +189,7 @@ class Emitter:
 
     @contextmanager
     def masked(self, count: str) -> Iterator[None]:
-        """Only so many lanes take part."""
+        """Only the first ``count`` lanes take part."""
         self._active = count
         try:
             yield
@@ -199,7 +203,7 @@ class Emitter:
     ) -> None:
         """The body once per vector: ``body(offsets, strides of the lanes, width)``.
 
-        The first column is written; with ``reduces`` it may stay in place or come twice.
+        The first column is written; with ``reduces`` its stride may be 0, or an address repeat.
         """
 
         def inner(offsets: list[Offset], loops: tuple[Trip, ...]) -> None:
@@ -218,7 +222,7 @@ class Emitter:
         self.nest(walk, selection, inner, merge=True)
 
     def lanes(self, lane: Trip, offsets: list[Offset], body: LaneBody) -> None:
-        """One loop as vectors: whole ones, then narrower ones, or a partial one."""
+        """One loop as vectors: whole ones, then narrower ones, or a last one that is masked."""
         strides, code = list(lane.strides), self.code
 
         def moved(register: str | None, by: int) -> list[Offset]:
@@ -248,7 +252,7 @@ class Emitter:
     def contract(
         self, walk: Walk, selection: Sequence[int], arrays: Sequence[tuple[str, str]], store: bool
     ) -> None:
-        """O += A * B (or O += A) along columns of a walk; ``store``: every O is new."""
+        """O += A * B (or O += A) along columns of a walk; ``store``: O = instead of O +=."""
         names = [
             pair[0] if walk.shared[c] else pair[1]
             for pair, c in zip(arrays, selection, strict=True)
@@ -257,7 +261,7 @@ class Emitter:
         def inner(offsets: list[Offset], loops: tuple[Trip, ...]) -> None:
             outer = [x for x in loops if x.strides[0] != 0]
             if overlaps(outer) or not self.walks.contract:
-                # Two points of the loops are one address: add through memory, one by one.
+                # Two points may have one address: add in memory, one by one.
                 self.over(loops, offsets, lambda t: self._add_product(names, t))
             else:
                 self._block(names, offsets, loops, not store)
@@ -300,7 +304,7 @@ class Emitter:
         loops: tuple[Trip, ...],
         accumulate: bool,
     ) -> None:
-        """Choose what the lanes are and what stays in registers, then loop over the rest."""
+        """Choose the lanes and the tile that stays in registers, then loop over the rest."""
         outer = [x for x in loops if x.strides[0] != 0]
         inner = [x for x in loops if x.strides[0] == 0]
         across = [
@@ -325,7 +329,7 @@ class Emitter:
                 if size > 1:
                     blocks.append((loop, size))
                     room //= size
-            # Two rounds of a loop of any length share what does not move in it.
+            # Two trips of a loop of run-time length share the loads that do not depend on it.
             for loop in rest:
                 if not loop.fixed and room > 1 and len(arrays) == 3 and 0 in loop.strides[1:]:
                     blocks.insert(0, (loop, 2))
@@ -336,7 +340,7 @@ class Emitter:
         self.over(rest, offsets, lambda t: self._tiles(blocks, [], t, kernel))
 
     def _tile_size(self, loop: Trip, reduced: bool) -> int:
-        """How many points of a loop are in one tile: lanes that are added up fill a vector."""
+        """How many trips of a loop are in one tile; sums along the lanes fill a vector."""
         if reduced and loop.strides[0] == 1 and loop.most % self.width == 0:
             return self.width
         return 4
@@ -348,7 +352,7 @@ class Emitter:
         offsets: list[Offset],
         kernel: Tile,
     ) -> None:
-        """Loops over whole tiles, and once more for what is left over."""
+        """Loops over whole tiles, then the remainder."""
         if not blocks:
             kernel.emit(offsets, chosen)
             return
@@ -379,7 +383,7 @@ class Emitter:
     # --- the largest or smallest of some numbers --------------------------------------------------
 
     def extreme(self, walk: Walk, largest: bool) -> None:
-        """O = the largest (or smallest) A: column 0 of column 1."""
+        """O = the largest (or smallest) A, where column 0 is O and column 1 is A."""
         names = [("%P" if s else "%V") for s in walk.shared]
 
         def inner(offsets: list[Offset], loops: tuple[Trip, ...]) -> None:
@@ -400,7 +404,7 @@ class Emitter:
 
 
 def overlaps(loops: Sequence[Trip]) -> bool:
-    """Whether the first column's address comes twice in these loops."""
+    """Whether two points of these loops have the same address in the first column."""
     reach = 0
     for loop in sorted(loops, key=lambda x: abs(x.strides[0])):
         if abs(loop.strides[0]) <= reach:

@@ -143,10 +143,8 @@ def operands(
 ) -> list[Vector]:
     """The operands of a rule as vectors: the columns of the walk after its first."""
     return [
-        emitter.read(
-            VALUE[0] if shared else VALUE[1], offsets[first + j], strides[first + j], width
-        )
-        for j, shared in enumerate(walk.shared[1:])
+        emitter.read(VALUE[0] if shared else VALUE[1], offsets[k], strides[k], width)
+        for k, shared in enumerate(walk.shared[1:], first)
     ]
 
 

@@ -1,7 +1,7 @@
 """LLVM IR as text: the loops, memory and calls of one function.
 
-In: calls of a ``Code``, and operators on its ``Vector``s. Out: the lines of a function over numbers
-of one type, double or float, with what it declares beside itself.
+In: method calls on a ``Code``, and operators on its ``Vector``s. Out: the lines of a function over
+numbers of one type, double or float, and the declarations, tables and helper functions it needs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from chainrule.compiler.codegen.vectors import Condition, Integers, Variable, Ve
 __all__ = ["Code", "Condition", "Integers", "OffsetTerm", "Offset", "Variable", "Vector", "literal"]
 
 OffsetTerm = tuple[str | None, int]  # a register (None: 1) times a factor
-Offset = list[OffsetTerm]
+Offset = list[OffsetTerm]  # an index into an array: the sum of its terms
 
 
 def literal(x: float) -> str:
@@ -30,14 +30,14 @@ def literal(x: float) -> str:
 
 @dataclass
 class _Place:
-    """Where the text has got to; shared by the views of one function."""
+    """The state of a function under construction; shared by its views in other number types."""
 
     count: int = 0
     block: str = "start"
-    #: addresses known here: made in this block or one that always comes before it
+    #: addresses computed in this block or one that dominates it
     pointers: dict[tuple[Any, ...], str] = field(default_factory=dict)
-    functions: set[str] = field(default_factory=set)  # written down beside this one
-    inline: bool = False  # write them where they are used
+    functions: set[str] = field(default_factory=set)  # helper functions defined so far
+    inline: bool = False  # inline them instead
 
 
 class Code:
@@ -45,9 +45,9 @@ class Code:
 
     def __init__(self, dtype: str = "float64") -> None:
         self.lines: list[str] = []
-        self.slots: list[str] = []  # variables, to be promoted to registers
+        self.slots: list[str] = []  # allocas of variables; LLVM promotes them to registers
         self.tables: dict[bytes, tuple[str, np.ndarray[Any, Any]]] = {}
-        self.declarations: set[str] = set()  # and definitions of functions it calls
+        self.declarations: set[str] = set()  # declarations and definitions of what it calls
         self._place = _Place()
         self._set_type(dtype)
 
@@ -60,7 +60,7 @@ class Code:
         self.bytes = self.bits // 8
 
     def over(self, dtype: str) -> Code:
-        """The same function, to go on with in numbers of another type."""
+        """The same function, continued in numbers of another type."""
         other = copy.copy(self)
         other._set_type(dtype)
         return other
@@ -68,11 +68,11 @@ class Code:
     # --- types ------------------------------------------------------------------------------------
 
     def kind(self, width: int) -> str:
-        """The type of so many numbers."""
+        """The type of a vector of this width."""
         return self.number if width == 1 else f"<{width} x {self.number}>"
 
     def suffix(self, width: int) -> str:
-        """That type in the name of an intrinsic."""
+        """This type as it appears in the name of an intrinsic."""
         return f"f{self.bits}" if width == 1 else f"v{width}f{self.bits}"
 
     def whole(self, width: int) -> str:
@@ -89,7 +89,7 @@ class Code:
             return float(x) if self.dtype == "float64" else float(np.float32(x))
 
     def literal(self, x: float) -> str:
-        """A number of this type; LLVM writes a float as the double it is."""
+        """A number of this type; LLVM writes a float as the equal double."""
         return literal(self.rounded(x))
 
     # --- text -------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Code:
         self.lines.append("  " + text)
 
     def let(self, text: str) -> str:
-        """A new register holding an instruction's result."""
+        """A new register that holds an instruction's result."""
         register = self.name()
         self.emit(f"{register} = {text}")
         return register
@@ -114,7 +114,7 @@ class Code:
 
     @contextmanager
     def loop(self, count: int | str) -> Iterator[str]:
-        """Repeat what is emitted inside; gives the counter. A register count may be zero."""
+        """A loop around what is emitted inside; gives the counter. A run-time count may be 0."""
         n = self.name("n")[1:]
         head, latch, done, before = f"head_{n}", f"latch_{n}", f"done_{n}", self._place.block
         if isinstance(count, str):
@@ -137,7 +137,7 @@ class Code:
 
     @contextmanager
     def inlining(self) -> Iterator[None]:
-        """Write shared functions where they are used: a call would empty all registers."""
+        """Inline helper functions: a call spills all registers."""
         self._place.inline = True
         try:
             yield
@@ -146,7 +146,7 @@ class Code:
 
     @contextmanager
     def when(self, truth: str) -> Iterator[None]:
-        """Do what is emitted inside only where an i1 register holds."""
+        """A branch around what is emitted inside, taken unless an i1 register is true."""
         n = self.name("n")[1:]
         self.emit(f"br i1 {truth}, label %then_{n}, label %past_{n}")
         self.label(f"then_{n}")
@@ -159,7 +159,7 @@ class Code:
     # --- memory -----------------------------------------------------------------------------------
 
     def pointer(self, array: str, offset: Offset) -> str:
-        """The address of array[sum of offset]: a step per register, shared by what begins alike."""
+        """The address array[offset], one step per register; equal prefixes are computed once."""
         constant = 0
         moving: dict[str, int] = {}
         for register, factor in offset:
@@ -195,7 +195,7 @@ class Code:
         self.emit(f"store {kind} {value.register}, ptr {at}, align {self.bytes}")
 
     def mask(self, width: int, count: str) -> Condition:
-        """The lanes before an i64 register, which may be negative or beyond the width."""
+        """The lanes below an i64 register, which may be negative or beyond the width."""
         if width == 1:
             return Condition(self, self.let(f"icmp sgt i64 {count}, 0"), 1)
         size = 64 if width <= 8 else 32  # one register of the machine for the comparison
@@ -213,7 +213,7 @@ class Code:
         return Condition(self, self.let(f"icmp sgt {kind} {splat}, <{lanes}>"), width)
 
     def masked_load(self, array: str, offset: Offset, width: int, count: str | Condition) -> Vector:
-        """The lanes before ``count`` (or of a mask), zero in the others, which are not touched."""
+        """Load the lanes below ``count`` (or of a mask); the others are 0 and not accessed."""
         mask = self.mask(width, count) if isinstance(count, str) else count
         at, kind, name = self.pointer(array, offset), *self._masked("load", width)
         text = f"call {kind} @{name}(ptr {at}, i32 {self.bytes}, {mask.vector()}, "
@@ -226,7 +226,7 @@ class Code:
     def masked_store(
         self, array: str, offset: Offset, value: Vector, count: str | Condition
     ) -> None:
-        """Store the lanes before ``count`` (or of a mask)."""
+        """Store the lanes below ``count`` (or of a mask)."""
         width, register = value.width, value.register
         mask = self.mask(width, count) if isinstance(count, str) else count
         at, kind, name = self.pointer(array, offset), *self._masked("store", width)
@@ -279,7 +279,7 @@ class Code:
         body: Callable[..., Vector],
         attribute: str = "",
     ) -> Vector:
-        """``body(*xs)`` as a call of a function of the module, written down once per width."""
+        """``body(*xs)`` as a call of a helper function, which is defined once per width."""
         if self._place.inline and not attribute:
             return body(*xs)
         width = xs[0].width
@@ -297,7 +297,7 @@ class Code:
         return Vector(self, self.let(f'call {kind} @"{label}"({values}){attribute}'), width)
 
     def by_lanes(self, function: str, xs: Sequence[Vector], attribute: str = "") -> Vector:
-        """A C function of each lane, in double whatever the type."""
+        """A function of the C library on each lane, in double whatever the type."""
         width = xs[0].width
         if width == 1:
             doubles = [x.over("float64") for x in xs]
@@ -313,7 +313,7 @@ class Code:
         return self.shared(f"lanes.{function}", xs, body, attribute)
 
     def rescue(self, y: Vector, lanes: Condition, function: str, xs: Sequence[Vector]) -> Vector:
-        """``y``, but what the C library says in these lanes, which are rare."""
+        """``y``, with the C library's result in these lanes, which are rare."""
         n, before, kind = self.name("n")[1:], self._place.block, self.kind(y.width)
         self.emit(f"br i1 {lanes.any()}, label %rare_{n}, label %past_{n}")
         self.label(f"rare_{n}")

@@ -1,7 +1,8 @@
-"""The innermost part of sums of products: a tile of results held in registers.
+"""The innermost part of a contraction: a tile of results held in registers.
 
-In: the loops of a sum, and which of them are lanes. Out: code that adds up a tile of results and
-stores them. Lanes run across results, or along the sum, and are then added up at the end.
+In: the loops of a sum, and which of them becomes the lanes. Out: code that adds up a tile of
+results and stores them. The lanes are neighbouring results; or they run along the sum, and are
+added up at the end.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from chainrule.core import ops
 if TYPE_CHECKING:
     from chainrule.compiler.codegen.contraction import Emitter
 
-CHAINS = 4  # in a loop in time, parts of a sum that do not wait for each other
-MOST_UNROLLED = 32  # terms of a sum that is written down in full for that
+CHAINS = 4  # partial sums in a loop in time, so that not every addition waits for the last
+MOST_UNROLLED = 32  # a sum of at most so many terms is unrolled for that
 
 
 class Tile:
@@ -35,10 +36,10 @@ class Tile:
         self.emitter, self.code = emitter, emitter.code
         self.arrays, self.lane, self.reduced = arrays, lane, reduced
         self.sums, self.accumulate = sums, accumulate
-        self.largest: bool | None = None  # not a sum but the largest (or smallest) term
+        self.largest: bool | None = None  # if set: the largest or smallest term, no sum
 
     def emit(self, offsets: list[Offset], blocks: list[tuple[Trip, int]]) -> None:
-        """One tile: these blocks of outer loops, and all of the sums."""
+        """One tile: so many trips of some outer loops, and all of the sums."""
         points: list[tuple[int, ...]] = [(0,) * len(offsets)]
         for loop, size in blocks:
             points = [
@@ -75,7 +76,7 @@ class Tile:
         return self.lane.strides[column] if self.lane is not None else 0
 
     def _reader(self, offsets: list[Offset]) -> Callable[[int, tuple[int, ...], int, int], Vector]:
-        """Loads of this place in the code, each done once."""
+        """A function that loads operands, each of them once."""
         done: dict[Any, Vector] = {}
 
         def read(column: int, point: tuple[int, ...], at: int, width: int) -> Vector:
@@ -152,7 +153,7 @@ class Tile:
     def _chained(
         self, offsets: list[Offset], loop: Trip, point: tuple[int, ...], at: int, width: int
     ) -> Vector:
-        """One sum in several parts side by side: an iteration in time waits for all of the last."""
+        """One sum as several partial sums: the next iteration waits for it, so latency counts."""
         parts: list[Vector] = []
         for k in range(loop.most):
             moved = [[*t, (None, s * k)] for t, s in zip(offsets, loop.strides, strict=True)]
@@ -220,14 +221,14 @@ class Tile:
             at += width
 
     def _added_up(self, vectors: list[Vector]) -> Vector:
-        """A vector of the sums of so many vectors' lanes."""
+        """The sum of the lanes of each vector (or the best lane), as one vector."""
         if self.largest is not None:
             return best_lane(vectors[0], self.largest)
         return sums_of_lanes(vectors)
 
 
 def shuffled(a: Vector, b: Vector, picks: Sequence[int]) -> Vector:
-    """Lanes of two vectors, those of the second counted on."""
+    """Lanes of two vectors; ``picks`` count those of the second after those of the first."""
     code, kind = a.code, a.code.kind(a.width)
     which = ", ".join(f"i32 {p}" for p in picks)
     text = f"shufflevector {kind} {a.register}, {kind} {b.register}, <{len(picks)} x i32> <{which}>"

@@ -1,9 +1,9 @@
-"""What a person calls the inputs of a compiled function.
+"""Names for the inputs of a compiled function.
 
-In: the structure of a call's arguments, the function, and the Values it reaches by itself. Out: the
-inputs in order, as arrays with names: ``params["W1"]`` of the first argument is ``W1``, another
-argument has its own name, a Value that was captured that of its variable. Lists of numbers, or of
-lists of them, of one length are arrays.
+In: the structure of a call's arguments, the function, and the Values it captures. Out: the inputs
+in order, as named arrays: ``params["W1"]`` of the first argument is ``W1``, another argument has
+its parameter's name, a captured Value that of its variable. Nested lists of equal lengths are
+arrays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chainrule.core.backend import Value
 
 @dataclass(frozen=True)
 class Named:
-    """Some neighbouring inputs under one name."""
+    """Consecutive inputs under one name."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class Named:
 
     @property
     def size(self) -> int:
-        """How many numbers it is."""
+        """How many numbers it has."""
         return math.prod(self.shape)
 
 
@@ -81,7 +81,7 @@ def parameters(function: Callable[..., Any], count: int) -> list[str]:
 
 
 def _leaves(structure: Any, name: str) -> list[Named]:
-    """What is in one argument, in order."""
+    """The named leaves of one argument, in order."""
     if isinstance(structure, str):
         return [] if structure == "static" else [Named(name, (), structure == "int")]
     kind, parts = structure
@@ -103,7 +103,7 @@ def _within(name: str, key: Any) -> str:
 
 
 def captured(values: Sequence[Value], variables: Iterable[tuple[str, Any]]) -> list[Named]:
-    """Values that a function reaches by itself, by the variables it reaches them through."""
+    """Captured Values, named after the variables that hold them."""
     place = {id(v): k for k, v in enumerate(values)}
     starts: dict[int, Named] = {}
     for name, x in variables:
@@ -121,7 +121,7 @@ def captured(values: Sequence[Value], variables: Iterable[tuple[str, Any]]) -> l
 
 
 def _held(x: Any, name: str, depth: int = 6) -> list[tuple[Named, list[int]]]:
-    """The Values in a nest of dicts and lists, by the id of each."""
+    """The Values in nested dicts and lists: names, and the ids of their Values."""
     if isinstance(x, Value):
         return [(Named(name, ()), [id(x)])]
     if depth == 0:

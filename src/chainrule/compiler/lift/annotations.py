@@ -50,16 +50,16 @@ class Annotations:
             np.int32,
         )
         self.identities = np.array([0] * FIRST_RULE + [_identity(r.name) for r in rules], np.uint64)
-        # What is used from outside.
+        # Instructions whose results are used outside of the recording.
         wanted = [guard.position for guard in recording.guards]
         map_leaves(
             lambda x: wanted.append(x.position) if isinstance(x, Output) else None,
             recording.result,
         )
         self.wanted: Ints = np.array(wanted, np.int32)
-        # Per instruction: where its loop begins, if iterations pass something on through it, else
-        # 0; a number for each iteration of each loop, else 0; a leaf's signature where another
-        # iteration's users take it for one, else 0.
+        # Per instruction, 0 where it does not apply: the start of its loop, if it is on a
+        # recurrence; a number for each iteration of each loop; the signature of a leaf, if other
+        # iterations read its result.
         count = len(recording) if loops else 0
         self.begins: Ints = np.zeros(count, np.int32)
         self.iterations: Ints = np.zeros(count, np.int32)
@@ -72,7 +72,7 @@ class Annotations:
             "iterations": self.iterations,
             "tokens": self.tokens,
         }
-        # The operands that follow integers, in the order of the recording, and what each may be.
+        # The operands that depend on integers, in the order of the recording, and their candidates.
         order = np.argsort(indexing.places)
         self.order: Ints = order.astype(np.int32)
         self.places: Ints = np.ascontiguousarray(indexing.places[order], np.int32)
@@ -85,7 +85,7 @@ class Annotations:
         self.candidate_at[1:] = np.cumsum(new.sum(axis=1))
 
     def _repeat(self, recording: Recording, loop: Loop) -> None:
-        """Take in a loop; what enters or leaves it, or is not used once there, is a node."""
+        """Add a loop; what enters or leaves it, or is not used exactly once, must be a node."""
         shape = (loop.count, loop.period)
         at = np.arange(loop.start, loop.stop).reshape(shape)
         recurrent = loop.recurrent(recording)
@@ -115,5 +115,5 @@ class Annotations:
 
 @cache
 def _identity(name: str) -> int:
-    """A rule's name as a number, the same in every process."""
+    """A hash of a rule's name, the same in every process."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")

@@ -49,7 +49,7 @@ __all__ = [
     "canonicalise_in_python",
 ]
 
-_ARRAYS: tuple[tuple[str, Any, tuple[int, ...]], ...] = (  # of a Graph, as the kernel makes them
+_ARRAYS: tuple[tuple[str, Any, tuple[int, ...]], ...] = (  # of a Graph, as the kernel returns them
     ("kinds", np.int8, (-1,)),
     ("codes", np.int32, (-1,)),
     ("number", np.bool_, (-1,)),
@@ -77,7 +77,7 @@ def canonicalise(
     """The canonical graph of a recording.
 
     ``classes``: a small integer per input; inputs of different classes have different signatures.
-    Without ``keep_dead`` there are no nodes for what no output, guard or gather depends on.
+    Without ``keep_dead``, instructions that no output, guard or gather depends on have no nodes.
     ``loops``: its loops in time, in order.
     """
     if kernels is None:
@@ -119,16 +119,16 @@ def canonicalise_in_python(
     keep_dead: bool = True,
     loops: tuple[Loop, ...] = (),
 ) -> Graph:
-    """The same without the kernel: its oracle, and the way of the reference engine."""
+    """The same without the kernel: its oracle, and what the reference engine uses."""
     notes = Annotations(recording, indexing, classes, keep_dead, loops)
     return _Builder(recording, notes).build()
 
 
 class _Builder:
-    """Takes the instructions in turn.
+    """Builds the graph, instruction by instruction.
 
-    An addition, a product or a maximum that is used once has no node at first: its terms wait for
-    the instruction that uses it, which takes them over or has the node made.
+    An addition, a product or a maximum that is used once gets no node at first: its terms are kept
+    in ``waiting`` for the instruction that uses it, which absorbs them or has the node made.
     """
 
     def __init__(self, recording: Recording, notes: Annotations) -> None:
@@ -153,7 +153,7 @@ class _Builder:
         }
         self.live = [True] * len(recording) if notes.keep_dead else self._live()
         self.uses = self._count_uses()
-        self.known: dict[Any, int] = {}  # the same operation on the same operands is one node
+        self.known: dict[Any, int] = {}  # nodes by operation and operands, to make each only once
         self.waiting: dict[int, list[tuple[int, int]]] = {}  # terms: products, or (node, -1)
         self.at = [-1] * len(recording)
         self.kinds: list[int] = []
@@ -163,7 +163,7 @@ class _Builder:
         self.plains: list[tuple[int, ...]] = []
         self.signature: list[int] = []
         self.level: list[int] = []
-        self.moving: list[bool] = []  # computed from what an earlier iteration of its loop made
+        self.moving: list[bool] = []  # depends on an earlier iteration of its loop
 
     def _operands_of(self, i: int) -> list[int]:
         """The instructions that i may use."""
@@ -184,7 +184,7 @@ class _Builder:
         return [i < self.recording.inputs or alive for i, alive in enumerate(live)]
 
     def _count_uses(self) -> list[int]:
-        """How often each is an operand; twice for an output, a guard, a candidate."""
+        """How often each is used; outputs, guards and candidates of gathers count twice."""
         uses = [0] * len(self.codes)
         for i, alive in enumerate(self.live):
             if alive:
@@ -256,14 +256,14 @@ class _Builder:
         return len(self.kinds) - 1
 
     def _is_leaf(self, i: int, node: int) -> bool:
-        """Whether a node is to instruction i what another iteration made."""
+        """Whether a node is a result of another iteration than that of instruction i."""
         if not self.iterations or not self.iterations[i]:
             return False
         origin = self.origin[node]
         return bool(self.iterations[origin] != self.iterations[i] and self.tokens[origin] != 0)
 
     def _seen(self, i: int, node: int) -> int:
-        """The signature of a node as instruction i sees it."""
+        """The signature of a node as it counts for instruction i."""
         if self._is_leaf(i, node):
             return int(self.tokens[self.origin[node]])
         begin = self.begins[i] if self.begins else 0
@@ -271,7 +271,7 @@ class _Builder:
         return OUTSIDE if outside else self.signature[node]
 
     def _moves(self, i: int, node: int) -> bool:
-        """Whether a node makes what instruction i makes of it differ between iterations."""
+        """Whether the result of instruction i differs between iterations because of a node."""
         if not self.iterations or not self.iterations[i]:
             return False
         return self._is_leaf(i, node) or self.moving[node]
@@ -303,7 +303,7 @@ class _Builder:
         if 3 * i + j not in self.dynamic:
             return self._node(self.operands[i][j])
         place, rows = self.dynamic[3 * i + j]
-        # Candidates count as used twice: none of them waits.
+        # Candidates count as used twice, so none of them is waiting.
         return self._add(i, GATHER, tuple([self.at[row] for row in rows]), place=place)
 
     def _node(self, i: int) -> int:
@@ -341,7 +341,7 @@ class _Builder:
         count = sum(p >= 0 for p in self.operands[i])
         plains = tuple([self._operand(i, j) for j in range(count)])
         if role == MUL or (self.tokens and self.tokens[i]):
-            # Each is its own, with a number or without; and so is what iterations pass on.
+            # Products are not shared between users, nor are results that other iterations read.
             self.at[i] = self._add(i, RULE, plains)
             return
         numbers = tuple(self.bits[i][: max(number, self.roles[self.codes[i]][1])])
@@ -352,13 +352,13 @@ class _Builder:
         self.at[i] = self.known[key]
 
     def _waits(self, i: int, j: int) -> int:
-        """The code of operand j of instruction i if that waits, else INPUT, which never does."""
+        """The code of operand j of instruction i if it is waiting, else INPUT, which never is."""
         source = self.operands[i][j]
         waits = 3 * i + j not in self.dynamic and source in self.waiting
         return int(self.codes[source]) if waits else INPUT
 
     def _sum(self, i: int) -> None:
-        """Start a sum, or go on with the one on the left."""
+        """Start a sum, or extend the one on the left."""
         terms: list[tuple[int, int]] = []
         operands = range(1 if self.number[i] else 2)
         if len(operands) == 2 and self._waits(i, 0) == self.codes[i]:
@@ -371,7 +371,7 @@ class _Builder:
         self._wait(i, terms)
 
     def _extreme(self, i: int, start: float) -> bool:
-        """Start a chain of Python's max or min from its identity, or go on with one."""
+        """Start a chain of Python's max or min from its identity, or extend one."""
         left, right = self.operands[i][:2]
         if right < 0:
             return False

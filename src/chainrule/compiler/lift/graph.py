@@ -28,38 +28,38 @@ OUTSIDE = mix(0, 9)  # signature of everything that does not depend on another i
 
 
 class NotLiftable(Exception):
-    """The recording has no structure to lift, or one this compiler does not know."""
+    """The recording has no structure to lift, or one that this compiler does not support."""
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
     """The canonical nodes, operands before users, as flat arrays.
 
-    The products of node k are ``products[product_at[k]:product_at[k + 1]]``, and so for ``plains``:
-    the plain terms of a sum, what a maximum (or minimum) is of, the operands of a rule in order,
-    the nodes a gather may select. Equal signatures: the same operation on operands of equal
-    signatures, where sums, maxima and gathers take the *set* of their terms' signatures.
-    ``loops``: to an instruction in a loop, what another iteration of it made has the signature and
-    the level of a leaf. To one that iterations pass something on through, all that was made from
-    outside of the loop alone has one signature.
+    The products of node k are ``products[product_at[k]:product_at[k + 1]]``. ``plains`` likewise:
+    the plain terms of a sum, the terms of a maximum (or minimum), the operands of a rule in order,
+    the nodes that a gather may select. Equal signatures mean the same operation on operands of
+    equal signatures; for sums, maxima and gathers the *set* of the terms' signatures counts. To an
+    instruction in a loop in time, a result of another iteration has the signature and level of a
+    leaf; to an instruction on a recurrence, everything computed outside of the loop has one
+    signature.
     """
 
     inputs: int
     kinds: Bytes
     codes: Ints  # the recording's code of a rule or an extreme, else 0
-    number: npt.NDArray[np.bool_]  # a plain number stands in the second operand's place
-    constants: Floats  # as in the recording: the constant, the number, the static parameters
+    number: npt.NDArray[np.bool_]  # its second operand is a plain number
+    constants: Floats  # as in the recording: the constant, plain number or static parameters
     product_at: Longs
     products: Ints
     plain_at: Longs
     plains: Ints
     origin: Ints  # recorded instruction; a gather has that of its user
     at: Ints  # node of each recorded instruction, -1 where it was absorbed
-    places: Ints  # of a gather: which of indexing.places, else -1
+    places: Ints  # of a gather: its index in indexing.places, else -1
     signature: Hashes
-    level: Ints  # 0 of inputs and constants, else one more than the highest operand's
+    level: Ints  # 0 for inputs and constants, else one more than the highest operand's
     rules: tuple[Op, ...] = field(default=(), repr=False)  # the recording's
-    loops: tuple[Loop, ...] = ()  # in which instructions of the recording lie, in order
+    loops: tuple[Loop, ...] = ()  # the recording's loops in time, in order
     begins: Ints = field(default_factory=lambda: np.zeros(0, np.int32), repr=False)
     iterations: Ints = field(default_factory=lambda: np.zeros(0, np.int32), repr=False)
     tokens: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64), repr=False)
@@ -126,7 +126,7 @@ class Graph:
             assert (kept == kept[first][shape]).all(), "one signature, two structures"
 
     def seen(self, used: Ints, users: Longs) -> Hashes:
-        """The signatures of operands as their users see them."""
+        """The signatures of operands as they count for their users."""
         if not self.loops:
             return self.signature[used]
         leaves = self.tokens[self.origin[used]]
@@ -137,7 +137,7 @@ class Graph:
         return np.where(self._is_leaf(used, users), leaves, seen)
 
     def _is_leaf(self, used: Ints, users: Longs) -> npt.NDArray[np.bool_]:
-        """Where an operand counts as a leaf because another iteration made it."""
+        """Where an operand counts as a leaf because it is a result of another iteration."""
         if not self.loops:
             return np.zeros(len(used), np.bool_)
         one, other = self.iterations[self.origin[used]], self.iterations[self.origin[users]]

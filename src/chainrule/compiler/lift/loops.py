@@ -35,7 +35,7 @@ _REDUCTIONS = (ops.add, ops.first_max, ops.first_min)
 
 
 def find_loops(recording: Recording, places: Ints | None = None) -> tuple[Loop, ...]:
-    """The loops in time of a recording, in order; ``places`` are operands that follow integers."""
+    """The loops in time of a recording; ``places``: its operands that depend on integers."""
     if len(recording) - recording.inputs < SHORTEST:
         return ()
     found = _Search(recording, places).loops(recording.inputs, len(recording))
@@ -62,13 +62,13 @@ class _Search:
         np.add.at(self.uses, np.array(more, np.int64), 1)
 
     def loops(self, low: int, high: int) -> list[Loop]:
-        """The longest loops from ``low`` up to ``high``, and those in what they leave."""
+        """The longest loops in ``low:high``, and those in the gaps between them."""
         if high - low < self.shortest:
             return []
         found = sorted(self._repeated(low, high), key=lambda s: s.start - s.stop)
         chosen: list[Loop] = []
         for stretch in found:
-            # What repeats every 18 instructions repeats every 36, too.
+            # What repeats every 18 instructions repeats every 36 too.
             same = [s for s in found if _covers(s, stretch)]
             for s in sorted([*same, stretch]):
                 if any(s.start < loop.stop and loop.start < s.stop for loop in chosen):
@@ -85,7 +85,7 @@ class _Search:
         return chosen
 
     def _repeated(self, low: int, high: int) -> list[_Stretch]:
-        """Stretches that repeat, of any period."""
+        """Stretches that repeat with any period."""
         longest = (high - low) // FEWEST
         waiting = best(between_equal_windows(self.signatures[low:high]), longest)
         waiting += best(self._between_users(low, high), longest)
@@ -101,7 +101,7 @@ class _Search:
                 found += stretches
                 covered = sum(s.stop - s.start for s in stretches)
                 if 2 * covered < stop - start and refined < REFINED:
-                    # The same operations on operands of another pattern: the next layer.
+                    # The same operations with another pattern of operands, such as the next layer.
                     waiting += best(between_equal_windows(self._refined(start, stop)), longest)
                     refined += 1
         return found
@@ -109,7 +109,7 @@ class _Search:
     # --- which periods to try ---------------------------------------------------------------------
 
     def _refined(self, start: int, stop: int) -> Hashes:
-        """Signatures that tell how far away an operand is, unless it was made near ``start``."""
+        """Signatures that include how far back an operand is, unless it is near ``start``."""
         signatures = self.signatures[start:stop].copy()
         at = np.arange(start, stop, dtype=np.int32)
         inside = start + (stop - start) // FEWEST
@@ -119,9 +119,9 @@ class _Search:
         return signatures
 
     def _between_users(self, low: int, high: int) -> Positions:
-        """The same between the users of one operand: in each iteration a parameter is used again.
+        """The scores of periods by the users of an operand: each iteration uses a parameter again.
 
-        Windows of equal neurons tell one neuron from the next, their weights one step in time.
+        Equal windows find the period of one neuron; uses of its weights that of a step in time.
         """
         operands = self.recording.operands[low:high].ravel()
         size = len(self.recording) + 1  # the last for operands that are not there: -1
@@ -152,7 +152,7 @@ class _Search:
         return [(low + a, low + b + period) for a, b in runs]
 
     def stretches(self, period: int, start: int, stop: int) -> list[_Stretch]:
-        """Where in such a stretch the operands move on steadily, too."""
+        """Where in such a stretch the operands move by constant steps too."""
         steady = np.ones(stop - start - 2 * period, np.bool_)
         for column in self.columns:
             delta = column[start + period : stop] - column[start : stop - period]
@@ -163,12 +163,12 @@ class _Search:
     # --- from a stretch to a loop -----------------------------------------------------------------
 
     def loop(self, stretch: _Stretch) -> Loop | None:
-        """The loop of a stretch, its iterations cut where least is carried over."""
+        """The loop of a stretch, its iterations cut where the fewest numbers are carried over."""
         period, low, high = stretch
         operands = self.recording.operands
         last = operands[high - period : high].astype(np.int64)
         deltas = last - operands[high - 2 * period : high - period]
-        # What is not carried must be there before the loop begins.
+        # Operands that are not carried must be computed before the loop.
         low = max(low, _latest(last, deltas, period) + 1)
         if high - low < FEWEST * period:
             return None
@@ -184,7 +184,7 @@ class _Search:
         starts = np.arange(low, low + min(period, room + 1))
         crossed = crossings[starts % period]
         starts = starts[crossed == crossed.min()]
-        if len(starts) > 1:  # where numbers of fewest kinds are: a whole layer, and no part of one
+        if len(starts) > 1:  # and the fewest kinds of them: a whole layer, not part of one
             kinds = np.zeros(period, np.int64)
             codes = self.recording.codes[makers]
             for code in np.unique(codes):
@@ -195,7 +195,7 @@ class _Search:
         return self._made(start, period, (high - start) // period)
 
     def _made(self, start: int, period: int, count: int) -> Loop | None:
-        """A loop, unless its iterations could be done all at once."""
+        """The loop, unless its iterations are independent and can be done all at once."""
         first = self.recording.operands[start : start + period].astype(np.int64)
         deltas = self.recording.operands[start + period : start + 2 * period] - first
         inside = (first >= 0) & (deltas == period) & (first + (count - 1) * period >= start)
@@ -223,7 +223,7 @@ class _Search:
         return np.isin(codes, np.array(adds, np.int32) + FIRST_RULE)
 
     def _recurs(self, period: int, first: Positions, inside: Truths, chain: Truths) -> bool:
-        """Whether a number depends on itself in an earlier iteration, other than as a sum."""
+        """Whether a number depends on itself in an earlier iteration, other than by a sum."""
         target, _ = np.nonzero(inside)
         source = first[inside] % period
         kept = ~chain[source]
@@ -232,9 +232,9 @@ class _Search:
     def _chains(
         self, start: int, period: int, count: int, first: Positions, inside: Truths
     ) -> Truths:
-        """Where a sum goes on: additions, each used by the next one only, as its first operand.
+        """The additions of one sum over all iterations: each is the first operand of the next only.
 
-        Or one maximum over all iterations, likewise.
+        Or of one maximum.
         """
         codes = self.recording.codes[start : start + period]
         rules = [k for k, rule in enumerate(self.recording.rules) if rule in _REDUCTIONS]
@@ -247,20 +247,20 @@ class _Search:
         follower = np.full(period, -1)
         follower[source[column == 0]] = target[column == 0]
         chain &= (follower >= 0) & (codes[follower] == codes)
-        for _ in range(period.bit_length()):  # so must be all additions that follow
+        for _ in range(period.bit_length()):  # the following additions must be links too
             chain &= chain[follower]
             follower = follower[follower]
         return chain
 
 
 def _covers(shorter: _Stretch, longer: _Stretch) -> bool:
-    """Whether a stretch of a shorter period has the other one in it, but for its ends."""
+    """Whether a stretch of a shorter period contains the other, except for its ends."""
     both = min(shorter.stop, longer.stop) - max(shorter.start, longer.start)
     return shorter.period < longer.period and both >= longer.stop - longer.start - 2 * longer.period
 
 
 def _runs(truths: Truths, shortest: int) -> list[tuple[int, int]]:
-    """The stretches where all is true, as (start, stop)."""
+    """Runs of true entries, as (start, stop)."""
     if len(truths) < shortest:
         return []
     breaks = np.concatenate([[-1], np.flatnonzero(~truths), [len(truths)]])
@@ -269,10 +269,10 @@ def _runs(truths: Truths, shortest: int) -> list[tuple[int, int]]:
 
 
 def _crossings(makers: Positions, lives: Positions, period: int) -> Positions:
-    """Per position modulo the period: how many numbers would cross a boundary before it.
+    """Per position modulo the period: how many live numbers cross a boundary before it.
 
-    ``makers`` are what an iteration reads of itself and earlier ones, modulo the period, and
-    ``lives`` how long ago that was made.
+    ``makers`` are the instructions that an iteration reads of itself and earlier ones, modulo the
+    period, and ``lives`` how many instructions ago they were.
     """
     longest = np.zeros(period, np.int64)
     np.maximum.at(longest, makers, lives)
@@ -286,12 +286,12 @@ def _crossings(makers: Positions, lives: Positions, period: int) -> Positions:
 
 
 def _latest(operands: Positions, deltas: Positions, period: int) -> int:
-    """The last operand that is not carried."""
+    """The position of the last operand that is not carried."""
     return int(operands[(operands >= 0) & (deltas != period)].max(initial=-1))
 
 
 def _cyclic(sources: Positions, targets: Positions, size: int) -> bool:
-    """Whether these edges make a circle, or a path so long that it might as well."""
+    """Whether a directed graph has a cycle, or a path longer than ``LONGEST_PATH``."""
     order = np.argsort(sources, kind="stable")
     starts = np.searchsorted(sources[order], np.arange(size + 1))
     targets = targets[order]

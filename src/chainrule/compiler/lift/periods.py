@@ -20,39 +20,40 @@ LAGS = 8  # an operand may be used this often in one iteration
 
 
 def best(score: Positions, longest: int) -> list[int]:
-    """The distances of the highest scores."""
+    """The distances with the highest scores."""
     score = score[: longest + 1]
     best = np.argsort(-score, kind="stable")[:CANDIDATES]
     return [int(p) for p in best if score[p] > 0]
 
 
 def between_equal_windows(hashes: Hashes) -> Positions:
-    """Per distance: how many instructions lie between equal windows that are so far apart."""
+    """The scores of equal windows of instructions, by their distance."""
     width, factor = 1, GOLDEN
     while width < WINDOW:
         hashes = hashes[:-width] * np.uint64(factor) + hashes[width:]
         width, factor = 2 * width, factor * factor & MASK
-    # Sixteen bits sort fastest; windows that are equal in these by chance are told apart.
+    # Sixteen bits sort fastest; the whole hashes are compared afterwards.
     order = np.argsort((hashes >> np.uint64(48)).astype(np.uint16), kind="stable")
     ordered = hashes[order]
     return _lengths(np.diff(order)[ordered[1:] == ordered[:-1]])
 
 
 def _lengths(gaps: Positions) -> Positions:
-    """Per length of a gap: how much all gaps of this length cover."""
+    """Per length of a gap: how many instructions all gaps of this length cover."""
     count = np.bincount(gaps)
     return count * np.arange(len(count))
 
 
 def between_uses(operands: Ints, users: Positions) -> Positions:
-    """Per distance: how much lies between two uses of an operand, or between every second one...
+    """The scores of uses of one operand, by their distance.
 
-    An operand may be used several times in an iteration. ``users`` are in order for each operand.
+    Of consecutive uses, of every second one and so on, since an iteration may use an operand
+    several times. ``users`` are in order for each operand.
     """
     total = np.zeros(0, np.int64)
     for lag in range(1, LAGS + 1):
         fresh = operands[lag:] == operands[:-lag]
-        for part in range(1, lag // 2 + 1):  # a period of fewer uses has been counted already
+        for part in range(1, lag // 2 + 1):  # a shorter period was counted already
             if lag % part == 0:
                 steps = users[part:] - users[:-part]
                 after = steps[lag - part :] if part < lag else steps
@@ -65,7 +66,7 @@ def between_uses(operands: Ints, users: Positions) -> Positions:
 
 
 def signatures(recording: Recording, places: Ints | None) -> Hashes:
-    """What an instruction and the one a period later must have in common, as a number each."""
+    """A hash per instruction of what it must have in common with the one a period later."""
     rules = FIRST_RULE + len(recording.rules)
     kinds = recording.codes * 4 + recording.number * 2 + recording.unflagged
     signatures: Hashes = scrambled(np.arange(1, 4 * rules + 1))[kinds]
@@ -73,7 +74,7 @@ def signatures(recording: Recording, places: Ints | None) -> Hashes:
     for column in recording.constants.T:
         signatures[static] = scrambled(signatures[static] ^ column[static].view(np.uint64))
     adds = [k for k, rule in enumerate(recording.rules) if rule is ops.add]
-    begins = recording.number & (recording.constants[:, 0] == 0.0)  # of sums, if they are additions
+    begins = recording.number & (recording.constants[:, 0] == 0.0)  # if it is an addition
     at = np.flatnonzero(begins)
     at = at[np.isin(recording.codes[at], np.array(adds, np.int32) + FIRST_RULE)]
     signatures[at] += np.uint64(GOLDEN)
@@ -83,5 +84,5 @@ def signatures(recording: Recording, places: Ints | None) -> Hashes:
         np.add.at(signatures, guards, scrambled(expected.view(np.uint64) + np.uint64(1)))
     if places is not None and len(places):
         at = np.unique(np.asarray(places, np.int64) // 3)
-        signatures[at] += scrambled(at + (1 << 40))  # like no other
+        signatures[at] += scrambled(at + (1 << 40))  # unique: a loop contains none of these
     return signatures

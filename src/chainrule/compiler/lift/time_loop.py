@@ -25,11 +25,10 @@ class Loop:
     """Instructions ``start + k * period + i``: iteration ``k`` of ``count``, ``i < period``.
 
     Operand ``j`` of it is that of iteration 0 plus ``k * deltas[i, j]`` (0 where there is none).
-    What comes from an earlier iteration has the period as its delta, and in iteration 0 lies before
-    ``start``, where the instruction would be if there were iterations -1, -2 and so on; ``reach``
-    is how many of these it takes. ``carried`` are the ``i`` whose results later iterations read,
-    ``guards`` those whose results are branches, ``chains`` the additions of one sum over all
-    iterations.
+    An operand from an earlier iteration has the period as its delta; in iteration 0 it lies before
+    ``start``, where iterations -1, -2 and so on would be, and ``reach`` is how many of these are
+    needed. ``carried`` are the ``i`` whose results later iterations read, ``guards`` those whose
+    results decide branches, ``chains`` the additions of one sum over all iterations.
     """
 
     start: int
@@ -43,7 +42,7 @@ class Loop:
 
     @property
     def stop(self) -> int:
-        """Where the epilogue begins."""
+        """The first instruction after the loop."""
         return self.start + self.period * self.count
 
     def __str__(self) -> str:
@@ -83,7 +82,7 @@ class Loop:
         return f"%{p}{f'{delta:+}k' if delta else ''}"
 
     def recurrent(self, recording: Recording) -> Truths:
-        """Per ``i``: whether it lies on the way from an earlier iteration to a later one."""
+        """Per ``i``: whether it lies on a path from an earlier iteration to a later one."""
         first = recording.operands[self.start : self.start + self.period].astype(np.int64)
         inside = (first >= 0) & (self.deltas == self.period)
         inside &= first + (self.count - 1) * self.period >= self.start
@@ -99,7 +98,7 @@ class Loop:
         return first + np.arange(self.count)[:, None, None] * self.deltas
 
     def verify(self, recording: Recording, places: Ints | None = None) -> None:
-        """Raise AssertionError unless everything that a loop promises holds."""
+        """Raise AssertionError unless the recording repeats as described here."""
         assert self.start >= recording.inputs
         assert self.period >= 1
         assert self.count >= 2
@@ -119,8 +118,10 @@ class Loop:
         assert (operands[:, ~there] < 0).all()
         assert not self.deltas[~there].any()
         inside = there & (self.deltas == self.period)
-        inside &= operands[-1] >= self.start  # else streamed from before the loop by this step
-        assert (operands[:, there & ~inside] < self.start).all(), "the loop makes what it streams"
+        inside &= operands[-1] >= self.start  # else streamed with this step
+        assert (operands[:, there & ~inside] < self.start).all(), (
+            "the loop computes what it streams"
+        )
         carried = inside & (operands[0] < self.start)
         iterations, slots = np.divmod(operands[0][carried] - self.start, self.period)
         assert self.reach == -int(iterations.min(initial=0))
@@ -133,11 +134,13 @@ class Loop:
         assert found == again, "the guards do not repeat"
         if places is not None:
             at = np.asarray(places) // 3
-            assert not ((at >= self.start) & (at < self.stop)).any(), "an operand follows integers"
+            assert not ((at >= self.start) & (at < self.stop)).any(), (
+                "an operand depends on integers"
+            )
 
 
 def after_cycles(sources: Positions, targets: Positions, size: int) -> Truths:
-    """What these edges come to from a circle, and the circles themselves."""
+    """Per node of a directed graph: whether it is on a cycle or reached from one."""
     order = np.argsort(sources, kind="stable")
     starts = np.searchsorted(sources[order], np.arange(size + 1))
     targets = targets[order]
@@ -153,5 +156,5 @@ def after_cycles(sources: Positions, targets: Positions, size: int) -> Truths:
 
 
 def has_parameters(recording: Recording) -> Truths:
-    """Per code: whether its numbers are static."""
+    """Per code: whether its numbers are static parameters."""
     return np.array([False] * FIRST_RULE + [bool(rule.parameters) for rule in recording.rules])
