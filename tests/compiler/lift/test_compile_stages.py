@@ -5,6 +5,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from chainrule.compiler.codegen.contraction import Emitter
 from chainrule.compiler.codegen.ir import Code, Vector, literal
 from chainrule.compiler.codegen.walks import Walks
 from chainrule.compiler.lift import interpreter as arrays
-from chainrule.compiler.lift.canonical import GATHER, NotLiftable, canonicalise
+from chainrule.compiler.lift.canonical import NotLiftable, canonicalise
 from chainrule.compiler.lift.grouping import Program, group
 from chainrule.compiler.lift.strides import IterationSpace, StridedLoop, iteration_space
 from chainrule.compiler.runtime.lifted import aligned
@@ -214,43 +215,6 @@ def variant_of(function: Callable[..., Any], *arguments: Any, **options: Any) ->
     return structure.variants[0]
 
 
-def verify(program: Program) -> None:
-    """Raise AssertionError unless every number is made once and used after that."""
-    assert program.shared == program.inputs + len(program.constants)
-    assert (np.diff(program.private) > 0).all()
-    assert ((program.private >= 0) & (program.private < program.inputs)).all()
-    made = program.shared + len(program.private)  # everything below is there
-    for instruction in program.instructions:
-        assert instruction.start == made, "results are in order, without gaps"
-        assert instruction.count > 0
-        used = list(instruction.columns)
-        for terms in (instruction.products, instruction.plains):
-            if terms is not None:
-                assert all(len(column) == len(terms) for column in terms.columns)
-                owners = terms.owners - instruction.start
-                assert (np.diff(owners) >= 0).all()
-                assert ((owners >= 0) & (owners < instruction.count)).all()
-                each = np.bincount(owners, minlength=instruction.count)
-                assert (each == terms.each).all() == bool(terms.each)
-                used += terms.columns
-        if instruction.kind == GATHER:
-            assert instruction.places is not None
-            assert instruction.candidates is not None
-            assert len(instruction.places) == instruction.count
-            used.append(instruction.candidates)
-        else:
-            assert all(len(column) == instruction.count for column in instruction.columns)
-        assert used
-        holes = np.isin(np.concatenate(used), program.private)
-        for column in used:
-            assert ((column >= 0) & (column < made)).all(), "an operand comes after its use"
-        assert not holes.any(), "a private input is read where the shared ones are"
-        made += instruction.count
-    assert made == program.size
-    assert ((program.address >= -1) & (program.address < program.size)).all()
-    assert len(program.guards) == len(program.expected)
-
-
 class Compiled:
     """An array program as machine code for some samples, with arenas that show what is written."""
 
@@ -328,7 +292,9 @@ def test_the_array_program_is_the_recording(function, others):
     canonicalise(recording, variant.indexing).verify()
     lifted, oracle = variant.lifted, Interpreter(recording)
     program = lifted.program
-    verify(program)
+    program.verify()
+    starts = [program.shared + len(program.private), *[i.start for i in program.instructions]]
+    assert starts == sorted(starts)
     ids = others[0] if others else ()
     checked = 0
     for seed in range(4):
@@ -403,6 +369,20 @@ def test_printers_name_what_they_show():
     assert "exp" in str(variant.lifted.program)
     assert "products" in str(variant.lifted.program)
     assert "affine" in str(iteration_space([np.arange(4)]))
+
+
+def test_the_verifier_names_what_is_wrong_with_a_program():
+    program = variant_of(mlp, np.ones(16)).lifted.program
+    first, *rest = program.instructions
+    program.verify()
+    for instructions, reason in (
+        ([*rest, first], "comes later"),
+        ([*program.instructions, first], "two instructions write"),
+        (program.instructions[:-1], "not written"),
+        ([replace(first, start=0), *rest], ""),
+    ):
+        with pytest.raises(AssertionError, match=reason):
+            replace(program, instructions=instructions).verify()
 
 
 def test_a_graph_without_structure_is_not_lifted():

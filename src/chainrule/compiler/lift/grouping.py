@@ -182,7 +182,7 @@ class _Layout:
             arranged=arranged,
         )
         if loops:
-            made.verify()
+            made.check_order()
         return made
 
     def _copied(self, instructions: list[Instruction], size: int) -> tuple[list[Instruction], int]:

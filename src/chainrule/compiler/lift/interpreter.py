@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from chainrule.compiler.capture.recorder import Floats
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
 from chainrule.core import ops
 
-Floats = npt.NDArray[np.float64]
 STOPS = frozenset((ops.detach, ops.divide, ops.less, ops.less_equal, ops.equal))
 
 

@@ -101,8 +101,8 @@ class Instruction:
 
     @property
     def reads(self) -> list[Addresses]:
-        """Every column that it reads; those of a gather are known at run time."""
-        columns = list(self.columns)
+        """Every column that it reads, for a gather all that it may select."""
+        columns = list(self.columns) if self.candidates is None else [self.candidates]
         for terms in (self.products, self.plains):
             columns += list(terms.columns) if terms is not None else []
         return columns
@@ -125,6 +125,25 @@ class Instruction:
             products=None if self.products is None else self.products.row(k, count),
             plains=None if self.plains is None else self.plains.row(k, count),
         )
+
+    def verify(self) -> None:
+        """Raise AssertionError unless its columns fit each other."""
+        assert self.count > 0
+        assert self.reads, "it reads nothing"
+        if self.kind == GATHER:
+            assert self.places is not None
+            assert len(self.places) == self.count
+        assert all(len(column) == self.count for column in self.columns)
+        for terms in (self.products, self.plains):
+            if terms is None:
+                continue
+            assert all(len(column) == len(terms) for column in terms.columns)
+            owners = terms.owners - self.start
+            assert ((owners >= 0) & (owners < self.count)).all()
+            if not self.reordered:
+                assert (np.diff(owners) >= 0).all(), "terms are not sum after sum"
+                each = np.bincount(owners, minlength=self.count)
+                assert (each == terms.each).all() == bool(terms.each)
 
     def __str__(self) -> str:
         sizes = [
@@ -181,6 +200,31 @@ class Program:
         return np.concatenate([np.zeros(0, np.int64), *found])
 
     def verify(self) -> None:
+        """Raise AssertionError unless every number is computed once, and before it is read."""
+        assert ((self.address >= -1) & (self.address < self.size)).all()
+        assert len(self.guards) == len(self.expected)
+        assert (np.diff(self.private) > 0).all()
+        assert ((self.private >= 0) & (self.private < self.inputs)).all()
+        first = self.shared + len(self.private)
+        written = np.zeros(self.size, np.int64)
+        for instruction in self.instructions:
+            instruction.verify()
+            assert instruction.start >= first, "a result has the address of an input"
+            written[instruction.out] += 1
+            read = np.concatenate(instruction.reads)
+            assert ((read >= 0) & (read < self.size)).all()
+            assert not np.isin(read, self.private).any(), "a private input is read as a shared one"
+            if instruction.candidates is not None:
+                before = (read < first) | (written[read] > 0)
+                assert before.all(), "a gather comes before what it may select"
+        assert (written <= 1).all(), "two instructions write one address"
+        assert self.loops or written[first:].all(), "an address is not written"
+        try:
+            self.check_order()
+        except NotLiftable as error:
+            raise AssertionError(str(error)) from None
+
+    def check_order(self) -> None:
         """NotLiftable unless every number is computed before it is read."""
         made = np.full(self.size, -1, np.int64)  # by which instruction
         when = np.zeros(self.size, np.int64)  # in which iteration of its loop
@@ -190,7 +234,7 @@ class Program:
                 count = self.loops[instruction.loop].count
                 when[instruction.out] = np.arange(count).repeat(instruction.count // count)
         for k, instruction in enumerate(self.instructions):
-            for column in instruction.reads:
+            for column in instruction.reads if instruction.candidates is None else ():
                 late = made[column] >= k
                 if instruction.loop is not None:
                     loop = self.loops[instruction.loop]
