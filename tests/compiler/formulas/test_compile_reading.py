@@ -18,10 +18,10 @@ from chainrule.compiler.formulas import input_names as naming
 from chainrule.compiler.formulas import reading
 from chainrule.compiler.formulas.decoding import Choice
 from chainrule.compiler.formulas.notation import (
+    AffineIndex,
     Axis,
     Call,
     Expression,
-    Index,
     Number,
     Power,
     Product,
@@ -100,7 +100,7 @@ class Meaning:
             self.places[array] = {tuple(map(int, row)): k for k, row in enumerate(rows)}
         return int(array.start + self.places[array][at])
 
-    def index(self, place: Index, at: dict[Axis, int]) -> int:
+    def index(self, place: AffineIndex, at: dict[Axis, int]) -> int:
         return place.constant + sum(times * at[axis] for times, axis in place.parts)
 
     def reads(self, x: Ref, at: dict[Axis, int]) -> float:

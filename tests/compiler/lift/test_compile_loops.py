@@ -299,6 +299,7 @@ def test_the_array_program_is_the_recording(case):
 def test_the_machine_code_is_the_array_program(case, way):
     lifted = case.check_machine()
     program = lifted.program
+    program.verify()
     arena = arrays.run(program, case.numbers, NOTHING)
     made = np.concatenate([i.out for i in program.instructions])
     scale = np.maximum(1.0, np.abs(arena[made]))

@@ -732,5 +732,5 @@ def test_the_verifier_notices():
             wrong.verify(other)
     loop.verify(recording, np.array([3 * loop.start - 1, 3 * loop.stop], np.int32))
     for place in (3 * loop.start, 3 * loop.stop - 1):
-        with pytest.raises(AssertionError, match="follows integers"):
+        with pytest.raises(AssertionError, match="depends on integers"):
             loop.verify(recording, np.array([place], np.int32))

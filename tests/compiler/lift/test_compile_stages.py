@@ -5,6 +5,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,10 @@ from chainrule.compiler.codegen import emit, jit
 from chainrule.compiler.codegen.contraction import Emitter
 from chainrule.compiler.codegen.ir import Code, Vector, literal
 from chainrule.compiler.codegen.walks import Walks
-from chainrule.compiler.lift import indexing as index
 from chainrule.compiler.lift import interpreter as arrays
-from chainrule.compiler.lift.canonical import GATHER, NotLiftable, canonicalise
+from chainrule.compiler.lift.canonical import NotLiftable, canonicalise
 from chainrule.compiler.lift.grouping import Program, group
+from chainrule.compiler.lift.strides import IterationSpace, StridedLoop, iteration_space
 from chainrule.compiler.runtime.machine import cache_aligned
 from chainrule.compiler.runtime.tape import FINE, Interpreter
 from chainrule.core import ops
@@ -35,9 +36,9 @@ pytest.importorskip("llvmlite")
 strides = st.integers(-9, 9)
 
 
-def same_addresses(columns: Sequence[Any]) -> index.Space:
+def same_addresses(columns: Sequence[Any]) -> IterationSpace:
     """The space of some columns; whatever part of it is walked walks that part of them."""
-    found, table = index.space(columns), np.stack(columns)
+    found, table = iteration_space(columns), np.stack(columns)
     np.testing.assert_array_equal(found.addresses(), table)
     points = table.shape[1]
     assert found.outer(points) == outermost(found)
@@ -57,18 +58,18 @@ def same_addresses(columns: Sequence[Any]) -> index.Space:
     return found
 
 
-def outermost(found: index.Space) -> int:
+def outermost(found: IterationSpace) -> int:
     """How many trips the outermost loop, or the loop over the rows, takes."""
     return found.rows if found.rows > 1 or not found.loops else found.loops[0].count
 
 
-def shortened(found: index.Space, trips: int) -> index.Space:
+def shortened(found: IterationSpace, trips: int) -> IterationSpace:
     """The space with fewer outermost trips, as machine code with a run-time count walks it."""
     if found.rows > 1 or not found.loops:
         lengths = None if found.lengths is None else found.lengths[:trips]
-        return index.Space(found.bases[:trips], lengths, found.run, found.loops, found.middle)
-    loops = (index.Loop(trips, found.loops[0].strides), *found.loops[1:])
-    return index.Space(found.bases, found.lengths, found.run, loops)
+        return IterationSpace(found.bases[:trips], lengths, found.run, found.loops, found.middle)
+    loops = (StridedLoop(trips, found.loops[0].strides), *found.loops[1:])
+    return IterationSpace(found.bases, found.lengths, found.run, loops)
 
 
 def affine(bases: Sequence[int], loops: Sequence[tuple[int, Sequence[int]]]) -> list[Any]:
@@ -144,7 +145,7 @@ def test_causal_rows_are_ragged(positions):
 
 def test_one_address_and_equal_addresses():
     assert same_addresses([np.array([7])]).rows == 1
-    assert same_addresses([np.full(6, 7)]).loops == (index.Loop(6, (0,)),)
+    assert same_addresses([np.full(6, 7)]).loops == (StridedLoop(6, (0,)),)
 
 
 # --- the array program in numpy ------------------------------------------------------------------
@@ -213,43 +214,6 @@ def variant_of(function: Callable[..., Any], *arguments: Any, **options: Any) ->
     variant = View(compiled).variant
     assert variant.machine is not None, compiled.report()
     return variant
-
-
-def verify(program: Program) -> None:
-    """Raise AssertionError unless every number is made once and used after that."""
-    assert program.shared == program.inputs + len(program.constants)
-    assert (np.diff(program.private) > 0).all()
-    assert ((program.private >= 0) & (program.private < program.inputs)).all()
-    made = program.shared + len(program.private)  # everything below is there
-    for instruction in program.instructions:
-        assert instruction.start == made, "results are in order, without gaps"
-        assert instruction.count > 0
-        used = list(instruction.columns)
-        for terms in (instruction.products, instruction.plains):
-            if terms is not None:
-                assert all(len(column) == len(terms) for column in terms.columns)
-                owners = terms.owners - instruction.start
-                assert (np.diff(owners) >= 0).all()
-                assert ((owners >= 0) & (owners < instruction.count)).all()
-                each = np.bincount(owners, minlength=instruction.count)
-                assert (each == terms.each).all() == bool(terms.each)
-                used += terms.columns
-        if instruction.kind == GATHER:
-            assert instruction.places is not None
-            assert instruction.candidates is not None
-            assert len(instruction.places) == instruction.count
-            used.append(instruction.candidates)
-        else:
-            assert all(len(column) == instruction.count for column in instruction.columns)
-        assert used
-        holes = np.isin(np.concatenate(used), program.private)
-        for column in used:
-            assert ((column >= 0) & (column < made)).all(), "an operand comes after its use"
-        assert not holes.any(), "a private input is read where the shared ones are"
-        made += instruction.count
-    assert made == program.size
-    assert ((program.address >= -1) & (program.address < program.size)).all()
-    assert len(program.guards) == len(program.expected)
 
 
 class Compiled:
@@ -331,7 +295,9 @@ def test_the_array_program_is_the_recording(function, others):
     canonicalise(recording, variant.integers.indexing).verify()
     lifted, oracle = variant.machine, Interpreter(recording)
     program = lifted.program
-    verify(program)
+    program.verify()
+    starts = [program.shared + len(program.private), *[i.start for i in program.instructions]]
+    assert starts == sorted(starts)
     ids = others[0] if others else ()
     checked = 0
     for seed in range(4):
@@ -405,7 +371,20 @@ def test_printers_name_what_they_show():
     assert "sum" in str(graph)
     assert "exp" in str(variant.machine.program)
     assert "products" in str(variant.machine.program)
-    assert "affine" in str(index.space([np.arange(4)]))
+    assert "affine" in str(iteration_space([np.arange(4)]))
+
+
+def test_the_verifier_names_what_is_wrong_with_a_program():
+    program = variant_of(mlp, np.ones(16)).machine.program
+    first, *rest = program.instructions
+    program.verify()
+    for instructions, reason in (
+        ([*rest, first], "comes later"),
+        ([*program.instructions, first], "two instructions write"),
+        (program.instructions[:-1], "not written"),
+    ):
+        with pytest.raises(AssertionError, match=reason):
+            replace(program, instructions=instructions).verify()
 
 
 def test_a_graph_without_structure_is_not_lifted():

@@ -1,1 +1,10 @@
-"""."""
+"""Machine code of an array program.
+
+In: a ``lift.program.Program``, and which of its loops have a run-time trip count. Out: LLVM IR text
+(``emit.machine``), then functions in memory (``jit.Library``). ``forward`` and ``backward`` emit
+the two passes, one instruction after another; ``contraction`` and ``tiles`` the loops over sums of
+products; ``registers`` small loops in time; ``elementary`` exp, log, tanh and the like.
+
+Print it: ``print(emit.machine(...).text)``. Verified by LLVM when it is parsed; what it computes is
+compared with ``lift.interpreter`` by the tests, and with eager whenever a function is compiled.
+"""

@@ -1,8 +1,8 @@
 """Constants and polynomials of the elementary functions, for double and for float.
 
-The polynomials are minimax approximations: Remez' algorithm in 60 digits, then rounded (for erfc,
-where the first coefficients matter to the last bit, these are rounded first and the rest fitted to
-what they leave).
+The polynomials are minimax approximations: Remez' algorithm in 60 digits, then rounded. For erfc,
+whose first coefficients matter to the last bit, these are rounded first and the rest is fitted to
+the remainder.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Format:
-    """What the functions need to know of a type of numbers."""
+    """Constants of one number type."""
 
     mantissa: int  # bits after the leading one
     bias: int  # of the exponent

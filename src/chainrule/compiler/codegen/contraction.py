@@ -1,9 +1,10 @@
 """Loops of machine code over columns of addresses, and the one emitter of sums of products.
 
-In: columns of addresses, and what to do at each point. Out: loops in a ``Code``. Everything that
-adds up products is one form, O[..] += A[..] * B[..] over strided loops: forward sums, both of their
-adjoints, broadcasts and biases. It chooses the dimension of the lanes, keeps a tile of results in
-registers, and finishes with narrower vectors. A batch of samples is one more loop, the innermost.
+In: a ``Walk`` over columns of addresses, and what to do at each point. Out: loops in a ``Code``.
+All sums of products have one form, O[..] += A[..] * B[..] over strided loops: forward sums, both of
+their adjoints, broadcasts and biases. The emitter chooses which loop becomes the lanes of vectors,
+keeps a tile of results in registers, and ends with narrower vectors. A batch of samples is one more
+loop, the innermost.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.codegen.ir import Code, Terms, Vector
+from chainrule.compiler.codegen.ir import Code, Offset, Vector
 from chainrule.compiler.codegen.tiles import Tile
 from chainrule.compiler.codegen.walks import Trip, Walk, Walks
-from chainrule.compiler.lift.indexing import Space
 from chainrule.compiler.lift.program import Addresses
+from chainrule.compiler.lift.strides import IterationSpace
 from chainrule.core import ops
 
-VALUE, ADJOINT = ("%P", "%V"), ("%Q", "%D")  # arrays: what samples share, what each has of its own
+VALUE, ADJOINT = ("%P", "%V"), ("%Q", "%D")  # arrays: of what samples share, of each sample's own
 
-Body = Callable[[list[Terms], tuple[Trip, ...]], None]
-Lanes = Callable[[list[Terms], list[int], int], None]
+NestBody = Callable[[list[Offset], tuple[Trip, ...]], None]
+LaneBody = Callable[[list[Offset], list[int], int], None]
 
 
 class Emitter:
-    """Writes the loops of one function."""
+    """Emits the loops of one function."""
 
     def __init__(self, walks: Walks, width: int, batch: int = 1, dtype: str = "float64") -> None:
         self.walks = walks
@@ -38,13 +39,15 @@ class Emitter:
         self.batch = batch
         self.flags: dict[int, Any] | None = None  # sums of squares of what is stored, per width
         self.counter: str | None = None  # the iteration of a loop in time
-        self.copies: dict[int, Walk] = {}  # walks over copies, by the slots of those they stand for
-        self._active: str | None = None  # how many lanes take part, in a last, partial vector
+        self.copies: dict[int, Walk] = {}  # walks over transposed copies, by the original's slot
+        self._active: str | None = None  # how many lanes of a last, partial vector take part
 
     # --- loops ------------------------------------------------------------------------------------
 
-    def nest(self, walk: Walk, selection: Sequence[int], body: Body, merge: bool = False) -> None:
-        """Loops over the rows of a walk; the body gets terms and trips of the chosen columns."""
+    def nest(
+        self, walk: Walk, selection: Sequence[int], body: NestBody, merge: bool = False
+    ) -> None:
+        """Loop over the rows of a walk; the body gets the columns' offsets and the inner loops."""
         code = self.code
         found = walk.space.select(selection, keep_outer=walk.varies and not merge)
         shared = [walk.shared[c] for c in selection]
@@ -58,47 +61,52 @@ class Emitter:
             if count is not None and trips:
                 trips[0] = Trip(count, trips[0].most, trips[0].strides)
             bases = zip(found.bases[0], factors, strict=True)
-            terms: list[Terms] = [[(None, int(base) * f)] for base, f in bases]
-            body(self._advanced(walk, selection, terms), (*trips, *inner))
+            offsets: list[Offset] = [[(None, int(base) * f)] for base, f in bases]
+            body(self._advanced(walk, selection, offsets), (*trips, *inner))
             return
         with code.loop(found.rows if count is None else count) as row:
-            terms = [
+            offsets = [
                 self._column(found.bases[:, c], row, factors[c]) for c in range(len(selection))
             ]
-            terms = self._advanced(walk, selection, terms)
+            offsets = self._advanced(walk, selection, offsets)
             if found.lengths is None:
-                body(terms, (*trips, *inner))
+                body(offsets, (*trips, *inner))
                 return
             run = self._scaled(found.run, factors)
             steps = code.table(found.lengths, row)
             most = int(found.lengths.max())
-            body(terms, (*middle, Trip(steps, most, run), *trips, *inner))
+            body(offsets, (*middle, Trip(steps, most, run), *trips, *inner))
 
-    def _advanced(self, walk: Walk, selection: Sequence[int], terms: list[Terms]) -> list[Terms]:
-        """Addresses in the present iteration of a loop in time."""
+    def _advanced(
+        self, walk: Walk, selection: Sequence[int], offsets: list[Offset]
+    ) -> list[Offset]:
+        """The offsets in the current iteration of a loop in time."""
         if not walk.steps:
-            return terms
+            return offsets
         return [
             [(self.counter, walk.steps[c] * (1 if walk.shared[c] else self.batch)), *t]
-            for c, t in zip(selection, terms, strict=True)
+            for c, t in zip(selection, offsets, strict=True)
         ]
 
-    def _trips(self, walk: Walk, found: Space, merge: bool) -> str:
+    def _trips(self, walk: Walk, found: IterationSpace, merge: bool) -> str:
         """The run-time count of the outermost loop."""
-        code = self.code
-        place = code.let(f"getelementptr inbounds i64, ptr %N, i64 {walk.slot}")
-        count = code.let(f"load i64, ptr {place}, align 8")
+        count = self.run_time_count(walk)
         if merge and found.rows == 1 and found.loops and walk.space.loops:
             factor = found.loops[0].count // walk.space.loops[0].count
             if factor > 1:
-                count = code.let(f"mul nsw i64 {count}, {factor}")
+                count = self.code.let(f"mul nsw i64 {count}, {factor}")
         return count
+
+    def run_time_count(self, walk: Walk) -> str:
+        """The trip count of a walk's outermost loop, read from N."""
+        place = self.code.let(f"getelementptr inbounds i64, ptr %N, i64 {walk.slot}")
+        return self.code.let(f"load i64, ptr {place}, align 8")
 
     @staticmethod
     def _scaled(strides: Sequence[int], factors: Sequence[int]) -> tuple[int, ...]:
         return tuple([s * f for s, f in zip(strides, factors, strict=True)])
 
-    def _column(self, bases: Addresses, row: str, factor: int) -> Terms:
+    def _column(self, bases: Addresses, row: str, factor: int) -> Offset:
         """A base address per row: by a stride where there is one, else from a table."""
         steps = np.diff(bases)
         if (steps == steps[0]).all():
@@ -106,17 +114,17 @@ class Emitter:
         return [(self.code.table(bases, row), factor)]
 
     def over(
-        self, loops: Sequence[Trip], terms: list[Terms], body: Callable[[list[Terms]], None]
+        self, loops: Sequence[Trip], offsets: list[Offset], body: Callable[[list[Offset]], None]
     ) -> None:
-        """All of some loops, outermost first."""
+        """Loops around a body, outermost first."""
         if not loops:
-            body(terms)
+            body(offsets)
             return
         if loops[0].count == 1:
-            self.over(loops[1:], terms, body)
+            self.over(loops[1:], offsets, body)
             return
         with self.code.loop(loops[0].count) as i:
-            moved = [[*t, (i, s)] for t, s in zip(terms, loops[0].strides, strict=True)]
+            moved = [[*t, (i, s)] for t, s in zip(offsets, loops[0].strides, strict=True)]
             self.over(loops[1:], moved, body)
 
     def chunks(self, count: int) -> list[tuple[int, int]]:
@@ -131,36 +139,46 @@ class Emitter:
 
     # --- memory -----------------------------------------------------------------------------------
 
-    def read(self, array: str, terms: Terms, stride: int, width: int) -> Vector:
+    def read(self, array: str, offset: Offset, stride: int, width: int) -> Vector:
         """A vector, or one number in every lane."""
         if width == 1:
-            return self.code.load(array, terms, 1)
+            return self.code.load(array, offset, 1)
         if not stride:
-            return self.code.load(array, terms, 1).splat(width)
+            return self.code.load(array, offset, 1).splat(width)
         if self._active is not None:
-            return self.code.masked_load(array, terms, width, self._active)
-        return self.code.load(array, terms, width)
+            return self.code.masked_load(array, offset, width, self._active)
+        return self.code.load(array, offset, width)
 
-    def write(self, array: str, terms: Terms, value: Vector) -> None:
-        """Store a vector, and let the flags see it."""
+    def write(self, array: str, offset: Offset, value: Vector) -> None:
+        """Store a vector, and check it if there are flags."""
         if self._active is not None and value.width > 1:
             value = self.only_active(value)
-            self.code.masked_store(array, terms, value, self._active)
+            self.code.masked_store(array, offset, value, self._active)
         else:
-            self.code.store(array, terms, value)
+            self.code.store(array, offset, value)
         if self.flags is not None:
             self.watch(value)
 
     def new_flags(self) -> dict[int, Any]:
-        """A flag for every width of vector, zero from here on."""
+        """A flag for every width of vectors, zero at first."""
         widths = [1 << k for k in range(self.width.bit_length())]
         return {w: self.code.variable(self.code.constant(0.0, w)) for w in widths}
 
     def watch(self, value: Vector) -> None:
-        """Let the flags see a vector: they stay finite only if it is (and not huge)."""
+        """Add the square of a vector to a flag, which stays finite only if the vector is.
+
+        A square may overflow where the number does not; the caller then falls back for nothing.
+        """
         assert self.flags is not None
         flag = self.flags[value.width]
         flag.set(self.code.fma(value, value, flag.get()))
+
+    def flag_total(self) -> Vector:
+        """All flags as one number."""
+        total = self.code.constant(0.0, 1)
+        for variable in (self.flags or {}).values():
+            total = total + variable.get().total()
+        return total
 
     def only_active(self, value: Vector) -> Vector:
         """Zero in the lanes beyond the end."""
@@ -171,7 +189,7 @@ class Emitter:
 
     @contextmanager
     def masked(self, count: str) -> Iterator[None]:
-        """Only so many lanes take part."""
+        """Only the first ``count`` lanes take part."""
         self._active = count
         try:
             yield
@@ -181,34 +199,34 @@ class Emitter:
     # --- elementwise ------------------------------------------------------------------------------
 
     def elementwise(
-        self, walk: Walk, selection: Sequence[int], body: Lanes, reduces: bool = False
+        self, walk: Walk, selection: Sequence[int], body: LaneBody, reduces: bool = False
     ) -> None:
-        """The body once per vector: ``body(terms, strides of the lanes, width)``.
+        """The body once per vector: ``body(offsets, strides of the lanes, width)``.
 
-        The first column is written; with ``reduces`` it may stay in place or come twice.
+        The first column is written; with ``reduces`` its stride may be 0, or an address repeat.
         """
 
-        def inner(terms: list[Terms], loops: tuple[Trip, ...]) -> None:
+        def inner(offsets: list[Offset], loops: tuple[Trip, ...]) -> None:
             first = (0, 1) if reduces else (1,)
             lanes = [x for x in loops if x.strides[0] in first and set(x.strides) <= {0, 1}]
             outer = [x for x in loops if x.strides[0] != 0]
             if not self.walks.contract:
                 lanes = [x for x in lanes if x.strides[0] != 0]  # a sum has its order
             if not lanes or (reduces and overlaps(outer)):
-                self.over(loops, terms, lambda t: body(t, [0] * len(t), 1))
+                self.over(loops, offsets, lambda t: body(t, [0] * len(t), 1))
                 return
             lane = max(lanes, key=lambda x: (x.fixed or x.most >= 64, x.most))
             rest = [x for x in loops if x is not lane]
-            self.over(rest, terms, lambda t: self.lanes(lane, t, body))
+            self.over(rest, offsets, lambda t: self.lanes(lane, t, body))
 
         self.nest(walk, selection, inner, merge=True)
 
-    def lanes(self, lane: Trip, terms: list[Terms], body: Lanes) -> None:
-        """One loop as vectors: whole ones, then narrower ones, or a partial one."""
+    def lanes(self, lane: Trip, offsets: list[Offset], body: LaneBody) -> None:
+        """One loop as vectors: whole ones, then narrower ones, or a last one that is masked."""
         strides, code = list(lane.strides), self.code
 
-        def moved(register: str | None, by: int) -> list[Terms]:
-            return [[*t, (register, s * by)] for t, s in zip(terms, strides, strict=True)]
+        def moved(register: str | None, by: int) -> list[Offset]:
+            return [[*t, (register, s * by)] for t, s in zip(offsets, strides, strict=True)]
 
         if isinstance(lane.count, str):
             shift = self.width.bit_length() - 1
@@ -234,19 +252,19 @@ class Emitter:
     def contract(
         self, walk: Walk, selection: Sequence[int], arrays: Sequence[tuple[str, str]], store: bool
     ) -> None:
-        """O += A * B (or O += A) along columns of a walk; ``store``: every O is new."""
+        """O += A * B (or O += A) along columns of a walk; ``store``: O = instead of O +=."""
         names = [
             pair[0] if walk.shared[c] else pair[1]
             for pair, c in zip(arrays, selection, strict=True)
         ]
 
-        def inner(terms: list[Terms], loops: tuple[Trip, ...]) -> None:
+        def inner(offsets: list[Offset], loops: tuple[Trip, ...]) -> None:
             outer = [x for x in loops if x.strides[0] != 0]
             if overlaps(outer) or not self.walks.contract:
-                # Two points of the loops are one address: add through memory, one by one.
-                self.over(loops, terms, lambda t: self._add_product(names, t))
+                # Two points may have one address: add in memory, one by one.
+                self.over(loops, offsets, lambda t: self._add_product(names, t))
             else:
-                self._block(names, terms, loops, not store)
+                self._block(names, offsets, loops, not store)
 
         self.nest(walk, selection, inner)
 
@@ -268,21 +286,25 @@ class Emitter:
             points = each * int(found.lengths.sum())
         return len(np.unique(walk.columns[column])) == points
 
-    def _add_product(self, arrays: Sequence[str], terms: list[Terms]) -> None:
-        value = self.code.load(arrays[1], terms[1])
-        old = self.code.load(arrays[0], terms[0])
+    def _add_product(self, arrays: Sequence[str], offsets: list[Offset]) -> None:
+        value = self.code.load(arrays[1], offsets[1])
+        old = self.code.load(arrays[0], offsets[0])
         if len(arrays) == 3:
-            factor = self.code.load(arrays[2], terms[2])
+            factor = self.code.load(arrays[2], offsets[2])
             fused = self.walks.contract
             value = self.code.fma(value, factor, old) if fused else value * factor + old
         else:
             value = value + old
-        self.write(arrays[0], terms[0], value)
+        self.write(arrays[0], offsets[0], value)
 
     def _block(
-        self, arrays: Sequence[str], terms: list[Terms], loops: tuple[Trip, ...], accumulate: bool
+        self,
+        arrays: Sequence[str],
+        offsets: list[Offset],
+        loops: tuple[Trip, ...],
+        accumulate: bool,
     ) -> None:
-        """Choose what the lanes are and what stays in registers, then loop over the rest."""
+        """Choose the lanes and the tile that stays in registers, then loop over the rest."""
         outer = [x for x in loops if x.strides[0] != 0]
         inner = [x for x in loops if x.strides[0] == 0]
         across = [
@@ -307,7 +329,7 @@ class Emitter:
                 if size > 1:
                     blocks.append((loop, size))
                     room //= size
-            # Two rounds of a loop of any length share what does not move in it.
+            # Two trips of a loop of run-time length share the loads that do not depend on it.
             for loop in rest:
                 if not loop.fixed and room > 1 and len(arrays) == 3 and 0 in loop.strides[1:]:
                     blocks.insert(0, (loop, 2))
@@ -315,10 +337,10 @@ class Emitter:
         for loop, _ in blocks:
             rest = [x for x in rest if x is not loop]
         kernel = Tile(self, arrays, lane, reduced, sums, accumulate)
-        self.over(rest, terms, lambda t: self._tiles(blocks, [], t, kernel))
+        self.over(rest, offsets, lambda t: self._tiles(blocks, [], t, kernel))
 
     def _tile_size(self, loop: Trip, reduced: bool) -> int:
-        """How many points of a loop are in one tile: lanes that are added up fill a vector."""
+        """How many trips of a loop are in one tile; sums along the lanes fill a vector."""
         if reduced and loop.strides[0] == 1 and loop.most % self.width == 0:
             return self.width
         return 4
@@ -327,17 +349,19 @@ class Emitter:
         self,
         blocks: list[tuple[Trip, int]],
         chosen: list[tuple[Trip, int]],
-        terms: list[Terms],
+        offsets: list[Offset],
         kernel: Tile,
     ) -> None:
-        """Loops over whole tiles, and once more for what is left over."""
+        """Loops over whole tiles, then the remainder."""
         if not blocks:
-            kernel.emit(terms, chosen)
+            kernel.emit(offsets, chosen)
             return
         (loop, size), others = blocks[0], blocks[1:]
 
-        def at(register: str | None, factor: int) -> list[Terms]:
-            return [[*t, (register, s * factor)] for t, s in zip(terms, loop.strides, strict=True)]
+        def at(register: str | None, factor: int) -> list[Offset]:
+            return [
+                [*t, (register, s * factor)] for t, s in zip(offsets, loop.strides, strict=True)
+            ]
 
         if isinstance(loop.count, str):
             pairs = self.code.let(f"lshr i64 {loop.count}, 1")
@@ -349,7 +373,7 @@ class Emitter:
             return
         whole, left = divmod(loop.most, size)
         if whole == 1:
-            self._tiles(others, [*chosen, (loop, size)], terms, kernel)
+            self._tiles(others, [*chosen, (loop, size)], offsets, kernel)
         elif whole:
             with self.code.loop(whole) as i:
                 self._tiles(others, [*chosen, (loop, size)], at(i, size), kernel)
@@ -359,10 +383,10 @@ class Emitter:
     # --- the largest or smallest of some numbers --------------------------------------------------
 
     def extreme(self, walk: Walk, largest: bool) -> None:
-        """O = the largest (or smallest) A: column 0 of column 1."""
+        """O = the largest (or smallest) A, where column 0 is O and column 1 is A."""
         names = [("%P" if s else "%V") for s in walk.shared]
 
-        def inner(terms: list[Terms], loops: tuple[Trip, ...]) -> None:
+        def inner(offsets: list[Offset], loops: tuple[Trip, ...]) -> None:
             outer = [x for x in loops if x.strides[0] != 0]
             sums = [x for x in loops if x.strides[0] == 0]
             across = [x for x in outer if x.fixed and x.strides[0] == 1 and x.strides[1] in (0, 1)]
@@ -374,13 +398,13 @@ class Emitter:
             kernel = Tile(self, names, lane, reduced, [x for x in sums if x is not lane], False)
             kernel.largest = largest
             rest = [x for x in outer if x is not lane]
-            self.over(rest, terms, lambda t: kernel.emit(t, []))
+            self.over(rest, offsets, lambda t: kernel.emit(t, []))
 
         self.nest(walk, (0, 1), inner)
 
 
 def overlaps(loops: Sequence[Trip]) -> bool:
-    """Whether the first column's address comes twice in these loops."""
+    """Whether two points of these loops have the same address in the first column."""
     reach = 0
     for loop in sorted(loops, key=lambda x: abs(x.strides[0])):
         if abs(loop.strides[0]) <= reach:

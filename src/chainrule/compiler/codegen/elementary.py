@@ -1,8 +1,9 @@
 """Elementary functions as vector code: bits, polynomials and fused multiply-adds.
 
-In: Vectors of a ``Code``. Out: Vectors. One text serves double and float; what differs is in
-``formats``. Where the last bits matter, a number is a sum of two, high and low: the low one is what
-rounding took from the high one, ``low = (a - high) + b`` for ``high = a + b``.
+In: Vectors of a ``Code``. Out: Vectors. One implementation serves double and float; what differs
+is in ``coefficients.FORMATS``. Where the last bits matter, a number is the sum of two, high and
+low: the low one is what rounding took from the high one, ``low = (a - high) + b`` for
+``high = a + b``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def _format(x: Vector) -> Format:
 
 
 def polynomial(x: Vector, coefficients: Sequence[float], square: Vector | None = None) -> Vector:
-    """Its value at x, lowest coefficient first: in pairs, so that few steps wait for another."""
+    """A polynomial at x, lowest coefficient first; Estrin's scheme, which has short chains."""
     terms = [x.lift(c) for c in coefficients]
     power = x
     while len(terms) > 1:
@@ -40,7 +41,7 @@ def polynomial(x: Vector, coefficients: Sequence[float], square: Vector | None =
 
 
 def _in_steps(x: Vector, coefficients: Sequence[float]) -> Vector:
-    """Likewise, the first three one after another: slower, but the sum is rounded only once."""
+    """The same, the first three by Horner's scheme: slower, but more accurate."""
     y = polynomial(x, coefficients[3:])
     for c in reversed(coefficients[:3]):
         y = y.times_plus(x, c)
@@ -396,12 +397,12 @@ def erfc(x: Vector) -> Vector:
 
 
 def _shared(function: Callable[[Vector], Vector]) -> Callable[[Vector], Vector]:
-    """It as a function of the module: many rows of a program, and their tails, are one text."""
+    """As a helper function, defined once for all instructions that use it."""
     return lambda x: x.code.shared(function.__name__, [x], function)
 
 
 def _everyday(function: Callable[[Vector], Vector]) -> Callable[[Vector], Vector]:
-    """In place where it fills vectors, for the call is a fifth of its time; else shared."""
+    """Inlined for whole vectors, where a call is a fifth of its time; else a helper function."""
     shared = _shared(function)
     return lambda x: function(x) if x.width * x.code.bits >= 256 else shared(x)
 
@@ -420,5 +421,5 @@ INLINE: dict[str, Callable[..., Vector]] = {
     "sqrt": lambda x: x.intrinsic("sqrt"),
     "pow": power,
 }
-#: rows that have a better way than their formula
+#: rows of the op table that are faster or more exact than their formula
 ROWS: dict[Op, Callable[..., Vector]] = {ops.sigmoid: _shared(sigmoid)}

@@ -1,7 +1,7 @@
 """LLVM IR as text: the loops, memory and calls of one function.
 
-In: calls of a ``Code``, and operators on its ``Vector``s. Out: the lines of a function over numbers
-of one type, double or float, with what it declares beside itself.
+In: method calls on a ``Code``, and operators on its ``Vector``s. Out: the lines of a function over
+numbers of one type, double or float, and the declarations, tables and helper functions it needs.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 
 from chainrule.compiler.codegen.vectors import Condition, Integers, Variable, Vector
 
-__all__ = ["Code", "Condition", "Integers", "Term", "Terms", "Variable", "Vector", "literal"]
+__all__ = ["Code", "Condition", "Integers", "OffsetTerm", "Offset", "Variable", "Vector", "literal"]
 
-Term = tuple[str | None, int]  # a register (None: 1) times a factor
-Terms = list[Term]
+OffsetTerm = tuple[str | None, int]  # a register (None: 1) times a factor
+Offset = list[OffsetTerm]  # an index into an array: the sum of its terms
 
 
 def literal(x: float) -> str:
@@ -30,14 +30,14 @@ def literal(x: float) -> str:
 
 @dataclass
 class _Place:
-    """Where the text has got to; shared by the views of one function."""
+    """The state of a function under construction; shared by its views in other number types."""
 
     count: int = 0
     block: str = "start"
-    #: addresses known here: made in this block or one that always comes before it
+    #: addresses computed in this block or one that dominates it
     pointers: dict[tuple[Any, ...], str] = field(default_factory=dict)
-    functions: set[str] = field(default_factory=set)  # written down beside this one
-    inline: bool = False  # write them where they are used
+    functions: set[str] = field(default_factory=set)  # helper functions defined so far
+    inline: bool = False  # inline them instead
 
 
 class Code:
@@ -45,9 +45,9 @@ class Code:
 
     def __init__(self, dtype: str = "float64") -> None:
         self.lines: list[str] = []
-        self.slots: list[str] = []  # variables, to be promoted to registers
+        self.slots: list[str] = []  # allocas of variables; LLVM promotes them to registers
         self.tables: dict[bytes, tuple[str, np.ndarray[Any, Any]]] = {}
-        self.declarations: set[str] = set()  # and definitions of functions it calls
+        self.declarations: set[str] = set()  # declarations and definitions of what it calls
         self._place = _Place()
         self._set_type(dtype)
 
@@ -60,7 +60,7 @@ class Code:
         self.bytes = self.bits // 8
 
     def over(self, dtype: str) -> Code:
-        """The same function, to go on with in numbers of another type."""
+        """The same function, continued in numbers of another type."""
         other = copy.copy(self)
         other._set_type(dtype)
         return other
@@ -68,11 +68,11 @@ class Code:
     # --- types ------------------------------------------------------------------------------------
 
     def kind(self, width: int) -> str:
-        """The type of so many numbers."""
+        """The type of a vector of this width."""
         return self.number if width == 1 else f"<{width} x {self.number}>"
 
     def suffix(self, width: int) -> str:
-        """That type in the name of an intrinsic."""
+        """This type as it appears in the name of an intrinsic."""
         return f"f{self.bits}" if width == 1 else f"v{width}f{self.bits}"
 
     def whole(self, width: int) -> str:
@@ -89,7 +89,7 @@ class Code:
             return float(x) if self.dtype == "float64" else float(np.float32(x))
 
     def literal(self, x: float) -> str:
-        """A number of this type; LLVM writes a float as the double it is."""
+        """A number of this type; LLVM writes a float as the equal double."""
         return literal(self.rounded(x))
 
     # --- text -------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Code:
         self.lines.append("  " + text)
 
     def let(self, text: str) -> str:
-        """A new register holding an instruction's result."""
+        """A new register that holds an instruction's result."""
         register = self.name()
         self.emit(f"{register} = {text}")
         return register
@@ -114,7 +114,7 @@ class Code:
 
     @contextmanager
     def loop(self, count: int | str) -> Iterator[str]:
-        """Repeat what is emitted inside; gives the counter. A register count may be zero."""
+        """A loop around what is emitted inside; gives the counter. A run-time count may be 0."""
         n = self.name("n")[1:]
         head, latch, done, before = f"head_{n}", f"latch_{n}", f"done_{n}", self._place.block
         if isinstance(count, str):
@@ -137,7 +137,7 @@ class Code:
 
     @contextmanager
     def inlining(self) -> Iterator[None]:
-        """Write shared functions where they are used: a call would empty all registers."""
+        """Inline helper functions: a call spills all registers."""
         self._place.inline = True
         try:
             yield
@@ -146,7 +146,7 @@ class Code:
 
     @contextmanager
     def when(self, truth: str) -> Iterator[None]:
-        """Do what is emitted inside only where an i1 register holds."""
+        """A branch around what is emitted inside, taken unless an i1 register is true."""
         n = self.name("n")[1:]
         self.emit(f"br i1 {truth}, label %then_{n}, label %past_{n}")
         self.label(f"then_{n}")
@@ -158,11 +158,11 @@ class Code:
 
     # --- memory -----------------------------------------------------------------------------------
 
-    def pointer(self, array: str, terms: Terms) -> str:
-        """The address of array[sum of terms]: a step per register, shared by what begins alike."""
+    def pointer(self, array: str, offset: Offset) -> str:
+        """The address array[offset], one step per register; equal prefixes are computed once."""
         constant = 0
         moving: dict[str, int] = {}
-        for register, factor in terms:
+        for register, factor in offset:
             if register is None:
                 constant += factor
             elif factor:
@@ -184,18 +184,18 @@ class Code:
             known[key] = self.let(f"getelementptr {unit}, ptr {at}, i64 {by}")
         return known[key]
 
-    def load(self, array: str, terms: Terms, width: int = 1) -> Vector:
-        at = self.pointer(array, terms)
+    def load(self, array: str, offset: Offset, width: int = 1) -> Vector:
+        at = self.pointer(array, offset)
         text = f"load {self.kind(width)}, ptr {at}, align {self.bytes}"
         return Vector(self, self.let(text), width)
 
-    def store(self, array: str, terms: Terms, value: Vector) -> None:
-        at = self.pointer(array, terms)
+    def store(self, array: str, offset: Offset, value: Vector) -> None:
+        at = self.pointer(array, offset)
         kind = self.kind(value.width)
         self.emit(f"store {kind} {value.register}, ptr {at}, align {self.bytes}")
 
     def mask(self, width: int, count: str) -> Condition:
-        """The lanes before an i64 register, which may be negative or beyond the width."""
+        """The lanes below an i64 register, which may be negative or beyond the width."""
         if width == 1:
             return Condition(self, self.let(f"icmp sgt i64 {count}, 0"), 1)
         size = 64 if width <= 8 else 32  # one register of the machine for the comparison
@@ -212,10 +212,10 @@ class Code:
         lanes = ", ".join(f"i{size} {i}" for i in range(width))
         return Condition(self, self.let(f"icmp sgt {kind} {splat}, <{lanes}>"), width)
 
-    def masked_load(self, array: str, terms: Terms, width: int, count: str | Condition) -> Vector:
-        """The lanes before ``count`` (or of a mask), zero in the others, which are not touched."""
+    def masked_load(self, array: str, offset: Offset, width: int, count: str | Condition) -> Vector:
+        """Load the lanes below ``count`` (or of a mask); the others are 0 and not accessed."""
         mask = self.mask(width, count) if isinstance(count, str) else count
-        at, kind, name = self.pointer(array, terms), *self._masked("load", width)
+        at, kind, name = self.pointer(array, offset), *self._masked("load", width)
         text = f"call {kind} @{name}(ptr {at}, i32 {self.bytes}, {mask.vector()}, "
         self.declarations.add(f"declare {kind} @{name}(ptr, i32, <{width} x i1>, {kind})")
         found = self.let(f"{text}{kind} zeroinitializer)")
@@ -223,11 +223,13 @@ class Code:
             found = self.let(f"extractelement {kind} {found}, i64 0")
         return Vector(self, found, width)
 
-    def masked_store(self, array: str, terms: Terms, value: Vector, count: str | Condition) -> None:
-        """Store the lanes before ``count`` (or of a mask)."""
+    def masked_store(
+        self, array: str, offset: Offset, value: Vector, count: str | Condition
+    ) -> None:
+        """Store the lanes below ``count`` (or of a mask)."""
         width, register = value.width, value.register
         mask = self.mask(width, count) if isinstance(count, str) else count
-        at, kind, name = self.pointer(array, terms), *self._masked("store", width)
+        at, kind, name = self.pointer(array, offset), *self._masked("store", width)
         if width == 1:
             register = self.let(f"insertelement {kind} poison, {self.number} {register}, i64 0")
         self.declarations.add(f"declare void @{name}({kind}, ptr, i32, <{width} x i1>)")
@@ -277,7 +279,7 @@ class Code:
         body: Callable[..., Vector],
         attribute: str = "",
     ) -> Vector:
-        """``body(*xs)`` as a call of a function of the module, written down once per width."""
+        """``body(*xs)`` as a call of a helper function, which is defined once per width."""
         if self._place.inline and not attribute:
             return body(*xs)
         width = xs[0].width
@@ -295,7 +297,7 @@ class Code:
         return Vector(self, self.let(f'call {kind} @"{label}"({values}){attribute}'), width)
 
     def by_lanes(self, function: str, xs: Sequence[Vector], attribute: str = "") -> Vector:
-        """A C function of each lane, in double whatever the type."""
+        """A function of the C library on each lane, in double whatever the type."""
         width = xs[0].width
         if width == 1:
             doubles = [x.over("float64") for x in xs]
@@ -311,7 +313,7 @@ class Code:
         return self.shared(f"lanes.{function}", xs, body, attribute)
 
     def rescue(self, y: Vector, lanes: Condition, function: str, xs: Sequence[Vector]) -> Vector:
-        """``y``, but what the C library says in these lanes, which are rare."""
+        """``y``, with the C library's result in these lanes, which are rare."""
         n, before, kind = self.name("n")[1:], self._place.block, self.kind(y.width)
         self.emit(f"br i1 {lanes.any()}, label %rare_{n}, label %past_{n}")
         self.label(f"rare_{n}")

@@ -1,7 +1,7 @@
 """LLVM IR to functions that can be called.
 
 In: the text of a module. Out: a ``Library`` that owns the machine code and gives the addresses of
-its functions; when it goes, so does the code.
+its functions; the code is freed with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _ready = False
 
 
 def _binding() -> Any:
-    """llvmlite, made ready for this machine on first use."""
+    """llvmlite, initialised for this machine on first use."""
     global _ready
     import llvmlite.binding as llvm
 
@@ -55,8 +55,8 @@ class Library:
             passes.add_simplify_cfg_pass()
             passes.add_instruction_combine_pass()
             passes.run(module, builder)
-            # Loops have their addresses worked out already; looking for better ones takes LLVM
-            # half of its time. The option is the process's, so it is put back.
+            # Loop strength reduction takes half of LLVM's time and has nothing to do: addresses
+            # are strided already. The option is global to the process, so it is restored.
             llvm.set_option("", "-disable-lsr=true")
             try:
                 self._engine = llvm.create_mcjit_compiler(module, machine)
@@ -65,5 +65,5 @@ class Library:
                 llvm.set_option("", "-disable-lsr=false")
 
     def address(self, function: str) -> int:
-        """Where a function is."""
+        """The address of a function."""
         return int(self._engine.get_function_address(function))

@@ -1,9 +1,9 @@
-"""Small loops in time as straight code, the numbers of an iteration in registers.
+"""Small loops in time as straight-line code that keeps an iteration's numbers in registers.
 
-In: a loop of an array program whose iterations are short. Out: machine code of one iteration,
-number by number, in which nothing is read from memory that the same iteration made, or the ones
-before it: what is carried over stays in registers, too. Results are stored all the same, for the
-reverse and for what comes after the loop.
+In: a loop in time whose iterations are short. Out: the machine code of one iteration, number by
+number. What this iteration or an earlier one computed is read from registers, not from memory; it
+is stored as well, for the backward pass and for what follows the loop. The lanes of a vector are
+samples of a batch. Loops of small dynamical systems run about twice as fast this way.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.codegen.contraction import Emitter
-from chainrule.compiler.codegen.ir import Code, Terms
+from chainrule.compiler.codegen.contraction import ADJOINT, VALUE, Emitter
+from chainrule.compiler.codegen.instructions import as_vector
+from chainrule.compiler.codegen.ir import Code, Offset
 from chainrule.compiler.codegen.vectors import Variable, Vector
-from chainrule.compiler.lift.canonical import EXTREME, RULE, SUM, NotLiftable
+from chainrule.compiler.lift.graph import EXTREME, SUM, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, Repeat
 from chainrule.core import ops
 
-MOST_TERMS = 64  # of one instruction in one iteration: more are better done by vectors
+MOST_TERMS = 64  # of one instruction in one iteration: with more, vectors of results are faster
 MOST_POINTS = 1_000  # of all instructions in one iteration
-MOST_INLINED = 16  # elementary functions that are written down where they are used
-FEW_TERMS = 4  # of a short sum
-CHAINS = 4  # parts of a long one that are added up side by side, for one waits for the one before
+MOST_INLINED = 16  # elementary functions in a loop that are inlined
+FEW_TERMS = 4  # a short sum has at most so many
+CHAINS = 4  # partial sums of a long one, so that not every addition waits for the one before
 
 Place = tuple[int, int]  # an address in the first iteration, and its step to the next one
 
 
 def is_small(program: Program, loop: Repeat) -> bool:
-    """Whether a loop is short enough for this."""
+    """Whether the iterations of a loop are short enough for this."""
     sizes = []
     for instruction in program.instructions[loop.first : loop.last]:
         sizes.append(instruction.count)
@@ -41,7 +42,7 @@ def is_small(program: Program, loop: Repeat) -> bool:
 
 
 def inlining(emitter: Emitter, loop: Repeat) -> AbstractContextManager[None]:
-    """Elementary functions are written into a loop that has only a few."""
+    """Inline the elementary functions of a loop that has only a few: calls spill registers."""
     rules = [
         i.count // loop.count if is_small(emitter.program, loop) else 1
         for i in emitter.program.instructions[loop.first : loop.last]
@@ -52,31 +53,31 @@ def inlining(emitter: Emitter, loop: Repeat) -> AbstractContextManager[None]:
 
 @dataclass
 class Point:
-    """One number that an instruction makes in each iteration."""
+    """One number that an instruction computes in each iteration."""
 
-    out: int  # its address in the first
+    out: int  # its address in the first iteration
     operands: list[Place]  # of a rule, or the plain terms of a sum
     products: list[tuple[Place, Place]]
 
 
 def _places(column: Addresses, count: int) -> list[Place]:
+    """A column of addresses over all iterations, as places."""
     rows = column.reshape(count, -1)
     return list(zip(rows[0].tolist(), (rows[-1] - rows[-2]).tolist(), strict=True))
 
 
-class Body:
-    """The points of a loop, and where its numbers are."""
+class LoopBody:
+    """The points of a loop, and which addresses are its own results."""
 
     def __init__(self, emitter: Emitter, number: int) -> None:
         self.emitter, self.program = emitter, emitter.program
         self.loop = loop = self.program.loops[number]
         self.points = {
-            k: list(self._points(self.program.instructions[k]))
-            for k in range(loop.first, loop.last)
+            k: self._points(self.program.instructions[k]) for k in range(loop.first, loop.last)
         }
-        #: per address in the first iteration: the result it is of, how many iterations ago
+        #: per address in the first iteration: whose result it is, from how many iterations ago
         self.made: dict[int, tuple[int, int]] = {}
-        self.each: dict[int, int] = {}  # per result: its step
+        self.each: dict[int, int] = {}  # per result: its step to the next iteration
         for instruction in self.program.instructions[loop.first : loop.last]:
             each = instruction.count // loop.count
             for j in range(instruction.start, instruction.start + each):
@@ -89,7 +90,7 @@ class Body:
                     if len({self.own(place) for place in point.operands}) > 1:
                         raise NotLiftable("a maximum over what a loop makes and other numbers")
 
-    def _points(self, instruction: Instruction) -> Iterator[Point]:
+    def _points(self, instruction: Instruction) -> list[Point]:
         count = self.loop.count
         each = instruction.count // count
         made = [Point(j, [], []) for j in range(instruction.start, instruction.start + each)]
@@ -106,24 +107,24 @@ class Body:
                     made[owner].products.append((term[0], term[1]))
                 else:
                     made[owner].operands.append(term[0])
-        return iter(made)
+        return made
 
     def own(self, place: Place) -> bool:
-        """Whether the loop makes this number."""
+        """Whether the loop computes this number."""
         return place[0] in self.made and place[1] != 0
 
     def constant(self, place: Place) -> bool:
-        """Whether it is a number known now."""
+        """Whether its value is known at compile time."""
         return self.program.inputs <= place[0] < self.program.shared and place[1] == 0
 
     def reads(self, point: Point) -> Iterator[Place]:
-        """Everything that a point is computed from."""
+        """Every operand of a point."""
         yield from point.operands
         for pair in point.products:
             yield from pair
 
     def delays(self, points: Iterable[Point]) -> dict[int, int]:
-        """Per result that later iterations read: how many iterations later the last one is."""
+        """Per result that later iterations read: how many iterations later it is last read."""
         found: dict[int, int] = {}
         for point in points:
             for place in self.reads(point):
@@ -134,16 +135,17 @@ class Body:
 
 
 class _Samples:
-    """Some samples of a batch, as many as a vector has lanes, on their way through a loop."""
+    """As many samples of a batch as a vector has lanes: the registers that hold their numbers."""
 
-    def __init__(self, body: Body, at: int, width: int) -> None:
+    def __init__(self, body: LoopBody, at: int, width: int) -> None:
         self.body, self.at, self.width = body, at, width
         self.emitter, self.program = body.emitter, body.program
         self.code: Code = body.emitter.code
-        self.fixed: dict[int, Vector] = {}  # numbers that are the same in each iteration
-        self.read: dict[Place, Vector] = {}  # numbers read in this one
+        self.fixed: dict[int, Vector] = {}  # loop-invariant numbers, by address
+        self.read: dict[Place, Vector] = {}  # numbers of this iteration
+        self.carried: dict[int, Variable] = {}  # between iterations, by address in the first
 
-    def _terms(self, place: Place, counter: str | None) -> Terms:
+    def _offset(self, place: Place, counter: str | None) -> Offset:
         (address, step), batch, shared = place, self.emitter.batch, self.program.shared
         if address >= shared:
             address, step = (address - shared) * batch + self.at, step * batch
@@ -153,14 +155,14 @@ class _Samples:
         """A number of each sample."""
         shared = place[0] < self.program.shared
         width = 1 if shared else self.width
-        found = self.code.load(arrays[0 if shared else 1], self._terms(place, counter), width)
+        found = self.code.load(arrays[0 if shared else 1], self._offset(place, counter), width)
         return found.splat(self.width) if shared else found
 
     def store(self, array: str, place: Place, counter: str | None, value: Vector) -> None:
-        self.code.store(array, self._terms(place, counter), value)
+        self.code.store(array, self._offset(place, counter), value)
 
-    def keep(self, points: Iterable[Point]) -> None:
-        """Read what stays the same, before the loop."""
+    def load_invariant(self, points: Iterable[Point]) -> None:
+        """Before the loop, load what every iteration reads alike."""
         for point in points:
             for place in self.body.reads(point):
                 address, step = place
@@ -170,14 +172,14 @@ class _Samples:
                     number = float(self.program.constants[address - self.program.inputs])
                     self.fixed[address] = self.code.constant(number, self.width)
                 else:
-                    self.fixed[address] = self.load(("%P", "%V"), place, None)
+                    self.fixed[address] = self.load(VALUE, place, None)
 
     def value(self, place: Place) -> Vector:
-        """A number in this iteration."""
+        """A number in this iteration, loaded if it is in no register."""
         if place[1] == 0 and place[0] in self.fixed:
             return self.fixed[place[0]]
         if place not in self.read:
-            self.read[place] = self.load(("%P", "%V"), place, self.emitter.counter)
+            self.read[place] = self.load(VALUE, place, self.emitter.counter)
         return self.read[place]
 
 
@@ -185,10 +187,12 @@ class _Samples:
 
 
 def forward(emitter: Emitter, number: int, watched: list[bool], flags: dict[int, Any]) -> None:
-    """The whole loop."""
-    body = Body(emitter, number)
+    """The whole loop; ``watched``: per instruction, whether its results are checked."""
+    body = LoopBody(emitter, number)
     all_points = [point for points in body.points.values() for point in points]
-    samples = [_Forward(body, at, width, flags) for at, width in emitter.chunks(emitter.batch)]
+    samples = [
+        _ForwardSamples(body, at, width, flags) for at, width in emitter.chunks(emitter.batch)
+    ]
     for some in samples:
         some.begin(all_points)
     with inlining(emitter, body.loop), emitter.code.loop(body.loop.count) as emitter.counter:
@@ -197,11 +201,10 @@ def forward(emitter: Emitter, number: int, watched: list[bool], flags: dict[int,
     emitter.counter = None
 
 
-class _Forward(_Samples):
-    def __init__(self, body: Body, at: int, width: int, flags: dict[int, Any]) -> None:
+class _ForwardSamples(_Samples):
+    def __init__(self, body: LoopBody, at: int, width: int, flags: dict[int, Any]) -> None:
         super().__init__(body, at, width)
-        self.carried: dict[int, Variable] = {}
-        self.flags: list[Variable] = []
+        self.flags: list[Variable] = []  # several in turn, so that no check waits for the last
         for n in range(CHAINS):
             flag = flags.setdefault(
                 -1 - n - CHAINS * width, self.code.variable(self.code.constant(0.0, width))
@@ -209,16 +212,16 @@ class _Forward(_Samples):
             self.flags.append(flag)
 
     def begin(self, points: list[Point]) -> None:
-        """Before the loop."""
-        self.keep(points)
+        """Before the loop: load invariants and the results of iterations -1, -2 and so on."""
+        self.load_invariant(points)
         for slot, most in self.body.delays(points).items():
             for ago in range(1, most + 1):
                 address = slot - ago * self.body.each[slot]
-                first = self.load(("%P", "%V"), (address, 0), None)
+                first = self.load(VALUE, (address, 0), None)
                 self.carried[address] = self.code.variable(first)
 
     def iteration(self, watched: list[bool]) -> None:
-        """One iteration; what it makes goes to registers and to memory."""
+        """One iteration; its results go to registers and to memory."""
         self.read = {}
         watches = 0
         for address, variable in self.carried.items():
@@ -228,7 +231,7 @@ class _Forward(_Samples):
             instruction = self.program.instructions[k]
             for point in points:
                 here = (point.out, self.body.each[point.out])
-                made = self.read[here] = self._made(instruction, point)
+                made = self.read[here] = self._result(instruction, point)
                 self.store("%V", here, self.emitter.counter, made)
                 if watched[k]:
                     flag = self.flags[watches % CHAINS]
@@ -238,7 +241,7 @@ class _Forward(_Samples):
             each = self.body.each[self.body.made[address][0]]
             variable.set(self.read[address + each, each])
 
-    def _made(self, instruction: Instruction, point: Point) -> Vector:
+    def _result(self, instruction: Instruction, point: Point) -> Vector:
         xs = [self.value(place) for place in point.operands]
         if instruction.kind == SUM:
             pairs = [(self.value(a), self.value(b)) for a, b in point.products]
@@ -251,17 +254,16 @@ class _Forward(_Samples):
                 better = x > best if rule is ops.first_max else x < best
                 best = better.choose(x, best)
             return best
-        assert instruction.kind == RULE
-        made = rule(*xs, *instruction.parameters)
-        if not isinstance(made, Vector):
-            made = self.code.constant(float(made), self.width)
-        return made
+        return as_vector(self.code, rule(*xs, *instruction.parameters), self.width)
 
     def _sum(self, pairs: list[tuple[Vector, Vector]], plains: list[Vector]) -> Vector:
-        """Short sums with but one product are rounded as eager's: small differences may grow."""
+        """Short sums in one chain, long ones in several.
+
+        A short sum with one product rounds as eager does: a chaotic system amplifies differences.
+        """
         if not self.emitter.walks.contract:
             plains, pairs = [*[a * b for a, b in pairs], *plains], []
-        pairs = sorted(pairs, key=lambda pair: max(map(_age, pair)))  # what comes last, last
+        pairs = sorted(pairs, key=lambda pair: max(map(_age, pair)))  # wait for the latest last
         if not pairs or len(pairs) + len(plains) <= FEW_TERMS:
             terms = [*[a * b for a, b in pairs[:1]], *plains]
             total = terms[0]
@@ -278,13 +280,14 @@ class _Forward(_Samples):
                 chains.append(x)
             else:
                 chains[n % CHAINS] = chains[n % CHAINS] + x
-        while len(chains) > 1:
-            chains = [chains[0] + chains[1], *chains[2:]]
-        return chains[0]
+        total = chains[0]
+        for chain in chains[1:]:
+            total = total + chain
+        return total
 
 
 def _age(x: Vector) -> int:
-    """A number that is higher the later it was computed."""
+    """A number that is higher the later the vector was computed."""
     digits = x.register.lstrip("%t")
     return int(digits) if digits.isdecimal() else 0
 
@@ -293,48 +296,46 @@ def _age(x: Vector) -> int:
 
 
 class Reverse:
-    """The reverse of a loop: what its iterations pass on to each other.
+    """The backward pass of a loop, for the adjoints of its own results.
 
-    ``instructions``: those that a gradient reaches, last ones first. ``touched``: the adjoints that
-    hold something already.
+    ``instructions``: those that a gradient reaches, last ones first. ``begun``: per address,
+    whether its adjoint holds something already.
     """
 
-    def __init__(
-        self, emitter: Emitter, number: int, instructions: list[int], touched: Any
-    ) -> None:
-        self.body = Body(emitter, number)
-        self.emitter, self.instructions, self.touched = emitter, instructions, touched
+    def __init__(self, emitter: Emitter, number: int, instructions: list[int], begun: Any) -> None:
+        self.body = LoopBody(emitter, number)
+        self.emitter, self.instructions, self.begun = emitter, instructions, begun
         self.count = self.body.loop.count
         self.points = [point for k in instructions for point in self.body.points[k]]
         self.delays = self.body.delays(self.points)
-        self.needed = {k for k in instructions if self._outside(k)}
-        self.begun: set[int] = set()  # results to whose adjoints others have added in any iteration
-        self.ended: set[int] = set()  # and only in the last one
+        self.stored = {k for k in instructions if self._reads_outside(k)}
+        self.used_after: set[int] = set()  # results of which any iteration's is used after the loop
+        self.last_used: set[int] = set()  # results of which only the last iteration's is
         for slot, each in self.body.each.items():
-            there = touched[slot + each * np.arange(self.count)]
+            there = begun[slot + each * np.arange(self.count)]
             if there[:-1].any() or (there[-1] and slot not in self.delays):
-                self.begun.add(slot)
+                self.used_after.add(slot)
             elif there[-1]:
-                self.ended.add(slot)
+                self.last_used.add(slot)
 
-    def _outside(self, k: int) -> bool:
-        """Whether an instruction passes something on to what the loop does not make."""
+    def _reads_outside(self, k: int) -> bool:
+        """Whether an operand of an instruction is not the loop's own: its adjoint comes later."""
         return any(
             not self.body.own(place) and not self.body.constant(place)
             for point in self.body.points[k]
             for place in self.body.reads(point)
         )
 
-    def wanted(self) -> Addresses:
-        """The adjoints that must be zero, or what others have added, before the loop."""
+    def added_to(self) -> Addresses:
+        """The adjoints that the loop adds to: they must be begun before it."""
         steps = np.arange(self.count)
-        found = [slot + self.body.each[slot] * steps for slot in sorted(self.begun)]
+        found = [slot + self.body.each[slot] * steps for slot in sorted(self.used_after)]
         return np.concatenate([np.zeros(0, np.int64), *found])
 
     def emit(self) -> None:
-        """The loop; marks as touched what it leaves."""
+        """The loop; marks the adjoints that it stores as begun."""
         emitter, code, body = self.emitter, self.emitter.code, self.body
-        samples = [_Backward(self, at, width) for at, width in emitter.chunks(emitter.batch)]
+        samples = [_BackwardSamples(self, at, width) for at, width in emitter.chunks(emitter.batch)]
         for some in samples:
             some.begin()
         with inlining(emitter, body.loop), code.loop(self.count) as i:
@@ -345,56 +346,55 @@ class Reverse:
         for some in samples:
             some.end()
         for address in samples[0].carried:
-            self.touched[address] = True
-        for k in self.needed:
-            self.touched[body.program.instructions[k].out] = True
+            self.begun[address] = True
+        for k in self.stored:
+            self.begun[body.program.instructions[k].out] = True
 
 
-class _Backward(_Samples):
+class _BackwardSamples(_Samples):
     def __init__(self, reverse: Reverse, at: int, width: int) -> None:
         super().__init__(reverse.body, at, width)
         self.reverse = reverse
-        self.carried: dict[int, Variable] = {}
         self.sums: dict[int, Vector] = {}  # adjoints so far, by address in the first iteration
 
     def begin(self) -> None:
-        """Before the loop."""
+        """Before the loop: adjoints that iterations carry start from zero, or from after it."""
         body, last = self.body, self.reverse.count - 1
-        self.keep(self.reverse.points)
+        self.load_invariant(self.reverse.points)
         for slot, most in self.reverse.delays.items():
             each = body.each[slot]
             for ago in range(1, most + 1):
                 first = self.code.constant(0.0, self.width)
-                if ago == 1 and slot in self.reverse.ended:
-                    first = self.load(("%Q", "%D"), (slot + last * each, 0), None)
+                if ago == 1 and slot in self.reverse.last_used:
+                    first = self.load(ADJOINT, (slot + last * each, 0), None)
                 self.carried[slot - ago * each] = self.code.variable(first)
 
     def iteration(self) -> None:
-        """One iteration, the last things first."""
+        """One iteration, its last instructions first."""
         body, reverse, counter = self.body, self.reverse, self.emitter.counter
         self.read, self.sums = {}, {}
         for address, variable in self.carried.items():
             self.sums[address + body.each[body.made[address][0]]] = variable.get()
-        for slot in reverse.begun:
-            self._add(slot, self.load(("%Q", "%D"), (slot, body.each[slot]), counter))
+        for slot in reverse.used_after:
+            self._add(slot, self.load(ADJOINT, (slot, body.each[slot]), counter))
         for k in reverse.instructions:
             instruction = self.program.instructions[k]
             for point in body.points[k]:
                 g = self.sums.get(point.out)
-                if k in reverse.needed:
+                if k in reverse.stored:
                     final = self.code.constant(0.0, self.width) if g is None else g
                     self.store("%D", (point.out, body.each[point.out]), counter, final)
                 if g is not None:
-                    self._pass(instruction, point, g)
+                    self._propagate(instruction, point, g)
         for address, variable in self.carried.items():
             variable.set(self.sums.get(address, self.code.constant(0.0, self.width)))
 
     def end(self) -> None:
-        """After the loop: what goes to what was there before it."""
+        """After the loop: store the adjoints of iterations -1, -2 and so on."""
         for address, variable in self.carried.items():
             value = variable.get()
-            if self.reverse.touched[address]:  # by a later loop
-                value = value + self.load(("%Q", "%D"), (address, 0), None)
+            if self.reverse.begun[address]:  # by a later loop
+                value = value + self.load(ADJOINT, (address, 0), None)
             self.store("%D", (address, 0), None, value)
 
     def _add(self, address: int, share: Vector) -> None:
@@ -402,7 +402,7 @@ class _Backward(_Samples):
         self.sums[address] = share if old is None else old + share
 
     def _add_product(self, address: int, a: Any, b: Vector) -> None:
-        """``a`` is a vector or a number."""
+        """Add ``a * b``, where ``a`` may be a plain number."""
         old = self.sums.get(address)
         if isinstance(a, float) and a == 1.0:
             self._add(address, b)
@@ -411,8 +411,8 @@ class _Backward(_Samples):
         else:
             self.sums[address] = b.times_plus(a, old)
 
-    def _pass(self, instruction: Instruction, point: Point, g: Vector) -> None:
-        """Pass an adjoint on to what the loop makes."""
+    def _propagate(self, instruction: Instruction, point: Point, g: Vector) -> None:
+        """Add a point's adjoint, times its partials, to those of its operands in the loop."""
         own = self.body.own
         if instruction.kind == SUM:
             for a, b in point.products:

@@ -1,7 +1,8 @@
-"""The innermost part of sums of products: a tile of results held in registers.
+"""The innermost part of a contraction: a tile of results held in registers.
 
-In: the loops of a sum, and which of them are lanes. Out: code that adds up a tile of results and
-stores them. Lanes run across results, or along the sum, and are then added up at the end.
+In: the loops of a sum, and which of them becomes the lanes. Out: code that adds up a tile of
+results and stores them. The lanes are neighbouring results; or they run along the sum, and are
+added up at the end.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from chainrule.compiler.codegen.ir import Terms, Vector
+from chainrule.compiler.codegen.ir import Offset, Vector
 from chainrule.compiler.codegen.walks import Trip
 from chainrule.core import ops
 
 if TYPE_CHECKING:
     from chainrule.compiler.codegen.contraction import Emitter
 
-CHAINS = 4  # in a loop in time, parts of a sum that do not wait for each other
-MOST_UNROLLED = 32  # terms of a sum that is written down in full for that
+CHAINS = 4  # partial sums in a loop in time, so that not every addition waits for the last
+MOST_UNROLLED = 32  # a sum of at most so many terms is unrolled for that
 
 
 class Tile:
@@ -35,11 +36,11 @@ class Tile:
         self.emitter, self.code = emitter, emitter.code
         self.arrays, self.lane, self.reduced = arrays, lane, reduced
         self.sums, self.accumulate = sums, accumulate
-        self.largest: bool | None = None  # not a sum but the largest (or smallest) term
+        self.largest: bool | None = None  # if set: the largest or smallest term, no sum
 
-    def emit(self, terms: list[Terms], blocks: list[tuple[Trip, int]]) -> None:
-        """One tile: these blocks of outer loops, and all of the sums."""
-        points: list[tuple[int, ...]] = [(0,) * len(terms)]
+    def emit(self, offsets: list[Offset], blocks: list[tuple[Trip, int]]) -> None:
+        """One tile: so many trips of some outer loops, and all of the sums."""
+        points: list[tuple[int, ...]] = [(0,) * len(offsets)]
         for loop, size in blocks:
             points = [
                 tuple(p + i * s for p, s in zip(point, loop.strides, strict=True))
@@ -47,42 +48,42 @@ class Tile:
                 for i in range(size)
             ]
         if self.lane is None:
-            self._tile(terms, points, [(0, 1)])
+            self._tile(offsets, points, [(0, 1)])
         elif self.reduced:
-            self._reduced_tile(terms, points)
+            self._reduced_tile(offsets, points)
         else:
             step = 2 * self.emitter.width
             whole = self.lane.most // step
             if whole > 1:
                 with self.code.loop(whole) as i:
-                    moved = self._moved(terms, [(i, step)])
+                    moved = self._moved(offsets, [(i, step)])
                     self._tile(moved, points, self.emitter.chunks(step))
                 left = self.lane.most - whole * step
                 if left:
-                    moved = self._moved(terms, [(None, whole * step)])
+                    moved = self._moved(offsets, [(None, whole * step)])
                     self._tile(moved, points, self.emitter.chunks(left))
             else:
-                self._tile(terms, points, self.emitter.chunks(self.lane.most))
+                self._tile(offsets, points, self.emitter.chunks(self.lane.most))
 
-    def _moved(self, terms: list[Terms], steps: list[tuple[str | None, int]]) -> list[Terms]:
+    def _moved(self, offsets: list[Offset], steps: list[tuple[str | None, int]]) -> list[Offset]:
         assert self.lane is not None
         return [
             t + [(register, s * factor) for register, factor in steps]
-            for t, s in zip(terms, self.lane.strides, strict=True)
+            for t, s in zip(offsets, self.lane.strides, strict=True)
         ]
 
     def _stride(self, column: int) -> int:
         return self.lane.strides[column] if self.lane is not None else 0
 
-    def _reader(self, terms: list[Terms]) -> Callable[[int, tuple[int, ...], int, int], Vector]:
-        """Loads of this place in the code, each done once."""
+    def _reader(self, offsets: list[Offset]) -> Callable[[int, tuple[int, ...], int, int], Vector]:
+        """A function that loads operands, each of them once."""
         done: dict[Any, Vector] = {}
 
         def read(column: int, point: tuple[int, ...], at: int, width: int) -> Vector:
             stride = self._stride(column)
             key = (column, point[column], at if stride else None, width)
             if key not in done:
-                place = terms[column] + [(None, point[column] + at * stride)]
+                place = offsets[column] + [(None, point[column] + at * stride)]
                 if stride or width == 1:
                     done[key] = self.code.load(self.arrays[column], place, width)
                 else:
@@ -116,46 +117,46 @@ class Tile:
         return value if old is None else self._combined(old, value)
 
     def _tile(
-        self, terms: list[Terms], points: list[tuple[int, ...]], chunks: list[tuple[int, int]]
+        self, offsets: list[Offset], points: list[tuple[int, ...]], chunks: list[tuple[int, int]]
     ) -> None:
         keys = [(point, at, width) for point in points for at, width in chunks]
         if not self.sums:
-            read = self._reader(terms)
+            read = self._reader(offsets)
             for point, at, width in keys:
                 old = read(0, point, at, width) if self.accumulate else None
-                self._store(terms, point, at, self._term(read, point, at, width, old))
+                self._store(offsets, point, at, self._term(read, point, at, width, old))
             return
-        read = self._reader(terms)
-        for (point, at, width), value in zip(keys, self._totals(terms, keys), strict=True):
+        read = self._reader(offsets)
+        for (point, at, width), value in zip(keys, self._totals(offsets, keys), strict=True):
             if self.accumulate:
                 value = self._combined(value, read(0, point, at, width))
-            self._store(terms, point, at, value)
+            self._store(offsets, point, at, value)
 
     def _totals(
-        self, terms: list[Terms], keys: list[tuple[tuple[int, ...], int, int]]
+        self, offsets: list[Offset], keys: list[tuple[tuple[int, ...], int, int]]
     ) -> list[Vector]:
         """The sums of a tile."""
         if self.emitter.counter is not None and len(keys) <= CHAINS and len(self.sums) == 1:
             (loop,) = self.sums
             if loop.fixed and loop.most <= MOST_UNROLLED:
-                return [self._chained(terms, loop, *key) for key in keys]
+                return [self._chained(offsets, loop, *key) for key in keys]
         totals = [self.code.variable(self._start(width)) for _, _, width in keys]
 
-        def add(moved: list[Terms]) -> None:
+        def add(moved: list[Offset]) -> None:
             read = self._reader(moved)
             for (point, at, width), total in zip(keys, totals, strict=True):
                 total.set(self._term(read, point, at, width, total.get()))
 
-        self.emitter.over(self.sums, terms, add)
+        self.emitter.over(self.sums, offsets, add)
         return [total.get() for total in totals]
 
     def _chained(
-        self, terms: list[Terms], loop: Trip, point: tuple[int, ...], at: int, width: int
+        self, offsets: list[Offset], loop: Trip, point: tuple[int, ...], at: int, width: int
     ) -> Vector:
-        """One sum in several parts side by side: an iteration in time waits for all of the last."""
+        """One sum as several partial sums: the next iteration waits for it, so latency counts."""
         parts: list[Vector] = []
         for k in range(loop.most):
-            moved = [[*t, (None, s * k)] for t, s in zip(terms, loop.strides, strict=True)]
+            moved = [[*t, (None, s * k)] for t, s in zip(offsets, loop.strides, strict=True)]
             read = self._reader(moved)
             if k < CHAINS:
                 parts.append(self._term(read, point, at, width, None))
@@ -166,11 +167,11 @@ class Tile:
             parts = [*map(self._combined, parts[:half], parts[half : 2 * half]), *parts[2 * half :]]
         return parts[0]
 
-    def _store(self, terms: list[Terms], point: tuple[int, ...], at: int, value: Vector) -> None:
-        place = terms[0] + [(None, point[0] + at * self._stride(0))]
+    def _store(self, offsets: list[Offset], point: tuple[int, ...], at: int, value: Vector) -> None:
+        place = offsets[0] + [(None, point[0] + at * self._stride(0))]
         self.emitter.write(self.arrays[0], place, value)
 
-    def _reduced_tile(self, terms: list[Terms], points: list[tuple[int, ...]]) -> None:
+    def _reduced_tile(self, offsets: list[Offset], points: list[tuple[int, ...]]) -> None:
         """The lanes run along the sum; they are added up at the end."""
         assert self.lane is not None
         parts: dict[int, list[int]] = {}
@@ -180,12 +181,14 @@ class Tile:
         for width, places in parts.items():
             totals = [self.code.variable(self._start(width)) for _ in points]
 
-            def add(moved: list[Terms], at: int, width: int = width, totals: Any = totals) -> None:
+            def add(moved: list[Offset], at: int, width: int = width, totals: Any = totals) -> None:
                 read = self._reader(moved)
                 for point, total in zip(points, totals, strict=True):
                     total.set(self._term(read, point, at, width, total.get()))
 
-            def addends(moved: list[Terms], places: list[int] = places, width: int = width) -> None:
+            def addends(
+                moved: list[Offset], places: list[int] = places, width: int = width
+            ) -> None:
                 if len(places) > 4:
                     with self.code.loop(len(places)) as i:
                         add(self._moved(moved, [(i, width), (None, places[0])]), 0, width)
@@ -193,7 +196,7 @@ class Tile:
                     for at in places:
                         add(moved, at, width)
 
-            self.emitter.over(self.sums, terms, addends)
+            self.emitter.over(self.sums, offsets, addends)
             for k, total in enumerate(totals):
                 sums[k].append(total.get())
         at = 0
@@ -211,21 +214,21 @@ class Tile:
                 whole = self._added_up(list(part))
                 result = whole if result is None else self._combined(result, whole)
             assert result is not None
-            place = terms[0] + [(None, points[at][0])]
+            place = offsets[0] + [(None, points[at][0])]
             if self.accumulate:
                 result = self._combined(result, self.code.load(self.arrays[0], place, width))
             self.emitter.write(self.arrays[0], place, result)
             at += width
 
     def _added_up(self, vectors: list[Vector]) -> Vector:
-        """A vector of the sums of so many vectors' lanes."""
+        """The sum of the lanes of each vector (or the best lane), as one vector."""
         if self.largest is not None:
             return best_lane(vectors[0], self.largest)
         return sums_of_lanes(vectors)
 
 
 def shuffled(a: Vector, b: Vector, picks: Sequence[int]) -> Vector:
-    """Lanes of two vectors, those of the second counted on."""
+    """Lanes of two vectors; ``picks`` count those of the second after those of the first."""
     code, kind = a.code, a.code.kind(a.width)
     which = ", ".join(f"i32 {p}" for p in picks)
     text = f"shufflevector {kind} {a.register}, {kind} {b.register}, <{len(picks)} x i32> <{which}>"

@@ -1,8 +1,8 @@
 """Vectors in registers, with operators that write LLVM IR.
 
-In: operators and methods. Out: instructions in the ``Code`` of a Vector. A Vector takes part in the
-op table through ``_apply_op``, so a row's formula, forward or partial, writes its own machine code;
-functions of the C library come from ``elementary`` where it has them, else they are called lane by
+In: operators and methods. Out: instructions in the ``Code`` of a Vector. The op table calls
+``_apply_op``, so the formula of an operation or of its partial emits its own machine code.
+Functions of the C library come from ``elementary`` where it has them, else they are called lane by
 lane.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from chainrule.compiler.codegen import elementary
-from chainrule.compiler.lift.canonical import NotLiftable
+from chainrule.compiler.lift.graph import NotLiftable
 from chainrule.core.ops import Op
 
 if TYPE_CHECKING:
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 
 class Variable:
-    """A mutable vector, which LLVM turns into registers."""
+    """A mutable vector, which LLVM promotes to registers."""
 
     def __init__(self, code: Code, slot: str, width: int) -> None:
         self.code, self.slot, self.width = code, slot, width
 
     def get(self) -> Vector:
-        """What it holds."""
+        """Its value."""
         text = f"load {self.code.kind(self.width)}, ptr {self.slot}"
         return Vector(self.code, self.code.let(text), self.width)
 
     def set(self, value: Vector) -> None:
-        """Let it hold this."""
+        """Assign a value."""
         self.code.emit(f"store {self.code.kind(self.width)} {value.register}, ptr {self.slot}")
 
 
 class Condition:
-    """A vector of truths."""
+    """A vector of booleans."""
 
     def __init__(self, code: Code, register: str, width: int) -> None:
         self.code, self.register, self.width = code, register, width
@@ -51,7 +51,7 @@ class Condition:
         """``a`` where it holds, else ``b``."""
         code, width = self.code, self.width
         x, y = (v if isinstance(v, Vector) else code.constant(float(v), width) for v in (a, b))
-        code = x.code  # truths have no type of numbers
+        code = x.code  # the type of the numbers, which booleans do not have
         pair = f"{code.kind(width)} {x.register}, {code.kind(width)} {y.register}"
         return Vector(code, code.let(f"select {self.kind} {self.register}, {pair}"), width)
 
@@ -74,7 +74,7 @@ class Condition:
         return self.code.let(f"call i1 @{name}({self.kind} {self.register})")
 
     def vector(self) -> str:
-        """Itself as an operand that is a vector even of one lane."""
+        """Its type and register, as a vector even if it has one lane."""
         if self.width > 1:
             return f"{self.kind} {self.register}"
         made = self.code.let(f"insertelement <1 x i1> poison, i1 {self.register}, i64 0")
@@ -82,13 +82,13 @@ class Condition:
 
     @staticmethod
     def _apply_op(op: Op, operands: Sequence[Any], parameters: Sequence[Any]) -> Vector:
-        """``where`` is all of the op table that can be done with it."""
+        """The only operation of the op table that takes a condition is ``where``."""
         condition: Condition = parameters[0]
         return condition.choose(*operands)
 
 
 class Integers:
-    """Some integers in a register, as wide as the numbers: a view of their bits."""
+    """A vector of integers as wide as the numbers: a view of their bits."""
 
     def __init__(self, code: Code, register: str, width: int) -> None:
         self.code, self.register, self.width = code, register, width
@@ -127,26 +127,26 @@ class Integers:
         return Condition(self.code, found.register, self.width)
 
     def numbers(self) -> Vector:
-        """The numbers with these bits."""
+        """The numbers that have these bits."""
         code, width = self.code, self.width
         text = f"bitcast {code.whole(width)} {self.register} to {code.kind(width)}"
         return Vector(code, code.let(text), width)
 
     def converted(self) -> Vector:
-        """The numbers of this value."""
+        """The integers converted to numbers."""
         code, width = self.code, self.width
         text = f"sitofp {code.whole(width)} {self.register} to {code.kind(width)}"
         return Vector(code, code.let(text), width)
 
 
 class Vector:
-    """Some numbers in a register."""
+    """Numbers in a register, one per lane."""
 
     def __init__(self, code: Code, register: str, width: int) -> None:
         self.code, self.register, self.width = code, register, width
 
     def lift(self, x: Any) -> Vector:
-        """A Vector as it is; a number in every lane."""
+        """A Vector unchanged; a plain number in every lane."""
         return x if isinstance(x, Vector) else self.code.constant(float(x), self.width)
 
     @property
@@ -188,7 +188,7 @@ class Vector:
         return self.intrinsic("fabs")
 
     def intrinsic(self, name: str, *others: Vector) -> Vector:
-        """An instruction that LLVM has by name: "sqrt", "copysign"."""
+        """An LLVM intrinsic by name, such as "sqrt" or "copysign"."""
         return self.code.call(f"llvm.{name}.{self.code.suffix(self.width)}", (self, *others))
 
     def times_plus(self, factor: Any, addend: Any) -> Vector:
@@ -213,11 +213,11 @@ class Vector:
         return self._compare("oge", other)
 
     def not_less(self, other: Any) -> Condition:
-        """Not ``self < other``, which holds for a nan."""
+        """Not ``self < other``: true for a nan."""
         return self._compare("uge", other)
 
     def not_more(self, other: Any) -> Condition:
-        """Not ``self > other``, which holds for a nan."""
+        """Not ``self > other``: true for a nan."""
         return self._compare("ule", other)
 
     def bits(self) -> Integers:
@@ -226,7 +226,7 @@ class Vector:
         return Integers(self.code, self.code.let(text), self.width)
 
     def over(self, dtype: str) -> Vector:
-        """Its numbers in another type."""
+        """Its numbers converted to another type."""
         if dtype == self.code.dtype:
             return self
         code = self.code.over(dtype)
@@ -263,7 +263,7 @@ class Vector:
 
     @staticmethod
     def _apply_op(op: Op, operands: Sequence[Any], parameters: Sequence[Any]) -> Any:
-        """Any row of the op table: by its own formula, or as a function of the C library."""
+        """Any row of the op table, by its own formula or as a function of the C library."""
         vector: Vector = next(x for x in operands if isinstance(x, Vector))
         xs = [vector.lift(x) for x in operands]
         direct = elementary.ROWS.get(op)

@@ -1,8 +1,8 @@
-"""The points of instructions as loops to walk: where the machine code goes, and how far.
+"""The loops over an instruction's points, which the forward and the backward pass share.
 
-In: columns of addresses of an instruction. Out: ``Walk``s, each with its loops, which forward and
-backward share: one for all points, or several where a column is only partly shared, or partly made
-in a loop in time.
+A point is one result, one operand of a rule, or one term of a sum. In: columns of addresses of an
+instruction, an entry for each point. Out: ``Walk``s, each with its loops: one for all points, or
+several where a column lies partly in the shared array, or is partly computed in a loop in time.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.lift.canonical import SUM
-from chainrule.compiler.lift.indexing import Space, space, table
+from chainrule.compiler.lift.graph import SUM
 from chainrule.compiler.lift.program import Addresses, Program
+from chainrule.compiler.lift.strides import IterationSpace, iteration_space, table
 
-FEW_POINTS = 64  # of a sum whose terms have no regular places
-FEW_SOURCES = 8  # instructions whose results a sum adds up in loops of their own
+FEW_POINTS = 64  # a sum of at most so many terms is walked by a table where it is irregular
+FEW_SOURCES = 8  # a sum reads at most so many instructions in separate loops
 
 
 @dataclass(frozen=True)
 class Trip:
-    """A loop to emit: its count, in a register where it is known at run time only."""
+    """A loop to emit; its count is a register where it is known only at run time."""
 
     count: int | str
     most: int
@@ -31,28 +31,28 @@ class Trip:
 
     @property
     def fixed(self) -> bool:
-        """Whether its count is known now."""
+        """Whether its count is known at compile time."""
         return isinstance(self.count, int)
 
 
 @dataclass(eq=False)
 class Walk:
-    """Some points of an instruction, columns of addresses with them, and their loops."""
+    """Some points of an instruction, their columns of addresses, and their loops."""
 
-    slot: int  # where the run-time count of its outermost loop is
+    slot: int  # index in N of the run-time count of its outermost loop
     instruction: int
-    what: str  # the results of the instruction, its products or its plain terms
+    what: str  # which points: "out" (results), "products", "plains" or "guards"
     chosen: Addresses | None  # which of these points; None: all
     columns: list[Addresses]
     shared: list[bool]  # per column
-    space: Space
+    space: IterationSpace
     varies: bool  # with the length of the arguments
-    core: list[bool] = field(default_factory=list)  # per column: made in the same loop in time
+    core: list[bool] = field(default_factory=list)  # per column: computed in the same loop in time
     steps: list[int] = field(default_factory=list)  # per column, from one iteration to the next
-    iterations: int = 1  # of which these are the points of the first, if there are steps
+    iterations: int = 1  # with steps, these are the points of the first of so many
 
     def count(self, points: int) -> int | None:
-        """The outermost trip count where the instruction has so many points."""
+        """The outermost trip count of a call in which the instruction has this many points."""
         points //= self.iterations
         if self.chosen is not None:
             points = int(np.searchsorted(self.chosen, points))
@@ -60,19 +60,19 @@ class Walk:
 
 
 class Walks:
-    """Every walk of a program, for forward and backward alike."""
+    """Every walk of a program, for both passes."""
 
     def __init__(
         self, program: Program, varying: set[tuple[int, str]], contract: bool = True
     ) -> None:
         self.program = program
         self.varying = varying
-        self.contract = contract  # products and sums may be one operation, in any order
+        self.contract = contract  # products and sums may be fused, and sums reordered
         self.all: list[Walk] = []
         self._known: dict[tuple[int, str], list[Walk]] = {}
         self._sliced: dict[tuple[int, str], list[Walk]] = {}
         self._core: dict[int, npt.NDArray[np.bool_]] = {}
-        self.scratch = 0  # numbers after all others, for copies
+        self.scratch = 0  # numbers after all others that hold transposed copies
 
     def of(self, instruction: int, what: str, columns: Sequence[Addresses]) -> list[Walk]:
         """The walks over these columns: one, or several where a column is only partly shared."""
@@ -93,9 +93,10 @@ class Walks:
         return self._known[key]
 
     def _sources(self, instruction: int, columns: Sequence[Addresses]) -> Addresses:
-        """Numbers for the terms of sums that grow with the length: what is added to them apart.
+        """Per term of sums that grow with the length: a number for the instructions it reads.
 
-        A term that each length has and as many as its length are not one loop.
+        A term that every length has and terms of which there are as many as positions are separate
+        loops.
         """
         grows = self.program.instructions[instruction]
         nothing = np.zeros(len(columns[0]), np.int64)
@@ -109,9 +110,9 @@ class Walks:
     def in_loop(
         self, instruction: int, what: str, columns: Sequence[Addresses], sliced: bool
     ) -> list[Walk]:
-        """The same for an instruction of a loop in time; ``sliced``: over one iteration only.
+        """The walks of an instruction in a loop in time; ``sliced``: over one iteration only.
 
-        In each walk a column is wholly made in the loop, or not at all.
+        In each walk a column is computed wholly in the loop, or not at all.
         """
         key, known = (instruction, what), self._sliced if sliced else self._known
         if key not in known:
@@ -140,9 +141,10 @@ class Walks:
         return known[key]
 
     def transposed(self, walk: Walk) -> tuple[Walk, Walk] | None:
-        """For a product with a matrix in each iteration: a walk over a copy of it, and the copying.
+        """For a matrix that each iteration multiplies by: a walk over its transposed copy, and one
+        that copies it.
 
-        In the copy, what goes to neighbouring results lies side by side.
+        In the copy, factors of neighbouring results lie side by side.
         """
         if walk.space.rows != 1 or len(walk.space.loops) != 2:
             return None
@@ -166,7 +168,7 @@ class Walks:
         return None
 
     def core(self, number: int) -> npt.NDArray[np.bool_]:
-        """A truth per address: whether a loop in time makes it, or copies lie there."""
+        """Per address: whether a loop in time computes it, or it is its value before the loop."""
         if number not in self._core:
             loop = self.program.loops[number]
             made = self._core[number] = np.zeros(self.program.size, np.bool_)
@@ -176,7 +178,7 @@ class Walks:
         return self._core[number]
 
     def _is_one_sum(self, key: tuple[int, str], owners: Addresses) -> bool:
-        """Whether these are the terms of one sum, and not many."""
+        """Whether these are the few terms of one sum."""
         number, what = key
         terms = what != "out" and number < len(self.program.instructions)
         is_sum = terms and self.program.instructions[number].kind == SUM
@@ -187,9 +189,10 @@ class Walks:
     ) -> Walk:
         shared = [bool(c[0] < self.program.shared) for c in columns]
         local = [c if s else c - self.program.shared for c, s in zip(columns, shared, strict=True)]
-        found = space(local)
+        found = iteration_space(local)
         lengths = range(1, len(columns[0]) + 1)
-        ends = key in self.varying and self._is_one_sum(key, columns[0])  # after any of its terms
+        # A shorter call may end after any term of one sum.
+        ends = key in self.varying and self._is_one_sum(key, columns[0])
         if ends and not all(map(found.outer, lengths)):
             found = table(local)
         walk = Walk(len(self.all), *key, chosen, list(columns), shared, found, key in self.varying)

@@ -1,8 +1,8 @@
-"""Columns of addresses as places in arrays.
+"""Columns of addresses as indices into named arrays.
 
 In: a ``Program``, the names of its inputs and what its integers select. Out: for a column of
-addresses the arrays it reads and the coordinates in them; the axes along which such coordinates are
-walked; and a coordinate as what it is in these axes, which is checked for every number.
+addresses, the arrays it reads and the coordinates in them; the axes along which the coordinates
+move; and a coordinate as an affine function of these axes, checked for every number.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 from chainrule.compiler.capture.recorder import Recording
 from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.formulas.input_names import Named
-from chainrule.compiler.formulas.notation import Array, Axis, Index, number_text
-from chainrule.compiler.lift import indexing as index
-from chainrule.compiler.lift.canonical import GATHER
+from chainrule.compiler.formulas.notation import AffineIndex, Array, Axis, number_text
+from chainrule.compiler.lift.graph import GATHER
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
+from chainrule.compiler.lift.strides import iteration_space
 from chainrule.core import ops
 
-Basis = list[tuple[Axis, Addresses]]  # axes, and the coordinates of some points in them
+Basis = list[tuple[Axis, Addresses]]  # axes, and the coordinates of some points along them
 
 
 @dataclass
@@ -48,8 +48,8 @@ class Stretch(Array):
 class Column:
     """What a column of addresses reads: arrays, and coordinates in them.
 
-    ``layout``: for each place the coordinates it is made of, with the integers that
-    decide it, if they do, and whether it is just these.
+    ``layout``, for each index: the integers that decide it, if they do, whether it equals them, and
+    which coordinates it is built from.
     """
 
     arrays: tuple[Array, ...]
@@ -57,11 +57,11 @@ class Column:
     axes: list[Axis | None] = field(default_factory=list)
     layout: list[tuple[Array | None, bool, list[int]]] = field(default_factory=list)
     joined: bool = False
-    number: float | None = None  # it is this throughout
-    otherwise: Column | None = None  # another way to see it
+    number: float | None = None  # a constant instead
+    otherwise: Column | None = None  # another decoding, if this one has no formula
 
     def put(self, coordinate: Addresses, axis: Axis | None) -> None:
-        """One more place."""
+        """Add an index."""
         self.layout.append((None, True, [len(self.coordinates)]))
         self.coordinates.append(coordinate)
         self.axes.append(axis)
@@ -69,7 +69,7 @@ class Column:
 
 @dataclass
 class Applied:
-    """A plain operation on columns, seen where its result is read."""
+    """A simple operation on columns, inlined where its result is read."""
 
     rule: ops.Op
     parameters: tuple[float, ...]
@@ -87,9 +87,9 @@ Seen = Column | Applied
 class Arena:
     """The arrays that lie in a program's arena.
 
-    ``owner`` tells for each address whose it is; what a loop makes begins with what lies in front
-    of it, for iterations -1, -2 and so on. ``source``: of what is only a number scaled, turned over
-    or detached, where that number is.
+    ``owner``: per address, the index of its array in ``stretches``; the array of a loop's results
+    begins with those of iterations -1, -2 and so on. ``source``: per address, itself, or the number
+    that it only scales, inverts or detaches.
     """
 
     def __init__(self, program: Program, inputs: Sequence[Named], choice: Choice | None) -> None:
@@ -105,7 +105,7 @@ class Arena:
         self.numbers = len(self.stretches) - 1
         for instruction in program.instructions:
             self._result(instruction)
-        self.plain: dict[int, Instruction] = {}  # those not worth a line, by their stretch
+        self.plain: dict[int, Instruction] = {}  # instructions not worth a line, by their array
         self.source = np.arange(program.size)
         for instruction in program.instructions:
             if _is_plain(instruction):
@@ -143,7 +143,7 @@ class Arena:
             raise ValueError("the names are not those of the inputs")
 
     def _result(self, instruction: Instruction) -> None:
-        """A stretch for what an instruction makes, in front of a loop's for iterations before."""
+        """An array for an instruction's results; in a loop, with those of iterations -1, -2..."""
         loops = self.program.loops
         repeat = None if instruction.loop is None else loops[instruction.loop]
         if repeat is None:
@@ -166,7 +166,7 @@ class Arena:
     # --- columns ----------------------------------------------------------------------------------
 
     def see(self, addresses: Addresses) -> Seen:
-        """What some addresses are: what they read where they only select, scale or detach it."""
+        """Decode some addresses, looking through instructions that only select, scale or detach."""
         owners = self.owner[addresses]
         through = self.plain.get(int(owners[0])) if (owners == owners[0]).all() else None
         at = addresses - (0 if through is None else through.start)
@@ -230,7 +230,7 @@ class Arena:
         return made
 
     def gathered(self, instruction: Instruction, at: Addresses | slice = slice(None)) -> Column:
-        """What a gather selects: coordinates that are the same whatever the integers, or follow."""
+        """What a gather selects: coordinates that are fixed, or that depend on integers."""
         assert self.choice is not None
         assert instruction.places is not None
         selection = self.choice.selection
@@ -273,7 +273,7 @@ class Arena:
 
 
 def _is_plain(instruction: Instruction) -> bool:
-    """Whether it only selects, scales, turns over or detaches a number."""
+    """Whether it only selects, scales, inverts or detaches a number."""
     rule = instruction.rule
     if rule is ops.mul or instruction.kind == GATHER:
         return rule is None or instruction.number is not None
@@ -281,9 +281,9 @@ def _is_plain(instruction: Instruction) -> bool:
 
 
 def axes_of(reads: list[list[Addresses]], count: int) -> tuple[tuple[Axis, ...], list[Addresses]]:
-    """The axes in which columns of coordinates are walked, and their own coordinates.
+    """The axes along which columns of coordinates move, and every point's coordinates in them.
 
-    All columns together if that can be; else those of one operand; else there is one axis.
+    Those of all columns together if there are such axes, else of one operand, else a single axis.
     """
     if count == 1:
         return (), []
@@ -299,19 +299,19 @@ def axes_of(reads: list[list[Addresses]], count: int) -> tuple[tuple[Axis, ...],
 
 def _loops(columns: list[Addresses]) -> tuple[Axis, ...] | None:
     """The loops that walk some columns, outermost first; None where there are none."""
-    found = index.space(columns)
+    found = iteration_space(columns)
     if found.rows == 1:
         return tuple([Axis(loop.count) for loop in found.loops]) or None
     if found.lengths is None:
         return None
-    rows = index.space([*found.bases.T, found.lengths])
+    rows = iteration_space([*found.bases.T, found.lengths])
     if rows.rows > 1:
         return None
     outer = [Axis(loop.count) for loop in rows.loops]
     steps = [(loop.strides[-1], a) for loop, a in zip(rows.loops, outer, strict=True)]
-    length = Index(int(found.lengths[0]), tuple([(s, a) for s, a in steps if s]))
+    length = AffineIndex(int(found.lengths[0]), tuple([(s, a) for s, a in steps if s]))
     if any(axis.count == 2 for _, axis in length.parts):
-        return None  # any two lengths would do
+        return None  # two lengths are always affine: no evidence
     run = Axis(int(found.lengths.max()), length=length if length.parts else None)
     middle, inner = ([Axis(loop.count) for loop in x] for x in (found.middle, found.loops))
     return (*outer, *middle, run, *inner)
@@ -334,13 +334,13 @@ def _coordinates(axes: tuple[Axis, ...]) -> list[Addresses]:
     return made
 
 
-def fitted(x: Addresses, basis: Basis) -> Index | None:
-    """A coordinate as a number and multiples of axes, if that is what it is everywhere."""
+def fitted(x: Addresses, basis: Basis) -> AffineIndex | None:
+    """A coordinate as an affine function of axes, or None if that fails for any number."""
     if (x == x[0]).all():
-        return Index(int(x[0]))
+        return AffineIndex(int(x[0]))
     for axis, c in basis:
         if (x - c == x[0] - c[0]).all():
-            return Index(int(x[0] - c[0]), ((1, axis),))
+            return AffineIndex(int(x[0] - c[0]), ((1, axis),))
     some = np.unique(np.linspace(0, len(x) - 1, min(len(x), 500)).astype(np.int64))
     table = np.stack([np.ones(len(x)), *[c for _, c in basis]], axis=1)
     solved = np.linalg.lstsq(table[some], x[some].astype(np.float64), rcond=None)[0]
@@ -349,4 +349,4 @@ def fitted(x: Addresses, basis: Basis) -> Index | None:
         return None
     constant, *times = numbers.tolist()
     parts = [(k, axis) for k, (axis, _) in zip(times, basis, strict=True) if k]
-    return Index(constant, tuple(parts))
+    return AffineIndex(constant, tuple(parts))

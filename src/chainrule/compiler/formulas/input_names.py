@@ -1,9 +1,9 @@
-"""What a person calls the inputs of a compiled function.
+"""Names for the inputs of a compiled function.
 
-In: the structure of a call's arguments, the function, and the Values it reaches by itself. Out: the
-inputs in order, as arrays with names: ``params["W1"]`` of the first argument is ``W1``, another
-argument has its own name, a Value that was captured that of its variable. Lists of numbers, or of
-lists of them, of one length are arrays.
+In: the structure of a call's arguments, the function, and the Values it captures. Out: the inputs
+in order, as named arrays: ``params["W1"]`` of the first argument is ``W1``, another argument has
+its parameter's name, a captured Value that of its variable. Nested lists of equal lengths are
+arrays.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from chainrule.trees import INT, Branch, Dict, List, Node, Number, Numbers, chil
 
 @dataclass(frozen=True)
 class Named:
-    """Some neighbouring inputs under one name."""
+    """Consecutive inputs under one name."""
 
     name: str
     shape: tuple[int, ...]
@@ -30,7 +30,7 @@ class Named:
 
     @property
     def size(self) -> int:
-        """How many numbers it is."""
+        """How many numbers it has."""
         return math.prod(self.shape)
 
 
@@ -106,7 +106,7 @@ def _within(name: str, key: Any) -> str:
 
 
 def captured(values: Sequence[Value], variables: Iterable[tuple[str, Any]]) -> list[Named]:
-    """Values that a function reaches by itself, by the variables it reaches them through."""
+    """Captured Values, named after the variables that hold them."""
     place = {id(v): k for k, v in enumerate(values)}
     starts: dict[int, Named] = {}
     for name, x in variables:

@@ -1,8 +1,8 @@
-"""Index notation: the formulas in which a person reads an array program.
+"""Index notation: the expressions in which people read an array program, and their text.
 
-In: expressions over arrays, places in them affine in axes. Out: text such as
-``Σ_j W1[i,j]·x[t,j] + b1[i]``. Letters are given to axes at the end, by family: t and u count
-positions or samples, i, j, k whatever else, h groups of these, c members of a set of arrays.
+In: expressions over arrays whose indices are affine in axes. Out: text such as
+``Σ_j W1[i,j]·x[t,j] + b1[i]``. Axes get their letters last, by family: t and u count positions or
+samples, h groups, c members of a set of arrays, and i, j, k anything else.
 """
 
 from __future__ import annotations
@@ -12,46 +12,48 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 FAMILIES = {"time": "tuvw", "unit": "ijklmn", "group": "hgof", "set": "cdab"}
-INDICES = "tuijklmnhgc"  # letters that arrays are not named by
+INDICES = "tuijklmnhgc"  # letters that are no names of arrays
 SUPERSCRIPTS = {2.0: "²", 3.0: "³"}
 
 
 @dataclass(eq=False)
 class Axis:
-    """A direction in which an array extends, or over which a sum goes."""
+    """A dimension of an array, or the index of a sum."""
 
-    count: int  # the most where it is ragged
+    count: int  # the greatest length where it is ragged
     family: str = "unit"
-    length: Index | None = None  # in other axes, where it is ragged
+    length: AffineIndex | None = None  # in terms of other axes, where it is ragged
 
 
 @dataclass(frozen=True)
-class Index:
-    """A place along an axis of an array: a number and multiples of axes."""
+class AffineIndex:
+    """An index into an array: a constant plus multiples of axes, such as ``4h+j``."""
 
     constant: int
     parts: tuple[tuple[int, Axis], ...] = ()
 
     @property
     def plain(self) -> Axis | None:
-        """The axis it is, if it is one and nothing else."""
+        """The axis, if the index is just that."""
         alone = not self.constant and len(self.parts) == 1 and self.parts[0][0] == 1
         return self.parts[0][1] if alone else None
 
     @classmethod
-    def along(cls, axis: Axis) -> Index:
-        """The place that is an axis."""
+    def along(cls, axis: Axis) -> AffineIndex:
+        """The index that is just an axis."""
         return cls(0, ((1, axis),))
 
-    def substitute(self, places: Mapping[Axis, Index]) -> Index:
-        """With other places instead of axes."""
+    def substitute(self, places: Mapping[Axis, AffineIndex]) -> AffineIndex:
+        """With axes replaced by indices."""
         constant, found = self.constant, dict[Axis, int]()
         for times, axis in self.parts:
-            other = places.get(axis, Index.along(axis))
+            other = places.get(axis, AffineIndex.along(axis))
             constant += times * other.constant
             for more, inner in other.parts:
                 found[inner] = found.get(inner, 0) + times * more
-        return Index(constant, tuple([(times, axis) for axis, times in found.items() if times]))
+        return AffineIndex(
+            constant, tuple([(times, axis) for axis, times in found.items() if times])
+        )
 
     def text(self, letters: Mapping[Axis, str]) -> str:
         """As ``4h+j``."""
@@ -68,7 +70,7 @@ class Index:
 
 @dataclass(eq=False)
 class Array:
-    """Something with a name that formulas read."""
+    """A named array that formulas read."""
 
     name: str
     axes: tuple[Axis, ...] = ()
@@ -76,14 +78,14 @@ class Array:
 
 @dataclass(frozen=True)
 class Select:
-    """A place that one of some integers decides; ``exact``: the place is that integer."""
+    """An index that an integer argument decides; ``exact``: it is that integer."""
 
     integers: Array
-    at: tuple[Index | None, ...]
+    at: tuple[AffineIndex | None, ...]
     exact: bool = True
 
 
-Place = Index | Select | None
+Place = AffineIndex | Select | None
 
 
 # --- expressions ----------------------------------------------------------------------------------
@@ -98,16 +100,16 @@ class Number:
 
 @dataclass(frozen=True)
 class Ref:
-    """A number in an array, or in one of several; None for a place that has no formula."""
+    """A number in an array, or in one of several; None for an index that has no formula."""
 
     arrays: tuple[Array, ...]
     places: tuple[Place, ...]
-    joined: bool = False  # the arrays end to end, not side by side
+    joined: bool = False  # the arrays are concatenated, not stacked
 
 
 @dataclass(frozen=True)
 class Sum:
-    """Terms and a number added up."""
+    """The sum of some terms and a number."""
 
     terms: tuple[Expression, ...]
     constant: float = 0.0
@@ -115,7 +117,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Product:
-    """A number and factors above and below the line."""
+    """A number times the factors ``over``, divided by those ``under``."""
 
     number: float
     over: tuple[Expression, ...]
@@ -141,7 +143,7 @@ class Reduce:
 
 @dataclass(frozen=True)
 class Call:
-    """A function by name; ``.data`` and comparisons too."""
+    """A function by name, a comparison, or ``.data``."""
 
     name: str
     operands: tuple[Expression, ...]
@@ -151,7 +153,7 @@ Expression = Number | Ref | Sum | Product | Power | Reduce | Call
 
 
 def add(terms: list[Expression], constant: float = 0.0) -> Expression:
-    """A sum, those within it opened."""
+    """A sum; sums among its terms are flattened."""
     opened: list[Expression] = []
     for term in terms:
         if isinstance(term, Sum):
@@ -167,7 +169,7 @@ def add(terms: list[Expression], constant: float = 0.0) -> Expression:
 
 
 def multiply(*factors: Expression) -> Expression:
-    """A product, those within it opened; a factor twice is its square."""
+    """A product; products among its factors are flattened, and a repeated factor is a square."""
     number, over, under = 1.0, list[Expression](), list[Expression]()
     for factor in factors:
         if isinstance(factor, Number):
@@ -186,21 +188,21 @@ def multiply(*factors: Expression) -> Expression:
 
 
 def power(base: Expression, exponent: float) -> Expression:
-    """A power; what is to the -1 stands below a line."""
+    """A power; to the -1 it is a quotient."""
     if exponent == -1.0:
         return Product(1.0, (), (base,))
     return Power(base, Number(exponent))
 
 
 def detached(x: Expression) -> Expression:
-    """The plain number of something; a number times it stays in front."""
+    """``x.data``; a number times it stays in front."""
     if isinstance(x, Product) and len(x.over) == 1 and not x.under:
         return multiply(Number(x.number), detached(x.over[0]))
     return x if isinstance(x, Call) and x.name == ".data" else Call(".data", (x,))
 
 
 def reduced(symbol: str, axes: tuple[Axis, ...], body: Expression) -> Expression:
-    """A sum or a maximum; a number in a sum comes before it."""
+    """A sum or a maximum; a constant factor is moved in front of a sum."""
     if symbol == "Σ" and isinstance(body, Product) and body.number != 1.0 and body.over:
         inside = multiply(*body.over, Product(1.0, (), body.under))
         return multiply(Number(body.number), Reduce(symbol, axes, inside))
@@ -208,7 +210,7 @@ def reduced(symbol: str, axes: tuple[Axis, ...], body: Expression) -> Expression
 
 
 def operands(x: Expression) -> tuple[Expression, ...]:
-    """The expressions within one."""
+    """The direct operands of an expression."""
     match x:
         case Sum(terms):
             return terms
@@ -224,19 +226,19 @@ def operands(x: Expression) -> tuple[Expression, ...]:
 
 
 def walk(x: Expression) -> Iterator[Expression]:
-    """An expression and all within it, in reading order."""
+    """An expression and all of its subexpressions, in reading order."""
     yield x
     for within in operands(x):
         yield from walk(within)
 
 
 def is_open(x: Expression) -> bool:
-    """Whether a place in it has no formula."""
+    """Whether an index in it has no formula."""
     return any(isinstance(y, Ref) and None in y.places for y in walk(x))
 
 
 def covers(x: Expression, axis: Axis) -> bool:
-    """Whether an axis goes all along an array that is read."""
+    """Whether an axis indexes an array that is read over its full length."""
     found: list[tuple[Place, int]] = []
     for y in walk(x):
         if isinstance(y, Ref):
@@ -247,7 +249,7 @@ def covers(x: Expression, axis: Axis) -> bool:
                     along = [a.count for a in place.integers.axes]
                     found += zip(place.at, along, strict=False)
     return any(
-        isinstance(place, Index) and place.plain is axis and axis.count == size
+        isinstance(place, AffineIndex) and place.plain is axis and axis.count == size
         for place, size in found
     )
 
@@ -255,7 +257,7 @@ def covers(x: Expression, axis: Axis) -> bool:
 def rebuilt(
     x: Expression, change: Callable[[Ref], Expression], axes: Mapping[Axis, Axis] | None = None
 ) -> Expression:
-    """The expression with something else for each place it reads, and other axes to sum over."""
+    """The expression with each reference replaced, and perhaps other axes to sum over."""
 
     def each(some: tuple[Expression, ...]) -> list[Expression]:
         return [rebuilt(y, change, axes) for y in some]
@@ -280,19 +282,19 @@ def rebuilt(
     return x
 
 
-def moved(x: Expression, places: Mapping[Axis, Index]) -> Expression:
-    """The expression with other places instead of axes; it sums over axes of its own."""
+def moved(x: Expression, places: Mapping[Axis, AffineIndex]) -> Expression:
+    """The expression with axes replaced by indices; the axes of its sums are renamed."""
     own: dict[Axis, Axis] = {}
     there = dict(places)
     for inner in walk(x):
         for axis in inner.axes if isinstance(inner, Reduce) else ():
             length = None if axis.length is None else axis.length.substitute(there)
             own[axis] = replace(axis, length=length)
-            there[axis] = Index.along(own[axis])
+            there[axis] = AffineIndex.along(own[axis])
 
     def move(place: Place) -> Place:
         match place:
-            case Index():
+            case AffineIndex():
                 return place.substitute(there)
             case Select(_, at):
                 inside = [None if i is None else i.substitute(there) for i in at]
@@ -313,7 +315,7 @@ class Letters:
     given: dict[Axis, str] = field(default_factory=dict)
 
     def of(self, axes: tuple[Axis, ...], x: Expression) -> Letters:
-        """With letters for a formula."""
+        """These letters, after giving some to a formula with these axes on its left."""
         used = set(self.taken)
         for axis in axes:
             self._give(axis, used)
@@ -321,7 +323,7 @@ class Letters:
         return self
 
     def _within(self, x: Expression, used: set[str]) -> None:
-        """Letters for the sums in a formula; those side by side may have the same."""
+        """Letters for the sums in a formula; sums beside each other may share them."""
         if isinstance(x, Reduce):
             used = set(used)
             for axis in x.axes:
@@ -330,7 +332,7 @@ class Letters:
             self._within(y, used)
 
     def _give(self, axis: Axis, used: set[str]) -> None:
-        """A letter of the axis's family, or another that is free."""
+        """A letter of the axis's family, or another free one."""
         if axis not in self.given:
             several = (f"{letter}{n}" for n in range(1, 100) for letter in "ijk")
             choices = (*FAMILIES[axis.family], *FAMILIES["unit"], *several)
@@ -338,10 +340,10 @@ class Letters:
         used.add(self.given[axis])
 
     def bounded(self, axis: Axis, body: Expression | None = None) -> str:
-        """An axis with how far it goes, where nothing in the body shows it: ``u≤t``, ``j<4``."""
+        """An axis with its bound, where no array in the body shows it: ``u≤t``, ``j<4``."""
         letter = self.given[axis]
         if axis.length is not None:
-            last = Index(axis.length.constant - 1, axis.length.parts)
+            last = AffineIndex(axis.length.constant - 1, axis.length.parts)
             if last.constant <= 0:
                 return f"{letter}≤{last.text(self.given)}"
             return f"{letter}<{axis.length.text(self.given)}"
@@ -354,9 +356,9 @@ def number_text(x: float) -> str:
 
 
 def place_text(place: Place, letters: Letters) -> str:
-    """A place as it stands between brackets."""
+    """An index as it is written between brackets."""
     match place:
-        case Index():
+        case AffineIndex():
             return place.text(letters.given)
         case Select(integers, at, exact):
             inside = "…" if None in at else ",".join(i.text(letters.given) for i in at if i)
@@ -381,16 +383,16 @@ def _reference(x: Ref, letters: Letters) -> str:
 
 
 def text(x: Expression, letters: Letters, level: int = 0) -> str:
-    """An expression as text; in brackets where what is around it binds closer.
+    """An expression as text, in brackets where its context binds tighter.
 
-    Levels: 0 a whole formula, 1 a term, 2 a factor, 3 what a power or ``.data`` is of.
+    Levels: 0 a whole formula, 1 a term, 2 a factor, 3 the operand of a power or of ``.data``.
     """
     own, made = _text(x, letters)
     return f"({made})" if own < level else made
 
 
 def _text(x: Expression, letters: Letters) -> tuple[int, str]:
-    """An expression as text, and how closely it binds."""
+    """An expression as text, and how tightly it binds."""
     match x:
         case Number(value):
             return (3 if value >= 0 else 0), number_text(value)

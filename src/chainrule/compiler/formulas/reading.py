@@ -1,8 +1,8 @@
 """An array program in index notation, for a person to read.
 
 In: a ``Program``, the names of its inputs and what its integers select. Out: text, a line for each
-array instruction, such as ``a[t,i] = Σ_j W1[i,j]·x[t,j] + b1[i]``, with its size. What is used
-once, and short, is written where it is used; what nobody uses is left out.
+array instruction, such as ``a[t,i] = Σ_j W1[i,j]·x[t,j] + b1[i]``, with its size. A short formula
+that is used once is inlined; an unused one is left out.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from chainrule.compiler.formulas.decoding import Arena, Choice
 from chainrule.compiler.formulas.input_names import Named
 from chainrule.compiler.formulas.notation import (
     INDICES,
+    AffineIndex,
     Array,
     Axis,
     Call,
     Expression,
-    Index,
     Letters,
     Number,
     Power,
@@ -40,8 +40,8 @@ from chainrule.compiler.formulas.translation import Formulas, Line
 from chainrule.compiler.lift.program import Program
 
 WIDTH = 100
-LONGEST = 66  # of a formula into which another is written
-MANY = 1000  # uses of what must have a line
+LONGEST = 66  # characters of a formula into which another is inlined
+MANY = 1000  # uses that are counted for a result that must keep its line
 
 
 def read(
@@ -53,12 +53,12 @@ def read(
     """The program as text; ``root``: the address of its result."""
     try:
         return Reading(program, inputs, choice, root).text()
-    except Exception:  # it is only for reading: the plain listing will do
+    except Exception:  # only a person reads it: the plain listing will do
         return str(program)
 
 
 class Reading:
-    """The lines of a program, short ones written into others."""
+    """The lines of a program, short ones inlined into others."""
 
     def __init__(
         self, program: Program, inputs: Sequence[Named], choice: Choice | None, root: int | None
@@ -69,10 +69,10 @@ class Reading:
         self.lines = self.formulas.lines
         self._join()
 
-    # --- writing one where another is read --------------------------------------------------------
+    # --- inlining ---------------------------------------------------------------------------------
 
     def _join(self) -> None:
-        """Write what is short and used once where it is used; leave out what nobody uses."""
+        """Inline short formulas that are used once, and drop unused ones."""
         uses = self.uses = Counter(array for line in self.lines for array in _arrays(line))
         seen = [*self.program.guards.tolist(), *([] if self.root is None else [self.root])]
         uses.update({self.arena.at(address): MANY for address in seen})
@@ -88,17 +88,17 @@ class Reading:
                     self._write_into(line, ref, around, other)
 
     def _write_into(self, line: Line, ref: Ref, around: tuple[Axis, ...], other: Line) -> None:
-        """Write a formula in the place where another reads its result, if that reads well."""
-        value, places = other.value, dict[Axis, Index]()
+        """Inline a formula where another reads its result, if that stays readable."""
+        value, places = other.value, dict[Axis, AffineIndex]()
         if value is None or line.value is None or len(ref.arrays) > 1:
             return
         for axis, place in zip(other.axes, ref.places, strict=True):
-            if not isinstance(place, Index):
+            if not isinstance(place, AffineIndex):
                 return
             places[axis] = place
         if other.instruction.loop != line.instruction.loop:
             return
-        if line.instruction.loop is not None and ref.places[0] != Index.along(line.axes[0]):
+        if line.instruction.loop is not None and ref.places[0] != AffineIndex.along(line.axes[0]):
             return
         alias = isinstance(value, Ref) and None not in value.places
         if self.uses[other.array] != 1 and not alias:
@@ -107,7 +107,7 @@ class Reading:
         work = [x for x in walk(value) if isinstance(x, (Reduce, Power, Call))]
         work = [x for x in work if not (isinstance(x, Call) and x.name == ".data")]
         if work and not {*line.axes, *around} <= used:
-            return  # it is worked out once for several
+            return  # it is computed once for several readers
         nested = any(isinstance(x, Reduce) for x in work) and len(around) > 0
         if nested or is_open(value):
             return
@@ -170,7 +170,7 @@ def size_text(counts: Sequence[int | str]) -> str:
 
 
 def _references(line: Line) -> Iterator[tuple[Ref, tuple[Axis, ...]]]:
-    """What a formula reads, and the axes that are summed over around it."""
+    """The references in a formula, each with the axes of the sums around it."""
 
     def within(x: Expression, around: tuple[Axis, ...]) -> Iterator[tuple[Ref, tuple[Axis, ...]]]:
         if isinstance(x, Ref):
@@ -184,7 +184,7 @@ def _references(line: Line) -> Iterator[tuple[Ref, tuple[Axis, ...]]]:
 
 
 def _arrays(line: Line) -> list[Array]:
-    """The arrays that a formula reads, as often as it does."""
+    """The arrays that a formula reads, once for each reference."""
     return [array for ref, _ in _references(line) for array in ref.arrays]
 
 
@@ -197,7 +197,7 @@ def _names(taken: set[str]) -> Iterator[str]:
 
 
 def _wrapped(left: str, size: str, wide: int) -> str:
-    """A formula in lines that fit, its size to the right of the last."""
+    """A formula wrapped to lines that fit, its size to the right of the last."""
     indent = " " * (len(left) - len(left.lstrip()) + 4)
     lines = textwrap.wrap(left, WIDTH - 16, subsequent_indent=indent, break_long_words=False) or [
         left

@@ -1,8 +1,8 @@
 """The formulas of an array program.
 
-In: a ``Program`` decoded into arrays. Out: a ``Line`` for each instruction: the array it makes,
-whose axes are the loops that walk the coordinates of all its operands together, and what it makes
-of these.
+In: a ``Program`` and its ``Arena`` of named arrays. Out: a ``Line`` for each instruction: the array
+of its results, whose axes are those along which all of its operands move, and the expression of
+these operands.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from chainrule.compiler.formulas.decoding import (
     fitted,
 )
 from chainrule.compiler.formulas.notation import (
+    AffineIndex,
     Array,
     Axis,
     Call,
     Expression,
-    Index,
     Number,
     Place,
     Power,
@@ -40,18 +40,18 @@ from chainrule.compiler.formulas.notation import (
     reduced,
     walk,
 )
-from chainrule.compiler.lift.canonical import EXTREME, GATHER, SUM
+from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, Terms
 from chainrule.core import ops
 
-FEW = 4  # numbers that get a formula each where they have none together
-SEVERAL = 6  # parts that a sum is written in
+FEW = 4  # at most so many numbers get a formula each where they have none together
+SEVERAL = 6  # a sum has at most so many parts
 COMPARISONS = {ops.less: "<", ops.less_equal: "≤", ops.equal: "=="}
 
 
 @dataclass
 class Part:
-    """Some terms of sums: a run of them in each."""
+    """The terms of sums that read the same arrays: a run of them in each sum."""
 
     columns: list[Addresses]
     first: Addresses  # term of each sum
@@ -65,37 +65,39 @@ class Part:
 
 @dataclass(eq=False)
 class Line:
-    """One formula: what is on its left and on its right."""
+    """One formula: its left side and its right side."""
 
     instruction: Instruction
     target: Ref
     axes: tuple[Axis, ...]
     value: Expression | None  # None: it has no formula
-    whole: bool = True  # it is all of the array, not a part of it
+    whole: bool = True  # it defines the whole array, not part of it
     kept: bool = True
 
     @property
     def array(self) -> Array:
-        """What it makes, or a part of."""
+        """The array that it defines, or part of it."""
         return self.target.arrays[0]
 
 
 class Formulas:
-    """Makes the lines, in the order of the program."""
+    """The lines of a program, in order."""
 
     def __init__(self, program: Program, arena: Arena) -> None:
         self.program, self.arena = program, arena
         for instruction in program.instructions:
             if instruction.start in arena.results:
                 self._shape(instruction)
-        self.along: list[tuple[Axis, int, Axis]] = []  # an axis, how often it goes into another
+        self.along: list[
+            tuple[Axis, int, Axis]
+        ] = []  # an axis, the multiple of it, the axis it indexes
         self.lines = [x for instruction in program.instructions for x in self._lines(instruction)]
         self._families()
 
     # --- sums -------------------------------------------------------------------------------------
 
     def _parts(self, instruction: Instruction, terms: Terms | None) -> list[Part]:
-        """The terms of sums, those from different arrays apart."""
+        """The terms of sums, separated by the arrays they read."""
         if terms is None:
             return []
         terms = terms.side_by_side()
@@ -146,7 +148,7 @@ class Formulas:
         return found
 
     def _shape(self, instruction: Instruction) -> None:
-        """Give a result the axes in which its operands are walked."""
+        """Give a result the axes along which its operands move."""
         stretch, count = self.arena.results[instruction.start], instruction.count
         try:
             reads = self._reads(instruction)
@@ -171,7 +173,7 @@ class Formulas:
     # --- formulas ---------------------------------------------------------------------------------
 
     def _lines(self, instruction: Instruction) -> list[Line]:
-        """The formula of an instruction, or one for each number where few have none together."""
+        """The formula of an instruction, or one per number where a few have none together."""
         line, count = self._line(instruction), instruction.count
         terms = [t for t in (instruction.products, instruction.plains) if t is not None]
         regular = instruction.kind != GATHER and all(t.each for t in terms)
@@ -183,7 +185,7 @@ class Formulas:
         alone = []
         for k in range(count):
             row = instruction.row(k, count)
-            at = tuple([Index(int(c[k])) for c in stretch.coordinates])
+            at = tuple([AffineIndex(int(c[k])) for c in stretch.coordinates])
             try:
                 value = self._value(row, [])
             except Exception:  # no better
@@ -198,7 +200,7 @@ class Formulas:
             if instruction.loop is not None:
                 basis = [(axis, c[-instruction.count :]) for axis, c in basis]
             axes = stretch.axes
-            target = Ref((stretch,), tuple([Index.along(axis) for axis in axes]))
+            target = Ref((stretch,), tuple([AffineIndex.along(axis) for axis in axes]))
         else:  # into the front of a loop's
             out = self.arena.column(instruction.out)
             axes, coordinates = axes_of([out.coordinates], instruction.count)
@@ -228,7 +230,7 @@ class Formulas:
         return _applied(rule, operands, instruction.parameters)
 
     def ref(self, column: Seen, basis: Basis) -> Expression:
-        """What a column reads, in these axes."""
+        """What a column reads, as an expression in these axes."""
         if isinstance(column, Applied):
             operands = [self.ref(operand, basis) for operand in column.operands]
             return _applied(column.rule, operands, column.parameters)
@@ -247,15 +249,15 @@ class Formulas:
             return self.ref(column.otherwise, basis)
         return Ref(column.arrays, tuple(places), column.joined)
 
-    def _note(self, place: Index | None, axis: Axis | None) -> None:
-        """Remember which axes walk along which."""
+    def _note(self, place: AffineIndex | None, axis: Axis | None) -> None:
+        """Remember which axes index which."""
         if place is not None and axis is not None:
             for times, mine in place.parts:
                 if len(place.parts) == 1 or abs(times) > 1:
                     self.along.append((mine, times, axis))
 
     def _families(self) -> None:
-        """Let axes belong to the family of what they walk along, or what walks along them."""
+        """Give axes the family of the axes that they index, or that index them."""
         inputs = {axis for s in self.arena.stretches[: self.arena.numbers] for axis in s.axes}
         self._spread(inputs)
         for mine, times, _ in self.along:
@@ -271,7 +273,7 @@ class Formulas:
                 axis.family = mine.family
 
     def _reduced(self, part: Part, basis: Basis, symbol: str) -> Expression:
-        """Some terms of sums, as one term with its own axes, or one by one where they are few."""
+        """One part of sums, as a sum over its own axes, or term by term where they are few."""
         each = part.each
         if each == 1:
             return self._term(part.columns, basis)
@@ -306,7 +308,7 @@ class Formulas:
         return multiply(*sorted(factors, key=self._weights_first))
 
     def _weights_first(self, x: Expression) -> bool:
-        """How products are sorted: what all samples share comes first."""
+        """The sort key of factors: numbers that all samples share come first."""
         if not isinstance(x, Ref) or any(isinstance(place, Select) for place in x.places):
             return True
         first = x.arrays[0]
@@ -314,9 +316,10 @@ class Formulas:
 
 
 def _by_chance(line: Line) -> bool:
-    """Whether it has places along its own axes, such as 3i+1, that any two numbers have."""
+    """Whether it has indices such as 3i+1, which fit any two numbers by chance."""
     return line.value is not None and any(
-        isinstance(place, Index) and any(abs(k) > 1 and a in line.axes for k, a in place.parts)
+        isinstance(place, AffineIndex)
+        and any(abs(k) > 1 and a in line.axes for k, a in place.parts)
         for x in walk(line.value)
         if isinstance(x, Ref)
         for place in x.places
@@ -324,7 +327,7 @@ def _by_chance(line: Line) -> bool:
 
 
 def _applied(rule: ops.Op, xs: list[Expression], parameters: tuple[float, ...]) -> Expression:
-    """An operation as it is written."""
+    """An operation as an expression."""
     if rule is ops.add:
         return add(xs)
     if rule is ops.mul:

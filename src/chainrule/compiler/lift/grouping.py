@@ -1,10 +1,10 @@
 """Nodes of one shape become one array instruction.
 
 In: a canonical ``Graph``. Out: a ``Program``: instructions over a flat arena of numbers, every
-operand a column of addresses. Two nodes have one shape if the same operation was applied to
-operands of the same shapes; sums and maxima take the *set* of their terms' shapes, so that sums of
-different lengths share an instruction. Nodes in a loop in time are apart from those before and
-after it.
+operand a column of addresses. Two nodes have one shape (equal signatures) if they are the same
+operation on operands of the same shapes; for sums and maxima the *set* of the terms' shapes counts,
+so that sums of different lengths share an instruction. Nodes in a loop in time are separate from
+those before and after it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler.capture.recorder import FIRST_RULE, Recording
-from chainrule.compiler.lift.canonical import (
+from chainrule.compiler.lift.graph import (
     CONSTANT,
     EXTREME,
     GATHER,
@@ -26,8 +26,6 @@ from chainrule.compiler.lift.canonical import (
     Graph,
     NotLiftable,
 )
-from chainrule.compiler.lift.indexing import space
-from chainrule.compiler.lift.loops import Loop
 from chainrule.compiler.lift.ordering import Beside, Pieces
 from chainrule.compiler.lift.program import (
     COPY,
@@ -40,9 +38,11 @@ from chainrule.compiler.lift.program import (
     Terms,
     ranges,
 )
-from chainrule.compiler.lift.stages import Straight, check_members, levels, stages, verify
+from chainrule.compiler.lift.stages import Straight, check_members, levels, stages
+from chainrule.compiler.lift.strides import iteration_space
+from chainrule.compiler.lift.time_loop import Loop
 
-FEW_LENGTHS = 3  # sums of at most so many different lengths become instructions of their own
+FEW_LENGTHS = 3  # sums of at most so many different lengths become one instruction per length
 
 
 def group(
@@ -57,11 +57,11 @@ def group(
 ) -> Program:
     """The array program of a graph; NotLiftable where nearly every node is a shape of its own.
 
-    ``private``: the inputs that each sample has of its own, in order. ``arrays``: where among the
-    inputs an array begins; what selects one of its numbers may select any. ``like``: another
-    program, of the same function at another length; sums are taken apart by their lengths as they
-    were there. ``slots``: for each operand that follows an integer, that integer, or -1.
-    ``arranged``: what to make of the groups.
+    ``private``: the inputs of which each sample has its own, in order. ``arrays``: where among the
+    inputs an array begins; a gather that selects one of its numbers may select any. ``like``: a
+    program of the same function at another length; sums are separated by their lengths as they were
+    there. ``slots``: for each operand that depends on an integer, that integer, or -1.
+    ``arranged``: how to reorder the groups.
     """
     groups = grouped(graph, like, limit)
     if arranged is not None:
@@ -79,7 +79,7 @@ def group(
 
 
 def grouped(graph: Graph, like: Program | None = None, limit: int = 400) -> list[Group]:
-    """The nodes of a graph by their shapes, in an order in which they can be computed."""
+    """The nodes of a graph by their shapes, in an order that computes operands first."""
     stage = stages(graph)
     order = np.lexsort((np.arange(len(graph.kinds)), graph.origin, graph.signature, stage))
     order = order[graph.kinds[order] > CONSTANT]
@@ -106,7 +106,7 @@ def grouped(graph: Graph, like: Program | None = None, limit: int = 400) -> list
 def _split(
     graph: Graph, shape: int, nodes: Addresses, lengths: Addresses, apart: set[int] | None
 ) -> list[tuple[Key, Addresses]]:
-    """Sums of few different lengths apart; of many, together."""
+    """Sums of few different lengths as a group per length; of many, together."""
     if graph.kinds[nodes[0]] not in (SUM, EXTREME):
         return [((shape,), nodes)]
     kinds, inverse = np.unique(lengths[nodes], axis=0, return_inverse=True)
@@ -118,7 +118,7 @@ def _split(
 
 
 class _Layout:
-    """Gives every node its address and every instruction its columns."""
+    """Assigns an address to every node and columns to every instruction."""
 
     def __init__(
         self,
@@ -131,13 +131,13 @@ class _Layout:
     ) -> None:
         self.graph = graph
         self.slots = slots
-        self.copies = copies  # which terms of maxima a longer program copies
+        self.copies = copies  # which terms of maxima the longer program copies
         self.private = private
         self.arrays = arrays
         self.recording = recording
         self.address = np.full(len(graph.kinds), -1, np.int64)
         self.constants: list[npt.NDArray[np.float64]] = []
-        self.used = graph.inputs  # addresses given so far
+        self.used = graph.inputs  # shared addresses assigned so far
 
     def program(self, groups: list[Group], arranged: bool) -> Program:
         graph, recording = self.graph, self.recording
@@ -155,7 +155,7 @@ class _Layout:
         starts = begins[:-1] + np.array(fronts, np.int64)
         for start, g in zip(starts.tolist(), groups, strict=True):
             self.address[g.nodes] = np.arange(start, start + len(g.nodes))
-        # Stretches of which any part may be selected where one is: arrays, instructions.
+        # Arrays and results of instructions: a gather that selects one address may select all.
         self.stretches = np.unique(
             [0, *self.arrays, *range(graph.inputs, first + 1), *begins, *starts]
         )
@@ -182,13 +182,13 @@ class _Layout:
             arranged=arranged,
         )
         if loops:
-            verify(made)
+            made.check_order()
         return made
 
     def _copied(self, instructions: list[Instruction], size: int) -> tuple[list[Instruction], int]:
-        """The instructions with copies of the terms of a maximum where they are not one loop.
+        """The instructions, with copies of the terms of a maximum where they are irregular.
 
-        In one loop the first of equals is found.
+        Only a loop over the terms in order finds the first of equals.
         """
         made: list[Instruction] = []
         for instruction in instructions:
@@ -208,7 +208,7 @@ class _Layout:
         return made, size
 
     def _to_copy(self, key: Key, terms: Terms, size: int) -> tuple[int, npt.NDArray[np.bool_]]:
-        """Which terms of maxima to copy: none (0), those that are shared (1) or all (2)."""
+        """Which terms of maxima to copy: none (0), the shared ones (1) or all (2)."""
         (column,) = terms.columns
         shared = column < self.used
         choices = (np.zeros_like(shared), shared, np.ones_like(shared))
@@ -224,8 +224,8 @@ class _Layout:
 
     @staticmethod
     def _is_loop(owners: Addresses, column: Addresses) -> bool:
-        """Whether each maximum is complete after one run over its terms."""
-        found = space([owners, column])
+        """Whether the terms of each maximum are walked in one go."""
+        found = iteration_space([owners, column])
         if found.rows == 1:
             return True
         moving = [x.count for x in (*found.middle, *found.loops) if x.strides[0] != 0]
@@ -237,7 +237,7 @@ class _Layout:
     def _loops(
         self, groups: list[Group], instructions: list[Instruction]
     ) -> tuple[list[Instruction], tuple[Repeat, ...]]:
-        """The instructions with what is copied before each loop, and the loops."""
+        """The instructions, with initial copies before each loop, and the loops."""
         made: list[Instruction] = []
         loops: list[Repeat] = []
         copies: dict[int, int] = {}
@@ -259,11 +259,11 @@ class _Layout:
         return made + instructions[at:], tuple(loops)
 
     def _loop(self, g: Group) -> Loop | None:
-        """The loop that a group is in the core of."""
+        """The loop in time that computes a group iteration by iteration."""
         return self.graph.loops[g.stage // 2] if g.stage % 2 else None
 
     def _front(self, g: Group) -> int:
-        """How many addresses lie in front of a group: results of iterations before the first."""
+        """How many addresses are reserved before a group: results of iterations -1, -2, ..."""
         loop = self._loop(g)
         return loop.reach * check_members(self.graph, loop, g.nodes) if loop is not None else 0
 
@@ -274,7 +274,7 @@ class _Layout:
         return np.arange(self.used - len(numbers), self.used)
 
     def _numbers(self, g: Group) -> Addresses | None:
-        """Where the plain numbers in the second place are: one for all, or one for each."""
+        """Addresses of plain numbers as second operands: one for all nodes, or one for each."""
         if not self.graph.number[g.nodes[0]]:
             return None
         numbers = self.graph.constants[g.nodes, 0]
@@ -322,7 +322,7 @@ class _Layout:
         if not counts.any():
             return None
         chosen = table[ranges(at, counts)]
-        if chosen.shape[1] == 2:  # the same kind of factor on the same side
+        if chosen.shape[1] == 2:  # factors of one shape go to the same side
             users = np.repeat(nodes, counts)
             left, right = (self.graph.seen(column, users) for column in chosen.T)
             chosen = np.where((left > right)[:, None], chosen[:, ::-1], chosen)

@@ -1,6 +1,6 @@
-"""The array program in numpy: the meaning of a ``Program``, and the oracle of its machine code.
+"""The array program in numpy: what a ``Program`` means, and the oracle of its machine code.
 
-In: a program, the inputs and the addresses its gathers select. Out: every number, and the
+In: a program, its inputs and the addresses that its gathers select. Out: every number, and the
 derivative of one of them with respect to every other.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.lift.canonical import EXTREME, GATHER, SUM
+from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
 from chainrule.core import ops
 from chainrule.trees import Floats
@@ -38,7 +38,7 @@ def run(program: Program, inputs: Floats, gathered: Addresses) -> Floats:
 
 
 def _in_turn(program: Program) -> Iterator[Instruction]:
-    """The instructions in the order in which they are done, those of loops slice by slice."""
+    """The instructions in order of execution, those of loops as slices."""
     at = 0
     for loop in program.loops:
         yield from program.instructions[at : loop.first]
@@ -86,7 +86,7 @@ def sweep(program: Program, arena: Floats, gathered: Addresses, root: int) -> Fl
 
 
 def _add(adjoint: Floats, column: Addresses, slope: Any, g: Floats) -> None:
-    """``adjoint[column] += slope * g``; a zero on either side passes nothing on."""
+    """``adjoint[column] += slope * g``; a zero on either side propagates nothing."""
     share = np.where((slope == 0.0) | (g == 0.0), 0.0, slope * g)
     np.add.at(adjoint, column, share)
 

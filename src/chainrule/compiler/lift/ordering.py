@@ -1,12 +1,12 @@
-"""Where a shorter recording is in the program of a longer one, and how that lets it be in front.
+"""Reorders a program so that what a shorter call computes is a prefix of every instruction.
 
-Machine code serves a shorter call if that does the first part of every instruction. Where nodes of
-one shape come from several places of a function, such as the queries of all positions and then the
-keys of all positions, or two sums over the positions, the first part of the one is followed by the
-rest of it, and only then by the other. In: the groups of a recording and a program of the same
-function. Out: ``Beside``, which finds each node's image in that program by what is done to which
-operands, and ``Pieces``, instructions taken apart or put in another order so that what has an image
-comes first. All of it is a proposal: the programs are compared column by column afterwards.
+Machine code serves a shorter call if the call does a prefix of every instruction. That fails where
+nodes of one shape come from several places of a function, such as the queries of all positions and
+then the keys of all positions: the short call's queries are followed by the long call's other
+queries, not by keys. In: the groups of a shorter recording and the program of a longer one. Out:
+``Beside``, which finds each node's image in the longer program by operation and operands, and
+``Pieces``, instructions split or reordered so that nodes with an image come first. Both are only a
+proposal: the programs are compared column by column afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.lift.canonical import (
+from chainrule.compiler.lift.graph import (
     CONSTANT,
     EXTREME,
     GATHER,
@@ -28,24 +28,23 @@ from chainrule.compiler.lift.canonical import (
     Graph,
     NotLiftable,
 )
-from chainrule.compiler.lift.indexing import space
+from chainrule.compiler.lift.hashing import Hashes, scrambled
 from chainrule.compiler.lift.program import Addresses, Group, Instruction, Key, Program, ranges
+from chainrule.compiler.lift.strides import iteration_space
 
-Hashes = npt.NDArray[np.uint64]
+FEW_PIECES = 4  # at most so many growing sums become an instruction each
+MOST = 400  # instructions that the longer program is split into
 
-FEW_PIECES = 4  # so many sums that grow become instructions of their own
-MOST = 400  # instructions that are made of the longer program
-
-_NUMBER = -2  # the image of a constant: any other
+_NUMBER = -2  # the image of a constant: any constant
 
 
 @dataclass(frozen=True, eq=False)
 class Beside:
-    """A program of longer arguments, and where the inputs and integers of a recording are in it."""
+    """The program of a longer call, and where a shorter one's inputs and integers are in it."""
 
     longer: Program
     inputs: Addresses  # the address of each input
-    slots: Addresses  # of each operand that follows an integer: which of the longer ones; or -1
+    slots: Addresses  # per operand that depends on an integer: which of the longer call's, or -1
 
     def groups(self, graph: Graph, groups: list[Group]) -> list[Group]:
         """The nodes by the instructions of the longer program, in its order."""
@@ -85,11 +84,11 @@ class Beside:
     def _matched(
         self, graph: Graph, nodes: Addresses, there: list[Instruction], image: Addresses
     ) -> Addresses:
-        """For each node which of the results of some instructions is the same; -1: none."""
+        """For each node, which result of some instructions has the same operands; -1: none."""
         kind = graph.kinds[nodes[0]]
         if kind == GATHER:
             slots, others = self.slots[graph.places[nodes]], _joined([i.slots for i in there])
-            if (slots < 0).any() or (others < 0).any():  # as they come
+            if (slots < 0).any() or (others < 0).any():  # in order
                 slots, others = np.zeros_like(slots), np.zeros_like(others)
             return _found(_hash(slots), _hash(others))
         if kind == RULE:
@@ -102,7 +101,7 @@ class Beside:
         mine = _Sums.of(_terms_of(graph, nodes, image), len(nodes), every=False)
         theirs = _Sums.joined([self._sums(i) for i in there])
         found = _found(mine.whole, theirs.whole)
-        # Sums that go on in the longer program have more terms there.
+        # Sums that grow have more terms in the longer program: match them by their first terms.
         rest = np.flatnonzero(found < 0)
         left = np.flatnonzero(~np.isin(theirs.owners, found))
         if len(rest) and len(left):
@@ -115,7 +114,7 @@ class Beside:
     def _orders(
         self, graph: Graph, i: Instruction, nodes: Addresses, image: Addresses
     ) -> tuple[Addresses, Addresses]:
-        """The terms of sums as they are arranged in the longer program."""
+        """The order of the terms of sums in the longer program."""
         made = [np.zeros(0, np.int64)] * 2
         here = _terms_of(graph, nodes, image)
         for k, ((columns, owners), terms) in enumerate(
@@ -133,12 +132,12 @@ class Beside:
         return made[0], made[1]
 
     def _seen(self, column: Addresses) -> Addresses:
-        """Addresses of the longer program as images have them."""
+        """Addresses of the longer program, copies replaced by their sources."""
         return self._origin[column]
 
     @functools.cached_property
     def _origin(self) -> Addresses:
-        """For each address of the longer program itself, or what it is a copy of."""
+        """Per address of the longer program: itself, or what it is a copy of."""
         made = np.arange(self.longer.size)
         made[self.longer.inputs : self.longer.shared] = _NUMBER
         for i in self.longer.instructions:
@@ -155,10 +154,12 @@ class Beside:
         return _Sums.of(parts, i.count, every=i.reordered)
 
 
-Part = tuple[list[Addresses], Addresses]  # the columns of some terms, and the sums they belong to
+SumTerms = tuple[
+    list[Addresses], Addresses
+]  # the columns of some terms, and the sums they belong to
 
 
-def _terms_of(graph: Graph, nodes: Addresses, numbers: Addresses) -> tuple[Part, Part]:
+def _terms_of(graph: Graph, nodes: Addresses, numbers: Addresses) -> tuple[SumTerms, SumTerms]:
     """The products of some sums, and their plain terms, with numbers instead of nodes."""
     made = []
     for ends, table in (
@@ -173,15 +174,15 @@ def _terms_of(graph: Graph, nodes: Addresses, numbers: Addresses) -> tuple[Part,
 
 
 class _Sums(NamedTuple):
-    """What stands for each of some sums: all of its terms; and its first, or each that may be."""
+    """Hashes of some sums: of all terms of each; and of its first term, or each that may be."""
 
     whole: Hashes
     heads: Hashes
     owners: Addresses  # of the heads
 
     @classmethod
-    def of(cls, parts: Sequence[Part], count: int, every: bool) -> _Sums:
-        """``every``: the terms may have been arranged, and any may have been the first."""
+    def of(cls, parts: Sequence[SumTerms], count: int, every: bool) -> _Sums:
+        """``every``: the terms may have been reordered, so any may have been the first."""
         whole, heads, owners = np.zeros(count, np.uint64), [], []
         for columns, of in parts:
             terms = _hash(_sum_of(columns), np.full(len(of), len(columns)))
@@ -203,23 +204,17 @@ class _Sums(NamedTuple):
 
 
 def _sum_of(columns: Sequence[Addresses]) -> Addresses:
-    """A number for each term: factors in any order."""
+    """A hash of each term, whatever the order of its factors."""
     made = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         made += _hash(column)
     return made.view(np.int64)
 
 
-def _mix(x: Hashes) -> Hashes:
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
 def _hash(*columns: Addresses) -> Hashes:
     made = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
-        made = _mix(made * np.uint64(3) + column.astype(np.uint64) + np.uint64(11))
+        made = scrambled(made * np.uint64(3) + column.astype(np.uint64) + np.uint64(11))
     return made
 
 
@@ -228,15 +223,15 @@ def _joined(columns: list[Addresses | None]) -> Addresses:
 
 
 def _found(mine: Hashes, theirs: Hashes) -> Addresses:
-    """For each of mine where it is among theirs, the second of two alike at the second; or -1."""
-    mine, theirs = _mix(mine + _occurrence(mine)), _mix(theirs + _occurrence(theirs))
+    """Where each of mine is among theirs, or -1; the second of two equals is at the second."""
+    mine, theirs = scrambled(mine + _occurrence(mine)), scrambled(theirs + _occurrence(theirs))
     order = np.argsort(theirs)
     at = np.minimum(np.searchsorted(theirs[order], mine), len(theirs) - 1)
     return np.where(theirs[order[at]] == mine, order[at], -1)
 
 
 def _occurrence(keys: Hashes) -> Hashes:
-    """How many before each are equal to it."""
+    """Per key: how many equal keys come before it."""
     order = np.argsort(keys, kind="stable")
     new = np.append(True, keys[order][1:] != keys[order][:-1])
     made = np.zeros(len(keys), np.uint64)
@@ -246,16 +241,16 @@ def _occurrence(keys: Hashes) -> Hashes:
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """What becomes of the instructions of a program: their members, in pieces and in order."""
+    """How the instructions of a program are split and reordered."""
 
     plain: Program
     members: dict[Key, list[Addresses]]
-    reordered: frozenset[Key]  # the terms of whose sums are arranged, too
-    births: Addresses  # of each address of the plain program: the integer that it had to wait for
+    reordered: frozenset[Key]  # instructions whose sums have reordered terms too
+    births: Addresses  # per address of the plain program: the last integer it depends on
 
     @classmethod
     def of(cls, beside: Beside, graph: Graph, groups: list[Group], ints: int) -> Pieces:
-        """So that what the recording does comes first; NotLiftable if that changes nothing.
+        """A reordering that puts the shorter recording first; NotLiftable if it changes nothing.
 
         ``ints``: how many integers the longer call has.
         """
@@ -289,7 +284,7 @@ class Pieces:
         return cls(plain, members, frozenset(reordered), births)
 
     def groups(self, graph: Graph, groups: list[Group]) -> list[Group]:
-        """The groups of the longer recording itself, taken apart."""
+        """The groups of the longer recording itself, split and reordered."""
         births = np.full(len(graph), -1, np.int64)
         inputs = np.flatnonzero(graph.kinds == INPUT)
         own = inputs[self.plain.private]
@@ -323,7 +318,7 @@ def _grows(
 
 
 def _births(program: Program, grows: npt.NDArray[np.bool_], ints: int) -> Addresses:
-    """For each number the last integer that it depends on; a sum that grows is there before."""
+    """Per number: the last integer it depends on; of a growing sum, that of its first term."""
     births = np.full(program.size, -1, np.int64)
     end = program.shared + len(program.private)
     births[end - ints : end] = np.arange(ints)
@@ -344,7 +339,7 @@ def _births(program: Program, grows: npt.NDArray[np.bool_], ints: int) -> Addres
 
 
 def _latest(births: Sequence[Addresses]) -> Addresses:
-    """When terms are there: when all of their factors are."""
+    """The last integer that each term depends on through any of its factors."""
     return np.maximum(births[0], births[-1])
 
 
@@ -353,7 +348,7 @@ def _in_order(births: Sequence[Addresses]) -> Addresses:
 
 
 def _is_reordered(i: Instruction, births: Addresses, few: bool) -> bool:
-    """Whether the terms of sums that grow have to be arranged."""
+    """Whether the terms of growing sums have to be reordered."""
     wanted = i.count > 1 and not few
     for terms in (i.products, i.plains):
         if terms is None:
@@ -367,24 +362,24 @@ def _is_reordered(i: Instruction, births: Addresses, few: bool) -> bool:
 
 
 def is_regular(arranged: Program, plain: Program) -> bool:
-    """Whether arranging has left loops as they were, by and large."""
+    """Whether the reordered program has about as few rows of loops as the plain one."""
     return _rows(arranged) <= 2 * _rows(plain) + 8
 
 
 def _rows(program: Program) -> int:
-    """How many rows all loops over the program's columns have."""
+    """How many rows the iteration spaces of all columns have."""
     found = 0
     for i in program.instructions:
         columns = [[i.out, *i.columns]]
         columns += [[t.owners, *t.columns] for t in (i.products, i.plains) if t is not None]
-        found += sum(space(c).rows for c in columns)
+        found += sum(iteration_space(c).rows for c in columns)
     return found
 
 
 def _arranged(
     present: npt.NDArray[np.bool_], births: Addresses, ends: npt.NDArray[np.bool_]
 ) -> list[Addresses]:
-    """Members by what they wait for, in pieces where what a shorter call does is not in front."""
+    """Members of an instruction by birth, split where a shorter call's are not a prefix."""
     made = []
     for order in (np.arange(len(births)), np.argsort(births, kind="stable")):
         there = present[order]

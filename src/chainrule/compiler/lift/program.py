@@ -1,8 +1,9 @@
 """The array program: instructions over a flat arena of numbers.
 
-The arena holds what all samples share (inputs, constants), then what each has of its own (inputs,
-results). An operand of an instruction is a column of addresses, one for each of its results; the
-terms of its sums are columns, too.
+The arena holds the numbers that all samples share (inputs, constants), then each sample's own
+(inputs, results). An operand of an instruction is a column of addresses, one for each of its
+results; the terms of its sums are columns too. ``str(program)`` prints it, an instruction per line;
+``program.verify()`` checks the order; ``interpreter.run`` is its meaning.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.lift.canonical import EXTREME, GATHER, SUM
+from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
 from chainrule.core.ops import Op
 
 Addresses = npt.NDArray[np.int64]
-Key = tuple[int, ...]  # a shape, and the length where sums of one shape are apart
-COPY = 1 << 97  # more than any shape: added once, or twice, for copies of some, or all, terms
+Key = tuple[int, ...]  # a shape, and the number of terms where that separates sums of one shape
+COPY = 1 << 97  # above any shape; added once for copies of some terms, twice for all of them
 
 
-#: of products and of plain terms: which of them comes first, second, ...; None: sum by sum
+#: permutations of the products and of the plain terms of some sums; None: sum after sum
 Orders = tuple[Addresses, Addresses] | None
 
 
 class Group(NamedTuple):
-    """Nodes of one shape and stage, in the order of the recording unless they were arranged."""
+    """Nodes of one shape and stage, in the order of the recording unless they were reordered."""
 
     key: Key
     nodes: Addresses
@@ -36,20 +37,20 @@ class Group(NamedTuple):
 
 @dataclass
 class Terms:
-    """The terms of sums, all in one row: those of the first sum, of the second, and so on.
+    """The terms of sums in one row: those of the first sum, then of the second, and so on.
 
-    Or in another order, which was arranged so that those of shorter calls come first.
+    Unless they were reordered so that the terms of shorter calls come first.
     """
 
     owners: Addresses  # the sum that each term belongs to
     columns: tuple[Addresses, ...]  # one of plain terms, two of products
-    each: int  # how many terms every sum has; 0 where they differ, or are not side by side
+    each: int  # how many terms every sum has; 0 where that differs or the terms are reordered
 
     def __len__(self) -> int:
         return len(self.owners)
 
     def side_by_side(self) -> Terms:
-        """The terms of the first sum, of the second, and so on, however they are arranged."""
+        """The terms sum after sum, whatever their order is here."""
         if self.each:
             return self
         order = np.argsort(self.owners, kind="stable")
@@ -58,14 +59,14 @@ class Terms:
         return Terms(self.owners[order], tuple([c[order] for c in self.columns]), each)
 
     def row(self, k: int, count: int) -> Terms:
-        """The terms of one iteration of so many."""
+        """The terms of iteration ``k`` of ``count``."""
         columns = tuple([c.reshape(count, -1)[k] for c in self.columns])
         return Terms(self.owners.reshape(count, -1)[k], columns, self.each)
 
 
 @dataclass
 class Instruction:
-    """One operation over many numbers: results go to ``start`` and on."""
+    """One operation on many numbers; the results have addresses from ``start``."""
 
     key: Key
     kind: int
@@ -74,14 +75,14 @@ class Instruction:
     rule: Op | None = None
     parameters: tuple[float, ...] = ()
     operands: list[Addresses] = field(default_factory=list)
-    number: Addresses | None = None  # where the plain numbers in the second place are
+    number: Addresses | None = None  # addresses of the plain numbers that are second operands
     products: Terms | None = None
     plains: Terms | None = None
-    places: Addresses | None = None  # gather: which operand, of those that follow integers
+    places: Addresses | None = None  # gather: which of the operands that depend on integers
     slots: Addresses | None = None  # gather: the integer that was seen to select, or -1
-    candidates: Addresses | None = None  # gather: all of what it may select from
-    loop: int | None = None  # of which it is done a slice in each iteration
-    reordered: bool = False  # the terms of its sums are not sum by sum, but as they were arranged
+    candidates: Addresses | None = None  # gather: every address that it may select
+    loop: int | None = None  # the loop in time that does a slice of it in each iteration
+    reordered: bool = False  # the terms of its sums are not sum after sum
 
     @property
     def out(self) -> Addresses:
@@ -90,22 +91,30 @@ class Instruction:
 
     @property
     def is_copy(self) -> bool:
-        """Whether it copies the terms of a maximum to where they are one loop."""
+        """Whether it copies the terms of a maximum so that they are regular."""
         return self.key[0] >= COPY
 
     @property
     def columns(self) -> list[Addresses]:
-        """The operands of a rule, plain numbers among them."""
+        """The operands of a rule, including plain numbers."""
         return self.operands if self.number is None else [*self.operands, self.number]
 
     @property
+    def reads(self) -> list[Addresses]:
+        """Every column that it reads, for a gather all that it may select."""
+        columns = list(self.columns) if self.candidates is None else [self.candidates]
+        for terms in (self.products, self.plains):
+            columns += list(terms.columns) if terms is not None else []
+        return columns
+
+    @property
     def name(self) -> str:
-        """The rule's name, or what kind it is."""
+        """The rule's name, or its kind."""
         kinds = {SUM: "sum", EXTREME: "extreme", GATHER: "gather"}
         return self.rule.name if self.rule is not None else kinds[self.kind]
 
     def row(self, k: int, count: int) -> Instruction:
-        """What it does in one iteration of so many."""
+        """The slice of it that iteration ``k`` of ``count`` does."""
         each = self.count // count
         return replace(
             self,
@@ -117,6 +126,25 @@ class Instruction:
             plains=None if self.plains is None else self.plains.row(k, count),
         )
 
+    def verify(self) -> None:
+        """Raise AssertionError unless its columns fit each other."""
+        assert self.count > 0
+        assert self.reads, "it reads nothing"
+        if self.kind == GATHER:
+            assert self.places is not None
+            assert len(self.places) == self.count
+        assert all(len(column) == self.count for column in self.columns)
+        for terms in (self.products, self.plains):
+            if terms is None:
+                continue
+            assert all(len(column) == len(terms) for column in terms.columns)
+            owners = terms.owners - self.start
+            assert ((owners >= 0) & (owners < self.count)).all()
+            if not self.reordered:
+                assert (np.diff(owners) >= 0).all(), "terms are not sum after sum"
+                each = np.bincount(owners, minlength=self.count)
+                assert (each == terms.each).all() == bool(terms.each)
+
     def __str__(self) -> str:
         sizes = [
             f"{len(t)} {w}" for t, w in ((self.products, "products"), (self.plains, "terms")) if t
@@ -126,10 +154,10 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Instructions ``first`` up to ``last`` are done ``count`` times, a slice of each in turn.
+    """A loop in time: ``count`` iterations, each doing a slice of instructions ``first:last``.
 
-    They read what up to ``reach`` iterations before made; of iterations -1, -2 and so on it lies in
-    front of an instruction's results.
+    They read results of up to ``reach`` iterations before; those of iterations -1, -2 and so on
+    have the addresses in front of an instruction's results.
     """
 
     count: int
@@ -143,7 +171,7 @@ class Program:
     """An array program over one arena."""
 
     inputs: int
-    private: Addresses  # the inputs that each sample has of its own
+    private: Addresses  # the inputs of which each sample has its own
     constants: npt.NDArray[np.float64]
     size: int
     instructions: list[Instruction]
@@ -151,8 +179,8 @@ class Program:
     guards: Addresses
     expected: npt.NDArray[np.float64]
     loops: tuple[Repeat, ...] = ()
-    fixed: int = 0  # the last of the private inputs, of which no derivative is wanted
-    arranged: bool = False  # so that shorter calls do the first part of it
+    fixed: int = 0  # how many of the private inputs, the last ones, need no derivative
+    arranged: bool = False  # reordered so that a shorter call is a prefix of it
 
     def __str__(self) -> str:
         lines = [("    " if i.loop is not None else "") + str(i) for i in self.instructions]
@@ -162,14 +190,60 @@ class Program:
 
     @property
     def shared(self) -> int:
-        """Where what all samples share ends: inputs, with holes for the private ones; constants."""
+        """Where the shared numbers end: inputs, with gaps for the private ones, and constants."""
         return self.inputs + len(self.constants)
 
     @property
     def places(self) -> Addresses:
-        """The operands that follow integers, in the order in which gathers read them."""
+        """The operands that depend on integers, in the order of the gathers."""
         found = [i.places for i in self.instructions if i.places is not None]
         return np.concatenate([np.zeros(0, np.int64), *found])
+
+    def verify(self) -> None:
+        """Raise AssertionError unless every number is computed once, and before it is read."""
+        assert ((self.address >= -1) & (self.address < self.size)).all()
+        assert len(self.guards) == len(self.expected)
+        assert (np.diff(self.private) > 0).all()
+        assert ((self.private >= 0) & (self.private < self.inputs)).all()
+        first = self.shared + len(self.private)
+        written = np.zeros(self.size, np.int64)
+        for instruction in self.instructions:
+            instruction.verify()
+            assert instruction.start >= first, "a result has the address of an input"
+            written[instruction.out] += 1
+            read = np.concatenate(instruction.reads)
+            assert ((read >= 0) & (read < self.size)).all()
+            assert not np.isin(read, self.private).any(), "a private input is read as a shared one"
+            if instruction.candidates is not None:
+                before = (read < first) | (written[read] > 0)
+                assert before.all(), "a gather comes before what it may select"
+        assert (written <= 1).all(), "two instructions write one address"
+        assert self.loops or written[first:].all(), "an address is not written"
+        try:
+            self.check_order()
+        except NotLiftable as error:
+            raise AssertionError(str(error)) from None
+
+    def check_order(self) -> None:
+        """NotLiftable unless every number is computed before it is read."""
+        made = np.full(self.size, -1, np.int64)  # by which instruction
+        when = np.zeros(self.size, np.int64)  # in which iteration of its loop
+        for k, instruction in enumerate(self.instructions):
+            made[instruction.out] = k
+            if instruction.loop is not None:
+                count = self.loops[instruction.loop].count
+                when[instruction.out] = np.arange(count).repeat(instruction.count // count)
+        for k, instruction in enumerate(self.instructions):
+            for column in instruction.reads if instruction.candidates is None else ():
+                late = made[column] >= k
+                if instruction.loop is not None:
+                    loop = self.loops[instruction.loop]
+                    now = np.arange(loop.count).repeat(len(column) // loop.count)
+                    same = (made[column] >= loop.first) & (made[column] < loop.last)
+                    late = np.where(same & (when[column] != now), when[column] > now, late)
+                results = column[column >= self.shared + len(self.private)]
+                if late.any() or (made[results] < 0).any():
+                    raise NotLiftable("a loop reads what comes later")
 
 
 def ranges(starts: Addresses, counts: Addresses) -> Addresses:

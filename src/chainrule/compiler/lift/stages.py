@@ -1,11 +1,12 @@
-"""What of a recording with loops in time is done before a loop, in it, and after it.
+"""What is computed before a loop in time, in it, and after it.
 
-In: a canonical ``Graph`` and its loops. Out: a stage for every node: even ones are done at once,
-odd ones iteration by iteration. Only what lies on the way from an earlier iteration to a later one
-has to be done in turn, the core of a loop; what only leads to it, or only comes from it, is done
-for all iterations together, before or after. Every instruction of a core has as many numbers in
-each iteration, and every column of addresses moves on by constant steps. Where the first iterations
-read what was there before, that is copied to where results of iterations -1, -2 and so on would be.
+In: a canonical ``Graph`` and its loops. Out: a stage for every node: even stages compute all
+iterations at once, odd ones iteration by iteration. Only nodes on a path from an earlier iteration
+to a later one, the core of a loop, have to be done in turn; what only leads to the core, or only
+comes from it, is done for all iterations together, before or after. Every instruction of a core has
+equally many numbers in each iteration, and its columns of addresses move by constant steps. Values
+that the first iterations read from before the loop are copied to the addresses of iterations -1, -2
+and so on.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from chainrule.compiler.lift.canonical import CONSTANT, SUM, Graph, NotLiftable
-from chainrule.compiler.lift.loops import Loop, fed
-from chainrule.compiler.lift.program import Addresses, Instruction, Program, Terms
+from chainrule.compiler.lift.graph import CONSTANT, SUM, Graph, NotLiftable
+from chainrule.compiler.lift.program import Addresses, Instruction, Terms
+from chainrule.compiler.lift.time_loop import Loop, after_cycles
 
 
 def stages(graph: Graph) -> Addresses:
@@ -33,7 +34,10 @@ def stages(graph: Graph) -> Addresses:
         chosen = inside[used] & inside[users] & (graph.kinds[used] > CONSTANT)
         edges = np.unique(slot[used[chosen]] * loop.period + slot[users[chosen]])
         source, target = np.divmod(edges, loop.period)
-        down, up = fed(source, target, loop.period), fed(target, source, loop.period)
+        down, up = (
+            after_cycles(source, target, loop.period),
+            after_cycles(target, source, loop.period),
+        )
         stage[inside] = 2 * number + np.where(down & up, 1, np.where(down, 2, 0))[slot[inside]]
     return stage
 
@@ -50,14 +54,14 @@ def _edges(graph: Graph) -> tuple[Addresses, Addresses]:
 
 
 def levels(graph: Graph, groups: list[Addresses], stage: Addresses) -> Addresses:
-    """Levels of nodes, equal within a group, by which the groups of a stage can be done in turn."""
+    """A level per node, equal within a group: groups of a stage are computed by level."""
     group = np.full(len(graph), -1, np.int64)
     for k, nodes in enumerate(groups):
         group[nodes] = k
     used, users = _edges(graph)
     one, other = (graph.iterations[graph.origin[nodes]] for nodes in (used, users))
     kept = (group[used] >= 0) & (stage[used] == stage[users])
-    kept &= (stage[users] % 2 == 0) | (one == other)  # a loop reads what it made before
+    kept &= (stage[users] % 2 == 0) | (one == other)  # a loop may read earlier iterations
     edges = np.unique(group[used[kept]] * len(groups) + group[users[kept]])
     before, after = np.divmod(edges, max(1, len(groups)))
     level = np.zeros(len(groups) + 1, np.int64)
@@ -71,7 +75,7 @@ def levels(graph: Graph, groups: list[Addresses], stage: Addresses) -> Addresses
 
 
 def check_members(graph: Graph, loop: Loop, nodes: Addresses) -> int:
-    """How many of a core's nodes of one shape each iteration has."""
+    """How many of these nodes of a core each iteration has; NotLiftable where that differs."""
     iteration = (graph.origin[nodes] - loop.start) // loop.period
     each = len(nodes) // loop.count
     if len(nodes) % loop.count or (iteration != np.arange(loop.count).repeat(each)).any():
@@ -80,12 +84,12 @@ def check_members(graph: Graph, loop: Loop, nodes: Addresses) -> int:
 
 
 class Straight:
-    """The columns of one loop's core, moved on by constant steps."""
+    """Rewrites the columns of one loop's core so that they move by constant steps."""
 
     def __init__(
         self, core: list[Instruction], count: int, reach: int, known: dict[int, int]
     ) -> None:
-        """``known``: what earlier loops copy, by the address where it goes."""
+        """``known``: copies that earlier loops make, source by target address."""
         self.core, self.count, self.reach, self.known = core, count, reach, known
         self.each = np.array([i.count // count for i in core])
         self.starts = np.array([i.start for i in core])
@@ -105,7 +109,7 @@ class Straight:
         return replace(terms, owners=owners, columns=tuple(columns))
 
     def _column(self, column: Addresses) -> Addresses:
-        """The column as it is if iterations -1, -2 and so on had been there."""
+        """The column as if iterations -1, -2 and so on had existed."""
         if len(column) % self.count:
             raise NotLiftable("the iterations of a loop differ")
         rows = column.reshape(self.count, -1)
@@ -131,47 +135,16 @@ class Straight:
         return wanted.ravel()
 
     def beginnings(self) -> Iterator[Instruction]:
-        """The instructions that copy what is there before the loop to where it is read."""
+        """The instructions that copy initial values to where the first iterations read them."""
         targets = np.array(sorted(self.copies), np.int64)
         for front, instruction in zip(self.fronts.tolist(), self.core, strict=True):
             mine = targets[(targets >= front) & (targets < instruction.start)]
             if not len(mine):
                 continue
             out = np.arange(mine[0], mine[-1] + 1)
-            nearest = mine[np.searchsorted(mine, out, side="right") - 1]  # holes: nobody reads them
+            nearest = mine[np.searchsorted(mine, out, side="right") - 1]  # gaps are never read
             sources = np.array([self.copies[t] for t in nearest.tolist()], np.int64)
             key = (instruction.key[0] + (1 << 96), *instruction.key[1:])
             made = Instruction(key, SUM, int(out[0]), len(out))
             made.plains = Terms(out, (sources,), 1)
             yield made
-
-
-def verify(program: Program) -> None:
-    """NotLiftable unless everything is computed before it is read."""
-    made = np.full(program.size, -1, np.int64)  # the instruction, and for a core the iteration
-    when = np.zeros(program.size, np.int64)
-    for k, instruction in enumerate(program.instructions):
-        made[instruction.out] = k
-        if instruction.loop is not None:
-            count = program.loops[instruction.loop].count
-            when[instruction.out] = np.arange(count).repeat(instruction.count // count)
-    for k, instruction in enumerate(program.instructions):
-        for column in _columns(instruction):
-            late = made[column] >= k
-            if instruction.loop is not None:
-                loop = program.loops[instruction.loop]
-                now = np.arange(loop.count).repeat(len(column) // loop.count)
-                same = (made[column] >= loop.first) & (made[column] < loop.last)
-                late = np.where(same & (when[column] != now), when[column] > now, late)
-            if (
-                late.any()
-                or (made[column[column >= program.shared + len(program.private)]] < 0).any()
-            ):
-                raise NotLiftable("a loop reads what comes later")
-
-
-def _columns(instruction: Instruction) -> list[Addresses]:
-    columns = list(instruction.columns)
-    for terms in (instruction.products, instruction.plains):
-        columns += list(terms.columns) if terms is not None else []
-    return columns

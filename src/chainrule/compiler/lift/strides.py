@@ -1,9 +1,10 @@
-"""Columns of addresses as loops.
+"""Columns of addresses as loops with constant strides.
 
-In: some columns that are walked together (an instruction's results and operands, or the terms of
-sums). Out: a ``Space``: rows with a base address per column each, a run of a length that may differ
-from row to row, and loops of fixed trip counts inside, in all of which every address moves by a
-constant stride. A matrix product is one row and three loops; causal attention is ragged rows.
+In: columns of addresses that are walked together (an instruction's results and operands, or the
+terms of sums). Out: an ``IterationSpace``: rows with a base address per column, a run whose length
+may differ from row to row, and loops of fixed trip counts inside, in all of which every address
+moves by a constant stride. A matrix product is one row and three loops; causal attention is ragged
+rows.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from chainrule.compiler.lift.program import Addresses
 
 
 @dataclass(frozen=True)
-class Loop:
-    """A fixed trip count, and how far each column's address moves."""
+class StridedLoop:
+    """A fixed trip count, and how far each column's address moves per trip."""
 
     count: int
     strides: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Space:
-    """Rows of bases (a row per line, a column per column), run lengths, loops around and inside."""
+class IterationSpace:
+    """Rows of base addresses, a run in each row, and loops around and inside the runs."""
 
-    bases: Addresses
+    bases: Addresses  # [row, column]
     lengths: Addresses | None  # of the run of each row; None: there is no run
     run: tuple[int, ...]  # its strides
-    loops: tuple[Loop, ...]  # outermost first
-    middle: tuple[Loop, ...] = ()  # between the rows and the run
+    loops: tuple[StridedLoop, ...]  # outermost first
+    middle: tuple[StridedLoop, ...] = ()  # between the rows and the run
 
     @property
     def rows(self) -> int:
@@ -49,11 +50,11 @@ class Space:
         return f"{self.kind} {self.rows} rows {loops}"
 
     def addresses(self) -> Addresses:
-        """Every address again, a line per column: what the space stands for."""
+        """Every address that is walked, [column, point]: the inverse of ``iteration_space``."""
         rows = []
         for r in range(self.rows):
             points = self.bases[r][:, None]
-            run = () if self.lengths is None else (Loop(int(self.lengths[r]), self.run),)
+            run = () if self.lengths is None else (StridedLoop(int(self.lengths[r]), self.run),)
             for loop in (*self.middle, *run, *self.loops):
                 steps = np.arange(loop.count)
                 points = points[:, :, None] + np.array(loop.strides)[:, None, None] * steps
@@ -76,23 +77,23 @@ class Space:
         row = int(np.searchsorted(ends, points))
         return row if row < len(ends) and ends[row] == points else None
 
-    def select(self, columns: Sequence[int], keep_outer: bool = False) -> Space:
-        """The walk of some of the columns, in this order; ``keep_outer``: as many outer trips."""
+    def select(self, columns: Sequence[int], keep_outer: bool = False) -> IterationSpace:
+        """The space of some of the columns; ``keep_outer``: do not merge the outermost loop."""
         chosen = list(columns)
         loops, middle = (
-            [Loop(x.count, tuple([x.strides[c] for c in chosen])) for x in some]
+            [StridedLoop(x.count, tuple([x.strides[c] for c in chosen])) for x in some]
             for some in (self.loops, self.middle)
         )
         kept = 1 if keep_outer and self.rows == 1 else 0
         loops = loops[:kept] + _merged(loops[kept:])
         run = tuple([self.run[c] for c in chosen])
-        return Space(self.bases[:, chosen], self.lengths, run, tuple(loops), tuple(middle))
+        return IterationSpace(self.bases[:, chosen], self.lengths, run, tuple(loops), tuple(middle))
 
 
-def space(columns: Sequence[Addresses]) -> Space:
+def iteration_space(columns: Sequence[Addresses]) -> IterationSpace:
     """The loops that walk these columns in order."""
     table = np.stack([np.asarray(c, np.int64) for c in columns])
-    loops: list[Loop] = []
+    loops: list[StridedLoop] = []
     while table.shape[1] > 1:
         peeled = _innermost(table)
         if peeled is None:
@@ -105,29 +106,31 @@ def space(columns: Sequence[Addresses]) -> Space:
         if len(starts) * 2 <= table.shape[1]:
             table, lengths, run = table[:, starts], counts, strides
     if lengths is not None and len(lengths) == 1:
-        loops.insert(0, Loop(int(lengths[0]), run))
+        loops.insert(0, StridedLoop(int(lengths[0]), run))
         lengths, run = None, (0,) * len(table)
-    middle: list[Loop] = []
+    middle: list[StridedLoop] = []
     while lengths is not None and len(lengths) > 1:  # neighbouring rows of one length
         peeled = _innermost(np.vstack([table, lengths]))
         if peeled is None or peeled[0].strides[-1] != 0:
             break
         loop, rows = peeled
         table, lengths = rows[:-1], rows[-1]
-        middle.insert(0, Loop(loop.count, loop.strides[:-1]))
+        middle.insert(0, StridedLoop(loop.count, loop.strides[:-1]))
     if lengths is not None and len(lengths) == 1:
-        loops = [*middle, Loop(int(lengths[0]), run), *loops]
+        loops = [*middle, StridedLoop(int(lengths[0]), run), *loops]
         lengths, run, middle = None, (0,) * len(table), []
-    return Space(np.ascontiguousarray(table.T), lengths, run, tuple(_merged(loops)), tuple(middle))
+    return IterationSpace(
+        np.ascontiguousarray(table.T), lengths, run, tuple(_merged(loops)), tuple(middle)
+    )
 
 
-def table(columns: Sequence[Addresses]) -> Space:
-    """The same without any loops, a row for each point."""
+def table(columns: Sequence[Addresses]) -> IterationSpace:
+    """The same columns without loops, a row for each point."""
     bases = np.stack([np.asarray(c, np.int64) for c in columns], axis=1)
-    return Space(np.ascontiguousarray(bases), None, (0,) * len(columns), ())
+    return IterationSpace(np.ascontiguousarray(bases), None, (0,) * len(columns), ())
 
 
-def _innermost(table: Addresses) -> tuple[Loop, Addresses] | None:
+def _innermost(table: Addresses) -> tuple[StridedLoop, Addresses] | None:
     """The innermost loop of fixed length, and what is left without it."""
     first = table[:, 1] - table[:, 0]
     count = _steady(table, first)
@@ -136,11 +139,11 @@ def _innermost(table: Addresses) -> tuple[Loop, Addresses] | None:
     parts = table.reshape(len(table), -1, count)
     if not (np.diff(parts, axis=2) == first[:, None, None]).all():
         return None
-    return Loop(count, tuple(first.tolist())), np.ascontiguousarray(parts[:, :, 0])
+    return StridedLoop(count, tuple(first.tolist())), np.ascontiguousarray(parts[:, :, 0])
 
 
 def _steady(table: Addresses, stride: Addresses) -> int:
-    """How many of the first columns move by this stride."""
+    """How many of the first points are this stride apart."""
     at, size = 1, 64
     while at < table.shape[1]:
         piece = np.diff(table[:, at - 1 : at + size], axis=1) != stride[:, None]
@@ -152,7 +155,7 @@ def _steady(table: Addresses, stride: Addresses) -> int:
 
 
 def _runs(table: Addresses) -> tuple[Addresses, Addresses, tuple[int, ...]]:
-    """Starts and lengths of maximal runs with the commonest stride of all columns."""
+    """Maximal runs with the most frequent stride: their starts, lengths, and that stride."""
     steps = np.diff(table, axis=1)
     kinds, counts = np.unique(steps, axis=1, return_counts=True)
     stride = kinds[:, counts.argmax()]
@@ -161,15 +164,15 @@ def _runs(table: Addresses) -> tuple[Addresses, Addresses, tuple[int, ...]]:
     return starts, np.diff(np.concatenate([starts, [table.shape[1]]])), tuple(stride.tolist())
 
 
-def _merged(loops: list[Loop]) -> list[Loop]:
-    """Neighbouring loops that are one longer loop, as one."""
-    merged: list[Loop] = []
+def _merged(loops: list[StridedLoop]) -> list[StridedLoop]:
+    """The loops, with neighbours merged that are one longer loop."""
+    merged: list[StridedLoop] = []
     for loop in loops:
         outer = merged[-1] if merged else None
         if outer is not None and all(
             a == b * loop.count for a, b in zip(outer.strides, loop.strides, strict=True)
         ):
-            merged[-1] = Loop(outer.count * loop.count, loop.strides)
+            merged[-1] = StridedLoop(outer.count * loop.count, loop.strides)
         else:
             merged.append(loop)
     return merged

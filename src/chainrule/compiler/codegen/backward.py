@@ -1,0 +1,303 @@
+"""The backward pass of an array program as machine code.
+
+In: the ``Emitter`` of an empty function and the address of the result. Out: code that goes through
+the instructions in reverse and adds each one's adjoint, times its partials, to the adjoints of its
+operands. The first walk to reach an adjoint stores it if it covers the whole column; else the
+adjoint is zeroed and added to. ``Machine.stores`` lists what is stored: a shorter call that uses
+this code must cover it too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.compiler.codegen import registers
+from chainrule.compiler.codegen.contraction import ADJOINT, VALUE, Emitter
+from chainrule.compiler.codegen.instructions import (
+    Machine,
+    as_vector,
+    clear,
+    columns_of,
+    differentiated,
+    each_gathered,
+    if_present,
+    is_few,
+    one_walk,
+    operands,
+    read_by,
+)
+from chainrule.compiler.codegen.ir import Offset
+from chainrule.compiler.codegen.walks import Walk
+from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
+from chainrule.compiler.lift.interpreter import STOPS
+from chainrule.compiler.lift.program import Addresses, Instruction, Program
+from chainrule.core import ops
+
+
+def reached(program: Program, root: int) -> npt.NDArray[np.bool_]:
+    """Per address: whether a gradient from ``root`` can reach it."""
+    found = np.zeros(program.size, np.bool_)
+    found[root] = True
+    before, now = -1, 1
+    while before != now:  # one round is enough where there are no loops in time
+        for instruction in reversed(program.instructions):
+            if _is_reached(instruction, found):
+                for column in read_by(instruction):
+                    found[column] = True
+        before, now = now, int(found.sum()) if program.loops else now
+    return found
+
+
+def _is_reached(instruction: Instruction, found: npt.NDArray[np.bool_]) -> bool:
+    here = found[instruction.start : instruction.start + instruction.count]
+    return bool(here.any()) and instruction.rule not in STOPS
+
+
+class Backward:
+    """The backward pass under construction."""
+
+    def __init__(self, emitter: Emitter, made: Machine) -> None:
+        self.emitter, self.program, self.made = emitter, emitter.program, made
+        #: per address: whether the code so far has stored or zeroed its adjoint
+        self.begun = np.zeros(self.program.size, np.bool_)
+
+    def emit(self, root: int) -> None:
+        """Everything that a gradient of ``root`` reaches, last instructions first."""
+        program = self.program
+        found = reached(program, root)
+        self._clear(np.flatnonzero(~found[: program.inputs]))
+        self._seed(root)
+        for k in reversed(range(len(program.instructions))):
+            instruction = program.instructions[k]
+            if instruction.loop is not None:
+                if k == program.loops[instruction.loop].first:
+                    self._loop(instruction.loop, found)
+            elif _is_reached(instruction, found):
+                self._clear(instruction.out)
+                is_optional = k in self.made.optional
+                for column in read_by(instruction) if is_optional else ():
+                    self._clear(column)  # even where the instruction is skipped
+                with if_present(self.emitter, k, is_optional):
+                    self._instruction(k, instruction)
+        self._clear(np.arange(program.inputs))
+        self._clear(np.arange(program.shared, program.shared + differentiated(program)))
+
+    def _seed(self, root: int) -> None:
+        """Store the adjoint of the result."""
+        code, emitter, program = self.emitter.code, self.emitter, self.program
+        self.begun[root] = True
+        if root < program.shared:
+            code.store("%Q", [(None, root)], code.load("%S", []))
+            return
+        start = (root - program.shared) * emitter.batch
+        with code.loop(emitter.batch) as lane:
+            code.store("%D", [(None, start), (lane, 1)], code.load("%S", [(lane, 1)]))
+
+    # --- which adjoints are begun -----------------------------------------------------------------
+
+    def _clear(self, addresses: Addresses, step: int = 0, count: int = 1) -> None:
+        """Zero the adjoints that are not begun.
+
+        In a loop in time, these are the addresses of the first of ``count`` iterations.
+        """
+        wanted = np.unique(addresses[~self.begun[addresses]])
+        self._begin(wanted, step, count)
+        split = int(np.searchsorted(wanted, self.program.shared))
+        clear(self.emitter, "%Q", wanted[:split], step)
+        clear(self.emitter, "%D", wanted[split:] - self.program.shared, step)
+
+    def _begin(self, addresses: Addresses, step: int, count: int) -> None:
+        self.begun[addresses + step * np.arange(count)[:, None]] = True
+
+    def _may_store(self, walk: Walk, column: int, sums: bool) -> bool:
+        """Whether a walk may store the adjoints of a column; if not, they are ready to add to.
+
+        ``sums``: the walk completes the sum of what goes to one place, over all lanes, before it
+        stores it.
+        """
+        targets, shared = walk.columns[column], walk.shared[column]
+        fresh = not self.begun[targets].any()
+        if sums:
+            whole = self.emitter.stores(walk, column)
+        else:
+            whole = len(np.unique(targets)) == len(targets) and not (
+                shared and self.emitter.batch > 1
+            )
+        shrinks = walk.varies and shared  # what a shorter call does not come to must be zero
+        step = walk.steps[column] if walk.steps else 0
+        if fresh and whole and not shrinks:
+            self._begin(targets, step, walk.iterations)
+            if not walk.steps:
+                self.made.stores.append((walk, targets))
+            return True
+        self._clear(targets, step, walk.iterations)
+        return False
+
+    def _is_read(self, walk: Walk, column: int) -> bool:
+        """Whether the adjoints of a column are ever read: those of constants are not.
+
+        In a loop in time, this is true for results of the loop itself; outside of it, for the rest.
+        """
+        targets, program = walk.columns[column], self.program
+        if walk.core and walk.core[column] != bool(walk.steps):
+            return False
+        last = program.shared + len(program.private)
+        constant = (targets >= program.inputs) & (targets < program.shared)
+        return not bool((constant | ((targets >= last - program.fixed) & (targets < last))).all())
+
+    # --- loops in time ----------------------------------------------------------------------------
+
+    def _loop(self, number: int, found: npt.NDArray[np.bool_]) -> None:
+        """Adjoints of the loop's own results, iteration by iteration; the others all at once."""
+        program = self.program
+        loop = program.loops[number]
+        core = [
+            k
+            for k in reversed(range(loop.first, loop.last))
+            if _is_reached(program.instructions[k], found)
+        ]
+        if core and registers.is_small(program, loop):
+            reverse = registers.Reverse(self.emitter, number, core, self.begun)
+            self._clear(reverse.added_to())
+            reverse.emit()
+        elif core:
+            self._sliced(number, core)
+        for k in core:
+            self._instruction(k, program.instructions[k])
+
+    def _sliced(self, number: int, core: list[int]) -> None:
+        """The loop itself, where each iteration does slices of arrays."""
+        emitter, code, program = self.emitter, self.emitter.code, self.program
+        loop = program.loops[number]
+        self._clear(self._added_to(number, core))
+        with registers.inlining(emitter, loop), code.loop(loop.count) as i:
+            emitter.counter = code.let(f"sub nsw i64 {loop.count - 1}, {i}")
+            for k in core:
+                instruction = program.instructions[k]
+                each = instruction.count // loop.count
+                self._clear(instruction.out[:each], each, loop.count)
+                self._instruction(k, instruction)
+        emitter.counter = None
+
+    def _added_to(self, number: int, core: list[int]) -> Addresses:
+        """Results of a loop whose adjoints others add to before their iteration, in all of them."""
+        program, loop = self.program, self.program.loops[number]
+        found = np.zeros(program.size, np.bool_)
+        slot = np.zeros(program.size, np.int64)
+        when = np.full(program.size, loop.count)
+        for instruction in program.instructions[loop.first : loop.last]:
+            each = instruction.count // loop.count
+            here = np.arange(-loop.reach * each, instruction.count)
+            slot[instruction.start + here] = instruction.start + here % each
+            when[instruction.start + here] = here // each
+        found[slot[self.begun & (when < loop.count)]] = True
+        for k in core:
+            for column in read_by(program.instructions[k]):
+                last = column.reshape(loop.count, -1)[-1]
+                found[slot[last[when[last] < loop.count - 1]]] = True
+        return np.flatnonzero((when < loop.count) & found[slot])
+
+    def _walks(self, k: int, what: str) -> list[Walk]:
+        """The walks that forward made for an instruction; in a loop in time, those of a slice."""
+        emitter, instruction = self.emitter, self.program.instructions[k]
+        if instruction.loop is None:
+            return emitter.walks.of(k, what, [])
+        sliced = emitter.counter is not None
+        return emitter.walks.in_loop(k, what, columns_of(instruction, what), sliced)
+
+    # --- instructions -----------------------------------------------------------------------------
+
+    def _instruction(self, k: int, instruction: Instruction) -> None:
+        if instruction.kind == GATHER:
+            self._gather(k, instruction)
+        elif instruction.kind == EXTREME:
+            walk = one_walk(self._walks(k, "plains"))
+            if self._is_read(walk, 1):
+                self._clear(walk.columns[1], sum(walk.steps[1:2]), walk.iterations)
+                self._extreme(walk)
+        elif instruction.kind == SUM:
+            for what, terms in (("products", instruction.products), ("plains", instruction.plains)):
+                if terms is None:
+                    continue
+                if what == "plains" and is_few(self.emitter, k, terms):
+                    what = "out"
+                for walk in self._walks(k, what):
+                    self._sum(walk, what == "products")
+        else:
+            for walk in self._walks(k, "out"):
+                self._rule(walk, instruction)
+
+    def _gather(self, k: int, instruction: Instruction) -> None:
+        """Add to the adjoint of what was selected."""
+        code = self.emitter.code
+        assert instruction.candidates is not None
+        self._clear(instruction.candidates)
+        with each_gathered(self.emitter, k, instruction) as (here, there, shared):
+            array = ADJOINT[0] if shared else ADJOINT[1]
+            code.store(array, there, code.load(array, there) + code.load("%D", here))
+
+    def _sum(self, walk: Walk, products: bool) -> None:
+        """A factor gets the adjoint times the other factor; a plain term gets the adjoint."""
+        for column in range(1, len(walk.columns)):
+            if not self._is_read(walk, column):
+                continue
+            selection, arrays = [column, 0], [ADJOINT, ADJOINT]
+            if products:
+                selection, arrays = [column, 0, 3 - column], [ADJOINT, ADJOINT, VALUE]
+            store = self._may_store(walk, column, sums=True)
+            self.emitter.contract(walk, selection, arrays, store=store)
+
+    def _extreme(self, walk: Walk) -> None:
+        """The first term that equals the result gets all of its adjoint."""
+        emitter, code = self.emitter, self.emitter.code
+        shared = walk.shared[1]
+        values, adjoints = ("%P", "%Q") if shared else ("%V", "%D")
+
+        def inner(offsets: list[Offset], loops: Any) -> None:
+            def one(t: list[Offset]) -> None:
+                g = code.load("%D", t[0])
+                chosen = code.load(values, t[1])._compare("oeq", code.load("%V", t[0]))
+                share = chosen.choose(g, 0.0)
+                code.store(adjoints, t[1], code.load(adjoints, t[1]) + share)
+                code.store("%D", t[0], g - share)
+
+            emitter.over(loops, offsets, one)
+
+        emitter.nest(walk, (0, 1), inner)
+
+    def _rule(self, walk: Walk, instruction: Instruction) -> None:
+        """D[x] += partial * g for each operand."""
+        rule = instruction.rule
+        assert rule is not None
+        for j in range(len(instruction.operands)):
+            if (rule is ops.select and j == 0) or not self._is_read(walk, j + 1):
+                continue
+            store = self._may_store(walk, j + 1, sums=False)
+            self._partial(walk, instruction, j, store)
+
+    def _partial(self, walk: Walk, instruction: Instruction, j: int, store: bool) -> None:
+        emitter, code, rule = self.emitter, self.emitter.code, instruction.rule
+        assert rule is not None
+        target = ADJOINT[0] if walk.shared[j + 1] else ADJOINT[1]
+
+        def body(offsets: list[Offset], strides: list[int], width: int) -> None:
+            xs = operands(emitter, walk, 2, offsets, strides, width)
+            y = emitter.read("%V", offsets[1], strides[1], width)
+            g = emitter.read("%D", offsets[1], strides[1], width)
+            slope = rule.partials[j](y, *xs, *instruction.parameters)
+            plain = isinstance(slope, float) and slope == 1.0
+            share = emitter.only_active(as_vector(code, g if plain else slope * g, width))
+            if strides[0] == 0 and width > 1:
+                share = share.total()
+                code.store(target, offsets[0], code.load(target, offsets[0]) + share)
+            elif store:
+                emitter.write(target, offsets[0], share)
+            else:
+                old = emitter.read(target, offsets[0], strides[0], width)
+                emitter.write(target, offsets[0], old + share)
+
+        selection = [j + 1, *range(len(walk.columns))]
+        emitter.elementwise(walk, selection, body, reduces=True)

@@ -1,0 +1,247 @@
+"""The forward pass of an array program as machine code.
+
+In: the ``Emitter`` of an empty function. Out: code that computes every number of the program, in
+the order of its instructions, and a number that is finite only if all of them are and every guard
+holds. Eager raises where a number is not finite; the caller falls back to it then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.codegen import registers
+from chainrule.compiler.codegen.contraction import VALUE, Emitter
+from chainrule.compiler.codegen.instructions import (
+    Machine,
+    as_vector,
+    clear,
+    columns_of,
+    each_gathered,
+    if_present,
+    is_few,
+    one_walk,
+    operands,
+    read_by,
+)
+from chainrule.compiler.codegen.ir import Integers, Offset, Vector
+from chainrule.compiler.codegen.walks import Walk
+from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
+from chainrule.compiler.lift.program import Instruction, Program, Repeat
+from chainrule.core import ops
+
+
+def emit_forward(emitter: Emitter, made: Machine) -> Vector:
+    """All instructions, then the guards; gives the number that tells whether all is well."""
+    program = emitter.program
+    flags = emitter.new_flags()
+    watched = _watched(program)
+    for k, instruction in enumerate(program.instructions):
+        emitter.flags = flags if watched[k] else None
+        if instruction.loop is None:
+            with if_present(emitter, k, k in made.optional):
+                _instruction(emitter, k, instruction)
+        elif k == program.loops[instruction.loop].first:
+            _loop(emitter, program.loops[instruction.loop], watched, flags)
+    emitter.flags = flags
+    return _guards(emitter, emitter.flag_total())
+
+
+# --- which results are checked --------------------------------------------------------------------
+
+#: rules whose result is not finite where an operand is not
+_OPEN = frozenset((ops.add, ops.mul, ops.detach, ops.log, ops.sqrt))
+
+
+def _watched(program: Program) -> list[bool]:
+    """Per instruction: whether its results must be checked to be finite.
+
+    They need not be if a number that is not finite makes a later, checked one not finite too. Sums
+    of several terms are always checked: added in another order than eager's they may stay finite
+    where eager's overflow on the way.
+    """
+    shows = np.zeros(program.size, np.bool_)
+    found = []
+    for instruction in reversed(program.instructions):
+        long = instruction.products is not None or (
+            instruction.plains is not None and instruction.plains.each not in (1, 2)
+        )
+        copied = instruction.kind == GATHER
+        out = slice(instruction.start, instruction.start + instruction.count)
+        hides = instruction.kind == EXTREME
+        found.append(not copied and (hides or long or not bool(shows[out].all())))
+        is_open = instruction.rule in _OPEN or (
+            instruction.rule is ops.pow and instruction.parameters[0] > 0.0
+        )
+        if instruction.kind == SUM or is_open:
+            for column in read_by(instruction):
+                shows[column] = True
+    return found[::-1]
+
+
+def _guards(emitter: Emitter, flag: Vector) -> Vector:
+    """The flag, not finite if a guard goes the other way in any sample."""
+    program, code = emitter.program, emitter.code
+    if not len(program.guards):
+        return flag
+    walks = emitter.walks.of(len(program.instructions), "guards", [program.guards])
+    infinite = code.variable(flag)
+    expected = np.ascontiguousarray(program.expected).view(np.int64)
+    for walk in walks:
+        wanted = expected if walk.chosen is None else expected[walk.chosen]
+        place = code.let(f"getelementptr inbounds i64, ptr %N, i64 {walk.slot}")
+        count: Any = code.let(f"load i64, ptr {place}, align 8") if walk.varies else len(wanted)
+        local = walk.columns[0] - (0 if walk.shared[0] else program.shared)
+        lanes = 1 if walk.shared[0] else emitter.batch
+        with code.loop(count) as i:
+            right = Integers(code.over("float64"), code.table(wanted, i), 1).numbers()
+            right = right.over(code.dtype)
+            address = code.table(local, i)
+            for lane in range(lanes):
+                array = "%P" if walk.shared[0] else "%V"
+                x = code.load(array, [(address, lanes), (None, lane)])
+                infinite.set(infinite.get() + x._compare("une", right).choose(float("inf"), 0.0))
+    return infinite.get()
+
+
+# --- loops in time --------------------------------------------------------------------------------
+
+
+def _loop(emitter: Emitter, loop: Repeat, watched: list[bool], flags: dict[int, Any]) -> None:
+    """A loop in time: each iteration does a slice of each of its instructions."""
+    number = emitter.program.loops.index(loop)
+    if registers.is_small(emitter.program, loop):
+        registers.forward(emitter, number, watched, flags)
+        return
+    emitter.flags = None
+    for k in range(loop.first, loop.last):
+        if emitter.program.instructions[k].products is not None and emitter.batch == 1:
+            _transpose(emitter, k)
+    with registers.inlining(emitter, loop), emitter.code.loop(loop.count) as emitter.counter:
+        for k in range(loop.first, loop.last):
+            emitter.flags = flags if watched[k] else None
+            _instruction(emitter, k, emitter.program.instructions[k])
+    emitter.counter = None
+
+
+def _transpose(emitter: Emitter, k: int) -> None:
+    """Before the loop, copy the matrices that all iterations multiply by, if that aligns lanes."""
+    columns = columns_of(emitter.program.instructions[k], "products")
+    for walk in emitter.walks.in_loop(k, "products", columns, sliced=True):
+        made = emitter.walks.transposed(walk)
+        if made is None:
+            continue
+        other, copying = made
+        emitter.copies[walk.slot] = other
+
+        def body(
+            offsets: list[Offset], strides: list[int], width: int, copying: Walk = copying
+        ) -> None:
+            emitter.write("%V", offsets[0], *operands(emitter, copying, 1, offsets, strides, width))
+
+        emitter.elementwise(copying, (0, 1), body)
+
+
+def _walks(emitter: Emitter, k: int, what: str) -> list[Walk]:
+    """The walks of an instruction; in a loop in time, those of one iteration."""
+    columns = columns_of(emitter.program.instructions[k], what)
+    if emitter.counter is None:
+        return emitter.walks.of(k, what, columns)
+    walks = emitter.walks.in_loop(k, what, columns, sliced=True)
+    return [emitter.copies.get(walk.slot, walk) for walk in walks]
+
+
+# --- instructions ---------------------------------------------------------------------------------
+
+
+def _instruction(emitter: Emitter, k: int, instruction: Instruction) -> None:
+    code = emitter.code
+    if instruction.kind == GATHER:
+        with each_gathered(emitter, k, instruction) as (here, there, shared):
+            code.store("%V", here, code.load(VALUE[0] if shared else VALUE[1], there))
+    elif instruction.kind == SUM:
+        _sum(emitter, k, instruction)
+    elif instruction.kind == EXTREME:
+        walk = one_walk(_walks(emitter, k, "plains"))
+        if not emitter.stores(walk, 0, sums=False):
+            raise NotLiftable("a maximum over irregular places")
+        _watch_inputs(emitter, walk)
+        emitter.extreme(walk, instruction.rule is ops.first_max)
+    else:
+        for walk in _walks(emitter, k, "out"):
+            _rule(emitter, walk, instruction)
+
+
+def _rule(emitter: Emitter, walk: Walk, instruction: Instruction) -> None:
+    """An operation of the op table, elementwise."""
+    rule, code = instruction.rule, emitter.code
+    assert rule is not None
+
+    def body(offsets: list[Offset], strides: list[int], width: int) -> None:
+        xs = operands(emitter, walk, 1, offsets, strides, width)
+        emitter.write("%V", offsets[0], as_vector(code, rule(*xs, *instruction.parameters), width))
+
+    emitter.elementwise(walk, range(len(walk.columns)), body)
+
+
+def _watch_inputs(emitter: Emitter, walk: Walk) -> None:
+    """Check the inputs that a maximum reads, itself or through a gather: it may hide a nan."""
+    program, code = emitter.program, emitter.code
+    plain = np.zeros(program.size, np.bool_)
+    plain[: program.shared + len(program.private)] = True
+    for instruction in program.instructions:
+        if instruction.kind == GATHER:
+            plain[instruction.out] = True
+    found = np.unique(walk.columns[1][plain[walk.columns[1]]])
+    if not len(found) or emitter.flags is None:
+        return
+    shared = walk.shared[1]
+    lanes = 1 if shared else emitter.batch
+    local = found if shared else found - program.shared
+    with code.loop(len(found)) as i, code.loop(lanes) as lane:
+        address = code.table(local, i)
+        emitter.watch(code.load("%P" if shared else "%V", [(address, lanes), (lane, 1)]))
+
+
+def _sum(emitter: Emitter, k: int, instruction: Instruction) -> None:
+    """Products first, then plain terms: few of them elementwise, many as a contraction."""
+    products, plains = instruction.products, instruction.plains
+    if products is not None:
+        _add_up(emitter, k, "products", (VALUE, VALUE, VALUE), started=False)
+    if plains is None:
+        return
+    if not is_few(emitter, k, plains):
+        _add_up(emitter, k, "plains", (VALUE, VALUE), started=products is not None)
+        return
+    for walk in _walks(emitter, k, "out"):
+
+        def body(at: list[Offset], strides: list[int], width: int, walk: Walk = walk) -> None:
+            total = emitter.read("%V", at[0], strides[0], width) if products is not None else None
+            for x in operands(emitter, walk, 1, at, strides, width):
+                total = x if total is None else total + x
+            assert total is not None
+            emitter.write("%V", at[0], total)
+
+        emitter.elementwise(walk, range(len(walk.columns)), body)
+
+
+def _add_up(
+    emitter: Emitter, k: int, what: str, arrays: Sequence[tuple[str, str]], started: bool
+) -> None:
+    """Sums of products or of terms. ``started``: the results hold something to add to.
+
+    If not, one walk stores them if it comes to every result; else they are cleared first.
+    """
+    instruction = emitter.program.instructions[k]
+    walks = _walks(emitter, k, what)
+    (walk, *more) = walks
+    count = instruction.count // walk.iterations
+    # In a loop in time, the first of several walks may store if it comes to every result.
+    whole = (not more or bool(walk.steps)) and len(np.unique(walk.columns[0])) == count
+    store = not started and whole and emitter.stores(walk, 0)
+    if not store and not started:
+        clear(emitter, "%V", instruction.out[:count] - emitter.program.shared, count)
+    for each in walks:
+        emitter.contract(each, range(len(arrays)), arrays, store=store and each is walk)

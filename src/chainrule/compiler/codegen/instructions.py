@@ -1,0 +1,180 @@
+"""What the forward and the backward pass share: how an instruction is walked and read.
+
+In: an ``Instruction`` and the ``Emitter`` of the function under construction. Out: its columns of
+addresses, the ``Walk``s over them, its operands as vectors, and small pieces of code that both
+passes emit. ``Machine`` is what the passes leave behind for the run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.codegen.contraction import VALUE, Emitter
+from chainrule.compiler.codegen.ir import Code, Offset, Vector
+from chainrule.compiler.codegen.walks import Walk
+from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
+from chainrule.compiler.lift.program import Addresses, Instruction, Program
+from chainrule.core import ops
+
+FEW_TERMS = 4  # sums of at most so many plain terms are added elementwise
+FEW_PIECES = 16  # at most so many separate stretches of memory are zeroed one by one
+
+
+@dataclass
+class Machine:
+    """The text of a program's machine code, and what a shorter call must respect to use it."""
+
+    text: str = ""
+    scratch: int = 0  # numbers of each sample's own after all others
+    walks: list[Walk] = field(default_factory=list)
+    #: walks that store adjoints instead of adding to them, and the addresses that they initialise
+    stores: list[tuple[Walk, Addresses]] = field(default_factory=list)
+    optional: set[int] = field(default_factory=set)  # instructions that may be skipped
+
+
+def differentiated(program: Program) -> int:
+    """How many private inputs have a derivative."""
+    return len(program.private) - program.fixed
+
+
+# --- columns and walks ----------------------------------------------------------------------------
+
+
+def columns_of(instruction: Instruction, what: str) -> list[Addresses]:
+    """The columns that are walked together, the one that is written first.
+
+    ``what``: "out" is results and operands (the terms of sums with few), "products" and "plains"
+    are the terms of sums and the sum that each belongs to.
+    """
+    if what == "out" and instruction.kind != SUM:
+        return [instruction.out, *instruction.columns]
+    terms = instruction.products if what == "products" else instruction.plains
+    assert terms is not None
+    if what != "out":
+        return [terms.owners, *terms.columns]
+    table = terms.columns[0].reshape(-1, terms.each)
+    return [instruction.out, *(table[:, j] for j in range(terms.each))]
+
+
+def read_by(instruction: Instruction) -> list[Addresses]:
+    """Every column of addresses whose adjoints an instruction may add to."""
+    if instruction.candidates is not None:
+        return [instruction.candidates]
+    columns = list(instruction.operands)
+    for terms in (instruction.products, instruction.plains):
+        columns += list(terms.columns) if terms is not None else []
+    return columns[1:] if instruction.rule is ops.select else columns
+
+
+def is_few(emitter: Emitter, k: int, terms: Any) -> bool:
+    """Whether all sums of an instruction have the same few plain terms, at every length."""
+    if terms is None or (k, "each") in emitter.walks.varying:
+        return False
+    return bool(0 < terms.each <= FEW_TERMS)
+
+
+def one_walk(walks: list[Walk]) -> Walk:
+    """The single walk of a maximum."""
+    if len(walks) > 1:
+        raise NotLiftable("a maximum over shared and private numbers")
+    return walks[0]
+
+
+# --- code that both passes emit -------------------------------------------------------------------
+
+
+@contextmanager
+def if_present(emitter: Emitter, k: int, optional: bool) -> Iterator[None]:
+    """Skip what is emitted inside at run time where an optional instruction has no points."""
+    if not optional:
+        yield
+        return
+    code, instruction = emitter.code, emitter.program.instructions[k]
+    what = "plains" if instruction.kind == EXTREME else "out"
+    if instruction.kind == SUM and not is_few(emitter, k, instruction.plains):
+        what = "plains"
+    if instruction.products is not None:
+        what = "products"
+    columns = [instruction.out] if instruction.kind == GATHER else columns_of(instruction, what)
+    count = emitter.run_time_count(emitter.walks.of(k, what, columns)[0])
+    there = code.let(f"icmp sgt i64 {count}, 0")
+    with code.loop(code.let(f"zext i1 {there} to i64")):
+        yield
+
+
+@contextmanager
+def each_gathered(
+    emitter: Emitter, k: int, instruction: Instruction
+) -> Iterator[tuple[Offset, Offset, bool]]:
+    """A loop over the numbers of a gather: where it writes, where it reads, whether from P.
+
+    Sample by sample, so that consecutive additions in the backward pass go to different places.
+    """
+    code, batch, candidates = emitter.code, emitter.batch, instruction.candidates
+    assert candidates is not None
+    shared = candidates < emitter.program.shared
+    if shared.any() != shared.all():
+        raise NotLiftable("an integer selects among shared and private numbers")
+    earlier = emitter.program.instructions[:k]
+    first = sum(i.count for i in earlier if i.kind == GATHER)
+    (walk,) = emitter.walks.of(k, "out", [instruction.out])
+    count = emitter.run_time_count(walk) if walk.varies else instruction.count
+    start = (instruction.start - emitter.program.shared) * batch
+    with code.loop(batch) as lane, code.loop(count) as i:
+        at = code.let(f"mul nuw nsw i64 {lane}, {len(emitter.program.places)}")
+        at = code.let(f"add nuw nsw i64 {at}, {first}")
+        at = code.let(f"add nuw nsw i64 {at}, {i}")
+        place = code.let(f"getelementptr inbounds i64, ptr %G, i64 {at}")
+        address = code.let(f"load i64, ptr {place}, align 8")
+        here: Offset = [(None, start), (i, batch), (lane, 1)]
+        there: Offset = [(address, 1)]
+        if not shared.all():
+            there = [(address, batch), (None, -emitter.program.shared * batch), (lane, 1)]
+        yield here, there, bool(shared.all())
+
+
+def operands(
+    emitter: Emitter, walk: Walk, first: int, offsets: list[Offset], strides: list[int], width: int
+) -> list[Vector]:
+    """The operands of a rule as vectors: the columns of the walk after its first."""
+    return [
+        emitter.read(VALUE[0] if shared else VALUE[1], offsets[k], strides[k], width)
+        for k, shared in enumerate(walk.shared[1:], first)
+    ]
+
+
+def as_vector(code: Code, x: Any, width: int) -> Vector:
+    """The result of a formula of the op table, which may be a plain number."""
+    return x if isinstance(x, Vector) else code.constant(float(x), width)
+
+
+def clear(emitter: Emitter, array: str, local: Addresses, step: int = 0) -> None:
+    """Zero some places of an array; ``step``: how far they move per iteration of a loop in time."""
+    if not len(local):
+        return
+    code, factor = emitter.code, 1 if array in ("%P", "%Q") else emitter.batch
+    ends = np.flatnonzero(np.diff(local) != 1)
+    starts = np.concatenate([[0], ends + 1])
+    lengths = np.diff(np.concatenate([starts, [len(local)]]))
+    size = factor * code.bytes
+    moved: Offset = [] if emitter.counter is None else [(emitter.counter, step * factor)]
+    if len(starts) <= FEW_PIECES:
+        for start, length in zip(local[starts].tolist(), lengths.tolist(), strict=True):
+            _zero(code, array, [*moved, (None, start * factor)], str(length * size))
+        return
+    with code.loop(len(starts)) as i:
+        count = code.let(f"mul nuw nsw i64 {code.table(lengths, i)}, {size}")
+        _zero(code, array, [*moved, (code.table(local[starts], i), factor)], count)
+
+
+def _zero(code: Code, array: str, offset: Offset, size: str) -> None:
+    code.declarations.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+    at = code.pointer(array, offset)
+    code.emit(
+        f"call void @llvm.memset.p0.i64(ptr align {code.bytes} {at}, i8 0, i64 {size}, i1 false)"
+    )

@@ -1,0 +1,147 @@
+"""The canonical graph: sums, maxima, gathers and elementwise operations.
+
+``canonical`` builds it from a recording, ``grouping`` turns it into an array program.
+``str(graph)`` prints it, a node per line; ``graph.verify()`` checks it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.compiler.capture.recorder import FIRST_RULE, Ints
+from chainrule.compiler.lift.hashing import Hashes, mix
+from chainrule.compiler.lift.time_loop import Loop
+from chainrule.core.ops import Op
+from chainrule.trees import Floats
+
+Longs = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.int8]
+
+#: the kinds of nodes; the first two are a recording's codes too
+INPUT, CONSTANT, RULE, SUM, EXTREME, GATHER = range(6)
+_WORDS = ("input", "constant", "rule", "sum", "extreme", "gather")
+
+OUTSIDE = mix(0, 9)  # signature of everything that does not depend on another iteration
+
+
+class NotLiftable(Exception):
+    """The recording has no structure to lift, or one that this compiler does not support."""
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """The canonical nodes, operands before users, as flat arrays.
+
+    The products of node k are ``products[product_at[k]:product_at[k + 1]]``. ``plains`` likewise:
+    the plain terms of a sum, the terms of a maximum (or minimum), the operands of a rule in order,
+    the nodes that a gather may select. Equal signatures mean the same operation on operands of
+    equal signatures; for sums, maxima and gathers the *set* of the terms' signatures counts. To an
+    instruction in a loop in time, a result of another iteration has the signature and level of a
+    leaf; to an instruction on a recurrence, everything computed outside of the loop has one
+    signature.
+    """
+
+    inputs: int
+    kinds: Bytes
+    codes: Ints  # the recording's code of a rule or an extreme, else 0
+    number: npt.NDArray[np.bool_]  # its second operand is a plain number
+    constants: Floats  # as in the recording: the constant, plain number or static parameters
+    product_at: Longs
+    products: Ints
+    plain_at: Longs
+    plains: Ints
+    origin: Ints  # recorded instruction; a gather has that of its user
+    at: Ints  # node of each recorded instruction, -1 where it was absorbed
+    places: Ints  # of a gather: its index in indexing.places, else -1
+    signature: Hashes
+    level: Ints  # 0 for inputs and constants, else one more than the highest operand's
+    rules: tuple[Op, ...] = field(default=(), repr=False)  # the recording's
+    loops: tuple[Loop, ...] = ()  # the recording's loops in time, in order
+    begins: Ints = field(default_factory=lambda: np.zeros(0, np.int32), repr=False)
+    iterations: Ints = field(default_factory=lambda: np.zeros(0, np.int32), repr=False)
+    tokens: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64), repr=False)
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def __str__(self) -> str:
+        return "\n".join(f"#{i} = {self.describe(i)}" for i in range(len(self)))
+
+    def describe(self, i: int) -> str:
+        """One node as text."""
+        kind, code = int(self.kinds[i]), int(self.codes[i])
+        words = [self.rules[code - FIRST_RULE].name if code else _WORDS[kind]]
+        words += [
+            f"#{a}*#{b}" for a, b in self.products[self.product_at[i] : self.product_at[i + 1]]
+        ]
+        words += [f"#{p}" for p in self.plains[self.plain_at[i] : self.plain_at[i + 1]]]
+        numbers = int(self.number[i]) or int(kind == CONSTANT)
+        if kind == RULE:
+            numbers += len(self.rules[code - FIRST_RULE].parameters)
+        words += [f"{c:g}" for c in self.constants[i, :numbers]]
+        return " ".join(words)
+
+    def verify(self) -> None:
+        """Raise AssertionError unless every array fits the others."""
+        n, kinds = len(self), self.kinds
+        for row in (self.codes, self.number, self.origin, self.places, self.signature, self.level):
+            assert row.shape == (n,)
+        assert self.constants.shape == (n, 2)
+        products, plains = np.diff(self.product_at), np.diff(self.plain_at)
+        for counts, flat in ((products, self.products), (plains, self.plains)):
+            assert counts.shape == (n,)
+            assert (counts >= 0).all()
+            assert counts.sum() == len(flat)
+        assert self.product_at[0] == self.plain_at[0] == 0
+        assert ((kinds >= INPUT) & (kinds <= GATHER)).all()
+        assert (kinds[: self.inputs] == INPUT).all()
+        assert (kinds[self.inputs :] != INPUT).all()
+        assert ((products + plains > 0) == (kinds >= RULE)).all(), "operands of a leaf"
+        assert not products[kinds != SUM].any()
+        assert (plains[kinds == RULE] <= 3).all()
+        coded = (kinds == RULE) | (kinds == EXTREME)
+        assert ((self.codes >= FIRST_RULE) == coded).all()
+        assert not self.codes[~coded].any()
+        assert not self.number[kinds != RULE].any()
+        assert ((self.places >= 0) == (kinds == GATHER)).all()
+        users = np.concatenate(
+            [np.repeat(np.arange(n), products).repeat(2), np.repeat(np.arange(n), plains)]
+        )
+        used = np.concatenate([self.products.ravel(), self.plains])
+        assert ((used >= 0) & (used < users)).all(), "an operand comes after its use"
+        assert (self.origin[used] <= self.origin[users]).all()
+        level = np.zeros(n, np.int64)
+        np.maximum.at(level, users, np.where(self._is_leaf(used, users), 0, self.level[used]) + 1)
+        assert (level == self.level).all()
+        assert ((self.at >= -1) & (self.at < n)).all()
+        assert ((self.origin >= 0) & (self.origin < len(self.at))).all()
+        own = kinds != GATHER
+        assert (self.at[self.origin[own]] == np.flatnonzero(own)).all()
+        _, first, shape = np.unique(self.signature, return_index=True, return_inverse=True)
+        structure: list[Any] = [kinds, self.codes, self.number]
+        for kept in structure if self.loops else [*structure, self.level]:
+            assert (kept == kept[first][shape]).all(), "one signature, two structures"
+
+    def seen(self, used: Ints, users: Longs) -> Hashes:
+        """The signatures of operands as they count for their users."""
+        if not self.loops:
+            return self.signature[used]
+        leaves = self.tokens[self.origin[used]]
+        here = self.begins[self.origin[users]]
+        outside = (here != 0) & (self.begins[self.origin[used]] != here)
+        outside &= self.kinds[used] > CONSTANT
+        seen = np.where(outside, np.uint64(OUTSIDE), self.signature[used])
+        return np.where(self._is_leaf(used, users), leaves, seen)
+
+    def _is_leaf(self, used: Ints, users: Longs) -> npt.NDArray[np.bool_]:
+        """Where an operand counts as a leaf because it is a result of another iteration."""
+        if not self.loops:
+            return np.zeros(len(used), np.bool_)
+        one, other = self.iterations[self.origin[used]], self.iterations[self.origin[users]]
+        found: npt.NDArray[np.bool_] = (other != 0) & (one != other)
+        found &= self.tokens[self.origin[used]] != 0
+        return found
