@@ -50,15 +50,15 @@ class Read:
         call = flatten_call(arguments, {}, differentiate=True)
         root = root_of(variant.recording.result)
         assert root is not None
-        position, integers = root.position, variant.integers
-        source = RecordedCall.of(call, variant.recording, integers.indexing, position)
+        position = root.position
+        source = RecordedCall.of(call, variant.recording, position)
         self.program = program = source.program()
         self.root = int(program.address[position])
         self.inputs = naming.inputs(
             function, key[0][1], key[0][2], variant.captured, view.dispatch.captured
         )
-        self.choice = Choice(integers.indexing, integers.indexed)
-        selected = integers.operands(call.ints)
+        self.choice = Choice(variant.recording)
+        selected, _ = variant.decide(call.ints)
         gathered = program.address[selected[program.places]]
         self.numbers = arrays.run(program, variant.inputs, gathered)
         self.integers = call.ints

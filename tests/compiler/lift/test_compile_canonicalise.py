@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chainrule.compiler.capture.infer import Indexing
+from chainrule.compiler.capture.selection import Gather, Selection
 from compile_programs import (
     TAME,
     WILD,
@@ -52,12 +52,12 @@ def recordings_of(function: Any, *calls: tuple[Any, ...], **keywords: Any) -> li
     fast = chainrule.compile(function, on_fallback="eager", lift=False)
     for arguments in calls:
         outcome(fast.value_and_grad, *arguments, **keywords)
-    return [(v.recording, v.integers.indexing) for v in View(fast).variants]
+    return [v.recording for v in View(fast).variants]
 
 
 def graph_of(function: Any, *arguments: Any, **options: Any) -> Graph:
-    ((recording, indexing),) = recordings_of(function, arguments)
-    return canonicalise(recording, indexing, **options)
+    (recording,) = recordings_of(function, arguments)
+    return canonicalise(recording, **options)
 
 
 def lines(graph: Graph) -> list[str]:
@@ -173,14 +173,17 @@ def random_recording(rng: random.Random, size: int) -> Any:
         [Output(position, is_value=True) for position in wanted],
     )
     recording.verify()
-    indexing = Indexing(recording, ())
+    candidates: dict[int, list[int]] = {}
     for _ in range(rng.choice([0, 0, 1, 3])):
-        other = recording.operands.copy()
         for place in rng.sample(range(3 * size), rng.randint(1, size)):
-            if rng.random() < 0.2 and other.flat[place] >= 0:
-                other.flat[place] = rng.randrange(place // 3)
-        indexing.learn(replace(recording, operands=other), ())
-    return recording, indexing
+            if rng.random() < 0.2 and recording.operands.flat[place] >= 0:
+                known = candidates.setdefault(place, [int(recording.operands.flat[place])])
+                known.append(rng.randrange(place // 3))
+    places = sorted(candidates)
+    gathers = tuple(Gather(np.array(candidates[place], np.int32), 0) for place in places)
+    owners = np.arange(len(places), dtype=np.int32)
+    selection = Selection(gathers=gathers, places=np.array(places, np.int32), owners=owners)
+    return replace(recording, selection=selection)
 
 
 @pytest.fixture(scope="module")
@@ -214,16 +217,16 @@ def assert_same(a: Graph, b: Graph) -> None:
             assert x == y, f.name
 
 
-def check(recording: Recording, indexing: Indexing) -> None:
+def check(recording: Recording) -> None:
     """Both ways make one graph, which computes the recording; its signatures are structure."""
     some = (np.arange(recording.inputs) * 5 % 3 - 1).astype(np.int8)
     for classes, keep_dead in itertools.product((None, some), (True, False)):
-        graph = canonicalise_in_python(recording, indexing, classes, keep_dead=keep_dead)
-        assert_same(canonicalise(recording, indexing, classes, keep_dead=keep_dead), graph)
+        graph = canonicalise_in_python(recording, classes, keep_dead=keep_dead)
+        assert_same(canonicalise(recording, classes, keep_dead=keep_dead), graph)
         graph.verify()
         assert_signatures_are_structure(graph, some * 0 if classes is None else classes)
-        for row in indexing.rows[:3]:
-            assert_computes(graph, recording, indexing, row)
+        for row in recording.selection.rows(recording.operands)[:3]:
+            assert_computes(graph, recording, row)
 
 
 PRIME = (1 << 61) - 1
@@ -262,10 +265,10 @@ def result_of(rule: ops.Op, xs: list[int], constants: list[float]) -> int:
     return applied(rule.name, xs, [float.hex(c) for c in constants[: len(rule.parameters)]])
 
 
-def assert_computes(graph: Graph, recording: Recording, indexing: Indexing, row: Any) -> None:
+def assert_computes(graph: Graph, recording: Recording, row: Any) -> None:
     """Every node that stands for an instruction has its number, with these operands selected."""
     operands = recording.operands.copy()
-    operands.flat[indexing.places] = row
+    operands.flat[recording.selection.places] = row
     wanted = values_of(recording, operands)
     made: list[int] = []
     for i in range(len(graph)):
@@ -338,9 +341,9 @@ def test_random_recordings(shard):
     gathers = 0
     for i in range(count(ci=100, soak=3000)):
         rng = random.Random(f"recording {shard} {i}")
-        recording, indexing = random_recording(rng, rng.choice([6, 20, 60, 150]))
-        gathers += len(indexing.places) > 0
-        check(recording, indexing)
+        recording = random_recording(rng, rng.choice([6, 20, 60, 150]))
+        gathers += len(recording.selection.places) > 0
+        check(recording)
     assert gathers > 20
 
 
@@ -360,8 +363,8 @@ def test_random_programs(family):
             for _ in range(5):
                 arguments = random_arguments(rng)
                 calls.append((np.array(arguments.p), np.array(arguments.xs), *arguments.rest))
-        for recording, indexing in recordings_of(run_source(source, "world")["f"], *calls):
-            check(recording, indexing)
+        for recording in recordings_of(run_source(source, "world")["f"], *calls):
+            check(recording)
             found += 1
     assert found > 10
 
@@ -374,10 +377,10 @@ def test_random_programs(family):
 def test_benchmark_programs(benchmark_programs, name):
     program = benchmark_programs.PROGRAMS[name]()
     calls = [(program.params, *sample) for sample in program.samples[:2]]
-    ((recording, indexing),) = recordings_of(program.loss, *calls)
+    (recording,) = recordings_of(program.loss, *calls)
     for options in ({}, {"classes": np.arange(recording.inputs) % 2, "keep_dead": False}):
-        graph = canonicalise(recording, indexing, **options)
-        assert_same(graph, canonicalise_in_python(recording, indexing, **options))
+        graph = canonicalise(recording, **options)
+        assert_same(graph, canonicalise_in_python(recording, **options))
         graph.verify()
 
 
@@ -424,17 +427,17 @@ def test_maxima_are_one_node_and_equal_operations_too():
 
 
 def test_an_operand_that_follows_an_integer_is_a_gather():
-    ((recording, indexing),) = recordings_of(
+    (recording,) = recordings_of(
         lambda p, i: p[i] * p[0] + p[1], (np.ones(4), 3), (np.ones(4), 1), (np.ones(4), 2)
     )
-    graph = canonicalise(recording, indexing)
+    graph = canonicalise(recording)
     (gather,) = np.flatnonzero(graph.kinds == GATHER)
     assert (
         {"#1", "#2", "#3"}
         <= set(graph.describe(gather).split())
         <= {"gather", "#0", *"#1 #2 #3".split()}
     )
-    assert indexing.places[graph.places[gather]] == 3 * graph.origin[gather]
+    assert recording.selection.places[graph.places[gather]] == 3 * graph.origin[gather]
     assert lines(graph)[-1] == f"sum #{gather}*#0 #1"
 
 
@@ -487,8 +490,8 @@ def test_a_longer_text_has_every_signature_of_a_shorter_one(benchmark_programs):
     graphs = []
     for letters in (0, 1, 4):
         tokens = [26, *[3, 7, 25, 1][:letters], 26]
-        ((recording, indexing),) = recordings_of(gpt.loss, (gpt.params, tokens))
-        graphs.append(canonicalise(recording, indexing))
+        (recording,) = recordings_of(gpt.loss, (gpt.params, tokens))
+        graphs.append(canonicalise(recording))
     for short, long in itertools.pairwise(graphs):
         assert len(short) < len(long)
         places = {s: k for k, s in enumerate(long.signature.tolist())}
@@ -522,7 +525,7 @@ def test_a_graph_that_does_not_fit_is_refused():
 # --- the kernel by itself -------------------------------------------------------------------------
 
 
-def arguments(recording: Recording, indexing: Indexing) -> list[Any]:
+def arguments(recording: Recording) -> list[Any]:
     """What canonicalise calls the kernel with."""
     seen: list[Any] = []
 
@@ -533,7 +536,7 @@ def arguments(recording: Recording, indexing: Indexing) -> list[Any]:
     with pytest.MonkeyPatch.context() as patch:
         module = sys.modules[canonicalise.__module__]
         patch.setattr(module, "kernels", types.SimpleNamespace(canonicalise=note))
-        canonicalise(recording, indexing)
+        canonicalise(recording)
     return [np.array(x) if isinstance(x, np.ndarray) else x for x in seen]
 
 
@@ -542,7 +545,7 @@ def test_the_kernel_refuses_what_does_not_fit():
     rng = random.Random(5)
     refused = fine = 0
     for _ in range(count(ci=1500, soak=50_000)):
-        given = arguments(*random_recording(rng, rng.choice([6, 20])))
+        given = arguments(random_recording(rng, rng.choice([6, 20])))
         for k in rng.sample(range(len(given)), rng.randint(1, 3)):
             if isinstance(given[k], bytes):
                 given[k] = given[k][: rng.randrange(len(given[k]) + 1)]
@@ -568,7 +571,7 @@ def test_the_kernel_refuses_what_does_not_fit():
 @needs_kernels
 def test_the_kernel_survives_a_lack_of_memory():
     _testcapi = pytest.importorskip("_testcapi", reason="this Python cannot let allocations fail")
-    given = arguments(*random_recording(random.Random(1), 150))
+    given = arguments(random_recording(random.Random(1), 150))
     wanted = kernels.canonicalise(*given)
     failures = 0
     while True:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import test_compile_reroll as hidden
-from chainrule.compiler.capture.infer import Indexing
 from compile_view import View
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -206,18 +205,17 @@ class Case:
     def __init__(
         self,
         recording: Recording,
-        indexing: Indexing,
         numbers: Any,
         shared: int,
         exact: bool = True,
     ) -> None:
-        self.recording, self.indexing = recording, indexing
+        self.recording = recording
         root = root_of(recording.result)
         assert root is not None
         self.root = root.position
         self.numbers = np.array(numbers)
         self.private = np.arange(shared, len(self.numbers))
-        self.source = RecordedCall(recording, indexing, self.root, self.private, NOTHING)
+        self.source = RecordedCall(recording, self.root, self.private, NOTHING)
         self.interpreter = (Interpreter if exact else executor)(recording)
         self.status = self.interpreter.run(self.numbers)
         self.value = self.interpreter.number(self.root)
@@ -254,7 +252,7 @@ def case_of(name: str) -> Case:
     function, *given = PROGRAMS[name]
     variant = hidden.variant_of(function, *given)
     shared = len(flat(given[0]))
-    return Case(variant.recording, variant.integers.indexing, flat(given), shared)
+    return Case(variant.recording, flat(given), shared)
 
 
 @pytest.fixture(scope="module", params=list(PROGRAMS))
@@ -281,10 +279,10 @@ def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_both_canonicalisers_make_one_graph(case):
     """The kernel, where there is one, and Python."""
-    loops = find_loops(case.recording, case.indexing.places)
+    loops = find_loops(case.recording, case.recording.selection.places)
     assert loops
-    graph = canonicalise(case.recording, case.indexing, loops=loops)
-    again = canonicalise_in_python(case.recording, case.indexing, loops=loops)
+    graph = canonicalise(case.recording, loops=loops)
+    again = canonicalise_in_python(case.recording, loops=loops)
     graph.verify()
     for name in ("kinds", "products", "plains", "at", "origin", "signature", "level", "constants"):
         assert getattr(graph, name).tobytes() == getattr(again, name).tobytes(), name
@@ -324,7 +322,7 @@ def test_batches(name, batch, dtype, way):
     wanted, root = np.zeros(len(case.numbers)), (lifted.root - program.shared) * batch
     limit = 1e-12 if dtype == "float64" else 1e-4
     for k, row in enumerate(rows):
-        one = Case(case.recording, case.indexing, row, len(row) - len(case.private), exact=False)
+        one = Case(case.recording, row, len(row) - len(case.private), exact=False)
         assert abs(kernel.own[root + k] - one.value) <= limit * max(1.0, abs(one.value))
         wanted += one.wanted * weights[k]
         if len(case.private):
@@ -404,7 +402,7 @@ def test_what_is_not_finite_within_a_loop_is_noticed(way):
         return 1 / (x + 1)
 
     variant = hidden.variant_of(growing, {"x": 0.1, "w": 0.5})
-    case = Case(variant.recording, variant.integers.indexing, [0.1, 0.5], 2)
+    case = Case(variant.recording, [0.1, 0.5], 2)
     lifted = case.check_machine()
     assert not lifted.run(lifted.fit, NOTHING, np.array([10.0, 0.5]))
 
@@ -427,7 +425,7 @@ def random_case(seed: int, loops: int) -> Case:
     recorded.add(ops.add, [len(recorded.codes) - 1, len(recorded.codes) - 2])
     recording = recorded.recording()
     numbers = [rng.uniform(-1.5, 1.5) for _ in range(6)]
-    return Case(recording, Indexing(recording, ()), numbers, 4)
+    return Case(recording, numbers, 4)
 
 
 @settings(max_examples=count(ci=30, soak=1_000))
@@ -456,7 +454,7 @@ def test_random_loops(seed, loops, most):
 @pytest.mark.skipif(kernels is None, reason="the reference engine has no kernels")
 def test_the_kernel_refuses_loops_that_do_not_fit():
     case = case_of("pendulum")
-    loops = find_loops(case.recording, case.indexing.places)
+    loops = find_loops(case.recording, case.recording.selection.places)
     given: list[Any] = []
 
     def note(*arguments: Any) -> Any:
@@ -466,7 +464,7 @@ def test_the_kernel_refuses_loops_that_do_not_fit():
     with pytest.MonkeyPatch.context() as patch:
         module = sys.modules[canonicalise.__module__]
         patch.setattr(module, "kernels", types.SimpleNamespace(canonicalise=note))
-        canonicalise(case.recording, case.indexing, loops=loops)
+        canonicalise(case.recording, loops=loops)
     for which in (-4, -3, -2):  # where loops begin, the iterations, the tokens
         wrong = list(given)
         wrong[which] = given[which][:-9]

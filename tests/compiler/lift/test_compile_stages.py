@@ -292,7 +292,7 @@ def test_the_array_program_is_the_recording(function, others):
     variant = variant_of(function, numbers, *others)
     recording, root = variant.recording, variant.recording.result.position
     recording.verify()
-    canonicalise(recording, variant.integers.indexing).verify()
+    canonicalise(recording).verify()
     lifted, oracle = variant.machine, Interpreter(recording)
     program = lifted.program
     program.verify()
@@ -305,7 +305,7 @@ def test_the_array_program_is_the_recording(function, others):
         fresh[len(numbers) :] = ids
         positions, gathered = selected(variant, ids)
         if len(positions):
-            oracle.point(variant.integers.indexing.places, positions)
+            oracle.point(variant.recording.selection.places, positions)
         status, _ = oracle.run(fresh)
         arena = arrays.run(program, fresh, gathered)
         kept = program.address >= 0
@@ -360,14 +360,9 @@ def test_modules_verify_and_agree_at_every_width(function, others, width, batch,
     close(code.gradient()[0], shared, LIMITS[dtype])
 
 
-def seen_by(variant: Any) -> list[set[int]]:
-    """The integers seen in each place."""
-    return [set(column) for column in zip(*variant.integers.indexing.ids, strict=True)]
-
-
 def test_printers_name_what_they_show():
     variant = variant_of(causal, np.ones(16))
-    graph = canonicalise(variant.recording, variant.integers.indexing)
+    graph = canonicalise(variant.recording)
     assert "sum" in str(graph)
     assert "exp" in str(variant.machine.program)
     assert "products" in str(variant.machine.program)
@@ -391,9 +386,9 @@ def test_a_graph_without_structure_is_not_lifted():
     fast = chainrule.compile(irregular(5), on_fallback="raise", lift=True)
     fast.value_and_grad(np.random.default_rng(0).normal(size=8))
     variant = View(fast).variant
-    recording, indexing = variant.recording, variant.integers.indexing
+    recording = variant.recording
     with pytest.raises(NotLiftable, match="no structure"):
-        group(canonicalise(recording, indexing), recording, np.zeros(0, np.int64))
+        group(canonicalise(recording), recording, np.zeros(0, np.int64))
     assert "no structure" in fast.report()
 
 

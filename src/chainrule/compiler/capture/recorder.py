@@ -64,7 +64,7 @@ class Recording:
     unflagged: npt.NDArray[np.bool_]
     guards: tuple[Guard, ...]
     result: Any = field(repr=False)  # the returned nest, Output in place of each number
-    selection: Selection = field(repr=False, default=None)  # type: ignore[assignment]
+    selection: Selection = field(repr=False, default_factory=Selection)
 
     def __len__(self) -> int:
         return len(self.codes)
