@@ -252,7 +252,7 @@ class Compiled:
         own = self.arenas["V"][:-16].reshape(-1, batch)
         own[: len(program.private)] = inputs[:, program.private].T
         self.arenas["S"][:batch] = seeds
-        self.gathers = np.ascontiguousarray(gathered.T).ravel().astype(np.int64)
+        self.gathers = np.ascontiguousarray(gathered).ravel().astype(np.int64)
         self.gathers = np.concatenate([self.gathers, [0]])
         flags = self.call("forward", "P", "V"), self.call("backward", "P", "V", "Q", "D", "S")
         for arena in self.arenas.values():
@@ -271,7 +271,7 @@ class Compiled:
 
 def selected(variant: Any, ids: Sequence[int]) -> tuple[Any, Any]:
     """Recorded operands and addresses that some integers select."""
-    positions = variant.integers.operands(ids)
+    positions, _ = variant.decide(ids)
     program = variant.machine.program
     return positions, program.address[positions[program.places]]
 
@@ -343,7 +343,7 @@ def test_modules_verify_and_agree_at_every_width(function, others, width, batch,
     seeds = rng.normal(size=batch)
     inputs = np.repeat(rng.normal(size=(1, program.inputs)), batch, axis=0)
     inputs[:, program.private] = rng.normal(size=(batch, len(program.private)))
-    choices = list(itertools.product(*[sorted(seen) for seen in seen_by(variant)]))
+    choices = list(itertools.product(*map(range, selectable(variant))))
     chosen = [choices[k] for k in rng.integers(len(choices), size=batch)]
     gathered = np.stack([selected(variant, ids)[1] for ids in chosen])
     flags = code.run(inputs, gathered, seeds)
@@ -358,6 +358,15 @@ def test_modules_verify_and_agree_at_every_width(function, others, width, batch,
         close(code.gradient()[1][:, lane], own, LIMITS[dtype])
     shared[program.private] = code.gradient()[0][program.private]  # holes
     close(code.gradient()[0], shared, LIMITS[dtype])
+
+
+def selectable(variant: Any) -> list[int]:
+    """How many items each integer argument may select from, three at most."""
+    selection = variant.recording.selection
+    return [
+        min([3, *[len(g.candidates) for g in selection.gathers if g.index == k]])
+        for k in range(selection.program.arguments)
+    ]
 
 
 def test_printers_name_what_they_show():
