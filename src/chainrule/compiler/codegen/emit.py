@@ -22,7 +22,6 @@ from chainrule.compiler.codegen.contraction import ADJOINT, VALUE, Emitter
 from chainrule.compiler.codegen.ir import Code, Integers, Terms, Vector
 from chainrule.compiler.codegen.walks import Walk, Walks
 from chainrule.compiler.lift.canonical import EXTREME, GATHER, SUM, NotLiftable
-from chainrule.compiler.lift.interpreter import STOPS
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, Repeat
 from chainrule.core import ops
 
@@ -137,10 +136,6 @@ def _flag(emitter: Emitter) -> Vector:
     return total
 
 
-#: rules whose result is not finite where an operand is not
-_OPEN = frozenset((ops.add, ops.mul, ops.detach, ops.log, ops.sqrt))
-
-
 def _watched(program: Program) -> list[bool]:
     """Per instruction: whether its results must be looked at.
 
@@ -158,9 +153,8 @@ def _watched(program: Program) -> list[bool]:
         out = slice(instruction.start, instruction.start + instruction.count)
         hides = instruction.kind == EXTREME
         found.append(not copied and (hides or long or not bool(shows[out].all())))
-        is_open = instruction.rule in _OPEN or (
-            instruction.rule is ops.pow and instruction.parameters[0] > 0.0
-        )
+        rule = instruction.rule
+        is_open = rule is not None and rule.shows_nonfinite(*instruction.parameters)
         if instruction.kind == SUM or is_open:
             for column in _read_by(instruction):
                 shows[column] = True
@@ -488,7 +482,7 @@ class _Backward:
             elif _is_reached(instruction, found):
                 self._clear(instruction.out)
                 is_optional = k in self.made.optional
-                for column in _read_by(instruction) if is_optional else ():
+                for column in _differentiated(instruction) if is_optional else ():
                     self._clear(column)  # whether it is there or not
                 with _where_present(self.emitter, k, is_optional):
                     self._instruction(k, instruction)
@@ -567,7 +561,7 @@ class _Backward:
             when[instruction.start + here] = here // each
         found[slot[self.touched & (when < loop.count)]] = True
         for k in core:
-            for column in _read_by(program.instructions[k]):
+            for column in _differentiated(program.instructions[k]):
                 last = column.reshape(loop.count, -1)[-1]
                 found[slot[last[when[last] < loop.count - 1]]] = True
         return np.flatnonzero((when < loop.count) & found[slot])
@@ -672,7 +666,7 @@ class _Backward:
         rule = instruction.rule
         assert rule is not None
         for j in range(len(instruction.operands)):
-            if (rule is ops.select and j == 0) or not self._wanted(walk, j + 1):
+            if j not in rule.differentiable or not self._wanted(walk, j + 1):
                 continue
             store = self._begin(walk, j + 1, sums=False)
             self._partial(walk, instruction, j, store)
@@ -710,7 +704,7 @@ def reached(program: Program, root: int) -> Any:
     while before != now:  # once, but for loops in time
         for instruction in reversed(program.instructions):
             if _is_reached(instruction, found):
-                for column in _read_by(instruction):
+                for column in _differentiated(instruction):
                     found[column] = True
         before, now = now, int(found.sum()) if program.loops else now
     return found
@@ -718,7 +712,17 @@ def reached(program: Program, root: int) -> Any:
 
 def _is_reached(instruction: Instruction, found: Any) -> bool:
     here = found[instruction.start : instruction.start + instruction.count]
-    return bool(here.any()) and instruction.rule not in STOPS
+    return bool(here.any()) and (instruction.rule is None or bool(instruction.rule.differentiable))
+
+
+def _differentiated(instruction: Instruction) -> list[Addresses]:
+    """What it reads and passes a gradient to."""
+    rule, operands = instruction.rule, len(instruction.operands)
+    return [
+        column
+        for j, column in enumerate(_read_by(instruction))
+        if j >= operands or rule is None or j in rule.differentiable
+    ]
 
 
 def _read_by(instruction: Instruction) -> list[Addresses]:
@@ -727,4 +731,4 @@ def _read_by(instruction: Instruction) -> list[Addresses]:
     columns = list(instruction.operands)
     for terms in (instruction.products, instruction.plains):
         columns += list(terms.columns) if terms is not None else []
-    return columns[1:] if instruction.rule is ops.select else columns
+    return columns

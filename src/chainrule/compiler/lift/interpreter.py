@@ -17,7 +17,6 @@ from chainrule.compiler.lift.program import Addresses, Instruction, Program
 from chainrule.core import ops
 
 Floats = npt.NDArray[np.float64]
-STOPS = frozenset((ops.detach, ops.divide, ops.less, ops.less_equal, ops.equal))
 
 
 def run(program: Program, inputs: Floats, gathered: Addresses) -> Floats:
@@ -113,8 +112,7 @@ def _backward(instruction: Instruction, arena: Floats, adjoint: Floats, g: Float
         takers, first = np.unique(owners[equal], return_index=True)
         _add(adjoint, column[equal[first]], 1.0, g[takers])
         return
-    if rule in STOPS:
-        return
     xs = [arena[column] for column in instruction.columns]
-    for column, partial in zip(instruction.operands, rule.partials, strict=False):
-        _add(adjoint, column, partial(y, *xs, *instruction.parameters), g)
+    for i, column in enumerate(instruction.operands):
+        if i in rule.differentiable:
+            _add(adjoint, column, rule.partials[i](y, *xs, *instruction.parameters), g)
