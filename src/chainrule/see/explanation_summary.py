@@ -16,7 +16,6 @@ from chainrule.see.explanation import (
     ForwardStep,
     Node,
     SortStep,
-    hand_back,
     pops,
 )
 
@@ -67,7 +66,6 @@ def summarise(explanation: Explanation) -> Summary:
             depth[node.index] = 1 + max(depth[i] for i in node.children)
     kinds = Counter(node.kind for node in nodes)
     finite = [node for node in nodes if node.grad and math.isfinite(node.grad)]
-    handed = hand_back([n.children for n in nodes], [n.local_grads for n in nodes])
 
     def size(node: Node) -> float:
         return abs(node.grad)
@@ -79,7 +77,7 @@ def summarise(explanation: Explanation) -> Summary:
         len(made),
     )
     first_pops, last_pops, pop_count = _ends(enumerate(pops(nodes)))
-    first_turns, last_turns, turn_count = _ends(enumerate(handed, start=1))
+    first_turns, last_turns, turn_count = _ends(reversed(nodes))
     return Summary(
         nodes=len(nodes),
         edges=sum(len(node.children) for node in nodes),
@@ -98,8 +96,8 @@ def summarise(explanation: Explanation) -> Summary:
             pop_count,
         ),
         backward=Ends(
-            tuple(explanation.backward_step(*turn) for turn in first_turns),
-            tuple(explanation.backward_step(*turn) for turn in last_turns),
+            tuple(map(explanation.backward_step, first_turns)),
+            tuple(map(explanation.backward_step, last_turns)),
             turn_count,
         ),
     )

@@ -1,4 +1,4 @@
-"""One gradient taken apart: every path from the output to a node, and what it contributes.
+"""One gradient as a sum: every path from the output to a node, and what it contributes.
 
 The derivative is the sum, over all paths, of the product of the local gradients along the path. The
 number of paths can be exponential in the size of the graph, so they are counted by dynamic
@@ -151,7 +151,7 @@ def _path(nodes: Sequence[Node], root: int, steps: Sequence[_Edge]) -> Path:
 
 def _times(a: float, b: float) -> float:
     """The product along a path, where 0 stops everything, as it does in the backward pass."""
-    return 0.0 if b == 0.0 else a * b
+    return a * b if a and b else 0.0
 
 
 def _size(local_grad: float, size: float) -> float:
