@@ -252,7 +252,7 @@ def check(
     *values: str,
     tolerance: float = 1e-6,
 ) -> int:
-    """Compare the gradients of an expression with difference quotients.
+    """Compare the gradients of an expression with finite differences.
 
     Exits with 0 if they agree, with 1 if not.
 

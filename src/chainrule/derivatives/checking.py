@@ -1,8 +1,8 @@
-"""Check ``backward()`` against difference quotients, and name what to look at.
+"""Check ``backward()`` against finite differences, and name what to look at.
 
-A function and inputs come in; out comes a report with one row per number. The quotients are
+A function and inputs come in; out comes a report with one row per number. The differences are
 extrapolated from ever smaller steps and carry their own uncertainty, so that a disagreement is the
-gradient's fault and not the quotient's. Corners are named, and so is the operation behind a wrong
+gradient's fault and not the difference's. Corners are named, and so is the operation behind a wrong
 gradient: the one whose change its local derivatives do not explain.
 """
 
@@ -36,13 +36,13 @@ _UNDEFINED = (ValueError, ArithmeticError)
 
 @dataclass(frozen=True)
 class InputCheck:
-    """One number of the inputs: its derivative by ``backward()`` and by difference quotients."""
+    """One number of the inputs: its derivative by ``backward()`` and by finite differences."""
 
     name: str
     value: float
     backward: float
     difference: float
-    uncertainty: float  # how far the quotient itself may be off
+    uncertainty: float  # how far the finite difference itself may be off
     relative_error: float
     smooth: bool = True
     operation: str = ""  # the one to look at, if anything is wrong or not smooth
@@ -109,7 +109,7 @@ class GradientReport:
 
     @property
     def difference(self) -> float:
-        """The worst input's derivative, by difference quotients."""
+        """The worst input's derivative, by finite differences."""
         return self.worst_row.difference if self.worst_row else 0.0
 
     @property
@@ -137,7 +137,7 @@ class GradientReport:
 
 
 class GradientError(AssertionError):
-    """A gradient disagrees with its difference quotient; ``report`` has all the numbers.
+    """A gradient disagrees with its finite difference; ``report`` has all the numbers.
 
     >>> from chainrule import GradientError, Value, check_gradients
     >>> try:
@@ -157,9 +157,9 @@ def _word(x: float) -> str:
 
 
 def check_gradients(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-6) -> GradientReport:
-    """Compare the gradients of ``f`` with difference quotients; a wrong one raises GradientError.
+    """Compare the gradients of ``f`` with finite differences; a wrong one raises GradientError.
 
-    ``f`` gets the inputs (numbers, Values, arrays, nests) with Values in place of the numbers and
+    ``f`` gets the inputs (numbers, Values, arrays, nested) with Values in place of the numbers and
     returns one Value. A point where ``f`` has a corner is named in the report, not failed.
 
     >>> from chainrule import check_gradients

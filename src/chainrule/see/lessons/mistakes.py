@@ -113,7 +113,7 @@ def overwrite(build: Build) -> None:
 
 @mistake(
     why="A shared node is sorted once per use, so it hands its gradient on once per use. An input "
-    "may be sorted twice without harm: it has nothing to hand on.",
+    "may be sorted twice without harm: it has nothing to propagate.",
     seen="the C# chapter's warning at step 7 of its trace",
 )
 def no_visited(build: Build) -> None:
@@ -135,7 +135,7 @@ def no_visited(build: Build) -> None:
 
 
 @mistake(
-    why="The recursion enters a shared node once per use, and hands on its whole gradient so far "
+    why="The recursion enters a shared node once per use, and propagates its whole gradient so far "
     "each time: what came by the first path is counted again with the second.",
     seen="micrograd's issues 2, 21 and 68: 'why not just call backward on the children?'",
 )
@@ -156,7 +156,7 @@ def recursion(build: Build) -> None:
 
 @mistake(
     why="Nodes are taken in the order they are discovered, so one that is also needed deeper down "
-    "hands on its gradient before the deeper use has added to it.",
+    "propagates its gradient before the deeper use has added to it.",
     seen="breadth-first searches written in place of the sort",
 )
 def breadth_first(build: Build) -> None:
