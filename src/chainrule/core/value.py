@@ -49,8 +49,8 @@ class Value(Node):
         forbidden("backward()")
         order = topological_order(self)
         totals = sweep(order, errors.real(gradient, "the gradient"))
-        new = [totals[id(v)] if v._inputs else v._grad + totals[id(v)] for v in order]
-        _commit(order, new)
+        pairs = zip(order, totals.values(), strict=True)
+        _commit(order, [total if v._inputs else v._grad + total for v, total in pairs])
 
     def zero_grad(self) -> None:
         """Set every gradient in this Value's graph to zero."""
@@ -98,10 +98,14 @@ class Value(Node):
     # where this one is of a subclass.
 
     def __radd__(self, other: Value | float) -> Value:
-        return _binary(ops.add, self, other, swapped=isinstance(other, Value))
+        if isinstance(other, Value):
+            return apply(ops.add, (other, self))
+        return _binary(ops.add, self, other)
 
     def __rmul__(self, other: Value | float) -> Value:
-        return _binary(ops.mul, self, other, swapped=isinstance(other, Value))
+        if isinstance(other, Value):
+            return apply(ops.mul, (other, self))
+        return _binary(ops.mul, self, other)
 
     @staticmethod
     def _apply_op(op: Op, operands: Sequence[Any], parameters: Sequence[Any]) -> Value:
@@ -116,19 +120,17 @@ ops.follow(lambda op: add_method(Value, op))
 _refuse: Callable[[object], Value] = errors.reject_operand  # NotImplemented, or advice
 
 
-def _binary(op: Op, a: Value, other: Any, swapped: bool = False) -> Value:
+def _binary(op: Op, a: Value, other: Any) -> Value:
     b = operand(other)
-    if b is None:
-        return _refuse(other)
-    if not isinstance(b, Value):
-        b = plain(_leaf(b))
-    return apply(op, (b, a) if swapped else (a, b))
+    if isinstance(b, Value):
+        return apply(op, (a, b))
+    return _refuse(other) if b is None else apply(op, (a, plain(_leaf(b))))
 
 
 def apply(op: Op, operands: tuple[Value, ...], parameters: tuple[float, ...] = ()) -> Value:
     """Make the node of one operation: its value now, its local derivatives for later."""
     xs = [v._data for v in operands]
-    y = op.forward(*xs, *parameters)
+    y = op.forward(*xs, *parameters) if parameters else op.forward(*xs)
     if not (isfinite(y) or modes.allow_nonfinite):
         errors.check(op, y, operands, parameters)
     node = _leaf(y)
@@ -143,12 +145,15 @@ def apply(op: Op, operands: tuple[Value, ...], parameters: tuple[float, ...] = (
 
 def _leaf(number: float) -> Value:
     """A leaf, without the constructor's questions."""
-    node = object.__new__(Value)
+    node: Value = _new(Value)
     node._data, node._grad = number, 0.0
     node._label = node._rule = ""
     node._location = None
     node._parameters = node._inputs = node._slopes = ()
     return node
+
+
+_new = object.__new__
 
 
 def topological_order(value: Value, /) -> list[Value]:
@@ -202,10 +207,10 @@ def sweep(
         if not total or key in ends:
             continue
         for child, slope in zip(node._inputs, node._slopes, strict=True):
-            key, share = id(child), slope * total if slope else 0.0
-            totals[key] += share
+            if slope:
+                totals[id(child)] += slope * total
             if shares is not None:
-                shares.append((share, totals[key]))
+                shares.append((slope * total if slope else 0.0, totals[id(child)]))
     return totals
 
 
