@@ -22,7 +22,7 @@ import chainrule
 if chainrule.engine != "native":
     pytest.skip("the native engine is not in use", allow_module_level=True)
 
-from chainrule.core import native, ops, value
+from chainrule.core import native, ops, reference
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def _engine(name: str, module: Any) -> Engine:
     return Engine(name, *(getattr(module, n) for n in names))
 
 
-REFERENCE = _engine("reference", value)
+REFERENCE = _engine("reference", reference)
 NATIVE = _engine("native", native)
 ENGINES = (REFERENCE, NATIVE)
 

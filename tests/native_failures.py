@@ -306,6 +306,8 @@ case(
 case("backward", lambda s: s.y.backward(), passes=(0, 1))
 case("backward of a numpy gradient", lambda s: s.y.backward(np.float64(1.0)), passes=(0, 1))
 case("second backward", lambda s: s.y.backward(), prepare=swept(1), passes=(1, 2))
+case("gradients", lambda s: s.y._gradients([s.a, s.y, s.a], False), passes=(0,))
+case("gradients after a pass", lambda s: s.y._gradients([s.a], True), prepare=swept(1), passes=(1,))
 case("third backward", lambda s: s.y.backward(), prepare=swept(2), passes=(2, 3))
 case("backward after a look", lambda s: s.y.backward(), prepare=looked_at(1), passes=(1, 2))
 case(

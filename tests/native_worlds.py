@@ -166,6 +166,9 @@ class World:
 
     # --- gradients ------------------------------------------------------------------------------
 
+    def gradients(self, i: int, others: tuple[int, ...], up_to: bool) -> Any:
+        return [bits(g) for g in self.pool[i]._gradients([self.pool[j] for j in others], up_to)]
+
     def backward(self, i: int, gradient: float) -> Any:
         self.pool[i].backward(gradient)
 
@@ -288,6 +291,7 @@ def action(rng: Random, size: int, stock: list[float]) -> Action:
             place(),
             rng.choice([1.0, 1.0, 1, -2.5, 0.0, -0.0, number(rng, stock)]),
         ),
+        "gradients": lambda: (place(), children, rng.random() < 0.5),
         "set_grad": lambda: (place(), number(rng, stock)),
         "add_grad": lambda: (place(), number(rng, stock)),
         "set_child_grad": lambda: (place(), rng.randint(0, 1), float(number(rng, stock))),
@@ -338,6 +342,7 @@ WEIGHTS = {
     "duplicate": 1,
     "forget": 4,
     "backward": 14,
+    "gradients": 6,
     "zero_grad": 3,
     "step": 4,
     "set_grad": 4,

@@ -1,10 +1,13 @@
-"""Make the table of docs/operations.md from the op table.
+"""Write from the op table what cannot follow from it by itself.
 
-python tools/make_operations.py           write it
-python tools/make_operations.py --check   only say whether it is out of date, exit status 1 if so
+That is the table of docs/operations.md, and core/declarations.pyi, which tells type checkers of the
+functions and methods that are made from the rows when the package is imported.
 
-The derivatives are the table's own: each row's partials are evaluated over formulas instead of
-numbers.
+python tools/make_operations.py           write them
+python tools/make_operations.py --check   only say what is out of date, exit status 1 if anything is
+
+The derivatives shown are the table's own: each row's partials are evaluated over formulas instead
+of numbers.
 """
 
 import inspect
@@ -13,10 +16,11 @@ import re
 import sys
 from pathlib import Path
 
-from chainrule.core import ops
+from chainrule.core import functions, ops
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "operations.md"
+DECLARATIONS = ROOT / "src" / "chainrule" / "core" / "declarations.pyi"
 
 SUM, PRODUCT, SIGN, ATOM = range(4)  # how tightly a formula's outermost operator binds
 LONGEST = 80  # characters of a formula that helps anybody
@@ -179,16 +183,85 @@ def page():
     )
 
 
+# --- declarations --------------------------------------------------------------------------------
+
+HEAD = '''\
+"""The op table's functions and methods, for type checkers. Written by tools/make_operations.py."""
+
+from typing import Any, Protocol, overload
+
+import numpy.typing as npt
+
+from chainrule.core.value import Value
+
+_Array = npt.NDArray[Any]
+
+class _Unary(Protocol):
+    @overload
+    def __call__(self, x: Value, /) -> Value: ...
+    @overload
+    def __call__(self, x: float, /) -> float: ...
+    @overload
+    def __call__(self, x: _Array, /) -> _Array: ...
+
+class _Binary(Protocol):
+    @overload
+    def __call__(self, a: Value, b: Value | float, /) -> Value: ...
+    @overload
+    def __call__(self, a: float, b: Value, /) -> Value: ...
+    @overload
+    def __call__(self, a: float, b: float, /) -> float: ...
+    @overload
+    def __call__(self, a: _Array, b: Any, /) -> _Array: ...
+    @overload
+    def __call__(self, a: Any, b: _Array, /) -> _Array: ...
+'''
+
+WRITTEN_OUT = ("clip", "where")  # functions with declarations of their own
+
+
+def function_declared(op):
+    """The declaration of a row's function."""
+    if not op.parameters:
+        return f"{op.name}: _{'Unary' if op.arity == 1 else 'Binary'}"
+    words = [
+        f"{p.name}: {'Any' if p.default is p.empty else 'float | None = ...'}"
+        for p in inspect.signature(getattr(functions, op.name)).parameters.values()
+    ]
+    return f"def {op.name}({', '.join(words)}) -> Any: ..."
+
+
+def methods_declared(op):
+    """The declarations of a row's methods, numpy's spellings too."""
+    others = ["other: Value | float"] * (op.arity - 1)
+    words = ["self", *others, *(f"{name}: float = ..." for name in op.parameters)]
+    if len(words) > 1:
+        words.append("/")
+    return [f"    def {name}({', '.join(words)}) -> Value: ..." for name in (op.name, *op.aliases)]
+
+
+def declarations():
+    """The whole of declarations.pyi."""
+    rows = [op for op in ops.TABLE.values() if not op.is_operator]
+    lines = [HEAD, "class Methods:"]
+    lines += [line for op in rows if op.name != "where" for line in methods_declared(op)]
+    declared = [function_declared(op) for op in rows if op.name not in WRITTEN_OUT]
+    lines += ["", *sorted(declared, key=lambda line: line.startswith("def")), ""]
+    return "\n".join(lines).replace("\ndef", "\n\ndef", 1)
+
+
 def main():
-    wanted = page()
-    if PAGE.read_text(encoding="utf-8") == wanted:
-        return 0
-    if "--check" in sys.argv:
-        print(f"out of date: {PAGE.relative_to(ROOT)}; python tools/make_operations.py writes it")
-        return 1
-    PAGE.write_text(wanted, encoding="utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)}")
-    return 0
+    status = 0
+    for file, wanted in ((PAGE, page()), (DECLARATIONS, declarations())):
+        if file.exists() and file.read_text(encoding="utf-8") == wanted:
+            continue
+        if "--check" in sys.argv:
+            status = 1
+            print(f"out of date: {file.relative_to(ROOT)}; tools/make_operations.py writes it")
+        else:
+            file.write_text(wanted, encoding="utf-8")
+            print(f"wrote {file.relative_to(ROOT)}")
+    return status
 
 
 if __name__ == "__main__":

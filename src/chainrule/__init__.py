@@ -11,6 +11,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from chainrule.core import functions as _functions
 from chainrule.core.backend import (
     Value,
     dot,
@@ -21,48 +22,15 @@ from chainrule.core.backend import (
     topological_order,
     vsum,
 )
-from chainrule.core.functions import (
-    abs,
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    clip,
-    cos,
-    cosh,
-    erf,
-    erfc,
-    exp,
-    expm1,
-    gelu,
-    gelu_tanh,
-    hypot,
-    leaky_relu,
-    log,
-    log1p,
-    log2,
-    log10,
-    maximum,
-    minimum,
-    relu,
-    sigmoid,
-    silu,
-    sin,
-    sinh,
-    softplus,
-    sqrt,
-    tan,
-    tanh,
-    where,
-)
+from chainrule.core.functions import *  # noqa: F403
 from chainrule.derivatives.transforms import grad, gradients, hessian, hvp, jacobian, value_and_grad
 
 if TYPE_CHECKING:
     from chainrule import gpt, nn, optim
     from chainrule.compiler import FallbackError, FallbackWarning, compile
+    from chainrule.core.declarations import *  # noqa: F403
+    from chainrule.core.functions import clip as clip
+    from chainrule.core.functions import where as where
     from chainrule.derivatives.checking import GradientError, GradientReport, check_gradients
     from chainrule.see import lessons
     from chainrule.see.debugging import debug, find_nonfinite
@@ -78,67 +46,33 @@ __all__ = [
     "GradientError",
     "GradientReport",
     "Value",
-    "abs",
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atan2",
-    "atanh",
     "check_gradients",
-    "clip",
     "compile",
-    "cos",
-    "cosh",
     "debug",
     "dot",
     "draw",
     "draw_dot",
     "engine",
-    "erf",
-    "erfc",
-    "exp",
     "explain",
     "explore",
-    "expm1",
     "find_nonfinite",
-    "gelu",
-    "gelu_tanh",
     "gpt",
     "grad",
     "gradients",
     "hessian",
     "hvp",
-    "hypot",
     "jacobian",
-    "leaky_relu",
     "lessons",
     "linear",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "maximum",
-    "minimum",
     "nn",
     "no_grad",
     "nonfinite",
     "optim",
-    "relu",
-    "sigmoid",
-    "silu",
-    "sin",
-    "sinh",
-    "softplus",
-    "sqrt",
-    "tan",
-    "tanh",
     "topological_order",
     "value_and_grad",
     "vsum",
-    "where",
 ]
+__all__ += _functions.__all__  # the op table's
 
 # Loaded when first asked for, so that ``import chainrule`` stays quick.
 _LATER = {
@@ -163,6 +97,8 @@ def __getattr__(name: str) -> Any:
         found = import_module(f"chainrule.{_MODULES[name]}")
     elif name in _LATER:
         found = getattr(import_module(f"chainrule.{_LATER[name]}"), name)
+    elif name in _functions.__all__:  # a row added since
+        found = getattr(_functions, name)
     else:
         raise AttributeError(f"module 'chainrule' has no attribute {name!r}")
     globals()[name] = found

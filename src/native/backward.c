@@ -225,6 +225,78 @@ PyObject *value_backward(PyObject *self, PyObject *args, PyObject *keywords) {
     return failed ? NULL : Py_NewRef(Py_None);
 }
 
+/* _gradients(xs, up_to): the derivative by each of xs. Every gradient is left as it was. With up_to no
+ * x passes anything on: marked beforehand, it counts as visited, and the walk does not enter it. */
+PyObject *value_gradients(PyObject *self, PyObject *args) {
+    PyObject *xs, *result = NULL;
+    int up_to, failed = 0;
+    if (!PyArg_ParseTuple(args, "O!p:_gradients", &PyList_Type, &xs, &up_to) || forbidden("gradients()")) {
+        return NULL;
+    }
+    Py_ssize_t count = PyList_Size(xs);
+    Saved *saved = PyMem_Malloc(((size_t)count + 1) * sizeof(Saved));
+    double *found = PyMem_Malloc(((size_t)count + 1) * sizeof(double));
+    Scratch s = take_scratch();
+    if (saved == NULL || found == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *x = PyList_GetItem(xs, i);
+        if (!is_value(x)) {
+            PyErr_SetString(PyExc_TypeError, "_gradients takes a list of Values");
+            goto done;
+        }
+        Node *n = saved[i].node = (Node *)x;
+        if (has_number(kind_of(n)) && (n->child[1] & SWEPT) && n->grad != 0.0 &&
+            materialise(n, kind_of(n)) < 0) {
+            goto done;
+        }
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Node *n = saved[i].node;
+        saved[i].old = n->grad;
+        n->grad = 0.0;
+        n->child[1] |= up_to ? MARK : 0;
+    }
+    Node *root = (Node *)self;
+    int is_end = (root->child[1] & MARK) != 0;
+    double old = root->grad;
+    failed = !is_end && walk(root, &s, ZERO_GRADS) < 0;
+    if (!failed) {
+        root->grad = 1.0;
+        sweep(&s);
+        for (Py_ssize_t i = 0; i < count; i++) {
+            found[i] = saved[i].node->grad;
+        }
+        for (Py_ssize_t i = 0; i < COUNT(s.order, Node *); i++) {
+            Node *n = ITEM(s.order, Node *, i);
+            n->grad = 0.0;
+            n->child[1] &= ~SWEPT;
+        }
+        end_walk(&s, 1);
+    }
+    root->grad = old;
+    for (Py_ssize_t i = count - 1; i >= 0; i--) { /* backwards, for an x that is there twice */
+        saved[i].node->grad = saved[i].old;
+        saved[i].node->child[1] &= ~(up_to ? MARK : 0);
+    }
+    result = failed ? NULL : PyList_New(count);
+    for (Py_ssize_t i = 0; result != NULL && i < count; i++) {
+        PyObject *number = PyFloat_FromDouble(found[i]);
+        if (number == NULL) {
+            Py_CLEAR(result);
+        } else {
+            PyList_SetItem(result, i, number);
+        }
+    }
+done:
+    give_scratch(&s);
+    PyMem_Free(saved);
+    PyMem_Free(found);
+    return result;
+}
+
 PyObject *value_zero_grad(PyObject *self, PyObject *Py_UNUSED(nothing)) {
     if (forbidden("zero_grad()")) {
         return NULL;

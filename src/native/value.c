@@ -362,6 +362,7 @@ static PyMethodDef value_methods[] = {
      "maximum($self, other, /)\n--\n\nThe larger of two, as a Value."},
     {"_build", value_build, METH_VARARGS, NULL},
     {"_order", value_order, METH_NOARGS, NULL},
+    {"_gradients", value_gradients, METH_VARARGS, NULL},
     {"_locate", value_locate, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };

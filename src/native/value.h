@@ -31,6 +31,7 @@ PyObject *value_maximum(PyObject *self, PyObject *other);
 /* backward.c */
 PyObject *value_backward(PyObject *self, PyObject *args, PyObject *keywords);
 PyObject *value_zero_grad(PyObject *self, PyObject *nothing);
+PyObject *value_gradients(PyObject *self, PyObject *args);
 PyObject *value_order(PyObject *self, PyObject *nothing);
 PyObject *topological_order(PyObject *module, PyObject *value);
 

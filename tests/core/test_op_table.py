@@ -13,6 +13,7 @@ import mpmath
 import numpy as np
 import pytest
 from number_systems import MPMATH
+from temporary_rows import temporary_row
 
 import chainrule
 from chainrule import Value
@@ -426,7 +427,7 @@ def test_names_symbols_and_formulas_are_complete():
 @pytest.fixture
 def gaussian():
     """exp(-rate·x²): a row with a static parameter, and gone again after the test."""
-    yield ops.row(
+    with temporary_row(
         "gaussian",
         "exp(-rate·x²)",
         lambda x, rate: ops.exp(-rate * x * x),
@@ -434,8 +435,8 @@ def gaussian():
         parameters=("rate",),
         defaults=(1.0,),
         edges=(Edge((0.0,), (1.0,), 1.0, (0.0,)),),
-    )
-    del TABLE["gaussian"]
+    ) as row:
+        yield row
 
 
 def test_a_new_row_works_at_once(gaussian, monkeypatch):

@@ -623,7 +623,7 @@ CHAIN = ([0, 2, 2, 3], [N, [0, -1, -1], [1, -1, -1], [2, 0, -1]])  # row(row(x))
 class Row:
     """A rule of one's own that does something else meanwhile."""
 
-    arity, parameters = 1, ()
+    arity, parameters, differentiable = 1, (), (0,)
 
     def __init__(self, also=lambda: None, slopes=(2.0,), y=None):
         self.also, self.slopes, self.y = also, slopes, y

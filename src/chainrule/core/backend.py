@@ -29,11 +29,11 @@ def _choose(wanted: str) -> tuple[str, ModuleType, ModuleType | None]:
                 ) from None
         else:
             return "native", importlib.import_module("chainrule.core.native"), kernels
-    return "reference", importlib.import_module("chainrule.core.value"), None
+    return "reference", importlib.import_module("chainrule.core.reference"), None
 
 
 if TYPE_CHECKING:
-    from chainrule.core.value import Value, dot, linear, modes, topological_order, vsum
+    from chainrule.core.reference import Value, dot, linear, modes, topological_order, vsum
 
     engine: str
     kernels: ModuleType | None

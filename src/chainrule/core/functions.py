@@ -1,49 +1,28 @@
 """The op table's rows as functions: ``chainrule.exp(x)`` for floats, Values and arrays alike.
 
 A Value gives a Value, a number a float, an array an array (elementwise). Unlike the bare rows of
-``ops``, these raise where a result is undefined.
+``ops``, these raise where a result is undefined. Every row of the table gets its function here;
+``clip`` and ``where`` have more to say than a row and are written out.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import Any, Protocol, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from chainrule.core import errors, ops
 from chainrule.core.backend import Value, modes
 from chainrule.core.ops import Op
 from chainrule.core.protocols import real_parameters
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    from chainrule.core.declarations import *  # noqa: F403
 
-
-class Unary(Protocol):
-    """A function of one number."""
-
-    @overload
-    def __call__(self, x: Value, /) -> Value: ...
-    @overload
-    def __call__(self, x: float, /) -> float: ...
-    @overload
-    def __call__(self, x: Array, /) -> Array: ...
-
-
-class Binary(Protocol):
-    """A function of two numbers."""
-
-    @overload
-    def __call__(self, a: Value, b: Value | float, /) -> Value: ...
-    @overload
-    def __call__(self, a: float, b: Value, /) -> Value: ...
-    @overload
-    def __call__(self, a: float, b: float, /) -> float: ...
-    @overload
-    def __call__(self, a: Array, b: Any, /) -> Array: ...
-    @overload
-    def __call__(self, a: Any, b: Array, /) -> Array: ...
+#: the names of the functions, in the table's order
+__all__: list[str] = []
 
 
 def _call(op: Op, operands: tuple[Any, ...], parameters: tuple[Any, ...]) -> Any:
@@ -66,58 +45,47 @@ def _documented(function: Callable[..., Any], op: Op) -> Any:
         f"{', '.join(map(ops.format_number, e.partials))}."
         for e in op.edges
     )
-    operands = ", ".join(map(str, op.example[: op.arity]))
-    result = round(op(*op.example[: op.arity]), 6)
+    given = len(op.parameters) - len(op.defaults)  # parameters that must be
+    arguments = (*op.example[: op.arity], *[1.0] * given)
+    call, result = ", ".join(map(str, arguments)), round(op(*arguments), 6)
     of = "of a Value, a number, or each element of an array"
     function.__doc__ = f"""{op.formula}, {of}.{needs}{edges}
 
     >>> from chainrule import {op.name}
-    >>> round({op.name}({operands}), 6)
+    >>> round({op.name}({call}), 6)
     {result}
     """
     return function
 
 
-def _unary(op: Op) -> Unary:
-    method = getattr(Value, op.name)  # the shortest way for a Value
-
-    def function(x: Any, /) -> Any:
-        return method(x) if type(x) is Value else _call(op, (x,), ())
-
-    return _documented(function, op)  # type: ignore[no-any-return]
-
-
-def _binary(op: Op) -> Binary:
+def _function(op: Op) -> Any:
+    """A row as a function; a Value goes the shortest way, by its method."""
     method = getattr(Value, op.name)
 
-    def function(a: Any, b: Any, /) -> Any:
+    def unary(x: Any, /) -> Any:
+        return method(x) if type(x) is Value else _call(op, (x,), ())
+
+    def binary(a: Any, b: Any, /) -> Any:
         return method(a, b) if type(a) is type(b) is Value else _call(op, (a, b), ())
 
-    return _documented(function, op)  # type: ignore[no-any-return]
+    def general(*arguments: Any, **named: Any) -> Any:
+        if named or len(arguments) < op.arity:
+            arguments = _signature(op).bind(*arguments, **named).args
+        return _call(op, arguments[: op.arity], op.complete(arguments[op.arity :]))
+
+    if not op.parameters and op.arity <= 2:
+        return unary if op.arity == 1 else binary
+    general.__signature__ = _signature(op)  # type: ignore[attr-defined]
+    return general
 
 
-exp, expm1 = _unary(ops.exp), _unary(ops.expm1)
-log, log1p, log2, log10 = map(_unary, (ops.log, ops.log1p, ops.log2, ops.log10))
-sqrt, abs = _unary(ops.sqrt), _unary(ops.abs)
-relu, tanh, sigmoid, softplus = map(_unary, (ops.relu, ops.tanh, ops.sigmoid, ops.softplus))
-gelu, gelu_tanh, silu = map(_unary, (ops.gelu, ops.gelu_tanh, ops.silu))
-sin, cos, tan = map(_unary, (ops.sin, ops.cos, ops.tan))
-asin, acos, atan = map(_unary, (ops.asin, ops.acos, ops.atan))
-sinh, cosh = map(_unary, (ops.sinh, ops.cosh))
-asinh, acosh, atanh = map(_unary, (ops.asinh, ops.acosh, ops.atanh))
-erf, erfc = _unary(ops.erf), _unary(ops.erfc)
-atan2, hypot = _binary(ops.atan2), _binary(ops.hypot)
-maximum, minimum = _binary(ops.maximum), _binary(ops.minimum)
-
-
-def leaky_relu(x: Any, slope: float = 0.01) -> Any:
-    """``x`` where it is positive, else ``slope * x``; the derivative at 0 is the slope.
-
-    >>> from chainrule import leaky_relu
-    >>> leaky_relu(-2.0, slope=0.1)
-    -0.2
-    """
-    return _call(ops.leaky_relu, (x,), (slope,))
+def _signature(op: Op) -> inspect.Signature:
+    """``(x, slope=0.01)``: the operands, then the static parameters with their defaults."""
+    either, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    operands = ["x"] if op.arity == 1 else [*"abcd"[: op.arity]]
+    defaults = [empty] * (len(op.parameters) - len(op.defaults)) + [*op.defaults]
+    words = zip([*operands, *op.parameters], [empty] * op.arity + defaults, strict=True)
+    return inspect.Signature([inspect.Parameter(n, either, default=d) for n, d in words])
 
 
 def clip(x: Any, low: float | None = None, high: float | None = None) -> Any:
@@ -144,7 +112,7 @@ def where(condition: Any, a: Any, b: Any) -> Any:
 
     Only the chosen one gets a gradient. The condition may be a bool, a comparison, a number, a
     Value (its truth) or an array of them. ``maximum``, ``minimum`` and ``where`` make nodes;
-    numpy's functions of these names compare Values and hand back one of them, which gives the same
+    numpy's functions of these names compare Values and return one of them, which gives the same
     value but leaves no trace of the choice in the graph (and no ½ at a tie).
 
     >>> from chainrule import Value, where
@@ -166,3 +134,14 @@ def where(condition: Any, a: Any, b: Any) -> Any:
 def choose(condition: Any, a: Any, b: Any) -> Any:
     """``where`` of a condition that is known now."""
     return _call(ops._where, (a, b), (bool(condition),))
+
+
+def _define(op: Op) -> None:
+    """Make the function of a row, unless it is written out above."""
+    if not op.is_operator:
+        __all__.append(op.name)
+        if op.name not in globals():
+            globals()[op.name] = _documented(_function(op), op)
+
+
+ops.follow(_define)

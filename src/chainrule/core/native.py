@@ -14,7 +14,7 @@ from typing import Any
 from chainrule._native import Value, dot, linear, modes, topological_order, vsum
 from chainrule.core import errors, ops
 from chainrule.core.ops import Op
-from chainrule.core.protocols import SIGNATURE, Protocols, add_methods, real_parameters
+from chainrule.core.protocols import SIGNATURE, Protocols, add_method, as_values, real_parameters
 from chainrule.core.value import Value as Reference
 
 __all__ = ["Value", "dot", "linear", "modes", "topological_order", "vsum"]
@@ -22,21 +22,14 @@ __all__ = ["Value", "dot", "linear", "modes", "topological_order", "vsum"]
 
 def _apply_op(op: Op, operands: Sequence[Any], parameters: Sequence[Any]) -> Value:
     """The op table's way in: any operation over Values and numbers."""
-    recorder = modes.recorder
-    if recorder is not None:
-        operands = [recorder.operand(x) for x in operands]
-    values = tuple(
-        [
-            x if isinstance(x, Value) else Value(errors.real(x, f"an operand of {op.name}"))
-            for x in operands
-        ]
-    )
+    values = as_values(Value, op, operands, Value)
     static = real_parameters(op, parameters)
     xs = [v._number for v in values]
     y = op.forward(*xs, *static)
     if not (isfinite(y) or modes.allow_nonfinite):
         errors.check(op, y, values, static)
     node = Value.__new__(Value)
+    recorder = modes.recorder
     if modes.grad or recorder is not None:
         node._build(y, 0.0, "", op, static, values, op.local_grads(y, xs, static))
     else:
@@ -62,8 +55,9 @@ def _finish_class() -> None:
     Value._modes = modes
     Value.__signature__ = SIGNATURE.replace(parameters=list(SIGNATURE.parameters.values())[1:])
     Value._apply_op = staticmethod(_apply_op)  # type: ignore[method-assign]
-    Value.__abs__ = lambda self: _apply_op(ops.abs, (self,), ())  # type: ignore[method-assign]
-    add_methods(Value)
+    Value._inputs = Value.children  # type: ignore[assignment]  # as the reference calls them
+    Value._slopes = Value.local_grads  # type: ignore[assignment]
+    ops.follow(lambda op: add_method(Value, op))
 
 
 _finish_class()

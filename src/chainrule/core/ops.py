@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,15 @@ Rule = Callable[..., Any]
 
 NAN = math.nan
 INF = math.inf
+
+
+def no_gradient(*_: Any) -> float:
+    """The partial derivative of an operand that no gradient flows through."""
+    return 0.0
+
+
+def _always(*_: Any) -> bool:
+    return True
 
 
 @dataclass(frozen=True)
@@ -63,16 +72,29 @@ class Op:
     domain: str | None = None
     #: the error of an infinite result that is not an overflow, or None if it is one
     pole: Callable[..., type[ArithmeticError] | type[ValueError] | None] = lambda *_: None
+    #: given the parameters: whether the result is not finite wherever an operand is not
+    shows_nonfinite: Callable[..., bool] = lambda *_: False
     edges: tuple[Edge, ...] = ()
     #: operands for the documentation's example
     example: tuple[float, ...] = (0.5, 2.0)
     #: other spellings of the method; numpy looks methods up under its own names
     aliases: tuple[str, ...] = ()
+    #: the positions of the operands that a gradient flows through
+    differentiable: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        flows = tuple(i for i, rule in enumerate(self.partials) if rule is not no_gradient)
+        object.__setattr__(self, "differentiable", flows)
 
     @property
     def arity(self) -> int:
         """How many operands it takes."""
         return len(self.partials)
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it is written ``a + b``; the others are functions and methods."""
+        return self.symbol in ("+", "*", "**")
 
     def __repr__(self) -> str:
         return f"{self.name}: y = {self.formula}"
@@ -117,7 +139,7 @@ class Op:
     def call_text(self, operands: tuple[float, ...], parameters: tuple[float, ...] = ()) -> str:
         """The call as a person would write it: ``2 * 3``, ``0**-1``, ``log(-1)``."""
         words = [format_number(x) for x in (*operands, *parameters)]
-        if self.symbol in ("+", "*", "**"):
+        if self.is_operator:
             # A negative left operand binds looser than **, so it needs its brackets.
             left = f"({words[0]})" if self.symbol == "**" and words[0].startswith("-") else words[0]
             space = "" if self.symbol == "**" else " "
@@ -130,18 +152,32 @@ def format_number(x: float) -> str:
     return str(int(x)) if x == x and abs(x) < 1e16 and x == int(x) else repr(float(x))
 
 
-#: every row by its name; adding an operation is adding a row here
+#: every row by its name
 TABLE: dict[str, Op] = {}
+_followers: list[Callable[[Op], None]] = []
 
 
 def row(name: str, formula: str, forward: Rule, *partials: Rule, **fields: Any) -> Op:
-    """Add a row to the table and return it."""
+    """Add an operation to the table and return it.
+
+    This is all there is to do: the function, the method, the command line's expressions,
+    explanations, tapes and machine code follow from the row.
+    """
     if name in TABLE:
         raise ValueError(f"the op table already has a row named {name!r}")
     symbol = fields.pop("symbol", name)
     op = Op(name, symbol, formula, forward, partials, **fields)
     TABLE[name] = op
+    for follower in _followers:
+        follower(op)
     return op
+
+
+def follow(follower: Callable[[Op], None]) -> None:
+    """Call ``follower`` with every row: now those of the table, later each one added."""
+    for op in TABLE.values():
+        follower(op)
+    _followers.append(follower)
 
 
 def libm(scalar: Callable[..., float], array: Callable[..., Any]) -> Rule:
@@ -205,8 +241,24 @@ def where(condition: Any, a: Any, b: Any) -> Any:
 
 # --- arithmetic ---------------------------------------------------------------------------------
 
-add = row("add", "a + b", operator.add, lambda y, a, b: 1.0, lambda y, a, b: 1.0, symbol="+")
-mul = row("mul", "a * b", operator.mul, lambda y, a, b: b, lambda y, a, b: a, symbol="*")
+add = row(
+    "add",
+    "a + b",
+    operator.add,
+    lambda y, a, b: 1.0,
+    lambda y, a, b: 1.0,
+    symbol="+",
+    shows_nonfinite=_always,
+)
+mul = row(
+    "mul",
+    "a * b",
+    operator.mul,
+    lambda y, a, b: b,
+    lambda y, a, b: a,
+    symbol="*",
+    shows_nonfinite=_always,
+)
 
 pow: Op = row(
     "pow",
@@ -217,6 +269,7 @@ pow: Op = row(
     symbol="**",
     domain="a base that is not 0 for a negative exponent, not negative for a fractional one",
     pole=lambda x, p: ZeroDivisionError if x == 0 else None,
+    shows_nonfinite=lambda p: p > 0.0,
     edges=(
         Edge((0.0,), (0.0,), 1.0, (0.0,)),
         Edge((0.0,), (1.0,), 0.0, (1.0,)),
@@ -243,6 +296,7 @@ sqrt = row(
     libm(math.sqrt, np.sqrt),
     lambda y, x: div(0.5, y),
     domain="x >= 0",
+    shows_nonfinite=_always,
     edges=(Edge((0.0,), (), 0.0, (INF,)),),
 )
 
@@ -279,6 +333,7 @@ log: Op = row(
     lambda y, x: div(1.0, x),
     domain="x > 0",
     pole=_log_pole,
+    shows_nonfinite=_always,
 )
 log1p = row(
     "log1p",
@@ -495,43 +550,39 @@ clip: Op = row(
 
 # --- building blocks of recordings ----------------------------------------------------------------
 # What a recorded function computes beside differentiable operations: numbers read from ``.data``,
-# comparisons, Python's own max. None of them is in the table; none but the last three passes a
-# gradient on.
-
-
-def _nothing(*_: Any) -> float:
-    return 0.0
+# comparisons, Python's own max. None of them is in the table; gradients flow through the last three
+# only.
 
 
 def _block(name: str, formula: str, forward: Rule, *partials: Rule, **fields: Any) -> Op:
     return Op(name, name, formula, forward, partials, **fields)
 
 
-detach = _block("detach", "x.data", lambda x: x, _nothing)
+detach = _block("detach", "x.data", lambda x: x, no_gradient, shows_nonfinite=_always)
 divide = _block(
     "divide",
     "a / b of two floats",
     div,
-    _nothing,
-    _nothing,
+    no_gradient,
+    no_gradient,
     pole=lambda a, b: ZeroDivisionError if b == 0 else None,
 )
-less = _block("less", "a < b", lambda a, b: where(a < b, 1.0, 0.0), _nothing, _nothing)
+less = _block("less", "a < b", lambda a, b: where(a < b, 1.0, 0.0), no_gradient, no_gradient)
 less_equal = _block(
-    "less_equal", "a <= b", lambda a, b: where(a <= b, 1.0, 0.0), _nothing, _nothing
+    "less_equal", "a <= b", lambda a, b: where(a <= b, 1.0, 0.0), no_gradient, no_gradient
 )
 equal = _block(
     "equal",
     "a == b",
     lambda a, b: where(a <= b, where(a >= b, 1.0, 0.0), 0.0),
-    _nothing,
-    _nothing,
+    no_gradient,
+    no_gradient,
 )
 select = _block(
     "select",
     "a if c else b",
     lambda c, a, b: where(c > 0, a, b),
-    _nothing,
+    no_gradient,
     lambda y, c, a, b: where(c > 0, 1.0, 0.0),
     lambda y, c, a, b: where(c > 0, 0.0, 1.0),
 )

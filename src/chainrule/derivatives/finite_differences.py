@@ -15,7 +15,7 @@ from dataclasses import dataclass
 _COARSE = 2.0**-6
 _LEVELS = 12
 _FINE = 2.0**-22
-_ROUNDING = 2.0**-50  # of one quotient, in units of the function's size over the step
+_ROUNDING = 2.0**-50  # of one difference, in units of the function's size over the step
 
 
 class Line:
@@ -44,8 +44,8 @@ class Line:
             self._known[offset] = self._at(offset)
         return self._known[offset]
 
-    def quotient(self, step: float, side: int) -> tuple[float, float] | None:
-        """The difference quotient over ``step`` and its rounding error; ``side`` 0 is central."""
+    def slope(self, step: float, side: int) -> tuple[float, float] | None:
+        """The finite difference over ``step`` and its rounding error; ``side`` 0 is central."""
         right, left = step * (side >= 0), -step * (side <= 0)
         above, below = self.at(right), self.at(left)
         width = (self.x + right) - (self.x + left)
@@ -55,8 +55,8 @@ class Line:
         return (above - below) / width, (_ROUNDING * size + self.noise) / width
 
     def gap(self, step: float) -> tuple[float, float] | None:
-        """How far the quotients of the two sides are apart, and the rounding error of that."""
-        above, below = self.quotient(step, 1), self.quotient(step, -1)
+        """How far the slopes of the two sides are apart, and the rounding error of that."""
+        above, below = self.slope(step, 1), self.slope(step, -1)
         if above is None or below is None:
             return None
         return abs(above[0] - below[0]), above[1] + below[1]
@@ -86,13 +86,13 @@ class Estimate:
 def _extrapolated(line: Line, start: float, side: int) -> Iterator[Estimate]:
     """Ridders' method: halve the step, and extrapolate from all steps so far to a step of 0.
 
-    A central quotient is off by even powers of the step, a one-sided one by all powers. How much
+    A central difference is off by even powers of the step, a one-sided one by all powers. How much
     the last extrapolation changed is how far the result may be off.
     """
     base = 2.0 if side else 4.0
     previous: list[float] = []
     for level in range(_LEVELS):
-        found = line.quotient(start * 2.0**-level, side)
+        found = line.slope(start * 2.0**-level, side)
         if found is None:
             previous = []
             continue
@@ -132,7 +132,7 @@ def best_estimate(line: Line, backward: float, tolerance: float) -> Estimate | N
 
 def _rough(line: Line, side: int) -> Estimate | None:
     step = _FINE * (abs(line.x) or 1.0)
-    wide, fine = line.quotient(16 * step, side), line.quotient(step, side)
+    wide, fine = line.slope(16 * step, side), line.slope(step, side)
     if wide is None or fine is None:
         return None
     return Estimate(fine[0], 2 * abs(fine[0] - wide[0]) + 8 * fine[1] + 1e-3 * abs(fine[0]), side)
@@ -173,19 +173,19 @@ def wrong_by_a_corner(line: Line, backward: float, estimate: Estimate) -> float 
 
 
 def _grows(line: Line, side: int) -> float | None:
-    """The step at which quotients still grow: they have no limit, as for a square root at 0."""
+    """The step at which slopes still grow: they have no limit, as for a square root at 0."""
     step = _FINE * (abs(line.x) or 1.0)
-    wide, fine = line.quotient(16 * step, side), line.quotient(step, side)
+    wide, fine = line.slope(16 * step, side), line.slope(step, side)
     if wide is None or fine is None:
         return None
     return step if abs(fine[0]) > 1.1 * abs(wide[0]) else None
 
 
 def telling_step(line: Line, backward: float, estimate: Estimate) -> float:
-    """A step over which the plain quotient already shows by how much ``backward`` is wrong."""
+    """A step over which the plain difference already shows by how much ``backward`` is wrong."""
     steps = [2.0**-14 * scale for scale in (max(abs(line.x), 1.0), abs(line.x) or 1.0)]
     for step in steps:
-        found = line.quotient(step, estimate.side)
+        found = line.slope(step, estimate.side)
         if found is not None:
             apart = abs(found[0] - estimate.slope)
             if apart <= 0.1 * abs(backward - estimate.slope):

@@ -82,7 +82,7 @@ def gradients(y: Value, xs: Any, create_graph: bool = False) -> Any:
             raise TypeError(
                 f"gradients takes a Value or a sequence of Values as xs, not {errors.describe(x)}"
             )
-    results = _differentiable(y, nodes) if create_graph else _numbers(y, nodes)
+    results = _differentiable(y, nodes) if create_graph else y._gradients(nodes, False)
     if isinstance(xs, Value):
         return results[0]
     if isinstance(xs, np.ndarray):
@@ -90,24 +90,8 @@ def gradients(y: Value, xs: Any, create_graph: bool = False) -> Any:
     return results
 
 
-def _numbers(y: Value, xs: list[Value]) -> list[float]:
-    """``backward()`` in scratch, along the nodes that lead to ``xs`` only: the same bits."""
-    order = depending_on(y, xs)
-    totals = {id(node): 0.0 for node in order}
-    if id(y) in totals:
-        totals[id(y)] = 1.0
-    for node in reversed(order):
-        total = totals[id(node)]
-        if total == 0.0:
-            continue  # zero passes nothing on, so that 0 * inf never makes a nan
-        for child, local_grad in zip(node.children, node.local_grads, strict=True):
-            if local_grad and id(child) in totals:
-                totals[id(child)] += local_grad * total
-    return [totals.get(id(x), 0.0) for x in xs]
-
-
 def _differentiable(y: Value, xs: list[Value]) -> list[Value]:
-    """The same sums made of Values, each partial derivative evaluated over the node's children."""
+    """The same sums as Values, each partial derivative evaluated over the node's children."""
     order = depending_on(y, xs)
     on_path = set(map(id, order))
     totals: dict[int, Value] = {id(y): Value(1.0)}
@@ -293,7 +277,7 @@ def grad(f: Callable[..., Any]) -> Callable[..., Any]:
     >>> grad(lambda p: p["w"][0] * p["w"][1] + p["b"])({"w": [2.0, 3.0], "b": 1.0})
     {'w': [3.0, 2.0], 'b': 1.0}
 
-    An argument made of Values gives a derivative made of Values, part of the same graph. So
+    An argument that holds Values gives a derivative of Values, part of the same graph. So
     derivatives nest, to any order:
 
     >>> grad(grad(grad(lambda x: x**4)))(2.0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chainrule.core.backend import Value, _mode, topological_order
-from chainrule.see.explanation import Explanation, Node, explain, hand_back
+from chainrule.see.explanation import Explanation, Node, explain
 from chainrule.see.names import attribute, counted, listing, quoted, short
 
 
@@ -105,19 +105,18 @@ def _data_report(graph: Explanation) -> NonfiniteReport:
 
 
 def _gradient_report(graph: Explanation) -> NonfiniteReport:
-    """The first hand-over, going back, that turned a finite gradient into one that is not."""
+    """The first contribution, going back, that turned a finite gradient into one that is not."""
     nodes = graph.nodes
-    turns = hand_back([n.children for n in nodes], [n.local_grads for n in nodes])
-    turn, operand = next(
-        (turn, i)
-        for turn in turns
-        if math.isfinite(turn.grad)
-        for i, amounts in enumerate(turn.amounts)
-        if not math.isfinite(amounts[1])
+    maker, operand = next(
+        (node, i)
+        for node in reversed(nodes)
+        if math.isfinite(node.grad)
+        for i, (_, total) in enumerate(node.shares)
+        if not math.isfinite(total)
     )
-    maker, (amount, total) = nodes[turn.node], turn.amounts[operand]
+    amount, total = maker.shares[operand]
     child, slope = nodes[maker.children[operand]], maker.local_grads[operand]
-    contribution = graph.backward_step(0, turn).contributions[operand]
+    contribution = graph.backward_step(maker).contributions[operand]
     derivative = f"∂{quoted(maker.name)}/∂{quoted(child.name)}"
     formula = f" = {contribution.formula}" if contribution.formula else ""
     if not math.isfinite(slope):

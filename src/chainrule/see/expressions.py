@@ -28,12 +28,15 @@ DEEPEST = 60  # brackets, signs and powers inside one another
 CONSTANTS = {"pi": math.pi, "e": math.e}
 _SHOWN = 72  # characters of a long expression in an error
 
-FUNCTIONS: dict[str, Op] = {
-    name: op
-    for op in ops.TABLE.values()
-    if op.symbol not in ("+", "*", "**")
-    for name in (op.name, *op.aliases)
-}
+FUNCTIONS: dict[str, Op] = {}
+
+
+@ops.follow
+def _name(op: Op) -> None:
+    if not op.is_operator:
+        FUNCTIONS.update(dict.fromkeys((op.name, *op.aliases), op))
+
+
 # What people write who have another library in mind.
 _OTHER_NAMES = {"ln": "log", "max": "maximum", "min": "minimum", "logistic": "sigmoid"}
 

@@ -129,6 +129,12 @@ def bracketed(x: float) -> str:
     return f"({short(x)})" if short(x).startswith("-") else short(x)
 
 
+def product(local_grad: float, grad: float, amount: float) -> str:
+    """One contribution: ``3.0 × (-2.0) = -6.0``; a zero passes nothing on, not even of inf."""
+    rule = "" if math.isfinite(grad) or local_grad else " (zero passes nothing on)"
+    return f"{short(local_grad)} × {bracketed(grad)} = {short(amount)}{rule}"
+
+
 def short(x: float) -> str:
     """A number as in the seeds' tables, five digits unless more fit: ``4.0``, ``0.70711``."""
     if not math.isfinite(x):

@@ -14,6 +14,7 @@ from compile_view import View
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as numpy_arrays
+from temporary_rows import temporary_row
 
 import chainrule
 from chainrule import Value, exp, log, sigmoid, sqrt, tanh, vsum, where
@@ -635,16 +636,15 @@ def test_every_row_gives_the_code_of_its_partials(op, parameters):
 
 @pytest.fixture
 def added_row():
-    made = ops.row(
+    with temporary_row(
         "softsign_of_two",
         "a·e^(-|b|) / (1 + |a|)",
         lambda a, b, s: s * a * ops.exp(-ops.abs(b)) / (1.0 + ops.abs(a)),
         lambda y, a, b, s: s * ops.exp(-ops.abs(b)) / ((1.0 + ops.abs(a)) * (1.0 + ops.abs(a))),
         lambda y, a, b, s: ops.where(b > 0, -y, ops.where(b < 0, y, 0.0)),
         parameters=("scale",),
-    )
-    yield made
-    del ops.TABLE[made.name]
+    ) as row:
+        yield row
 
 
 def test_a_row_added_now_works_compiled(added_row):

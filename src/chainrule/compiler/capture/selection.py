@@ -52,7 +52,7 @@ class Selection:
     the nodes of the integer program that are the recording's last inputs.
     """
 
-    program: IntegerProgram = IntegerProgram(0, (), (), ())
+    program: IntegerProgram = field(default_factory=lambda: IntegerProgram(0, (), (), ()))
     gathers: tuple[Gather, ...] = ()
     places: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
     owners: Ints = field(default_factory=lambda: np.zeros(0, np.int32))

@@ -102,7 +102,7 @@ def _reached(x: Any, found: Surroundings) -> Iterator[Any]:
             yield from _reached_by_code(x, found)
         else:  # it is pure, but it may hold functions of the user's
             yield from map(content_of, x.__closure__ or ())
-            yield from x.__dict__.values()
+            yield from (item for name, item in x.__dict__.items() if name != "__signature__")
     elif isinstance(x, Method):
         if isinstance(x.attributes, dict):
             found.names.append((x, "attributes", x.attributes))

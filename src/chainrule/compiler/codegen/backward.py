@@ -22,19 +22,17 @@ from chainrule.compiler.codegen.instructions import (
     clear,
     columns_of,
     differentiated,
+    differentiated_by,
     each_gathered,
     if_present,
     is_few,
     one_walk,
     operands,
-    read_by,
 )
 from chainrule.compiler.codegen.ir import Offset
 from chainrule.compiler.codegen.walks import Walk
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
-from chainrule.compiler.lift.interpreter import STOPS
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
-from chainrule.core import ops
 
 
 def reached(program: Program, root: int) -> npt.NDArray[np.bool_]:
@@ -45,7 +43,7 @@ def reached(program: Program, root: int) -> npt.NDArray[np.bool_]:
     while before != now:  # one round is enough where there are no loops in time
         for instruction in reversed(program.instructions):
             if _is_reached(instruction, found):
-                for column in read_by(instruction):
+                for column in differentiated_by(instruction):
                     found[column] = True
         before, now = now, int(found.sum()) if program.loops else now
     return found
@@ -53,7 +51,7 @@ def reached(program: Program, root: int) -> npt.NDArray[np.bool_]:
 
 def _is_reached(instruction: Instruction, found: npt.NDArray[np.bool_]) -> bool:
     here = found[instruction.start : instruction.start + instruction.count]
-    return bool(here.any()) and instruction.rule not in STOPS
+    return bool(here.any()) and (instruction.rule is None or bool(instruction.rule.differentiable))
 
 
 class Backward:
@@ -78,7 +76,7 @@ class Backward:
             elif _is_reached(instruction, found):
                 self._clear(instruction.out)
                 is_optional = k in self.made.optional
-                for column in read_by(instruction) if is_optional else ():
+                for column in differentiated_by(instruction) if is_optional else ():
                     self._clear(column)  # even where the instruction is skipped
                 with if_present(self.emitter, k, is_optional):
                     self._instruction(k, instruction)
@@ -195,7 +193,7 @@ class Backward:
             when[instruction.start + here] = here // each
         found[slot[self.begun & (when < loop.count)]] = True
         for k in core:
-            for column in read_by(program.instructions[k]):
+            for column in differentiated_by(program.instructions[k]):
                 last = column.reshape(loop.count, -1)[-1]
                 found[slot[last[when[last] < loop.count - 1]]] = True
         return np.flatnonzero((when < loop.count) & found[slot])
@@ -273,7 +271,7 @@ class Backward:
         rule = instruction.rule
         assert rule is not None
         for j in range(len(instruction.operands)):
-            if (rule is ops.select and j == 0) or not self._is_read(walk, j + 1):
+            if j not in rule.differentiable or not self._is_read(walk, j + 1):
                 continue
             store = self._may_store(walk, j + 1, sums=False)
             self._partial(walk, instruction, j, store)

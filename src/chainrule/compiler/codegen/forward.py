@@ -51,9 +51,6 @@ def emit_forward(emitter: Emitter, made: Machine) -> Vector:
 
 # --- which results are checked --------------------------------------------------------------------
 
-#: rules whose result is not finite where an operand is not
-_OPEN = frozenset((ops.add, ops.mul, ops.detach, ops.log, ops.sqrt))
-
 
 def _watched(program: Program) -> list[bool]:
     """Per instruction: whether its results must be checked to be finite.
@@ -72,9 +69,8 @@ def _watched(program: Program) -> list[bool]:
         out = slice(instruction.start, instruction.start + instruction.count)
         hides = instruction.kind == EXTREME
         found.append(not copied and (hides or long or not bool(shows[out].all())))
-        is_open = instruction.rule in _OPEN or (
-            instruction.rule is ops.pow and instruction.parameters[0] > 0.0
-        )
+        rule = instruction.rule
+        is_open = rule is not None and rule.shows_nonfinite(*instruction.parameters)
         if instruction.kind == SUM or is_open:
             for column in read_by(instruction):
                 shows[column] = True

@@ -19,7 +19,6 @@ from chainrule.compiler.codegen.ir import Code, Offset, Vector
 from chainrule.compiler.codegen.walks import Walk
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
-from chainrule.core import ops
 
 FEW_TERMS = 4  # sums of at most so many plain terms are added elementwise
 FEW_PIECES = 16  # at most so many separate stretches of memory are zeroed one by one
@@ -68,7 +67,17 @@ def read_by(instruction: Instruction) -> list[Addresses]:
     columns = list(instruction.operands)
     for terms in (instruction.products, instruction.plains):
         columns += list(terms.columns) if terms is not None else []
-    return columns[1:] if instruction.rule is ops.select else columns
+    return columns
+
+
+def differentiated_by(instruction: Instruction) -> list[Addresses]:
+    """The columns it reads and passes a gradient to."""
+    rule, operands = instruction.rule, len(instruction.operands)
+    return [
+        column
+        for j, column in enumerate(read_by(instruction))
+        if j >= operands or rule is None or j in rule.differentiable
+    ]
 
 
 def is_few(emitter: Emitter, k: int, terms: Any) -> bool:

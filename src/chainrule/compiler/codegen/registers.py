@@ -437,6 +437,6 @@ class _BackwardSamples(_Samples):
         xs = [self.value(place) for place in point.operands]
         for j in range(len(instruction.operands)):
             place = point.operands[j]
-            if own(place) and not (rule is ops.select and j == 0):
+            if own(place) and j in rule.differentiable:
                 slope = rule.partials[j](y, *xs, *instruction.parameters)
                 self._add_product(place[0], slope, g)

@@ -16,8 +16,6 @@ from chainrule.compiler.lift.program import Addresses, Instruction, Program
 from chainrule.core import ops
 from chainrule.trees import Floats
 
-STOPS = frozenset((ops.detach, ops.divide, ops.less, ops.less_equal, ops.equal))
-
 
 def run(program: Program, inputs: Floats, gathered: Addresses) -> Floats:
     """Every number of the program; ``gathered`` are the addresses of its gathers, in order."""
@@ -112,8 +110,7 @@ def _backward(instruction: Instruction, arena: Floats, adjoint: Floats, g: Float
         takers, first = np.unique(owners[equal], return_index=True)
         _add(adjoint, column[equal[first]], 1.0, g[takers])
         return
-    if rule in STOPS:
-        return
     xs = [arena[column] for column in instruction.columns]
-    for column, partial in zip(instruction.operands, rule.partials, strict=False):
-        _add(adjoint, column, partial(y, *xs, *instruction.parameters), g)
+    for i, column in enumerate(instruction.operands):
+        if i in rule.differentiable:
+            _add(adjoint, column, rule.partials[i](y, *xs, *instruction.parameters), g)

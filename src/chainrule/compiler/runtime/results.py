@@ -71,31 +71,8 @@ def compiled_node(y: float, name: str, children: tuple[Value, ...], slopes: Floa
 
 
 def gradient_up_to(y: Value, xs: list[Value]) -> Floats:
-    """dy/dx where no way leads through another x: what one operation over ``xs`` passes on.
-
-    All else that y depends on was made by the run that made y, and goes with it.
-    """
-    if not any(x.children for x in xs):
-        before = [x.grad for x in xs]
-        try:
-            for x in xs:
-                x.grad = 0.0
-            y.backward()
-            return np.array([x.grad for x in xs], np.float64)
-        finally:
-            for x, grad in zip(xs, before, strict=True):
-                x.grad = grad
-    ends = set(map(id, xs))
-    order = y._order()
-    totals = {id(v): 0.0 for v in order}
-    totals[id(y)] = 1.0
-    for node in reversed(order):
-        total = totals[id(node)]
-        if total and id(node) not in ends:
-            for child, slope in zip(node.children, node.local_grads, strict=True):
-                if slope:
-                    totals[id(child)] += slope * total
-    return np.array([totals.get(id(x), 0.0) for x in xs], np.float64)
+    """dy/dx where no way leads through another x: what one operation over ``xs`` passes on."""
+    return np.array(y._gradients(xs, True), np.float64)
 
 
 def numeric_leaves(tree: Any) -> list[Any]:

@@ -12,13 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from chainrule.compiler.capture.recorder import CONSTANT, FIRST_RULE, Ints, Recording
-from chainrule.core import ops
 from chainrule.core.backend import kernels
 from chainrule.trees import Floats
 
 FINE, OTHER_BRANCH, UNDEFINED = 0, 1, 2
-
-_WITHOUT_GRADIENT = frozenset((ops.detach, ops.divide, ops.less, ops.less_equal, ops.equal))
 
 
 class Executor(Protocol):
@@ -131,10 +128,8 @@ class Interpreter:
         if code < FIRST_RULE:
             return []
         rule = self.recording.rules[code - FIRST_RULE]
-        if rule in _WITHOUT_GRADIENT:
-            return []
-        operands = [int(p) for p in self.operands[i] if p >= 0]
-        return operands[1:] if rule is ops.select else operands
+        operands = self.operands[i].tolist()
+        return [operands[k] for k in rule.differentiable if operands[k] >= 0]
 
     def point(self, places: Ints, positions: Ints, /) -> None:
         """Change operands."""

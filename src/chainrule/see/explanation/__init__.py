@@ -13,7 +13,6 @@ from chainrule.see.explanation.model import (
     Node,
     SortStep,
     explain,
-    hand_back,
     pops,
 )
 
@@ -25,6 +24,5 @@ __all__ = [
     "SortStep",
     "BackwardStep",
     "Contribution",
-    "hand_back",
     "pops",
 ]

@@ -11,18 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from chainrule.core.backend import Value, topological_order
 from chainrule.core.errors import caller_frame
 from chainrule.core.ops import Op
+from chainrule.core.value import sweep
 from chainrule.see import words
 from chainrule.see.names import (
     attribute,
-    bracketed,
     compact,
     is_constant,
     name_nodes,
+    product,
     short,
 )
 
@@ -58,6 +60,8 @@ class Node:
     parameters: tuple[float, ...]
     location: str | None  # "file.py:41" where debug() was on
     rule: Op | str = field(repr=False, compare=False)
+    #: per operand: the share of the gradient that went there, and the child's total after it
+    shares: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class BackwardStep:
-    """Stage 2: one node hands its gradient on to its children."""
+    """Stage 2: one node propagates its gradient to its children."""
 
     step: int
     node: int  # also its position in the sorted list, walked from the end
@@ -160,10 +164,7 @@ class Explanation:
     @cached_property
     def backward(self) -> tuple[BackwardStep, ...]:
         """Stage 2: the gradients flowing back."""
-        children = [node.children for node in self.nodes]
-        local_grads = [node.local_grads for node in self.nodes]
-        turns = enumerate(hand_back(children, local_grads), start=1)
-        return tuple(self.backward_step(*turn) for turn in turns)
+        return tuple(map(self.backward_step, reversed(self.nodes)))
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -260,23 +261,22 @@ class Explanation:
             step, pop.popped, pop.action, pop.child, pop.pushed, pop.sorted_count, lines, pop.stack
         )
 
-    def backward_step(self, step: int, handed: HandedOn) -> BackwardStep:
+    def backward_step(self, node: Node) -> BackwardStep:
         """One node's turn in stage 2, in words."""
-        node = self.nodes[handed.node]
+        step = len(self.nodes) - node.index
         operands = self.operand_words(node)
         if node.kind != "operation":
             return BackwardStep(
                 step, node.index, node.grad, (), f"{node.name} has no inputs (leaf), skip"
             )
-        if not handed.amounts:
+        if not node.shares:
             zero = f"{attribute(node.name)} is 0: nothing to pass on"
             return BackwardStep(step, node.index, node.grad, (), zero)
         formulas = [("", "")] * len(operands)
         if not _is_stale(node, operands):
             formulas = words.derivatives(node.rule, _word(node), operands, node.parameters)
         contributions = tuple(
-            self._contribution(node, i, *formulas[i], *amount)
-            for i, amount in enumerate(handed.amounts)
+            self._contribution(node, i, *formulas[i], *share) for i, share in enumerate(node.shares)
         )
         names = ", ".join(self.nodes[i].name for i in node.children)
         slopes = ", ".join(map(short, node.local_grads))
@@ -288,7 +288,7 @@ class Explanation:
     ) -> Contribution:
         child, local = self.nodes[node.children[operand]], node.local_grads[operand]
         grad = attribute(child.name)
-        text = f"{grad} += {short(local)} × {bracketed(node.grad)} = {short(amount)}"
+        text = f"{grad} += {product(local, node.grad, amount)}"
         if amount != total:
             text += f", now {short(total)}"
         return Contribution(child.index, operand, local, formula, because, amount, total, text)
@@ -318,10 +318,13 @@ def explain(v: Value) -> Explanation:
     names = name_nodes(order, caller_frame())
     position = {id(node): i for i, node in enumerate(order)}
     children = [tuple([position[id(c)] for c in node.children]) for node in order]
-    local_grads = [node.local_grads for node in order]
-    grads = [0.0] * len(order)
-    for handed in hand_back(children, local_grads):
-        grads[handed.node] = handed.grad
+    edges: list[tuple[float, float]] = []
+    grads = list(sweep(order, shares=edges).values())
+    rest = iter(edges)  # of the nodes with a gradient, the last node first
+    shares = [
+        tuple(islice(rest, len(inputs) if grad else 0))
+        for grad, inputs in zip(reversed(grads), reversed(children), strict=True)
+    ]
     nodes = tuple(
         Node(
             index=i,
@@ -331,10 +334,11 @@ def explain(v: Value) -> Explanation:
             grad=grads[i],
             op=node.op,
             children=inputs,
-            local_grads=local_grads[i],
+            local_grads=node.local_grads,
             parameters=node._parameters,
             location=node._location,
             rule=node._rule or "",
+            shares=shares[-1 - i],
         )
         for i, (node, inputs) in enumerate(zip(order, children, strict=True))
     )
@@ -376,31 +380,6 @@ def pops(nodes: Sequence[Node]) -> Iterator[Pop]:
             visited.add(child)
             stack = ((child, 0), stack)
             yield Pop(popped, "explore", child, (again, (child, 0)), done, stack)
-
-
-class HandedOn(NamedTuple):
-    """One node's turn in stage 2, before words."""
-
-    node: int
-    grad: float
-    amounts: tuple[tuple[float, float], ...]  # per operand: the amount, and the child's new total
-
-
-def hand_back(
-    children: Sequence[tuple[int, ...]], local_grads: Sequence[tuple[float, ...]]
-) -> Iterator[HandedOn]:
-    """The engine's own arithmetic, in its order, over a scratch list."""
-    totals = [0.0] * len(children)
-    totals[-1] = 1.0
-    for node in range(len(children) - 1, -1, -1):
-        grad = totals[node]
-        amounts = []
-        if grad != 0.0:  # else nothing to pass on, and 0 * inf would be a nan
-            for child, local_grad in zip(children[node], local_grads[node], strict=True):
-                amount = local_grad * grad
-                totals[child] += amount
-                amounts.append((amount, totals[child]))
-        yield HandedOn(node, grad, tuple(amounts))
 
 
 def _word(node: Node) -> words.Word:

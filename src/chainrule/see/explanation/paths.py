@@ -152,7 +152,7 @@ def _path(nodes: Sequence[Node], root: int, steps: Sequence[_Edge]) -> Path:
 
 def _times(a: float, b: float) -> float:
     """The product along a path, where 0 stops everything, as it does in the backward pass."""
-    return 0.0 if b == 0.0 else a * b
+    return a * b if a and b else 0.0
 
 
 def _size(local_grad: float, size: float) -> float:

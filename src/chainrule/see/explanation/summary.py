@@ -16,7 +16,6 @@ from chainrule.see.explanation.model import (
     ForwardStep,
     Node,
     SortStep,
-    hand_back,
     pops,
 )
 
@@ -68,7 +67,6 @@ def summarise(explanation: Explanation) -> Summary:
             depth[node.index] = 1 + max(depth[i] for i in node.children)
     kinds = Counter(node.kind for node in nodes)
     finite = [node for node in nodes if node.grad and math.isfinite(node.grad)]
-    handed = hand_back([n.children for n in nodes], [n.local_grads for n in nodes])
 
     def size(node: Node) -> float:
         return abs(node.grad)
@@ -87,7 +85,7 @@ def summarise(explanation: Explanation) -> Summary:
         nonfinite=sum(not math.isfinite(node.grad) for node in nodes),
         forward=_ends(made, explanation.forward_step),
         sort=_ends(enumerate(pops(nodes)), lambda pop: explanation.sort_step(*pop)),
-        backward=_ends(enumerate(handed, start=1), lambda turn: explanation.backward_step(*turn)),
+        backward=_ends(reversed(nodes), explanation.backward_step),
     )
 
 

@@ -21,7 +21,7 @@ from chainrule.see.explanation import (
     SortStep,
     pops,
 )
-from chainrule.see.names import attribute, bracketed, quoted, short
+from chainrule.see.names import attribute, product, quoted, short
 
 FORWARD, SORT, BACKWARD = range(3)
 
@@ -138,7 +138,7 @@ def _contribution(
     if added.because:
         reason += f", because {added.because}"
     lines = [
-        f"= {local} × {bracketed(step.grad)} = {short(added.amount)}",
+        f"= {product(added.local_grad, step.grad, added.amount)}",
         reason,
         _speed(node.name, child.name, added.local_grad),
     ]
