@@ -293,15 +293,12 @@ Py_hash_t value_hash(PyObject *self) {
 }
 
 PyObject *value_compare(PyObject *l, PyObject *r, int comparison) {
-    if (comparison == Py_EQ || comparison == Py_NE) { /* identity, as every object has it */
-        if (UNLIKELY(recorder != NULL) && is_value(r) && asks_identity() < 0) {
+    int is_equality = comparison == Py_EQ || comparison == Py_NE;
+    if (is_equality && is_value(r)) { /* between two Values identity, as every object has it */
+        if (UNLIKELY(recorder != NULL) && asks_identity() < 0) {
             return NULL;
         }
-        static richcmpfunc object_compare;
-        if (UNLIKELY(object_compare == NULL)) {
-            object_compare = (richcmpfunc)PyType_GetSlot(&PyBaseObject_Type, Py_tp_richcompare);
-        }
-        return object_compare(l, r, comparison);
+        return PyBool_FromLong((l == r) == (comparison == Py_EQ));
     }
     if (UNLIKELY(recorder != NULL)) {
         return PyObject_CallMethod(recorder, "compare", "OOi", l, r, comparison);
@@ -309,13 +306,15 @@ PyObject *value_compare(PyObject *l, PyObject *r, int comparison) {
     Operand b;
     int known = operand(r, &b);
     if (known != 1) {
-        return known < 0 ? NULL : refuse(r);
+        return known < 0 ? NULL : is_equality ? Py_NewRef(Py_NotImplemented) : refuse(r);
     }
     double x = ((Node *)l)->data, y = b.node ? b.node->data : b.number;
     switch (comparison) {
     case Py_LT: return PyBool_FromLong(x < y);
     case Py_LE: return PyBool_FromLong(x <= y);
     case Py_GT: return PyBool_FromLong(x > y);
+    case Py_EQ: return PyBool_FromLong(x == y);
+    case Py_NE: return PyBool_FromLong(x != y);
     default: return PyBool_FromLong(x >= y);
     }
 }

@@ -171,17 +171,21 @@ class Node(Protocols):
             return errors.reject_operand(other)
         return relation(self._data, number._data if isinstance(number, Node) else number)
 
-    def __eq__(self, other: object) -> bool:
-        """Identity, as every object has it."""
-        if modes.recorder is not None and isinstance(other, Node):
-            modes.recorder.compared()
-        return object.__eq__(self, other)
+    def __eq__(self, other: object) -> Any:
+        """Between two Values identity, as every object has it; with a number equal numbers."""
+        return self._equality(other, operator.eq)
 
-    def __ne__(self, other: object) -> bool:
-        """Not identity."""
-        if modes.recorder is not None and isinstance(other, Node):
-            modes.recorder.compared()
-        return object.__ne__(self, other)
+    def __ne__(self, other: object) -> Any:
+        return self._equality(other, operator.ne)
+
+    def _equality(self, other: object, relation: Callable[[Any, Any], bool]) -> Any:
+        if isinstance(other, Node):
+            if modes.recorder is not None:
+                modes.recorder.compared()
+            return relation(self is other, True)
+        if modes.recorder is not None:
+            return modes.recorder.compare(self, other, _COMPARISONS[relation.__name__])
+        return relation(self._data, other) if errors.is_real(other) else NotImplemented
 
     def __hash__(self) -> int:
         """By identity too."""

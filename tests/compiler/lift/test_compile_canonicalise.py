@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chainrule.compiler.capture.selection import Gather, Selection
 from compile_programs import (
     TAME,
     WILD,
@@ -28,6 +27,7 @@ from programs import count
 import chainrule
 from chainrule import tanh
 from chainrule.compiler.capture.recorder import FIRST_RULE, Guard, Output, Recording
+from chainrule.compiler.capture.selection import Gather, Selection
 from chainrule.compiler.lift.canonical import (
     CONSTANT,
     EXTREME,
