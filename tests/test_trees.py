@@ -218,6 +218,14 @@ def test_leaves_and_map_leaves_come_in_the_order_of_flatten(tree):
 # --- one by one ---------------------------------------------------------------------------------
 
 
+class Opaque:
+    def __repr__(self):
+        return "opaque"
+
+
+OPAQUE = Opaque()
+
+
 @pytest.mark.parametrize(
     ("tree", "text"),
     [
@@ -225,12 +233,12 @@ def test_leaves_and_map_leaves_come_in_the_order_of_flatten(tree):
         (Value(1.0), "value"),
         ({"w": np.ones((2, 3)), "n": 3}, "{'w': float[2, 3], 'n': int}"),
         ([1, (2.0, "tanh"), None], "[int, (float, 'tanh'), None]"),
-        (Point(np.ones(2, np.int32), [True]), "Point(x=int[2], y=[True])"),
+        (Point(np.ones(2, np.int64), [True]), "Point(x=int[2], y=[True])"),
         (
             Layer([1.0], Frozen.of(2, 3.0)),
             "Layer(weights=[float], bias=Frozen(weights=int, bias=float))",
         ),
-        (object(), "<object>"),
+        (OPAQUE, "<Opaque>"),
         (np.array([Value(1.0), 2.0], object), "[value, float]"),
     ],
     ids=str,

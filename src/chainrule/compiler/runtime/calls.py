@@ -107,7 +107,7 @@ def _answer(dispatch: Dispatch, run: Run, call: Call) -> tuple[Any] | None:
     if not children:
         return (_floats(run),)
     root = root_of(variant.recording.result)
-    if root is None:
+    if root is None or _count_values(variant.recording.result) > 1:
         dispatch.fall_back("it returns several Values, and Values are involved")
         return None
     y = run.number(root.position)
@@ -131,14 +131,19 @@ def _answer(dispatch: Dispatch, run: Run, call: Call) -> tuple[Any] | None:
 
 
 def _eager_value(dispatch: Dispatch, call: Call) -> Any:
+    if call.refused is not None:
+        return dispatch.function(*call.arguments, **call.keywords)
     result = run_eagerly(dispatch.function, call, [])
     dispatch.block(call)
     captured = dispatch.captured is None or dispatch.captured.values
-    if call.values or captured or call.refused is not None:
-        if type(result) is tuple and len(result) == 2 and isinstance(result[0], Value):
-            return (result[0], as_floats(result[1]))  # extras are reported only
-        return result
-    return as_floats(result)
+    return result if call.values or captured else as_floats(result)
+
+
+def _count_values(result: Any) -> int:
+    """How many Values a function returned."""
+    found: list[Output] = []
+    map_leaves(lambda x: found.append(x) if isinstance(x, Output) and x.is_value else None, result)
+    return len(found)
 
 
 def _eager_value_and_grad(dispatch: Dispatch, call: Call, out: Any) -> Any:
