@@ -218,12 +218,12 @@ def test_leaves_and_map_leaves_come_in_the_order_of_flatten(tree):
 # --- one by one ---------------------------------------------------------------------------------
 
 
-class Opaque:
+class Unknown:
     def __repr__(self):
         return "opaque"
 
 
-OPAQUE = Opaque()
+OPAQUE = Unknown()
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ OPAQUE = Opaque()
             Layer([1.0], Frozen.of(2, 3.0)),
             "Layer(weights=[float], bias=Frozen(weights=int, bias=float))",
         ),
-        (OPAQUE, "<Opaque>"),
+        (OPAQUE, "<Unknown>"),
         (np.array([Value(1.0), 2.0], object), "[value, float]"),
     ],
     ids=str,

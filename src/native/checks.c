@@ -169,6 +169,30 @@ static PyObject *checks_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNU
     return (PyObject *)x;
 }
 
+/* same_bytes(array, contents): whether a contiguous array still holds these bytes, at memory's speed. */
+static PyObject *same_bytes(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *array, *contents;
+    Py_buffer view;
+    if (!PyArg_ParseTuple(args, "OO!:same_bytes", &array, &PyBytes_Type, &contents) ||
+        PyObject_GetBuffer(array, &view, PyBUF_C_CONTIGUOUS) < 0) {
+        return NULL;
+    }
+    int same = view.len == PyBytes_Size(contents);
+    if (same && view.len > 0) {
+        const char *bytes = PyBytes_AsString(contents);
+        Py_BEGIN_ALLOW_THREADS
+        same = memcmp(view.buf, bytes, (size_t)view.len) == 0;
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&view);
+    return PyBool_FromLong(same);
+}
+
+PyMethodDef check_functions[] = {
+    {"same_bytes", same_bytes, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyMethodDef checks_methods[] = {{"failed", checks_failed, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
 static PyType_Slot checks_slots[] = {{Py_tp_new, checks_new},
                                      {Py_tp_dealloc, checks_dealloc},

@@ -15,7 +15,7 @@ PyObject *errors_module, *empty_tuple, *empty_string;
 
 static PyMethodDef *const functions[] = {
     value_functions,     sum_functions,    flatten_functions, optimiser_functions,
-    canonical_functions, passed_functions, sample_functions,
+    canonical_functions, passed_functions, sample_functions,  check_functions,
 };
 
 /* The types, and where the units look for those that they use. */

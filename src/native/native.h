@@ -83,6 +83,7 @@ extern PyMethodDef optimiser_functions[]; /* optimisers.c */
 extern PyMethodDef canonical_functions[]; /* canonical.c */
 extern PyMethodDef passed_functions[];    /* passed.c */
 extern PyMethodDef sample_functions[];    /* samples.c */
+extern PyMethodDef check_functions[];     /* checks.c */
 extern PyType_Spec value_spec, modes_spec, tape_spec, checks_spec, passed_spec, plan_spec;
 
 /* Fetch what a unit needs from the op table and other Python modules; -1: an error. */

@@ -169,3 +169,8 @@ def test_scipy_minimises_rosenbrock_with_value_and_grad():
 def test_hvp_of_a_nest_or_sequence():
     product = hvp(lambda x: x[0] ** 2 * x[1])([3.0, 2.0], [1.0, 0.0])
     assert np.asarray(product, dtype=float).tolist() == [4.0, 6.0]
+
+
+def test_hvp_takes_the_keys_of_v_in_any_order():
+    product = hvp(lambda p: p["a"] ** 2 * p["b"])
+    assert product({"a": 3.0, "b": 5.0}, {"b": 0.0, "a": 1.0}) == {"a": 10.0, "b": 6.0}

@@ -376,7 +376,7 @@ def hvp(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(f)
     def product(x: Any, v: Any, /, *args: Any, **kwargs: Any) -> Any:
-        argument, direction = flatten_argument(x), flatten_argument(v, "v")
+        argument, direction = flatten_argument(x), flatten_argument(_ordered_like(v, x), "v")
         if _shapes(argument) != _shapes(direction):
             raise ValueError(
                 f"hvp needs v in the structure of x: {_shapes(argument)}, not {_shapes(direction)}"
@@ -390,6 +390,15 @@ def hvp(f: Callable[..., Any]) -> Callable[..., Any]:
         return argument.results(replace(made, create_graph=keep).rows([along]))
 
     return product
+
+
+def _ordered_like(v: Any, x: Any) -> Any:
+    """``v`` with the keys of its dicts in the order that ``x`` has them."""
+    if isinstance(v, Mapping) and isinstance(x, Mapping) and v.keys() == x.keys():
+        return {key: _ordered_like(v[key], item) for key, item in x.items()}
+    if type(v) is type(x) and type(v) in (list, tuple) and len(v) == len(x):
+        return type(v)([_ordered_like(a, b) for a, b in zip(v, x, strict=True)])
+    return v
 
 
 def _shapes(argument: Argument) -> Any:

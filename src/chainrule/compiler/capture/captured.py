@@ -129,7 +129,7 @@ class Surroundings:
             if members != frozen:
                 return "the members of a set"
         for array, shape, contents_ in self.arrays:
-            if array.shape != shape or array.tobytes() != contents_:
+            if array.shape != shape or not _holds(array, contents_):
                 return "the contents of an array"
         for generator, _, text in self.generators:
             if repr(state_of(generator)) != text:
@@ -160,6 +160,13 @@ class Surroundings:
                 array[...] = np.frombuffer(contents_, array.dtype).reshape(shape)
         for generator, state, _ in self.generators:
             _set_state(generator, state)
+
+
+def _holds(array: Any, contents: bytes) -> bool:
+    """Whether an array holds these bytes."""
+    if kernels is None or not array.flags.c_contiguous or array.dtype == object:
+        return bool(array.tobytes() == contents)
+    return kernels.same_bytes(array, contents)  # type: ignore[no-any-return]
 
 
 def _changed_mapping(mapping: Any, contents: dict[Any, Any]) -> str | None:

@@ -17,7 +17,14 @@ from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, confirm, random_states_kept, trace
 from chainrule.compiler.runtime.building import Builder
 from chainrule.compiler.runtime.counts import Counts
-from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Structure, Variant
+from chainrule.compiler.runtime.variants import (
+    EAGERLY,
+    Path,
+    Run,
+    Structure,
+    Variant,
+    reasons_for_recordings,
+)
 from chainrule.compiler.runtime.verification import check_against_eager
 
 STRUCTURES = 256  # of arguments, the least recently used goes
@@ -142,7 +149,16 @@ class Pipeline:
 def _count_recording(structure: Structure) -> None:
     structure.recordings += 1
     if structure.recordings > RECORDINGS:
-        raise Unrecordable("its branches or integers lead somewhere new all the time")
+        reasons = reasons_for_recordings(structure.variants)
+        worst = f": {next(iter(reasons))}" if reasons else ""
+        raise Unrecordable(f"most calls take a path of their own{worst}{_advice(worst)}")
+
+
+def _advice(reason: str) -> str:
+    """What to write instead."""
+    if "as itself" in reason:
+        return "; use it in arithmetic, comparisons and subscripts only, or pass what it selects"
+    return "; write where(condition, a, b) to compute both sides" if "a branch at" in reason else ""
 
 
 def _added(structure: Structure, variant: Variant) -> Variant:

@@ -10,8 +10,10 @@ from chainrule.compiler.formulas import input_names
 from chainrule.compiler.formulas.decoding import Choice
 from chainrule.compiler.formulas.reading import WIDTH, read, size_text
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.runtime.variants import Variant
+from chainrule.compiler.runtime.variants import Variant, reasons_for_recordings
 from chainrule.core.backend import engine
+
+REASONS = 5  # for recordings that are listed
 
 
 def report(dispatch: Dispatch, stage: str = "summary") -> str:
@@ -61,6 +63,9 @@ def _summary(dispatch: Dispatch) -> str:
             lines.append(f"    lifted to {count} array instructions{where}")
         elif variant.not_lifted is not None:
             lines.append(f"    not lifted: {variant.not_lifted}")
+    reasons = reasons_for_recordings([variant for _, variant in _variants(dispatch)])
+    for reason, count in list(reasons.items())[:REASONS]:
+        lines.append(f"  {count} recordings hold for one case only: {reason}")
     if counts.replayed:
         each = 1e6 * counts.checking_seconds / counts.replayed
         lines.append(f"  freshness: {each:.1f} µs per call")

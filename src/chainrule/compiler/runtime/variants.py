@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,13 +62,14 @@ class Variant:
     grads: Floats
     binding: Binding | None = None
     not_lifted: str | None = None  # why it runs on the tape
+    settled: tuple[str, ...] = ()  # the lines at which data became static
     _decided: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, made: Trace) -> Variant:
         """A variant of one recording, on the tape."""
         inputs, grads = (np.zeros(made.recording.inputs) for _ in range(2))
-        return cls(made.recording, made.captured, made.numeric, inputs, grads)
+        return cls(made.recording, made.captured, made.numeric, inputs, grads, settled=made.settled)
 
     @functools.cached_property
     def executor(self) -> Executor:
@@ -169,6 +170,23 @@ class Run:
 
 
 EAGERLY = Run(Path.EAGER)
+
+
+def reasons_for_recordings(variants: Iterable[Variant]) -> dict[str, int]:
+    """Why there are several recordings: the lines that each depends on, and how many do."""
+    found: dict[str, int] = {}
+    for variant in variants:
+        integers = variant.recording.selection.program.guards
+        lines = {
+            *[f"an integer is used as itself at {g.line}" for g in integers if not g.truth],
+            *[f"a branch depends on integers at {g.line}" for g in integers if g.truth],
+            *[f"a number passed as data is used as itself at {line}" for line in variant.settled],
+        }
+        data = set(variant.settled)
+        lines |= {f"a branch at {g.line}" for g in variant.recording.guards if g.line not in data}
+        for line in lines:
+            found[line] = found.get(line, 0) + 1
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 @dataclass(eq=False)
