@@ -15,7 +15,7 @@ import numpy as np
 
 from chainrule import Value, topological_order
 from chainrule.see.drawing import draw
-from chainrule.see.drawing.picture import make_picture
+from chainrule.see.drawing.picture import Box, Picture, Wire, make_picture
 from chainrule.see.drawing.svg import write_svg
 from chainrule.see.explanation import explain
 from chainrule.see.names import name_nodes
@@ -94,6 +94,41 @@ def lifted():
     return with_notation(svg, f"lifted to {heading}:", formulas)
 
 
+def pipeline():
+    """The stages of the compiler, with what each makes of the function in docs/how-it-works.md."""
+    page = {}
+    text = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+    with redirect_stdout(StringIO()):
+        for block in re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S):
+            exec(block, page)
+    recording, graph, program = page["recording"], page["graph"], page["program"]
+    done = len(recording) - recording.inputs
+    stages = [  # title, what makes it, where, how much there is, and of which stages
+        ("function", "", "your code", f"{page['loss'].__code__.co_name}()", ()),
+        ("Recording", "record", "capture/", f"{done} operations", (0,)),
+        ("Graph", "canonicalise", "lift/", f"{len(graph) - graph.inputs} nodes", (1,)),
+        ("Program", "group", "lift/", f"{len(program.instructions)} instructions", (2,)),
+        ("index notation", "read", "formulas/", "for people", (3,)),
+        ("machine code", "emit", "codegen/", "forward, reverse", (3,)),
+        ("tape", "replay", "runtime/", "eager's bits", (1,)),
+        ("answer", "call", "runtime/", "value, gradient", (5, 6)),
+    ]
+    boxes, wires = [], []
+    for number, (title, made_by, folder, size, sources) in enumerate(stages):
+        kind = "value" if sources else "input"
+        if number == len(stages) - 1:
+            kind = "output"
+        words = f"{title}, made in {folder}: {size}"
+        boxes.append(Box(number, kind, title, made_by, folder, size, (number,), 1, words))
+        wires += [Wire(source, number, k) for k, source in enumerate(sources)]
+    picture = Picture("the compiler", tuple(boxes), tuple(wires), len(boxes), len(wires))
+    svg = write_svg(picture, "TB").replace(
+        "The graph of the compiler", "The stages of the compiler"
+    )
+    svg = svg.replace(">data</text>", ">in</text>").replace(">grad</text>", "></text>")
+    return re.sub("cr-number cr-(data|grad)", "cr-number", svg)
+
+
 def with_notation(svg, heading, formulas):
     """A drawing with lines of index notation below it."""
     width, height = map(float, re.search(r'viewBox="0 0 (\S+) (\S+)"', svg).groups())
@@ -130,6 +165,7 @@ def pictures():
         "neuron.svg": draw(with_gradients(neuron())).svg,
         "layers.svg": draw(network).svg,
         "lifted.svg": lifted(),
+        "pipeline.svg": pipeline(),
         "transformer.svg": draw(loss, rankdir="TB").svg,
     }
 
