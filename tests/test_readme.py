@@ -133,3 +133,14 @@ def test_the_table_of_operations_is_up_to_date():
     make = [sys.executable, ROOT / "tools" / "make_operations.py", "--check"]
     result = subprocess.run(make, capture_output=True, text=True, encoding="utf-8", check=False)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_files_and_folders_that_the_map_names_exist():
+    text = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w/]+(?:\.py|/))`", FENCE.sub("", text)))
+    assert len(named) > 15
+    present = [f"/{path.relative_to(ROOT)}" for path in ROOT.glob("src/**/*.py")]
+    present += [f"/{path.relative_to(ROOT)}" for path in ROOT.glob("t*/*.py")]
+    folders = {path.rpartition("/")[0] + "/" for path in present}
+    missing = [n for n in named if not any(p.endswith(f"/{n}") for p in {*present, *folders})]
+    assert missing == []

@@ -1,4 +1,4 @@
-"""Make the pictures and the tables of docs/backward-pass.md.
+"""Make the pictures of the README and of docs/, and the tables of docs/backward-pass.md.
 
 python tools/make_pictures.py           write them
 python tools/make_pictures.py --check   only say which are out of date, exit status 1 if any is
@@ -6,11 +6,16 @@ python tools/make_pictures.py --check   only say which are out of date, exit sta
 
 import re
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
+from xml.sax.saxutils import escape
+
+import numpy as np
 
 from chainrule import Value, topological_order
 from chainrule.see.drawing import draw
-from chainrule.see.drawing.picture import make_picture
+from chainrule.see.drawing.picture import Box, Picture, Wire, make_picture
 from chainrule.see.drawing.svg import write_svg
 from chainrule.see.explanation import explain
 from chainrule.see.names import name_nodes
@@ -18,6 +23,7 @@ from chainrule.see.names import name_nodes
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "backward-pass.md"
 PICTURES = ROOT / "docs" / "pictures"
+LINE = 24  # of notation below a drawing
 
 sys.path.insert(0, str(ROOT / "tests"))
 from big_graphs import gpt_loss, mlp_output  # noqa: E402
@@ -64,6 +70,80 @@ def moment(v, turns):
     return svg.replace("</style>", f"{selectors}{{stroke:#b23a1e;stroke-width:2.5}}\n</style>")
 
 
+def readme_example():
+    """What the first Python block of the README defines."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    namespace = {}
+    with redirect_stdout(StringIO()):
+        exec(re.search(r"^```python\n(.*?)^```", text, flags=re.M | re.S)[1], namespace)
+    return namespace
+
+
+def lifted():
+    """The graph of the README's loss, and below it the index notation that it became."""
+    example = readme_example()
+    function, rng = example["loss"], np.random.default_rng(0)
+    params = {
+        "W": [[Value(w, label="W") for w in row] for row in rng.normal(size=(8, 2)).tolist()],
+        "v": [Value(v, label="v") for v in rng.normal(size=8).tolist()],
+    }
+    loss = function.__wrapped__(params, rng.normal(size=(50, 2)).tolist(), rng.normal(size=50))
+    loss.label = "loss"
+    svg = draw(with_gradients(loss)).svg
+    heading, _, _, *formulas = function.report(stage="lifted").splitlines()
+    return with_notation(svg, f"lifted to {heading}:", formulas)
+
+
+def pipeline():
+    """The stages of the compiler, with what each makes of the function in docs/how-it-works.md."""
+    page = {}
+    text = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+    with redirect_stdout(StringIO()):
+        for block in re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S):
+            exec(block, page)
+    recording, graph, program = page["recording"], page["graph"], page["program"]
+    done = len(recording) - recording.inputs
+    stages = [  # title, what makes it, where, how much there is, and of which stages
+        ("function", "", "your code", f"{page['loss'].__code__.co_name}()", ()),
+        ("Recording", "record", "capture/", f"{done} operations", (0,)),
+        ("Graph", "canonicalise", "lift/", f"{len(graph) - graph.inputs} nodes", (1,)),
+        ("Program", "group", "lift/", f"{len(program.instructions)} instructions", (2,)),
+        ("index notation", "read", "formulas/", "for people", (3,)),
+        ("machine code", "emit", "codegen/", "forward, reverse", (3,)),
+        ("tape", "replay", "runtime/", "eager's bits", (1,)),
+        ("answer", "call", "runtime/", "value, gradient", (5, 6)),
+    ]
+    boxes, wires = [], []
+    for number, (title, made_by, folder, size, sources) in enumerate(stages):
+        kind = "value" if sources else "input"
+        if number == len(stages) - 1:
+            kind = "output"
+        words = f"{title}, made in {folder}: {size}"
+        boxes.append(Box(number, kind, title, made_by, folder, size, (number,), 1, words))
+        wires += [Wire(source, number, k) for k, source in enumerate(sources)]
+    picture = Picture("the compiler", tuple(boxes), tuple(wires), len(boxes), len(wires))
+    svg = write_svg(picture, "TB").replace(
+        "The graph of the compiler", "The stages of the compiler"
+    )
+    svg = svg.replace(">data</text>", ">in</text>").replace(">grad</text>", "></text>")
+    return re.sub("cr-number cr-(data|grad)", "cr-number", svg)
+
+
+def with_notation(svg, heading, formulas):
+    """A drawing with lines of index notation below it."""
+    width, height = map(float, re.search(r'viewBox="0 0 (\S+) (\S+)"', svg).groups())
+    taller = height + LINE * (len(formulas) + 1) + 6
+    for old, new in ((height, taller), (height - 1, taller - 1)):
+        svg = svg.replace(f' height="{old:g}"', f' height="{new:g}"')
+    svg = svg.replace(f'viewBox="0 0 {width:g} {height:g}"', f'viewBox="0 0 {width:g} {taller:g}"')
+    lines = [f'<text class="cr-note" x="24" y="{height + 8:g}">{heading}</text>']
+    for place, line in enumerate(formulas, 1):
+        text = escape(line).replace("  ", "\N{NO-BREAK SPACE} ")
+        y = height + 8 + LINE * place
+        lines.append(f'<text class="cr-name" x="24" y="{y:g}">{text}</text>')
+    return svg.replace("</svg>", "\n".join([*lines, "</svg>"]))
+
+
 def with_gradients(v):
     v.backward()
     return v
@@ -84,6 +164,8 @@ def pictures():
         "double.svg": draw(with_gradients(y)).svg,
         "neuron.svg": draw(with_gradients(neuron())).svg,
         "layers.svg": draw(network).svg,
+        "lifted.svg": lifted(),
+        "pipeline.svg": pipeline(),
         "transformer.svg": draw(loss, rankdir="TB").svg,
     }
 

@@ -488,8 +488,9 @@ def test_the_examples_of_the_documentation_run():
 
 
 def test_every_picture_of_the_documentation_is_shown_and_described():
-    text = (ROOT / "docs" / "backward-pass.md").read_text(encoding="utf-8")
-    shown = dict(re.findall(r"!\[(.*?)\]\((.*?)\)", text))
-    assert all(len(description) > 20 for description in shown)
-    files = {str(f.relative_to(ROOT / "docs")) for f in (ROOT / "docs" / "pictures").iterdir()}
-    assert set(shown.values()) == files
+    shown = set()
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for description, target in re.findall(r"!\[(.*?)\]\((.*?)\)", page.read_text("utf-8")):
+            assert len(description) > 20
+            shown.add((page.parent / target).resolve())
+    assert shown == set((ROOT / "docs" / "pictures").resolve().iterdir())
