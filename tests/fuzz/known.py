@@ -237,7 +237,7 @@ def f(x): return x * float(decimal.Decimal(1) / decimal.Decimal(3))
     ),
     "a masked array as a global": Case(
         """
-
+DATA = np.ma.array([1.0, 2.0, 4.0], mask=[False, False, True])
 
 def f(x): return x * float(DATA.sum())
 """,
