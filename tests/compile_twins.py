@@ -87,32 +87,6 @@ def graded(loss: Value, *params: Value) -> list[float]:
     return found
 
 
-def leaves(nest: Any, made: list[Value]) -> Any:
-    """An argument as the function sees it: arrays as nested lists, a new Value for every number."""
-    if isinstance(nest, np.ndarray):
-        nest = nest.tolist() if nest.dtype == object else nest.astype(float).tolist()
-    if isinstance(nest, dict):
-        return {key: leaves(item, made) for key, item in nest.items()}
-    if isinstance(nest, (list, tuple)):
-        return type(nest)(leaves(item, made) for item in nest)
-    if nest is None or isinstance(nest, (bool, str)):
-        return nest
-    given = (nest.data, nest.label) if isinstance(nest, Value) else (nest, "")
-    made.append(Value(given[0], label=given[1]))
-    return made[-1]
-
-
-def as_seen(x: Any) -> Any:
-    """An argument after the first: as `leaves`, but integers stay integers."""
-    if isinstance(x, np.ndarray):
-        x = x.tolist()
-    if isinstance(x, dict):
-        return {key: as_seen(item) for key, item in x.items()}
-    if isinstance(x, (list, tuple)):
-        return type(x)(as_seen(item) for item in x)
-    return Value(x) if isinstance(x, float) else x
-
-
 class Eager:
     """A function as it was written, under the names that a compiled one has."""
 
@@ -125,22 +99,19 @@ class Eager:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self.function(*arguments, **keywords)
 
-    def value_and_grad(self, first: Any, *others: Any, **keywords: Any) -> Any:
-        made: list[Value] = []
-        inside = leaves(first, made)
-        named = {name: as_seen(x) for name, x in keywords.items()}
-        result = self.function(inside, *map(as_seen, others), **named)
-        loss = result[0] if isinstance(result, tuple) else result
-        slopes = dict.fromkeys(map(id, made), 0.0)
-        if isinstance(loss, Value):
-            before = [(v, v.grad) for v in loss._order()]
-            loss.zero_grad()
-            loss.backward()
-            slopes |= {id(v): v.grad for v in made}
-            for v, grad in before:
-                v.grad = grad
-        numbers = iter([slopes[id(v)] for v in made])
-        return floats(result), refilled(first, numbers)
+    def value_and_grad(self, *arguments: Any, **keywords: Any) -> Any:
+        returned: list[Any] = []
+
+        def scalar(*given: Any, **named: Any) -> Any:
+            returned[:] = [self.function(*given, **named)]
+            (result,) = returned
+            return result[0] if isinstance(result, tuple) and len(result) == 2 else result
+
+        value, gradient = chainrule.value_and_grad(scalar)(*arguments, **keywords)
+        (result,) = returned
+        if isinstance(result, tuple) and len(result) == 2:
+            value = (value, floats(result[1]))
+        return value, gradient
 
 
 def floats(result: Any) -> Any:
@@ -150,16 +121,6 @@ def floats(result: Any) -> Any:
     if isinstance(result, dict):
         return {key: floats(x) for key, x in result.items()}
     return result.data if isinstance(result, Value) else result
-
-
-def refilled(nest: Any, numbers: Iterator[float]) -> Any:
-    if isinstance(nest, np.ndarray):
-        return np.array([next(numbers) for _ in range(nest.size)]).reshape(nest.shape)
-    if isinstance(nest, dict):
-        return {key: refilled(item, numbers) for key, item in nest.items()}
-    if isinstance(nest, (list, tuple)):
-        return type(nest)(refilled(item, numbers) for item in nest)
-    return nest if nest is None or isinstance(nest, (bool, str)) else next(numbers)
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """Named examples of what compiled functions must mean: each a program, like those made at random.
 
-``CASES`` holds them by name. ``WRONG_TODAY`` says which of them compiled functions get wrong, and
-why; a case leaves it when it is right.
+``CASES`` holds them by name.
 """
 
 import random
@@ -631,9 +630,3 @@ for seen in (
         f"\ndef f(x, t): return x * x * ({seen})\n",
         [f"(1.5, {t})" for t in (0.5, 1.0, 2.0, 0.25, 0.5, 1.0)],
     )
-
-
-#: what compiled functions get wrong, and why; a case leaves it when it is right
-WRONG_TODAY: dict[str, str] = {
-    "a plain call of an array": "numbers of the first argument are Values in plain calls too",
-}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from chainrule.compiler.capture.captured import Method
+from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.runtime import calls, report
 from chainrule.compiler.runtime.dispatch import Dispatch, FallbackError, FallbackWarning
 from chainrule.compiler.runtime.pipeline import Options
@@ -62,7 +63,7 @@ class CompiledFunction:
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """The function's value: a Value where Values are involved, else floats."""
-        if modes.recorder is not None:  # inside another recording: part of it
+        if modes.recorder is not None or is_internal():  # part of another recording or its check
             return self.dispatch.function(*arguments, **keywords)
         return calls.value(self.dispatch, arguments, keywords)
 

@@ -152,6 +152,11 @@ class _Enclosing(threading.local):
 _enclosing = _Enclosing()
 
 
+def is_nested() -> bool:
+    """Whether this runs inside a function that another transform differentiates."""
+    return bool(_enclosing.inputs)
+
+
 @dataclass(frozen=True)
 class Call:
     """One call of a user's function: what went in, and the nodes that came out."""

@@ -1,11 +1,10 @@
 """Undefined values, exceptions and modes, outside and inside a compiled function."""
 
 import contextlib
-import decimal
+import datetime
 import math
 import sys
 
-import numpy as np
 import pytest
 from compile_twins import (
     DATA,
@@ -259,7 +258,7 @@ def test_a_swallowed_refusal_is_noticed_even_when_the_first_result_happens_to_ag
 def test_an_error_that_only_a_recording_raises_is_not_caught_in_silence():
     def f(x):
         try:
-            factor = float(decimal.Decimal(x.data))
+            factor = datetime.timedelta(days=x.data).days * 1.0
         except TypeError:
             factor = 1.0
         return x * factor
@@ -269,7 +268,7 @@ def test_an_error_that_only_a_recording_raises_is_not_caught_in_silence():
 
 def signed(x):
     try:
-        negative = decimal.Decimal(x.data).is_signed()  # here
+        negative = datetime.timedelta(days=x.data).days < 0  # here
     except TypeError:
         negative = False
     return x * (2 if negative else 3)
@@ -278,13 +277,13 @@ def signed(x):
 def suppressed(x):
     negative = False
     with contextlib.suppress(TypeError):
-        negative = decimal.Decimal(x.data).is_signed()  # here
+        negative = datetime.timedelta(days=x.data).days < 0  # here
     return x * (2 if negative else 3)
 
 
 def caught_further_out(x):
     def ask():
-        return decimal.Decimal(x.data).is_signed()
+        return datetime.timedelta(days=x.data).days < 0
 
     try:
         negative = ask()  # here
@@ -326,10 +325,7 @@ def test_errors_that_eager_raises_and_catches_too_do_no_harm():
 
 
 def recording_only(x, tokens):
-    return x * TABLE[tokens].sum()  # here
-
-
-TABLE = np.arange(10.0)
+    return x * datetime.timedelta(days=tokens[0]).days  # here
 
 
 def test_an_error_that_only_a_recording_raises_is_reported_and_not_tried_again():
@@ -339,5 +335,5 @@ def test_an_error_that_only_a_recording_raises_is_reported_and_not_tried_again()
         for tokens in ([1, 2], [3, 4], [3, 4], [5, 6]):
             yield graded(fast(x, tokens), x)
 
-    ran = eager_because("IndexError", script)
+    ran = eager_because("TypeError", script)
     assert ran.recordings <= 2

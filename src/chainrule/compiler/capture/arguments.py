@@ -31,6 +31,7 @@ from chainrule.trees import (
     Number,
     Numbers,
     SameValue,
+    map_leaves,
     unflatten,
 )
 
@@ -116,6 +117,11 @@ def flatten_call(arguments: tuple[Any, ...], keywords: dict[str, Any], different
         call.refused = f"an argument of type {call.opaque} cannot be followed"
     elif differentiate and arguments and not _is_differentiable(call.structure[0][0]):
         call.refused = "not everything in its first argument is a number"
+    elif differentiate and arguments and _holds_values(arguments[0]):
+        call.refused = (
+            "its first argument holds Values, and so does its derivative: pass numbers, or call "
+            "the function itself and backward()"
+        )
     return call
 
 
@@ -141,6 +147,19 @@ def _any_node(node: Node, test: Callable[[Node], bool]) -> bool:
 def _containers_of_floats(node: Node) -> int:
     inside = sum(map(_containers_of_floats, node.items)) if isinstance(node, Branch) else 0
     return inside + (node.holds_floats and not isinstance(node, Number))
+
+
+def _holds_values(tree: Any) -> bool:
+    """Whether there is a Value in a tree."""
+    found: list[bool] = []
+    map_leaves(lambda x: found.append(_is_value(x)), tree, records=True)
+    return any(found)
+
+
+def _is_value(x: Any) -> bool:
+    if isinstance(x, np.ndarray):
+        return x.dtype == object and any(isinstance(item, Value) for item in x.ravel().tolist())
+    return isinstance(x, Value)
 
 
 def _is_differentiable(node: Node) -> bool:
@@ -289,15 +308,21 @@ def eager_arguments(call: Call, value: Callable[[Any], Any]) -> tuple[list[Any],
     return [*rebuilt.arguments, *call.arguments[1:]], call.keywords
 
 
-def _as_passed(x: Any, like: Any) -> Any:
-    """A data array with the numbers themselves in it; what else there is stays."""
+def _as_passed(x: Any, like: Any, made: dict[int, Any]) -> Any:
+    """A data array with the numbers themselves in it; what else there is stays the same object."""
+    if id(x) in made:
+        return made[id(x)]
+    found = x
     if isinstance(x, DataArray):
-        return np.array(np.ndarray.tolist(x), like.dtype).reshape(like.shape)
-    if type(x) is list or type(x) is tuple:
-        return type(x)([_as_passed(a, b) for a, b in zip(x, like, strict=True)])
-    if type(x) is dict:
-        return {k: _as_passed(item, like[k]) for k, item in x.items()}
-    return x
+        found = np.array(np.ndarray.tolist(x), like.dtype).reshape(like.shape)
+    elif type(x) is list or type(x) is tuple:
+        items = [_as_passed(a, b, made) for a, b in zip(x, like, strict=True)]
+        found = x if all(a is b for a, b in zip(items, x, strict=True)) else type(x)(items)
+    elif type(x) is dict:
+        named = {k: _as_passed(item, like[k], made) for k, item in x.items()}
+        found = x if all(named[k] is x[k] for k in x) else named
+    made[id(x)] = found
+    return found
 
 
 def as_float(i: int) -> float:

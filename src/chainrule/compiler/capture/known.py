@@ -51,8 +51,7 @@ DESCRIPTORS = (
 WATCHABLE = frozenset(
     (
         *(object, dict, list, set, frozenset, tuple, int, float, complex, str, bytes, Value),
-        *(collections.OrderedDict, collections.defaultdict, typing.Generic, BaseException),
-        *(types.SimpleNamespace, Exception),
+        *(collections.OrderedDict, collections.defaultdict, typing.Generic, types.SimpleNamespace),
     )
 )
 
@@ -93,6 +92,9 @@ def module_of(x: Any) -> str:
 def is_pure_builtin(function: Any) -> bool:
     """Whether a function written in C is known to read and change nothing but what it returns."""
     name, module = getattr(function, "__name__", ""), module_of(function)
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, type) and name == "__new__":
+        return is_pure_class(owner)
     if module == "builtins":
         return name not in _IMPURE_BUILTINS
     top = module.partition(".")[0]
@@ -139,7 +141,7 @@ def is_python_class(cls: type) -> bool:
 
 def keeps_hidden_contents(cls: type) -> bool:
     """Whether instances may hold something that neither attributes nor items show."""
-    return cls not in WATCHABLE and not issubclass(cls, BaseException) and not is_python_class(cls)
+    return cls not in WATCHABLE and not is_python_class(cls)
 
 
 _ITERTOOLS = tuple(x for x in vars(itertools).values() if isinstance(x, type))

@@ -328,7 +328,7 @@ class Recorder:
             best = Value._apply_op(rule, (best, other), ())
         if mixed:
             return best
-        return Detached(self, best, all(self.is_data(x) or errors.is_real(x) for x in items))
+        return Detached(self, best, all(self.is_data(x) or type(x) in (int, float) for x in items))
 
 
 @contextmanager

@@ -155,6 +155,7 @@ def _compare_errors(function: Callable[..., Any], surroundings: Surroundings, ca
 def _errors_noted(codes: set[types.CodeType]) -> Iterator[list[tuple[str, int, str]]]:
     """The errors that come to some functions, which may catch them: their kind, line and file."""
     found: list[tuple[str, int, str]] = []
+    codes = codes | {REWRITER.rewritten(code) or code for code in codes}
 
     def called(frame: types.FrameType, event: str, argument: Any) -> Any:
         if frame.f_code not in codes:
@@ -177,13 +178,33 @@ def _errors_noted(codes: set[types.CodeType]) -> Iterator[list[tuple[str, int, s
 
 @contextmanager
 def plain_modes() -> Iterator[None]:
-    """Gradients on, undefined values raise: whatever the caller's modes are, a recording is one."""
+    """Gradients on, undefined values raise: whatever the caller's modes are, a recording is one.
+
+    Compiled functions that are called inside run uncompiled: their locks might be held by a thread
+    that waits for the one held here.
+    """
     before = modes.grad, modes.allow_nonfinite, modes.debug
     modes.grad, modes.allow_nonfinite, modes.debug = True, False, False
+    _internal.depth += 1
     try:
         yield
     finally:
+        _internal.depth -= 1
         modes.grad, modes.allow_nonfinite, modes.debug = before
+
+
+class _Internal(threading.local):
+    """How many runs of this thread are the compiler's own."""
+
+    depth = 0
+
+
+_internal = _Internal()
+
+
+def is_internal() -> bool:
+    """Whether a function runs to be recorded or checked, and not for the user."""
+    return _internal.depth > 0
 
 
 def _random_states() -> tuple[Any, ...]:

@@ -145,6 +145,8 @@ def _reached(x: Any, found: Surroundings) -> Iterator[Any]:
         found.arrays.append((x, x.shape, x.tobytes()))
         if x.dtype == object:
             yield from x.ravel().tolist()
+    elif isinstance(x, random.SystemRandom):
+        raise Unrecordable("it draws random numbers")
     elif isinstance(x, _GENERATORS):
         found.generators.append((x, state_of(x), repr(state_of(x))))
     elif isinstance(x, type):
@@ -311,7 +313,7 @@ def _chains(code: types.CodeType, module: str) -> set[tuple[str, ...]] | None:
     found: set[tuple[str, ...]] = set()
     steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "EXTENDED_ARG")]
     for k, step in enumerate(steps):
-        if step.opname == "IMPORT_NAME" and str(step.argval).partition(".")[0] == module:
+        if step.opname == "IMPORT_NAME" and f"{step.argval}.".startswith(f"{module}."):
             return None
         if step.opname not in ("LOAD_GLOBAL", "LOAD_NAME") or step.argval != module:
             continue

@@ -13,6 +13,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, flatten_call, like_first
 from chainrule.compiler.capture.recorder import Output
+from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.results import (
     as_floats,
@@ -51,6 +52,9 @@ def value_and_grad(
         raise TypeError("value_and_grad takes the argument to differentiate by first")
     if modes.recorder is not None:
         modes.recorder.forbid("value_and_grad of a compiled function")
+    if transforms.is_nested() or is_internal():
+        # The derivative may depend on what an outer transform differentiates by.
+        return _eager_value_and_grad(dispatch, flatten_call(arguments, keywords, True), out)
     if dispatch.fast_path is not None and not keywords:
         answer = dispatch.answer(arguments)
         if answer is not None:
