@@ -284,6 +284,7 @@ class Flat:
     sizes: list[int] = field(default_factory=list)  # how many numbers each of them is
     ints: list[int] = field(default_factory=list)
     labels: list[tuple[int, str]] = field(default_factory=list)  # of Values taken for floats
+    narrow: list[tuple[int, str]] = field(default_factory=list)  # data that are no doubles
     opaque: str | None = None  # the type of an object that nobody looks into
     _place: dict[int, int] = field(default_factory=dict)  # of each Value
     _containers: dict[int, int] = field(default_factory=dict)  # by id: how many came before
@@ -323,6 +324,8 @@ class Flat:
             self.ints.append(int(x))
             return INT
         if errors.is_real(x) and (floats_only or isinstance(x, (float, np.floating))):
+            if isinstance(x, np.floating) and kind is not np.float64 and not floats_only:
+                self.narrow.append((len(self.floats), x.dtype.str))
             return self._add_float(x if isinstance(x, np.floating) else float(x))
         if isinstance(x, np.ndarray):
             return self._add_array(x, floats_only)
@@ -404,6 +407,8 @@ class Flat:
             return _numbers(x.shape, INT)
         if x.dtype.kind not in "fiu":
             raise TypeError(f"an array argument holds real numbers, not {x.dtype}")
+        if x.dtype != np.float64 and not floats_only:
+            self.narrow.append((len(self.floats), x.dtype.str))
         self.floats.append(x)
         self.sizes.append(x.size)
         return _numbers(x.shape, FLOAT)

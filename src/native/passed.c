@@ -109,11 +109,10 @@ int holds_floats(const Py_buffer *view) {
 }
 
 static int put_ids(Look *w, const Py_buffer *view) {
-    int is_long = view->itemsize == sizeof(int64_t), answer = 1;
+    int answer = 1;
     Py_ssize_t count = view->len / view->itemsize;
     for (Py_ssize_t k = 0; k < count && answer > 0; k++) {
-        answer = put_id(w, PyLong_FromLongLong(is_long ? ((const int64_t *)view->buf)[k]
-                                                       : ((const int32_t *)view->buf)[k]));
+        answer = put_id(w, PyLong_FromLongLong(((const int64_t *)view->buf)[k]));
     }
     return answer;
 }
@@ -121,10 +120,9 @@ static int put_ids(Look *w, const Py_buffer *view) {
 /* An array that is not in the first argument: its shape is part of the signature. */
 static int look_at_data(Look *w, PyObject *array, const Py_buffer *view) {
     int answer = 0;
-    if (holds_floats(view)) {
+    if (view->format[0] == 'd' && view->itemsize == sizeof(double)) { /* others round in their own way */
         answer = put_array(w, array) < 0 ? -1 : put_words(w, FLOATS_WORD, view->ndim);
-    } else if (strchr("ilq", view->format[0]) != NULL &&
-               (view->itemsize == sizeof(int32_t) || view->itemsize == sizeof(int64_t))) {
+    } else if (strchr("lq", view->format[0]) != NULL && view->itemsize == sizeof(int64_t)) {
         answer = put_ids(w, view) < 0 ? -1 : put_words(w, INTS_WORD, view->ndim);
     }
     for (int j = 0; j < view->ndim && answer > 0; j++) {

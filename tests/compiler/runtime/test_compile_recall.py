@@ -216,11 +216,11 @@ def test_keys_that_come_and_go_are_seen(pair):
     more = np.ones(2)
     for turn in range(3):
         params["more"] = more
-        _, gradient = pair(params, IDS, known=turn > 0)  # recording it drops what was known
+        _, gradient = pair(params, IDS, known=turn > 0)
         assert gradient["more"].tolist() == [0.0, 0.0]
         pair(params, IDS, known=True)
         del params["more"]
-        _, gradient = pair(params, IDS, known=turn > 0)
+        _, gradient = pair(params, IDS, known=True)
         assert list(gradient) == ["embedding", "W", "b"]
         pair(params, IDS, known=True)
 
@@ -237,7 +237,7 @@ def test_an_array_of_another_shape_is_seen():
     pair(params, [0, 1], known=True)
     for turn, shape in enumerate([(3, 4), (4, 3)] * 3):
         params["x"].shape = shape
-        _, gradient = pair(params, [0, 1], known=turn > 1)
+        _, gradient = pair(params, [0, 1], known=turn > 0)
         assert gradient["x"].shape == shape
         pair(params, [0, 1], known=True)
 
@@ -438,7 +438,6 @@ DATA = {
     "lists": list,
     "tuples": tuple,
     "arrays": np.array,
-    "float32 arrays": lambda x: np.array(x, np.float32),
     "lists of numpy's floats": lambda x: [*np.array(x)],
     "lists of arrays": lambda x: [np.array(v) for v in x],
     "mixed": lambda x: [x[0], np.array(x[1]), *x[2:]],
@@ -457,6 +456,17 @@ def test_data_of_every_kind_are_known(data, kind, dtype):
         xs, ys = rng.normal(size=(2, 4)).tolist()
         exactly(pair, params, make(xs), make(ys))
         exactly(pair, params, make(xs), make(xs))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_data_that_are_no_doubles_are_not_known(kind):
+    """Their own arithmetic rounds in another way; what was recorded for doubles is not for them."""
+    pair = Pair(lambda p, x: exp(p * (x[0] * x[1])))
+    for _ in range(3):
+        pair(0.5, np.array([1.1, 2.3]))
+        value, _ = pair(0.5, np.array([1.1, 2.3], kind), known=False)
+        factor = float(kind(1.1) * kind(2.3))
+        assert value == chainrule.value_and_grad(lambda p: exp(p * factor))(0.5)[0]
 
 
 def test_one_list_of_floats_or_array_twice_is_two():
@@ -600,7 +610,7 @@ def test_integer_arrays_select():
         table = np.array([[0, 1], [2, 0]], kind)
         pair(params, table)
         pair(params, table)
-        known = kind in (np.int64, np.int32)
+        known = kind is np.int64
         pair(params, table.copy(), known=known)
         pair(params, table.tolist())
         pair(params, table.tolist(), known=True)
@@ -668,7 +678,7 @@ def test_floats_among_the_parameters_are_read_anew():
     params["b"] = np.array(1.5)
     _, gradient = pair(params, 0.5, known=False)
     assert type(gradient["b"]) is np.ndarray
-    for other in (10**400, True, Odd(3), "1.0", None, chainrule.Value(3.0, label="b")):
+    for other in (10**400, True, Odd(3), "1.0", None):
         params["b"] = other
         alike(pair, params, 0.5)
 
@@ -1007,13 +1017,13 @@ def test_many_structures_are_too_many():
     """Which are known again, that is: all are right."""
     pair = Pair(lambda p, x: exp(p) * x[0])
     for turn in range(3):
-        for n in range(1, 71):  # recording the last drops what was known of the others
-            known = n < 64 or n == 70 if turn == 2 else None
+        for n in range(1, 71):
+            known = n <= 64 if turn == 2 else None
             pair(0.5, np.full(n, float(n)), known=known)
 
 
 def test_what_follows_no_value_has_no_gradient():
-    for f in (lambda p, x: p.data * x.data, lambda p, x: 2.0, lambda p, x: (exp(p) * x, {"p": p})):
+    for f in (lambda p, x: p.data * x, lambda p, x: 2.0, lambda p, x: (exp(p) * x, {"p": p})):
         fast, tape = (chainrule.compile(f, on_fallback="eager", lift=k) for k in (True, False))
         for x in (1.5, 2.5, 3.5, 1.5):
             found, wanted = (g.value_and_grad(0.5, x) for g in (fast, tape))

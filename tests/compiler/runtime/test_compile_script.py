@@ -13,7 +13,7 @@ import weakref
 
 import numpy as np
 import pytest
-from compile_twins import Eager, bits, graded, leaves, outcome, plain, reports, same
+from compile_twins import Eager, bits, graded, outcome, plain, reports, same
 from programs import count
 
 import chainrule
@@ -419,9 +419,9 @@ def test_batches_say_what_they_need():
 
 
 def test_out_receives_the_gradient():
-    params = {"w": np.array([1.0, 2.0]), "b": np.array([[3.0]]), "names": "x"}
+    params = {"w": np.array([1.0, 2.0]), "b": np.array([[3.0]])}
     fast = compiled(lambda p, x: vsum(w * x for w in p["w"]) * p["b"][0][0])
-    out = {"w": np.zeros(2), "b": np.ones((1, 1)), "names": "x"}
+    out = {"w": np.zeros(2), "b": np.ones((1, 1))}
     value, grads = fast.value_and_grad(params, 2.0, out=out)
     assert grads is out
     assert value == 18.0
@@ -480,9 +480,6 @@ NESTS = {
     "dict": {
         "a": 1.0,
         "b": {"c": np.ones(2), "d": [4.0, 5]},
-        "name": "x",
-        "flag": True,
-        "no": None,
     },
     "list of arrays": [np.ones(2), np.zeros((2, 2)), 7],
     "empty": [],
@@ -531,12 +528,12 @@ def test_other_arguments_may_be_any_nest(name):
 def test_values_in_the_first_argument_keep_their_own_grad():
     w, b = Value(2.0), Value(3.0)
     w.grad = 5.0
-    fast = compiled(lambda p, x: p["w"] * x + p["b"][0])
+    fast = chainrule.compile(lambda p, x: p["w"] * x + p["b"][0], on_fallback="eager")
     value, grads = fast.value_and_grad({"w": w, "b": [b]}, 4.0)
-    assert (value, grads) == (11.0, {"w": 4.0, "b": [1.0]})
+    assert (value.data, grads["w"].data, grads["b"][0].data) == (11.0, 4.0, 1.0)
     assert (w.grad, b.grad) == (5.0, 0.0)
     w.data = 10.0
-    assert fast.value_and_grad({"w": w, "b": [b]}, 4.0)[0] == 43.0
+    assert fast.value_and_grad({"w": w, "b": [b]}, 4.0)[0].data == 43.0
 
 
 def test_arrays_hold_real_numbers():
@@ -599,14 +596,14 @@ def test_a_number_from_data_has_gradient_zero():
 def test_what_is_no_number_cannot_be_differentiated(result):
     fast = chainrule.compile(lambda p: result, on_fallback="eager")
     for _ in range(2):
-        with pytest.raises(TypeError, match="must return one Value"):
+        with pytest.raises(TypeError, match="returns one Value but"):
             fast.value_and_grad(1.0)
 
 
 def test_several_values_cannot_be_differentiated():
     fast = chainrule.compile(lambda p: [p * 2, p * 3], on_fallback="eager")
     for _ in range(2):
-        with pytest.raises(TypeError, match="must return one Value"):
+        with pytest.raises(TypeError, match="returns one Value but"):
             fast.value_and_grad(1.0)
         assert fast(2.0) == [4.0, 6.0]
 
@@ -945,23 +942,24 @@ def test_the_report_tells_what_happened():
     assert "1 guards" in report
     assert re.search(r"\d+ instructions, 4 inputs", report)
     assert re.search(r"freshness: [\d.]+ µs per call", report)
-    assert re.search(r"operands follow integers", report)
-    static = chainrule.compile(lambda x, n: x * (n + 1), on_fallback="eager")
+    assert re.search(r"operands selected by integers", report)
+    static = chainrule.compile(lambda x, n: x * len(range(n)), on_fallback="eager")
     static(1.0, 4)
     assert "static" in static.report()
 
 
 def test_the_report_names_the_line_of_a_static_use():
     def f(x, n):
-        return x * (n % 3)
+        return x * len(range(n))  # here
 
     fast = chainrule.compile(f, on_fallback="eager")
     fast(1.0, 4)
-    assert re.search(r"static", fast.report())
+    line = f.__code__.co_firstlineno + 1
+    assert f"an integer is used as itself at test_compile_script.py:{line}" in fast.report()
 
 
 def test_arguments_are_left_as_they_were():
-    params = {"w": np.array([1.0, 2.0]), "v": [Value(3.0)], "n": [1, 2]}
+    params = {"w": np.array([1.0, 2.0]), "v": [3.0], "n": [1, 2]}
     before = copy.deepcopy(plain({"w": params["w"], "v": params["v"], "n": params["n"]}))
     fast = compiled(lambda p, t: p["w"][t] * p["v"][0] * p["n"][0])
     for t in (0, 1, 0):
@@ -977,7 +975,7 @@ def test_eager_and_replay_agree_on_the_kind_of_every_result():
         return loss, {"twice": loss * 2, "first": p[0].data, "n": n}
 
     def leaky(p, n):
-        float(p[0].data)
+        round(p[0].data)
         return f(p, n)
 
     values = [Value(2.0), Value(3.0)]
@@ -991,8 +989,7 @@ def test_eager_and_replay_agree_on_the_kind_of_every_result():
 
 def test_helpers_of_this_file_notice_differences():
     """The comparisons themselves can fail."""
-    made = []
-    assert plain(leaves({"a": [1.0]}, made)) != plain({"a": [Value(2.0)]})
+    assert plain({"a": [Value(1.0)]}) != plain({"a": [Value(2.0)]})
     assert outcome(lambda: 1 / 0)[0] == "ZeroDivisionError"
 
     def script(compile):

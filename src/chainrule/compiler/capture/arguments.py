@@ -112,7 +112,12 @@ def flatten_call(arguments: tuple[Any, ...], keywords: dict[str, Any], different
             call.first = call.size
     named = {name: call.add(x) for name, x in keywords.items()}
     call.structure = (tuple(structures), named)
-    call.key = (differentiate, call.structure[0], tuple(named.items()), tuple(call.labels))
+    call.key = (
+        differentiate,
+        call.structure[0],
+        tuple(named.items()),
+        (*call.labels, *call.narrow),
+    )
     if call.opaque is not None:
         call.refused = f"an argument of type {call.opaque} cannot be followed"
     elif differentiate and arguments and not _is_differentiable(call.structure[0][0]):
@@ -293,10 +298,10 @@ def eager_arguments(call: Call, value: Callable[[Any], Any]) -> tuple[list[Any],
     makers = Makers(value, lambda x, kind: kind(x), lambda i: i)
     if call.copied:
         rebuilt = rebuild(call, makers)
-        plain = [
-            _as_passed(x, like) for x, like in zip(rebuilt.arguments, call.arguments, strict=True)
-        ]
-        named = {k: _as_passed(x, call.keywords[k]) for k, x in rebuilt.keywords.items()}
+        pairs = zip(rebuilt.arguments, call.arguments, strict=True)
+        made: dict[int, Any] = {}
+        plain = [_as_passed(x, like, made) for x, like in pairs]
+        named = {k: _as_passed(x, call.keywords[k], made) for k, x in rebuilt.keywords.items()}
         return [*rebuilt.arguments[:1], *plain[1:]], named
     only = replace(
         call,

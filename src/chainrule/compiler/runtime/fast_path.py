@@ -122,7 +122,7 @@ class FastPath:
         if binding is None or binding.fit in self._met or call.keywords:
             return
         self._met.add(binding.fit)
-        shape = None if call.labels else signature(call.structure[0], call.arguments)
+        shape = None if call.labels or call.narrow else signature(call.structure[0], call.arguments)
         plan = None if shape is None else _plan_of(call, shape, variant, binding)
         if shape is None or plan is None:
             return
