@@ -118,8 +118,8 @@ class CompiledFunction:
     def report(self, stage: str = "summary") -> str:
         """What became of the function: recordings, the path taken, and why where it is eager.
 
-        ``stage="recorded"`` shows the instructions of every variant instead, ``"lifted"`` the
-        arrays they became, in index notation.
+        ``stage="recorded"`` shows the instructions of every variant instead, ``"integers"`` what is
+        computed from integers, ``"lifted"`` the array programs, in index notation.
         """
         return report.report(self.dispatch, stage)
 

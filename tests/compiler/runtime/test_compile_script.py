@@ -862,21 +862,17 @@ def test_a_warning_comes_once_per_function_and_reason():
     with pytest.warns(
         FallbackWarning, match=r"leaking runs eagerly.*test_compile_script\.py:\d+"
     ) as seen:
-        assert [fast(1.0), fast(2.0), fast(3.0), fast.value_and_grad(2.0)[0]] == [
-            1.0,
-            4.0,
-            9.0,
-            4.0,
-        ]
+        found = [fast(Value(x)).data for x in (1.0, 2.0, 3.0)]
+        assert [*found, fast.value_and_grad(2.0)[0]] == [1.0, 4.0, 9.0, 4.0]
     assert len(seen) == 1
     with pytest.warns(FallbackWarning, match="leaking_elsewhere"):
-        chainrule.compile(leaking_elsewhere)(2.0)
+        chainrule.compile(leaking_elsewhere)(Value(2.0))
 
 
 def test_a_warning_points_at_the_call():
     fast = chainrule.compile(leaking)
     with pytest.warns(FallbackWarning) as seen:
-        fast(1.0)
+        fast(Value(1.0))
     assert seen[0].filename == __file__
     fast = chainrule.compile(leaking)
     with pytest.warns(FallbackWarning) as seen:
@@ -888,8 +884,8 @@ def test_eager_says_nothing_but_reports():
     fast = chainrule.compile(leaking, on_fallback="eager")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert fast(2.0) == 4.0
-        assert fast(3.0) == 9.0
+        assert fast(Value(2.0)).data == 4.0
+        assert fast(Value(3.0)).data == 9.0
     assert re.search(
         r"eager because .*__round__ at test_compile_script\.py:\d+ \(2 times\)", fast.report()
     )
@@ -899,7 +895,7 @@ def test_raise_refuses_every_time():
     fast = chainrule.compile(leaking, on_fallback="raise")
     for _ in range(2):
         with pytest.raises(FallbackError, match=r"leaking runs eagerly: .*__round__"):
-            fast(2.0)
+            fast(Value(2.0))
         with pytest.raises(FallbackError):
             fast.value_and_grad(2.0)
 
@@ -908,7 +904,7 @@ def test_raise_does_not_hide_the_functions_own_errors():
     def f(x):
         if x > 2:
             raise KeyError("mine")
-        return x.log()
+        return chainrule.log(x)
 
     fast = chainrule.compile(f, on_fallback="raise")
     assert fast(1.0) == 0.0
@@ -925,8 +921,8 @@ def test_a_warning_made_an_error_leaves_the_function_usable():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(FallbackWarning):
-            fast(2.0)
-    assert fast(3.0) == 9.0
+            fast(Value(2.0))
+    assert fast(Value(3.0)).data == 9.0
 
 
 def test_the_report_tells_what_happened():
@@ -979,11 +975,11 @@ def test_eager_and_replay_agree_on_the_kind_of_every_result():
         return f(p, n)
 
     values = [Value(2.0), Value(3.0)]
-    for arguments in (([2.0, 3.0], 1), (values, 1)):
+    for arguments in (([2.0, 3.0], 1), ((2.0, 3.0), 1)):
         replayed = chainrule.compile(f, on_fallback="eager")
         eager = chainrule.compile(leaky, on_fallback="eager")
         assert plain(replayed.value_and_grad(*arguments)) == plain(eager.value_and_grad(*arguments))
-        assert plain(replayed(*arguments)) == plain(eager(*arguments))
+        assert plain(replayed(values, 1)) == plain(eager(values, 1))
         assert "1 replayed" in replayed.report() or "2 replayed" in replayed.report()
 
 

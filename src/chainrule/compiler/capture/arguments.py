@@ -223,7 +223,7 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
     made: list[Any] = []  # what stands for each float, for a Value that comes again
     lists: list[tuple[Any, tuple[Any, ...]]] = []
     dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
-    first = True
+    first = bool(call.key[0])  # it is differentiated by the first argument
 
     def number(x: Any, kind: type) -> Any:
         return makers.value(x) if first or isinstance(x, Value) else makers.number(x, kind)

@@ -79,7 +79,24 @@ def _type(*arguments: Any, **keywords: Any) -> Any:
     return type(*arguments, **keywords)
 
 
-_SUBSTITUTES: dict[Any, Callable[..., Any]] = {int: _int, float: _float, bool: _bool, type: _type}
+def _hasattr(x: Any, name: str) -> bool:
+    return hasattr(float, name) if type(x) is Detached else hasattr(x, name)
+
+
+def _getattr(x: Any, name: str, *default: Any) -> Any:
+    if type(x) is Detached and not hasattr(float, name):
+        x = 0.0  # raises, or gives the default
+    return getattr(x, name, *default)
+
+
+_SUBSTITUTES: dict[Any, Callable[..., Any]] = {
+    int: _int,
+    float: _float,
+    bool: _bool,
+    type: _type,
+    hasattr: _hasattr,
+    getattr: _getattr,
+}
 
 
 def _called(function: Any) -> Any:

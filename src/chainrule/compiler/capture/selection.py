@@ -41,7 +41,7 @@ class Gather:
     index: int  # a node of the integer program
 
     def __repr__(self) -> str:
-        return f"gather i{self.index} of {len(self.candidates)}"
+        return f"Gather(item i{self.index} of {len(self.candidates)})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,10 @@ class Selection:
 
     def __str__(self) -> str:
         lines = [str(self.program)]
-        lines += [f"gather {k}: {gather}" for k, gather in enumerate(self.gathers)]
+        lines += [
+            f"gather {k}: item i{gather.index} of {len(gather.candidates)}"
+            for k, gather in enumerate(self.gathers)
+        ]
         return "\n".join(lines)
 
     def summary(self) -> str:

@@ -7,6 +7,9 @@ a stand-in here that records what is done with it, or raises ``Unrecordable`` wh
 
 from __future__ import annotations
 
+import dis
+import sys
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -166,12 +169,20 @@ class Detached(StandIn):
         return self._compare(other, 5)
 
     def __getattr__(self, name: str) -> Any:
-        row = UNARY.get(name)
+        row = None if _reads_attribute(sys._getframe(1)) else UNARY.get(name)
         if row is None and not hasattr(self.kind, name):
             raise AttributeError(f"'float' object has no attribute {name!r}")
         if row is not None:  # numpy's functions of an array of objects ask their items
             return lambda: self.apply(row, self)
         return getattr(self.static(f"float.{name}"), name)
+
+
+_READS = frozenset(dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if name in dis.opmap)
+
+
+def _reads_attribute(frame: types.FrameType) -> bool:
+    """Whether Python code asks for an attribute, and not numpy."""
+    return frame.f_code.co_code[frame.f_lasti] in _READS
 
 
 def _number(x: Any) -> Any:

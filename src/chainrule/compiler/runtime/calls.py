@@ -22,7 +22,6 @@ from chainrule.compiler.runtime.results import (
     first_of,
     has_extras,
     root_of,
-    run_eagerly,
     value_places,
 )
 from chainrule.compiler.runtime.variants import EAGERLY, Path, Run
@@ -135,12 +134,9 @@ def _answer(dispatch: Dispatch, run: Run, call: Call) -> tuple[Any] | None:
 
 
 def _eager_value(dispatch: Dispatch, call: Call) -> Any:
-    if call.refused is not None:
-        return dispatch.function(*call.arguments, **call.keywords)
-    result = run_eagerly(dispatch.function, call, [])
+    result = dispatch.function(*call.arguments, **call.keywords)
     dispatch.block(call)
-    captured = dispatch.captured is None or dispatch.captured.values
-    return result if call.values or captured else as_floats(result)
+    return result
 
 
 def _count_values(result: Any) -> int:

@@ -22,9 +22,12 @@ def report(dispatch: Dispatch, stage: str = "summary") -> str:
         return _summary(dispatch)
     if stage == "recorded":
         return "\n\n".join(str(variant.recording) for _, variant in _variants(dispatch))
+    if stage == "integers":
+        selections = [variant.recording.selection for _, variant in _variants(dispatch)]
+        return "\n\n".join(map(str, selections))
     if stage == "lifted":
         return _formulas(dispatch)
-    raise ValueError(f'stage is "summary", "recorded" or "lifted", not {stage!r}')
+    raise ValueError(f'stage is "summary", "recorded", "integers" or "lifted", not {stage!r}')
 
 
 def path(dispatch: Dispatch) -> str:

@@ -78,7 +78,7 @@ def gradient_up_to(y: Value, xs: list[Value]) -> Floats:
 def numeric_leaves(tree: Any) -> list[Any]:
     """The numbers and arrays of a tree, in order."""
     found: list[Any] = []
-    map_leaves(lambda x: found.append(x) if isinstance(x, NUMERIC) else None, tree)
+    map_leaves(lambda x: found.append(x) if isinstance(x, NUMERIC) else None, tree, True)
     return found
 
 

@@ -46,7 +46,7 @@ def batch_value_and_grad(
         leaves = [a / len(samples) for a in numeric_leaves(grads)]
         sums = leaves if sums is None else [a + b for a, b in zip(sums, leaves, strict=True)]
     rest = iter(sums or [])
-    filled = map_leaves(lambda x: next(rest) if isinstance(x, NUMERIC) else x, grads)
+    filled = map_leaves(lambda x: next(rest) if isinstance(x, NUMERIC) else x, grads, True)
     return mean, fill(out, filled)
 
 
