@@ -465,8 +465,7 @@ def test_data_that_are_no_doubles_are_not_known(kind):
     for _ in range(3):
         pair(0.5, np.array([1.1, 2.3]))
         value, _ = pair(0.5, np.array([1.1, 2.3], kind), known=False)
-        factor = float(kind(1.1) * kind(2.3))
-        assert value == chainrule.value_and_grad(lambda p: exp(p * factor))(0.5)[0]
+        assert value == math.exp(0.5 * float(kind(1.1) * kind(2.3)))
 
 
 def test_one_list_of_floats_or_array_twice_is_two():
