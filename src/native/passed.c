@@ -109,22 +109,21 @@ int holds_floats(const Py_buffer *view) {
 }
 
 static int put_ids(Look *w, const Py_buffer *view) {
-    int is_long = view->itemsize == sizeof(int64_t), answer = 1;
+    int answer = 1;
     Py_ssize_t count = view->len / view->itemsize;
     for (Py_ssize_t k = 0; k < count && answer > 0; k++) {
-        answer = put_id(w, PyLong_FromLongLong(is_long ? ((const int64_t *)view->buf)[k]
-                                                       : ((const int32_t *)view->buf)[k]));
+        answer = put_id(w, PyLong_FromLongLong(((const int64_t *)view->buf)[k]));
     }
     return answer;
 }
 
-/* An array that is not in the first argument: its shape is part of the signature. */
+/* An array that is not in the first argument: its shape is part of the signature. Integers of fewer
+ * bits wrap around soon; a recording holds for such an array only, and that is not seen here. */
 static int look_at_data(Look *w, PyObject *array, const Py_buffer *view) {
     int answer = 0;
     if (holds_floats(view)) {
         answer = put_array(w, array) < 0 ? -1 : put_words(w, FLOATS_WORD, view->ndim);
-    } else if (strchr("ilq", view->format[0]) != NULL &&
-               (view->itemsize == sizeof(int32_t) || view->itemsize == sizeof(int64_t))) {
+    } else if (strchr("lq", view->format[0]) != NULL && view->itemsize == sizeof(int64_t)) {
         answer = put_ids(w, view) < 0 ? -1 : put_words(w, INTS_WORD, view->ndim);
     }
     for (int j = 0; j < view->ndim && answer > 0; j++) {
@@ -191,12 +190,16 @@ static int look_at_items(Look *w, PyObject *items, int is_list) {
     return answer;
 }
 
-/* A list or dict without floats is passed as it is: the same one twice is not two of them. */
+/* A list or dict without floats twice is not two of them. Of those with floats this is not seen:
+ * see Dispatch.cache. The first argument's are made anew for the function. */
 static int is_another(Look *w, PyObject *container) {
-    Py_ssize_t before = 0;
-    for (; !w->is_first && before < w->seen_count && w->seen[before] != container; before++) {
+    if (w->is_first) {
+        return 1;
     }
-    if ((!w->is_first && before < w->seen_count) || w->seen_count == MOST_SEEN) {
+    Py_ssize_t before = 0;
+    for (; before < w->seen_count && w->seen[before] != container; before++) {
+    }
+    if (before < w->seen_count || w->seen_count == MOST_SEEN) {
         return 0;
     }
     w->seen[w->seen_count++] = container;
