@@ -155,7 +155,7 @@ def test_equality_of_values_and_hash_are_identity():
     a, b = Value(1.0), Value(1.0)
     assert a == a
     assert a != b
-    assert not a != a  # noqa: PLR0124, SIM202
+    assert not a != a  # noqa: SIM202
     assert not a == b  # noqa: SIM201
     assert len({a, b, a}) == 2
     assert hash(a) == hash(a)
@@ -188,7 +188,7 @@ def test_equality_with_a_number_compares_the_numbers(data, number):
 
 
 def test_equality_is_between_less_and_greater():
-    stock = [x for x in COMPARED if abs(x) != 10**400]
+    stock = [x for x in COMPARED if type(x) is not int or abs(x) < 10**400]
     for number in stock:
         for data in map(float, stock):
             a = Value(data)
