@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from compile_view import View
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import count
@@ -416,15 +417,25 @@ def test_a_list_of_floats_twice_is_seen_by_python_only(floats):
         assert not flatten_call(arguments, {}, differentiate=True).comes_again
 
 
-def test_a_function_that_asks_whether_two_arguments_are_one_is_not_cached():
-    def f(p, a, b):
-        return p * a[0] if a is b else p * (a[0] + b[0])
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_function_that_asks_whether_two_arguments_are_one_is_not_cached(asks):
+    def blind(p, a, b):
+        return sum(w * (x + y) for w, x, y in zip(p, a, b, strict=True))
 
-    fast = chainrule.compile(f)
-    one = [3.0]
-    for _ in range(5):
-        assert fast.value_and_grad(2.0, [3.0], [3.0]) == (12.0, 6.0)
-        assert fast.value_and_grad(2.0, one, one) == (6.0, 3.0)
+    def asking(p, a, b):
+        return sum(w * x if a is b else w * (x + y) for w, x, y in zip(p, a, b, strict=True))
+
+    f = asking if asks else blind
+    fast, eager = chainrule.compile(f), chainrule.value_and_grad(f)
+    p, one = [0.5] * 400, [3.0] * 400
+    for _ in range(3):
+        for b in (list(one), one):
+            (y, slopes), (expected, wanted) = fast.value_and_grad(p, one, b), eager(p, one, b)
+            assert y == pytest.approx(expected, rel=1e-12)
+            assert slopes == pytest.approx(wanted, rel=1e-12)
+    if View(fast).ran_machine_code:
+        cached = View(fast).fast_path
+        assert bool(cached and cached.plans) is not asks
 
 
 def test_many_lists_of_integers_are_too_many():
