@@ -611,6 +611,8 @@ for _name, _check in {
         check=all_is_the_same,
     )
 case("checks of other things", lambda s: _native.Checks(((),)), raises=TypeError)
+case("same bytes", lambda s: _native.same_bytes(np.ones(2), bytes(16)))
+case("same bytes of other things", lambda s: _native.same_bytes(s, b""), raises=TypeError)
 
 
 def passed(state: State) -> None:

@@ -85,10 +85,19 @@ def refilled(structure, flat, like=None):
     """The tree again from its rows; statics and what comes again by their nodes."""
     floats, ints, containers, made = iter(flat.floats), iter(flat.ints), [], []
 
+    def counted(container):
+        containers.append(container)
+        return container
+
     def leaf(node, original):
         match node:
             case Numbers(shape, kind) if kind is INT:
-                return np.array([next(ints) for _ in range(math.prod(shape))], int).reshape(shape)
+                row = [next(ints) for _ in range(math.prod(shape))]
+                return counted(np.array(row, np.int64).reshape(shape))
+            case Static(kind, (dtype, shape, contents)) if kind is np.ndarray:
+                return counted(np.frombuffer(contents, dtype).reshape(shape))
+            case Static(kind, value) if issubclass(kind, np.integer):
+                return kind(value)
             case Static(kind, value):
                 return kind[value] if issubclass(kind, enum.Enum) else value
             case SameValue(place):
@@ -98,13 +107,11 @@ def refilled(structure, flat, like=None):
         if node is INT:
             return next(ints)
         made.append(next(floats))
-        return made[-1]
+        return counted(made[-1]) if isinstance(node, Numbers) else made[-1]
 
     def branch(node, items, original):
         built = node.build(items, original)
-        if node.is_mutable:
-            containers.append(built)
-        return built
+        return counted(built) if node.is_mutable else built
 
     built = trees.unflatten(structure, leaf, like, branch)
     assert next(floats, None) is None
@@ -120,23 +127,23 @@ def fingerprint(tree):
         kind = type(x)
         if isinstance(x, Value):
             return f"Value {seen.setdefault(id(x), len(seen))}"
-        if isinstance(x, np.ndarray):
-            return f"array {x.dtype.kind} {x.shape}"
-        if kind is float or kind is int or isinstance(x, np.integer):
-            return "float" if kind is float else "int"
-        if kind is list or kind is tuple or kind is dict or dataclasses.is_dataclass(x):
-            again = seen.get(id(x)) if kind is not tuple else None
-            if again is not None:
-                return f"again {again}"
-        elif not isinstance(x, tuple):
+        if kind is float or kind is int:
+            return kind.__name__
+        if not isinstance(x, (np.ndarray, list, tuple, dict, Layer, Frozen)):
             return f"{kind} {x!r}"
-        if kind is dict:
+        if id(x) in seen:
+            return f"again {seen[id(x)]}"
+        if isinstance(x, np.ndarray):
+            text = f"{x.dtype.kind} {x.shape}"
+            if x.dtype == np.int32:
+                text += f"{x.dtype} {x.tolist()}"
+        elif kind is dict:
             text = "".join(f"{type(key)} {key!r}: {walk(item)}, " for key, item in x.items())
         elif dataclasses.is_dataclass(x):
             text = f"{walk(x.weights)}, {walk(x.bias)}"
         else:
             text = ", ".join(map(walk, x))
-        if not isinstance(x, tuple) and not any(w in text for w in ("float", "array")):
+        if not isinstance(x, tuple):
             seen[id(x)] = len(seen)
         return f"{kind}({text})"
 
@@ -146,11 +153,9 @@ def fingerprint(tree):
 def same(a, b):
     """Whether two trees are equal: types, keys in order, numbers, Values by identity."""
     if isinstance(a, np.ndarray):
-        return isinstance(b, np.ndarray) and a.shape == b.shape and bool((a == b).all())
+        return isinstance(b, np.ndarray) and a.dtype == b.dtype and np.array_equal(a, b)
     if isinstance(a, Value) or a is None:
         return a is b
-    if isinstance(a, np.integer):
-        return isinstance(b, (int, np.integer)) and a == b
     if type(a) is not type(b):
         return False
     if dataclasses.is_dataclass(a):
@@ -178,8 +183,20 @@ def test_what_was_one_object_is_one_object_again(tree):
     assert len(again_flat.floats) == len(flat.floats)
 
 
-@given(shared, shared)
-def test_structures_are_equal_where_trees_are_alike(one, other):
+def apart(tree):
+    """The tree with no container in it twice."""
+    return trees.map_leaves(lambda x: x.copy() if isinstance(x, np.ndarray) else x, tree, True)
+
+
+@given(
+    shared.flatmap(
+        lambda tree: st.tuples(
+            st.just(tree), shared | st.just(copy.deepcopy(tree)) | st.just(apart(tree))
+        )
+    )
+)
+def test_structures_are_equal_where_trees_are_alike(pair):
+    one, other = pair
     (_, a), (_, b) = trees.flatten(one), trees.flatten(other)
     assert (a is b) is (fingerprint(one) == fingerprint(other))
     assert (a == b) is (a is b)
@@ -191,7 +208,7 @@ def test_other_numbers_have_the_same_structure(tree):
     def other(x):
         if type(x) in (float, int):
             return x * 2
-        return np.array(x + 1) if isinstance(x, np.ndarray) else x
+        return np.array(x + 1) if isinstance(x, np.ndarray) and x.dtype != np.int32 else x
 
     structure = trees.flatten(tree)[1]
     made = trees.unflatten(structure, lambda _, x: other(x), tree)
@@ -212,7 +229,9 @@ def test_leaves_and_map_leaves_come_in_the_order_of_flatten(tree):
     flat, _ = trees.flatten(tree)
     if not any(word in repr(tree) for word in ("Layer", "Frozen")):
         assert [x for _, x in trees.leaves(tree, "tree")] == flat.floats
-        assert same(trees.map_leaves(lambda x: x, tree, named_tuples=True), tree)
+    met = []
+    assert same(trees.map_leaves(lambda x: met.append(x) or x, tree, records=True), tree)
+    assert met == flat.floats
 
 
 # --- one by one ---------------------------------------------------------------------------------
@@ -247,14 +266,34 @@ def test_structures_are_readable(tree, text):
     assert repr(trees.flatten(tree)[1]) == text
 
 
-def test_a_list_without_floats_that_comes_twice_is_again_the_same():
-    ids, floats = [1, 2], [0.5]
+def test_a_container_that_comes_twice_is_again_the_same():
+    ids, floats, array = [1, 2], [0.5], np.ones(2)
     assert repr(trees.flatten([ids, {"k": ids}])[1]) == "[[int, int], {'k': again(0)}]"
     assert repr(trees.flatten([ids, [1, 2]])[1]) == "[[int, int], [int, int]]"
-    assert repr(trees.flatten([floats, floats])[1]) == "[[float], [float]]"
+    assert repr(trees.flatten([floats, floats])[1]) == "[[float], again(0)]"
+    assert repr(trees.flatten([floats, [0.5]])[1]) == "[[float], [float]]"
     assert repr(trees.flatten([ids, (), ids])[1]) == "[[int, int], (), again(0)]"
+    assert repr(trees.flatten([floats, array, array])[1]) == "[[float], float[2], again(1)]"
+    assert repr(trees.flatten([array, array.copy()])[1]) == "[float[2], float[2]]"
     layer = Layer(1, "a")
     assert repr(trees.flatten([layer, layer])[1]) == "[Layer(weights=int, bias='a'), again(0)]"
+    flat, structure = trees.flatten([floats, floats, array, array], floats_only=True)
+    assert repr(structure) == "[[float], [float], float[2], float[2]]", "to differentiate by: two"
+    assert flat.size == 6
+
+
+@pytest.mark.parametrize("kind", [np.bool_, np.uint8, np.uint64, np.int8, np.int16, np.int32])
+def test_integers_that_wrap_around_are_static(kind):
+    one, other = np.array([1, 0], kind), np.array([1, 1], kind)
+    structures = [trees.flatten(x)[1] for x in (one, one.copy(), other, one.reshape(2, 1))]
+    assert structures[0] is structures[1]
+    assert len(set(structures)) == 3
+    assert all(type(x) is Static for x in structures)
+    assert trees.flatten(one[0])[1] is trees.flatten(other[0])[1] is not trees.flatten(one[1])[1]
+    assert type(trees.flatten(one[0])[1]) is Static
+    assert trees.flatten(np.int64(1))[1] is INT
+    if kind is not np.bool_:
+        assert repr(trees.flatten(one, floats_only=True)[1]) == "float[2]"
 
 
 def test_a_value_that_comes_twice_is_the_same():

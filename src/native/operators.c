@@ -292,8 +292,26 @@ Py_hash_t value_hash(PyObject *self) {
     return (Py_hash_t)((uintptr_t)self >> 4 | (uintptr_t)self << 60);
 }
 
+/* Whether a class has an __eq__ of its own; -1: an error. */
+static int has_own_equality(PyTypeObject *type) {
+    if (type == ValueType) {
+        return 0;
+    }
+    PyObject *own = PyObject_GetAttrString((PyObject *)type, "__eq__");
+    PyObject *ours = own ? PyObject_GetAttrString((PyObject *)ValueType, "__eq__") : NULL;
+    int answer = ours == NULL ? -1 : own != ours;
+    Py_XDECREF(own);
+    Py_XDECREF(ours);
+    return answer;
+}
+
 PyObject *value_compare(PyObject *l, PyObject *r, int comparison) {
     int is_equality = comparison == Py_EQ || comparison == Py_NE;
+    int is_own = comparison == Py_NE ? has_own_equality(Py_TYPE(l)) : 0;
+    if (is_own != 0) { /* a subclass's own, and so its opposite */
+        richcmpfunc opposite = (richcmpfunc)PyType_GetSlot(&PyBaseObject_Type, Py_tp_richcompare);
+        return is_own < 0 ? NULL : opposite(l, r, Py_NE);
+    }
     if (is_equality && is_value(r)) { /* between two Values identity, as every object has it */
         if (UNLIKELY(recorder != NULL) && asks_identity() < 0) {
             return NULL;
@@ -305,6 +323,10 @@ PyObject *value_compare(PyObject *l, PyObject *r, int comparison) {
     }
     Operand b;
     int known = operand(r, &b);
+    if (known < 0 && is_equality && PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Clear(); /* beyond floats */
+        return PyBool_FromLong(comparison == Py_NE);
+    }
     if (known != 1) {
         return known < 0 ? NULL : is_equality ? Py_NewRef(Py_NotImplemented) : refuse(r);
     }

@@ -117,7 +117,8 @@ static int put_ids(Look *w, const Py_buffer *view) {
     return answer;
 }
 
-/* An array that is not in the first argument: its shape is part of the signature. */
+/* An array that is not in the first argument: its shape is part of the signature. Integers of fewer
+ * bits wrap around soon; a recording holds for such an array only, and that is not seen here. */
 static int look_at_data(Look *w, PyObject *array, const Py_buffer *view) {
     int answer = 0;
     if (view->format[0] == 'd' && view->itemsize == sizeof(double)) { /* others round in their own way */
@@ -189,12 +190,16 @@ static int look_at_items(Look *w, PyObject *items, int is_list) {
     return answer;
 }
 
-/* A list or dict without floats is passed as it is: the same one twice is not two of them. */
+/* A list or dict without floats twice is not two of them. Of those with floats this is not seen:
+ * see Dispatch.cache. The first argument's are made anew for the function. */
 static int is_another(Look *w, PyObject *container) {
-    Py_ssize_t before = 0;
-    for (; !w->is_first && before < w->seen_count && w->seen[before] != container; before++) {
+    if (w->is_first) {
+        return 1;
     }
-    if ((!w->is_first && before < w->seen_count) || w->seen_count == MOST_SEEN) {
+    Py_ssize_t before = 0;
+    for (; before < w->seen_count && w->seen[before] != container; before++) {
+    }
+    if (before < w->seen_count || w->seen_count == MOST_SEEN) {
         return 0;
     }
     w->seen[w->seen_count++] = container;

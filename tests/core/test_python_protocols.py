@@ -151,12 +151,12 @@ def test_comparisons_compare_data():
     assert max(small, large) is large
 
 
-def test_equality_and_hash_are_identity():
+def test_equality_of_values_and_hash_are_identity():
     a, b = Value(1.0), Value(1.0)
     assert a == a
     assert a != b
-    assert a != 1.0
-    assert not a == 1.0  # noqa: SIM201
+    assert not a != a  # noqa: SIM202
+    assert not a == b  # noqa: SIM201
     assert len({a, b, a}) == 2
     assert hash(a) == hash(a)
     before = hash(a)
@@ -166,6 +166,33 @@ def test_equality_and_hash_are_identity():
     assert b not in [a]
     assert (a == "x") is False
     assert (a != None) is True  # noqa: E711
+
+
+COMPARED = [
+    *(1.0, 1, True, -0.0, 0, 0.1, math.inf, -math.inf, 10**400, -(10**400), Fraction(1, 10)),
+    *(np.float64(0.1), np.float32(0.1), np.int64(1), np.int8(1), np.uint64(1), np.bool_(True)),
+]
+
+
+@pytest.mark.parametrize("number", COMPARED, ids=repr)
+@pytest.mark.parametrize("data", [0.0, 1.0, 0.1, math.inf, -math.inf, math.nan])
+def test_equality_with_a_number_compares_the_numbers(data, number):
+    try:
+        expected = data == float(number)
+    except OverflowError:  # equal to no float
+        expected = False
+    a = Value(data)
+    assert (a == number) is (number == a) is expected
+    assert (a != number) is (number != a) is (not expected)
+    assert (number in [a]) is expected
+
+
+def test_equality_is_between_less_and_greater():
+    stock = [x for x in COMPARED if type(x) is not int or abs(x) < 10**400]
+    for number in stock:
+        for data in map(float, stock):
+            a = Value(data)
+            assert (a == number) is (a <= number and a >= number)
 
 
 @pytest.mark.parametrize("spec", [".4f", "10.2f", "e", "g", "+.1f", ">12", "%", ",.2f"])

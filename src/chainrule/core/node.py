@@ -145,7 +145,7 @@ class Node(Protocols):
         """The number, also while recording, when ``data`` is a stand-in."""
         return self._data
 
-    # --- comparisons: the numbers; == and hash by identity --------------------------------------
+    # --- comparisons: the numbers; == of two Values and hash by identity ------------------------
 
     def __bool__(self) -> bool:
         recorder = modes.recorder
@@ -176,6 +176,8 @@ class Node(Protocols):
         return self._equality(other, operator.eq)
 
     def __ne__(self, other: object) -> Any:
+        if type(self).__eq__ is not Node.__eq__:  # a subclass's own, and so its opposite
+            return object.__ne__(self, other)
         return self._equality(other, operator.ne)
 
     def _equality(self, other: object, relation: Callable[[Any, Any], bool]) -> Any:
@@ -185,7 +187,11 @@ class Node(Protocols):
             return relation(self is other, True)
         if modes.recorder is not None:
             return modes.recorder.compare(self, other, _COMPARISONS[relation.__name__])
-        return relation(self._data, other) if errors.is_real(other) else NotImplemented
+        try:
+            number = operand(other)
+        except OverflowError:  # beyond floats
+            return relation(False, True)
+        return NotImplemented if number is None else relation(self._data, number)
 
     def __hash__(self) -> int:
         """By identity too."""

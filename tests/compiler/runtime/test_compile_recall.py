@@ -4,6 +4,7 @@ Every call is compared with the function on the tape, which knows nothing again.
 """
 
 import gc
+import math
 import sys
 import threading
 import weakref

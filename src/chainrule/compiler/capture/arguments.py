@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arrays import DataArray, data_array, object_array
+from chainrule.compiler.capture.arrays import data_array, object_array
 from chainrule.core.backend import Value
 from chainrule.trees import (
     FLOAT,
     INT,
     VALUE,
     Again,
+    Array,
     Branch,
     Dict,
     Flat,
@@ -31,6 +32,7 @@ from chainrule.trees import (
     Number,
     Numbers,
     SameValue,
+    Shape,
     map_leaves,
     unflatten,
 )
@@ -203,18 +205,20 @@ class Makers:
     """What stands for each leaf of the arguments, in their order.
 
     ``value``: for a number of the first argument, or a Value anywhere; ``number``: for a number
-    elsewhere, with the type it came in; ``integer``: for an integer.
+    elsewhere, with the type it came in; ``integer``: for an integer; ``array``: for an array of
+    such numbers or integers, from them, its shape and its type.
     """
 
     value: Callable[[Any], Any]
     number: Callable[[float, type], Any]
     integer: Callable[[int], Any]
+    array: Callable[[list[Any], Shape, np.dtype[Any]], Array] = data_array
 
 
 def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
     """The arguments again, with something made for each number in its place.
 
-    An array of the first argument becomes an array of objects, one elsewhere a ``DataArray``.
+    An array of the first argument becomes an array of objects.
     ``keep``: containers that hold no floats are the caller's own.
     """
     keep = keep and not call.copied
@@ -232,7 +236,7 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
         if first and not integers:
             built = object_array(items, original.shape)
         else:
-            built = data_array(items, original.shape, original.dtype)
+            built = makers.array(items, original.shape, original.dtype)
         lists.append((built, tuple(items)))
         if not (first and call.key[0]):  # by which it is differentiated: no argument comes again
             containers.append(built)
@@ -295,14 +299,15 @@ def eager_arguments(call: Call, value: Callable[[Any], Any]) -> tuple[list[Any],
 
     Those of a nudged call are made anew.
     """
-    makers = Makers(value, lambda x, kind: kind(x), lambda i: i)
+    makers = Makers(
+        value,
+        lambda x, kind: kind(x),
+        lambda i: i,
+        lambda items, shape, dtype: np.array(items, dtype).reshape(shape),
+    )
     if call.copied:
         rebuilt = rebuild(call, makers)
-        pairs = zip(rebuilt.arguments, call.arguments, strict=True)
-        made: dict[int, Any] = {}
-        plain = [_as_passed(x, like, made) for x, like in pairs]
-        named = {k: _as_passed(x, call.keywords[k], made) for k, x in rebuilt.keywords.items()}
-        return [*rebuilt.arguments[:1], *plain[1:]], named
+        return rebuilt.arguments, rebuilt.keywords
     only = replace(
         call,
         arguments=call.arguments[:1],
@@ -311,23 +316,6 @@ def eager_arguments(call: Call, value: Callable[[Any], Any]) -> tuple[list[Any],
     )
     rebuilt = rebuild(only, makers, keep=True)
     return [*rebuilt.arguments, *call.arguments[1:]], call.keywords
-
-
-def _as_passed(x: Any, like: Any, made: dict[int, Any]) -> Any:
-    """A data array with the numbers themselves in it; what else there is stays the same object."""
-    if id(x) in made:
-        return made[id(x)]
-    found = x
-    if isinstance(x, DataArray):
-        found = np.array(np.ndarray.tolist(x), like.dtype).reshape(like.shape)
-    elif type(x) is list or type(x) is tuple:
-        items = [_as_passed(a, b, made) for a, b in zip(x, like, strict=True)]
-        found = x if all(a is b for a, b in zip(items, x, strict=True)) else type(x)(items)
-    elif type(x) is dict:
-        named = {k: _as_passed(item, like[k], made) for k, item in x.items()}
-        found = x if all(named[k] is x[k] for k in x) else named
-    made[id(x)] = found
-    return found
 
 
 def as_float(i: int) -> float:
