@@ -317,7 +317,7 @@ def mlp(p, xs, ys):
         ]
         scores.append(sum(w * v for w, v in zip(p["w3"], h, strict=True)) + p["b3"][0])
     losses = [relu(1 + -y * s) for y, s in zip(ys, scores, strict=True)]
-    penalty = 1e-4 * sum(w * w for row in p["w1"] + p["w2"] for w in row)
+    penalty = 1e-4 * sum(w * w for row in [*p["w1"], *p["w2"]] for w in row)
     return sum(losses) * (1.0 / len(losses)) + penalty
 
 
@@ -885,7 +885,7 @@ class Writer:
             step = rng.choice((2, 3, -1, -2))
             self.vector(f"{a}[::{step}]", -(-n // abs(step)))
         elif kind == "concat" and n + m < 40:
-            self.vector(f"{a} + {b}", n + m)
+            self.vector(f"[*{a}, *{b}]", n + m)
         elif kind == "manual":
             start = rng.choice(("0", "0.0", "Value(0.0)", "1.0"))
             add = f"    TOTAL = TOTAL + {self.two()}"

@@ -328,7 +328,9 @@ class Recorder:
             best = Value._apply_op(rule, (best, other), ())
         if mixed:
             return best
-        return Detached(self, best, all(self.is_data(x) or errors.is_real(x) for x in items))
+        # A Detached says it is a float, so its type is asked.
+        data = all(self.is_data(x) or type(x) not in (Detached, Condition) for x in items)
+        return Detached(self, best, data)
 
 
 @contextmanager
