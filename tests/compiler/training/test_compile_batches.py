@@ -598,10 +598,10 @@ def rounded(tape: Any, *arguments: Any) -> tuple[float, Any]:
     variant = View(tape).latest
     oracle = Rounded(variant.recording)
     ids = [i for x in arguments[1:] if isinstance(x, list) for i in x if isinstance(i, int)]
-    positions = variant.integers.operands(ids)
-    assert positions is not None
-    if len(positions):
-        oracle.point(variant.integers.places, positions)
+    decided = variant.decide(ids)
+    assert decided is not None
+    if len(decided[0]):
+        oracle.point(variant.recording.selection.places, decided[0])
     oracle.run(variant.inputs)
     root = variant.recording.result.position
     slopes = np.zeros(variant.recording.inputs)
