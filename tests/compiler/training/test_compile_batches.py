@@ -6,6 +6,7 @@ The judge is a loop in Python over the tape's gradients, which are eager's to th
 import math
 import random
 import threading
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -484,10 +485,16 @@ def test_training_and_calling_at_once():
                 wrong.append(error)
             calls[0] += 1
 
+    def turn(*_: Any) -> None:
+        """Wait for a call, also where the machine is busy."""
+        before = calls[0]
+        while calls[0] == before:
+            time.sleep(0.001)
+
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        losses = fast.train(mine, data, Adam(mine, lr=0.01), 1000, batch=4)
+        losses = fast.train(mine, data, Adam(mine, lr=0.01), 1000, 4, callback=turn, every=200)
     finally:
         stop.set()
         thread.join()
