@@ -328,9 +328,7 @@ class Recorder:
             best = Value._apply_op(rule, (best, other), ())
         if mixed:
             return best
-        # A Detached says it is a float, so its type is asked.
-        data = all(self.is_data(x) or type(x) not in (Detached, Condition) for x in items)
-        return Detached(self, best, data)
+        return Detached(self, best, all(self.is_data(x) or type(x) in (int, float) for x in items))
 
 
 @contextmanager
