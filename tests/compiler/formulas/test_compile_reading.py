@@ -267,6 +267,55 @@ def test_an_integer_by_itself_and_two_that_select_together():
     assert formulas(f, normal(1, 4, 4), 2, 1) == ["result = Σ_i tanh(table[row,column]·table[0,i])"]
 
 
+def test_integers_that_select_together_at_once_or_in_steps():
+    def at_once(t, a, b, c):
+        return sum(tanh(t[a, b, c] * x) for x in t[0, 0])
+
+    def in_steps(t, a, b, c):
+        return sum(tanh(t[a][b][c] * x) for x in t[0][0])
+
+    def apart(t, a, b):
+        return sum(tanh(t[a, k, b] * x) for k, x in enumerate(t[0, :, 0]))
+
+    def pairs(table, ids):
+        return sum(tanh(table[a][b]) for a, b in itertools.pairwise(ids))
+
+    for f in (at_once, in_steps):
+        found = formulas(f, normal(1, 4, 3, 2), 2, 1, 0)
+        assert found == ["result = Σ_i tanh(t[a,b,c]·t[0,0,i])"]
+    assert formulas(apart, normal(1, 4, 3, 2), 2, 1) == ["result = Σ_i tanh(t[a,i,b]·t[0,i,0])"]
+    assert formulas(pairs, normal(1, 4, 4), [2, 0, 1, 3, 1]) == [
+        "result = Σ_t<4 tanh(table[ids[t],ids[t+1]])"
+    ]
+
+
+def test_an_index_computed_from_an_integer_names_it_and_one_from_several_does_not():
+    def f(t, a, b):
+        return sum(tanh(t[a + 1][b] * x) for x in t[(a + b) % 4])
+
+    assert formulas(f, normal(1, 4, 4), 2, 1) == ["result = Σ_i tanh(t[#a,b]·t[#integers,i])"]
+
+
+def test_numbers_computed_from_integers_are_named_after_them():
+    def of_each(p, ys):
+        return sum(tanh(x * -y) for x, y in zip(p, ys, strict=True))
+
+    def of_some(p, ys):
+        return sum(tanh(x * -y) for x, y in zip(p, ys[1:], strict=True))
+
+    def of_two(p, a, b):
+        return sum(tanh(x * (a * 2 + b)) for x in p)
+
+    assert formulas(of_each, normal(1, 4), [2, 1, 4, 3]) == ["result = Σ_i tanh(p[i]·neg(ys)[i])"]
+    assert formulas(of_some, normal(1, 2), [2, 1, 4]) == [
+        "result = Σ_c tanh(p[c]·{neg(ys[1]),neg(ys[2])}_c)"
+    ]
+    assert formulas(of_two, normal(1, 4), 2, 1) == ["result = Σ_i tanh(p[i]·add(mul(a, 2), b))"]
+    fast = chainrule.compile(of_each, lift=True, on_fallback="raise")
+    fast.value_and_grad(normal(1, 4), [2, 1, 4, 3])
+    assert "neg(ys)[i]" in fast.report("lifted")
+
+
 def test_ragged_rows():
     def f(p, x):
         return sum(tanh(sum(p[j] * x[j] for j in range(i + 1))) for i in range(len(p)))
@@ -311,7 +360,12 @@ def test_names_of_arguments():
 
     numbers = [0.5, 0.25]
     call = flatten_call(
-        ({"a": {"w": normal(1, 2)}, "b": numbers}, {"left": numbers}, numbers, [numbers, numbers]),
+        (
+            {"a": {"w": normal(1, 2)}, "b": numbers},
+            {"left": [*numbers]},
+            [*numbers],
+            [[*numbers], [*numbers]],
+        ),
         {"scale": 2.0},
         differentiate=True,
     )

@@ -49,7 +49,7 @@ def checked(recording: Recording, places: Any = None) -> tuple[Loop, ...]:
 
 def loops_of(function: Callable[..., Any], *arguments: Any) -> tuple[Recording, tuple[Loop, ...]]:
     variant = variant_of(function, *arguments)
-    return variant.recording, checked(variant.recording, variant.integers.places)
+    return variant.recording, checked(variant.recording, variant.recording.selection.places)
 
 
 def euler(params):
@@ -388,9 +388,9 @@ def test_operands_that_follow_integers_are_in_no_loop():
     params = {**weights(), "table": np.arange(9.0) * 0.1}
     ids = [random.Random(1).randrange(9) for _ in range(20)]
     variant = variant_of(embedded, params, ids)
-    assert len(variant.integers.places)
-    assert checked(variant.recording, variant.integers.places) == ()
-    assert len(checked(variant.recording, variant.integers.places[:6])) == 1
+    assert len(variant.recording.selection.places)
+    assert checked(variant.recording, variant.recording.selection.places) == ()
+    assert len(checked(variant.recording, variant.recording.selection.places[:6])) == 1
 
 
 # --- no loop in time ------------------------------------------------------------------------------

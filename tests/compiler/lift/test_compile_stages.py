@@ -403,12 +403,16 @@ def test_a_graph_without_structure_is_not_lifted():
 
 
 def irregular(seed: int, nodes: int = 1500) -> Callable[..., Any]:
+    rng = random.Random(seed)
+    plan = [
+        (rng.randrange(1, 9 + min(k, 31)), rng.randrange(8 + k), rng.randrange(4))
+        for k in range(nodes)
+    ]
+
     def f(p):
-        rng = random.Random(seed)
         made = list(p)
-        for _ in range(nodes):
-            a, b = rng.choice(made[-40:]), rng.choice(made)
-            kind = rng.randrange(4)
+        for back, place, kind in plan:
+            a, b = made[-back], made[place]
             made.append(
                 (a * b).tanh()
                 if kind == 0

@@ -185,7 +185,8 @@ def _attributes(x: Any, found: Surroundings) -> Iterator[Any]:
         if id(x) not in found.bound:
             found.names.append((x, "__dict__", attributes))
         found.dicts.append((attributes, dict(attributes), None))
-        yield from attributes.values()
+        cache = "_ufunc" if isinstance(x, np.vectorize) else None  # made of its pyfunc as needed
+        yield from (item for name, item in attributes.items() if name != cache)
     for name in slots:
         item = getattr(x, name, MISSING)
         found.names.append((x, name, item))

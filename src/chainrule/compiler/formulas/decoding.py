@@ -14,6 +14,7 @@ import numpy as np
 
 from chainrule.compiler.capture.recorder import Recording
 from chainrule.compiler.capture.selection import Selection
+from chainrule.compiler.formulas.indices import Integers, deciding
 from chainrule.compiler.formulas.input_names import Named
 from chainrule.compiler.formulas.notation import AffineIndex, Array, Axis, number_text
 from chainrule.compiler.lift.graph import GATHER
@@ -126,6 +127,10 @@ class Arena:
         rank = np.full(program.inputs, -1, np.int64)
         rank[program.private] = program.shared + np.arange(len(program.private))
         at = slot = 0
+        if self.choice is not None:
+            selection, integers = self.choice.selection, [x for x in inputs if x.integers]
+            self.reader = Integers(selection.program)
+            inputs = [*inputs, *self.reader.names(selection.numbers, integers)]
         for named in inputs:
             private = named.size > 0 and rank[at] >= 0
             axes = tuple([Axis(n) for n in named.shape])
@@ -234,8 +239,7 @@ class Arena:
         assert self.choice is not None
         assert instruction.places is not None
         selection = self.choice.selection
-        places = instruction.places[at]
-        owners = [selection.gathers[k] for k in selection.owners[places].tolist()]
+        owners = [selection.gathers[k] for k in selection.owners[instruction.places[at]].tolist()]
         count = min(len(g.candidates) for g in owners)
         table = np.array([[g.candidates[i] for g in owners] for i in range(count)])
         addresses = self.program.address[table]
@@ -244,16 +248,18 @@ class Arena:
         ids = np.flatnonzero(there)
         columns = self.column(addresses.ravel())
         made = Column(columns.arrays, joined=columns.joined)
+        known = {g: self.reader.parts(g) for g in set(owners)}
+        parts = [known[g] for g in owners]
         for flat, axis in zip(columns.coordinates, columns.axes, strict=True):
             rows = flat.reshape(table.shape)
             if (rows == rows[0]).all():
                 made.put(rows[0], axis)
                 continue
-            slots = np.array(selection.slots, np.int64)[places]
-            exact = bool((rows == ids[:, None]).all())
-            if (slots < 0).any():
+            chosen = deciding(parts, ids, rows)
+            if chosen is None:
                 made.layout.append((Array("integers"), False, []))
                 continue
+            slots, exact = chosen
             array, coordinates, axes = self._integers(slots)
             first = len(made.coordinates)
             made.layout.append((array, exact, list(range(first, first + len(coordinates)))))
