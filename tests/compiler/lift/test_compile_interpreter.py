@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 from compile_programs import TAME, WILD, random_arguments, random_source, run_source
-from compile_twins import bits, leaves
+from compile_twins import bits
 from number_systems import chainrule_functions
 from programs import ALL_OPS, SEED_OPS, count, random_program, run
 
@@ -392,9 +392,3 @@ def test_every_rule_runs_alike_on_every_executor(name):
                 bits(float(rule.forward(*inputs.tolist(), *static[: len(rule.parameters)])))
                 in first[1]
             )
-
-
-def test_leaves_of_these_tests_are_values():
-    made = []
-    assert [v.data for v in leaves([1.0, np.array([2.0])], made)[0:1]] == [1.0]
-    assert len(made) == 2
