@@ -88,6 +88,13 @@ def object_array(items: Sequence[Any], shape: tuple[int, ...]) -> Any:
     return made.reshape(shape)
 
 
+def data_view(array: Any, like: DataArray) -> DataArray:
+    """A part of an array of data, which is one too."""
+    made: DataArray = array.view(DataArray)
+    made._claimed = like._claimed
+    return made
+
+
 def data_array(items: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> DataArray:
     """What stands for an array of data of this type."""
     made: DataArray = object_array(items, shape).view(DataArray)

@@ -7,12 +7,8 @@ the function returned. Instruction 0..inputs-1 are the inputs.
 
 from __future__ import annotations
 
-import builtins
 import math
-import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler.capture.integers import EXACT, IntegerRecorder
-from chainrule.compiler.capture.mathematics import MATH
 from chainrule.compiler.capture.selection import Selection, Selector
 from chainrule.compiler.capture.standins import Condition, Detached, Traced, Unrecordable
 from chainrule.core import errors, functions, ops
@@ -329,96 +324,6 @@ class Recorder:
         if mixed:
             return best
         return Detached(self, best, all(self.is_data(x) or type(x) in (int, float) for x in items))
-
-
-@contextmanager
-def recording(recorder: Recorder) -> Iterator[None]:
-    """Inside this block the engine tells the recorder of every node of this thread."""
-    with _replaced():
-        before = modes.recorder
-        modes.recorder = recorder
-        try:
-            yield
-        finally:
-            modes.recorder = before
-
-
-# --- max and min ----------------------------------------------------------------------------------
-# Python's own compare and pick, one guard for each comparison. While any thread records they are
-# replaced by a pair that records one instruction instead; other threads get the originals' answers.
-
-_lock = threading.Lock()
-_users = 0
-_max, _min = builtins.max, builtins.min
-
-
-def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
-    def extreme(*arguments: Any, **keywords: Any) -> Any:
-        recorder = modes.recorder
-        if recorder is None or keywords:
-            return original(*arguments, **keywords)
-        items = list(arguments[0]) if len(arguments) == 1 else list(arguments)
-        kinds = set(map(type, items))
-        if Traced in kinds and kinds <= {Traced, int, bool} and len(items) > 1:
-            first = next(x for x in items if type(x) is Traced)
-            nodes = [x.node if type(x) is Traced else recorder.integers.constant(x) for x in items]
-            return Traced(recorder, first._recorder.integers.step(original.__name__, *nodes))
-        if not any(isinstance(x, Value) or type(x) is Detached for x in items):
-            return original(items) if len(arguments) == 1 else original(*items)
-        known = all(isinstance(x, Value) or recorder.detached_operand(x) is not None for x in items)
-        return recorder.extreme(items, rule) if known else original(items)
-
-    extreme.__name__ = original.__name__
-    return extreme
-
-
-class _Muted:
-    """Standard output that notes what a recorded function prints instead of printing it."""
-
-    def __init__(self, stream: Any) -> None:
-        self.stream = stream
-
-    def write(self, text: str) -> int:
-        """Pass on what other threads write."""
-        if modes.recorder is not None:
-            modes.recorder.refused = modes.recorder.refused or f"it prints at {errors.caller()}"
-            return len(text)
-        return int(self.stream.write(text))
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        """Write several times."""
-        for line in lines:
-            self.write(line)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
-
-@contextmanager
-def _replaced() -> Iterator[None]:
-    """max, min and the standard streams, as long as any thread records."""
-    global _users
-    with _lock:
-        _users += 1
-        if _users == 1:
-            builtins.max = _replacement(_max, ops.first_max)
-            builtins.min = _replacement(_min, ops.first_min)
-            for name, substitute in MATH.items():
-                setattr(math, name, substitute)
-            sys.stdout, sys.stderr = _Muted(sys.stdout), _Muted(sys.stderr)
-    try:
-        yield
-    finally:
-        with _lock:
-            _users -= 1
-            if _users == 0:
-                builtins.max, builtins.min = _max, _min
-                for name, substitute in MATH.items():
-                    setattr(math, name, substitute.__wrapped__)
-                if isinstance(sys.stdout, _Muted):
-                    sys.stdout = sys.stdout.stream
-                if isinstance(sys.stderr, _Muted):
-                    sys.stderr = sys.stderr.stream
 
 
 # --- from nodes to arrays -------------------------------------------------------------------------

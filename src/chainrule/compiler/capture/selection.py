@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.compiler.capture.arrays import DataArray, data_view
 from chainrule.compiler.capture.integers import EXACT, IntegerProgram
 from chainrule.compiler.capture.standins import Detached, Traced
 from chainrule.core.backend import Value, modes
@@ -151,6 +152,9 @@ class Selector:
         if not self.enabled:
             return container[key]
         kind = type(container)
+        if isinstance(container, DataArray):
+            found = self.read(container.view(np.ndarray), key)
+            return data_view(found, container) if isinstance(found, np.ndarray) else found
         if type(key) is list or isinstance(key, np.ndarray):
             return self._read_many(container, key)
         if type(key) is tuple:

@@ -22,7 +22,8 @@ import numpy as np
 from chainrule.compiler.capture.arguments import Call, Makers, as_float, eager_arguments, rebuild
 from chainrule.compiler.capture.captured import Surroundings
 from chainrule.compiler.capture.hooks import REWRITER
-from chainrule.compiler.capture.recorder import Recorder, Recording, finish, recording
+from chainrule.compiler.capture.recorder import Recorder, Recording, finish
+from chainrule.compiler.capture.replacing import recording
 from chainrule.compiler.capture.selection import Observed
 from chainrule.compiler.capture.standins import Detached, Traced, Unrecordable
 from chainrule.core.backend import Value, modes

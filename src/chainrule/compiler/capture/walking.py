@@ -193,13 +193,6 @@ def _attributes(x: Any, found: Surroundings) -> Iterator[Any]:
         yield item
 
 
-def _iscontent_of(name: str, item: Any) -> bool:
-    """Whether a class attribute is the user's: not what Python keeps there for itself."""
-    methods = (types.FunctionType, property, staticmethod, classmethod)
-    machinery = name == "_abc_impl" or (name.startswith("__") and name.endswith("__"))
-    return isinstance(item, methods) or not machinery
-
-
 def _is_content(name: str, item: Any) -> bool:
     """Whether a class attribute is the user's: not what Python keeps there for itself."""
     methods = (types.FunctionType, property, staticmethod, classmethod)
