@@ -1,6 +1,8 @@
 """grad, value_and_grad, jacobian, hessian, hvp: the structures that go in and come out."""
 
+import dataclasses
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -174,3 +176,38 @@ def test_hvp_of_a_nest_or_sequence():
 def test_hvp_takes_the_keys_of_v_in_any_order():
     product = hvp(lambda p: p["a"] ** 2 * p["b"])
     assert product({"a": 3.0, "b": 5.0}, {"b": 0.0, "a": 1.0}) == {"a": 10.0, "b": 6.0}
+
+
+# --- the gradient is in the container of the argument -------------------------------------------
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+@dataclasses.dataclass
+class Record:
+    a: Any
+    b: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    a: Any
+    b: Any
+
+
+@pytest.mark.parametrize("container", [Pair, Record, Frozen])
+def test_the_gradient_is_in_the_container_of_the_argument(container):
+    def f(x):
+        return x.a * x.a * x.b[0]
+
+    x = container(3.0, [2.0])
+    assert grad(f)(x) == container(12.0, [9.0])
+    assert value_and_grad(f)(x) == (18.0, container(12.0, [9.0]))
+    assert x == container(3.0, [2.0])
+    for kind in (list, tuple):
+        slopes = grad(lambda xs: xs[0] * xs[1])(kind([3.0, 2.0]))
+        assert slopes == kind([2.0, 3.0])
+        assert type(slopes[0]) is float
