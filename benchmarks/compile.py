@@ -163,13 +163,13 @@ class Stopwatches:
     """Measure the parts of a call on the tape from inside, in its executor's place."""
 
     def __init__(self, function):
-        variant, surroundings = variant_of(function), function.dispatch.captured
+        variant, state = variant_of(function), function.dispatch.captured
         executor = variant.executor
         self.seconds = {"freshness": 0.0, "run": 0.0, "sweep": 0.0}
         self.number, self.point = executor.number, executor.point
         self.run = self._timed("run", executor.run)
         self.sweep = self._timed("sweep", executor.sweep)
-        surroundings.changed = self._timed("freshness", surroundings.changed)
+        state.changed = self._timed("freshness", state.changed)
         variant.executor = self
 
     def _timed(self, part, function):

@@ -15,7 +15,7 @@ typedef struct {
     int32_t a, b, next;
 } Term;
 
-/* What is read: the recording, and the arrays of _Surroundings. */
+/* What is read: the recording, and the arrays of lift.annotations. */
 enum {
     G_CODES, G_OPERANDS, G_CONSTANTS, G_NUMBER, G_ROLES, G_IDENTITIES, G_CLASSES, G_WANTED, G_PLACES,
     G_ORDER, G_CANDIDATE_AT, G_CANDIDATES, G_BEGINS, G_ITERATIONS, G_TOKENS,

@@ -24,7 +24,7 @@ def loss(params, target):
     return -(exps[target] / sum(exps)).log()
 
 
-def surroundings():
+def state():
     """What a recording changes for a while."""
     return (
         builtins.max,
@@ -54,7 +54,7 @@ def test_ctrl_c_at_any_bytecode_of_a_recording_leaves_nothing_behind(call):
     whole = chainrule.compile(loss, lift=False)
     wanted, report = run(whole), whole.report().splitlines()[2]
     assert "0 guards" in report, "max is one instruction, not a branch"
-    before, interrupted = surroundings(), 0
+    before, interrupted = state(), 0
     for moment in range(1, 10**7, count(ci=997, soak=53)):
         fast = chainrule.compile(loss, lift=False)
         injector = Injector(moment)
@@ -65,7 +65,7 @@ def test_ctrl_c_at_any_bytecode_of_a_recording_leaves_nothing_behind(call):
             interrupted += 1
         finally:
             sys.settrace(None)
-        assert surroundings() == before, f"left behind by a signal at bytecode {moment}"
+        assert state() == before, f"left behind by a signal at bytecode {moment}"
         assert run(fast) == wanted
         assert fast.report().splitlines()[2] == report
         if injector.left > 0:

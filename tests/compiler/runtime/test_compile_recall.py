@@ -730,7 +730,7 @@ def test_data_nest_as_deep_as_they_like():
         pair(0.25, x, known=depth < 40)
 
 
-# --- surroundings ---------------------------------------------------------------------------------
+# --- state ---------------------------------------------------------------------------------
 
 
 def double(x, factor=1.0):
@@ -741,7 +741,7 @@ def half(x, factor=1.0):
     return x * factor * 0.5
 
 
-def test_surroundings_that_change_are_seen(pair, monkeypatch):
+def test_captured_state_that_changes_are_seen(pair, monkeypatch):
     params = parameters()
 
     def step():
@@ -764,7 +764,7 @@ def test_surroundings_that_change_are_seen(pair, monkeypatch):
     pair(params, IDS, known=True)
 
 
-def test_surroundings_that_change_now_and_then_do_not_change_all_the_time(monkeypatch):
+def test_captured_state_that_changes_now_and_then_do_not_change_all_the_time(monkeypatch):
     def scaled(p, x):
         return sum(a * b for a, b in zip(p, x, strict=True)) * SCALE
 

@@ -54,7 +54,7 @@ class Method:
 
 
 @dataclass(eq=False)
-class Surroundings:
+class CapturedState:
     """What a function reaches, as it was when it was walked."""
 
     values: list[Value] = field(default_factory=list)

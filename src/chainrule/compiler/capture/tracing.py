@@ -1,6 +1,6 @@
 """One recorded run of a function for one call's arguments.
 
-In: a function, its surroundings and a call. Out: a ``Trace``: the recording, which integers it used
+In: a function, its state and a call. Out: a ``Trace``: the recording, which integers it used
 how, and the Values that are its inputs. A trace leaves no sign of having been: the arguments are
 copies, perturbed numbers are put back, and so are the random states.
 """
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, Makers, as_float, eager_arguments, rebuild
-from chainrule.compiler.capture.captured import Surroundings
+from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.hooks import REWRITER
 from chainrule.compiler.capture.recorder import Recorder, Recording, finish
 from chainrule.compiler.capture.replacing import recording
@@ -41,7 +41,7 @@ class Trace:
 
 def trace(
     function: Callable[..., Any],
-    surroundings: Surroundings,
+    state: CapturedState,
     call: Call,
     nudge: Callable[[float], float] | None = None,
     nudge_data: bool = True,
@@ -52,18 +52,18 @@ def trace(
     it is recorded again with every read static.
     """
     if nudge is not None:
-        call = call.nudged(nudge, surroundings.place, nudge_data)
-    if not surroundings.looks:
+        call = call.nudged(nudge, state.place, nudge_data)
+    if not state.looks:
         try:
-            return _trace(function, surroundings, call, nudge, select=True)
+            return _trace(function, state, call, nudge, select=True)
         except Observed:
             pass
-    return _trace(function, surroundings, call, nudge, select=False)
+    return _trace(function, state, call, nudge, select=False)
 
 
 def _trace(
     function: Callable[..., Any],
-    surroundings: Surroundings,
+    state: CapturedState,
     call: Call,
     nudge: Callable[[float], float] | None,
     select: bool,
@@ -82,16 +82,16 @@ def _trace(
     slots = iter(range(len(call.ints)))
     rebuilt = rebuild(call, Makers(value, number, lambda _: Traced(recorder, next(slots))))
     passed = set(map(id, call.values))
-    captured = tuple([v for v in surroundings.values if id(v) not in passed])
+    captured = tuple([v for v in state.values if id(v) not in passed])
     inputs += captured
     recorder.numbers = [Value(as_float(i)) for i in call.ints]
     inputs += recorder.numbers
     drawn = _random_states()
     try:
         with (
-            nudged(surroundings.values, nudge),
+            nudged(state.values, nudge),
             plain_modes(),
-            REWRITER.visible(surroundings.functions),
+            REWRITER.visible(state.functions),
             recording(recorder),
         ):
             result = function(*rebuilt.arguments, **rebuilt.keywords)
@@ -103,13 +103,13 @@ def _trace(
         recorder.selector.check(recorder.identity)
         if rebuilt.changed():
             raise Unrecordable("it changes a list or dict it was passed")
-        change = surroundings.changed()
+        change = state.changed()
         if change is not None:
             raise Unrecordable(f"it changes {change}")
         if _random_states() != drawn:
             raise Unrecordable("it draws random numbers")
     except BaseException:
-        surroundings.restore()
+        state.restore()
         raise
     return Trace(made, captured, frozenset(recorder.used_as_number), tuple(recorder.settled))
 
@@ -130,21 +130,21 @@ def nudged(values: list[Value], nudge: Callable[[float], float] | None) -> Itera
             v.data = number
 
 
-def _compare_errors(function: Callable[..., Any], surroundings: Surroundings, call: Call) -> None:
+def _compare_errors(function: Callable[..., Any], state: CapturedState, call: Call) -> None:
     """Refuse a function that catches an error which only recording raises.
 
     C code that wants a float gets a stand-in, and the TypeError of that is not the user's.
     """
-    if not surroundings.catches or sys.gettrace() is not None:  # a debugger's place
+    if not state.catches or sys.gettrace() is not None:  # a debugger's place
         return
-    with _errors_noted(surroundings.catches) as recorded:
-        trace(function, surroundings, call)
+    with _errors_noted(state.catches) as recorded:
+        trace(function, state, call)
     arguments, keywords = eager_arguments(call, lambda x: x if isinstance(x, Value) else Value(x))
     try:
-        with _errors_noted(surroundings.catches) as eager, plain_modes():
+        with _errors_noted(state.catches) as eager, plain_modes():
             function(*arguments, **keywords)
     finally:
-        surroundings.restore()
+        state.restore()
     for error in recorded:
         if error not in eager:
             raise Unrecordable(
@@ -224,9 +224,7 @@ def random_states_kept() -> Iterator[None]:
         np.random.set_state(numpy)  # noqa: NPY002
 
 
-def confirm(
-    function: Callable[..., Any], surroundings: Surroundings, call: Call, first: Trace
-) -> None:
+def confirm(function: Callable[..., Any], state: CapturedState, call: Call, first: Trace) -> None:
     """Run again with numbers a little off: only inputs may make a difference.
 
     A branch near its edge goes the other way, so the nudge shrinks until every guard agrees; the
@@ -241,14 +239,14 @@ def confirm(
 
         try:
             data = not first.settled  # data that became static must be the same again
-            again = trace(function, surroundings, call, nudge if scale else None, data)
+            again = trace(function, state, call, nudge if scale else None, data)
         except Exception:
             if scale:
                 continue  # out of a domain: nearer
             raise
         difference = first.recording.differs(again.recording)
         if difference is None:
-            _compare_errors(function, surroundings, call)
+            _compare_errors(function, state, call)
             return
         if scale == 0.0 or difference.startswith("a number"):
             raise Unrecordable(f"two runs with the same arguments differ: {difference}")

@@ -1,6 +1,6 @@
 """The walk of everything a function reaches: Python code, captured objects, modules' attributes.
 
-In: a function. Out: its ``Surroundings``. Unrecordable where something is reached that is not known
+In: a function. Out: its ``CapturedState``. Unrecordable where something is reached that is not known
 to be pure, or not known to be watched completely; see ``known``.
 """
 
@@ -23,8 +23,8 @@ import numpy as np
 from chainrule.compiler.capture import known
 from chainrule.compiler.capture.captured import (
     MISSING,
+    CapturedState,
     Method,
-    Surroundings,
     content_of,
     state_of,
 )
@@ -45,9 +45,9 @@ _COLLECTIONS = (list, tuple, dict, set, frozenset)
 _LIMIT = 1_000_000
 
 
-def survey(function: Callable[..., Any]) -> Surroundings:
+def survey(function: Callable[..., Any]) -> CapturedState:
     """Walk everything the function reaches; Unrecordable where something cannot be followed."""
-    found = Surroundings()
+    found = CapturedState()
     seen: set[int] = set()
     kept: list[Any] = []  # so that no id is used twice
     stack: list[Any] = [function]
@@ -83,7 +83,7 @@ def _has_self(x: Any) -> bool:
     )
 
 
-def _reached(x: Any, found: Surroundings) -> Iterator[Any]:
+def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
     """Note what can change about ``x`` and give what is inside it."""
     if isinstance(x, Value):
         found.values.append(x)
@@ -171,7 +171,7 @@ def _reached(x: Any, found: Surroundings) -> Iterator[Any]:
         yield from _attributes(x, found)
 
 
-def _attributes(x: Any, found: Surroundings) -> Iterator[Any]:
+def _attributes(x: Any, found: CapturedState) -> Iterator[Any]:
     """An object's own attributes, by ``__dict__`` and by slots, and its class."""
     attributes = getattr(x, "__dict__", None)
     slots = [s for cls in type(x).__mro__ for s in _slots(cls)]
@@ -212,7 +212,7 @@ def _slots(cls: type) -> tuple[str, ...]:
     )
 
 
-def _reached_by_code(function: types.FunctionType, found: Surroundings) -> Iterator[Any]:
+def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iterator[Any]:
     names, used = _names(function.__code__), _global_names(function.__code__)
     namespace = function.__globals__
     for name in sorted((used & _DYNAMIC) | (names & (_DYNAMIC_ATTRIBUTES | known.EFFECTS))):
@@ -263,7 +263,7 @@ def _reached_by_code(function: types.FunctionType, found: Surroundings) -> Itera
 
 
 def _reached_in_module(
-    module: types.ModuleType, names: set[str], found: Surroundings, seen: set[int]
+    module: types.ModuleType, names: set[str], found: CapturedState, seen: set[int]
 ) -> Iterator[Any]:
     """The attributes of a module that the code may name, where it is not seen which it reads."""
     if id(module) in seen or _is_pure_module(module):
@@ -286,7 +286,7 @@ def _is_pure_module(module: types.ModuleType) -> bool:
 
 
 def _reached_by_chains(
-    module: types.ModuleType, chains: set[tuple[str, ...]], found: Surroundings
+    module: types.ModuleType, chains: set[tuple[str, ...]], found: CapturedState
 ) -> Iterator[Any]:
     """What the code reads by ``module.name.name``."""
     for chain in sorted(chains):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chainrule.compiler.capture.captured import Method, Surroundings
+from chainrule.compiler.capture.captured import CapturedState, Method
 from chainrule.core.backend import Value
 from chainrule.trees import INT, Branch, Dict, List, Node, Number, Numbers, children
 
@@ -39,11 +39,11 @@ def inputs(
     structures: Sequence[Node],
     named: Iterable[tuple[str, Node]],
     values: Sequence[Value],
-    surroundings: Surroundings | None,
+    state: CapturedState | None,
 ) -> list[Named]:
     """All inputs: the numbers of the arguments, captured Values, the integers of the arguments."""
     passed = arguments(function, structures, named)
-    variables = [] if surroundings is None else [(name, x) for _, name, x in surroundings.names]
+    variables = [] if state is None else [(name, x) for _, name, x in state.names]
     code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
     for name, cell in zip(getattr(code, "co_freevars", ()), cells or (), strict=False):
         with contextlib.suppress(ValueError):  # an empty cell

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
-from chainrule.compiler.capture.captured import Surroundings
+from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.recorder import Recording
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, trace
@@ -61,7 +61,7 @@ class Recordings:
     """Makes further recordings of a function."""
 
     function: Callable[..., Any]
-    captured: Surroundings
+    captured: CapturedState
 
     def attempt(self, call: Call) -> Trace | None:
         """One more recording; None where the function fails with these integers."""
@@ -158,7 +158,7 @@ class Builder:
     def __init__(
         self,
         function: Callable[..., Any],
-        captured: Surroundings,
+        captured: CapturedState,
         dtype: str,
         always: bool,
         contract: bool,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
-from chainrule.compiler.capture.captured import Surroundings
+from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.runtime.counts import Counts
@@ -71,7 +71,7 @@ class Dispatch:
         return str(getattr(self.function, "__name__", "function"))
 
     @property
-    def captured(self) -> Surroundings | None:
+    def captured(self) -> CapturedState | None:
         """The globals, closures and attributes that the function reads; None before a call."""
         return None if self._pipeline is None else self._pipeline.captured
 

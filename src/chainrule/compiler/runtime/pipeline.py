@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
-from chainrule.compiler.capture.captured import Surroundings
+from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, confirm, random_states_kept, trace
 from chainrule.compiler.runtime.building import Builder
@@ -48,7 +48,7 @@ class Pipeline:
     def __init__(
         self,
         function: Callable[..., Any],
-        captured: Surroundings,
+        captured: CapturedState,
         options: Options,
         counts: Counts,
     ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call
-from chainrule.compiler.capture.captured import Surroundings
+from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import nudged, plain_modes
 from chainrule.compiler.runtime.results import (
@@ -29,7 +29,7 @@ from chainrule.trees import Floats
 
 
 def check_against_eager(
-    function: Callable[..., Any], captured: Surroundings, variant: Variant, call: Call
+    function: Callable[..., Any], captured: CapturedState, variant: Variant, call: Call
 ) -> None:
     """Compare the first result with an eager run, there and a little way off."""
     _check_result(function, variant, call)
