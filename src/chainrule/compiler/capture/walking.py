@@ -1,7 +1,7 @@
 """The walk of everything a function reaches: Python code, captured objects, modules' attributes.
 
-In: a function. Out: its ``CapturedState``. Unrecordable where something is reached that is not known
-to be pure, or not known to be watched completely; see ``known``.
+In: a function. Out: its ``CapturedState``. Unrecordable where something is reached that is not
+known to be pure, or not known to be watched completely; see ``known``.
 """
 
 from __future__ import annotations
