@@ -135,8 +135,10 @@ def _compare_errors(function: Callable[..., Any], state: CapturedState, call: Ca
 
     C code that wants a float gets a stand-in, and the TypeError of that is not the user's.
     """
-    if not state.catches or sys.gettrace() is not None:  # a debugger's place
+    if not state.catches:
         return
+    if sys.gettrace() is not None:  # a debugger's place
+        raise Unrecordable("it catches errors, which is not checked while a debugger traces it")
     with _errors_noted(state.catches) as recorded:
         trace(function, state, call)
     arguments, keywords = eager_arguments(call, lambda x: x if isinstance(x, Value) else Value(x))
