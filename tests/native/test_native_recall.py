@@ -210,7 +210,6 @@ PLAIN = [
     7,
     -(10**30),
     np.arange(3.0),
-    np.float32([[1.0, 2.0]]),
     np.arange(4).reshape(2, 2),
     np.array(0.5),
     np.array(3),
@@ -255,6 +254,7 @@ NOT_PLAIN = [
     np.longdouble([1.0]),
     np.int8([1]),
     np.int32([1]),
+    np.float32([[1.0, 2.0]]),
     np.uint64([1]),
     np.array([1.0]).astype(">f8"),
     np.array([1]).astype(">i8"),
@@ -295,9 +295,7 @@ def nests(leaves):
 
 numbers = st.sampled_from([0.5, 2, 3.5, 1, np.float64(0.25)])
 arrays = st.sampled_from([(), (1,), (2,), (1, 2), (2, 1)]).flatmap(
-    lambda shape: st.sampled_from([np.float64, np.float32, np.int64, np.int32]).map(
-        lambda kind: np.ones(shape, kind)
-    )
+    lambda shape: st.sampled_from([np.float64, np.int64]).map(lambda kind: np.ones(shape, kind))
 )
 # The same nests in several places, so that some come twice.
 calls = st.lists(nests(numbers | arrays), min_size=1, max_size=3).flatmap(
@@ -616,7 +614,7 @@ class Weighted(Machine):
 
 def weighted_arguments(kind=np.float64):
     params = {"w": 0.5, "rest": (np.array([[1, 2], [3, 4]], kind), [np.float64(1.5)])}
-    return params, np.array([2.0, -1.0], kind), [0.25, (8.0,), 0.5], 3, 9
+    return params, np.array([2.0, -1.0]), [0.25, (8.0,), 0.5], 3, 9
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -21,14 +21,16 @@ from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.runtime import tape as execute
 from chainrule.compiler.runtime.tape import FINE, OTHER_BRANCH, UNDEFINED, Interpreter
 from chainrule.core import ops
+from chainrule.trees import map_leaves
 
 NATIVE = chainrule.engine == "native"
 FUNCTIONS = chainrule_functions()
 
 
 def record(f, *arguments, **keywords):
-    """The recording of one call."""
-    call = flatten_call(arguments, keywords, differentiate=False)
+    """The recording of one call with Values for its floats."""
+    values = [map_leaves(lambda x: Value(x) if type(x) is float else x, a) for a in arguments]
+    call = flatten_call(tuple(values), keywords, differentiate=False)
     return trace(f, survey(f), call).recording
 
 
@@ -268,7 +270,7 @@ def test_a_constant_is_an_instruction_without_operands():
 
 def broken():
     """Ways to put a recording out of order, by name."""
-    base = record(lambda x, y: (x * y + 1).tanh() if x > 0 else x, 1.0, 2.0)
+    base = record(lambda x, y: (x * y + 1).tanh() if x > 0 else x, Value(1.0), Value(2.0))
     n = len(base)
 
     def changed(name, place, number):
