@@ -171,7 +171,7 @@ def test_operands_can_be_pointed_elsewhere():
     def f(p, i):
         return p[i] * p[0] + p[i].exp()
 
-    p = np.array([0.5, -1.0, 2.0])
+    p = [0.5, -1.0, 2.0]
     recordings = [record(f, p, i) for i in range(3)]
     base = recordings[0]
     for i, other in enumerate(recordings):
