@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.compiler.capture.rewriting import original
 from chainrule.core.backend import Value, kernels
 
 MISSING = object()
@@ -86,7 +87,7 @@ class CapturedState:
             return self._changed_contents()
         for namespace, name, before in self.names:
             now = _look_up(namespace, name)
-            if now is not before and not _same(now, before):
+            if now is not before and not _same(now, before) and original(now) is not before:
                 return f"{name!r}"
         for cell, before in self.cells:
             now = content_of(cell)

@@ -28,6 +28,16 @@ _HAS_PRECALL = sys.version_info < (3, 12)
 WATCHED = frozenset(("int", "float", "bool", "type", "hasattr", "getattr"))
 
 
+_MOST = 10_000  # code objects that are kept rewritten
+_originals: dict[int, tuple[types.CodeType, types.CodeType]] = {}  # by the id of the rewritten code
+
+
+def original(code: Any) -> Any:
+    """The code as the user wrote it, where this is a rewritten copy; anything else as it is."""
+    kept = _originals.get(id(code))
+    return code if kept is None or kept[0] is not code else kept[1]
+
+
 @dataclass(frozen=True)
 class Hooks:
     """What rewritten code calls."""
@@ -72,16 +82,6 @@ class Rewriter:
                         if kept is not None and f.__code__ is kept[1]:  # else the user changed it
                             f.__code__ = original
 
-    def original(self, function: types.FunctionType) -> types.CodeType:
-        """The code of a function as the user wrote it."""
-        kept = self._originals.get(id(function))
-        return function.__code__ if kept is None else kept[1]
-
-    def is_rewritten(self, now: Any, before: Any) -> bool:
-        """Whether ``now`` is the rewritten form of ``before``."""
-        kept = self._rewritten.get(id(before))
-        return kept is not None and kept[1] is now
-
     def rewritten(self, code: types.CodeType) -> types.CodeType | None:
         """The code with hooks; None where this Python's code cannot be rewritten."""
         if id(code) not in self._rewritten:
@@ -89,7 +89,12 @@ class Rewriter:
                 made = self._rewrite(code)
             except Exception:  # an instruction that the library does not know
                 made = None
+            if len(self._rewritten) > _MOST and not self._users:
+                self._rewritten.clear()
+                _originals.clear()
             self._rewritten[id(code)] = code, made
+            if made is not None:
+                _originals[id(made)] = made, code
         return self._rewritten[id(code)][1]
 
     def _rewrite(self, code: types.CodeType) -> types.CodeType:

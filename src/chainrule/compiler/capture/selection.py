@@ -112,7 +112,7 @@ class Selection:
         if values is None:
             return None
         try:
-            chosen = [g.candidates[values[g.index]] for g in self.gathers]
+            chosen = [g.candidates[int(values[g.index])] for g in self.gathers]
         except (IndexError, OverflowError):
             return None
         numbers = []
@@ -182,6 +182,8 @@ class Selector:
 
     def _read_array(self, array: Any, key: tuple[Any, ...]) -> Any:
         """An element or a part of an array; several traced keys are one."""
+        if any(type(k) is Traced and type(k.value) is bool for k in key):  # a mask, not an index
+            key = tuple([k.static() if type(k) is Traced else k for k in key])
         plain = (int, np.integer, slice)
         if len(key) > array.ndim or not all(type(k) is Traced or type(k) in plain for k in key):
             return array[key if len(key) > 1 else key[0]]

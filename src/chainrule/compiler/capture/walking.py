@@ -29,6 +29,7 @@ from chainrule.compiler.capture.captured import (
     state_of,
 )
 from chainrule.compiler.capture.known import ATOMS, DESCRIPTORS
+from chainrule.compiler.capture.rewriting import original
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.core.backend import Value
 
@@ -213,22 +214,21 @@ def _slots(cls: type) -> tuple[str, ...]:
 
 
 def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iterator[Any]:
-    names, used = _names(function.__code__), _global_names(function.__code__)
+    code = original(function.__code__)  # another thread may be recording it
+    names, used = _names(code), _global_names(code)
     namespace = function.__globals__
     for name in sorted((used & _DYNAMIC) | (names & (_DYNAMIC_ATTRIBUTES | known.EFFECTS))):
         if name not in namespace or not isinstance(namespace[name], types.FunctionType):
             raise Unrecordable(f"it uses {name}, which reaches what cannot be followed")
-    if _asks_is_true(function.__code__):
+    if _asks_is_true(code):
         raise Unrecordable("it asks whether something is True or False by 'is' or 'match'")
-    found.catches.update(_catching(function.__code__))
+    found.catches.update(_catching(code))
     found.looks |= bool(names & _LOOKS)
     found.identity |= (
-        bool(names & _LOOKS)
-        or not names.isdisjoint(_IDENTITY)
-        or _asks_identity(function.__code__, namespace)
+        bool(names & _LOOKS) or not names.isdisjoint(_IDENTITY) or _asks_identity(code, namespace)
     ) and not _is_generated(function)
     found.names += [
-        (function, part, getattr(function, part))
+        (function, part, original(getattr(function, part)))
         for part in ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
     ]
     found.dicts.append((function.__dict__, dict(function.__dict__), None))
@@ -255,7 +255,7 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
         yield x if x is not MISSING else vars(builtins).get(name)
         module = x if x is not MISSING else sys.modules.get(name)
         if isinstance(module, types.ModuleType):
-            chains = _chains(function.__code__, name)
+            chains = _chains(code, name)
             if chains is None:
                 yield from _reached_in_module(module, names, found, set())
             else:
