@@ -321,14 +321,14 @@ class Flat:
         if isinstance(x, np.integer) and kind is not np.int64 and not floats_only:
             return Static(kind, int(x))  # it wraps around where an int does not
         if isinstance(x, (int, np.integer)) and not floats_only:
+            if kind is not int:  # a number of numpy's is another thing to the function
+                self.narrow.append((-1 - len(self.ints), "int64"))
             self.ints.append(int(x))
             return INT
-        if errors.is_real(x) and (floats_only or isinstance(x, (float, np.floating))):
+        if errors.is_real(x) and (floats_only or isinstance(x, np.floating)):
             if isinstance(x, np.floating) and kind is not np.float64 and not floats_only:
                 self.narrow.append((len(self.floats), x.dtype.str))
             return self._add_float(x if isinstance(x, np.floating) else float(x))
-        if isinstance(x, np.ndarray):
-            return self._add_array(x, floats_only)
         if kind is tuple:
             return Tuple(self._items(x, floats_only))
         if isinstance(x, tuple) and hasattr(kind, "_make") and self.opens(kind):
@@ -406,7 +406,7 @@ class Flat:
             self.ints.extend(x.ravel().tolist())
             return _numbers(x.shape, INT)
         if x.dtype.kind not in "fiu":
-            raise TypeError(f"an array argument holds real numbers, not {x.dtype}")
+            return self._add_opaque(x)
         if x.dtype != np.float64 and not floats_only:
             self.narrow.append((len(self.floats), x.dtype.str))
         self.floats.append(x)

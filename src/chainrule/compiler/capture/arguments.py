@@ -211,7 +211,7 @@ class Makers:
 
     value: Callable[[Any], Any]
     number: Callable[[float, type], Any]
-    integer: Callable[[int], Any]
+    integer: Callable[[int, type], Any]
     array: Callable[[list[Any], Shape, np.dtype[Any]], Array] = data_array
 
 
@@ -249,7 +249,7 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
                 made[-1].label = original.label
             return made[-1]
         if node is INT:
-            return makers.integer(int(original))
+            return makers.integer(int(original), type(original))
         if isinstance(node, SameValue):
             return made[node.place]
         if isinstance(node, Again):
@@ -259,7 +259,9 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
                 containers.append(original)
             return original
         if node.kind is INT:
-            return array([makers.integer(i) for i in original.ravel().tolist()], original, True)
+            return array(
+                [makers.integer(i, np.int64) for i in original.ravel().tolist()], original, True
+            )
         made.append(None)
         items = next(numbers).ravel().astype(float).tolist()
         kind = original.dtype.type
@@ -302,7 +304,7 @@ def eager_arguments(call: Call, value: Callable[[Any], Any]) -> tuple[list[Any],
     makers = Makers(
         value,
         lambda x, kind: kind(x),
-        lambda i: i,
+        lambda i, kind: kind(i),
         lambda items, shape, dtype: np.array(items, dtype).reshape(shape),
     )
     if call.copied:
@@ -341,4 +343,9 @@ def like_first(call: Call, original: Any, gradient: Floats) -> Any:
         # A Value of the user's own class: the whole gradient stands where it came first.
         return 0.0 if isinstance(node, SameValue) else original
 
-    return unflatten(call.structure[0][0], make, original)
+    def branch(node: Branch, items: list[Any], original: Any) -> Any:
+        if isinstance(original, np.ndarray):
+            return np.array(items, np.float64).reshape(original.shape)
+        return node.build(items, original)
+
+    return unflatten(call.structure[0][0], make, original, branch)

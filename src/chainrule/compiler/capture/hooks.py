@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.rewriting import Hooks, Rewriter
 from chainrule.compiler.capture.standins import Condition, Detached, StandIn, Traced
 from chainrule.core.backend import modes
 
+_CONTAINERS = (list, dict, tuple, np.ndarray)
 _CACHED = range(-5, 257)  # integers of which CPython has one object each
 
 
@@ -36,6 +39,10 @@ def _same(a: Any, b: Any) -> bool:
     if recorder is None or a is b:
         return a is b
     recorder.selector.observed(a, b)
+    containers = isinstance(a, _CONTAINERS) and isinstance(b, _CONTAINERS)
+    if containers and (id(a) in recorder.passed) is not (id(b) in recorder.passed):
+        # Arguments are passed as copies, which are no captured object.
+        recorder.forbid("asking by 'is' whether an argument is some other object")
     pair = [_settled(x) if isinstance(x, StandIn) else x for x in (a, b)]
     numbers = [x for x in pair if type(x) in (int, float) or type(x) is Detached]
     if len(numbers) == 2 and not (type(pair[0]) is type(pair[1]) is int and pair[0] in _CACHED):
@@ -54,7 +61,8 @@ def _settled(x: StandIn) -> Any:
 
 def _int(*arguments: Any, **keywords: Any) -> Any:
     if len(arguments) == 1 and type(arguments[0]) is Traced and not keywords:
-        return +arguments[0]
+        whole = +arguments[0]
+        return Traced(whole._recorder, whole.node)  # of numpy's a Python integer
     return int(*arguments, **keywords)
 
 

@@ -14,6 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chainrule.core import errors
+
+BEYOND = 2**63
 EXACT = 2**53  # integers up to here are floats without rounding
 
 
@@ -96,6 +99,7 @@ class IntegerProgram:
     constants: tuple[Any, ...]
     steps: tuple[tuple[str, tuple[int, ...]], ...]
     guards: tuple[IntegerGuard, ...]
+    bounded: bool = False  # some are numpy's, which have 64 bits
 
     def __len__(self) -> int:
         return self.arguments + len(self.constants) + len(self.steps)
@@ -136,7 +140,10 @@ class IntegerProgram:
         if self.steps:
             try:
                 for name, operands in self.steps:
-                    values.append(STEPS[name](*[values[i] for i in operands]))
+                    found = STEPS[name](*[values[i] for i in operands])
+                    if self.bounded and type(found) is int and not -BEYOND <= found < BEYOND:
+                        return None
+                    values.append(found)
             except (ArithmeticError, LookupError, ValueError, TypeError):
                 return None
         for guard in self.guards:
@@ -156,6 +163,7 @@ class IntegerRecorder:
         self._steps: list[tuple[str, tuple[int, ...]]] = []
         self._known: dict[Any, int] = {}
         self._guards: dict[Any, IntegerGuard] = {}
+        self.bounded = False  # some are numpy's
 
     def constant(self, x: Any) -> int:
         """A number, or a table of them, that is the same in every call."""
@@ -173,7 +181,12 @@ class IntegerRecorder:
         """Record a step; raises what it raises."""
         key = (name, operands)
         if key not in self._known:
-            value = STEPS[name](*[self.value(i) for i in operands])
+            try:
+                value = STEPS[name](*[self.value(i) for i in operands])
+            except Exception:  # the function may catch it: that path is for these integers only
+                for node in operands:
+                    self.guard(node, False, errors.caller())
+                raise
             self._steps.append(key)
             self.values.append(value)
             self._known[key] = len(self.values) - 1
@@ -200,4 +213,5 @@ class IntegerRecorder:
         guards = tuple(
             IntegerGuard(place(g.node), g.expected, g.truth, g.line) for g in self._guards.values()
         )
-        return IntegerProgram(self.arguments, tuple(self._kept), steps, guards), place
+        program = IntegerProgram(self.arguments, tuple(self._kept), steps, guards, self.bounded)
+        return program, place

@@ -37,6 +37,7 @@ def _substitute(original: Callable[..., Any], row: ops.Op, arity: int) -> Any:
             return original(*arguments)
         return first.apply(row, *numbers)
 
+    function.original = original  # type: ignore[attr-defined]
     return function
 
 
@@ -47,6 +48,7 @@ def _tested(original: Callable[..., Any], test: Callable[[Detached], Any]) -> An
             return original(*arguments)
         return bool(test(arguments[0]))
 
+    function.original = original  # type: ignore[attr-defined]
     return function
 
 

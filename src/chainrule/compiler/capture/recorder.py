@@ -157,6 +157,7 @@ class Recorder:
         self.integers = IntegerRecorder(integers)
         self.selector = Selector(self, select)
         self.identity = False  # the function asked which Value it had
+        self.passed: set[int] = set()  # ids of the containers that stand for arguments
         self.settled: list[str] = []  # where data became static
         self.used_as_number: set[int] = set()
         self.numbers: list[Value] = []  # one leaf per integer slot, in case it is used as a number

@@ -57,6 +57,7 @@ def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
         return recorder.extreme(items, rule) if known else original(items)
 
     extreme.__name__ = original.__name__
+    extreme.original = original  # type: ignore[attr-defined]
     return extreme
 
 

@@ -248,12 +248,20 @@ class Selector:
         if all(x is first for x in items):
             integers.step("wrap", key.node, integers.constant(len(items)))  # in range, or it raises
             return first
+        if kinds == {np.int64}:
+            table = integers.constant(tuple(map(int, items)))
+            return Traced(recorder, integers.step("read", table, key.node), np.int64)
+        if kinds == {np.float64}:
+            items, kinds = list(map(float, items)), {float}
         if kinds <= _INTEGERS:
             if Traced not in kinds:
                 table = integers.constant(tuple(items))
                 return Traced(recorder, integers.step("read", table, key.node))
+            sorts = {x.kind if type(x) is Traced else type(x) for x in items}
+            if len(sorts) > 1:
+                return items[key.static()]
             nodes = [x.node if type(x) is Traced else integers.constant(x) for x in items]
-            return Traced(recorder, integers.step("choose", key.node, *nodes))
+            return Traced(recorder, integers.step("choose", key.node, *nodes), sorts.pop())
         if kinds == {Value}:
             found = self._gather(tuple(items), key.node)
             if found is not None:

@@ -8,6 +8,7 @@ a stand-in here that records what is done with it, or raises ``Unrecordable`` wh
 from __future__ import annotations
 
 import dis
+import operator
 import sys
 import types
 from collections.abc import Callable
@@ -148,6 +149,11 @@ class Detached(StandIn):
         return bool(self._recorder.truth(self._value))
 
     def _compare(self, other: Any, comparison: int) -> Any:
+        if self.kind is not float or (type(other) is Detached and other.kind is not float):
+            if isinstance(other, Value):
+                return NotImplemented
+            name = ("lt", "le", "eq", "ne", "gt", "ge")[comparison]
+            return getattr(operator, name)(self.static("a comparison"), _number(other))
         return self._recorder.compare(self._value, other, comparison)
 
     def __lt__(self, other: Any) -> Any:
@@ -298,11 +304,13 @@ class Traced(StandIn):
     integer itself, and then the recording holds for that integer only.
     """
 
-    __slots__ = ("_recorder", "node")
+    __slots__ = ("_recorder", "kind", "node")
 
-    def __init__(self, recorder: Recorder, node: int) -> None:
+    def __init__(self, recorder: Recorder, node: int, kind: type = int) -> None:
         self._recorder = recorder
         self.node = node
+        self.kind = kind  # np.int64 for numpy's, whose arithmetic has 64 bits
+        recorder.integers.bounded |= kind is np.int64
 
     @property
     def value(self) -> Any:
@@ -311,17 +319,21 @@ class Traced(StandIn):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return type(self.value)
+        kind = type(self.value)
+        return self.kind if kind is int else kind
 
     def static(self) -> Any:
         """The integer itself: from here on the recording is for this integer."""
-        return self._recorder.integers.guard(self.node, False, errors.caller())
+        value = self._recorder.integers.guard(self.node, False, errors.caller())
+        return self.kind(value) if type(value) is int else value
 
     def __bool__(self) -> bool:
         return bool(self._recorder.integers.guard(self.node, True, errors.caller()))
 
     def step(self, name: str, *others: Any) -> Any:
         """A step of the integer program with other integers; NotImplemented for anything else."""
+        if self.kind is np.int64 and name in _WRAPPING:
+            return getattr(operator, name)(self.static(), *map(_plain, others))
         integers, nodes = self._recorder.integers, [self.node]
         for x in others:
             if type(x) is Traced:
@@ -330,7 +342,17 @@ class Traced(StandIn):
                 nodes.append(integers.constant(x))
             else:
                 return NotImplemented
-        return Traced(self._recorder, integers.step(name, *nodes))
+        return self.beside(integers.step(name, *nodes), *others)
+
+    def beside(self, node: int, *others: Any) -> Traced:
+        """What was computed from this integer and others; numpy's overflow is not traced."""
+        kind = (
+            np.int64 if any(getattr(x, "kind", int) is np.int64 for x in (self, *others)) else int
+        )
+        made = Traced(self._recorder, node, kind)
+        if kind is np.int64 and not -_BEYOND <= made.value < _BEYOND:
+            self._recorder.forbid("an integer of numpy's that overflows")
+        return made
 
     def number(self) -> Detached:
         """The integer as a float."""
@@ -397,6 +419,10 @@ class Traced(StandIn):
         return getattr(self.static(), name)
 
 
+_BEYOND = 2**63
+_WRAPPING = frozenset(("lshift", "rshift", "pow", "invert"))  # differ from Python's for numpy's
+
+
 def _plain(x: Any) -> Any:
     """A traced integer as the integer, which becomes static."""
     return x.static() if type(x) is Traced else x
@@ -409,8 +435,10 @@ def _traced(method: str, name: str, swapped: bool) -> Callable[..., Any]:
             if not swapped:
                 return self.step(name, other)
             integers = self._recorder.integers
+            if self.kind is np.int64 and name in _WRAPPING:
+                return getattr(operator, name)(_plain(other), self.static())
             left = other.node if kind is Traced else integers.constant(other)
-            return Traced(self._recorder, integers.step(name, left, self.node))
+            return self.beside(integers.step(name, left, self.node), other)
         return self._beside_number(method, other)
 
     return step

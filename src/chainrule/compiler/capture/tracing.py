@@ -80,7 +80,10 @@ def _trace(
         return Detached(recorder, inputs[-1], is_data=True, kind=kind)
 
     slots = iter(range(len(call.ints)))
-    rebuilt = rebuild(call, Makers(value, number, lambda _: Traced(recorder, next(slots))))
+    rebuilt = rebuild(
+        call, Makers(value, number, lambda _, kind: Traced(recorder, next(slots), kind))
+    )
+    recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts))
     passed = set(map(id, call.values))
     captured = tuple([v for v in state.values if id(v) not in passed])
     inputs += captured

@@ -27,6 +27,7 @@ from chainrule.compiler.capture.captured import (
     Method,
     content_of,
     state_of,
+    unreplaced,
 )
 from chainrule.compiler.capture.known import ATOMS, DESCRIPTORS
 from chainrule.compiler.capture.rewriting import original
@@ -156,6 +157,7 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         if not known.is_python_class(x):
             raise Unrecordable(f"it reaches the class {_full_name(x)}, not known to be pure")
         found.dicts.append((vars(x), dict(vars(x)), x))
+        found.names.append((x, "__bases__", x.__bases__))
         yield from (type(x), *x.__bases__)
         yield from (item for name, item in vars(x).items() if _is_content(name, item))
     elif isinstance(x, (staticmethod, classmethod)):
@@ -248,11 +250,12 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
     for name in sorted(used):
         x = namespace.get(name, MISSING)
         found.names.append((namespace, name, x))
-        if x is MISSING and name not in ("max", "min"):  # which recording replaces
-            found.names.append((vars(builtins), name, vars(builtins).get(name, MISSING)))
+        if x is MISSING:
+            builtin = unreplaced(vars(builtins).get(name, MISSING))
+            found.names.append((vars(builtins), name, builtin))
         if isinstance(x, pathlib.PurePath) and names & _FILE_NAMES:
             raise Unrecordable("it uses files")
-        yield x if x is not MISSING else vars(builtins).get(name)
+        yield x if x is not MISSING else unreplaced(vars(builtins).get(name))
         module = x if x is not MISSING else sys.modules.get(name)
         if isinstance(module, types.ModuleType):
             chains = _chains(code, name)
@@ -292,9 +295,7 @@ def _reached_by_chains(
     for chain in sorted(chains):
         namespace: Any = module
         for name in chain:
-            if namespace is math and name in vars(math):  # replaced while recording
-                break
-            item = getattr(namespace, name, MISSING)
+            item = unreplaced(getattr(namespace, name, MISSING))
             found.names.append((namespace, name, item))
             if not isinstance(item, types.ModuleType):
                 yield item

@@ -66,7 +66,7 @@ def value_and_grad(
             run = dispatch.run(call) if alone else EAGERLY
             if run.path is not Path.EAGER:
                 dispatch.cache(call, run)
-                result = _floats(run)
+                result = _with_float(_floats(run))
                 grads = _gradient(dispatch, run, call, result)
         finally:
             dispatch.busy = not alone
@@ -85,6 +85,12 @@ def _floats(run: Run) -> Any:
         lambda x: run.number(x.position) if isinstance(x, Output) else x,
         run.variant.recording.result,
     )
+
+
+def _with_float(result: Any) -> Any:
+    """The value that is differentiated as a float, also where it is a plain integer."""
+    value = first_of(result)
+    return (value, result[1]) if has_extras(result) else value
 
 
 def _gradient(dispatch: Dispatch, run: Run, call: Call, result: Any) -> Floats | None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy import float64, ndarray
 
 from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.recorder import Output
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.machine import Fit, MachineCode
@@ -76,7 +77,9 @@ class CachedCall:
 
 def _choose(variant: Variant, binding: Binding, ids: tuple[int, ...]) -> Addresses | None:
     """What the gathers of a variant select for these integers, if it serves them."""
-    return variant.gathered(binding, ids) if variant.binding is binding else None
+    if variant.binding is not binding or any(abs(ids[slot]) > EXACT for slot in variant.numeric):
+        return None
+    return variant.gathered(binding, ids)
 
 
 def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding) -> Any:

@@ -35,7 +35,7 @@ def root_of(result: Any) -> Output | None:
 def first_of(result: Any) -> Any:
     """The value of what a function returned: itself, or the first of a pair."""
     first = result[0] if has_extras(result) else result
-    return float(first) if errors.is_real(first) else first
+    return float(first) if errors.is_real(first) and not isinstance(first, bool) else first
 
 
 def value_places(call: Call, captured: int) -> list[int]:
