@@ -1,7 +1,7 @@
 """One recorded run of a function for one call's arguments.
 
 In: a function, its state and a call. Out: a ``Trace``: the recording, which integers it used
-how, and the Values that are its inputs. A trace leaves no sign of having been: the arguments are
+how, and the Values that are its inputs. A trace has no visible side effects: the arguments are
 copies, perturbed numbers are put back, and so are the random states.
 """
 
