@@ -156,7 +156,7 @@ def _count_recording(structure: Structure) -> None:
 
 def _advice(reason: str) -> str:
     """What to write instead."""
-    if "as itself" in reason:
+    if "is static at" in reason:
         return "; use it in arithmetic, comparisons and subscripts only, or pass what it selects"
     return "; write where(condition, a, b) to compute both sides" if "a branch at" in reason else ""
 
