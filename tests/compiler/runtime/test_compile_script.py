@@ -1,5 +1,6 @@
 """The user's view of compile: a script that only adds a decorator, and the functional form."""
 
+import collections
 import copy
 import functools
 import gc
@@ -952,6 +953,30 @@ def test_the_report_names_the_line_of_a_static_use():
     fast(1.0, 4)
     line = f.__code__.co_firstlineno + 1
     assert f"an integer is static at test_compile_script.py:{line}" in fast.report()
+
+
+def test_the_report_names_the_line_of_what_is_refused():
+    times = collections.deque([2.0])
+
+    def helper(x):
+        print(x)  # here
+        return x
+
+    def prints(x):
+        return helper(x) * 2
+
+    def looks(x):
+        y = x * 3
+        return y * times[0]  # here
+
+    def evaluates(x):
+        return x * eval("2")  # here
+
+    for f, inside, line in ((prints, helper, 1), (looks, looks, 2), (evaluates, evaluates, 1)):
+        fast = chainrule.compile(f, on_fallback="eager")
+        fast(1.0)
+        place = f"test_compile_script.py:{inside.__code__.co_firstlineno + line}"
+        assert f", at {place} (1 times)" in fast.report()
 
 
 def test_arguments_are_left_as_they_were():
