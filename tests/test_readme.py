@@ -140,7 +140,7 @@ def test_files_and_folders_that_the_map_names_exist():
     named = set(re.findall(r"`([\w/]+(?:\.py|/))`", FENCE.sub("", text)))
     assert len(named) > 15
     present = [f"/{path.relative_to(ROOT)}" for path in ROOT.glob("src/**/*.py")]
-    present += [f"/{path.relative_to(ROOT)}" for path in ROOT.glob("t*/*.py")]
+    present += [f"/{path.relative_to(ROOT)}" for path in ROOT.glob("t*/**/*.py")]
     folders = {path.rpartition("/")[0] + "/" for path in present}
     missing = [n for n in named if not any(p.endswith(f"/{n}") for p in {*present, *folders})]
     assert missing == []

@@ -630,3 +630,51 @@ for seen in (
         f"\ndef f(x, t): return x * x * ({seen})\n",
         [f"(1.5, {t})" for t in (0.5, 1.0, 2.0, 0.25, 0.5, 1.0)],
     )
+
+for step, arguments in (
+    ("7 // n", (1, 0, 2, 3)),
+    ("7 % n", (1, 0, 2, 3)),
+    ("divmod(7, n)[1]", (1, 0, 2, 3)),
+    ("3 << (n - 1)", (1, 0, 2, 3)),
+):
+    CASES[f"a step that raises and is caught: {step}"] = Case(
+        f"""
+def f(p, n):
+    try:
+        return p[0] * ({step})
+    except (ZeroDivisionError, ValueError):
+        return p[1] * 20
+""",
+        [f"([2.0, 3.0], {n})" for n in arguments],
+    )
+CASES |= {
+    "integers of numpy's overflow": Case(
+        "\ndef f(p, x): return p[(x[0] * 2654435761 * x[1]) % 3]\n",
+        [
+            "([0.5, 1.0, 2.0], np.array([1, 2]))",
+            "([0.5, 1.0, 2.0], np.array([10**9, 10**9 + 7]))",
+        ],
+    ),
+    "an integer of numpy's after a Python one": Case(
+        "\ndef f(p, n): return p * (2.0 if isinstance(n, int) else 3.0)\n",
+        ["(1.5, 2)", "(1.5, np.int64(2))", "(1.5, 3)"],
+    ),
+    "float32 compares as float32": Case(
+        "\ndef f(p, x): return p * (1.0 if x[0] == 0.1 else 2.0)\n",
+        ["(1.5, np.array([0.1]))", "(1.5, np.array([0.1], np.float32))"],
+    ),
+    "a matrix after an array": Case(
+        "\ndef f(p, a): return p * float((a * a)[0, 1])\n",
+        [
+            "(1.5, np.array([[1.0, 2.0], [3.0, 4.0]]))",
+            "(1.5, np.matrix([[1.0, 2.0], [3.0, 4.0]]))",
+        ],
+    ),
+    "an error that shows a number": Case(
+        "\ndef f(p, t): raise ValueError(p[0].data)\n", ["([1.5], 1.0)", "([2.5], 2.0)"]
+    ),
+    "an integer is returned": Case(
+        "\ndef f(p, ts): return sum(p[t] for t in ts)\n",
+        ["([1.5, 2.5], [0, 1])", "([1.5, 2.5], [])"],
+    ),
+}

@@ -70,7 +70,7 @@ class CompiledFunction:
     def value_and_grad(self, *arguments: Any, out: Any = None, **keywords: Any) -> Any:
         """The value and its gradient by the first argument, in that argument's structure.
 
-        ``out``, an array for each array of the first argument in the same nest, receives the
+        ``out``, an array for each array of the first argument in the same structure, receives the
         gradient in place. If the function returns ``(value, extras)``, so does this.
         """
         return calls.value_and_grad(self.dispatch, arguments, keywords, out)
@@ -94,13 +94,13 @@ class CompiledFunction:
         """Take whole training steps, changing the arrays of ``params`` in place; the losses.
 
         Each step reads the next ``batch`` samples (tuples of the arguments after the first, in
-        order, starting over at the end), and its loss is their mean. ``optimiser``, made of these
-        very arrays, goes on from where it is: with its moments, its schedule and its place among
-        the samples, so that two calls of 50 steps are one of 100. ``callback(losses, step)``, every
-        ``every`` steps and at the end, gets the losses of this call and the number of steps the
-        optimiser has taken; if it returns True the run ends there. A loss, gradient or update that
-        is not finite raises, and Ctrl-C interrupts, between two steps: parameters and moments are
-        those of the last whole step.
+        order, starting over at the end), and its loss is their mean. ``optimiser``, built
+        from these same arrays, continues from where it is: with its moments, its schedule and its
+        place among the samples, so that two calls of 50 steps are one of 100.
+        ``callback(losses, step)``, every ``every`` steps and at the end, gets the losses of this
+        call and the number of steps the optimiser has taken; if it returns True the run ends there.
+        A loss, gradient or update that is not finite raises, and Ctrl-C interrupts, between two
+        steps: parameters and moments are those of the last whole step.
 
         >>> import numpy as np
         >>> import chainrule
@@ -116,8 +116,9 @@ class CompiledFunction:
         return train(function, params, samples, optimiser, steps, batch, callback, every)
 
     def report(self, stage: str = "summary") -> str:
-        """What became of the function: recordings, the path taken, and why where it is eager.
+        """What became of the function: its recordings, and why it was not lifted or ran eagerly.
 
+        docs/how-it-works.md, "Where to look when", explains the messages.
         ``stage="recorded"`` shows the instructions of every variant instead, ``"integers"`` what is
         computed from integers, ``"lifted"`` the array programs, in index notation.
         """

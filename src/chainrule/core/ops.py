@@ -161,7 +161,8 @@ def row(name: str, formula: str, forward: Rule, *partials: Rule, **fields: Any) 
     """Add an operation to the table and return it.
 
     This is all there is to do: the function, the method, the command line's expressions,
-    explanations, tapes and machine code follow from the row.
+    explanations, tapes and machine code follow from the row. (Documentation, declarations and
+    tests: CONTRIBUTING.md.)
     """
     if name in TABLE:
         raise ValueError(f"the op table already has a row named {name!r}")

@@ -547,3 +547,43 @@ def test_a_global_that_changes_at_every_call_is_always_fresh():
             yield fast(x)
 
     same(script)
+
+
+@pytest.mark.parametrize("name", ["floor", "exp", "pi"])
+def test_patched_names_of_math_are_seen(name, monkeypatch):
+    def f(p, x):
+        return p * (math.pi if name == "pi" else getattr(math, name)(x))
+
+    def by_floor(p, x):
+        return p * math.floor(x)
+
+    for g in (f, by_floor):
+        fast, eager = chainrule.compile(g, on_fallback="eager"), chainrule.value_and_grad(g)
+        for patched in (False, True, True, False):
+            with monkeypatch.context() as patch:
+                if patched:
+                    patch.setattr(math, name, 7.0 if name == "pi" else lambda x: 7.0)
+                assert fast.value_and_grad(1.5, 2.5) == eager(1.5, 2.5)
+
+
+def test_other_bases_of_a_class_are_seen():
+    class Twice:
+        def scaled(self, x):
+            return x * 2
+
+    class Thrice:
+        def scaled(self, x):
+            return x * 3
+
+    class Box(Twice):
+        pass
+
+    box = Box()
+
+    def f(p):
+        return box.scaled(p)
+
+    fast = chainrule.compile(f, on_fallback="eager")
+    for base in (Twice, Thrice, Thrice, Twice):
+        Box.__bases__ = (base,)
+        assert fast.value_and_grad(1.5) == chainrule.value_and_grad(f)(1.5)

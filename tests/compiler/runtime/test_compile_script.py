@@ -1,5 +1,6 @@
 """The user's view of compile: a script that only adds a decorator, and the functional form."""
 
+import collections
 import copy
 import functools
 import gc
@@ -537,9 +538,9 @@ def test_values_in_the_first_argument_keep_their_own_grad():
 
 
 def test_arrays_hold_real_numbers():
-    fast = compiled(lambda p: vsum(p))
+    fast = chainrule.compile(lambda p: vsum(p), on_fallback="eager")
     for wrong in (np.array(["a"]), np.array([1j]), np.array(["2020-01-01"], dtype="datetime64[D]")):
-        with pytest.raises(TypeError, match="real numbers"):
+        with pytest.raises(TypeError, match="there is no derivative with respect to that"):
             fast.value_and_grad(wrong)
 
 
@@ -577,7 +578,7 @@ def test_extras_of_a_batch_are_left_out():
     assert fast.batch_value_and_grad(2.0, [(1,), (3,)]) == (4.0, 2.0)
 
 
-@pytest.mark.parametrize("result", [3.0, 3, True])
+@pytest.mark.parametrize("result", [3.0, 3])
 def test_a_constant_has_gradient_zero(result):
     fast = chainrule.compile(lambda p: result, on_fallback="eager")
     for _ in range(2):
@@ -932,12 +933,12 @@ def test_the_report_tells_what_happened():
         for t in (0, 1, 2):
             fast.value_and_grad(sign * np.ones(3), t)
     report = fast.report()
-    assert ("native tape" if chainrule.engine == "native" else "interpreter") in report
+    assert ("native tape" if chainrule.engine == "native" else "tape in Python") in report
     assert "9 calls: 9 replayed, 0 eager" in report
     assert report.count("variant:") == 2
     assert "1 guards" in report
     assert re.search(r"\d+ instructions, 4 inputs", report)
-    assert re.search(r"freshness: [\d.]+ µs per call", report)
+    assert re.search(r"captured state: [\d.]+ µs per call", report)
     assert re.search(r"operands selected by integers", report)
     static = chainrule.compile(lambda x, n: x * len(range(n)), on_fallback="eager")
     static(1.0, 4)
@@ -951,7 +952,31 @@ def test_the_report_names_the_line_of_a_static_use():
     fast = chainrule.compile(f, on_fallback="eager")
     fast(1.0, 4)
     line = f.__code__.co_firstlineno + 1
-    assert f"an integer is used as itself at test_compile_script.py:{line}" in fast.report()
+    assert f"an integer is static at test_compile_script.py:{line}" in fast.report()
+
+
+def test_the_report_names_the_line_of_what_is_refused():
+    times = collections.deque([2.0])
+
+    def helper(x):
+        print(x)  # here
+        return x
+
+    def prints(x):
+        return helper(x) * 2
+
+    def looks(x):
+        y = x * 3
+        return y * times[0]  # here
+
+    def evaluates(x):
+        return x * eval("2")  # here
+
+    for f, inside, line in ((prints, helper, 1), (looks, looks, 2), (evaluates, evaluates, 1)):
+        fast = chainrule.compile(f, on_fallback="eager")
+        fast(1.0)
+        place = f"test_compile_script.py:{inside.__code__.co_firstlineno + line}"
+        assert f", at {place} (1 times)" in fast.report()
 
 
 def test_arguments_are_left_as_they_were():

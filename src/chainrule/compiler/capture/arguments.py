@@ -237,6 +237,8 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
             built = object_array(items, original.shape)
         else:
             built = makers.array(items, original.shape, original.dtype)
+            if original.flags.f_contiguous and not original.flags.c_contiguous:
+                built = np.array(built, order="F", subok=True)  # which ravel("K") shows
         lists.append((built, tuple(items)))
         if not (first and call.key[0]):  # by which it is differentiated: no argument comes again
             containers.append(built)

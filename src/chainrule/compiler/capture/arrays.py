@@ -80,6 +80,30 @@ def _numbers(x: Any) -> Any:
     return np.array(items, x._claimed).reshape(x.shape)
 
 
+def _as_numbers(name: str) -> Any:
+    """What shows the memory of an array shows that of the numbers, which become static."""
+    if callable(getattr(np.ndarray, name)):
+        return lambda self, *arguments, **keywords: getattr(_numbers(self), name)(
+            *arguments, **keywords
+        )
+    return property(lambda self: getattr(_numbers(self), name))
+
+
+for _name in (
+    *("tobytes", "itemsize", "nbytes", "strides", "flags", "data", "ctypes", "dumps", "byteswap"),
+    *(
+        "__str__",
+        "__repr__",
+        "__format__",
+        "argsort",
+        "sort",
+        "searchsorted",
+        "__array_interface__",
+    ),
+):
+    setattr(DataArray, _name, _as_numbers(_name))
+
+
 def object_array(items: Sequence[Any], shape: tuple[int, ...]) -> Any:
     """An array of any objects."""
     made = np.empty(len(items), object)

@@ -182,7 +182,7 @@ def _changed_mapping(mapping: Any, contents: dict[Any, Any]) -> str | None:
         return "the keys of a dict or the attributes of an object"
     for key, before in contents.items():
         now = mapping[key]
-        if now is not before and not _same(now, before):
+        if now is not before and not _same(now, before) and unreplaced(now) is not before:
             return f"{key!r}"
     return None
 

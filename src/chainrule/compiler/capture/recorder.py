@@ -58,7 +58,7 @@ class Recording:
     rules: tuple[Op, ...]
     unflagged: npt.NDArray[np.bool_]
     guards: tuple[Guard, ...]
-    result: Any = field(repr=False)  # the returned nest, Output in place of each number
+    result: Any = field(repr=False)  # the returned tree, an Output in place of each number
     selection: Selection = field(repr=False, default_factory=Selection)
 
     def __len__(self) -> int:

@@ -71,12 +71,12 @@ class Selection:
         """What integers do here, in a few words."""
         words = [f"{len(self.places)} operands selected by integers"]
         if self.program.steps:
-            words.append(f"{len(self.program.steps)} steps computed with them")
+            words.append(f"{len(self.program.steps)} steps computed from integers")
         static = sum(not g.truth for g in self.program.guards)
         if self.program.guards:
-            words.append(f"{len(self.program.guards)} guards on them")
+            words.append(f"{len(self.program.guards)} guards on integers")
         if static:
-            words.append(f"{static} of these static")
+            words.append(f"{static} of them static")
         return ", ".join(words)
 
     @property

@@ -474,6 +474,10 @@ def _static_use(name: str) -> Callable[..., Any]:
     return method
 
 
+# Python's own messages name the types: "unsupported operand type(s) for +: 'int' and 'str'".
+Detached.__name__ = Detached.__qualname__ = "float"
+Traced.__name__ = Traced.__qualname__ = "int"
+
 for _name in "index int float hash str repr format reduce_ex".split():
     _method = "__index__" if _name == "int" else f"__{_name}__"
     setattr(Traced, f"__{_name}__", _static_use(_method))

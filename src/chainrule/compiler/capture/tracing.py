@@ -1,7 +1,7 @@
 """One recorded run of a function for one call's arguments.
 
 In: a function, its state and a call. Out: a ``Trace``: the recording, which integers it used
-how, and the Values that are its inputs. A trace leaves no sign of having been: the arguments are
+how, and the Values that are its inputs. A trace has no visible side effects: the arguments are
 copies, perturbed numbers are put back, and so are the random states.
 """
 
@@ -98,6 +98,7 @@ def _trace(
             recording(recorder),
         ):
             result = function(*rebuilt.arguments, **rebuilt.keywords)
+            _check_returned(result, recorder, state)
             made = finish(recorder, inputs, result)
         if recorder.refused is not None:
             raise Unrecordable(recorder.refused)
@@ -115,6 +116,20 @@ def _trace(
         state.restore()
         raise
     return Trace(made, captured, frozenset(recorder.used_as_number), tuple(recorder.settled))
+
+
+def _check_returned(result: Any, recorder: Recorder, state: CapturedState) -> None:
+    """Refuse a result that is, or holds, a container which others hold too: it would be a copy."""
+    outside = {id(x) for x, *_ in (*state.lists, *state.dicts, *state.arrays)} | recorder.passed
+    stack, seen = [result], set[int]()
+    while stack:
+        x = stack.pop()
+        if type(x) in (list, dict):
+            if id(x) in outside or id(x) in seen:
+                raise Unrecordable("it returns a list or dict that is held elsewhere too")
+            seen.add(id(x))
+        if type(x) in (list, tuple, dict):
+            stack.extend(x.values() if type(x) is dict else x)
 
 
 @contextmanager

@@ -10,10 +10,10 @@ import builtins
 import dis
 import functools
 import logging
-import math
 import pathlib
 import random
 import sys
+import sysconfig
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,6 +45,8 @@ _GENERATED = frozenset(("__eq__", "__setattr__", "__delattr__", "__lt__", "__le_
 _IDENTITY = frozenset(("id", "hash", "set", "frozenset", "index", "count", "remove"))
 _COLLECTIONS = (list, tuple, dict, set, frozenset)
 _LIMIT = 1_000_000
+_LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
+_READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_NAME")
 
 
 def survey(function: Callable[..., Any]) -> CapturedState:
@@ -52,16 +54,22 @@ def survey(function: Callable[..., Any]) -> CapturedState:
     found = CapturedState()
     seen: set[int] = set()
     kept: list[Any] = []  # so that no id is used twice
-    stack: list[Any] = [function]
+    stack: list[tuple[Any, types.FunctionType | None]] = [(function, None)]
     while stack:
-        x = stack.pop()
+        x, reader = stack.pop()  # the function of the user's that reaches x, for messages
         if id(x) in seen or _is_atom(x):
             continue
         seen.add(id(x))
         kept.append(x)
         if len(kept) > _LIMIT:
             raise Unrecordable("it reaches too many objects to follow")
-        stack.extend(reversed(list(_reached(x, found))))  # depth first, in the order of the source
+        try:
+            inside = list(_reached(x, found))
+        except Unrecordable as reason:
+            raise Unrecordable(f"{reason}{_place(x, reader)}") from None
+        if isinstance(x, types.FunctionType) and not x.__code__.co_filename.startswith(_LIBRARY):
+            reader = x
+        stack.extend((y, reader) for y in reversed(inside))  # depth first, as in the source
     found.values = list({id(v): v for v in found.values}.values())
     found.place = {id(v): i for i, v in enumerate(found.values)}
     found._labels = [v.label for v in found.values] if found.looks else []
@@ -221,9 +229,11 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
     namespace = function.__globals__
     for name in sorted((used & _DYNAMIC) | (names & (_DYNAMIC_ATTRIBUTES | known.EFFECTS))):
         if name not in namespace or not isinstance(namespace[name], types.FunctionType):
-            raise Unrecordable(f"it uses {name}, which reaches what cannot be followed")
+            line = _line(code, {name})
+            raise Unrecordable(f"it uses {name}, which reaches what cannot be followed{line}")
     if _asks_is_true(code):
-        raise Unrecordable("it asks whether something is True or False by 'is' or 'match'")
+        line = _line(code, set())
+        raise Unrecordable(f"it asks whether something is True or False by 'is' or 'match'{line}")
     found.catches.update(_catching(code))
     found.looks |= bool(names & _LOOKS)
     found.identity |= (
@@ -273,9 +283,10 @@ def _reached_in_module(
         return
     seen.add(id(module))
     if names & _BY_NAME:
-        found.dicts.append((vars(module), dict(vars(module)), None))
+        contents = {key: unreplaced(x) for key, x in vars(module).items()}
+        found.dicts.append((vars(module), contents, None))
     for name in sorted(names):
-        item = getattr(module, name, MISSING)
+        item = unreplaced(getattr(module, name, MISSING))
         if item is MISSING:
             continue
         found.names.append((module, name, item))
@@ -285,7 +296,7 @@ def _reached_in_module(
 
 
 def _is_pure_module(module: types.ModuleType) -> bool:
-    return module is math or module.__name__ in ("chainrule", "operator", "itertools")
+    return module.__name__ in ("chainrule", "operator", "itertools")
 
 
 def _reached_by_chains(
@@ -333,6 +344,33 @@ def _full_name(x: Any) -> str:
     module = known.module_of(x)
     name = getattr(x, "__qualname__", None) or getattr(x, "__name__", repr(x))
     return f"{module}.{name}" if module not in ("", "builtins") else str(name)
+
+
+def _place(x: Any, reader: types.FunctionType | None) -> str:
+    """The line of ``reader`` that names ``x``, to end a message with."""
+    if reader is None or isinstance(x, types.FunctionType):
+        return ""
+    code = reader.__code__
+    cells = zip(code.co_freevars, map(content_of, reader.__closure__ or ()), strict=True)
+    scope = {**vars(builtins), **reader.__globals__, **dict(cells)}
+    names = {name for name in (*_names(code), *code.co_freevars) if scope.get(name) is x}
+    return _line(code, names | {getattr(x, "__name__", "")})
+
+
+def _line(code: types.CodeType, names: set[str]) -> str:
+    """The first line that reads one of these names; that of the function if none does."""
+    line = next(_lines(code, names), code.co_firstlineno)
+    return f", at {pathlib.Path(code.co_filename).name}:{line}"
+
+
+def _lines(code: types.CodeType, names: set[str]) -> Iterator[int]:
+    for step in dis.get_instructions(code):
+        line = step.positions.lineno if step.positions is not None else None
+        if step.opname in _READS and step.argval in names and line is not None:
+            yield line
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _lines(constant, names)
 
 
 def _asks_is_true(code: types.CodeType) -> bool:

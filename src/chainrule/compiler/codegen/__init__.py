@@ -2,9 +2,12 @@
 
 In: a ``lift.program.Program``, and which of its loops have a run-time trip count. Out: LLVM IR text
 (``emit.machine``), then functions in memory (``jit.Library``). ``forward`` and ``backward`` emit
-the two passes, one instruction after another; ``contraction`` and ``tiles`` the loops over sums of
-products; ``registers`` small loops in time; ``elementary`` exp, log, tanh and the like.
+the two passes, one instruction after another, with what they share in ``instructions``; ``walks``
+are the loops over an instruction's points, ``contraction`` and ``tiles`` those over sums of
+products; ``registers`` small loops in time; ``elementary`` exp, log, tanh and the like. Rules of
+the op table run on ``vectors``, which write IR (``ir``).
 
 Print it: ``print(emit.machine(...).text)``. Verified by LLVM when it is parsed; what it computes is
-compared with ``lift.interpreter`` by the tests, and with eager whenever a function is compiled.
+compared with ``lift.interpreter`` by the tests, and its first result with the tape's whenever a
+function is compiled (``runtime.verification``).
 """

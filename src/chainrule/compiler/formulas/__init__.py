@@ -1,4 +1,4 @@
-"""An array program in index notation: the form that people read and that sources are written from.
+"""An array program in index notation: the form that people read.
 
 In: a ``lift.program.Program``, names for its inputs (``input_names``) and what its integers select.
 Out: formulas such as ``a[t,i] = Σ_j W[i,j]·x[t,j]``: ``decoding`` finds the arrays and indices that

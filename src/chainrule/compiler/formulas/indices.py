@@ -1,4 +1,4 @@
-"""What a call's integers mean in formulas: joined indices taken apart, computed numbers named.
+"""What a call's integers mean in formulas: joined indices split, computed numbers named.
 
 In: an ``IntegerProgram``. Out: for a gather, the integers that its index is joined from; for the
 numbers that the program computes, names such as ``neg(ys)``.

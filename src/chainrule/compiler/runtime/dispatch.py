@@ -138,6 +138,7 @@ class Dispatch:
         for place, variant in enumerate(structure.variants):
             run = variant.run(call, variant.binding)
             if run is not None:
+                structure.hits += 1
                 if place and run.path is not Path.EAGER:
                     structure.variants.insert(0, structure.variants.pop(place))
                 return run

@@ -29,6 +29,7 @@ from chainrule.compiler.runtime.verification import check_against_eager
 
 STRUCTURES = 256  # of arguments, the least recently used goes
 VARIANTS = 64  # of one structure, likewise
+FEW = 32  # recordings of one structure, before most calls must have had one already
 RECORDINGS = 200  # of one structure that led to a new variant
 
 
@@ -83,7 +84,7 @@ class Pipeline:
             return Run(Path.EAGER, reason=str(reason))
         except Exception as error:
             # The function's own error: let eager raise it, and try again another time.
-            call.failed = f"recording it raised {type(error).__name__}: {error}"
+            call.failed = f"recording it raised {type(error).__name__}{_message(error)}"
             self.captured.restore()
             return EAGERLY
         finally:
@@ -148,7 +149,8 @@ class Pipeline:
 
 def _count_recording(structure: Structure) -> None:
     structure.recordings += 1
-    if structure.recordings > RECORDINGS:
+    rarely = structure.recordings > FEW and structure.hits < structure.recordings
+    if rarely or structure.recordings > RECORDINGS:
         reasons = reasons_for_recordings(structure.variants)
         worst = f": {next(iter(reasons))}" if reasons else ""
         raise Unrecordable(f"most calls take a path of their own{worst}{_advice(worst)}")
@@ -156,9 +158,17 @@ def _count_recording(structure: Structure) -> None:
 
 def _advice(reason: str) -> str:
     """What to write instead."""
-    if "as itself" in reason:
+    if "is static at" in reason:
         return "; use it in arithmetic, comparisons and subscripts only, or pass what it selects"
     return "; write where(condition, a, b) to compute both sides" if "a branch at" in reason else ""
+
+
+def _message(error: Exception) -> str:
+    """What an error says, unless a stand-in in it cannot be shown."""
+    try:
+        return f": {error}"
+    except BaseException:
+        return ""
 
 
 def _added(structure: Structure, variant: Variant) -> Variant:

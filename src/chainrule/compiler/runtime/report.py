@@ -36,7 +36,7 @@ def path(dispatch: Dispatch) -> str:
     if any(variant.binding is not None for variant in variants):
         return "lifted"
     if variants:
-        return "native tape" if engine == "native" else "interpreter"
+        return "native tape" if engine == "native" else "tape in Python"
     return "eager" if dispatch.reasons else "not called yet"
 
 
@@ -71,7 +71,7 @@ def _summary(dispatch: Dispatch) -> str:
         lines.append(f"  {count} recordings hold for one case only: {reason}")
     if counts.replayed:
         each = 1e6 * counts.checking_seconds / counts.replayed
-        lines.append(f"  freshness: {each:.1f} µs per call")
+        lines.append(f"  finding and comparing captured state: {each:.1f} µs per call")
     lines += [f"  eager because {reason} ({n} times)" for reason, n in dispatch.reasons.items()]
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""Executors of a recording: the interpreter, which is the oracle, and the native tape.
+"""The tape: executors of a recording, in Python (``Interpreter``, the oracle) and native.
 
 Both take the inputs as one row of float64, compute every instruction, look at the guards, and sweep
 back in the order of eager ``backward()``, so that their bits are eager's.

@@ -178,9 +178,9 @@ def reasons_for_recordings(variants: Iterable[Variant]) -> dict[str, int]:
     for variant in variants:
         integers = variant.recording.selection.program.guards
         lines = {
-            *[f"an integer is used as itself at {g.line}" for g in integers if not g.truth],
+            *[f"an integer is static at {g.line}" for g in integers if not g.truth],
             *[f"a branch depends on integers at {g.line}" for g in integers if g.truth],
-            *[f"a number passed as data is used as itself at {line}" for line in variant.settled],
+            *[f"a number passed as data is static at {line}" for line in variant.settled],
         }
         data = set(variant.settled)
         lines |= {f"a branch at {g.line}" for g in variant.recording.guards if g.line not in data}
@@ -195,4 +195,5 @@ class Structure:
 
     variants: list[Variant] = field(default_factory=list)
     recordings: int = 0
+    hits: int = 0  # calls that a variant answered
     blocked: str | None = None  # why such calls run eagerly
