@@ -81,6 +81,7 @@ class Pipeline:
                 variant = self._new_variant(structure, call, made)
         except Unrecordable as reason:
             structure.blocked = str(reason)
+            structure.variants.clear()  # no call gets to them any more
             return Run(Path.EAGER, reason=str(reason))
         except Exception as error:
             # The function's own error: let eager raise it, and try again another time.
