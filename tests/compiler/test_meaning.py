@@ -147,7 +147,6 @@ def test_eager_derivatives_inside_are_derivatives_of_what_is_outside():
     assert chainrule.value_and_grad(f)(2.0) == (24.0, 24.0)
 
 
-@pytest.mark.xfail(strict=True, reason="the inner gradient is a float: outer Values are lost")
 def test_a_plain_nested_gradient_is_whole_or_refused():
     a = Value(2.0)
     try:

@@ -431,7 +431,7 @@ def test_a_function_that_asks_whether_two_arguments_are_one_is_not_cached(asks):
             (y, slopes), (expected, wanted) = fast.value_and_grad(p, one, b), eager(p, one, b)
             assert y == pytest.approx(expected, rel=1e-12)
             assert slopes == pytest.approx(wanted, rel=1e-12)
-    if View(fast).ran_machine_code:
+    if View(fast).ran_machine_code and chainrule.engine == "native":
         cached = View(fast).fast_path
         assert bool(cached and cached.plans) is not asks
 

@@ -195,7 +195,7 @@ def call(
     finally:
         _enclosing.inputs.pop()
     outputs, shape = nodes_of(result, transform, f, several)
-    create_graph = argument.has_values or _depends_on_enclosing(outputs)
+    create_graph = argument.has_values or _depends_on_enclosing(outputs) or _closes_over(f, outputs)
     return Call(argument, leaves, outputs, shape, create_graph)
 
 
@@ -211,6 +211,21 @@ def _fresh(numbers: Sequence[Value | float]) -> list[Value]:
         if isinstance(x, Value):
             fresh.label = x.label
     return inputs
+
+
+def _closes_over(f: Callable[..., Any], outputs: list[Value]) -> bool:
+    """Whether a variable of an enclosing function, or a global one, is a Value in these graphs.
+
+    The derivative is part of that one's graph then: as a number it would lose its gradient.
+    """
+    names = getattr(getattr(f, "__code__", None), "co_names", ())
+    held = {id(x) for x in map(getattr(f, "__globals__", {}).get, names) if isinstance(x, Value)}
+    for cell in getattr(f, "__closure__", None) or ():
+        try:
+            held.add(id(cell.cell_contents))
+        except ValueError:  # nothing in it yet
+            continue
+    return bool(held) and any(id(v) in held for y in outputs for v in topological_order(y))
 
 
 def _depends_on_enclosing(outputs: list[Value]) -> bool:
