@@ -138,8 +138,13 @@ class Choices:
     @classmethod
     def of(cls, selection: Selection, fit: Fit, slots: Addresses) -> Choices | None:
         """The tables of one recording; ``slots``: its integers among those of the longest."""
-        if not selection.is_direct:
-            return None
+        if fit.tables is None:
+            fit.tables = (cls._of(selection, fit, slots) if selection.is_direct else None,)
+        made: Choices | None = fit.tables[0]
+        return made
+
+    @classmethod
+    def _of(cls, selection: Selection, fit: Fit, slots: Addresses) -> Choices:
         found: dict[int, list[tuple[int, Addresses]]] = {}
         for place, position, chooser in zip(
             fit.places.tolist(), fit.gathers.tolist(), fit.choosers.tolist(), strict=True

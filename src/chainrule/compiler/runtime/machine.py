@@ -68,16 +68,12 @@ class Fit:
 
     def __post_init__(self) -> None:
         self.counts_at = int(self.counts.ctypes.data)
-        #: by the integers of a call: what its family knows that gathers select, and from how many
-        self.choices: dict[tuple[int, ...], Addresses | None] = {}
-        self.learnt = 0
-        self.tables: Any = None  # whose tables of choices these are, and they, by slot
+        self.tables: Any = None  # what integers select, once training asks; see families.Choices
 
     def gathered(self, positions: Ints) -> Addresses | None:
         """The addresses that gathers select for these operands; None where the code cannot.
 
-        Integers learnt after it was built may select what comes too late in it, or what no gradient
-        was meant to reach, or show that another operand follows an integer.
+        A candidate may come too late in it, or no gradient was meant to reach it.
         """
         if len(positions) != self.known:
             return None
