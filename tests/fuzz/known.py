@@ -663,6 +663,17 @@ CASES |= {
         "\ndef f(p, x): return p * (1.0 if x[0] == 0.1 else 2.0)\n",
         ["(1.5, np.array([0.1]))", "(1.5, np.array([0.1], np.float32))"],
     ),
+    "float32 selected by an integer": Case(
+        """
+def f(p, x, i):
+    return p * float(x[i] * x[i]) * (1 if isinstance(x[i], float) else 2)
+""",
+        [f"(1.5, np.array([0.1, 0.3], np.float32), {i})" for i in (0, 1, 0)],
+    ),
+    "the larger of two integers of numpy's": Case(
+        "\ndef f(p, x): return p * (1.0 if max(x[0], x[1]) * 4 > 0 else 2.0)\n",
+        ["(1.5, np.array([1, 2]))", "(1.5, np.array([2**61, 3]))"],
+    ),
     "a matrix after an array": Case(
         "\ndef f(p, a): return p * float((a * a)[0, 1])\n",
         [

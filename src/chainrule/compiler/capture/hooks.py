@@ -88,12 +88,12 @@ def _type(*arguments: Any, **keywords: Any) -> Any:
 
 
 def _hasattr(x: Any, name: str) -> bool:
-    return hasattr(float, name) if type(x) is Detached else hasattr(x, name)
+    return hasattr(x.kind, name) if type(x) is Detached else hasattr(x, name)
 
 
 def _getattr(x: Any, name: str, *default: Any) -> Any:
-    if type(x) is Detached and not hasattr(float, name):
-        x = 0.0  # raises, or gives the default
+    if type(x) is Detached and not hasattr(x.kind, name):
+        x = x.kind(0)  # raises, or gives the default
     return getattr(x, name, *default)
 
 

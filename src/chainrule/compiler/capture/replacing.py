@@ -50,7 +50,7 @@ def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
         if Traced in kinds and kinds <= {Traced, int, bool} and len(items) > 1:
             first = next(x for x in items if type(x) is Traced)
             nodes = [x.node if type(x) is Traced else recorder.integers.constant(x) for x in items]
-            return Traced(recorder, first._recorder.integers.step(original.__name__, *nodes))
+            return first.beside(recorder.integers.step(original.__name__, *nodes), *items)
         if not any(isinstance(x, Value) or type(x) is Detached for x in items):
             return original(items) if len(arguments) == 1 else original(*items)
         known = all(isinstance(x, Value) or recorder.detached_operand(x) is not None for x in items)

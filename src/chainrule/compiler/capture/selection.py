@@ -266,10 +266,10 @@ class Selector:
             found = self._gather(tuple(items), key.node)
             if found is not None:
                 return found
-        elif kinds == {Detached}:
+        elif kinds == {Detached} and len({x.kind for x in items}) == 1:
             found = self._gather(tuple([x._value for x in items]), key.node)
             if found is not None:
-                return Detached(recorder, found, all(x.is_data for x in items))
+                return Detached(recorder, found, all(x.is_data for x in items), first.kind)
         elif kinds == {float}:
             node = integers.step("read", integers.constant(tuple(items)), key.node)
             return Detached(recorder, self.number(node), is_data=True)

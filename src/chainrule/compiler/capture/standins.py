@@ -65,7 +65,7 @@ class Detached(StandIn):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return float
+        return self.kind
 
     def behind(self) -> Value:
         """The Value whose number this is."""
