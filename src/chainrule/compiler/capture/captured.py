@@ -25,6 +25,7 @@ from chainrule.compiler.capture.rewriting import original
 from chainrule.core.backend import Value, kernels
 
 MISSING = object()
+REPLACES = "_chainrule_replaces"  # attribute of a function that stands for another for a while
 
 
 class Method:
@@ -167,7 +168,7 @@ class CapturedState:
 
 def unreplaced(x: Any) -> Any:
     """What a recording in some thread has replaced for now: ``max``, ``math.exp``; else itself."""
-    return getattr(x, "original", x) if isinstance(x, types.FunctionType) else x
+    return getattr(x, REPLACES, x) if isinstance(x, types.FunctionType) else x
 
 
 def _holds(array: Any, contents: bytes) -> bool:

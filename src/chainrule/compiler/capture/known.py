@@ -19,7 +19,6 @@ import itertools
 import operator
 import pathlib
 import re
-import sys
 import threading
 import types
 import typing
@@ -162,13 +161,3 @@ _TOOLS = (*_ITERTOOLS, functools.partial, functools.reduce, dataclasses.field)
 def is_known_tool(x: Any) -> bool:
     """Whether this is a class such as ``zip`` or ``itertools.product`` that makes iterators."""
     return isinstance(x, type) and (x in _TOOLS or x.__module__ in ("builtins", "itertools"))
-
-
-def is_library_module(module: types.ModuleType | None, libraries: tuple[str, ...]) -> bool:
-    """Whether a module came with Python or was installed."""
-    if module is None:
-        return False
-    filename = getattr(module, "__file__", None)
-    if module.__name__ in sys.builtin_module_names or filename is None:
-        return True
-    return str(filename).startswith((*libraries, errors.PACKAGE))

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.standins import UNARY, Detached, Traced
 from chainrule.core import ops
 from chainrule.core.backend import modes
@@ -37,7 +38,7 @@ def _substitute(original: Callable[..., Any], row: ops.Op, arity: int) -> Any:
             return original(*arguments)
         return first.apply(row, *numbers)
 
-    function.original = original  # type: ignore[attr-defined]
+    setattr(function, REPLACES, original)
     return function
 
 
@@ -48,7 +49,7 @@ def _tested(original: Callable[..., Any], test: Callable[[Detached], Any]) -> An
             return original(*arguments)
         return bool(test(arguments[0]))
 
-    function.original = original  # type: ignore[attr-defined]
+    setattr(function, REPLACES, original)
     return function
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.mathematics import MATH
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.standins import Detached, Traced
@@ -57,7 +58,7 @@ def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
         return recorder.extreme(items, rule) if known else original(items)
 
     extreme.__name__ = original.__name__
-    extreme.original = original  # type: ignore[attr-defined]
+    setattr(extreme, REPLACES, original)
     return extreme
 
 

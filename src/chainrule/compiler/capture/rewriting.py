@@ -2,7 +2,7 @@
 
 In: the Python functions that a recording may run. Out: the same functions with rewritten code, for
 as long as the recording takes: ``xs[i]`` calls ``Hooks.read(xs, i)``, ``a is b`` calls
-``Hooks.same(a, b)``, and a call of ``int``, ``float``, ``bool`` or ``type`` asks
+``Hooks.same(a, b)``, and a call of one of the ``WATCHED`` builtins asks
 ``Hooks.called`` which function to call. So the recorder sees the container and the key of every
 read, which overloading cannot show: a list's subscript asks an integer for nothing but its value.
 
@@ -54,8 +54,7 @@ class Rewriter:
         self._hooks = hooks
         self._lock = threading.Lock()
         self._rewritten: dict[int, tuple[types.CodeType, types.CodeType | None]] = {}
-        self._users: dict[int, int] = {}  # recordings that need a function rewritten
-        self._originals: dict[int, tuple[types.FunctionType, types.CodeType]] = {}
+        self._users: dict[int, int] = {}  # recordings that need a function rewritten, by its id
 
     @contextmanager
     def visible(self, functions: Iterable[types.FunctionType]) -> Iterator[None]:
@@ -63,12 +62,9 @@ class Rewriter:
         functions = list({id(f): f for f in functions}.values())
         with self._lock:
             for f in functions:
+                if id(f) not in self._users:
+                    f.__code__ = self.rewritten(f.__code__) or f.__code__
                 self._users[id(f)] = self._users.get(id(f), 0) + 1
-                if id(f) not in self._originals:
-                    self._originals[id(f)] = f, f.__code__
-                    code = self.rewritten(f.__code__)
-                    if code is not None:
-                        f.__code__ = code
         try:
             yield
         finally:
@@ -76,11 +72,11 @@ class Rewriter:
                 for f in functions:
                     self._users[id(f)] -= 1
                     if not self._users[id(f)]:
-                        _, original = self._originals.pop(id(f))
                         del self._users[id(f)]
-                        kept = self._rewritten.get(id(original))
-                        if kept is not None and f.__code__ is kept[1]:  # else the user changed it
-                            f.__code__ = original
+                        f.__code__ = original(f.__code__)
+                if len(self._rewritten) > _MOST and not self._users:
+                    self._rewritten.clear()
+                    _originals.clear()
 
     def rewritten(self, code: types.CodeType) -> types.CodeType | None:
         """The code with hooks; None where this Python's code cannot be rewritten."""
@@ -89,9 +85,6 @@ class Rewriter:
                 made = self._rewrite(code)
             except Exception:  # an instruction that the library does not know
                 made = None
-            if len(self._rewritten) > _MOST and not self._users:
-                self._rewritten.clear()
-                _originals.clear()
             self._rewritten[id(code)] = code, made
             if made is not None:
                 _originals[id(made)] = made, code

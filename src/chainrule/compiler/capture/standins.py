@@ -37,10 +37,6 @@ class StandIn:
 
     __slots__ = ()
 
-    def behind(self) -> Any:
-        """The Value it stands for, or itself."""
-        return self
-
 
 class Detached(StandIn):
     """A float while recording: a number without gradient, known to the recording.
@@ -66,10 +62,6 @@ class Detached(StandIn):
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         return self.kind
-
-    def behind(self) -> Value:
-        """The Value whose number this is."""
-        return self._value
 
     def beside(self, value: Value, *others: Any) -> Detached:
         """A number computed from this one and others."""
