@@ -674,6 +674,18 @@ def f(p, x, i):
         "\ndef f(p, x): return p * (1.0 if max(x[0], x[1]) * 4 > 0 else 2.0)\n",
         ["(1.5, np.array([1, 2]))", "(1.5, np.array([2**61, 3]))"],
     ),
+    "which row it is, asked where everything is caught": Case(
+        """
+def f(p, i):
+    rows, factor = [p[:2], p[1:]], 1.0
+    try:
+        factor = 2.0 if rows[i] is rows[0] else 3.0
+    except BaseException:
+        factor = 5.0
+    return rows[i][0] * factor
+""",
+        [f"([1.5, 2.5, 3.5], {i})" for i in (0, 1, 0, 1, -1)],
+    ),
     "a matrix after an array": Case(
         "\ndef f(p, a): return p * float((a * a)[0, 1])\n",
         [

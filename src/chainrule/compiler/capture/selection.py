@@ -30,8 +30,11 @@ _MOST = 100_000  # combinations of several integers in one read; more are static
 _INTEGERS = frozenset((int, bool, Traced))
 
 
-class Observed(Exception):
-    """The function looked at what a selected object is: its reads must be static."""
+class Observed(BaseException):
+    """The function looked at what a selected object is: its reads must be static.
+
+    Not an Exception: the function's own ``except Exception`` must not swallow it.
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +147,7 @@ class Selector:
         self._watched: list[tuple[Any, tuple[Any, ...]]] = []  # copies and originals, contents
         self._known: set[int] = set()  # ids of copies and originals
         self.numbers: dict[int, Value] = {}  # derived numbers, by node
+        self._observed = False
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -351,11 +355,12 @@ class Selector:
         if not self.enabled:
             return
         if any(id(x) in self._known or id(x) in self.pending for x in objects):
+            self._observed = True  # in case the function swallows it
             raise Observed
 
     def check(self, identity: bool) -> None:
         """Raise Observed unless the function could not tell copies from originals."""
-        if identity and self.pending:
+        if self._observed or (identity and self.pending):
             raise Observed
         for container, before in self._watched:
             now = _contents(container)
