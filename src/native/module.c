@@ -3,7 +3,8 @@
  * In: Python numbers and Values. Out: the same graph, the same bits and the same errors as value.py,
  * about twenty times faster.
  *
- * Reading order: node.h, memory.c, node.c, operators.c, backward.c, value.c, sums.c, modes.c, optimisers.c.
+ * Reading order: node.h, memory.c, node.c, operators.c, backward.c, value.c, sums.c, modes.c, optimisers.c,
+ * arguments.c.
  * For compiled functions: flatten.c and canonical.c (from a recording to arrays), tape.c, tape_run.c and
  * tape_sweep.c (running a recording), checks.c, passed.c and plan.c (the fast path of a call), samples.c
  * (packing the samples of training).
@@ -16,6 +17,7 @@ PyObject *errors_module, *empty_tuple, *empty_string;
 static PyMethodDef *const functions[] = {
     value_functions,     sum_functions,    flatten_functions, optimiser_functions,
     canonical_functions, passed_functions, sample_functions,  check_functions,
+    argument_functions,
 };
 
 /* The types, and where the units look for those that they use. */

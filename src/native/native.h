@@ -79,6 +79,7 @@ extern PyObject *empty_tuple, *empty_string;
 extern PyMethodDef value_functions[];     /* value.c */
 extern PyMethodDef sum_functions[];       /* sums.c */
 extern PyMethodDef flatten_functions[];   /* flatten.c */
+extern PyMethodDef argument_functions[];  /* arguments.c */
 extern PyMethodDef optimiser_functions[]; /* optimisers.c */
 extern PyMethodDef canonical_functions[]; /* canonical.c */
 extern PyMethodDef passed_functions[];    /* passed.c */

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.core import errors
-from chainrule.core.backend import Value
+from chainrule.core.backend import Value, kernels, modes
 from chainrule.trees import (
     Array,
     build_record,
@@ -77,8 +77,7 @@ class Argument:
         def fill(block: Block) -> Any:
             part = row[block.start : block.stop]
             if isinstance(block.original, np.ndarray):
-                dtype = object if any(isinstance(x, Value) for x in part) else np.float64
-                return array_of(part, block.shape, dtype)
+                return _array_like(block.shape, part)
             return _refilled(block.original, iter(part))
 
         return self.map(fill)
@@ -113,6 +112,46 @@ def flatten_argument(argument: Any, name: str = "x") -> Argument:
         return _like(x, [walk(item, f"{path}[{i}]") for i, item in enumerate(x)])
 
     return Argument(walk(argument, name), numbers, names)
+
+
+# --- the usual arguments, natively ----------------------------------------------------------------
+
+
+def usual_values(x: Any) -> tuple[Any, list[Value]] | None:
+    """An argument of plain numbers, containers and arrays with Values in it, and these; or None.
+
+    It is what ``flatten_argument`` and ``filled`` give, in a hundredth of the time.
+    """
+    if kernels is None or modes.recorder is not None:
+        return None
+    found: tuple[Any, list[Value]] | None = kernels.with_values(x, np.ndarray, _with_values)
+    return found
+
+
+def usual_like(x: Any, row: list[Any]) -> Any:
+    """A number for each of such an argument's, in its own containers: what ``like`` gives."""
+    assert kernels is not None
+    return kernels.with_numbers(x, row, np.ndarray, _with_numbers)
+
+
+def _with_values(array: Array, leaves: list[Value]) -> Array | None:
+    if array.dtype.kind not in "fiu":
+        return None
+    made = [Value(x) for x in array.astype(np.float64).ravel().tolist()]
+    leaves += made
+    return array_of(made, array.shape, object)
+
+
+def _with_numbers(array: Array, row: list[Any], at: int) -> Array:
+    return _array_like(array.shape, row[at : at + array.size])
+
+
+def _array_like(shape: tuple[int, ...], items: Sequence[Any]) -> Array:
+    dtype = object if any(isinstance(x, Value) for x in items) else np.float64
+    return array_of(items, shape, dtype)
+
+
+# --- any argument ---------------------------------------------------------------------------------
 
 
 def _shape(x: Any) -> tuple[int, ...] | None:

@@ -19,7 +19,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from chainrule.core import errors
-from chainrule.core.backend import Value, _mode, nonfinite, topological_order, vsum
+from chainrule.core.backend import Value, _mode, modes, nonfinite, topological_order, vsum
 from chainrule.core.graph import depending_on
 from chainrule.core.ops import Op
 from chainrule.derivatives.arguments import (
@@ -29,6 +29,8 @@ from chainrule.derivatives.arguments import (
     is_number,
     is_sequence,
     stacked,
+    usual_like,
+    usual_values,
 )
 from chainrule.trees import Array
 
@@ -146,7 +148,7 @@ class _Enclosing(threading.local):
     """The inputs of the transforms whose functions are running: transforms nest."""
 
     def __init__(self) -> None:
-        self.inputs: list[set[int]] = []
+        self.inputs: list[list[Value]] = []
 
 
 _enclosing = _Enclosing()
@@ -188,15 +190,63 @@ def call(
 ) -> Call:
     """Call ``f`` with fresh Values in place of the numbers of its first argument."""
     leaves = _fresh(argument.numbers)
-    _enclosing.inputs.append(set(map(id, leaves)))
+    result = _run(f, argument.filled(leaves), leaves, args, kwargs or {})
+    outputs, shape = nodes_of(result, transform, f, several)
+    create_graph = argument.has_values or _is_wanted_again(f, outputs)
+    return Call(argument, leaves, outputs, shape, create_graph)
+
+
+def _run(
+    f: Callable[..., Any],
+    x: Any,
+    leaves: list[Value],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """``f`` with its graph kept; ``leaves``: the Values in ``x``."""
+    _enclosing.inputs.append(leaves)
     try:
+        if modes.grad:
+            return f(x, *args, **kwargs)
         with recording():
-            result = f(argument.filled(leaves), *args, **(kwargs or {}))
+            return f(x, *args, **kwargs)
     finally:
         _enclosing.inputs.pop()
-    outputs, shape = nodes_of(result, transform, f, several)
-    create_graph = argument.has_values or _depends_on_enclosing(outputs) or _closes_over(f, outputs)
-    return Call(argument, leaves, outputs, shape, create_graph)
+
+
+def _is_wanted_again(f: Callable[..., Any], outputs: list[Value]) -> bool:
+    """Whether somebody differentiates the derivative: an outer transform, or a graph around it."""
+    return _depends_on_enclosing(outputs) or _closes_over(f, outputs)
+
+
+def value_and_derivative(
+    transform: str,
+    f: Callable[..., Any],
+    x: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    main: Callable[[Any], Any] | None = None,
+) -> tuple[Any, Any, Any]:
+    """The value of ``f``, its derivative by ``x``, and all that ``f`` returned.
+
+    ``main`` takes the Value to differentiate out of what it returned.
+    """
+    argument: Argument | None = None
+    usual = usual_values(x)
+    if usual is None:
+        argument = flatten_argument(x)
+        leaves = _fresh(argument.numbers)
+        usual = argument.filled(leaves), leaves
+    filled, leaves = usual
+    result = _run(f, filled, leaves, args, kwargs)
+    y = result if main is None else main(result)
+    if type(y) is not Value:
+        ((y,), _) = nodes_of(y, transform, f)
+    create_graph = argument is not None and argument.has_values
+    create_graph = create_graph or _is_wanted_again(f, [y])
+    slopes: list[Any] = _differentiable(y, leaves) if create_graph else y._gradients(leaves, False)
+    like = usual_like(x, slopes) if argument is None else argument.like(slopes)
+    return y if create_graph else y.data, like, result
 
 
 def _fresh(numbers: Sequence[Value | float]) -> list[Value]:
@@ -222,7 +272,8 @@ def _closes_over(f: Callable[..., Any], outputs: list[Value]) -> bool:
     held = {id(x) for x in map(getattr(f, "__globals__", {}).get, names) if isinstance(x, Value)}
     for cell in getattr(f, "__closure__", None) or ():
         try:
-            held.add(id(cell.cell_contents))
+            if isinstance(cell.cell_contents, Value):
+                held.add(id(cell.cell_contents))
         except ValueError:  # nothing in it yet
             continue
     return bool(held) and any(id(v) in held for y in outputs for v in topological_order(y))
@@ -230,10 +281,10 @@ def _closes_over(f: Callable[..., Any], outputs: list[Value]) -> bool:
 
 def _depends_on_enclosing(outputs: list[Value]) -> bool:
     """Whether an outer transform is differentiating with respect to something in these graphs."""
-    inputs = set().union(*_enclosing.inputs)
-    return bool(inputs) and any(
-        not inputs.isdisjoint(map(id, topological_order(y))) for y in outputs
-    )
+    if not _enclosing.inputs:
+        return False
+    inputs = {id(x) for leaves in _enclosing.inputs for x in leaves}
+    return any(not inputs.isdisjoint(map(id, topological_order(y))) for y in outputs)
 
 
 def nodes_of(
@@ -307,8 +358,7 @@ def grad(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(f)
     def derivative(x: Any, /, *args: Any, **kwargs: Any) -> Any:
-        made = call("grad", f, flatten_argument(x), args, kwargs)
-        return made.argument.like(made.rows(made.outputs)[0].tolist())
+        return value_and_derivative("grad", f, x, args, kwargs)[1]
 
     return derivative
 
@@ -328,13 +378,10 @@ def value_and_grad(f: Callable[..., Any]) -> Callable[..., Any]:
     _check_callable("value_and_grad", f)
 
     @wraps(f)
-    def value_and_derivative(x: Any, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        made = call("value_and_grad", f, flatten_argument(x), args, kwargs)
-        y = made.outputs[0]
-        slopes = made.argument.like(made.rows(made.outputs)[0].tolist())
-        return y if made.create_graph else y.data, slopes
+    def both(x: Any, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        return value_and_derivative("value_and_grad", f, x, args, kwargs)[:2]
 
-    return value_and_derivative
+    return both
 
 
 def jacobian(f: Callable[..., Any]) -> Callable[..., Any]:

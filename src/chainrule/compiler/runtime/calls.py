@@ -6,7 +6,6 @@ user's own structure: from the fast path, from a ``Run``, or from the function i
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -154,17 +153,15 @@ def _count_values(result: Any) -> int:
 
 def _eager_value_and_grad(dispatch: Dispatch, call: Call, out: Any) -> Any:
     """Exactly the eager call, on the user's own objects; extras that ``f`` returns come along."""
-    returned: list[Any] = []
-
-    @functools.wraps(dispatch.function)
-    def scalar(*arguments: Any, **keywords: Any) -> Any:
-        result = dispatch.function(*arguments, **keywords)
-        returned[:] = [result]
-        return result[0] if has_extras(result) else result
-
-    value, gradient = transforms.value_and_grad(scalar)(*call.arguments, **call.keywords)
+    x, *others = call.arguments
+    value, gradient, result = transforms.value_and_derivative(
+        "value_and_grad", dispatch.function, x, others, call.keywords, _main
+    )
     dispatch.block(call)
-    (result,) = returned
     if has_extras(result):
         value = (value, as_floats(result[1]))
     return value, fill(out, gradient)
+
+
+def _main(result: Any) -> Any:
+    return result[0] if has_extras(result) else result
