@@ -4,6 +4,7 @@
 `CHAINRULE_ENGINE=reference|native` chooses the engine: the whole suite runs over either.
 """
 
+import math
 import os
 import signal
 import sys
@@ -41,6 +42,18 @@ def pytest_report_header() -> str:
 
     profile = os.environ.get("HYPOTHESIS_PROFILE", "ci")
     return f"chainrule: engine {chainrule.engine}, hypothesis profile {profile}"
+
+
+@pytest.fixture(autouse=True)
+def recorded_at_once():
+    """Every function is recorded and built at its first call, whatever that costs.
+
+    Tests of when that is worth it set the allowance themselves.
+    """
+    from chainrule.compiler.runtime.ledger import allowance
+
+    allowance.left = math.inf
+    yield
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@
  * (packing the samples of training).
  */
 #include "call.h"
-#include "node.h"
+#include "tape.h"
 
 PyObject *errors_module, *empty_tuple, *empty_string;
 
@@ -28,7 +28,7 @@ static const struct {
 } types[] = {
     {"Value", &value_spec, &ValueType},
     {"Modes", &modes_spec, NULL},
-    {"Tape", &tape_spec, NULL},
+    {"Tape", &tape_spec, &TapeType},
     {"Checks", &checks_spec, NULL},
     {"Passed", &passed_spec, &PassedType},
     {"Plan", &plan_spec, NULL},

@@ -1,11 +1,13 @@
 /* The fast path of a compiled call, for arguments whose structure is known; see
  * compiler/runtime/fast_path.py.
  *
- * A Plan copies the numbers of a call into the arenas, runs machine code forward and backward, and returns
- * the gradient in the structure of the first argument. No Python code (of arrays or of the garbage
- * collector) runs between reading the first number and having the gradient in memory of its own.
+ * A Plan copies the numbers of a call into the arenas, runs machine code forward and backward, or a tape,
+ * and returns the gradient in the structure of the first argument. No Python code (of arrays or of the
+ * garbage collector) runs between reading the first number and having the gradient in memory of its own,
+ * but for the rows of the op table that a tape leaves to Python.
  */
 #include "call.h"
+#include "tape.h"
 
 /* What a Plan is given: the arenas of the machine code, all float64 or all float32; what gathers select;
  * trip counts; which gathers a call sets; and where in the arena of its own numbers its integers go (all
@@ -29,7 +31,7 @@ typedef struct {
                            each array, and its position among the numbers in the place of each float */
     PyObject *record;   /* a numpy dtype: the gradient, one field for each array; None: there is no array */
     PyObject *make;     /* numpy.ndarray */
-    PyObject *owner;    /* of the machine code */
+    PyObject *owner;    /* of the machine code; or the tape, whose inputs, all of them, are what is shared */
     PyObject *choose;   /* a function from the integers of a call to the addresses that gathers select, or None */
     PyObject *seen;     /* a list that `choose` depends on: when it has grown, the cache is out of date */
     PyObject *choices;  /* the cache, a dict: what `choose` answered */
@@ -43,8 +45,9 @@ typedef struct {
     Py_ssize_t first;          /* how many floats and arrays the first argument holds */
     Py_ssize_t entries;        /* and all of them */
     Buffer extents;            /* of each array: how many dimensions, and each of these; of a float: -1 */
-    uintptr_t forward, backward;
+    uintptr_t forward, backward; /* 0: a tape */
     const void *root;
+    Py_ssize_t instruction; /* of a tape: the value */
 } Plan;
 
 #define MOST_CHOICES 10000
@@ -68,6 +71,17 @@ static int run_code(const Plan *p, void *to_shared) {
     }
     return isfinite(((Forward)p->forward)(shared, own, gathers, counts)) &&
            isfinite(((Backward)p->backward)(shared, own, to_shared, to_own, seeds, gathers, counts));
+}
+
+/* The same on a tape; whether it answers the call, or -1: an error. */
+static int run_on_tape(const Plan *p, double *to_shared) {
+    Tape *t = (Tape *)p->owner;
+    Py_ssize_t position;
+    int status = run_tape(t, p->views[P_SHARED].buf, &position);
+    if (status != 0) {
+        return status < 0 ? -1 : 0;
+    }
+    return sweep_tape(t, p->instruction, 1.0, to_shared) < 0 ? -1 : 1;
 }
 
 static void narrow(float *restrict to, const double *restrict from, Py_ssize_t count) {
@@ -186,6 +200,22 @@ static PyObject *chosen_by(Plan *p, PyObject *ids) {
         Py_CLEAR(choice);
     }
     return choice;
+}
+
+/* Let the operands of a tape read these instructions. */
+static int point_operands(const Plan *p, PyObject *positions) {
+    Py_ssize_t count = p->views[P_PLACES].len / (Py_ssize_t)sizeof(int64_t);
+    const int64_t *places = p->views[P_PLACES].buf;
+    Py_buffer view;
+    if (get_buffer(positions, &view, "q", count, 0) < 0) {
+        return -1;
+    }
+    int failed = 0;
+    for (Py_ssize_t k = 0; k < count && !failed; k++) {
+        failed = point_tape((Tape *)p->owner, places[k], ((const int64_t *)view.buf)[k]);
+    }
+    PyBuffer_Release(&view);
+    return failed;
 }
 
 /* Let the gathers of a call select these addresses. */
@@ -347,22 +377,31 @@ static PyObject *plan_run(PyObject *self, PyObject *given) {
     }
     Py_ssize_t offset;
     PyObject *bytes = new_gradient(p, &offset);
-    int fine = bytes == NULL || set_gathers(p, gathered) < 0 ? -1 : read_ids(p, call);
+    int is_tape = p->forward == 0, fine = bytes == NULL ? -1 : 1;
+    if (fine > 0) {
+        fine = (is_tape ? point_operands(p, gathered) : set_gathers(p, gathered)) < 0 ? -1 : read_ids(p, call);
+    }
     Py_DECREF(gathered);
     if (fine > 0) {
         fine = read_numbers(p, call);
     }
     if (fine > 0) {
         void *to_shared = p->in_place ? PyByteArray_AsString(bytes) + offset : p->views[P_SHARED_ADJOINTS].buf;
-        PyThreadState *state = PyEval_SaveThread();
-        fine = run_code(p, to_shared);
-        PyEval_RestoreThread(state);
+        if (is_tape) {
+            fine = run_on_tape(p, to_shared);
+        } else {
+            PyThreadState *state = PyEval_SaveThread();
+            fine = run_code(p, to_shared);
+            PyEval_RestoreThread(state);
+        }
     }
     if (fine > 0) {
         if (!p->in_place) {
             copy_gradient(p, bytes);
         }
-        double number = p->is_float ? *(const float *)p->root : *(const double *)p->root;
+        double number = is_tape       ? *tape_place((Tape *)p->owner, p->instruction)
+                        : p->is_float ? *(const float *)p->root
+                                      : *(const double *)p->root;
         result = answer_of(p, number, bytes, offset);
     } else if (fine == 0) {
         result = Py_NewRef(Py_None);
@@ -425,9 +464,12 @@ static int check_arenas(Plan *p, Py_ssize_t root) {
     Py_ssize_t shared = v[P_SHARED].len / v[P_SHARED].itemsize, own = v[P_OWN].len / v[P_OWN].itemsize;
     Py_ssize_t gathers = v[P_GATHERS].len / v[P_GATHERS].itemsize;
     const int64_t *places = v[P_PLACES].buf, *integers = v[P_INTEGERS].buf;
-    int fits = p->size <= shared && p->own_size <= own && root >= 0 && root < shared + own &&
-               v[P_SHARED_ADJOINTS].len == v[P_SHARED].len && v[P_ADJOINTS].len == v[P_OWN].len;
-    for (Py_ssize_t k = 0; k < v[P_PLACES].len / v[P_PLACES].itemsize && fits; k++) {
+    const Tape *tape = p->forward == 0 ? (Tape *)p->owner : NULL;
+    Py_ssize_t numbers = tape != NULL ? tape->count : shared + own;
+    int fits = p->size <= shared && p->own_size <= own && root >= 0 && root < numbers &&
+               v[P_SHARED_ADJOINTS].len == v[P_SHARED].len && v[P_ADJOINTS].len == v[P_OWN].len &&
+               (tape == NULL || (shared == tape->inputs && !p->is_float));
+    for (Py_ssize_t k = 0; tape == NULL && k < v[P_PLACES].len / v[P_PLACES].itemsize && fits; k++) {
         fits = places[k] >= 0 && places[k] < gathers;
     }
     for (Py_ssize_t k = 0; k < v[P_INTEGERS].len / v[P_INTEGERS].itemsize && fits; k++) {
@@ -439,7 +481,9 @@ static int check_arenas(Plan *p, Py_ssize_t root) {
     }
     Py_ssize_t item = v[P_SHARED].itemsize;
     p->in_place = !p->is_float && shared <= 2 * p->size; /* else too much would be kept with it */
-    p->root = root < shared ? (const char *)v[P_SHARED].buf + root * item
+    p->instruction = root;
+    p->root = tape != NULL    ? NULL
+              : root < shared ? (const char *)v[P_SHARED].buf + root * item
                             : (const char *)v[P_OWN].buf + (root - shared) * item;
     return 0;
 }
@@ -480,7 +524,8 @@ static void plan_dealloc(PyObject *self) {
 /* Plan(shapes, first, template, record, make, choose, seen, owner, forward, backward, arenas, root): see
  * the struct; `shapes` are those of the arrays of a call, None for a float, and the `first` of them are
  * the first argument's; `root` is the address of the value, `forward` and `backward` are where the
- * machine code is. */
+ * machine code is. With a Tape for an owner these are 0, `root` is an instruction, what is shared are all
+ * its inputs, and places are those of its operands. */
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
     PyObject *shapes, *template, *record, *make, *choose, *seen, *owner, *forward, *backward, *arenas;
     Py_ssize_t first, root;
@@ -507,8 +552,9 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     p->forward = (uintptr_t)PyLong_AsVoidPtr(forward);
     p->backward = (uintptr_t)PyLong_AsVoidPtr(backward);
     int failed = PyErr_Occurred() != NULL; /* also where there is no dict */
-    if (!failed && (p->forward == 0 || p->backward == 0)) {
-        PyErr_SetString(PyExc_ValueError, "machine code is not at address 0");
+    int is_tape = Py_TYPE(owner) == TapeType;
+    if (!failed && ((p->forward == 0) != is_tape || (p->backward == 0) != is_tape)) {
+        PyErr_SetString(PyExc_ValueError, "machine code is not at address 0, and a tape has none");
         failed = 1;
     }
     for (; p->view_count < P_ARENAS && !failed; p->view_count++) {

@@ -10,6 +10,7 @@
  */
 #include "tape.h"
 
+PyTypeObject *TapeType;
 static PyObject *block_names[T_ROW]; /* the building blocks of ops, by code */
 
 int bad_instruction(Py_ssize_t i) {

@@ -76,17 +76,29 @@ static inline int any_moves(const Instruction *x) { return x->flags & (7 * MOVES
 /* The result that instruction i of the recording is, or negative: an input or a constant. */
 static inline Py_ssize_t result_of(const Tape *t, Py_ssize_t i) { return t->place[i] - t->first; }
 
+/* Where the number of instruction i of the recording is. */
+static inline const double *tape_place(const Tape *t, Py_ssize_t i) { return &t->data[t->place[i]]; }
+
 /* tape.c */
 int bad_instruction(Py_ssize_t i); /* an error, always -1 */
 int arrange(Tape *t);
 
+extern PyTypeObject *TapeType;
+
 /* tape_run.c */
+/* Compute everything: 0: all is well; 1: guard `position` took the other branch; 2: instruction
+ * `position` is undefined; -1: an error. */
+int run_tape(Tape *t, const double *inputs, Py_ssize_t *position);
+/* Let operand `place` (3 * instruction + slot) read another instruction; -1: an error. */
+int point_tape(Tape *t, int64_t place, int64_t position);
 PyObject *call_row(const Tape *t, Py_ssize_t k, int backward);
 PyObject *tape_run(PyObject *self, PyObject *inputs);
 PyObject *tape_point(PyObject *self, PyObject *args);
 PyObject *tape_number(PyObject *self, PyObject *position);
 
 /* tape_sweep.c */
+/* The derivative of instruction `position`, which there must be, by every input; -1: an error. */
+int sweep_tape(Tape *t, Py_ssize_t position, double seed, double *out);
 void fell_forest(Tape *t);
 void move_operand(Tape *t, Py_ssize_t k, int slot, int32_t place);
 PyObject *tape_sweep(PyObject *self, PyObject *args);

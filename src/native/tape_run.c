@@ -132,29 +132,45 @@ static Py_ssize_t first_undefined(const Tape *t) {
     return -1;
 }
 
-/* run(inputs): compute everything. Returns (status, position): 0: all is well; 1: guard `position` took
- * the other branch; 2: instruction `position` is undefined. */
-PyObject *tape_run(PyObject *self, PyObject *inputs) {
-    Tape *t = (Tape *)self;
-    Py_buffer view;
-    if (get_buffer(inputs, &view, "d", t->inputs, 0) < 0) {
-        return NULL;
+int run_tape(Tape *t, const double *inputs, Py_ssize_t *position) {
+    if (t->misplaced && arrange(t) < 0) {
+        return -1;
     }
-    int failed = t->misplaced && arrange(t) < 0;
-    if (!failed) {
-        memcpy(t->data, view.buf, (size_t)t->inputs * sizeof(double));
-    }
-    PyBuffer_Release(&view);
-    if (failed || compute(t) < 0) {
-        return NULL;
+    memcpy(t->data, inputs, (size_t)t->inputs * sizeof(double));
+    if (compute(t) < 0) {
+        return -1;
     }
     for (Py_ssize_t i = 0; i < t->guards; i++) {
         if (t->data[t->place[t->guard[i]]] != t->expected[i]) {
-            return Py_BuildValue("(in)", 1, i);
+            *position = i;
+            return 1;
         }
     }
-    Py_ssize_t position = all_finite(t) ? -1 : first_undefined(t);
-    return Py_BuildValue("(in)", position < 0 ? 0 : 2, position);
+    *position = all_finite(t) ? -1 : first_undefined(t);
+    return *position < 0 ? 0 : 2;
+}
+
+/* run(inputs): compute everything. Returns (status, position); see run_tape. */
+PyObject *tape_run(PyObject *self, PyObject *inputs) {
+    Tape *t = (Tape *)self;
+    Py_buffer view;
+    Py_ssize_t position;
+    if (get_buffer(inputs, &view, "d", t->inputs, 0) < 0) {
+        return NULL;
+    }
+    int status = run_tape(t, view.buf, &position);
+    PyBuffer_Release(&view);
+    return status < 0 ? NULL : Py_BuildValue("(in)", status, position);
+}
+
+int point_tape(Tape *t, int64_t place, int64_t position) {
+    int64_t i = place / 3, slot = place % 3;
+    Py_ssize_t k = place < 0 || i >= t->count ? -1 : t->place[i] - t->first;
+    if (k < 0 || slot >= t->instructions[k].arity || position < 0 || position >= i) {
+        return bad_instruction((Py_ssize_t)i);
+    }
+    move_operand(t, k, (int)slot, t->place[position]);
+    return 0;
 }
 
 /* point(places, positions): let operand `place` (3 * instruction + slot) read another instruction. */
@@ -175,14 +191,7 @@ PyObject *tape_point(PyObject *self, PyObject *args) {
     }
     int failed = 0;
     for (Py_ssize_t n = 0; n < count && !failed; n++) {
-        int32_t place = ((const int32_t *)places.buf)[n], position = ((const int32_t *)positions.buf)[n];
-        Py_ssize_t i = place / 3, slot = place % 3;
-        Py_ssize_t k = place < 0 || i >= t->count ? -1 : t->place[i] - t->first;
-        if (k < 0 || slot >= t->instructions[k].arity || position < 0 || position >= i) {
-            failed = bad_instruction(i);
-        } else {
-            move_operand(t, k, (int)slot, t->place[position]);
-        }
+        failed = point_tape(t, ((const int32_t *)places.buf)[n], ((const int32_t *)positions.buf)[n]);
     }
     PyBuffer_Release(&places);
     PyBuffer_Release(&positions);

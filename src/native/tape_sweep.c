@@ -454,23 +454,7 @@ static int sweep_from(Tape *t, Forest *f, int32_t root, double seed) {
     return take_steps(t, f, 1);
 }
 
-/* sweep(root, seed, out): the derivative of instruction `root` with respect to every input. */
-PyObject *tape_sweep(PyObject *self, PyObject *args) {
-    Tape *t = (Tape *)self;
-    Py_ssize_t position;
-    double seed;
-    PyObject *out;
-    Py_buffer view;
-    if (!PyArg_ParseTuple(args, "ndO:sweep", &position, &seed, &out)) {
-        return NULL;
-    }
-    if (position < 0 || position >= t->count) {
-        bad_instruction(position);
-        return NULL;
-    }
-    if (get_buffer(out, &view, "d", t->inputs, 1) < 0) {
-        return NULL;
-    }
+int sweep_tape(Tape *t, Py_ssize_t position, double seed, double *out) {
     int32_t root = t->place[position];
     int failed = 0, walks = root >= t->first && carries(t, root);
     if (walks && (t->forest == NULL || t->forest->tree_of[root - t->first] < 0)) {
@@ -489,8 +473,29 @@ PyObject *tape_sweep(PyObject *self, PyObject *args) {
         drop_forest(f);
     }
     if (!failed) {
-        memcpy(view.buf, t->grads, (size_t)t->inputs * sizeof(double));
+        memcpy(out, t->grads, (size_t)t->inputs * sizeof(double));
     }
+    return failed ? -1 : 0;
+}
+
+/* sweep(root, seed, out): the derivative of instruction `root` with respect to every input. */
+PyObject *tape_sweep(PyObject *self, PyObject *args) {
+    Tape *t = (Tape *)self;
+    Py_ssize_t position;
+    double seed;
+    PyObject *out;
+    Py_buffer view;
+    if (!PyArg_ParseTuple(args, "ndO:sweep", &position, &seed, &out)) {
+        return NULL;
+    }
+    if (position < 0 || position >= t->count) {
+        bad_instruction(position);
+        return NULL;
+    }
+    if (get_buffer(out, &view, "d", t->inputs, 1) < 0) {
+        return NULL;
+    }
+    int failed = sweep_tape(t, position, seed, view.buf);
     PyBuffer_Release(&view);
     return failed ? NULL : Py_NewRef(Py_None);
 }

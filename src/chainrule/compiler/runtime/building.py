@@ -45,6 +45,7 @@ class Built:
     binding: Binding | None = None
     reason: str | None = None
     superseded: MachineCode | None = None  # by this longer code; its calls join when they come
+    attempted: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,13 +184,22 @@ class Builder:
             del self._families[next(iter(self._families))]
         return Lengths(key, family, runs)
 
+    def may_build(self, variant: Variant) -> bool:
+        """Whether there may be machine code for a variant at all."""
+        return self._hopeless(variant) is None
+
+    def _hopeless(self, variant: Variant) -> str | None:
+        if root_of(variant.recording.result) is None:
+            return "it returns no single Value"
+        if len(variant.recording) < SMALL and not self._always:
+            return f"it is small (under {SMALL} instructions)"
+        return None
+
     def build(self, variant: Variant, call: Call) -> Built:
         """Machine code for a variant, if it has the structure, checked against the tape."""
-        root = root_of(variant.recording.result)
-        if root is None:
-            return Built(reason="it returns no single Value")
-        if len(variant.recording) < SMALL and not self._always:
-            return Built(reason=f"it is small (under {SMALL} instructions)")
+        root, hopeless = root_of(variant.recording.result), self._hopeless(variant)
+        if root is None or hopeless is not None:
+            return Built(reason=hopeless, attempted=False)
         expected = on_tape(variant, call)
         if expected is None:
             return Built(reason="there is no result to check it by")

@@ -31,6 +31,8 @@ from chainrule.trees import Floats, map_leaves
 
 def value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """``CompiledFunction.__call__``; see there."""
+    if dispatch.rests():
+        return _eager_value(dispatch, arguments, keywords)
     call = flatten_call(arguments, keywords, differentiate=False)
     with dispatch.lock:
         alone, dispatch.busy = not dispatch.busy, True
@@ -39,30 +41,39 @@ def value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, An
             answer = None if run.path is Path.EAGER else _answer(dispatch, run, call)
         finally:
             dispatch.busy = not alone
-    return _eager_value(dispatch, call) if answer is None else answer[0]
+    return _eager_value(dispatch, arguments, keywords, call) if answer is None else answer[0]
 
 
 def value_and_grad(
-    dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any], out: Any = None
+    dispatch: Dispatch,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    out: Any = None,
+    at_once: bool = False,
 ) -> Any:
-    """``CompiledFunction.value_and_grad``; see there."""
+    """``CompiledFunction.value_and_grad``; see there.
+
+    ``at_once``: by machine code from the first call on, where there can be some.
+    """
     if not arguments:
         raise TypeError("value_and_grad takes the argument to differentiate by first")
     if modes.recorder is not None:
         modes.recorder.forbid("value_and_grad of a compiled function")
     if transforms.is_nested() or is_internal():
         # The derivative may depend on what an outer transform differentiates by.
-        return _eager_value_and_grad(dispatch, flatten_call(arguments, keywords, True), out)
+        return _eager_value_and_grad(dispatch, arguments, keywords, out)
     if dispatch.fast_path is not None and not keywords:
         answer = dispatch.answer(arguments)
         if answer is not None:
             return answer if out is None else (answer[0], fill(out, answer[1]))
+    if not at_once and dispatch.rests():
+        return _eager_value_and_grad(dispatch, arguments, keywords, out)
     call = flatten_call(arguments, keywords, differentiate=True)
     grads = None
     with dispatch.lock:
         alone, dispatch.busy = not dispatch.busy, True
         try:
-            run = dispatch.run(call) if alone else EAGERLY
+            run = dispatch.run(call, at_once) if alone else EAGERLY
             if run.path is not Path.EAGER:
                 dispatch.cache(call, run)
                 result = _with_float(_floats(run))
@@ -70,7 +81,7 @@ def value_and_grad(
         finally:
             dispatch.busy = not alone
     if grads is None:  # outside the lock: eager code may call other compiled functions
-        return _eager_value_and_grad(dispatch, call, out)
+        return _eager_value_and_grad(dispatch, arguments, keywords, out, call)
     return result, fill(out, like_first(call, arguments[0], grads))
 
 
@@ -138,9 +149,16 @@ def _answer(dispatch: Dispatch, run: Run, call: Call) -> tuple[Any] | None:
 # --- eagerly --------------------------------------------------------------------------------------
 
 
-def _eager_value(dispatch: Dispatch, call: Call) -> Any:
-    result = dispatch.function(*call.arguments, **call.keywords)
-    dispatch.block(call)
+def _eager_value(
+    dispatch: Dispatch,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    call: Call | None = None,
+) -> Any:
+    result = dispatch.function(*arguments, **keywords)
+    dispatch.ran_eagerly(result)
+    if call is not None:
+        dispatch.block(call)
     return result
 
 
@@ -151,13 +169,21 @@ def _count_values(result: Any) -> int:
     return len(found)
 
 
-def _eager_value_and_grad(dispatch: Dispatch, call: Call, out: Any) -> Any:
+def _eager_value_and_grad(
+    dispatch: Dispatch,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    out: Any,
+    call: Call | None = None,
+) -> Any:
     """Exactly the eager call, on the user's own objects; extras that ``f`` returns come along."""
-    x, *others = call.arguments
+    x, *others = arguments
     value, gradient, result = transforms.value_and_derivative(
-        "value_and_grad", dispatch.function, x, others, call.keywords, _main
+        "value_and_grad", dispatch.function, x, others, keywords, _main
     )
-    dispatch.block(call)
+    dispatch.ran_eagerly(_main(result))
+    if call is not None:
+        dispatch.block(call)
     if has_extras(result):
         value = (value, as_floats(result[1]))
     return value, fill(out, gradient)

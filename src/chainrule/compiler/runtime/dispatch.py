@@ -19,13 +19,16 @@ from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.fast_path import FastPath
-from chainrule.compiler.runtime.pipeline import Options, Pipeline
-from chainrule.compiler.runtime.variants import Path, Run, Structure
+from chainrule.compiler.runtime.ledger import Ledger
+from chainrule.compiler.runtime.pipeline import Options, Pipeline, own_paths
+from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Structure
 from chainrule.core import errors
+from chainrule.core.backend import Value, topological_order
 from chainrule.core.interrupts import Held
 
-MACHINE = Path.MACHINE  # looked up once: the fast path takes two microseconds
+MACHINE, TAPE = Path.MACHINE, Path.TAPE  # looked up once: the fast path takes two microseconds
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
+MOST_UNSERVED = 64  # calls that had to run eagerly, more than were replayed, before it is told
 
 
 class FallbackWarning(UserWarning):
@@ -62,7 +65,9 @@ class Dispatch:
         self.reasons: dict[str, int] = {}  # why calls ran eagerly, and how many
         self.last: Path | None = None  # the path of the last call
         self._pipeline: Pipeline | None = None
+        self._ledger = Ledger()
         self._changes = 0
+        self._unserved = 0  # calls that no recording was worth its cost for, less those replayed
         self.busy = False  # a call is being computed
 
     @property
@@ -82,18 +87,47 @@ class Dispatch:
 
     # --- calls ------------------------------------------------------------------------------------
 
-    def run(self, call: Call) -> Run:
-        """Compute a call by one of its variants, recorded if need be, or leave it to eager."""
+    def run(self, call: Call, at_once: bool = False) -> Run:
+        """Compute a call by one of its variants, recorded if need be, or leave it to eager.
+
+        ``at_once``: what can be machine code is, also where that will not pay for itself.
+        """
+        run = self._run(call, at_once)
         self.counts.calls += 1
-        run = self._run(call)
         self.last = run.path
         if run.path is not Path.EAGER:
             self.counts.replayed += 1
+            self._unserved = max(0, self._unserved - 1)
         elif run.reason is None:
             self.counts.eager += 1
         else:
             self.fall_back(run.reason)
         return run
+
+    def rests(self) -> bool:
+        """Whether a call had better run eagerly, without looking for a variant; it is counted."""
+        if not self._ledger.rests:
+            return False
+        with self.lock:
+            self.counts.calls += 1
+            self.counts.eager += 1
+            self.last = Path.EAGER
+            self._leave_unserved()
+        return True
+
+    def ran_eagerly(self, result: Any) -> None:
+        """Note that a call took eager's time; ``result``: what the function returned."""
+        if self._ledger.instructions is None and isinstance(result, Value):
+            self._ledger.instructions = len(topological_order(result))
+        self._ledger.ran_eagerly()
+
+    def _leave_unserved(self) -> Run:
+        """A call that is not worth a recording; after many of them the user is told."""
+        self._unserved += 1
+        if self._unserved != MOST_UNSERVED:
+            return EAGERLY
+        variants = [v for s in self.structures.values() for v in s.variants]
+        return Run(Path.EAGER, reason=own_paths(variants)) if variants else EAGERLY
 
     def answer(self, arguments: tuple[Any, ...]) -> tuple[float, Any] | None:
         """The value and gradient of a cached call; None for the slow path."""
@@ -106,34 +140,41 @@ class Dispatch:
                 return None
             self.busy = True
             try:
-                answer = fast_path.answer(arguments)
+                found = fast_path.answer(arguments)
             finally:
                 self.busy = False
-            if answer is not None:
-                self.counts.calls += 1
-                self.counts.replayed += 1
-                self._changes = 0
-                self.last = MACHINE
+            if found is None:
+                return None
+            answer, variant = found
+            self.counts.calls += 1
+            self.counts.replayed += 1
+            self._changes = self._unserved = 0
+            self.last = TAPE if variant.binding is None else MACHINE
+            if variant.waits:
+                self._ledger.replayed(len(variant.recording), quickly=True)
+                if self._ledger.affords_building(len(variant.recording)):
+                    self.fast_path = None  # the next call builds machine code
             return answer
 
     def cache(self, call: Call, run: Run) -> None:
-        """Let the fast path answer such calls from now on, if machine code did."""
+        """Let the fast path answer such calls from now on, if it can."""
         if self.captured is not None and self.captured.identity and call.may_come_again:
             return  # the fast path does not see whether two arguments are one
-        if run.path is Path.MACHINE and run.variant is not None:
+        if run.variant is not None:
             if self.fast_path is None:
                 self.fast_path = FastPath()
             self.fast_path.learn(call, run.variant)
 
-    def _run(self, call: Call) -> Run:
+    def _run(self, call: Call, at_once: bool) -> Run:
         if call.refused is not None:
             return Run(Path.EAGER, reason=call.refused)
         try:
             pipeline = self._refreshed()
         except Unrecordable as reason:
             return Run(Path.EAGER, reason=str(reason))
-        structure = pipeline.structure(call)
+        structure, ledger = pipeline.structure(call), self._ledger
         if structure.blocked is not None:
+            ledger.missed(0)
             return Run(Path.EAGER, reason=structure.blocked)
         for place, variant in enumerate(structure.variants):
             run = variant.run(call, variant.binding)
@@ -141,9 +182,18 @@ class Dispatch:
                 structure.hits += 1
                 if place and run.path is not Path.EAGER:
                     structure.variants.insert(0, structure.variants.pop(place))
-                return run
+                ledger.replayed(len(variant.recording))
+                if run.path is Path.TAPE and variant.waits:
+                    with Held():
+                        if pipeline.build_when_worth_it(variant, call):
+                            run = variant.run(call, variant.binding)
+                return run or EAGERLY
+        if not at_once:
+            ledger.missed(len(structure.variants))
+            if not ledger.affords_recording():
+                return self._leave_unserved()
         with Held():  # Ctrl-C waits: half a recording would leave max replaced and Values moved
-            return pipeline.record(structure, call)
+            return pipeline.record(structure, call, at_once)
 
     def _refreshed(self) -> Pipeline:
         """The pipeline for the captured state as it is; if that changed, all is recorded anew."""
@@ -157,7 +207,7 @@ class Dispatch:
             self.fast_path = None
             self.structures.clear()
             captured = survey(self.function)
-            pipeline = Pipeline(self.function, captured, self.options, self.counts)
+            pipeline = Pipeline(self.function, captured, self.options, self.counts, self._ledger)
             self._pipeline = pipeline
         self.counts.checking_seconds += time.perf_counter() - started
         return pipeline

@@ -19,8 +19,6 @@ from numpy import float64, ndarray
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.recorder import Output
-from chainrule.compiler.lift.program import Addresses
-from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.signature import Signature, signature
 from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.core.backend import kernels
@@ -69,35 +67,34 @@ class _Gradient:
 class CachedCall:
     """What answers calls of one signature, if they have the integers and branches of a variant."""
 
-    machine: MachineCode
-    fit: Fit
+    variant: Variant
+    binding: Binding | None  # None: on the tape
     signature: Signature
     plan: Any  # a kernels.Plan
 
 
-def _choose(variant: Variant, binding: Binding, ids: tuple[int, ...]) -> Addresses | None:
+def _choose(variant: Variant, binding: Binding | None, ids: tuple[int, ...]) -> Any:
     """What the gathers of a variant select for these integers, if it serves them."""
     if variant.binding is not binding or any(abs(ids[slot]) > EXACT for slot in variant.numeric):
         return None
-    return variant.gathered(binding, ids)
+    if binding is not None:
+        return variant.gathered(binding, ids)
+    decided = variant.decide(ids)
+    return None if decided is None else decided[0].astype(np.int64)
 
 
-def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding) -> Any:
-    """What runs such calls on the code of a variant; None where it cannot."""
-    result, floats = variant.recording.result, call.size - call.first
-    machine, fit = binding.machine, binding.fit
+def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | None) -> Any:
+    """What runs such calls on the code or the tape of a variant; None where it cannot."""
     if variant.recording.selection.numbers:
         return None  # they are computed by Python
     if variant.captured or not 0 < call.first < MOST or kernels is None:
         return None
+    result = variant.recording.result
     if not isinstance(result, Output) or not result.is_value:
         return None
-    root = int(fit.address[result.position])
-    if root < 0 or not np.array_equal(fit.private[:floats], range(floats)):
+    parts = (_tape_parts if binding is None else _code_parts)(call, variant, result.position)
+    if parts is None:
         return None
-    numbers = fit.private[floats:]
-    if not (floats or variant.numeric or machine.reads_private):
-        numbers = numbers[:0]
     gradient = _Gradient(call.structure[0][0], call.arguments[0])
     return kernels.Plan(
         shape.shapes,
@@ -107,9 +104,32 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding) -
         ndarray,
         functools.partial(_choose, variant, binding),
         [],
-        *machine.code.parts(fit, numbers),
-        root,
+        *parts,
     )
+
+
+def _code_parts(call: Call, variant: Variant, position: int) -> tuple[Any, ...] | None:
+    """What a Plan takes of machine code, and the address of the value."""
+    binding, floats = variant.binding, call.size - call.first
+    assert binding is not None
+    machine, fit = binding.machine, binding.fit
+    root = int(fit.address[position])
+    if root < 0 or not np.array_equal(fit.private[:floats], range(floats)):
+        return None
+    numbers = fit.private[floats:]
+    if not (floats or variant.numeric or machine.reads_private):
+        numbers = numbers[:0]
+    return (*machine.code.parts(fit, numbers), root)
+
+
+def _tape_parts(call: Call, variant: Variant, position: int) -> tuple[Any, ...]:
+    """What a Plan takes of a tape: its inputs are the call's numbers, one after the other."""
+    inputs, grads, first = variant.inputs, variant.grads, call.first
+    nothing = np.zeros(1, np.int64)
+    places = variant.recording.selection.places.astype(np.int64)
+    integers = np.arange(call.size - first, len(inputs) - first)
+    arenas = (inputs, inputs[first:], grads, grads[first:], np.ones(1), nothing, nothing)
+    return variant.executor, 0, 0, (*arenas, places, integers), position
 
 
 class FastPath:
@@ -117,14 +137,15 @@ class FastPath:
 
     def __init__(self) -> None:
         self.plans: dict[bytes, list[CachedCall]] = {}  # by signature
-        self._met: set[Fit] = set()  # those that are cached, or cannot be
+        self._met: set[Any] = set()  # those that are cached, or cannot be
 
     def learn(self, call: Call, variant: Variant) -> None:
         """Let a variant answer calls such as this from now on."""
         binding = variant.binding
-        if binding is None or binding.fit in self._met or call.keywords:
+        met = variant if binding is None else binding.fit
+        if met in self._met or call.keywords:
             return
-        self._met.add(binding.fit)
+        self._met.add(met)
         shape = None if call.labels or call.narrow else signature(call.structure[0], call.arguments)
         plan = None if shape is None else _plan_of(call, shape, variant, binding)
         if shape is None or plan is None:
@@ -132,22 +153,24 @@ class FastPath:
         if shape.row not in self.plans and len(self.plans) >= STRUCTURES:
             return
         cached = self.plans.setdefault(shape.row, [])
-        cached.insert(0, CachedCall(binding.machine, binding.fit, shape, plan))
-        self._met -= {one.fit for one in cached[VARIANTS:]}
+        cached.insert(0, CachedCall(variant, binding, shape, plan))
+        for one in cached[VARIANTS:]:
+            self._met.discard(one.variant if one.binding is None else one.binding.fit)
         del cached[VARIANTS:]
 
-    def answer(self, arguments: tuple[Any, ...]) -> tuple[float, Any] | None:
-        """The value and its gradient, if such a call is cached and everything is finite."""
+    def answer(self, arguments: tuple[Any, ...]) -> tuple[tuple[float, Any], Variant] | None:
+        """The value and its gradient, and what computed them; None: the slow path must."""
         if kernels is None:
             return None
         call = kernels.passed(arguments, ndarray, float64)
         cached = None if call is None else self.plans.get(call.signature)
         for one in cached or ():
-            if one.machine.current is not one.fit:
-                one.machine.settle(one.fit)
+            binding = one.binding
+            if binding is not None and binding.machine.current is not binding.fit:
+                binding.machine.settle(binding.fit)
             answer: tuple[float, Any] | None = one.plan.run(call)
             if answer is not None:
                 if cached and cached[0] is not one:
                     cached.sort(key=lambda x: x is not one)
-                return answer
+                return answer, one.variant
         return None

@@ -17,6 +17,7 @@ from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, confirm, random_states_kept, trace
 from chainrule.compiler.runtime.building import Builder
 from chainrule.compiler.runtime.counts import Counts
+from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.variants import (
     EAGERLY,
     Path,
@@ -29,8 +30,7 @@ from chainrule.compiler.runtime.verification import check_against_eager
 
 STRUCTURES = 256  # of arguments, the least recently used goes
 VARIANTS = 64  # of one structure, likewise
-FEW = 32  # recordings of one structure, before most calls must have had one already
-RECORDINGS = 200  # of one structure that led to a new variant
+FEW = 32  # recordings of one structure in training, before most calls must have had one already
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,10 @@ class Pipeline:
         captured: CapturedState,
         options: Options,
         counts: Counts,
+        ledger: Ledger,
     ) -> None:
         self.captured = captured
+        self._ledger, self._lifts_at_once = ledger, options.lift is True
         self.structures: dict[Any, Structure] = {}
         self._function, self._counts = function, counts
         self._builder: Builder | None = None  # nothing is lifted
@@ -71,14 +73,20 @@ class Pipeline:
             del self.structures[next(iter(self.structures))]
         return structure
 
-    def record(self, structure: Structure, call: Call) -> Run:
-        """Record a call that no variant serves, and run it."""
+    def record(self, structure: Structure, call: Call, at_once: bool) -> Run:
+        """Record a call that no variant serves, and run it.
+
+        ``at_once``: as machine code, whatever that costs.
+        """
         started = time.perf_counter()
         try:
             with random_states_kept():
                 self._counts.traces += 1
                 made = trace(self._function, self.captured, call)
-                variant = self._new_variant(structure, call, made)
+                self._ledger.recorded(len(made.recording))
+                if at_once:
+                    _count_recording(structure)
+                variant = self._new_variant(structure, call, made, at_once)
         except Unrecordable as reason:
             structure.blocked = str(reason)
             structure.variants.clear()  # no call gets to them any more
@@ -92,46 +100,73 @@ class Pipeline:
             self._counts.recording_seconds += time.perf_counter() - started
         return variant.run(call, variant.binding) or EAGERLY
 
+    def build_when_worth_it(self, variant: Variant, call: Call) -> bool:
+        """Build machine code for a variant that answers calls on the tape, if that pays by now."""
+        if not variant.waits or not self._may_build(variant, at_once=False):
+            return False
+        started = time.perf_counter()
+        with random_states_kept():
+            self._build_or_join(variant, call)
+        self._counts.recording_seconds += time.perf_counter() - started
+        return variant.binding is not None
+
     # --- build ------------------------------------------------------------------------------------
 
-    def _new_variant(self, structure: Structure, call: Call, made: Trace) -> Variant:
-        """A variant on the code of a longer call, or else one of its own.
+    def _new_variant(self, structure: Structure, call: Call, made: Trace, at_once: bool) -> Variant:
+        """A variant on the code of a longer call, or else one of its own, checked against eager."""
+        builder = self._builder
+        joined = None if builder is None else builder.join(call, made)
+        if joined is not None:
+            return _added(structure, joined)
+        confirm(self._function, self.captured, call, made)
+        variant = Variant.of(made)
+        check_against_eager(self._function, self.captured, variant, call)
+        variant.waits = builder is not None and builder.may_build(variant)
+        if variant.waits and self._may_build(variant, at_once):
+            self._build_or_join(variant, call)
+        elif builder is not None and not variant.waits:
+            self._build(variant, call)  # which says why there is none
+        return _added(structure, variant)
+
+    def _may_build(self, variant: Variant, at_once: bool) -> bool:
+        size = len(variant.recording)
+        return at_once or self._lifts_at_once or self._ledger.affords_building(size)
+
+    def _build_or_join(self, variant: Variant, call: Call) -> None:
+        """Machine code for a variant, of a longer call if there is some.
 
         Where the call is longer than all that there is code for, an even longer one is recorded
         and built first, so that not every length builds again.
         """
-        _count_recording(structure)
-        builder, may_be_longer = self._builder, True
-        while builder is not None:
-            variant = builder.join(call, made)
-            if variant is not None:
-                return _added(structure, variant)
+        builder = self._builder
+        assert builder is not None
+        variant.waits = False
+        for may_be_longer in (True, False):
+            joined = builder.join(call, variant.trace)
+            if joined is not None:
+                variant.binding = joined.binding
+                return
             longer = builder.longer(call) if may_be_longer else None
             if longer is None:
                 break
             self._record_longer(*longer)
-            may_be_longer = False
-        return self._own_variant(structure, call, made)
+        self._build(variant, call)
 
     def _record_longer(self, call: Call, made: Trace) -> None:
         """Make a variant for a call that nobody made; not counted as a call."""
         structure = self.structure(call)
         self._counts.traces += 1
+        self._ledger.recorded(len(made.recording))
         try:
-            _count_recording(structure)
-            self._own_variant(structure, call, made)
+            confirm(self._function, self.captured, call, made)
+            variant = Variant.of(made)
+            check_against_eager(self._function, self.captured, variant, call)
+            self._build(variant, call)
+            _added(structure, variant)
         except Unrecordable as reason:
             structure.blocked = str(reason)
         except Exception:
             self.captured.restore()
-
-    def _own_variant(self, structure: Structure, call: Call, made: Trace) -> Variant:
-        """A variant built from this recording, checked against eager."""
-        confirm(self._function, self.captured, call, made)
-        variant = Variant.of(made)
-        check_against_eager(self._function, self.captured, variant, call)
-        self._build(variant, call)
-        return _added(structure, variant)
 
     def _build(self, variant: Variant, call: Call) -> None:
         """Build machine code for a variant, if it has the structure."""
@@ -139,6 +174,8 @@ class Pipeline:
             return
         started = time.perf_counter()
         built = self._builder.build(variant, call)
+        if built.attempted:
+            self._ledger.built(len(variant.recording))
         variant.binding, variant.not_lifted = built.binding, built.reason
         if built.superseded is not None:  # its calls join the longer code when they come again
             for structure in self.structures.values():
@@ -150,11 +187,15 @@ class Pipeline:
 
 def _count_recording(structure: Structure) -> None:
     structure.recordings += 1
-    rarely = structure.recordings > FEW and structure.hits < structure.recordings
-    if rarely or structure.recordings > RECORDINGS:
-        reasons = reasons_for_recordings(structure.variants)
-        worst = f": {next(iter(reasons))}" if reasons else ""
-        raise Unrecordable(f"most calls take a path of their own{worst}{_advice(worst)}")
+    if structure.recordings > FEW and structure.hits < structure.recordings:
+        raise Unrecordable(own_paths(structure.variants))
+
+
+def own_paths(variants: list[Variant]) -> str:
+    """Why recordings do not pay for a function, and what to write instead."""
+    reasons = reasons_for_recordings(variants)
+    worst = f": {next(iter(reasons))}" if reasons else ""
+    return f"most calls take a path of their own{worst}{_advice(worst)}"
 
 
 def _advice(reason: str) -> str:

@@ -62,6 +62,7 @@ class Variant:
     grads: Floats
     binding: Binding | None = None
     not_lifted: str | None = None  # why it runs on the tape
+    waits: bool = False  # until machine code for it is worth its cost
     settled: tuple[str, ...] = ()  # the lines at which data became static
     _decided: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
@@ -70,6 +71,11 @@ class Variant:
         """A variant of one recording, on the tape."""
         inputs, grads = (np.zeros(made.recording.inputs) for _ in range(2))
         return cls(made.recording, made.captured, made.numeric, inputs, grads, settled=made.settled)
+
+    @property
+    def trace(self) -> Trace:
+        """What it was made of."""
+        return Trace(self.recording, self.captured, self.numeric, self.settled)
 
     @functools.cached_property
     def executor(self) -> Executor:

@@ -41,7 +41,7 @@ def batch_value_and_grad(
     mean, grads, left = _batched(dispatch, params, samples) or (0.0, None, samples)
     sums = None if grads is None else numeric_leaves(grads)
     for sample in left:
-        value, grads = value_and_grad(dispatch, (params, *sample), {})
+        value, grads = value_and_grad(dispatch, (params, *sample), {}, at_once=True)
         mean += (value[0] if isinstance(value, tuple) else value) / len(samples)
         leaves = [a / len(samples) for a in numeric_leaves(grads)]
         sums = leaves if sums is None else [a + b for a, b in zip(sums, leaves, strict=True)]

@@ -22,7 +22,7 @@ class TrainableFunction:
 
     def value_and_grad(self, *arguments: Any) -> Any:
         """The loss of one sample and its gradient."""
-        return value_and_grad(self._dispatch, arguments, {})
+        return value_and_grad(self._dispatch, arguments, {}, at_once=True)
 
     def batch_value_and_grad(self, params: Any, samples: Sequence[Sample]) -> Any:
         """The mean loss of some samples and its gradient."""

@@ -90,7 +90,7 @@ class PackedSamples:
     def _run(self, k: int) -> Run:
         """Compute a sample as a call of its own."""
         with self._dispatch.lock:
-            return self._dispatch.run(self._whole(k))
+            return self._dispatch.run(self._whole(k), at_once=True)
 
     def kind_of(self, k: int) -> Kind | None:
         """What samples like this one run on; None where it is not the others' code."""

@@ -1,0 +1,131 @@
+"""Whether a recording, or machine code, is worth what it costs.
+
+In: how many instructions a call has. Out: yes or no. A function owes what its recordings and its
+machine code cost, and each call pays back: half of its eager time where it ran eagerly, all of it
+where it was replayed. So no function gets much slower than eager, however its calls differ.
+
+Costs are estimated from the number of instructions and never read from a clock: the same calls take
+the same paths, and give the same bits, every time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from chainrule.core.backend import engine
+
+MOST_DOUBLINGS = 6  # of what a recording must have earned
+LONGEST_REST = 64  # calls that run eagerly before a variant is looked for again
+CALLS = 50  # whose eager time a function may owe: half of what 100 calls take
+MOST_SAVED = 0.1  # seconds that a function can put by, beside these
+UNKNOWN = 100  # instructions of a function that was never recorded
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds for so many instructions; ``beyond``: what those after the first 20,000 add."""
+
+    fixed: float
+    each: float
+    beyond: float = 0.0
+
+    def of(self, instructions: int) -> float:
+        """The estimate."""
+        far = max(0, instructions - 20_000)
+        return self.fixed + self.each * instructions + self.beyond * far
+
+
+if engine == "native":
+    EAGER, RECORD = Cost(2.5e-6, 4e-8, 8e-8), Cost(1.5e-3, 6e-6, -4.5e-6)
+    BUILD = Cost(25e-3, 3e-6)
+    REPLAY = Cost(30e-6, 2e-8)
+else:
+    EAGER, RECORD, BUILD = Cost(2e-5, 4e-6), Cost(2e-3, 3.5e-5), Cost(25e-3, 2e-5)
+    REPLAY = Cost(30e-6, 2e-6)
+
+
+@dataclass
+class Allowance:
+    """Seconds that all functions of a process may spend before they have earned anything."""
+
+    left: float = 0.3
+
+
+allowance = Allowance()
+
+
+class Ledger:
+    """What one function has spent on recordings and machine code, and what that saved."""
+
+    def __init__(self) -> None:
+        self.instructions: int | None = None  # of its last recording, or of an eager call
+        self._balance = 0.0
+        self._unused = 0  # recordings in a row after which nothing was replayed
+        self._misses = 0  # in a row
+        self._rest = 0  # calls that are to run eagerly
+
+    def affords_recording(self) -> bool:
+        """Whether one more recording may be made now.
+
+        It is to be the better earned the longer nothing has been replayed: calls may all differ.
+        """
+        cost = RECORD.of(self._size) * 2 ** min(self._unused, MOST_DOUBLINGS)
+        return bool(cost <= self._credit(self._size))
+
+    def affords_building(self, instructions: int) -> bool:
+        """Whether machine code may be built for a recording now."""
+        return BUILD.of(instructions) <= self._credit(instructions)
+
+    def recorded(self, instructions: int) -> None:
+        """A recording was made."""
+        self.instructions = instructions
+        self._unused += 1
+        self._pay(RECORD.of(instructions))
+
+    def built(self, instructions: int) -> None:
+        """Machine code was built, or it was tried."""
+        self._pay(BUILD.of(instructions))
+
+    def ran_eagerly(self) -> None:
+        """A call took eager's time."""
+        self._rest = max(0, self._rest - 1)
+        self._earn(0.5 * EAGER.of(self._size))
+
+    def replayed(self, instructions: int, quickly: bool = False) -> None:
+        """A variant answered a call; ``quickly``: through the fast path."""
+        self._misses = self._unused = 0
+        took = 0.0 if quickly else REPLAY.of(instructions)
+        self._earn(1.5 * EAGER.of(instructions) - took)
+
+    def missed(self, variants: int) -> None:
+        """So many variants were tried in vain: the more often, the longer until the next time."""
+        self._pay(REPLAY.fixed + variants * (REPLAY.of(self._size) - 0.5 * REPLAY.fixed))
+        if not math.isinf(allowance.left):
+            self._rest = min(2**self._misses, LONGEST_REST)
+            self._misses += 1
+
+    @property
+    def rests(self) -> bool:
+        """Whether even looking for a variant is too dear for now."""
+        return self._rest > 0 or self._credit(self._size) < 0.0
+
+    @property
+    def _size(self) -> int:
+        return UNKNOWN if self.instructions is None else self.instructions
+
+    def _credit(self, instructions: int) -> float:
+        """What may be spent at once; what cannot be owed, the allowance pays."""
+        return self._balance + CALLS * EAGER.of(instructions) + allowance.left
+
+    def _earn(self, seconds: float) -> None:
+        most = MOST_SAVED + CALLS * EAGER.of(self._size)
+        self._balance = min(most, self._balance + seconds)
+
+    def _pay(self, seconds: float) -> None:
+        self._balance -= seconds
+        short = -CALLS * EAGER.of(self._size) - self._balance
+        if short > 0.0 and allowance.left > 0.0:
+            paid = min(short, allowance.left)
+            allowance.left -= paid
+            self._balance += paid
