@@ -177,7 +177,9 @@ class Passed:
     @property
     def ids(self) -> tuple[int, ...]: ...
 
-def passed(arguments: tuple[Any, ...], array: type[Any], number: type[Any], /) -> Passed | None: ...
+def passed(
+    arguments: tuple[Any, ...], array: type[Any], number: type[Any], differentiate: bool, /
+) -> Passed | None: ...
 
 @final
 class Plan:
@@ -197,7 +199,7 @@ class Plan:
         root: int,
         /,
     ) -> Plan: ...
-    def run(self, call: Passed, /) -> tuple[float, Any] | None: ...
+    def run(self, call: Passed, /) -> Any: ...
 
 def adam(
     values: Sequence[Value],

@@ -6,7 +6,8 @@
  */
 #include "call.h"
 
-/* The words of a signature: the number of arguments, and each of them. After LIST and TUPLE, how many
+/* The words of a signature: the number of arguments, negative where none is differentiated by, and each of
+ * them. After LIST and TUPLE, how many
  * items; after DICT too, each with its key in front; after FLOATS and INTS, how many
  * dimensions and each of these; after FLOAT and INT, how many there are in a row. */
 enum { FLOAT_WORD = 1, INT_WORD, ARRAY_WORD, FLOATS_WORD, INTS_WORD, LIST_WORD, TUPLE_WORD, DICT_WORD };
@@ -241,11 +242,11 @@ static int take_ids(Look *w) {
     return w->to->ids != NULL ? 1 : -1;
 }
 
-static int look_at_arguments(Look *w, PyObject *arguments) {
+static int look_at_arguments(Look *w, PyObject *arguments, int differentiate) {
     Py_ssize_t count = PyTuple_Size(arguments);
-    int answer = put_word(w, count);
+    int answer = put_word(w, differentiate ? count : -1 - count);
     for (Py_ssize_t k = 0; k < count && answer > 0; k++) {
-        w->is_first = k == 0;
+        w->is_first = differentiate && k == 0;
         answer = look_at(w, PyTuple_GetItem(arguments, k));
         w->run = 0; /* the first argument's floats are not the others' */
     }
@@ -262,11 +263,12 @@ static void begin(Buffer *b) {
     b->capacity = b->bytes != NULL ? FEW_BYTES : 0;
 }
 
-/* passed(arguments, array, number): a Passed, or None where the arguments are not plain. `array` and
- * `number` are numpy's ndarray and float64. No Python code runs while it looks at them. */
+/* passed(arguments, array, number, differentiate): a Passed, or None where the arguments are not plain.
+ * `array` and `number` are numpy's ndarray and float64. No Python code runs while it looks at them. */
 static PyObject *passed(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count) {
-    if (count != 3 || !PyTuple_Check(given[0]) || !PyType_Check(given[1]) || !PyType_Check(given[2])) {
-        return PyErr_Format(PyExc_TypeError, "passed takes a tuple of arguments and two types");
+    if (count != 4 || !PyTuple_Check(given[0]) || !PyType_Check(given[1]) || !PyType_Check(given[2]) ||
+        !PyBool_Check(given[3])) {
+        return PyErr_Format(PyExc_TypeError, "passed takes a tuple of arguments, two types and a bool");
     }
     PyObject *made = ((allocfunc)PyType_GetSlot(PassedType, Py_tp_alloc))(PassedType, 0);
     if (made == NULL) {
@@ -277,7 +279,7 @@ static PyObject *passed(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     begin(&w.words);
     begin(&w.ids);
     begin(&w.to->entries);
-    int answer = look_at_arguments(&w, given[0]);
+    int answer = look_at_arguments(&w, given[0], given[3] == Py_True);
     for (Py_ssize_t k = 0; k < COUNT(w.ids, PyObject *); k++) {
         Py_DECREF(ITEM(w.ids, PyObject *, k));
     }

@@ -28,7 +28,8 @@ enum {
 typedef struct {
     PyObject_HEAD
     PyObject *template; /* the first argument's tree, with the name of a field of `record` in the place of
-                           each array, and its position among the numbers in the place of each float */
+                           each array, and its position among the numbers in the place of each float; None:
+                           only the value is wanted */
     PyObject *record;   /* a numpy dtype: the gradient, one field for each array; None: there is no array */
     PyObject *make;     /* numpy.ndarray */
     PyObject *owner;    /* of the machine code; or the tape, whose inputs, all of them, are what is shared */
@@ -59,18 +60,21 @@ typedef float (*FloatForward)(void *, void *, void *, void *);
 typedef double (*Backward)(void *, void *, void *, void *, void *, void *, void *);
 typedef float (*FloatBackward)(void *, void *, void *, void *, void *, void *, void *);
 
-/* Forward and backward, with the gradient by what is shared going into `to_shared`; whether all is
- * finite. */
+/* Forward and backward, with the gradient by what is shared going into `to_shared`, if it is wanted;
+ * whether all is finite. */
 static int run_code(const Plan *p, void *to_shared) {
     void *shared = p->views[P_SHARED].buf, *own = p->views[P_OWN].buf, *seeds = p->views[P_SEEDS].buf;
     void *to_own = p->views[P_ADJOINTS].buf, *gathers = p->views[P_GATHERS].buf;
     void *counts = p->views[P_COUNTS].buf;
+    int only_value = to_shared == NULL;
     if (p->is_float) {
         return isfinite(((FloatForward)p->forward)(shared, own, gathers, counts)) &&
-               isfinite(((FloatBackward)p->backward)(shared, own, to_shared, to_own, seeds, gathers, counts));
+               (only_value ||
+                isfinite(((FloatBackward)p->backward)(shared, own, to_shared, to_own, seeds, gathers, counts)));
     }
     return isfinite(((Forward)p->forward)(shared, own, gathers, counts)) &&
-           isfinite(((Backward)p->backward)(shared, own, to_shared, to_own, seeds, gathers, counts));
+           (only_value ||
+            isfinite(((Backward)p->backward)(shared, own, to_shared, to_own, seeds, gathers, counts)));
 }
 
 /* The same on a tape; whether it answers the call, or -1: an error. */
@@ -78,8 +82,8 @@ static int run_on_tape(const Plan *p, double *to_shared) {
     Tape *t = (Tape *)p->owner;
     Py_ssize_t position;
     int status = run_tape(t, p->views[P_SHARED].buf, &position);
-    if (status != 0) {
-        return status < 0 ? -1 : 0;
+    if (status != 0 || to_shared == NULL) {
+        return status < 0 ? -1 : status == 0;
     }
     return sweep_tape(t, p->instruction, 1.0, to_shared) < 0 ? -1 : 1;
 }
@@ -362,7 +366,7 @@ static PyObject *answer_of(const Plan *p, double number, PyObject *bytes, Py_ssi
     return result;
 }
 
-/* run(call): the value and its gradient, or None where something is not finite, an array has another
+/* run(call): the value and its gradient, or the value alone, or None where something is not finite, an array has another
  * shape or type than those the Plan is for, or it is not known what these integers select. One at a
  * time for all Plans with the same arenas: the machine code runs without the GIL. */
 static PyObject *plan_run(PyObject *self, PyObject *given) {
@@ -375,9 +379,10 @@ static PyObject *plan_run(PyObject *self, PyObject *given) {
     if (gathered == NULL || gathered == Py_None) {
         return gathered;
     }
-    Py_ssize_t offset;
-    PyObject *bytes = new_gradient(p, &offset);
-    int is_tape = p->forward == 0, fine = bytes == NULL ? -1 : 1;
+    Py_ssize_t offset = 0;
+    int is_tape = p->forward == 0, only_value = p->template == Py_None;
+    PyObject *bytes = only_value ? NULL : new_gradient(p, &offset);
+    int fine = only_value || bytes != NULL ? 1 : -1;
     if (fine > 0) {
         fine = (is_tape ? point_operands(p, gathered) : set_gathers(p, gathered)) < 0 ? -1 : read_ids(p, call);
     }
@@ -386,7 +391,8 @@ static PyObject *plan_run(PyObject *self, PyObject *given) {
         fine = read_numbers(p, call);
     }
     if (fine > 0) {
-        void *to_shared = p->in_place ? PyByteArray_AsString(bytes) + offset : p->views[P_SHARED_ADJOINTS].buf;
+        void *to_shared = only_value    ? NULL
+                          : p->in_place ? PyByteArray_AsString(bytes) + offset : p->views[P_SHARED_ADJOINTS].buf;
         if (is_tape) {
             fine = run_on_tape(p, to_shared);
         } else {
@@ -396,13 +402,13 @@ static PyObject *plan_run(PyObject *self, PyObject *given) {
         }
     }
     if (fine > 0) {
-        if (!p->in_place) {
+        if (!p->in_place && !only_value) {
             copy_gradient(p, bytes);
         }
         double number = is_tape       ? *tape_place((Tape *)p->owner, p->instruction)
                         : p->is_float ? *(const float *)p->root
                                       : *(const double *)p->root;
-        result = answer_of(p, number, bytes, offset);
+        result = only_value ? PyFloat_FromDouble(number) : answer_of(p, number, bytes, offset);
     } else if (fine == 0) {
         result = Py_NewRef(Py_None);
     }

@@ -63,7 +63,8 @@ class Call(Flat):
     @property
     def may_come_again(self) -> bool:
         """Whether another call of this structure could pass one container of floats twice."""
-        return sum(_containers_of_floats(node) for node in self._nodes()[1:]) > 1
+        nodes = self._nodes()[1 if self.key[0] else 0 :]
+        return sum(_containers_of_floats(node) for node in nodes) > 1
 
     def _nodes(self) -> list[Node]:
         return [*self.structure[0], *self.structure[1].values()]

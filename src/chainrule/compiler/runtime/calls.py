@@ -31,6 +31,10 @@ from chainrule.trees import Floats, map_leaves
 
 def value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """``CompiledFunction.__call__``; see there."""
+    if dispatch.fast_path is not None and not keywords:
+        number = dispatch.answer(arguments, differentiate=False)
+        if number is not None:
+            return number
     if dispatch.rests():
         return _eager_value(dispatch, arguments, keywords)
     call = flatten_call(arguments, keywords, differentiate=False)
@@ -38,6 +42,8 @@ def value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, An
         alone, dispatch.busy = not dispatch.busy, True
         try:
             run = dispatch.run(call) if alone else EAGERLY
+            if run.path is not Path.EAGER:
+                dispatch.cache(call, run)
             answer = None if run.path is Path.EAGER else _answer(dispatch, run, call)
         finally:
             dispatch.busy = not alone
@@ -63,7 +69,7 @@ def value_and_grad(
         # The derivative may depend on what an outer transform differentiates by.
         return _eager_value_and_grad(dispatch, arguments, keywords, out)
     if dispatch.fast_path is not None and not keywords:
-        answer = dispatch.answer(arguments)
+        answer = dispatch.answer(arguments, differentiate=True)
         if answer is not None:
             return answer if out is None else (answer[0], fill(out, answer[1]))
     if not at_once and dispatch.rests():

@@ -129,8 +129,8 @@ class Dispatch:
         variants = [v for s in self.structures.values() for v in s.variants]
         return Run(Path.EAGER, reason=own_paths(variants)) if variants else EAGERLY
 
-    def answer(self, arguments: tuple[Any, ...]) -> tuple[float, Any] | None:
-        """The value and gradient of a cached call; None for the slow path."""
+    def answer(self, arguments: tuple[Any, ...], differentiate: bool) -> Any:
+        """The value of a cached call, and its gradient; None for the slow path."""
         with self.lock:
             fast_path, pipeline = self.fast_path, self._pipeline
             if self.busy or fast_path is None or pipeline is None:
@@ -140,7 +140,7 @@ class Dispatch:
                 return None
             self.busy = True
             try:
-                found = fast_path.answer(arguments)
+                found = fast_path.answer(arguments, differentiate)
             finally:
                 self.busy = False
             if found is None:

@@ -1,9 +1,9 @@
 """The fast path: a call like an earlier one, answered without flattening its arguments again.
 
 Training asks for the same gradient over and over: the same dict of arrays with other numbers in
-them, and some data. In: a call that ran on machine code. Out: a ``FastPath``, which finds calls of
-the same structure by their ``signature``, a row of bytes that C writes as it looks at the
-arguments, and answers them from the machine code. All others take the slow path.
+them, and some data. In: a call that ran on machine code or the tape. Out: a ``FastPath``, which
+finds calls of the same structure by their ``signature``, a row of bytes that C writes as it looks
+at the arguments, and answers them without Python. All others take the slow path.
 """
 
 from __future__ import annotations
@@ -87,20 +87,22 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
     """What runs such calls on the code or the tape of a variant; None where it cannot."""
     if variant.recording.selection.numbers:
         return None  # they are computed by Python
-    if variant.captured or not 0 < call.first < MOST or kernels is None:
+    differentiate, result = bool(call.key[0]), variant.recording.result
+    if variant.captured or call.values or call.size >= MOST or kernels is None:
         return None
-    result = variant.recording.result
-    if not isinstance(result, Output) or not result.is_value:
+    if not isinstance(result, Output) or result.is_value != differentiate:
+        return None
+    if differentiate and not call.first:
         return None
     parts = (_tape_parts if binding is None else _code_parts)(call, variant, result.position)
     if parts is None:
         return None
-    gradient = _Gradient(call.structure[0][0], call.arguments[0])
+    gradient = _Gradient(call.structure[0][0], call.arguments[0]) if differentiate else None
     return kernels.Plan(
         shape.shapes,
         shape.first,
-        gradient.template,
-        gradient.record,
+        None if gradient is None else gradient.template,
+        None if gradient is None else gradient.record,
         ndarray,
         functools.partial(_choose, variant, binding),
         [],
@@ -124,7 +126,7 @@ def _code_parts(call: Call, variant: Variant, position: int) -> tuple[Any, ...] 
 
 def _tape_parts(call: Call, variant: Variant, position: int) -> tuple[Any, ...]:
     """What a Plan takes of a tape: its inputs are the call's numbers, one after the other."""
-    inputs, grads, first = variant.inputs, variant.grads, call.first
+    inputs, grads, first = variant.inputs, variant.grads, call.first if call.key[0] else 0
     nothing = np.zeros(1, np.int64)
     places = variant.recording.selection.places.astype(np.int64)
     integers = np.arange(call.size - first, len(inputs) - first)
@@ -146,7 +148,9 @@ class FastPath:
         if met in self._met or call.keywords:
             return
         self._met.add(met)
-        shape = None if call.labels or call.narrow else signature(call.structure[0], call.arguments)
+        shape = None
+        if not (call.labels or call.narrow):
+            shape = signature(call.structure[0], call.arguments, bool(call.key[0]))
         plan = None if shape is None else _plan_of(call, shape, variant, binding)
         if shape is None or plan is None:
             return
@@ -158,17 +162,17 @@ class FastPath:
             self._met.discard(one.variant if one.binding is None else one.binding.fit)
         del cached[VARIANTS:]
 
-    def answer(self, arguments: tuple[Any, ...]) -> tuple[tuple[float, Any], Variant] | None:
-        """The value and its gradient, and what computed them; None: the slow path must."""
+    def answer(self, arguments: tuple[Any, ...], differentiate: bool) -> tuple[Any, Variant] | None:
+        """The value, with its gradient or alone, and what computed it; None: the slow path must."""
         if kernels is None:
             return None
-        call = kernels.passed(arguments, ndarray, float64)
+        call = kernels.passed(arguments, ndarray, float64, differentiate)
         cached = None if call is None else self.plans.get(call.signature)
         for one in cached or ():
             binding = one.binding
             if binding is not None and binding.machine.current is not binding.fit:
                 binding.machine.settle(binding.fit)
-            answer: tuple[float, Any] | None = one.plan.run(call)
+            answer = one.plan.run(call)
             if answer is not None:
                 if cached and cached[0] is not one:
                     cached.sort(key=lambda x: x is not one)

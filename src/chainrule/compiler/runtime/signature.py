@@ -28,19 +28,21 @@ class Signature:
     keys: list[Any]  # of dicts, whose addresses are in the row
 
 
-def signature(structures: Sequence[Node], arguments: Sequence[Any]) -> Signature | None:
+def signature(
+    structures: Sequence[Node], arguments: Sequence[Any], differentiate: bool
+) -> Signature | None:
     """What C's ``passed`` gives for such arguments, and for no others; None where it gives none.
 
     Of the first argument the shapes of arrays are left out: a plan looks at them.
     """
     writer = _Writer()
-    writer.put(len(arguments))
+    writer.put(len(arguments) if differentiate else -1 - len(arguments))
     first = 0
     for k, (structure, x) in enumerate(zip(structures, arguments, strict=True)):
-        if not writer.write(structure, x, k == 0):
+        if not writer.write(structure, x, differentiate and k == 0):
             return None
         writer.end_run()
-        first = first if k else len(writer.shapes)
+        first = first if k or not differentiate else len(writer.shapes)
     row = array.array("q", writer.words).tobytes()
     return Signature(row, tuple(writer.shapes), first, writer.keys)
 
