@@ -21,6 +21,7 @@ import numpy as np
 
 import chainrule
 from chainrule import Value
+from chainrule.derivatives import transforms
 
 Script = Callable[..., Iterator[Any]]
 LIFT = os.environ.get("CHAINRULE_TEST_LIFT") == "1"
@@ -100,15 +101,13 @@ class Eager:
         return self.function(*arguments, **keywords)
 
     def value_and_grad(self, *arguments: Any, **keywords: Any) -> Any:
-        returned: list[Any] = []
-
-        def scalar(*given: Any, **named: Any) -> Any:
-            returned[:] = [self.function(*given, **named)]
-            (result,) = returned
+        def main(result: Any) -> Any:
             return result[0] if isinstance(result, tuple) and len(result) == 2 else result
 
-        value, gradient = chainrule.value_and_grad(scalar)(*arguments, **keywords)
-        (result,) = returned
+        x, *others = arguments
+        value, gradient, result = transforms.value_and_derivative(
+            "value_and_grad", self.function, x, others, keywords, main
+        )
         if isinstance(result, tuple) and len(result) == 2:
             value = (value, floats(result[1]))
         return value, gradient

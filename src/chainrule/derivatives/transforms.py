@@ -268,15 +268,21 @@ def _closes_over(f: Callable[..., Any], outputs: list[Value]) -> bool:
 
     The derivative is part of that one's graph then: as a number it would lose its gradient.
     """
-    names = getattr(getattr(f, "__code__", None), "co_names", ())
-    held = {id(x) for x in map(getattr(f, "__globals__", {}).get, names) if isinstance(x, Value)}
-    for cell in getattr(f, "__closure__", None) or ():
+    held = {id(x) for _, x in values_around(f)}
+    return bool(held) and any(id(v) in held for y in outputs for v in topological_order(y))
+
+
+def values_around(f: Callable[..., Any]) -> list[tuple[str, Value]]:
+    """The Values among the variables of enclosing functions and the global ones, by name."""
+    code, outside = getattr(f, "__code__", None), getattr(f, "__globals__", {})
+    found = [(name, outside.get(name)) for name in getattr(code, "co_names", ())]
+    cells = getattr(f, "__closure__", None) or ()
+    for name, cell in zip(getattr(code, "co_freevars", ()), cells, strict=False):
         try:
-            if isinstance(cell.cell_contents, Value):
-                held.add(id(cell.cell_contents))
+            found.append((name, cell.cell_contents))
         except ValueError:  # nothing in it yet
             continue
-    return bool(held) and any(id(v) in held for y in outputs for v in topological_order(y))
+    return [(name, x) for name, x in found if isinstance(x, Value)]
 
 
 def _depends_on_enclosing(outputs: list[Value]) -> bool:

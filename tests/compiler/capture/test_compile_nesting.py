@@ -394,3 +394,25 @@ def test_a_function_used_by_threads_of_its_own_does_not_wait_for_ever():
 
     in_threads(work)
     assert results == [[6.0, 11.0], [22.0, 21.0], [42.0, -29.0]]
+
+
+def test_a_derivative_that_depends_on_a_value_from_outside_is_a_value():
+    """As a number it would lose its gradient, compiled as well as not."""
+    a = Value(2.0)
+
+    def outer(q):
+        return a * q * q
+
+    fast = chainrule.compile(outer)
+    with pytest.warns(chainrule.FallbackWarning, match="uses the Value a from outside"):
+        value, slope = fast.value_and_grad(3.0)
+    (slope * a).backward()
+    assert (value.data, slope.data, a.grad) == (18.0, 12.0, 24.0)
+    number = a.data
+    assert chainrule.compile(lambda q: number * q * q).value_and_grad(3.0) == (18.0, 12.0)
+
+
+def test_a_value_from_outside_whose_gradient_does_not_count_is_no_hindrance():
+    a = Value(2.0)
+    fast = chainrule.compile(lambda q: (q * a.data if a > 1.0 else q) * q, on_fallback="raise")
+    assert fast.value_and_grad(3.0) == (18.0, 12.0)

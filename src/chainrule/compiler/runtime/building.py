@@ -184,6 +184,10 @@ class Builder:
             del self._families[next(iter(self._families))]
         return Lengths(key, family, runs)
 
+    def forget(self, machine: MachineCode | None) -> None:
+        """Let no further call join this code."""
+        self._families = {k: f for k, f in self._families.items() if f.machine is not machine}
+
     def may_build(self, variant: Variant) -> bool:
         """Whether there may be machine code for a variant at all."""
         return self._hopeless(variant) is None
@@ -242,6 +246,7 @@ class Builder:
         if expected is not None and not agrees(variant, call, binding, expected):
             return None
         variant.binding = binding
+        variant.forget_tape()
         return variant
 
     def longer(self, call: Call) -> tuple[Call, Trace] | None:

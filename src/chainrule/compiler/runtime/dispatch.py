@@ -20,6 +20,7 @@ from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.fast_path import FastPath
 from chainrule.compiler.runtime.ledger import Ledger
+from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.pipeline import Options, Pipeline, own_paths
 from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Structure
 from chainrule.core import errors
@@ -28,6 +29,7 @@ from chainrule.core.interrupts import Held
 
 MACHINE, TAPE = Path.MACHINE, Path.TAPE  # looked up once: the fast path takes two microseconds
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
+SEVERAL = 4  # recordings that did not serve these
 MOST_UNSERVED = 64  # calls that had to run eagerly, more than were replayed, before it is told
 
 
@@ -68,6 +70,7 @@ class Dispatch:
         self._ledger = Ledger()
         self._changes = 0
         self._unserved = 0  # calls that no recording was worth its cost for, less those replayed
+        self._told = False  # why that is so
         self.busy = False  # a call is being computed
 
     @property
@@ -109,10 +112,13 @@ class Dispatch:
         if not self._ledger.rests:
             return False
         with self.lock:
+            run = self._leave_unserved()
             self.counts.calls += 1
-            self.counts.eager += 1
             self.last = Path.EAGER
-            self._leave_unserved()
+            if run.reason is None:
+                self.counts.eager += 1
+            else:
+                self.fall_back(run.reason)
         return True
 
     def ran_eagerly(self, result: Any) -> None:
@@ -124,10 +130,11 @@ class Dispatch:
     def _leave_unserved(self) -> Run:
         """A call that is not worth a recording; after many of them the user is told."""
         self._unserved += 1
-        if self._unserved != MOST_UNSERVED:
+        if self._told or self._unserved < MOST_UNSERVED or self._pipeline is None:
             return EAGERLY
-        variants = [v for s in self.structures.values() for v in s.variants]
-        return Run(Path.EAGER, reason=own_paths(variants)) if variants else EAGERLY
+        variants = self._pipeline.kept()
+        self._told = len(variants) >= SEVERAL
+        return Run(Path.EAGER, reason=own_paths(variants)) if self._told else EAGERLY
 
     def answer(self, arguments: tuple[Any, ...], differentiate: bool) -> Any:
         """The value of a cached call, and its gradient; None for the slow path."""
@@ -146,6 +153,7 @@ class Dispatch:
             if found is None:
                 return None
             answer, variant = found
+            variant.used = memory.now
             self.counts.calls += 1
             self.counts.replayed += 1
             self._changes = self._unserved = 0
@@ -180,6 +188,7 @@ class Dispatch:
             run = variant.run(call, variant.binding)
             if run is not None:
                 structure.hits += 1
+                variant.used = memory.now
                 if place and run.path is not Path.EAGER:
                     structure.variants.insert(0, structure.variants.pop(place))
                 ledger.replayed(len(variant.recording))
@@ -207,10 +216,21 @@ class Dispatch:
             self.fast_path = None
             self.structures.clear()
             captured = survey(self.function)
-            pipeline = Pipeline(self.function, captured, self.options, self.counts, self._ledger)
+            pipeline = Pipeline(
+                self.function,
+                captured,
+                self.options,
+                self.counts,
+                self._ledger,
+                self.lock,
+                self._forget_fast_path,
+            )
             self._pipeline = pipeline
         self.counts.checking_seconds += time.perf_counter() - started
         return pipeline
+
+    def _forget_fast_path(self) -> None:
+        self.fast_path = None
 
     # --- eager ------------------------------------------------------------------------------------
 

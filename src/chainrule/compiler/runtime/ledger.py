@@ -94,7 +94,7 @@ class Ledger:
 
     def replayed(self, instructions: int, quickly: bool = False) -> None:
         """A variant answered a call; ``quickly``: through the fast path."""
-        self._misses = self._unused = 0
+        self._misses = self._unused = self._rest = 0
         took = 0.0 if quickly else REPLAY.of(instructions)
         self._earn(1.5 * EAGER.of(instructions) - took)
 

@@ -6,8 +6,9 @@ Each stage hands its result to the next: a ``Trace``, a ``Built``, the ``Run``.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ from chainrule.compiler.capture.tracing import Trace, confirm, random_states_kep
 from chainrule.compiler.runtime.building import Builder
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.ledger import Ledger
+from chainrule.compiler.runtime.memory import memory
+from chainrule.compiler.runtime.results import carriers, root_of
 from chainrule.compiler.runtime.variants import (
     EAGERLY,
     Path,
@@ -27,6 +30,7 @@ from chainrule.compiler.runtime.variants import (
     reasons_for_recordings,
 )
 from chainrule.compiler.runtime.verification import check_against_eager
+from chainrule.derivatives.transforms import values_around
 
 STRUCTURES = 256  # of arguments, the least recently used goes
 VARIANTS = 64  # of one structure, likewise
@@ -53,8 +57,11 @@ class Pipeline:
         options: Options,
         counts: Counts,
         ledger: Ledger,
+        lock: threading.RLock,
+        on_forget: Callable[[], None],
     ) -> None:
-        self.captured = captured
+        """``on_forget`` is called when variants are dropped to save memory."""
+        self.captured, self.lock, self._on_forget = captured, lock, on_forget
         self._ledger, self._lifts_at_once = ledger, options.lift is True
         self.structures: dict[Any, Structure] = {}
         self._function, self._counts = function, counts
@@ -73,6 +80,21 @@ class Pipeline:
             del self.structures[next(iter(self.structures))]
         return structure
 
+    def kept(self) -> list[Variant]:
+        """All variants."""
+        return [v for structure in list(self.structures.values()) for v in structure.variants]
+
+    def forget(self, variants: Iterable[Variant]) -> None:
+        """Drop some variants, and the machine code that was built from them."""
+        gone = set(map(id, variants))
+        for structure in self.structures.values():
+            if self._builder is not None:
+                for variant in structure.variants:
+                    if id(variant) in gone and variant.is_own:
+                        self._builder.forget(variant.machine)
+            structure.variants = [v for v in structure.variants if id(v) not in gone]
+        self._on_forget()
+
     def record(self, structure: Structure, call: Call, at_once: bool) -> Run:
         """Record a call that no variant serves, and run it.
 
@@ -84,6 +106,8 @@ class Pipeline:
                 self._counts.traces += 1
                 made = trace(self._function, self.captured, call)
                 self._ledger.recorded(len(made.recording))
+                if call.key[0]:
+                    _refuse_values_around(self._function, call, made)
                 if at_once:
                     _count_recording(structure)
                 variant = self._new_variant(structure, call, made, at_once)
@@ -117,7 +141,7 @@ class Pipeline:
         builder = self._builder
         joined = None if builder is None else builder.join(call, made)
         if joined is not None:
-            return _added(structure, joined)
+            return self._added(structure, joined)
         confirm(self._function, self.captured, call, made)
         variant = Variant.of(made)
         check_against_eager(self._function, self.captured, variant, call)
@@ -126,7 +150,14 @@ class Pipeline:
             self._build_or_join(variant, call)
         elif builder is not None and not variant.waits:
             self._build(variant, call)  # which says why there is none
-        return _added(structure, variant)
+        return self._added(structure, variant)
+
+    def _added(self, structure: Structure, variant: Variant) -> Variant:
+        """Put a variant first."""
+        structure.variants.insert(0, variant)
+        del structure.variants[VARIANTS:]
+        memory.add(self, variant)
+        return variant
 
     def _may_build(self, variant: Variant, at_once: bool) -> bool:
         size = len(variant.recording)
@@ -162,7 +193,7 @@ class Pipeline:
             variant = Variant.of(made)
             check_against_eager(self._function, self.captured, variant, call)
             self._build(variant, call)
-            _added(structure, variant)
+            self._added(structure, variant)
         except Unrecordable as reason:
             structure.blocked = str(reason)
         except Exception:
@@ -177,12 +208,32 @@ class Pipeline:
         if built.attempted:
             self._ledger.built(len(variant.recording))
         variant.binding, variant.not_lifted = built.binding, built.reason
+        if built.binding is not None:
+            variant.forget_tape()
         if built.superseded is not None:  # its calls join the longer code when they come again
             for structure in self.structures.values():
                 structure.variants = [
                     v for v in structure.variants if v.machine is not built.superseded
                 ]
         self._counts.lifting_seconds += time.perf_counter() - started
+
+
+def _refuse_values_around(function: Callable[..., Any], call: Call, made: Trace) -> None:
+    """Where the function itself has a Value in its graph, its derivative is a Value, not a number.
+
+    That one's gradient would be lost otherwise: see ``transforms.value_and_derivative``.
+    """
+    around = {id(x): name for name, x in values_around(function)}
+    root = root_of(made.recording.result) if around else None
+    if root is None:
+        return
+    reached = carriers(made.recording, root.position)
+    for place, value in enumerate(made.captured, call.size):
+        if id(value) in around and place in reached:
+            raise Unrecordable(
+                f"it uses the Value {around[id(value)]} from outside, and so its derivative is a "
+                "Value: pass it as an argument, or as a number"
+            )
 
 
 def _count_recording(structure: Structure) -> None:
@@ -211,10 +262,3 @@ def _message(error: Exception) -> str:
         return f": {error}"
     except BaseException:
         return ""
-
-
-def _added(structure: Structure, variant: Variant) -> Variant:
-    """Put a variant first."""
-    structure.variants.insert(0, variant)
-    del structure.variants[VARIANTS:]
-    return variant

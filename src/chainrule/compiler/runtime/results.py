@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, eager_arguments
-from chainrule.compiler.capture.recorder import Output
+from chainrule.compiler.capture.recorder import FIRST_RULE, Output, Recording
 from chainrule.core import errors
 from chainrule.core.backend import Value, kernels
 from chainrule.trees import Floats, map_leaves
@@ -36,6 +36,23 @@ def first_of(result: Any) -> Any:
     """The value of what a function returned: itself, or the first of a pair."""
     first = result[0] if has_extras(result) else result
     return float(first) if errors.is_real(first) and not isinstance(first, bool) else first
+
+
+def carriers(recording: Recording, root: int) -> set[int]:
+    """The instructions through which a gradient may go from ``root``, whatever is selected."""
+    selected = {p for gather in recording.selection.gathers for p in gather.candidates.tolist()}
+    found = {root} | selected
+    stack = list(found)
+    while stack:
+        i = stack.pop()
+        code = int(recording.codes[i])
+        rule = recording.rules[code - FIRST_RULE] if code >= FIRST_RULE else None
+        for k in () if rule is None else rule.differentiable:
+            p = int(recording.operands[i, k])
+            if p >= 0 and p not in found:
+                found.add(p)
+                stack.append(p)
+    return found
 
 
 def value_places(call: Call, captured: int) -> list[int]:

@@ -63,6 +63,7 @@ class Variant:
     binding: Binding | None = None
     not_lifted: str | None = None  # why it runs on the tape
     waits: bool = False  # until machine code for it is worth its cost
+    used: int = 0  # when it was needed last, as ``Memory`` counts
     settled: tuple[str, ...] = ()  # the lines at which data became static
     _decided: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
@@ -81,6 +82,15 @@ class Variant:
     def executor(self) -> Executor:
         """What runs the recording itself."""
         return executor(self.recording)
+
+    def forget_tape(self) -> None:
+        """Free the tape, until a call needs it again."""
+        self.__dict__.pop("executor", None)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether there is machine code that was built from it."""
+        return self.binding is not None and self.binding.is_own
 
     @property
     def machine(self) -> MachineCode | None:

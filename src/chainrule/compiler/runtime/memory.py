@@ -1,0 +1,85 @@
+"""How much memory all compiled functions of a process may keep, and which recordings go.
+
+In: the pipelines, each with its variants. When their bytes are more than the limit, those that were
+used least recently are forgotten, whatever function they belong to; should such a call come again,
+it is recorded again. ``CHAINRULE_CACHE_MB`` in the environment sets the limit, in megabytes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterable
+from typing import Protocol
+
+from chainrule.compiler.runtime.variants import Variant
+
+DEFAULT = 512  # megabytes
+RECORDED = 90  # bytes for each instruction: its recording and its tape
+BUILT = 160  # and the array program, its arenas and the machine code
+
+
+class Owner(Protocol):
+    """A pipeline: what a function keeps."""
+
+    lock: threading.RLock
+
+    def kept(self) -> list[Variant]:
+        """Its variants."""
+
+    def forget(self, variants: Iterable[Variant]) -> None:
+        """Drop some of them, and all that leads to them."""
+
+
+class Memory:
+    """What is kept in a process."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit  # bytes
+        self.now = 0  # counts what was made: a variant's ``used`` is when it was last needed
+        self._owners: weakref.WeakSet[Owner] = weakref.WeakSet()
+
+    def add(self, owner: Owner, variant: Variant) -> None:
+        """Keep one variant more, and forget others where it is too much."""
+        self.now += 1
+        variant.used = self.now
+        self._owners.add(owner)
+        owners = {id(v): one for one in list(self._owners) for v in one.kept()}
+        oldest = sorted([v for one in list(self._owners) for v in one.kept()], key=lambda v: v.used)
+        total = sum(map(size, oldest))
+        for old in oldest:
+            if total <= self.limit or old is variant:
+                return
+            total -= self._forget(owners[id(old)], old)
+
+    def _forget(self, owner: Owner, old: Variant) -> int:
+        """Drop a variant, and those that run on its code; how many bytes that frees."""
+        if not owner.lock.acquire(blocking=False):
+            return 0  # another thread uses it right now
+        try:
+            kept = owner.kept()
+            gone = [v for v in kept if v is old or (old.is_own and v.machine is old.machine)]
+            owner.forget(gone)
+            return sum(map(size, gone))
+        finally:
+            owner.lock.release()
+
+
+def size(variant: Variant) -> int:
+    """The bytes of a variant, about; machine code that it shares counts with the longest call."""
+    return len(variant.recording) * (RECORDED + (BUILT if variant.is_own else 0))
+
+
+def _limit(text: str | None) -> int:
+    """The limit that a setting means, in bytes."""
+    try:
+        megabytes = float(DEFAULT if text is None else text)
+    except ValueError:
+        megabytes = -1.0
+    if not megabytes > 0:
+        raise ImportError(f"CHAINRULE_CACHE_MB is a number of megabytes above 0, not {text!r}")
+    return int(min(megabytes, 1e9) * 1e6)
+
+
+memory = Memory(_limit(os.environ.get("CHAINRULE_CACHE_MB")))

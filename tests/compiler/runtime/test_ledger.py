@@ -1,0 +1,355 @@
+"""When recordings and machine code are made, what is told of it, and what is kept."""
+
+import itertools
+import math
+import random
+import warnings
+
+import numpy as np
+import pytest
+from compile_view import View
+
+import chainrule
+from chainrule import Value
+from chainrule.compiler.runtime import ledger
+from chainrule.compiler.runtime.ledger import BUILD, EAGER, RECORD, Ledger, allowance
+from chainrule.compiler.runtime.memory import Memory, _limit, memory, size
+from chainrule.compiler.runtime.variants import Path
+
+
+@pytest.fixture
+def no_allowance():
+    allowance.left = 0.0
+
+
+@pytest.fixture
+def usual_allowance():
+    allowance.left = 0.3
+
+
+def steps(p, signs):
+    """A path of its own for each row of signs: 2**n of them."""
+    y = p[0]
+    for s in signs:
+        y = y * p[1] + s if s > 0 else (y - s).tanh()
+    return y
+
+
+def signs(rng, count=12):
+    return [rng.choice([-1.0, 1.0]) for _ in range(count)]
+
+
+def check(fast, f, *arguments):
+    value, grads = fast.value_and_grad(*arguments)
+    wanted, wanted_grads = chainrule.value_and_grad(f)(*arguments)
+    assert math.isclose(value, wanted, rel_tol=1e-12)
+    assert grads == pytest.approx(wanted_grads, rel=1e-12)
+
+
+# --- the ledger alone -----------------------------------------------------------------------------
+
+
+def test_what_is_not_earned_is_not_afforded(no_allowance):
+    book = Ledger()
+    book.instructions = 1000
+    assert not book.affords_recording()
+    calls = 0
+    while not book.affords_recording():
+        book.ran_eagerly()
+        calls += 1
+    assert 0.5 * calls * EAGER.of(1000) <= RECORD.of(1000)
+
+
+def test_a_large_function_is_recorded_and_built_at_once(no_allowance):
+    book = Ledger()
+    book.instructions = 3_000_000
+    assert book.affords_recording()
+    book.recorded(3_000_000)
+    assert book.affords_building(3_000_000)
+
+
+def test_the_allowance_is_for_all_functions_together(usual_allowance):
+    spent = 0
+    while True:
+        book = Ledger()
+        if not book.affords_recording():
+            break
+        book.recorded(100)
+        spent += 1
+    own = ledger.CALLS * EAGER.of(100)  # what each may owe by itself
+    assert spent * (RECORD.of(100) - own) == pytest.approx(0.3, abs=0.01)
+    assert 0.0 <= allowance.left < RECORD.of(100)
+
+
+def test_recordings_that_nothing_replays_are_made_ever_more_rarely(no_allowance):
+    book, made = Ledger(), []
+    book.instructions = 100
+    for k in range(200_000):
+        if book.affords_recording():
+            book.recorded(100)
+            made.append(k)
+        book.ran_eagerly()
+    gaps = [b - a for a, b in itertools.pairwise(made)]
+    assert gaps[0] < gaps[1] < gaps[2]
+    assert len(made) * RECORD.of(100) < 0.1 * 200_000 * EAGER.of(100)
+
+
+def test_one_replay_makes_them_as_cheap_again(no_allowance):
+    book = Ledger()
+    for _ in range(5):
+        book.recorded(100)
+    book.replayed(100, quickly=True)
+    for _ in range(5_000):
+        book.ran_eagerly()
+    assert book.affords_recording()
+
+
+def test_misses_in_a_row_make_it_rest_longer_and_longer(no_allowance):
+    book, lookups = Ledger(), 0
+    book.instructions = 10_000  # whose eager time is long beside a look for a variant
+    for _ in range(1_000):
+        if not book.rests:
+            lookups += 1
+            book.missed(1)
+        book.ran_eagerly()
+    assert 1_000 / ledger.LONGEST_REST < lookups < 30
+
+
+def test_building_is_afforded_after_enough_replays(no_allowance):
+    book, calls = Ledger(), 0
+    book.recorded(1_000)
+    while not book.affords_building(1_000):
+        book.replayed(1_000, quickly=True)
+        calls += 1
+    assert 0.5 < calls * EAGER.of(1_000) / (BUILD.of(1_000) + RECORD.of(1_000)) < 1.0
+
+
+# --- functions ------------------------------------------------------------------------------------
+
+
+def test_a_function_whose_paths_never_repeat_runs_eagerly_and_says_so(usual_allowance):
+    rng, fast = random.Random(1), chainrule.compile(steps)
+
+    def call_it():
+        for _ in range(3_000):
+            check(fast, steps, [0.5, 0.9], signs(rng))
+
+    with pytest.warns(chainrule.FallbackWarning, match="path of their own") as told:
+        call_it()
+    assert len(told) == 1
+    assert "where(condition, a, b)" in str(told[0].message)
+    counts = fast.dispatch.counts
+    assert counts.calls == 3_000
+    assert counts.traces < 20
+    assert counts.eager > 2_900
+
+
+def test_with_raise_it_raises_when_it_would_tell(usual_allowance):
+    rng, fast = random.Random(1), chainrule.compile(steps, on_fallback="raise")
+
+    def call_it():
+        for _ in range(3_000):
+            fast.value_and_grad([0.5, 0.9], signs(rng))
+
+    with pytest.raises(chainrule.FallbackError, match="path of their own"):
+        call_it()
+    assert fast.dispatch.counts.traces >= 1
+
+
+def test_it_is_recorded_again_once_calls_have_become_regular(no_allowance):
+    rng, fast = random.Random(2), chainrule.compile(steps, on_fallback="eager")
+    for _ in range(3_000):
+        fast.value_and_grad([0.5, 0.9], signs(rng))
+    same = signs(rng)
+    for _ in range(30_000):
+        fast.value_and_grad([rng.random(), 0.9], same)
+        if fast.dispatch.last is not Path.EAGER:
+            break
+    check(fast, steps, [0.25, 0.75], same)
+    assert fast.dispatch.last is Path.TAPE
+
+
+def test_a_first_call_that_is_not_worth_it_runs_eagerly(no_allowance):
+    def f(x):
+        return x * x + 1.0
+
+    fast = chainrule.compile(f)
+    assert fast.value_and_grad(3.0) == (10.0, 6.0)
+    assert fast(3.0) == 10.0
+    assert fast.dispatch.counts.traces == 0
+    assert "eager" in fast.report()
+    for k in range(5_000):
+        assert fast.value_and_grad(float(k)) == (k * k + 1.0, 2.0 * k)
+    assert fast.dispatch.last is Path.TAPE
+    assert fast.dispatch.counts.traces == 1
+
+
+def test_machine_code_takes_over_when_it_pays(no_allowance):
+    def f(x):
+        return sum(a * b.tanh() for a in x for b in x)
+
+    fast, x = chainrule.compile(f), [0.1 * k for k in range(20)]
+    paths = []
+    for _ in range(20_000):
+        value, _ = fast.value_and_grad(x)
+        paths.append(fast.dispatch.last)
+        if fast.dispatch.last is Path.MACHINE:
+            break
+    assert [p for k, p in enumerate(paths) if k == 0 or p is not paths[k - 1]] == [
+        Path.EAGER,
+        Path.TAPE,
+        Path.MACHINE,
+    ]
+    check(fast, f, x)
+    assert value == pytest.approx(chainrule.value_and_grad(f)(x)[0], rel=1e-12)
+    assert View(fast).variant.machine is not None
+
+
+def test_the_same_calls_take_the_same_paths():
+    def taken():
+        allowance.left = 0.02
+        rng, fast = random.Random(5), chainrule.compile(steps, on_fallback="eager")
+        found = []
+        for _ in range(2_000):
+            fast.value_and_grad([rng.random(), 0.9], signs(rng, 4))
+            found.append(fast.dispatch.last)
+        return found
+
+    first = taken()
+    assert first == taken()
+    assert len(set(first)) == 2
+
+
+def test_lift_true_and_train_build_at_once(no_allowance):
+    def f(x):
+        return sum(a * b.tanh() for a in x for b in x)
+
+    x = [0.1 * k for k in range(20)]
+    forced = chainrule.compile(f, lift=True)
+    while forced.dispatch.last is not Path.MACHINE:
+        forced.value_and_grad(x)
+        assert forced.dispatch.last is not Path.TAPE
+
+    params = np.array(x)
+    trained = chainrule.compile(lambda p, t: f(p) * t)
+    losses = trained.train(params, [(1.0,), (0.5,)], chainrule.optim.SGD(params, lr=1e-4), 4)
+    assert len(losses) == 4
+    assert any(v.machine is not None for v in View(trained).variants)
+
+
+def test_errors_are_the_functions_own_while_it_rests(no_allowance):
+    def f(x):
+        return (x - 2.0).log()
+
+    fast = chainrule.compile(f)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="log needs x > 0") as found:
+            fast.value_and_grad(2.0)
+        with pytest.raises(ValueError, match="log needs x > 0") as wanted:
+            chainrule.value_and_grad(f)(2.0)
+        assert str(found.value) == str(wanted.value)
+
+
+def test_values_are_values_while_it_rests(no_allowance):
+    fast, x = chainrule.compile(lambda a: a * a), Value(3.0)
+    fast(x).backward()
+    assert x.grad == 6.0
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def lists(x, ts):
+    return sum(x[0] * t + x[1] for t in ts)
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    monkeypatch.setattr(memory, "limit", 40_000)
+
+
+def test_the_least_recently_used_goes(little_memory):
+    fast = chainrule.compile(lists, lift=False)
+    for n in range(1, 60):
+        check(fast, lists, [1.0, 2.0], [0.5] * n)
+        fast.value_and_grad([1.0, 2.0], [0.25])  # always in use
+    kept = View(fast).variants
+    assert sum(map(size, kept)) <= 40_000
+    lengths = sorted(v.recording.inputs - 2 for v in kept)
+    assert lengths[0] == 1
+    assert lengths[-1] == 59
+    assert len(lengths) < 30
+    for n in (5, 59, 1):  # what was forgotten is recorded again
+        check(fast, lists, [1.0, 2.0], [0.5] * n)
+
+
+def test_functions_share_it(little_memory):
+    first, second = (chainrule.compile(lists, lift=False) for _ in range(2))
+    check(first, lists, [1.0, 2.0], [0.5] * 40)
+    for n in range(1, 60):
+        check(second, lists, [1.0, 2.0], [0.5] * n)
+    assert not View(first).variants
+    assert View(first).fast_path is None
+    check(first, lists, [1.0, 2.0], [0.5] * 40)
+    assert len(View(first).variants) == 1
+
+
+def test_machine_code_goes_with_all_that_runs_on_it(monkeypatch):
+    def loss(p, tokens):
+        return sum(p[t] * p[t].tanh() for t in tokens) / len(tokens)
+
+    fast, p = chainrule.compile(loss, lift=True), [0.1 * k for k in range(8)]
+    for n in (12, 8, 5):
+        check(fast, loss, p, [k % 8 for k in range(n)])
+    assert len({id(v.machine) for v in View(fast).variants}) == 1
+    monkeypatch.setattr(memory, "limit", 1)
+    other = chainrule.compile(lists)
+    check(other, lists, [1.0, 2.0], [0.5])
+    assert not View(fast).variants
+    monkeypatch.setattr(memory, "limit", 10**9)
+    for n in (12, 8, 5):
+        check(fast, loss, p, [k % 8 for k in range(n)])
+    assert View(fast).ran_machine_code
+
+
+def test_what_another_thread_uses_stays(little_memory):
+    book = Memory(1)
+    fast = chainrule.compile(lists, lift=False)
+    check(fast, lists, [1.0, 2.0], [0.5])
+    owner = fast.dispatch._pipeline
+    kept = owner.kept()
+
+    class Held:
+        def acquire(self, blocking=True):
+            return False
+
+    owner.lock, lock = Held(), owner.lock
+    try:
+        assert book._forget(owner, kept[0]) == 0
+    finally:
+        owner.lock = lock
+    assert owner.kept() == kept
+
+
+def test_tapes_are_freed_where_machine_code_serves():
+    fast = chainrule.compile(lambda x: sum(a * a.tanh() for a in x), lift=True)
+    x = [0.1 * k for k in range(40)]
+    fast.value_and_grad(x)
+    variant = View(fast).variant
+    assert variant.machine is not None
+    assert "executor" not in vars(variant)
+    x[3] = math.inf  # machine code leaves that to the tape
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fast.value_and_grad(x)
+
+
+@pytest.mark.parametrize("text", ["", "many", "0", "-1", "nan"])
+def test_a_bad_limit_is_one_clear_line(text):
+    with pytest.raises(ImportError, match="CHAINRULE_CACHE_MB is a number of megabytes above 0"):
+        _limit(text)
+
+
+def test_the_limit_is_in_megabytes():
+    assert _limit(None) == 53_000_000
+    assert _limit("0.5") == 500_000
