@@ -75,6 +75,7 @@ def test_the_allowance_is_for_all_functions_together(usual_allowance):
         if not book.affords_recording():
             break
         book.recorded(100)
+        book.checked(100, 0.0)
         spent += 1
     own = ledger.CALLS * EAGER.of(100)  # what each may owe by itself
     assert spent * (RECORD.of(100) - own) == pytest.approx(0.3, abs=0.01)
@@ -87,6 +88,7 @@ def test_recordings_that_nothing_replays_are_made_ever_more_rarely(no_allowance)
     for k in range(200_000):
         if book.affords_recording():
             book.recorded(100)
+            book.checked(100, 0.0)
             made.append(k)
         book.ran_eagerly()
     gaps = [b - a for a, b in itertools.pairwise(made)]
@@ -98,6 +100,7 @@ def test_one_replay_makes_them_as_cheap_again(no_allowance):
     book = Ledger()
     for _ in range(5):
         book.recorded(100)
+        book.checked(100, 0.0)
     book.replayed(100, quickly=True)
     for _ in range(5_000):
         book.ran_eagerly()
@@ -118,10 +121,29 @@ def test_misses_in_a_row_make_it_rest_longer_and_longer(no_allowance):
 def test_building_is_afforded_after_enough_replays(no_allowance):
     book, calls = Ledger(), 0
     book.recorded(1_000)
+    book.checked(1_000, 0.0)
     while not book.affords_building(1_000):
         book.replayed(1_000, quickly=True)
         calls += 1
     assert 0.5 < calls * EAGER.of(1_000) / (BUILD.of(1_000) + RECORD.of(1_000)) < 1.0
+
+
+def test_what_takes_far_longer_than_estimated_costs_what_it_took(no_allowance):
+    usual, slow = Ledger(), Ledger()
+    usual.built(1_000, 2.0 * BUILD.of(1_000))
+    slow.built(1_000, 10.0 * BUILD.of(1_000))
+    assert usual._balance == -BUILD.of(1_000)
+    assert slow._balance == -10.0 * BUILD.of(1_000)
+
+
+def test_a_function_that_was_refused_is_searched_more_and_more_rarely(no_allowance):
+    book, searched = Ledger(), 0
+    for _ in range(20_000):
+        if not book.rests:
+            searched += 1
+            book.refused()
+        book.ran_eagerly()
+    assert 4 < searched < 12
 
 
 # --- functions ------------------------------------------------------------------------------------

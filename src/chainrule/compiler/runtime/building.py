@@ -228,6 +228,13 @@ class Builder:
         old = None if lengths.family is None else lengths.family.machine
         return Built(Binding(machine, machine.fit, family, source.slots), superseded=old)
 
+    def may_join(self, call: Call) -> bool:
+        """Whether there is code of a call that is like this one, and not shorter."""
+        lengths = self.lengths(call)
+        if lengths is None or lengths.family is None:
+            return False
+        return slots_among(lengths.runs, lengths.family.runs) is not None
+
     def join(self, call: Call, made: Trace) -> Variant | None:
         """A variant that runs on the code of a longer call, if there is one and it fits."""
         root, lengths = root_of(made.recording.result), self.lengths(call)

@@ -22,13 +22,14 @@ from chainrule.compiler.runtime.fast_path import FastPath
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.pipeline import Options, Pipeline, own_paths
-from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Structure
+from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Structure, Variant
 from chainrule.core import errors
 from chainrule.core.backend import Value, topological_order
 from chainrule.core.interrupts import Held
 
 MACHINE, TAPE = Path.MACHINE, Path.TAPE  # looked up once: the fast path takes two microseconds
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
+QUICK = 64  # calls of the fast path that are entered at a time
 SEVERAL = 4  # recordings that did not serve these
 MOST_UNSERVED = 64  # calls that had to run eagerly, more than were replayed, before it is told
 
@@ -69,6 +70,7 @@ class Dispatch:
         self._pipeline: Pipeline | None = None
         self._ledger = Ledger()
         self._changes = 0
+        self._quick = 0  # calls that the fast path answered since they were entered
         self._unserved = 0  # calls that no recording was worth its cost for, less those replayed
         self._told = False  # why that is so
         self.busy = False  # a call is being computed
@@ -158,11 +160,18 @@ class Dispatch:
             self.counts.replayed += 1
             self._changes = self._unserved = 0
             self.last = TAPE if variant.binding is None else MACHINE
-            if variant.waits:
-                self._ledger.replayed(len(variant.recording), quickly=True)
-                if self._ledger.affords_building(len(variant.recording)):
-                    self.fast_path = None  # the next call builds machine code
+            self._quick += 1
+            if variant.waits or self._quick >= QUICK:
+                self._settle_quick(variant)
             return answer
+
+    def _settle_quick(self, variant: Variant) -> None:
+        """Enter the calls that the fast path answered into the ledger."""
+        size = len(variant.recording)
+        self._ledger.replayed(size, self._quick, quickly=True)
+        self._quick = 0
+        if variant.waits and self._ledger.affords_building(size):
+            self.fast_path = None  # the next call builds machine code
 
     def cache(self, call: Call, run: Run) -> None:
         """Let the fast path answer such calls from now on, if it can."""
@@ -179,6 +188,7 @@ class Dispatch:
         try:
             pipeline = self._refreshed()
         except Unrecordable as reason:
+            self._ledger.refused()
             return Run(Path.EAGER, reason=str(reason))
         structure, ledger = pipeline.structure(call), self._ledger
         if structure.blocked is not None:
@@ -199,7 +209,7 @@ class Dispatch:
                 return run or EAGERLY
         if not at_once:
             ledger.missed(len(structure.variants))
-            if not ledger.affords_recording():
+            if not ledger.affords_recording(pipeline.may_join(call)):
                 return self._leave_unserved()
         with Held():  # Ctrl-C waits: half a recording would leave max replaced and Values moved
             return pipeline.record(structure, call, at_once)

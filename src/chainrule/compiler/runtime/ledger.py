@@ -4,8 +4,9 @@ In: how many instructions a call has. Out: yes or no. A function owes what its r
 machine code cost, and each call pays back: half of its eager time where it ran eagerly, all of it
 where it was replayed. So no function gets much slower than eager, however its calls differ.
 
-Costs are estimated from the number of instructions and never read from a clock: the same calls take
-the same paths, and give the same bits, every time.
+Costs are estimated from the number of instructions and not read from a clock: the same calls take
+the same paths, and give the same bits, every time. Only where one turns out ``FAR`` dearer than its
+estimate does the time that the processor took for it count.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from chainrule.core.backend import engine
 
 MOST_DOUBLINGS = 6  # of what a recording must have earned
 LONGEST_REST = 64  # calls that run eagerly before a variant is looked for again
+LONGEST_REFUSAL = 4096  # and before a function that was refused is searched again
+FAR = 4.0  # times its estimate
+JOINING = 0.3  # the part of a recording's cost where machine code is there for it
 CALLS = 50  # whose eager time a function may owe: half of what 100 calls take
 MOST_SAVED = 0.1  # seconds that a function can put by, beside these
 UNKNOWN = 100  # instructions of a function that was never recorded
@@ -34,6 +38,11 @@ class Cost:
         """The estimate."""
         far = max(0, instructions - 20_000)
         return self.fixed + self.each * instructions + self.beyond * far
+
+    def at_least(self, instructions: int, seconds: float) -> float:
+        """The estimate, or what it took if that was far more."""
+        estimate = self.of(instructions)
+        return seconds if seconds > FAR * estimate else estimate
 
 
 if engine == "native":
@@ -62,41 +71,47 @@ class Ledger:
         self.instructions: int | None = None  # of its last recording, or of an eager call
         self._balance = 0.0
         self._unused = 0  # recordings in a row after which nothing was replayed
-        self._misses = 0  # in a row
+        self._misses = self._refusals = 0  # in a row
         self._rest = 0  # calls that are to run eagerly
 
-    def affords_recording(self) -> bool:
+    def affords_recording(self, joins: bool = False) -> bool:
         """Whether one more recording may be made now.
 
         It is to be the better earned the longer nothing has been replayed: calls may all differ.
+        ``joins``: there is machine code of a longer call that this one can use.
         """
-        cost = RECORD.of(self._size) * 2 ** min(self._unused, MOST_DOUBLINGS)
-        return bool(cost <= self._credit(self._size))
+        cost = JOINING if joins else 1.0
+        cost *= RECORD.of(self._size) * 2.0 ** min(self._unused, MOST_DOUBLINGS)
+        return cost <= self._credit(self._size)
 
     def affords_building(self, instructions: int) -> bool:
         """Whether machine code may be built for a recording now."""
         return BUILD.of(instructions) <= self._credit(instructions)
 
     def recorded(self, instructions: int) -> None:
-        """A recording was made."""
+        """A recording was made, to which others may have to be compared."""
         self.instructions = instructions
         self._unused += 1
-        self._pay(RECORD.of(instructions))
+        self._pay(JOINING * RECORD.of(instructions))
 
-    def built(self, instructions: int) -> None:
-        """Machine code was built, or it was tried."""
-        self._pay(BUILD.of(instructions))
+    def checked(self, instructions: int, seconds: float) -> None:
+        """It was compared with others, and with eager; ``seconds``: of the processor."""
+        self._pay((1.0 - JOINING) * RECORD.at_least(instructions, seconds))
+
+    def built(self, instructions: int, seconds: float) -> None:
+        """Machine code was built, or it was tried; ``seconds``: of the processor."""
+        self._pay(BUILD.at_least(instructions, seconds))
 
     def ran_eagerly(self) -> None:
         """A call took eager's time."""
         self._rest = max(0, self._rest - 1)
         self._earn(0.5 * EAGER.of(self._size))
 
-    def replayed(self, instructions: int, quickly: bool = False) -> None:
-        """A variant answered a call; ``quickly``: through the fast path."""
+    def replayed(self, instructions: int, calls: int = 1, quickly: bool = False) -> None:
+        """A variant answered calls; ``quickly``: through the fast path."""
         self._misses = self._unused = self._rest = 0
         took = 0.0 if quickly else REPLAY.of(instructions)
-        self._earn(1.5 * EAGER.of(instructions) - took)
+        self._earn(calls * (1.5 * EAGER.of(instructions) - took))
 
     def missed(self, variants: int) -> None:
         """So many variants were tried in vain: the more often, the longer until the next time."""
@@ -104,6 +119,11 @@ class Ledger:
         if not math.isinf(allowance.left):
             self._rest = min(2**self._misses, LONGEST_REST)
             self._misses += 1
+
+    def refused(self) -> None:
+        """The function was searched, which takes long, and cannot be recorded as it is."""
+        self._rest = min(2**self._refusals, LONGEST_REFUSAL)
+        self._refusals += 3
 
     @property
     def rests(self) -> bool:

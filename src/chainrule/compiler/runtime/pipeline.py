@@ -142,15 +142,28 @@ class Pipeline:
         joined = None if builder is None else builder.join(call, made)
         if joined is not None:
             return self._added(structure, joined)
-        confirm(self._function, self.captured, call, made)
-        variant = Variant.of(made)
-        check_against_eager(self._function, self.captured, variant, call)
+        variant = self._checked(call, made)
         variant.waits = builder is not None and builder.may_build(variant)
         if variant.waits and self._may_build(variant, at_once):
             self._build_or_join(variant, call)
         elif builder is not None and not variant.waits:
             self._build(variant, call)  # which says why there is none
         return self._added(structure, variant)
+
+    def _checked(self, call: Call, made: Trace) -> Variant:
+        """A variant of a recording, compared with another one and with eager."""
+        started = time.thread_time()
+        try:
+            confirm(self._function, self.captured, call, made)
+            variant = Variant.of(made)
+            check_against_eager(self._function, self.captured, variant, call)
+        finally:
+            self._ledger.checked(len(made.recording), time.thread_time() - started)
+        return variant
+
+    def may_join(self, call: Call) -> bool:
+        """Whether there is machine code of a longer call like this."""
+        return self._builder is not None and self._builder.may_join(call)
 
     def _added(self, structure: Structure, variant: Variant) -> Variant:
         """Put a variant first."""
@@ -189,9 +202,7 @@ class Pipeline:
         self._counts.traces += 1
         self._ledger.recorded(len(made.recording))
         try:
-            confirm(self._function, self.captured, call, made)
-            variant = Variant.of(made)
-            check_against_eager(self._function, self.captured, variant, call)
+            variant = self._checked(call, made)
             self._build(variant, call)
             self._added(structure, variant)
         except Unrecordable as reason:
@@ -203,10 +214,10 @@ class Pipeline:
         """Build machine code for a variant, if it has the structure."""
         if self._builder is None:
             return
-        started = time.perf_counter()
+        started, began = time.perf_counter(), time.thread_time()
         built = self._builder.build(variant, call)
         if built.attempted:
-            self._ledger.built(len(variant.recording))
+            self._ledger.built(len(variant.recording), time.thread_time() - began)
         variant.binding, variant.not_lifted = built.binding, built.reason
         if built.binding is not None:
             variant.forget_tape()
