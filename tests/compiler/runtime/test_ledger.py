@@ -11,7 +11,7 @@ from compile_view import View
 
 import chainrule
 from chainrule import Value
-from chainrule.compiler.runtime import ledger
+from chainrule.compiler.runtime import dispatch, ledger
 from chainrule.compiler.runtime.ledger import BUILD, EAGER, RECORD, Ledger, allowance
 from chainrule.compiler.runtime.memory import Memory, _limit, memory, size
 from chainrule.compiler.runtime.variants import Path
@@ -276,6 +276,30 @@ def test_values_are_values_while_it_rests(no_allowance):
     fast, x = chainrule.compile(lambda a: a * a), Value(3.0)
     fast(x).backward()
     assert x.grad == 6.0
+
+
+def test_the_user_is_told_once_what_takes_so_long(monkeypatch):
+    monkeypatch.setattr(dispatch, "LONG", 0.001)
+    rng, fast = random.Random(3), chainrule.compile(steps)
+
+    def call_it():
+        for _ in range(12):
+            fast.value_and_grad([0.5, 0.9], signs(rng))
+
+    with pytest.warns(chainrule.FallbackWarning, match="is slow to compile") as told:
+        call_it()
+    assert len(told) == 1
+    assert "a branch at test_ledger.py" in str(told[0].message)
+    assert "where(condition, a, b)" in str(told[0].message)
+
+
+def test_lengths_are_nothing_to_be_told_of(monkeypatch):
+    monkeypatch.setattr(dispatch, "LONG", 0.001)
+    fast = chainrule.compile(lists)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in range(1, 12):
+            fast.value_and_grad([1.0, 2.0], [0.5] * n)
 
 
 # --- memory ---------------------------------------------------------------------------------------

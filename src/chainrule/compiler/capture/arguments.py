@@ -170,11 +170,14 @@ def _is_value(x: Any) -> bool:
     return isinstance(x, Value)
 
 
+_NUMBERS = (Number, Numbers, SameValue, Again)
+
+
 def _is_differentiable(node: Node) -> bool:
     """Whether all leaves are numbers; eager mode says what is wrong with the others."""
     if isinstance(node, Branch):
         return all(map(_is_differentiable, node.items))
-    return isinstance(node, Number | Numbers | SameValue | Again)
+    return isinstance(node, _NUMBERS)
 
 
 @dataclass

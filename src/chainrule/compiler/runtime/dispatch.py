@@ -21,7 +21,7 @@ from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.fast_path import FastPath
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.memory import memory
-from chainrule.compiler.runtime.pipeline import Options, Pipeline, own_paths
+from chainrule.compiler.runtime.pipeline import SEVERAL, Options, Pipeline, one_case_only, own_paths
 from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Structure, Variant
 from chainrule.core import errors
 from chainrule.core.backend import Value, topological_order
@@ -29,13 +29,13 @@ from chainrule.core.interrupts import Held
 
 MACHINE, TAPE = Path.MACHINE, Path.TAPE  # looked up once: the fast path takes two microseconds
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
+LONG = 1.0  # seconds of recording after which the user is told, where it could be less
 QUICK = 64  # calls of the fast path that are entered at a time
-SEVERAL = 4  # recordings that did not serve these
 MOST_UNSERVED = 64  # calls that had to run eagerly, more than were replayed, before it is told
 
 
 class FallbackWarning(UserWarning):
-    """A compiled function runs eagerly; the message says why.
+    """A compiled function runs eagerly, or takes long to compile; the message says why.
 
     >>> from chainrule import FallbackWarning
     >>> issubclass(FallbackWarning, UserWarning)
@@ -212,7 +212,20 @@ class Dispatch:
             if not ledger.affords_recording(pipeline.may_join(call)):
                 return self._leave_unserved()
         with Held():  # Ctrl-C waits: half a recording would leave max replaced and Values moved
-            return pipeline.record(structure, call, at_once)
+            run = pipeline.record(structure, call, at_once)
+        self._tell_of_recordings(pipeline)
+        return run
+
+    def _tell_of_recordings(self, pipeline: Pipeline) -> None:
+        """Say once what takes so long, where most recordings hold for one case only."""
+        counts = self.counts
+        if self._told or counts.recording_seconds < LONG or self.options.on_fallback == "eager":
+            return
+        reason = one_case_only(pipeline.kept())
+        if reason is not None:
+            self._told = True
+            text = f"{counts.traces} recordings took {counts.recording_seconds:.1f} s so far"
+            self._warn(f"{self.name} is slow to compile: {text}: {reason}")
 
     def _refreshed(self) -> Pipeline:
         """The pipeline for the captured state as it is; if that changed, all is recorded anew."""
@@ -263,7 +276,10 @@ class Dispatch:
         if self.options.on_fallback == "raise":
             raise FallbackError(message)
         if self.options.on_fallback == "warn" and first:
-            warnings.warn(message, FallbackWarning, stacklevel=errors.caller_depth() + 1)
+            self._warn(message)
+
+    def _warn(self, message: str) -> None:
+        warnings.warn(message, FallbackWarning, stacklevel=errors.caller_depth() + 1)
 
     # --- for training -----------------------------------------------------------------------------
 

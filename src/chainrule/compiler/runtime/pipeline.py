@@ -34,6 +34,7 @@ from chainrule.derivatives.transforms import values_around
 
 STRUCTURES = 256  # of arguments, the least recently used goes
 VARIANTS = 64  # of one structure, likewise
+SEVERAL = 4  # recordings, before it is said that each is for one case only
 FEW = 32  # recordings of one structure in training, before most calls must have had one already
 
 
@@ -258,6 +259,15 @@ def own_paths(variants: list[Variant]) -> str:
     reasons = reasons_for_recordings(variants)
     worst = f": {next(iter(reasons))}" if reasons else ""
     return f"most calls take a path of their own{worst}{_advice(worst)}"
+
+
+def one_case_only(variants: list[Variant]) -> str | None:
+    """What most of several recordings hold for one case of only, and what to write instead."""
+    reasons = reasons_for_recordings(variants)
+    if not reasons or len(variants) < SEVERAL:
+        return None
+    worst, count = next(iter(reasons.items()))
+    return f"{worst}{_advice(worst)}" if 2 * count > len(variants) else None
 
 
 def _advice(reason: str) -> str:
