@@ -37,7 +37,9 @@ def path(dispatch: Dispatch) -> str:
         return "lifted"
     if variants:
         return "native tape" if engine == "native" else "tape in Python"
-    return "eager" if dispatch.reasons else "not called yet"
+    if dispatch.reasons:
+        return "eager"
+    return "eager so far" if dispatch.counts.calls else "not called yet"
 
 
 def _variants(dispatch: Dispatch) -> list[tuple[Any, Variant]]:
@@ -64,6 +66,8 @@ def _summary(dispatch: Dispatch) -> str:
             count = len(binding.machine.program.instructions)
             where = "" if binding.is_own else " of a longer call"
             lines.append(f"    lifted to {count} array instructions{where}")
+        elif variant.waits:
+            lines.append("    on the tape until machine code pays")
         elif variant.not_lifted is not None:
             lines.append(f"    not lifted: {variant.not_lifted}")
     reasons = reasons_for_recordings([variant for _, variant in _variants(dispatch)])
@@ -84,7 +88,10 @@ def _formulas(dispatch: Dispatch) -> str:
     for key, variant in variants:
         binding = variant.binding
         if binding is None:
-            found.append(f"not lifted: {variant.not_lifted or 'lift=False'}")
+            waits = "machine code would not pay yet; lift=True does not wait"
+            found.append(
+                f"not lifted: {variant.not_lifted or (waits if variant.waits else 'lift=False')}"
+            )
         elif binding.is_own:
             (_, arguments, named, _), _ = key
             inputs = input_names.inputs(
