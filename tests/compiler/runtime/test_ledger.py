@@ -259,6 +259,22 @@ def test_lift_true_and_train_build_at_once(no_allowance):
     assert any(v.machine is not None for v in View(trained).variants)
 
 
+def test_where_a_replay_takes_longer_than_eager_calls_run_eagerly(usual_allowance):
+    def small(x, names):
+        return x * len(names)
+
+    def large(x, names):
+        return sum(x * k for k in range(2_000)) * len(names)
+
+    for f, path in ((small, Path.EAGER), (large, Path.MACHINE)):
+        fast = chainrule.compile(f)  # a text is for the slow path
+        for _ in range(30):
+            assert fast.value_and_grad(2.0, "ab") == pytest.approx(
+                chainrule.value_and_grad(f)(2.0, "ab")
+            )
+        assert fast.dispatch.last is path
+
+
 def test_errors_are_the_functions_own_while_it_rests(no_allowance):
     def f(x):
         return (x - 2.0).log()

@@ -27,10 +27,9 @@ from chainrule.core import errors
 from chainrule.core.backend import Value, topological_order
 from chainrule.core.interrupts import Held
 
-MACHINE, TAPE = Path.MACHINE, Path.TAPE  # looked up once: the fast path takes two microseconds
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
 LONG = 1.0  # seconds of recording after which the user is told, where it could be less
-QUICK = 64  # calls of the fast path that are entered at a time
+QUICK = 64  # calls of the fast path that are counted at a time
 MOST_UNSERVED = 64  # calls that had to run eagerly, more than were replayed, before it is told
 
 
@@ -64,13 +63,14 @@ class Dispatch:
         self.function, self.options = function, options
         self.lock = threading.RLock()
         self.fast_path: FastPath | None = None
-        self.counts = Counts()
+        self._counts = Counts()
         self.reasons: dict[str, int] = {}  # why calls ran eagerly, and how many
-        self.last: Path | None = None  # the path of the last call
+        self._last: Path | None = None
         self._pipeline: Pipeline | None = None
         self._ledger = Ledger()
         self._changes = 0
-        self._quick = 0  # calls that the fast path answered since they were entered
+        self._quick = 0  # calls that the fast path answered since they were counted
+        self._answered: Variant | None = None  # the last of them
         self._unserved = 0  # calls that no recording was worth its cost for, less those replayed
         self._told = False  # why that is so
         self.busy = False  # a call is being computed
@@ -99,7 +99,7 @@ class Dispatch:
         """
         run = self._run(call, at_once)
         self.counts.calls += 1
-        self.last = run.path
+        self._last = run.path
         if run.path is not Path.EAGER:
             self.counts.replayed += 1
             self._unserved = max(0, self._unserved - 1)
@@ -116,7 +116,7 @@ class Dispatch:
         with self.lock:
             run = self._leave_unserved()
             self.counts.calls += 1
-            self.last = Path.EAGER
+            self._last = Path.EAGER
             if run.reason is None:
                 self.counts.eager += 1
             else:
@@ -154,33 +154,56 @@ class Dispatch:
                 self.busy = False
             if found is None:
                 return None
-            answer, variant = found
-            variant.used = memory.now
-            self.counts.calls += 1
-            self.counts.replayed += 1
-            self._changes = self._unserved = 0
-            self.last = TAPE if variant.binding is None else MACHINE
+            answer, self._answered = found
             self._quick += 1
-            if variant.waits or self._quick >= QUICK:
-                self._settle_quick(variant)
+            if self._answered.waits or self._quick >= QUICK:
+                self._enter_quick_calls()
             return answer
 
-    def _settle_quick(self, variant: Variant) -> None:
-        """Enter the calls that the fast path answered into the ledger."""
+    def _enter_quick_calls(self) -> None:
+        """Count the calls that the fast path answered, all of them like the last."""
+        calls, variant = self._quick, self._answered
+        if not calls or variant is None:
+            return
+        self._quick = self._changes = self._unserved = 0
+        self._counts.calls += calls
+        self._counts.replayed += calls
+        self._last = Path.TAPE if variant.binding is None else Path.MACHINE
+        variant.used = memory.now
         size = len(variant.recording)
-        self._ledger.replayed(size, self._quick, quickly=True)
-        self._quick = 0
+        self._ledger.replayed(size, calls, quickly=True)
         if variant.waits and self._ledger.affords_building(size):
             self.fast_path = None  # the next call builds machine code
 
+    @property
+    def counts(self) -> Counts:
+        """What its calls did."""
+        with self.lock:
+            self._enter_quick_calls()
+        return self._counts
+
+    @property
+    def last(self) -> Path | None:
+        """The path of the last call."""
+        with self.lock:
+            self._enter_quick_calls()
+        return self._last
+
     def cache(self, call: Call, run: Run) -> None:
-        """Let the fast path answer such calls from now on, if it can."""
-        if self.captured is not None and self.captured.identity and call.may_come_again:
-            return  # the fast path does not see whether two arguments are one
-        if run.variant is not None:
+        """Let the fast path answer such calls from now on, if it can.
+
+        Where it cannot, the next calls may be quicker eagerly.
+        """
+        if run.variant is None or self.captured is None:
+            return
+        is_served = False
+        # The fast path does not see whether two arguments are one.
+        if not (self.captured.identity and call.may_come_again):
             if self.fast_path is None:
                 self.fast_path = FastPath()
-            self.fast_path.learn(call, run.variant)
+            is_served = self.fast_path.learn(call, run.variant)
+        if not is_served and not self._ledger.replays_pay(len(run.variant.recording)):
+            self._ledger.refused()
 
     def _run(self, call: Call, at_once: bool) -> Run:
         if call.refused is not None:

@@ -139,28 +139,31 @@ class FastPath:
 
     def __init__(self) -> None:
         self.plans: dict[bytes, list[CachedCall]] = {}  # by signature
-        self._met: set[Any] = set()  # those that are cached, or cannot be
+        self._met: dict[Any, bool] = {}  # what was learnt before, and whether there is a plan
 
-    def learn(self, call: Call, variant: Variant) -> None:
-        """Let a variant answer calls such as this from now on."""
+    def learn(self, call: Call, variant: Variant) -> bool:
+        """Let a variant answer calls such as this from now on; whether it can."""
         binding = variant.binding
         met = variant if binding is None else binding.fit
-        if met in self._met or call.keywords:
-            return
-        self._met.add(met)
+        if met not in self._met and not call.keywords:
+            self._met[met] = self._learn(call, variant, binding)
+        return self._met.get(met, False)
+
+    def _learn(self, call: Call, variant: Variant, binding: Binding | None) -> bool:
         shape = None
         if not (call.labels or call.narrow):
             shape = signature(call.structure[0], call.arguments, bool(call.key[0]))
         plan = None if shape is None else _plan_of(call, shape, variant, binding)
         if shape is None or plan is None:
-            return
+            return False
         if shape.row not in self.plans and len(self.plans) >= STRUCTURES:
-            return
+            return False
         cached = self.plans.setdefault(shape.row, [])
         cached.insert(0, CachedCall(variant, binding, shape, plan))
         for one in cached[VARIANTS:]:
-            self._met.discard(one.variant if one.binding is None else one.binding.fit)
+            self._met.pop(one.variant if one.binding is None else one.binding.fit, None)
         del cached[VARIANTS:]
+        return True
 
     def answer(self, arguments: tuple[Any, ...], differentiate: bool) -> tuple[Any, Variant] | None:
         """The value, with its gradient or alone, and what computed it; None: the slow path must."""

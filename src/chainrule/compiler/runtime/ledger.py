@@ -113,6 +113,10 @@ class Ledger:
         took = 0.0 if quickly else REPLAY.of(instructions)
         self._earn(calls * (1.5 * EAGER.of(instructions) - took))
 
+    def replays_pay(self, instructions: int) -> bool:
+        """Whether a replay beside the fast path is quicker than an eager call."""
+        return math.isinf(allowance.left) or REPLAY.of(instructions) <= EAGER.of(instructions)
+
     def missed(self, variants: int) -> None:
         """So many variants were tried in vain: the more often, the longer until the next time."""
         self._pay(REPLAY.fixed + variants * (REPLAY.of(self._size) - 0.5 * REPLAY.fixed))
@@ -121,7 +125,7 @@ class Ledger:
             self._misses += 1
 
     def refused(self) -> None:
-        """The function was searched, which takes long, and cannot be recorded as it is."""
+        """It was found out, which takes long, that the function had better run eagerly."""
         self._rest = min(2**self._refusals, LONGEST_REFUSAL)
         self._refusals += 3
 
