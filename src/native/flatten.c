@@ -96,6 +96,11 @@ static int flatten_node(const Node *n, Arrays *x, Py_ssize_t i, const Node **unk
             return 0;
         }
         operands[j] = child ? position_of(child) : -1;
+        if (operands[j] > i) { /* it was a plain number then: see materialise() */
+            operands[j] = -1;
+            constants[0] = child->data;
+            x->number[i] = 1;
+        }
     }
     return 1;
 }

@@ -32,10 +32,15 @@ int note_location(Node *n) {
     return failed ? -1 : 0;
 }
 
-/* Turn a number operand into the leaf it stands for, with the gradient that leaf would have. */
+/* Turn a number operand into the leaf it stands for, with the gradient that leaf would have. A recorder is
+ * told, after the node: see flatten.c. */
 int materialise(Node *n, Kind kind) {
     Node *leaf = new_leaf(number_of(n, kind));
     if (leaf == NULL) {
+        return -1;
+    }
+    if (recorder != NULL && PyList_Append(recorded, (PyObject *)leaf) < 0) {
+        Py_DECREF((PyObject *)leaf);
         return -1;
     }
     if ((n->child[1] & SWEPT) && n->grad != 0.0) {

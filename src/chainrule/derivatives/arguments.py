@@ -195,7 +195,8 @@ def is_number(x: object) -> bool:
 
 def _checked_number(x: Any, path: str) -> Value | float:
     if is_number(x):
-        return x if isinstance(x, Value) else float(x)
+        # While a compiled function is recorded, a number may stand for those of other calls.
+        return x if isinstance(x, Value) or modes.recorder is not None else float(x)
     raise TypeError(
         f"{path} is {errors.describe(x)}, and there is no derivative with respect to that: pass "
         "numbers, Values, or arrays, lists, tuples, dicts and dataclasses of them, and what is not "

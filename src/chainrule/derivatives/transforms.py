@@ -84,7 +84,7 @@ def gradients(y: Value, xs: Any, create_graph: bool = False) -> Any:
             raise TypeError(
                 f"gradients takes a Value or a sequence of Values as xs, not {errors.describe(x)}"
             )
-    results = _differentiable(y, nodes) if create_graph else y._gradients(nodes, False)
+    results = _differentiable(y, nodes) if create_graph else _numbers(y, nodes)
     if isinstance(xs, Value):
         return results[0]
     if isinstance(xs, np.ndarray):
@@ -92,12 +92,21 @@ def gradients(y: Value, xs: Any, create_graph: bool = False) -> Any:
     return results
 
 
+def _numbers(y: Value, xs: list[Value]) -> list[float]:
+    """The derivatives as numbers; a compiled function records how they are computed."""
+    if modes.recorder is None:
+        return y._gradients(xs, False)
+    return [slope.data for slope in _differentiable(y, xs)]
+
+
 def _differentiable(y: Value, xs: list[Value]) -> list[Value]:
     """The same sums as Values, each partial derivative evaluated over the node's children."""
     order = depending_on(y, xs)
     on_path = set(map(id, order))
     totals: dict[int, Value] = {id(y): Value(1.0)}
-    with recording(), nonfinite("allow"):  # partials never raise
+    # Partials never raise. While a compiled function is recorded they do: a replay cannot tell what
+    # is infinite, and leaves that to eager.
+    with recording(), nonfinite("allow" if modes.recorder is None else "raise"):
         for node in reversed(order):
             total = totals.get(id(node))
             if total is None:
@@ -136,6 +145,8 @@ def _share(total: Value, slope: Value | float) -> Value | None:
             return total
         if slope == 0.0:
             return None
+    if modes.recorder is not None:
+        return total * slope  # both are finite
     number = slope.data if isinstance(slope, Value) else slope
     zero = total.data == 0.0 or number == 0.0
     return None if zero and not math.isfinite(total.data * number) else total * slope
@@ -244,7 +255,7 @@ def value_and_derivative(
         ((y,), _) = nodes_of(y, transform, f)
     create_graph = argument is not None and argument.has_values
     create_graph = create_graph or _is_wanted_again(f, [y])
-    slopes: list[Any] = _differentiable(y, leaves) if create_graph else y._gradients(leaves, False)
+    slopes: list[Any] = _differentiable(y, leaves) if create_graph else _numbers(y, leaves)
     like = usual_like(x, slopes) if argument is None else argument.like(slopes)
     return y if create_graph else y.data, like, result
 

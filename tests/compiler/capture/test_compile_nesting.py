@@ -416,3 +416,27 @@ def test_a_value_from_outside_whose_gradient_does_not_count_is_no_hindrance():
     a = Value(2.0)
     fast = chainrule.compile(lambda q: (q * a.data if a > 1.0 else q) * q, on_fallback="raise")
     assert fast.value_and_grad(3.0) == (18.0, 12.0)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_derivatives_of_plain_numbers_are_recorded(order):
+    """``compile(grad(f))``: how the derivative is computed is part of the recording."""
+
+    def f(x):
+        return sum(a * b.tanh() + (a - 0.5) ** 3 / (1.0 + b * b) for a, b in zip(x, x[1:]))
+
+    slope = chainrule.grad(f)
+    if order == 2:
+        slope = chainrule.grad(lambda x: chainrule.grad(f)(x)[1])
+    fast = chainrule.compile(slope, on_fallback="raise")
+    for shift in (0.0, 0.25, -1.0):
+        x = [shift + 0.1 * k for k in range(6)]
+        assert fast(x) == pytest.approx(slope(x), rel=1e-13, abs=1e-15)
+    assert fast.dispatch.counts.traces == 1
+
+
+def test_a_derivative_that_is_infinite_is_left_to_eager():
+    slope = chainrule.grad(lambda x: (x * x).sqrt() * x)
+    fast = chainrule.compile(slope)
+    assert fast(2.0) == pytest.approx(4.0)
+    assert fast(0.0) == slope(0.0)
