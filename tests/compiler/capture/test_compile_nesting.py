@@ -1,6 +1,7 @@
 """Compiled functions inside compiled functions, and in several threads at once."""
 
 import builtins
+import itertools
 import sys
 import threading
 import time
@@ -423,7 +424,7 @@ def test_derivatives_of_plain_numbers_are_recorded(order):
     """``compile(grad(f))``: how the derivative is computed is part of the recording."""
 
     def f(x):
-        return sum(a * b.tanh() + (a - 0.5) ** 3 / (1.0 + b * b) for a, b in zip(x, x[1:]))
+        return sum(a * b.tanh() + (a - 0.5) ** 3 / (1.0 + b * b) for a, b in itertools.pairwise(x))
 
     slope = chainrule.grad(f)
     if order == 2:
