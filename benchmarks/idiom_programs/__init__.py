@@ -1,0 +1,20 @@
+"""Functions as people write and publish them, for ``idioms.py``; a module is a field.
+
+They were written without regard to how ``compile`` works, and stay so: an entry that is slow is a
+reason to change the compiler, not the entry.
+"""
+
+from importlib import import_module
+
+FIELDS = "language numerics simulation".split()
+
+
+def entries():
+    """All entries by name, in the order of the fields."""
+    found = {}
+    for field in FIELDS:
+        for entry in import_module(f"{__name__}.{field}").FIELD.entries:
+            if entry.name in found:
+                raise ValueError(f"two entries are named {entry.name}")
+            found[entry.name] = entry
+    return found

@@ -1,0 +1,422 @@
+"""No cliffs: functions as people write them, compiled, beside the same calls in eager mode.
+
+    python benchmarks/idioms.py                     every entry, some minutes
+    python benchmarks/idioms.py --only 'bigram'     entries whose name matches this pattern
+    python benchmarks/idioms.py --jobs 2            so many at a time; figures are a little noisier
+    python benchmarks/idioms.py --json FILE         all figures, for other programs
+    python benchmarks/idioms.py --markdown FILE     the table of docs/idioms.md
+
+Every entry of ``idiom_programs`` gets a fresh process. It makes the same calls, none like the other,
+in three ways: ``compile(f).value_and_grad``, from the first call on and with everything that this
+takes; ``chainrule.value_and_grad(f)``; and Values, the function, ``backward()``. All values and
+gradients are compared; a difference makes the exit status 1.
+"""
+
+import argparse
+import json
+import math
+import re
+import subprocess
+import sys
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from harness import clock, machine
+from idiom_programs import entries
+
+import chainrule
+from chainrule import Value
+
+ALLOWED_RATIO, ALLOWED_SECONDS = 1.5, 0.3  # of eager's time, and once in a process
+ALLOWED_RECORDINGS = 10
+STEADY_CALLS, STEADY_SECONDS = 20, 0.2  # the last calls are repeated, for so long
+MACHINE_CODE, TAPE, EAGER = "machine code", "tape", "eager"
+
+# --- one way to make a call ------------------------------------------------------------------------
+
+
+def as_values(tree, leaves):
+    """The differentiated argument with Values for its numbers; these also in ``leaves``."""
+    if isinstance(tree, np.ndarray):
+        array = np.empty(tree.shape, dtype=object)
+        array.flat = [as_values(number, leaves) for number in tree.flat]
+        return array
+    if isinstance(tree, dict):
+        return type(tree)((key, as_values(item, leaves)) for key, item in tree.items())
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(as_values(item, leaves) for item in tree))
+    if isinstance(tree, list | tuple):
+        return type(tree)(as_values(item, leaves) for item in tree)
+    if hasattr(tree, "__dataclass_fields__"):
+        fields = tree.__dataclass_fields__
+        return type(tree)(**{name: as_values(getattr(tree, name), leaves) for name in fields})
+    leaves.append(Value(float(tree)))
+    return leaves[-1]
+
+
+def backward_of(function):
+    """The value of the function and its gradient, as a list, by Values and ``backward()``."""
+
+    def call(params, *inputs):
+        leaves = []
+        result = function(as_values(params, leaves), *inputs)
+        loss, *extras = result if isinstance(result, tuple) else (result,)
+        loss.backward()
+        return (loss.data, *extras), [leaf.grad for leaf in leaves]
+
+    return call
+
+
+def outcome(call, arguments):
+    """What the call returns, or the error it raises."""
+    try:
+        return call(*arguments)
+    except Exception as error:
+        return error
+
+
+def numbers(tree):
+    """All numbers of a result, in order; other things as they are."""
+    if isinstance(tree, np.ndarray):
+        return [number for item in tree.flat for number in numbers(item)]
+    if isinstance(tree, dict):
+        return [number for item in tree.values() for number in numbers(item)]
+    if isinstance(tree, list | tuple):
+        return [number for item in tree for number in numbers(item)]
+    if hasattr(tree, "__dataclass_fields__"):
+        return [n for name in tree.__dataclass_fields__ for n in numbers(getattr(tree, name))]
+    return [tree.data if isinstance(tree, Value) else tree]
+
+
+def difference(result, expected, same_types):
+    """What differs between two outcomes, in words; None where nothing does."""
+    if isinstance(expected, Exception) or isinstance(result, Exception):
+        same = type(result) is type(expected) and str(result) == str(expected)
+        return None if same else f"{result!r} instead of {expected!r}"
+    for part, got, wanted in zip(("value", "gradient"), result, expected, strict=True):
+        if same_types and type(got) is not type(wanted):
+            return f"the {part} is {type(got).__name__} instead of {type(wanted).__name__}"
+        got, wanted = numbers(got), numbers(wanted)
+        if len(got) != len(wanted):
+            return f"the {part} has {len(got)} numbers instead of {len(wanted)}"
+        largest = max((abs(n) for n in wanted if is_finite(n)), default=0.0)
+        for i, (a, b) in enumerate(zip(got, wanted, strict=True)):
+            if not close(a, b, largest):
+                return f"{part}[{i}] is {a!r} instead of {b!r}"
+    return None
+
+
+def is_finite(x):
+    return isinstance(x, int | float | np.number) and math.isfinite(x)
+
+
+def close(a, b, largest):
+    """Equal to 1e-9, or as far as cancellation of the largest number leaves digits."""
+    if is_finite(a) and is_finite(b):
+        return abs(a - b) <= 1e-9 * abs(b) + 1e-12 * largest
+    return a == b or (a != a and b != b)
+
+
+# --- one entry, in a process of its own ------------------------------------------------------------
+
+
+def timed_calls(call, calls, limit):
+    """Outcomes and seconds of one call after another, until all are made or ``limit`` is over."""
+    outcomes, seconds = [], []
+    begin = clock()
+    for arguments in calls:
+        before = clock()
+        outcomes.append(outcome(call, arguments))
+        seconds.append(clock() - before)
+        if clock() - begin > limit:
+            break
+    return outcomes, seconds
+
+
+def steady(call, calls):
+    """Seconds per call: the minimum over passes through the last calls."""
+    best, until = math.inf, clock() + STEADY_SECONDS
+    while True:
+        begin = clock()
+        for arguments in calls:
+            outcome(call, arguments)
+        end = clock()
+        best = min(best, (end - begin) / len(calls))
+        if end > until:
+            return best
+
+
+def counts(report):
+    """Calls answered by a replay and by eager mode, and recordings made, as the report says."""
+    numbers = [
+        re.search(rf"([\d,]+) {word}", report) for word in ("replayed", "eager", "recordings")
+    ]
+    return [int(found[1].replace(",", "")) if found else 0 for found in numbers]
+
+
+def path_taken(report, before):
+    """How most calls since the report ``before`` were answered."""
+    replayed, eager = (now - then for now, then in zip(counts(report)[:2], before[:2], strict=True))
+    if eager > replayed:
+        return EAGER
+    return MACHINE_CODE if re.search(r"lifted to|: lifted|machine code built", report) else TAPE
+
+
+def measure(entry, count, limit):
+    """All figures of an entry, as a dict that JSON can hold."""
+    calls = entry.calls(count)
+    last = calls[-STEADY_CALLS:]
+    row = {"name": entry.name, "calls": count}
+    compiled = chainrule.compile(entry.function)
+    ways = {
+        "backward": backward_of(entry.function),
+        "eager": chainrule.value_and_grad(entry.function),
+        "compiled": compiled.value_and_grad,
+    }
+    outcomes = {}
+    for way, call in ways.items():
+        entry.reset()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            outcomes[way], seconds = timed_calls(call, calls, limit)
+        row[way] = {"first": seconds[0], "calls": len(seconds), "seconds": seconds}
+        if way == "compiled":
+            row["warnings"] = list(dict.fromkeys(str(w.message).splitlines()[0] for w in caught))
+    row["errors"] = sum(isinstance(result, Exception) for result in outcomes["eager"])
+    found = [
+        f"{way}, call {i}: {text}"
+        for way in ("compiled", "backward")
+        for i, (got, wanted) in enumerate(zip(outcomes[way], outcomes["eager"], strict=False))
+        if (text := difference(got, wanted, way == "compiled"))
+    ]
+    row["differences"] = len(found)
+    row["difference"] = found[0] if found else None
+    before = counts(compiled.report())
+    row["recordings"] = before[2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for way, call in ways.items():
+            row[way]["steady"] = steady(call, last)
+    row["report"] = compiled.report()
+    row["path"] = path_taken(row["report"], before)
+    return row
+
+
+def measured_in_fresh_process(name, count, limit):
+    """The figures of an entry; or only why there are none."""
+    command = [sys.executable, __file__, "--worker", name, "--calls", str(count)]
+    command += ["--limit", str(limit)]
+    # Three ways, and waiting for a processor; what ends one way alone is the worker's own limit.
+    patience = 6 * limit + 60
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience)
+    except subprocess.TimeoutExpired:
+        return {"name": name, "failure": f"killed after {patience:.0f} s"}
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
+        return {"name": name, "failure": f"exit status {done.returncode}: {last[0]}"}
+    return json.loads(done.stdout)
+
+
+# --- tables ----------------------------------------------------------------------------------------
+
+
+def totals(row):
+    """Seconds of the compiled calls, and of the same calls by ``backward()``."""
+    made = min(row["compiled"]["calls"], row["backward"]["calls"])
+    return [sum(row[way]["seconds"][:made]) for way in ("compiled", "backward")]
+
+
+def excess(row):
+    """How often the allowed time was used; over 1 is too slow."""
+    compiled, backward = totals(row)
+    return compiled / (ALLOWED_RATIO * backward + ALLOWED_SECONDS)
+
+
+def is_quick(row):
+    return excess(row) <= 1
+
+
+def is_replayed(row):
+    return row["path"] != EAGER and row["recordings"] <= ALLOWED_RECORDINGS
+
+
+HEADERS = [
+    "entry",
+    "path",
+    "recordings",
+    "first s",
+    "calls s",
+    "eager s",
+    "ratio",
+    "steady µs",
+    "eager µs",
+    "v&g µs",
+    "warning",
+]
+
+
+def cells(row):
+    """A row of the table, as texts."""
+    if "failure" in row:
+        return [row["name"], "failed", *[""] * (len(HEADERS) - 3), row["failure"]]
+    compiled, backward = totals(row)
+    made = row["compiled"]["calls"]
+    return [
+        row["name"],
+        row["path"],
+        str(row["recordings"]),
+        f"{row['compiled']['first']:.3f}",
+        f"{compiled:.3f}" + (f" ({made} calls)" if made < row["calls"] else ""),
+        f"{backward:.3f}",
+        f"{compiled / backward:.2f}×" + ("" if is_quick(row) else " !"),
+        *(f"{row[way]['steady'] * 1e6:,.1f}" for way in ("compiled", "backward", "eager")),
+        "DIFFERENT: " + row["difference"] if row["difference"] else "; ".join(row["warnings"][:1]),
+    ]
+
+
+def print_table(rows):
+    lines = [HEADERS, *map(cells, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(HEADERS) - 1)]
+    for line in lines:
+        first, second, *others = map(str.ljust, line, widths)
+        others = [text.strip().rjust(len(text)) for text in others]
+        print("  ".join([first, second, *others, line[-1]]).rstrip())
+
+
+def summary(rows):
+    """The sentences at the end."""
+    whole = [row for row in rows if "failure" not in row]
+    if not whole:
+        return [f"{len(rows)} entries, none of which could be measured"]
+    quick, replayed = sum(map(is_quick, whole)), sum(map(is_replayed, whole))
+    ahead = sum(row["compiled"]["steady"] <= row["backward"]["steady"] for row in whole)
+    paths = [
+        f"{sum(r['path'] == path for r in whole)} {path}" for path in (MACHINE_CODE, TAPE, EAGER)
+    ]
+    differences = [row["name"] for row in whole if row["difference"]]
+    lines = [
+        f"{len(whole)} entries: {', '.join(paths)}",
+        f"{quick} of {len(whole)} within {ALLOWED_RATIO}× eager's time + {ALLOWED_SECONDS} s, "
+        "everything included",
+        f"{replayed} of {len(whole)} in machine code or on the tape within "
+        f"{ALLOWED_RECORDINGS} recordings",
+        f"{ahead} of {len(whole)} not slower than eager once they are warm",
+        f"different from eager: {', '.join(differences) or 'none'}",
+    ]
+    failures = [row["name"] for row in rows if "failure" in row]
+    return [*lines, f"failed: {', '.join(failures)}"] if failures else lines
+
+
+PAGE = """# Idioms
+
+What `compile` makes of functions as people write them: each in several spellings, none of them written with
+the compiler in mind. This page is generated by
+
+```sh
+.venv/bin/python benchmarks/idioms.py --markdown docs/idioms.md
+```
+
+on {machine}. Each entry is a function in `benchmarks/idiom_programs`, run in a fresh process with {calls}
+calls that differ in numbers, tokens and lengths. *Calls* is the time of all of them compiled, recording and
+building included; *eager* that of the same calls with Values and `backward()`; *ratio* one divided by the
+other, with a ! where it is over {ratio}× eager + {seconds} s. *Steady* is a call once all are warm. All times
+are processor time; every value and gradient was compared with eager's.
+
+{summary}
+"""
+
+
+def markdown(rows, count):
+    lines = [
+        PAGE.format(
+            machine=machine(),
+            calls=count,
+            ratio=ALLOWED_RATIO,
+            seconds=ALLOWED_SECONDS,
+            summary="\n".join(f"- {line}" for line in summary(rows)),
+        )
+    ]
+    shown = [i for i, header in enumerate(HEADERS) if header != "v&g µs"]
+    for field in dict.fromkeys(row["name"].split(".")[0] for row in rows):
+        lines += [f"## {field.replace('_', ' ')}", ""]
+        lines.append("| " + " | ".join(HEADERS[i] for i in shown) + " |")
+        lines.append("|---|---|" + "--:|" * (len(shown) - 3) + "---|")
+        for row in rows:
+            if row["name"].startswith(field + "."):
+                texts = cells(row)
+                texts[0] = "`" + texts[0].removeprefix(field + ".") + "`"
+                texts[-1] = texts[-1].replace("|", "\\|").replace("<", "&lt;")
+                lines.append("| " + " | ".join(texts[i] for i in shown) + " |")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+# --- the command -----------------------------------------------------------------------------------
+
+
+def progress(done, total, name):
+    if sys.stderr.isatty():
+        print(f"\r\033[K{done}/{total} {name}", end="", file=sys.stderr, flush=True)
+
+
+def run(names, count, limit, jobs):
+    """The rows of all entries, in order."""
+    rows = {}
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = {
+            name: pool.submit(measured_in_fresh_process, name, count, limit) for name in names
+        }
+        try:
+            for name, future in futures.items():
+                progress(len(rows), len(names), name)
+                rows[name] = future.result()
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+    progress(len(rows), len(names), "")
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    return list(rows.values())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", metavar="PATTERN", help="a regular expression found in the name")
+    parser.add_argument("--calls", type=int, default=100, help="calls of each entry (100)")
+    parser.add_argument("--jobs", type=int, default=1, help="entries measured at a time (1)")
+    parser.add_argument(
+        "--limit", type=float, default=30, help="seconds for the calls of one way (30)"
+    )
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write all figures")
+    parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the page for the docs")
+    parser.add_argument("--list", action="store_true", help="print the names of the entries only")
+    parser.add_argument("--worker", metavar="NAME", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    known = entries()
+    if options.worker:
+        print(json.dumps(measure(known[options.worker], options.calls, options.limit)))
+        return 0
+    names = [name for name in known if re.search(options.only or "", name)]
+    if not names:
+        parser.error(f"no entry's name matches {options.only!r}; --list prints all")
+    if options.list:
+        print("\n".join(names))
+        return 0
+    begin = time.perf_counter()
+    rows = run(names, options.calls, options.limit, options.jobs)
+    print_table(rows)
+    print()
+    print("\n".join(summary(rows)))
+    print(f"{options.calls} calls each, {time.perf_counter() - begin:.0f} s in all, {machine()}")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+    if options.markdown:
+        options.markdown.write_text(markdown(rows, options.calls))
+    return int(any(row.get("difference") or "failure" in row for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
