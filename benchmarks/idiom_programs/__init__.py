@@ -6,7 +6,7 @@ reason to change the compiler, not the entry.
 
 from importlib import import_module
 
-FIELDS = "language numerics simulation".split()
+FIELDS = "language networks numerics simulation finance statistics geometry".split()
 
 
 def entries():

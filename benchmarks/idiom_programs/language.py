@@ -21,7 +21,7 @@ grace nora riley zoey hannah hazel lily ellie violet lillian zoe stella aurora n
 aubrey willow addison lucy audrey bella nova brooklyn paisley savannah claire skylar isla genesis
 naomi elena caroline eliana anna maya valentina ruby kennedy ivy ariana aaliyah cora madelyn alice
 kinsley hailey gabriella allison gianna serenity samantha sarah autumn quinn eva piper sophie sadie
-delilah josephine nevaeh adeline arya emery lydia clara vivian madeline peyton julia rylee""".split()
+delilah josephine nevaeh adeline arya emery lydia clara vivian madeline peyton julia""".split()
 
 
 def encode(name):
@@ -39,7 +39,7 @@ def weights(rng, *shape):
     return rng.normal(size=shape) * 0.3
 
 
-# --- bigram ----------------------------------------------------------------------------------------
+# --- bigram ---------------------------------------------------------------------------------------
 
 
 @FIELD.idiom
@@ -51,7 +51,7 @@ def bigram(rng):
 @bigram.spelling
 def bigram_zip(W, tokens):
     loss, n = 0.0, 0
-    for t1, t2 in zip(tokens, tokens[1:], strict=False):
+    for t1, t2 in zip(tokens, tokens[1:]):
         counts = [exp(z) for z in W[t1]]
         loss -= log(counts[t2] / sum(counts))
         n += 1
@@ -69,13 +69,13 @@ def bigram_range(W, tokens):
 
 @bigram.spelling
 def bigram_unnamed_result(W, tokens):
-    return sum(-softmax(W[a])[b].log() for a, b in zip(tokens, tokens[1:], strict=False))
+    return sum(-softmax(W[a])[b].log() for a, b in zip(tokens, tokens[1:]))
 
 
 @bigram.spelling
 def bigram_numpy_rows(W, tokens):
     total = 0.0
-    for t1, t2 in zip(tokens[:-1], tokens[1:], strict=True):
+    for t1, t2 in zip(tokens[:-1], tokens[1:]):
         row = W[t1]
         total += np.log(np.exp(row).sum()) - row[t2]
     return total / (len(tokens) - 1)
@@ -93,7 +93,7 @@ def bigram_fancy_index(W, tokens):
 @bigram.spelling(adapt=lambda W, tokens: (W.tolist(), "".join(itos[t] for t in tokens)))
 def bigram_string(W, word):
     total = 0.0
-    for ch1, ch2 in zip(word, word[1:], strict=False):
+    for ch1, ch2 in zip(word, word[1:]):
         row = W[stoi[ch1]]
         total = total + log(sum(exp(z) for z in row)) - row[stoi[ch2]]
     return total
@@ -103,14 +103,14 @@ def bigram_string(W, word):
 def bigram_ord(W, name):
     ids = [0] + [ord(c) - ord("a") + 1 for c in name] + [0]
     losses = []
-    for a, b in zip(ids, ids[1:], strict=False):
+    for a, b in zip(ids, ids[1:]):
         losses.append(-log(softmax(W[a])[b]))
     return sum(losses) / len(losses)
 
 
 @bigram.spelling(adapt=lambda W, tokens: (W, tokens[1:-1]))
 def bigram_bos_inside(W, tokens):
-    tokens = [BOS] + tokens + [BOS]  # noqa: RUF005
+    tokens = [BOS] + tokens + [BOS]
     loss = 0
     for pos in range(len(tokens) - 1):
         loss += -log(softmax(W[tokens[pos]])[tokens[pos + 1]])
@@ -120,13 +120,13 @@ def bigram_bos_inside(W, tokens):
 @bigram.spelling(adapt=lambda W, tokens: ({c: W[i] for i, c in itos.items()}, tokens))
 def bigram_dict_of_rows(rows, tokens):
     total = 0.0
-    for a, b in zip(tokens, tokens[1:], strict=False):
+    for a, b in zip(tokens, tokens[1:]):
         row = rows[itos[a]]
         total = total + log(sum(exp(z) for z in row)) - row[b]
     return total
 
 
-# --- one-hot ---------------------------------------------------------------------------------------
+# --- one-hot --------------------------------------------------------------------------------------
 
 
 @FIELD.idiom
@@ -138,7 +138,7 @@ def one_hot(rng):
 @one_hot.spelling
 def one_hot_comparison(W, xs, ys):
     loss = 0.0
-    for x, y in zip(xs, ys, strict=True):
+    for x, y in zip(xs, ys):
         inputs = [1.0 if i == x else 0.0 for i in range(12)]
         logits = [sum(inputs[i] * W[i][j] for i in range(12)) for j in range(12)]
         probs = softmax(logits)
@@ -149,7 +149,7 @@ def one_hot_comparison(W, xs, ys):
 @one_hot.spelling
 def one_hot_assignment(W, xs, ys):
     loss = 0.0
-    for x, y in zip(xs, ys, strict=True):
+    for x, y in zip(xs, ys):
         inputs = [0.0] * 12
         inputs[x] = 1.0
         logits = [dot(inputs, W[:, j]) for j in range(12)]
@@ -162,7 +162,7 @@ def one_hot_eye(W, xs, ys):
     inputs = np.eye(12)[xs]
     logits = inputs @ W
     total = 0.0
-    for row, y in zip(logits, ys, strict=True):
+    for row, y in zip(logits, ys):
         total = total + np.log(np.exp(row).sum()) - row[y]
     return total
 
@@ -170,7 +170,7 @@ def one_hot_eye(W, xs, ys):
 @one_hot.spelling
 def one_hot_skip(W, xs, ys):
     total = 0.0
-    for x, y in zip(xs, ys, strict=True):
+    for x, y in zip(xs, ys):
         probs = softmax(W[x])
         for j, p in enumerate(probs):
             if j == y:
@@ -180,7 +180,7 @@ def one_hot_skip(W, xs, ys):
     return total
 
 
-# --- MLP over a context of three characters ----------------------------------------------------------
+# --- MLP over a context of three characters -------------------------------------------------------
 
 
 def mlp_params(rng, embedding=4, hidden=12, block=3):
@@ -206,20 +206,19 @@ def mlp_context_loops(p, context, target):
         for e in p["C"][token]:
             x.append(e)
     h = []
-    for row, b in zip(p["W1"], p["b1"], strict=True):
+    for row, b in zip(p["W1"], p["b1"]):
         acc = b
-        for w, xi in zip(row, x, strict=True):
+        for w, xi in zip(row, x):
             acc = acc + w * xi
         h.append(tanh(acc))
-    logits = [sum(w * hi for w, hi in zip(row, h, strict=True)) + b
-              for row, b in zip(p["W2"], p["b2"], strict=True)]  # fmt: skip
+    logits = [sum(w * hi for w, hi in zip(row, h)) + b for row, b in zip(p["W2"], p["b2"])]
     return -log(softmax(logits)[target])
 
 
 @mlp_context.spelling
 def mlp_context_linear(p, context, target):
     x = [e for token in context for e in p["C"][token]]
-    h = [(z + b).tanh() for z, b in zip(linear(x, p["W1"]), p["b1"], strict=True)]
+    h = [(z + b).tanh() for z, b in zip(linear(x, p["W1"]), p["b1"])]
     return -softmax(linear(h, p["W2"]))[target].log()
 
 
@@ -240,10 +239,10 @@ def minibatch(rng):
 @minibatch.spelling
 def minibatch_zip(p, X, Y):
     losses = []
-    for context, target in zip(X, Y, strict=True):
+    for context, target in zip(X, Y):
         x = [e for token in context for e in p["C"][token]]
-        h = [tanh(dot(row, x) + b) for row, b in zip(p["W1"], p["b1"], strict=True)]
-        logits = [dot(row, h) + b for row, b in zip(p["W2"], p["b2"], strict=True)]
+        h = [tanh(dot(row, x) + b) for row, b in zip(p["W1"], p["b1"])]
+        logits = [dot(row, h) + b for row, b in zip(p["W2"], p["b2"])]
         losses.append(log(sum(exp(z) for z in logits)) - logits[target])
     return sum(losses) / len(losses)
 
@@ -265,12 +264,12 @@ def minibatch_index(p, X, Y):
         h = []
         for j in range(len(p["b1"])):
             h.append((sum(p["W1"][j][k] * x[k] for k in range(len(x))) + p["b1"][j]).tanh())
-        logits = [sum(w * a for w, a in zip(r, h, strict=True)) for r in p["W2"]]
+        logits = [sum(w * a for w, a in zip(r, h)) for r in p["W2"]]
         loss += -softmax(logits)[Y[i]].log()
     return loss / len(X)
 
 
-# --- recurrent networks ------------------------------------------------------------------------------
+# --- recurrent networks ---------------------------------------------------------------------------
 
 
 def rnn_params(rng, n=6):
@@ -293,10 +292,9 @@ def rnn(rng):
 def rnn_every_position(p, tokens):
     h = [0.0] * 6
     loss = 0.0
-    for token, target in zip(tokens, tokens[1:], strict=False):
+    for token, target in zip(tokens, tokens[1:]):
         x = p["wte"][token]
-        h = [tanh(dot(wx, x) + dot(wh, h) + b)
-             for wx, wh, b in zip(p["Wxh"], p["Whh"], p["bh"], strict=True)]  # fmt: skip
+        h = [tanh(dot(wx, x) + dot(wh, h) + b) for wx, wh, b in zip(p["Wxh"], p["Whh"], p["bh"])]
         logits = [dot(row, h) for row in p["Who"]]
         loss = loss + log(sum(exp(z) for z in logits)) - logits[target]
     return loss / (len(tokens) - 1)
@@ -307,9 +305,10 @@ def rnn_last_position(p, tokens):
     h = [0.0 for _ in range(6)]
     for token in tokens[:-1]:
         x = p["wte"][token]
-        h = [(sum(a * b for a, b in zip(wx, x, strict=True))
-              + sum(a * b for a, b in zip(wh, h, strict=True)) + b0).tanh()
-             for wx, wh, b0 in zip(p["Wxh"], p["Whh"], p["bh"], strict=True)]  # fmt: skip
+        h = [
+            (sum(a * b for a, b in zip(wx, x)) + sum(a * b for a, b in zip(wh, h)) + b0).tanh()
+            for wx, wh, b0 in zip(p["Wxh"], p["Whh"], p["bh"])
+        ]
     return -softmax(linear(h, p["Who"]))[tokens[-1]].log()
 
 
@@ -333,7 +332,7 @@ class Cell:
 
     def __call__(self, token):
         x = self.p["wte"][token]
-        rows = zip(self.p["Wxh"], self.p["Whh"], self.p["bh"], strict=True)
+        rows = zip(self.p["Wxh"], self.p["Whh"], self.p["bh"])
         self.h = [tanh(dot(a, x) + dot(b, self.h) + c) for a, b, c in rows]
         return [dot(row, self.h) for row in self.p["Who"]]
 
@@ -356,7 +355,7 @@ def padded(rng):
 
 def rnn_step(p, token, h):
     x = p["wte"][token]
-    rows = zip(p["Wxh"], p["Whh"], p["bh"], strict=True)
+    rows = zip(p["Wxh"], p["Whh"], p["bh"])
     return [tanh(dot(a, x) + dot(b, h) + c) for a, b, c in rows]
 
 
@@ -377,7 +376,7 @@ def padded_break(p, tokens):
 def padded_continue(p, tokens):
     h = [0.0] * 6
     loss = 0.0
-    for token, target in zip(tokens, tokens[1:], strict=False):
+    for token, target in zip(tokens, tokens[1:]):
         if token == PAD:
             continue
         h = rnn_step(p, token, h)
@@ -390,7 +389,7 @@ def padded_mask(p, tokens):
     mask = [float(t != PAD) for t in tokens[1:]]
     h = [0.0] * 6
     loss = 0.0
-    for token, target, m in zip(tokens[:-1], tokens[1:], mask, strict=True):
+    for token, target, m in zip(tokens[:-1], tokens[1:], mask):
         h = rnn_step(p, token, h)
         logits = linear(h, p["Who"])
         loss = loss + m * (log(sum(exp(z) for z in logits)) - logits[target])
@@ -421,13 +420,13 @@ def gated(rng):
 @gated.spelling
 def gated_gru(p, tokens):
     h, loss = [0.0] * 5, 0.0
-    for token, target in zip(tokens, tokens[1:], strict=False):
+    for token, target in zip(tokens, tokens[1:]):
         x = list(p["E"][token])
         z = [sigmoid(dot(w, [*x, *h, 1.0])) for w in p["z"]]
         r = [sigmoid(dot(w, [*x, *h, 1.0])) for w in p["r"]]
-        rh = [a * b for a, b in zip(r, h, strict=True)]
+        rh = [a * b for a, b in zip(r, h)]
         n = [tanh(dot(w, [*x, *rh, 1.0])) for w in p["n"]]
-        h = [(1 - zi) * ni + zi * hi for zi, ni, hi in zip(z, n, h, strict=True)]
+        h = [(1 - zi) * ni + zi * hi for zi, ni, hi in zip(z, n, h)]
         loss = loss - log(softmax([dot(w, h) for w in p["out"]])[target])
     return loss / (len(tokens) - 1)
 
@@ -446,7 +445,7 @@ def gated_lstm(p, tokens):
     return loss
 
 
-# --- around the loss ---------------------------------------------------------------------------------
+# --- around the loss ------------------------------------------------------------------------------
 
 
 @FIELD.idiom
@@ -456,13 +455,13 @@ def accuracy(rng):
 
 
 def classify(p, x):
-    return [dot(row, x) + b for row, b in zip(p["W"], p["b"], strict=True)]
+    return [dot(row, x) + b for row, b in zip(p["W"], p["b"])]
 
 
 @accuracy.spelling
 def accuracy_index_of_max(p, X, Y):
     loss, right = 0.0, 0
-    for x, y in zip(X, Y, strict=True):
+    for x, y in zip(X, Y):
         zs = classify(p, x)
         loss = loss - log(softmax(zs)[y])
         if zs.index(max(zs)) == y:
@@ -473,7 +472,7 @@ def accuracy_index_of_max(p, X, Y):
 @accuracy.spelling
 def accuracy_np_argmax(p, X, Y):
     loss, right = 0.0, 0
-    for x, y in zip(X, Y, strict=True):
+    for x, y in zip(X, Y):
         zs = classify(p, x)
         loss = loss - log(softmax(zs)[y])
         right += int(np.argmax([z.data for z in zs]) == y)
@@ -483,7 +482,7 @@ def accuracy_np_argmax(p, X, Y):
 @accuracy.spelling
 def accuracy_max_by_key(p, X, Y):
     loss, hits = 0.0, []
-    for x, y in zip(X, Y, strict=True):
+    for x, y in zip(X, Y):
         zs = classify(p, x)
         loss = loss + log(sum(z.exp() for z in zs)) - zs[y]
         best = max(range(len(zs)), key=lambda i: zs[i].data)
@@ -499,7 +498,7 @@ def class_weights(rng):
 
 CLASS_WEIGHTS = [1.0, 0.5, 2.0, 1.5, 0.25, 3.0, 1.0, 0.75]
 CLASS_NAMES = dict(enumerate("cat dog fox owl bee ant cow hen".split()))
-WEIGHT_BY_NAME = dict(zip(CLASS_NAMES.values(), CLASS_WEIGHTS, strict=True))
+WEIGHT_BY_NAME = dict(zip(CLASS_NAMES.values(), CLASS_WEIGHTS))
 FREQUENCIES = np.array([10, 20, 5, 8, 40, 3, 10, 15])
 
 
@@ -525,7 +524,7 @@ def class_weights_smoothing(p, x, y):
     probs = softmax(classify(p, x))
     eps = 0.1
     target = [1 - eps if i == y else eps / 7 for i in range(8)]
-    return -sum(t * log(q) for t, q in zip(target, probs, strict=True))
+    return -sum(t * log(q) for t, q in zip(target, probs))
 
 
 @class_weights.spelling
@@ -549,14 +548,14 @@ def dropout(rng):
 
 @dropout.spelling(adapt=lambda p, x, mask, seed, y: (p, x, mask, y))
 def dropout_mask(p, x, mask, y):
-    h = [tanh(dot(row, x)) * m for row, m in zip(p["W1"], mask, strict=True)]
+    h = [tanh(dot(row, x)) * m for row, m in zip(p["W1"], mask)]
     return (dot(h, p["W2"]) - y) ** 2
 
 
 @dropout.spelling(adapt=lambda p, x, mask, seed, y: (p, x, [bool(m) for m in mask], y))
 def dropout_if_kept(p, x, keep, y):
     out = 0.0
-    for row, w, kept in zip(p["W1"], p["W2"], keep, strict=True):
+    for row, w, kept in zip(p["W1"], p["W2"], keep):
         if kept:
             out = out + tanh(dot(row, x)) * w / 0.8
     return (out - y) ** 2
@@ -578,7 +577,7 @@ def dropout_numpy_seed(p, x, seed, y):
     return (h @ p["W2"] - y) ** 2
 
 
-# --- embeddings --------------------------------------------------------------------------------------
+# --- embeddings -----------------------------------------------------------------------------------
 
 
 @FIELD.idiom
@@ -604,8 +603,8 @@ def skip_gram_negatives(p, center, positive, negatives):
 @skip_gram.spelling
 def skip_gram_labels(p, center, positive, negatives):
     loss = 0.0
-    for word in [positive] + negatives:  # noqa: RUF005
-        score = sum(a * b for a, b in zip(p["center"][center], p["outer"][word], strict=True))
+    for word in [positive] + negatives:
+        score = sum(a * b for a, b in zip(p["center"][center], p["outer"][word]))
         label = 1 if word == positive else 0
         prob = sigmoid(score)
         loss = loss - (label * log(prob) + (1 - label) * log(1 - prob))
@@ -629,7 +628,7 @@ def bag_of_words_mean(p, words, label):
 def bag_of_words_unique(p, words, label):
     total = [0.0] * 4
     for w in set(words):
-        total = [a + b for a, b in zip(total, p["E"][w], strict=True)]
+        total = [a + b for a, b in zip(total, p["E"][w])]
     z = dot(total, p["w"])
     return log(1 + exp(-z)) if label else log(1 + exp(z))
 
@@ -646,6 +645,6 @@ def bag_of_words_counts(p, words, label):
 @bag_of_words.spelling(adapt=lambda p, words, label: as_lists(p, words, label))
 def bag_of_words_sum_of_lists(p, words, label):
     rows = [p["E"][w] for w in words]
-    mean = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
-    z = sum(a * b for a, b in zip(mean, p["w"], strict=True))
+    mean = [sum(column) / len(rows) for column in zip(*rows)]
+    z = sum(a * b for a, b in zip(mean, p["w"]))
     return -(label * log(sigmoid(z)) + (1 - label) * log(sigmoid(-z)))

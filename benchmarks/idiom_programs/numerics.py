@@ -18,7 +18,7 @@ def symmetric(rng, n):
     return a @ a.T + np.eye(n) * 2
 
 
-# --- solving linear equations --------------------------------------------------------------------------
+# --- solving linear equations ---------------------------------------------------------------------
 
 
 @FIELD.idiom
@@ -31,7 +31,7 @@ def gauss(rng):
 @gauss.spelling(adapt=as_lists)
 def gauss_elimination(A, b):
     n = len(b)
-    M = [row[:] + [rhs] for row, rhs in zip(A, b, strict=True)]
+    M = [row[:] + [rhs] for row, rhs in zip(A, b)]
     for i in range(n):
         for j in range(i + 1, n):
             factor = M[j][i] / M[i][i]
@@ -49,13 +49,13 @@ def gauss_elimination(A, b):
 @gauss.spelling(adapt=as_lists)
 def gauss_pivoting(A, b):
     n = len(b)
-    M = [list(row) + [rhs] for row, rhs in zip(A, b, strict=True)]
+    M = [list(row) + [rhs] for row, rhs in zip(A, b)]
     for i in range(n):
         pivot = max(range(i, n), key=lambda r: abs(M[r][i]))
         M[i], M[pivot] = M[pivot], M[i]
         for j in range(i + 1, n):
             f = M[j][i] / M[i][i]
-            M[j] = [a - f * c for a, c in zip(M[j], M[i], strict=True)]
+            M[j] = [a - f * c for a, c in zip(M[j], M[i])]
     x = [None] * n
     for i in reversed(range(n)):
         x[i] = (M[i][n] - sum(M[i][j] * x[j] for j in range(i + 1, n))) / M[i][i]
@@ -111,8 +111,10 @@ def cholesky(rng):
 def cholesky_gaussian_process(log_params, x, y):
     amplitude, length, noise = (exp(p) for p in log_params)
     n = len(x)
-    K = [[amplitude * exp(-((x[i] - x[j]) ** 2) / (2 * length**2)) for j in range(n)]
-         for i in range(n)]  # fmt: skip
+    K = [
+        [amplitude * exp(-((x[i] - x[j]) ** 2) / (2 * length**2)) for j in range(n)]
+        for i in range(n)
+    ]
     for i in range(n):
         K[i][i] = K[i][i] + noise
     L = [[0.0] * n for _ in range(n)]
@@ -154,7 +156,7 @@ def cholesky_packed_triangle(p, x, y):
             k += 1
         L.append(row)
     total = 0.0
-    for a, b, c in zip(x, y, x[1:], strict=False):
+    for a, b, c in zip(x, y, x[1:]):
         v = []
         for i, target in enumerate((a, b, c)):
             v.append((target - sum(L[i][j] * v[j] for j in range(i))) / L[i][i])
@@ -200,7 +202,7 @@ def tridiagonal_in_place(d, lower, upper, rhs):
     return sum(xi**2 for xi in x)
 
 
-# --- eigenvalues, exponentials, orthogonal bases -------------------------------------------------------
+# --- eigenvalues, exponentials, orthogonal bases --------------------------------------------------
 
 
 @FIELD.idiom
@@ -238,17 +240,15 @@ def eigenvalue_gram_schmidt(A):
     for v in A:
         w = list(v)
         for b in basis:
-            proj = sum(x * y for x, y in zip(w, b, strict=True))
-            w = [x - proj * y for x, y in zip(w, b, strict=True)]
+            proj = sum(x * y for x, y in zip(w, b))
+            w = [x - proj * y for x, y in zip(w, b)]
         norm = sqrt(sum(x * x for x in w))
         basis.append([x / norm for x in w])
     return sum(basis[i][i] for i in range(5)) + norm
 
 
 def matmul(a, b):
-    return [
-        [sum(x * y for x, y in zip(r, c, strict=True)) for c in zip(*b, strict=True)] for r in a
-    ]
+    return [[sum(x * y for x, y in zip(r, c)) for c in zip(*b)] for r in a]
 
 
 @eigenvalue.spelling(adapt=lambda A: ((A * 0.2).tolist(),))
@@ -258,9 +258,7 @@ def eigenvalue_matrix_exponential(A):
     term = total
     for k in range(1, 8):
         term = [[x / k for x in row] for row in matmul(term, A)]
-        total = [
-            [x + y for x, y in zip(r, s, strict=True)] for r, s in zip(total, term, strict=True)
-        ]
+        total = [[x + y for x, y in zip(r, s)] for r, s in zip(total, term)]
     return sum(total[i][i] for i in range(n))
 
 
@@ -269,7 +267,7 @@ def eigenvalue_product_by_reduce(A):
     return sum(map(sum, reduce(matmul, [A, A, A])))
 
 
-# --- transforms ----------------------------------------------------------------------------------------
+# --- transforms -----------------------------------------------------------------------------------
 
 
 @FIELD.idiom
@@ -296,7 +294,7 @@ def fft_pairs(re, im):
 @fft.spelling
 def fft_recursive(x, target):
     re, im = fft_pairs(x, [0.0] * len(x))
-    return sum((r * r + i * i - t) ** 2 for r, i, t in zip(re, im, target, strict=True))
+    return sum((r * r + i * i - t) ** 2 for r, i, t in zip(re, im, target))
 
 
 @fft.spelling
@@ -316,7 +314,7 @@ def fft_iterative(x, target):
                 re[b], im[b] = re[a] - tr, im[a] - ti
                 re[a], im[a] = re[a] + tr, im[a] + ti
         size *= 2
-    return sum((r**2 + i**2 - t) ** 2 for r, i, t in zip(re, im, target, strict=True))
+    return sum((r**2 + i**2 - t) ** 2 for r, i, t in zip(re, im, target))
 
 
 @fft.spelling
@@ -334,11 +332,11 @@ def fft_naive(x, target):
 def fft_haar_wavelet(x, target):
     coefficients, level = [], list(x)
     while len(level) > 1:
-        pairs = list(zip(level[::2], level[1::2], strict=True))
+        pairs = list(zip(level[::2], level[1::2]))
         coefficients = [(a - b) / 2 for a, b in pairs] + coefficients
         level = [(a + b) / 2 for a, b in pairs]
     coefficients = level + coefficients
-    return sum(abs(c) * t for c, t in zip(coefficients, target, strict=True))
+    return sum(abs(c) * t for c, t in zip(coefficients, target))
 
 
 @lru_cache(maxsize=None)
@@ -385,11 +383,11 @@ def polynomial_chebyshev(c, x):
 @polynomial.spelling
 def polynomial_de_casteljau(points, t):
     while len(points) > 1:
-        points = [a * (1 - t) + b * t for a, b in zip(points, points[1:], strict=False)]
+        points = [a * (1 - t) + b * t for a, b in zip(points, points[1:])]
     return (points[0] - 1) ** 2
 
 
-# --- iterations that stop by themselves ------------------------------------------------------------------
+# --- iterations that stop by themselves -----------------------------------------------------------
 
 
 @FIELD.idiom
@@ -489,9 +487,7 @@ def integral_simpson(p, n):
 def integral_trapezoid(p, n):
     xs = np.linspace(0.0, 2.0, n)
     ys = [exp(-p[0] * x * x) * cos(p[1] * x) for x in xs]
-    return sum(
-        (a + b) / 2 * (x1 - x0) for a, b, x0, x1 in zip(ys, ys[1:], xs, xs[1:], strict=False)
-    )
+    return sum((a + b) / 2 * (x1 - x0) for a, b, x0, x1 in zip(ys, ys[1:], xs, xs[1:]))
 
 
 @integral.spelling

@@ -1,8 +1,8 @@
 """How an idiom is written down: a stream of calls, and the same function in several spellings.
 
 A module of this package is a field. In it a generator over a seeded stream of random numbers yields
-the arguments of one call after another, as they come in use: parameters drift as in training, tokens
-and lengths differ. Its spellings are functions of these arguments, named after it::
+the arguments of one call after another, as in real use: parameters drift as in training, tokens and
+lengths differ. Its spellings are functions of these arguments, named after it::
 
     FIELD = Field("sequences")
 

@@ -12,7 +12,7 @@ from .registry import Field, as_lists, drifting
 
 FIELD = Field("simulation")
 
-# --- ordinary differential equations -------------------------------------------------------------------
+# --- ordinary differential equations --------------------------------------------------------------
 
 
 @FIELD.idiom
@@ -30,11 +30,10 @@ def predators(p, y):
 def lotka_volterra_rk4(p, y, h):
     for _ in range(20):
         k1 = predators(p, y)
-        k2 = predators(p, [yi + h / 2 * k for yi, k in zip(y, k1, strict=True)])
-        k3 = predators(p, [yi + h / 2 * k for yi, k in zip(y, k2, strict=True)])
-        k4 = predators(p, [yi + h * k for yi, k in zip(y, k3, strict=True)])
-        y = [yi + h / 6 * (a + 2 * b + 2 * c + d)
-             for yi, a, b, c, d in zip(y, k1, k2, k3, k4, strict=True)]  # fmt: skip
+        k2 = predators(p, [yi + h / 2 * k for yi, k in zip(y, k1)])
+        k3 = predators(p, [yi + h / 2 * k for yi, k in zip(y, k2)])
+        k4 = predators(p, [yi + h * k for yi, k in zip(y, k3)])
+        y = [yi + h / 6 * (a + 2 * b + 2 * c + d) for yi, a, b, c, d in zip(y, k1, k2, k3, k4)]
     return (y[0] - 5) ** 2 + (y[1] - 5) ** 2
 
 
@@ -70,10 +69,10 @@ def lotka_volterra_adaptive(p, y, h):
     t = 0.0
     while t < 1.0:
         k1 = predators(p, y)
-        euler = [a + h * b for a, b in zip(y, k1, strict=True)]
+        euler = [a + h * b for a, b in zip(y, k1)]
         k2 = predators(p, euler)
-        heun = [a + h / 2 * (b + c) for a, b, c in zip(y, k1, k2, strict=True)]
-        error = max(abs(a.data - b.data) for a, b in zip(euler, heun, strict=True))
+        heun = [a + h / 2 * (b + c) for a, b, c in zip(y, k1, k2)]
+        error = max(abs(a.data - b.data) for a, b in zip(euler, heun))
         if error < 0.05:
             y, t = heun, t + h
         h = min(0.9 * h * math.sqrt(0.05 / max(error, 1e-12)), 1.0 - t, 0.2)
@@ -194,8 +193,10 @@ def collisions_gravity(bodies, size):
                 r3 = (dx * dx + dy * dy + 0.1) ** 1.5
                 ax, ay = ax + dx / r3, ay + dy / r3
             accelerations.append((ax, ay))
-        bodies = [[x + 0.1 * vx, y + 0.1 * vy, vx + 0.1 * ax, vy + 0.1 * ay]
-                  for (x, y, vx, vy), (ax, ay) in zip(bodies, accelerations, strict=True)]  # fmt: skip
+        bodies = [
+            [x + 0.1 * vx, y + 0.1 * vy, vx + 0.1 * ax, vy + 0.1 * ay]
+            for (x, y, vx, vy), (ax, ay) in zip(bodies, accelerations)
+        ]
     return sum(b[0] ** 2 + b[1] ** 2 for b in bodies)
 
 
@@ -209,7 +210,7 @@ def collisions_springs(state, size):
     return (x**2).sum()
 
 
-# --- control -------------------------------------------------------------------------------------------
+# --- control --------------------------------------------------------------------------------------
 
 
 @FIELD.idiom
@@ -378,12 +379,14 @@ def riccati(rng):
 
 
 def mul(a, b):
-    return [[sum(a[i][k] * b[k][j] for k in range(len(b))) for j in range(len(b[0]))]
-            for i in range(len(a))]  # fmt: skip
+    return [
+        [sum(a[i][k] * b[k][j] for k in range(len(b))) for j in range(len(b[0]))]
+        for i in range(len(a))
+    ]
 
 
 def transpose(a):
-    return [list(column) for column in zip(*a, strict=True)]
+    return [list(column) for column in zip(*a)]
 
 
 @riccati.spelling
@@ -413,7 +416,7 @@ def riccati_numpy(p, horizon):
     return np.trace(P)
 
 
-# --- filters -------------------------------------------------------------------------------------------
+# --- filters --------------------------------------------------------------------------------------
 
 
 @FIELD.idiom
@@ -445,14 +448,18 @@ def kalman_two_dimensional(p, ys):
     nll = 0.0
     for y in ys:
         x = x + v
-        P = [[P[0][0] + P[0][1] + P[1][0] + P[1][1] + q, P[0][1] + P[1][1]],
-             [P[1][0] + P[1][1], P[1][1] + q]]  # fmt: skip
+        P = [
+            [P[0][0] + P[0][1] + P[1][0] + P[1][1] + q, P[0][1] + P[1][1]],
+            [P[1][0] + P[1][1], P[1][1] + q],
+        ]
         s = P[0][0] + r
         e = y - x
         k0, k1 = P[0][0] / s, P[1][0] / s
         x, v = x + k0 * e, v + k1 * e
-        P = [[(1 - k0) * P[0][0], (1 - k0) * P[0][1]],
-             [P[1][0] - k1 * P[0][0], P[1][1] - k1 * P[0][1]]]  # fmt: skip
+        P = [
+            [(1 - k0) * P[0][0], (1 - k0) * P[0][1]],
+            [P[1][0] - k1 * P[0][0], P[1][1] - k1 * P[0][1]],
+        ]
         nll = nll + log(s) + e * e / s
     return nll / len(ys)
 
@@ -528,9 +535,7 @@ def signal_moving_average_deque(p, xs):
 @signal.spelling
 def signal_fir_slices(taps, xs):
     n = len(taps)
-    ys = [
-        sum(t * x for t, x in zip(taps, xs[i : i + n], strict=True)) for i in range(len(xs) - n + 1)
-    ]
+    ys = [sum(t * x for t, x in zip(taps, xs[i : i + n])) for i in range(len(xs) - n + 1)]
     return sum(y * y for y in ys)
 
 
@@ -543,7 +548,7 @@ def signal_convolve(taps, xs):
 @signal.spelling
 def signal_median_of_three(p, xs):
     total = 0.0
-    for a, b, c in zip(xs, xs[1:], xs[2:], strict=False):
+    for a, b, c in zip(xs, xs[1:], xs[2:]):
         median = sorted([a, b, c])[1]
         total = total + (p[0] * b + p[1] - median) ** 2
     return total
@@ -576,7 +581,7 @@ def signal_holt_winters(p, xs):
     return sse
 
 
-# --- tables, grids -------------------------------------------------------------------------------------
+# --- tables, grids --------------------------------------------------------------------------------
 
 ALTITUDES = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
 DENSITIES = [1.22, 1.11, 1.0, 0.82, 0.53, 0.17, 0.02]
@@ -604,7 +609,7 @@ def table_bisect(p, height):
 def table_linear_search(p, height):
     speed, height = p[0], height + 0 * p[0]
     for _ in range(20):
-        for x0, x1, y0, y1 in zip(ALTITUDES, ALTITUDES[1:], DENSITIES, DENSITIES[1:], strict=False):
+        for x0, x1, y0, y1 in zip(ALTITUDES, ALTITUDES[1:], DENSITIES, DENSITIES[1:]):
             if x0 <= height < x1:
                 density = y0 + (height - x0) * (y1 - y0) / (x1 - x0)
                 break
@@ -688,7 +693,7 @@ def epidemic_days(p, days, observed):
 @epidemic.spelling
 def epidemic_lockdown(p, days, observed):
     s, i, loss = 0.99, 0.01, 0.0
-    for _day, seen in zip(range(days), observed, strict=False):
+    for _day, seen in zip(range(days), observed):
         contact = p[0] * 0.5 if i > 0.08 else p[0]
         new, gone = contact * s * i, p[1] * i
         s, i = s - new, i + new - gone
