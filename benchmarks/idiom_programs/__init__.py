@@ -6,15 +6,22 @@ reason to change the compiler, not the entry.
 
 from importlib import import_module
 
-FIELDS = "language networks numerics simulation finance statistics geometry".split()
+FIELDS = (
+    "language networks numerics simulation finance statistics geometry objects functions".split()
+)
 
 
-def entries():
+def entries(fields=FIELDS):
     """All entries by name, in the order of the fields."""
     found = {}
-    for field in FIELDS:
+    for field in fields:
         for entry in import_module(f"{__name__}.{field}").FIELD.entries:
             if entry.name in found:
                 raise ValueError(f"two entries are named {entry.name}")
             found[entry.name] = entry
     return found
+
+
+def entry_named(name):
+    """This entry; no other field is imported."""
+    return entries([name.partition(".")[0]])[name]

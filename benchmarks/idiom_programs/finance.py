@@ -17,7 +17,7 @@ def normal_cdf(x):
     return 0.5 * (1 + erf(x / math.sqrt(2)))
 
 
-# --- options ------------------------------------------------------------------------------------------
+# --- options --------------------------------------------------------------------------------------
 
 
 @FIELD.idiom
@@ -235,7 +235,7 @@ def monte_carlo_heston(p, normals):
 
 @monte_carlo.spelling
 def monte_carlo_delta_hedge(p, normals):
-    spot, vol, rate = p
+    spot, vol, _ = p
     error = 0.0
     for path in normals[:8]:
         s, cash, held = spot, 8.0, 0.0
@@ -250,7 +250,7 @@ def monte_carlo_delta_hedge(p, normals):
     return error / 8
 
 
-# --- curves -------------------------------------------------------------------------------------------
+# --- curves ---------------------------------------------------------------------------------------
 
 
 @FIELD.idiom
@@ -365,7 +365,7 @@ def nelson_siegel_where(p, maturities, observed):
     return total
 
 
-# --- returns ------------------------------------------------------------------------------------------
+# --- returns --------------------------------------------------------------------------------------
 
 
 @FIELD.idiom

@@ -1,4 +1,4 @@
-"""Character models in the manner of makemore: bigrams, MLPs, recurrent networks, and what is around."""
+"""Character models in the manner of makemore: bigrams, MLPs and recurrent networks."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Neural networks in the manner of micrograd and its forks, attention and GPTs in that of microgpt."""
+"""Neural networks in the manner of micrograd and its forks; attention in that of microgpt."""
 
 import math
 import random
@@ -25,7 +25,7 @@ def softmax(logits):
     return [e / total for e in exps]
 
 
-# --- multilayer perceptrons ---------------------------------------------------------------------------
+# --- multilayer perceptrons -----------------------------------------------------------------------
 
 
 def layers(rng, *sizes):
@@ -216,7 +216,7 @@ def dataclass_params_namespace_sample(W, sample):
     return (sum(tanh(dot(row, sample.x)) for row in W) - sample.y) ** 2
 
 
-# --- convolutions -------------------------------------------------------------------------------------
+# --- convolutions ---------------------------------------------------------------------------------
 
 
 @FIELD.idiom
@@ -275,7 +275,7 @@ def convolution_padding(p, image, label):
     return (total / n - label) ** 2
 
 
-# --- normalisation ------------------------------------------------------------------------------------
+# --- normalisation --------------------------------------------------------------------------------
 
 
 @FIELD.idiom
@@ -307,7 +307,7 @@ def normalisation_numpy(p, x):
     return (h * np.arange(12)).sum()
 
 
-# --- attention ----------------------------------------------------------------------------------------
+# --- attention ------------------------------------------------------------------------------------
 
 
 def attention_params(rng, n=6, vocabulary=10):
@@ -466,7 +466,7 @@ def attention_sliding_window(p, tokens):
     return loss
 
 
-# --- choosing among Values ----------------------------------------------------------------------------
+# --- choosing among Values ------------------------------------------------------------------------
 
 
 @FIELD.idiom
@@ -531,7 +531,7 @@ def experts_maxout(p, x, y):
     return (sum(h) - y) ** 2 + sqrt(sum(v * v for v in h) + 1e-6)
 
 
-# --- parameters that are global Values -----------------------------------------------------------------
+# --- parameters that are global Values ------------------------------------------------------------
 
 
 random.seed(1)

@@ -46,7 +46,7 @@ def gauss_elimination(A, b):
     return sum(v * v for v in x)
 
 
-@gauss.spelling(adapt=as_lists)
+@gauss.spelling(adapt=lambda A, b: as_lists(A - 4 * np.eye(6), b))
 def gauss_pivoting(A, b):
     n = len(b)
     M = [list(row) + [rhs] for row, rhs in zip(A, b)]
