@@ -6,9 +6,10 @@ reason to change the compiler, not the entry.
 
 from importlib import import_module
 
-FIELDS = (
-    "language networks numerics simulation finance statistics geometry objects functions".split()
-)
+FIELDS = [
+    *("language", "networks", "learning", "numerics", "simulation"),
+    *("finance", "statistics", "geometry", "objects", "functions"),
+]
 
 
 def entries(fields=FIELDS):
