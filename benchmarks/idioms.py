@@ -351,6 +351,27 @@ and `backward()`; *ratio* one divided by the other, with a ! where it is over {r
 value and gradient was compared with eager's.
 
 {summary}
+
+`report()` says why a function is slow, and `--json` keeps it. To ask it about one of your own:
+
+```python
+import chainrule
+
+
+@chainrule.compile
+def pick(table, tokens):
+    return sum(table[token] for token in tokens) ** 2
+
+
+value, gradient = pick.value_and_grad([1.0, 2.0, 3.0], [0, 2, 2])
+print(value, gradient)
+print("eager because" in pick.report())
+```
+
+```text
+49.0 [14.0, 0.0, 28.0]
+False
+```
 """
 
 
