@@ -15,8 +15,8 @@ gradients are compared; a difference makes the exit status 1.
 import argparse
 import json
 import math
+import multiprocessing
 import re
-import subprocess
 import sys
 import time
 import warnings
@@ -34,6 +34,7 @@ ALLOWED_RATIO, ALLOWED_SECONDS = 1.5, 0.3  # of eager's time, and once in a proc
 ALLOWED_RECORDINGS = 10
 STEADY_CALLS, STEADY_SECONDS = 20, 0.1  # the last calls are repeated, for so long
 MACHINE_CODE, TAPE, EAGER = "machine code", "tape", "eager"
+EAGER_WAYS = "backward", "value_and_grad"
 
 # --- one way to make a call -----------------------------------------------------------------------
 
@@ -195,7 +196,7 @@ def measure(entry, count, limit):
     compiled = chainrule.compile(entry.function)
     ways = {
         "backward": backward_of(entry.function),
-        "eager": eager_of(entry.function),
+        "value_and_grad": eager_of(entry.function),
         "compiled": compiled.value_and_grad,
     }
     outcomes = {}
@@ -207,11 +208,13 @@ def measure(entry, count, limit):
         row[way] = {"first": seconds[0], "calls": len(seconds), "seconds": seconds}
         if way == "compiled":
             row["warnings"] = list(dict.fromkeys(str(w.message).splitlines()[0] for w in caught))
-    row["errors"] = sum(isinstance(result, Exception) for result in outcomes["eager"])
+    row["errors"] = sum(isinstance(result, Exception) for result in outcomes["value_and_grad"])
     found = [
         f"{way}, call {i}: {text}"
         for way in ("compiled", "backward")
-        for i, (got, wanted) in enumerate(zip(outcomes[way], outcomes["eager"], strict=False))
+        for i, (got, wanted) in enumerate(
+            zip(outcomes[way], outcomes["value_and_grad"], strict=False)
+        )
         if (text := difference(got, wanted, way == "compiled"))
     ]
     row["differences"] = len(found)
@@ -227,35 +230,56 @@ def measure(entry, count, limit):
     return row
 
 
+def work(sender, name, count, limit):
+    """What the process of an entry does: sends the figures, or why there are none."""
+    try:
+        sender.send(measure(entry_named(name), count, limit))
+    except Exception as error:
+        sender.send({"name": name, "failure": f"{type(error).__name__}: {error}"})
+
+
 def measured_in_fresh_process(name, count, limit):
     """The figures of an entry; or only why there are none."""
-    command = [sys.executable, __file__, "--worker", name, "--calls", str(count)]
-    command += ["--limit", str(limit)]
-    # Three ways, and waiting for a processor; what ends one way alone is the worker's own limit.
+    # A forked process has imported the compiler and done nothing else.
+    forks = "forkserver" in multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver" if forks else "spawn")
+    context.set_forkserver_preload(["chainrule.compiler", "idiom_programs.registry"])
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=work, args=(sender, name, count, limit))
+    process.start()
+    sender.close()
+    # Three ways, and waiting for a processor; what ends one way alone is the limit in ``measure``.
     patience = 6 * limit + 60
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=patience)
-    except subprocess.TimeoutExpired:
+        if receiver.poll(patience):
+            return receiver.recv()
         return {"name": name, "failure": f"killed after {patience:.0f} s"}
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
-        return {"name": name, "failure": f"exit status {done.returncode}: {last[0]}"}
-    return json.loads(done.stdout)
+    except EOFError:
+        process.join()
+        return {"name": name, "failure": f"the process ended with status {process.exitcode}"}
+    finally:
+        process.kill()
+        process.join()
 
 
 # --- tables ---------------------------------------------------------------------------------------
 
 
 def totals(row):
-    """Seconds of the compiled calls, and of the same calls by ``backward()``."""
-    made = min(row["compiled"]["calls"], row["backward"]["calls"])
-    return [sum(row[way]["seconds"][:made]) for way in ("compiled", "backward")]
+    """Seconds of the compiled calls, and of as many eager ones in the quicker of the two ways."""
+    made = min(row[way]["calls"] for way in ("compiled", *EAGER_WAYS))
+    compiled, *eager = (sum(row[way]["seconds"][:made]) for way in ("compiled", *EAGER_WAYS))
+    return compiled, min(eager)
+
+
+def steady_eager(row):
+    return min(row[way]["steady"] for way in EAGER_WAYS)
 
 
 def excess(row):
     """How often the allowed time was used; over 1 is too slow."""
-    compiled, backward = totals(row)
-    return compiled / (ALLOWED_RATIO * backward + ALLOWED_SECONDS)
+    compiled, eager = totals(row)
+    return compiled / (ALLOWED_RATIO * eager + ALLOWED_SECONDS)
 
 
 def is_quick(row):
@@ -276,7 +300,6 @@ HEADERS = [
     "ratio",
     "steady µs",
     "eager µs",
-    "v&g µs",
     "warning",
 ]
 
@@ -285,7 +308,7 @@ def cells(row):
     """A row of the table, as texts."""
     if "failure" in row:
         return [row["name"], "failed", *[""] * (len(HEADERS) - 3), row["failure"]]
-    compiled, backward = totals(row)
+    compiled, eager = totals(row)
     made = row["compiled"]["calls"]
     return [
         row["name"],
@@ -293,14 +316,15 @@ def cells(row):
         str(row["recordings"]),
         f"{row['compiled']['first']:.3f}",
         f"{compiled:.3f}" + (f" ({made} calls)" if made < row["calls"] else ""),
-        f"{backward:.3f}",
-        f"{compiled / backward:.2f}×" + ("" if is_quick(row) else " !"),
-        *(f"{row[way]['steady'] * 1e6:,.1f}" for way in ("compiled", "backward", "eager")),
+        f"{eager:.3f}",
+        f"{compiled / eager:.2f}×" + ("" if is_quick(row) else " !"),
+        f"{row['compiled']['steady'] * 1e6:,.1f}",
+        f"{steady_eager(row) * 1e6:,.1f}",
         "DIFFERENT: " + row["difference"] if row["difference"] else "; ".join(row["warnings"][:1]),
     ]
 
 
-WIDTHS = [46, 12, 10, 8, 18, 8, 11, 10, 10, 10, 0]
+WIDTHS = [46, 12, 10, 8, 18, 8, 11, 10, 10, 0]
 
 
 def print_line(texts):
@@ -316,7 +340,7 @@ def summary(rows):
     if not whole:
         return [f"{len(rows)} entries, none of which could be measured"]
     quick, replayed = sum(map(is_quick, whole)), sum(map(is_replayed, whole))
-    ahead = sum(row["compiled"]["steady"] <= row["backward"]["steady"] for row in whole)
+    ahead = sum(row["compiled"]["steady"] <= steady_eager(row) for row in whole)
     paths = [
         f"{sum(r['path'] == path for r in whole)} {path}" for path in (MACHINE_CODE, TAPE, EAGER)
     ]
@@ -346,9 +370,9 @@ written with the compiler in mind. This page is generated by
 on {machine}. Each entry is a function in `benchmarks/idiom_programs`, called {calls} times in a
 fresh process with other numbers, tokens and lengths each time. *Calls* is the time of all these
 calls, compiled, with recording and building included; *eager* that of the same calls with Values
-and `backward()`; *ratio* one divided by the other, with a ! where it is over {ratio}× eager +
-{seconds} s. *Steady* is one call once the function is warm. All times are processor time. Every
-value and gradient was compared with eager's.
+and `backward()`, or by `chainrule.value_and_grad` where that is quicker; *ratio* one divided by the
+other, with a ! where it is over {ratio}× eager + {seconds} s. *Steady* is one call once the function
+is warm. All times are processor time. Every value and gradient was compared with eager's.
 
 {summary}
 
@@ -385,17 +409,16 @@ def markdown(rows, count, machine):
             summary="\n".join(f"- {line}" for line in summary(rows)),
         )
     ]
-    shown = [i for i, header in enumerate(HEADERS) if header != "v&g µs"]
     for field in dict.fromkeys(row["name"].split(".")[0] for row in rows):
         lines += [f"## {field.replace('_', ' ')}", ""]
-        lines.append("| " + " | ".join(HEADERS[i] for i in shown) + " |")
-        lines.append("|---|---|" + "--:|" * (len(shown) - 3) + "---|")
+        lines.append("| " + " | ".join(HEADERS) + " |")
+        lines.append("|---|---|" + "--:|" * (len(HEADERS) - 3) + "---|")
         for row in rows:
             if row["name"].startswith(field + "."):
                 texts = cells(row)
                 texts[0] = "`" + texts[0].removeprefix(field + ".") + "`"
                 texts[-1] = texts[-1].replace("|", "\\|").replace("<", "&lt;")
-                lines.append("| " + " | ".join(texts[i] for i in shown) + " |")
+                lines.append("| " + " | ".join(texts) + " |")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
@@ -444,18 +467,14 @@ def main():
     parser.add_argument("--json", metavar="FILE", type=Path, help="write all figures")
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the page for the docs")
     parser.add_argument("--list", action="store_true", help="print the names of the entries only")
-    parser.add_argument("--worker", metavar="NAME", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.worker:
-        print(json.dumps(measure(entry_named(options.worker), options.calls, options.limit)))
-        return 0
     names = [name for name in entries() if re.search(options.only or "", name)]
     if not names:
         parser.error(f"no entry's name matches {options.only!r}; --list prints all")
     if options.list:
         print("\n".join(names))
         return 0
-    from harness import machine  # not above: it would slow down every worker's start
+    from harness import machine  # not above: every process of an entry would import it
 
     begin = time.perf_counter()
     rows = run(names, options.calls, options.limit, options.jobs)
