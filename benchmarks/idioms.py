@@ -371,8 +371,8 @@ on {machine}. Each entry is a function in `benchmarks/idiom_programs`, called {c
 fresh process with other numbers, tokens and lengths each time. *Calls* is the time of all these
 calls, compiled, with recording and building included; *eager* that of the same calls with Values
 and `backward()`, or by `chainrule.value_and_grad` where that is quicker; *ratio* one divided by the
-other, with a ! where it is over {ratio}× eager + {seconds} s. *Steady* is one call once the function
-is warm. All times are processor time. Every value and gradient was compared with eager's.
+other, with a ! where it is over {ratio}× eager + {seconds} s. *Steady* is one call once it is warm.
+All times are processor time. Every value and gradient was compared with eager's.
 
 {summary}
 
