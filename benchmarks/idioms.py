@@ -119,27 +119,32 @@ def difference(result, expected, same_types):
     if isinstance(expected, Exception) or isinstance(result, Exception):
         same = type(result) is type(expected) and str(result) == str(expected)
         return None if same else f"{result!r} instead of {expected!r}"
+    overall = largest(numbers(expected))
     for part, got, wanted in zip(("value", "gradient"), result, expected, strict=True):
         if same_types and type(got) is not type(wanted):
             return f"the {part} is {type(got).__name__} instead of {type(wanted).__name__}"
         got, wanted = numbers(got), numbers(wanted)
         if len(got) != len(wanted):
             return f"the {part} has {len(got)} numbers instead of {len(wanted)}"
-        largest = max((abs(n) for n in wanted if is_finite(n)), default=0.0)
+        rounding = 1e-12 * largest(wanted) + 1e-15 * overall  # what cancellation may leave
         for i, (a, b) in enumerate(zip(got, wanted, strict=True)):
-            if not close(a, b, largest):
+            if not close(a, b, rounding):
                 return f"{part}[{i}] is {a!r} instead of {b!r}"
     return None
+
+
+def largest(numbers):
+    return max((abs(n) for n in numbers if is_finite(n)), default=0.0)
 
 
 def is_finite(x):
     return isinstance(x, int | float | np.number) and math.isfinite(x)
 
 
-def close(a, b, largest):
-    """Equal to 1e-9, or as far as cancellation of the largest number leaves digits."""
+def close(a, b, rounding):
+    """Equal to 1e-9 of the number, and to ``rounding`` besides."""
     if is_finite(a) and is_finite(b):
-        return abs(a - b) <= 1e-9 * abs(b) + 1e-12 * largest
+        return abs(a - b) <= 1e-9 * abs(b) + rounding
     return a == b or (a != a and b != b)
 
 
