@@ -102,7 +102,7 @@ def test_the_command_prints_a_row_and_writes_all_figures_and_the_page(tmp_path):
     assert "different from eager: none" in done.stdout
     (row,) = json.loads(figures.read_text())
     assert row["compiled"]["calls"] == 4
-    assert row["recordings"] == 1
+    assert row["differences"] == 0
     assert "| `rosenbrock.of_one` | " in page.read_text()
 
 
