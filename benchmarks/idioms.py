@@ -431,34 +431,25 @@ def markdown(rows, count, machine):
 # --- the command ----------------------------------------------------------------------------------
 
 
-def progress(done, total, name):
+def progress(text):
+    """Replace the last line of the terminal; nothing where there is none."""
     if sys.stderr.isatty():
-        print(f"\r\033[K{done}/{total} {name}", end="", file=sys.stderr, flush=True)
-
-
-def progress_over():
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def run(names, count, limit, jobs):
-    """The rows of all entries, in order; each is printed as soon as those before it are."""
-    rows = {}
-    print_line(HEADERS)
+    """The rows of all entries, in order, each as soon as it and those before it are measured."""
     with ThreadPoolExecutor(jobs) as pool:
-        futures = {
-            name: pool.submit(measured_in_fresh_process, name, count, limit) for name in names
-        }
+        futures = [pool.submit(measured_in_fresh_process, name, count, limit) for name in names]
         try:
-            for name, future in futures.items():
-                progress(len(rows), len(names), name)
-                rows[name] = future.result()
-                progress_over()
-                print_line(cells(rows[name]))
+            for done, (name, future) in enumerate(zip(names, futures, strict=True)):
+                progress(f"{done}/{len(names)} {name}")
+                row = future.result()
+                progress("")
+                yield row
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
-    progress_over()
-    return list(rows.values())
+            progress("")
 
 
 def main():
@@ -482,12 +473,16 @@ def main():
     from harness import machine  # not above: every process of an entry would import it
 
     begin = time.perf_counter()
-    rows = run(names, options.calls, options.limit, options.jobs)
+    rows = []
+    print_line(HEADERS)
+    for row in run(names, options.calls, options.limit, options.jobs):
+        rows.append(row)
+        print_line(cells(row))
+        if options.json:  # after every row: a run takes long, and may be stopped
+            options.json.write_text(json.dumps(rows, indent=1))
     print()
     print("\n".join(summary(rows)))
     print(f"{options.calls} calls each, {time.perf_counter() - begin:.0f} s in all, {machine()}")
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
     if options.markdown:
         options.markdown.write_text(markdown(rows, options.calls, machine()))
     return int(any(row.get("difference") or "failure" in row for row in rows))
