@@ -9,8 +9,12 @@
 /* The words of a signature: the number of arguments, negative where none is differentiated by, and each of
  * them. After LIST and TUPLE, how many
  * items; after DICT too, each with its key in front; after FLOATS and INTS, how many
- * dimensions and each of these; after FLOAT and INT, how many there are in a row. */
-enum { FLOAT_WORD = 1, INT_WORD, ARRAY_WORD, FLOATS_WORD, INTS_WORD, LIST_WORD, TUPLE_WORD, DICT_WORD };
+ * dimensions and each of these; after FLOAT and INT, how many there are in a row; after STATIC a text as
+ * for a key, or 0, 1 or 2 for False, True and None. */
+enum {
+    FLOAT_WORD = 1, INT_WORD, ARRAY_WORD, FLOATS_WORD, INTS_WORD, LIST_WORD, TUPLE_WORD, DICT_WORD,
+    STATIC_WORD
+};
 
 #define MOST_SEEN 64 /* lists and dicts of integers */
 #define DEEPEST 40
@@ -171,6 +175,18 @@ static int put_key(Look *w, PyObject *key) {
     return answer;
 }
 
+/* What a recording holds for only. */
+static int look_at_static(Look *w, PyObject *x) {
+    if (w->is_first) {
+        return 0;
+    }
+    int answer = put_word(w, STATIC_WORD);
+    if (answer > 0) {
+        answer = PyUnicode_CheckExact(x) ? put_key(w, x) : put_word(w, x == Py_None ? 2 : x == Py_True);
+    }
+    return answer;
+}
+
 static int look_at_dict(Look *w, PyObject *dict) {
     PyObject *key, *item;
     Py_ssize_t at = 0;
@@ -217,6 +233,9 @@ static int look_at(Look *w, PyObject *x) {
     }
     if (type == w->array_type) {
         return look_at_array(w, x);
+    }
+    if (x == Py_None || PyBool_Check(x) || PyUnicode_CheckExact(x)) {
+        return look_at_static(w, x);
     }
     int is_list = PyList_CheckExact(x), is_tuple = PyTuple_CheckExact(x);
     if ((!is_list && !is_tuple && !PyDict_CheckExact(x)) || w->depth >= DEEPEST) {

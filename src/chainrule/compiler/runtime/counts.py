@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Counts:
-    """How many calls took which path, and what recording and building took."""
+    """How many calls took which path, and the processor time for recording and building."""
 
     calls: int = 0
     replayed: int = 0

@@ -19,7 +19,7 @@ from chainrule.core.backend import engine
 MOST_DOUBLINGS = 6  # of what a recording must have earned
 LONGEST_REST = 64  # calls that run eagerly before a variant is looked for again
 LONGEST_REFUSAL = 4096  # and before a function that was refused is searched again
-FAR = 4.0  # times its estimate
+FAR = 8.0  # times its estimate
 JOINING = 0.3  # the part of a recording's cost where machine code is there for it
 CALLS = 50  # whose eager time a function may owe: half of what 100 calls take
 MOST_SAVED = 0.1  # seconds that a function can put by, beside these
@@ -46,8 +46,8 @@ class Cost:
 
 
 if engine == "native":
-    EAGER, RECORD = Cost(2.5e-6, 4e-8, 8e-8), Cost(1.5e-3, 6e-6, -4.5e-6)
-    BUILD = Cost(25e-3, 3e-6)
+    EAGER, RECORD = Cost(2.5e-6, 8e-8, 4e-8), Cost(1.5e-3, 6e-6, -4.5e-6)
+    BUILD = Cost(40e-3, 3e-6)
     REPLAY = Cost(30e-6, 2e-8)
 else:
     EAGER, RECORD, BUILD = Cost(2e-5, 4e-6), Cost(2e-3, 3.5e-5), Cost(25e-3, 2e-5)
@@ -70,6 +70,7 @@ class Ledger:
     def __init__(self) -> None:
         self.instructions: int | None = None  # of its last recording, or of an eager call
         self._balance = 0.0
+        self._has_built = False  # machine code
         self._unused = 0  # recordings in a row after which nothing was replayed
         self._misses = self._refusals = 0  # in a row
         self._rest = 0  # calls that are to run eagerly
@@ -85,8 +86,12 @@ class Ledger:
         return cost <= self._credit(self._size)
 
     def affords_building(self, instructions: int) -> bool:
-        """Whether machine code may be built for a recording now."""
-        return BUILD.of(instructions) <= self._credit(instructions)
+        """Whether machine code may be built for a recording now.
+
+        The allowance is for the first time only: whoever has several paths is to earn the others'.
+        """
+        credit = self._credit(instructions) - (allowance.left if self._has_built else 0.0)
+        return BUILD.of(instructions) <= credit or math.isinf(allowance.left)
 
     def recorded(self, instructions: int) -> None:
         """A recording was made, to which others may have to be compared."""
@@ -100,6 +105,7 @@ class Ledger:
 
     def built(self, instructions: int, seconds: float) -> None:
         """Machine code was built, or it was tried; ``seconds``: of the processor."""
+        self._has_built = True
         self._pay(BUILD.at_least(instructions, seconds))
 
     def ran_eagerly(self) -> None:

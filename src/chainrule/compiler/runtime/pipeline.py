@@ -101,7 +101,7 @@ class Pipeline:
 
         ``at_once``: as machine code, whatever that costs.
         """
-        started = time.perf_counter()
+        started = time.thread_time()
         try:
             with random_states_kept():
                 self._counts.traces += 1
@@ -122,17 +122,17 @@ class Pipeline:
             self.captured.restore()
             return EAGERLY
         finally:
-            self._counts.recording_seconds += time.perf_counter() - started
+            self._counts.recording_seconds += time.thread_time() - started
         return variant.run(call, variant.binding) or EAGERLY
 
     def build_when_worth_it(self, variant: Variant, call: Call) -> bool:
         """Build machine code for a variant that answers calls on the tape, if that pays by now."""
         if not variant.waits or not self._may_build(variant, at_once=False):
             return False
-        started = time.perf_counter()
+        started = time.thread_time()
         with random_states_kept():
             self._build_or_join(variant, call)
-        self._counts.recording_seconds += time.perf_counter() - started
+        self._counts.recording_seconds += time.thread_time() - started
         return variant.binding is not None
 
     # --- build ------------------------------------------------------------------------------------
@@ -215,10 +215,12 @@ class Pipeline:
         """Build machine code for a variant, if it has the structure."""
         if self._builder is None:
             return
-        started, began = time.perf_counter(), time.thread_time()
+        started = time.thread_time()
         built = self._builder.build(variant, call)
+        seconds = time.thread_time() - started
+        self._counts.lifting_seconds += seconds
         if built.attempted:
-            self._ledger.built(len(variant.recording), time.thread_time() - began)
+            self._ledger.built(len(variant.recording), seconds)
         variant.binding, variant.not_lifted = built.binding, built.reason
         if built.binding is not None:
             variant.forget_tape()
@@ -227,7 +229,6 @@ class Pipeline:
                 structure.variants = [
                     v for v in structure.variants if v.machine is not built.superseded
                 ]
-        self._counts.lifting_seconds += time.perf_counter() - started
 
 
 def _refuse_values_around(function: Callable[..., Any], call: Call, made: Trace) -> None:

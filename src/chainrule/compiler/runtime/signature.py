@@ -11,10 +11,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chainrule.trees import FLOAT, VALUE, Branch, Dict, List, Node, Number, Numbers, Shape, Tuple
+from chainrule.trees import (
+    FLOAT,
+    VALUE,
+    Branch,
+    Dict,
+    List,
+    Node,
+    Number,
+    Numbers,
+    Shape,
+    Static,
+    Tuple,
+)
 
 # The words of a signature, as in src/native/passed.c.
-_FLOAT, _INT, _ARRAY, _FLOATS, _INTS, _LIST, _TUPLE, _DICT = range(1, 9)
+_FLOAT, _INT, _ARRAY, _FLOATS, _INTS, _LIST, _TUPLE, _DICT, _STATIC = range(1, 10)
+_SINGLE = {False: 0, True: 1, None: 2}
 _KINDS: dict[type[Node], int] = {List: _LIST, Tuple: _TUPLE, Dict: _DICT}
 
 
@@ -71,6 +84,12 @@ class _Writer:
         if isinstance(node, Numbers):
             self._put_array(node, first)
             return 0 not in node.shape
+        if isinstance(node, Static) and not first and node.type in (bool, str, type(None)):
+            self.put(_STATIC)
+            if node.type is str:
+                return self._put_key(node.value)
+            self.put(_SINGLE[node.value])
+            return True
         if not isinstance(node, Branch) or type(node) not in _KINDS:
             return False
         self.put(_KINDS[type(node)], len(node.items))
