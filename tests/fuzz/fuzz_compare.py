@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import io
 import linecache
 import math
@@ -29,6 +30,7 @@ from chainrule import Value, optim
 CLOSE = 1e-9
 ULPS = 1e-15  # where eager and compiled do the same operations
 SKIPPED = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
+METHODS = (property, classmethod, staticmethod, types.MemberDescriptorType)
 Path = tuple[str, ...]
 
 
@@ -75,6 +77,8 @@ def tree(thing: Any, seen: tuple[int, ...] = ()) -> Any:
 
     if isinstance(thing, Value):
         return Node("Value", (("data", thing.data), ("grad", thing.grad)))
+    if isinstance(thing, enum.Enum):
+        return repr(thing)
     if thing is None or isinstance(thing, (bool, int, float, str, np.generic)):
         return thing
     if isinstance(thing, np.ndarray):
@@ -90,7 +94,8 @@ def tree(thing: Any, seen: tuple[int, ...] = ()) -> Any:
         return Node(type(thing).__name__, ())
     if isinstance(thing, type):
         own = {k: x for k, x in vars(thing).items() if not k.startswith("_")}
-        return node("class", ((k, x) for k, x in own.items() if not callable(x)))
+        plain = ((k, x) for k, x in own.items() if not (callable(x) or isinstance(x, METHODS)))
+        return node("class", plain)
     return node(type(thing).__name__, vars(thing).items())
 
 
