@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arrays import DataArray
+from chainrule.compiler.capture.arrays import NUMPY, DataArray
 from chainrule.compiler.capture.rewriting import Hooks, Rewriter
 from chainrule.compiler.capture.standins import Condition, Detached, StandIn, Traced
 from chainrule.core.backend import modes
@@ -61,8 +61,7 @@ def _settled(x: StandIn) -> Any:
 
 def _int(*arguments: Any, **keywords: Any) -> Any:
     if len(arguments) == 1 and type(arguments[0]) is Traced and not keywords:
-        whole = +arguments[0]
-        return Traced(whole._recorder, whole.node)  # of numpy's a Python integer
+        return arguments[0].as_kind(int)
     return int(*arguments, **keywords)
 
 
@@ -104,6 +103,8 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     type: _type,
     hasattr: _hasattr,
     getattr: _getattr,
+    np.array: NUMPY["array"],
+    np.asarray: NUMPY["asarray"],
 }
 
 

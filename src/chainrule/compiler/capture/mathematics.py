@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from chainrule.compiler.capture.captured import REPLACES
-from chainrule.compiler.capture.standins import UNARY, Detached, Traced
+from chainrule.compiler.capture.operators import UNARY
+from chainrule.compiler.capture.standins import Detached, Traced
 from chainrule.core import ops
 from chainrule.core.backend import modes
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.arrays import DataArray, data_view
+from chainrule.compiler.capture.arrays import DataArray, as_data, data_view
 from chainrule.compiler.capture.integers import EXACT, IntegerProgram
 from chainrule.compiler.capture.standins import Detached, Traced
 from chainrule.core.backend import Value, modes
@@ -155,6 +155,8 @@ class Selector:
         """``container[key]`` where something in the key is traced."""
         if not self.enabled:
             return container[key]
+        if type(key) is Traced and key.kind is np.bool_:
+            return container[key.static()]  # no index
         kind = type(container)
         if isinstance(container, DataArray):
             found = self.read(container.view(np.ndarray), key)
@@ -223,7 +225,8 @@ class Selector:
         made = np.empty((len(flat), *container.shape[1:]), object)
         for k, item in enumerate(found):
             made[k] = item
-        return made.reshape(*shape, *container.shape[1:])
+        made = made.reshape(*shape, *container.shape[1:])
+        return made if container.dtype == object else as_data(made, container.dtype)
 
     def _joined(self, keys: Sequence[Traced], counts: Sequence[int]) -> Traced:
         """Several indices as one, into all combinations."""
@@ -258,12 +261,12 @@ class Selector:
         if kinds == {np.float64}:
             items, kinds = list(map(float, items)), {float}
         if kinds <= _INTEGERS:
+            sorts = {x.__class__ for x in items}
+            if len(sorts) > 1:  # its type tells which it is
+                return items[key.static()]
             if Traced not in kinds:
                 table = integers.constant(tuple(items))
                 return Traced(recorder, integers.step("read", table, key.node))
-            sorts = {x.kind if type(x) is Traced else type(x) for x in items}
-            if len(sorts) > 1:
-                return items[key.static()]
             nodes = [x.node if type(x) is Traced else integers.constant(x) for x in items]
             return Traced(recorder, integers.step("choose", key.node, *nodes), sorts.pop())
         if kinds == {Value}:

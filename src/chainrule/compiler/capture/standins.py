@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainrule.compiler.capture.integers import COMPARISONS, EXACT, METHODS
+from chainrule.compiler.capture.integers import BEYOND, COMPARISONS, EXACT, METHODS
+from chainrule.compiler.capture.operators import BINARY, UNARY
 from chainrule.core import errors, ops
 from chainrule.core.backend import Value, nonfinite
 from chainrule.core.ops import Op
@@ -72,12 +73,16 @@ class Detached(StandIn):
         """The number itself: from here on the recording is for this number."""
         return self.kind(self._recorder.settle(self, use))
 
+    def _rounds(self, *others: Any) -> bool:
+        """Whether numpy rounds arithmetic with these to fewer bits than a float has."""
+        return any(is_narrow(x) for x in (self, *others))
+
     def _combine(self, other: Any, function: Callable[[Any, Any], Any]) -> Any:
         """Float arithmetic, which never raises in + - *, on the values that stand behind."""
         right = self._recorder.detached_operand(other)
         if right is None:
             return NotImplemented
-        if self.kind is not float or (type(other) is Detached and other.kind is not float):
+        if self._rounds(other):
             return function(self.static("arithmetic"), _number(other))
         with nonfinite("allow"):
             return self.beside(function(self._value, right), other)
@@ -102,7 +107,7 @@ class Detached(StandIn):
 
     def apply(self, row: Op, *operands: Any) -> Any:
         """An operation of the op table on numbers, this one among them."""
-        if any(type(x) is Detached and x.kind is not float for x in operands):
+        if self._rounds(*operands):
             return row.forward(*[_number(x) for x in operands])
         values = [self._recorder.detached_operand(x) for x in operands]
         return self.beside(Value._apply_op(row, tuple(values), ()), *operands)
@@ -111,16 +116,22 @@ class Detached(StandIn):
     def __truediv__(self, other: Any) -> Any:
         if self._recorder.detached_operand(other) is None:
             return NotImplemented
+        if self._rounds(other):
+            return self.static("arithmetic") / _number(other)
         return self.apply(ops.divide, self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
         if self._recorder.detached_operand(other) is None:
             return NotImplemented
+        if self._rounds(other):
+            return _number(other) / self.static("arithmetic")
         return self.apply(ops.divide, other, self)
 
     def __pow__(self, other: Any) -> Any:
         if isinstance(other, Value):
             return NotImplemented
+        if self._rounds(other):
+            return self.static("arithmetic") ** _number(other)
         if type(other) is Detached and self.is_data:
             other = other.static("an exponent")
         return self.beside(self._value ** self._recorder.exponent(other))
@@ -141,7 +152,7 @@ class Detached(StandIn):
         return bool(self._recorder.truth(self._value))
 
     def _compare(self, other: Any, comparison: int) -> Any:
-        if self.kind is not float or (type(other) is Detached and other.kind is not float):
+        if self._rounds(other):
             if isinstance(other, Value):
                 return NotImplemented
             name = ("lt", "le", "eq", "ne", "gt", "ge")[comparison]
@@ -188,22 +199,11 @@ def _number(x: Any) -> Any:
     return x.static("arithmetic") if type(x) is Detached else _plain(x)
 
 
-def _names() -> dict[str, Op]:
-    """The op table's functions of one number, by their names and numpy's."""
-    rows = {r.name: r for r in vars(ops).values() if isinstance(r, ops.Op)}
-    found = {}
-    for name in (
-        *("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "erf", "erfc"),
-        *("sin", "cos", "tan", "asin", "acos", "atan"),
-        *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-    ):
-        found[name] = rows[name]
-        if name.startswith("a"):
-            found["arc" + name[1:]] = rows[name]
-    return found
-
-
-UNARY = _names()
+def is_narrow(x: Any) -> bool:
+    """Whether this is a number of numpy's with another precision than a float's."""
+    if type(x) is Detached:
+        return x.kind is not float
+    return isinstance(x, np.floating) and type(x) is not np.float64
 
 
 def _leaking(name: str) -> Callable[..., Any]:
@@ -211,6 +211,8 @@ def _leaking(name: str) -> Callable[..., Any]:
         if any(isinstance(x, Value) for x in others):
             return NotImplemented
         plain = [x.static(name) if type(x) is Detached else _plain(x) for x in others]
+        if name in BINARY:  # the whole operator: the other operand may be the one that answers
+            return BINARY[name](self.static(name), *plain)
         return getattr(self.static(name), name)(*plain)
 
     return method
@@ -301,7 +303,7 @@ class Traced(StandIn):
     def __init__(self, recorder: Recorder, node: int, kind: type = int) -> None:
         self._recorder = recorder
         self.node = node
-        self.kind = kind  # np.int64 for numpy's, whose arithmetic has 64 bits
+        self.kind = kind  # np.int64 or np.bool_ for numpy's, whose arithmetic is another
         recorder.integers.bounded |= kind is np.int64
 
     @property
@@ -312,39 +314,26 @@ class Traced(StandIn):
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         kind = type(self.value)
-        return self.kind if kind is int else kind
+        return self.kind if kind is int or self.kind is np.bool_ else kind
 
     def static(self) -> Any:
         """The integer itself: from here on the recording is for this integer."""
         value = self._recorder.integers.guard(self.node, False, errors.caller())
-        return self.kind(value) if type(value) is int else value
+        return self.__class__(value)
 
     def __bool__(self) -> bool:
         return bool(self._recorder.integers.guard(self.node, True, errors.caller()))
 
     def step(self, name: str, *others: Any) -> Any:
         """A step of the integer program with other integers; NotImplemented for anything else."""
-        if self.kind is np.int64 and name in _WRAPPING:
-            return getattr(operator, name)(self.static(), *map(_plain, others))
-        integers, nodes = self._recorder.integers, [self.node]
-        for x in others:
-            if type(x) is Traced:
-                nodes.append(x.node)
-            elif type(x) is int or type(x) is bool:
-                nodes.append(integers.constant(x))
-            else:
-                return NotImplemented
-        return self.beside(integers.step(name, *nodes), *others)
+        return _step(name, self, *others)
 
-    def beside(self, node: int, *others: Any) -> Traced:
-        """What was computed from this integer and others; numpy's overflow is not traced."""
-        kind = (
-            np.int64 if any(getattr(x, "kind", int) is np.int64 for x in (self, *others)) else int
-        )
-        made = Traced(self._recorder, node, kind)
-        if kind is np.int64 and not -_BEYOND <= made.value < _BEYOND:
-            self._recorder.forbid("an integer of numpy's that overflows")
-        return made
+    def as_kind(self, kind: type) -> Traced:
+        """The same integer as another kind; numpy's overflow is not traced."""
+        node = self.node
+        if type(self.value) is bool and kind is not np.bool_:
+            node = self._recorder.integers.step("int", node)
+        return _made(self._recorder, node, kind)
 
     def number(self) -> Detached:
         """The integer as a float."""
@@ -354,7 +343,7 @@ class Traced(StandIn):
         return self.step("neg")
 
     def __pos__(self) -> Any:
-        return self if type(self.value) is int else self.step("int")
+        return +self.static() if self.kind is np.bool_ else self.as_kind(self.kind)
 
     def __abs__(self) -> Any:
         return self.step("abs")
@@ -378,10 +367,10 @@ class Traced(StandIn):
             return getattr(self.number(), name)(other)
         if isinstance(other, Value) or type(other) is Detached:
             return NotImplemented  # they know how to take a run-time number
-        return getattr(self.static(), name)(_plain(other))
+        return BINARY[name](self.static(), _plain(other))
 
     def __pow__(self, other: Any, modulo: Any = None) -> Any:
-        if type(other) is int and 0 <= other <= 64 and modulo is None:
+        if type(other) is int and 0 <= other <= 64 and modulo is None and self.kind is int:
             return self.step("pow", other)
         if isinstance(other, Value) or type(other) is Detached:
             return NotImplemented
@@ -411,8 +400,44 @@ class Traced(StandIn):
         return getattr(self.static(), name)
 
 
-_BEYOND = 2**63
+_BOOLS = (bool, np.bool_)
+_LOGICAL = frozenset(("and_", "or_", "xor"))
 _WRAPPING = frozenset(("lshift", "rshift", "pow", "invert"))  # differ from Python's for numpy's
+
+
+def _step(name: str, *operands: Any) -> Any:
+    """A step of the integer program on integers, some of them traced; NotImplemented for others.
+
+    What numpy's integers and truths do in another way than Python's is done with the numbers.
+    """
+    kinds = [x.__class__ for x in operands]
+    if not all(
+        type(x) is Traced or kind in _INTEGERS for x, kind in zip(operands, kinds, strict=True)
+    ):
+        return NotImplemented
+    result: type = int
+    if np.int64 in kinds or np.bool_ in kinds:
+        result = np.bool_ if name in COMPARISONS else np.int64
+        if all(kind in _BOOLS for kind in kinds) and name not in COMPARISONS:
+            result = np.bool_ if name in _LOGICAL else type(None)
+        beyond = any(type(x) is int and not -BEYOND <= x < BEYOND for x in operands)
+        if result is type(None) or name in _WRAPPING or beyond:
+            return getattr(operator, name)(*map(_plain, operands))
+    recorder = next(x._recorder for x in operands if type(x) is Traced)
+    integers = recorder.integers
+    nodes = [
+        x.node if type(x) is Traced else integers.constant(x if type(x) is bool else int(x))
+        for x in operands
+    ]
+    return _made(recorder, integers.step(name, *nodes), int if name == "bool" else result)
+
+
+def _made(recorder: Recorder, node: int, kind: type) -> Traced:
+    """A traced integer of some kind; numpy's overflow is not traced."""
+    made = Traced(recorder, node, kind)
+    if kind is np.int64 and not -BEYOND <= made.value < BEYOND:
+        recorder.forbid("an integer of numpy's that overflows")
+    return made
 
 
 def _plain(x: Any) -> Any:
@@ -420,37 +445,33 @@ def _plain(x: Any) -> Any:
     return x.static() if type(x) is Traced else x
 
 
+_INTEGERS = frozenset((int, bool, np.int64, np.bool_))
+
+
 def _traced(method: str, name: str, swapped: bool) -> Callable[..., Any]:
     def step(self: Traced, other: Any) -> Any:
-        kind = type(other)
-        if kind is Traced or kind is int or kind is bool:
-            if not swapped:
-                return self.step(name, other)
-            integers = self._recorder.integers
-            if self.kind is np.int64 and name in _WRAPPING:
-                return getattr(operator, name)(_plain(other), self.static())
-            left = other.node if kind is Traced else integers.constant(other)
-            return self.beside(integers.step(name, left, self.node), other)
-        return self._beside_number(method, other)
+        found = _step(name, other, self) if swapped else _step(name, self, other)
+        return self._beside_number(method, other) if found is NotImplemented else found
 
     return step
 
 
-for _name, _step in METHODS.items():
-    setattr(Traced, f"__{_name}__", _traced(f"__{_name}__", _step, False))
-    setattr(Traced, f"__r{_name}__", _traced(f"__r{_name}__", _step, True))
+for _name, _word in METHODS.items():
+    setattr(Traced, f"__{_name}__", _traced(f"__{_name}__", _word, False))
+    setattr(Traced, f"__r{_name}__", _traced(f"__r{_name}__", _word, True))
 
 
 def _compared(name: str) -> Callable[..., Any]:
     def compare(self: Traced, other: Any) -> Any:
         kind = type(other)
-        if kind is Traced or kind is int or kind is bool:
-            return self.step(name, other)
+        found = _step(name, self, other)
+        if found is not NotImplemented:
+            return found
         if kind is float:
             return getattr(self.number(), f"__{name}__")(other)
         if isinstance(other, Value) or kind is Detached:
             return NotImplemented
-        return getattr(self.static(), f"__{name}__")(other)
+        return BINARY[f"__{name}__"](self.static(), other)
 
     return compare
 
@@ -473,3 +494,10 @@ Traced.__name__ = Traced.__qualname__ = "int"
 for _name in "index int float hash str repr format reduce_ex".split():
     _method = "__index__" if _name == "int" else f"__{_name}__"
     setattr(Traced, f"__{_name}__", _static_use(_method))
+
+
+def settled(x: StandIn) -> Any:
+    """A stand-in as the object that Python would have: static."""
+    if type(x) is Traced:
+        return x.static()
+    return x.static("a function of numpy") if type(x) is Detached else bool(x)
