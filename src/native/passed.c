@@ -209,7 +209,8 @@ static int is_another(Look *w, PyObject *container) {
 
 static int look_at(Look *w, PyObject *x) {
     PyTypeObject *type = Py_TYPE(x);
-    if (type == &PyFloat_Type || (type == w->number_type && PyFloat_Check(x))) {
+    /* A number of numpy's that is data is another thing to the function than a float. */
+    if (type == &PyFloat_Type || (w->is_first && type == w->number_type && PyFloat_Check(x))) {
         return put_number(w, PyFloat_AsDouble(x));
     }
     if (PyLong_CheckExact(x)) {

@@ -16,8 +16,9 @@ import numpy as np
 
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.operators import UNARY
-from chainrule.compiler.capture.standins import Condition, StandIn, Traced, settled
-from chainrule.core.backend import Value, modes
+from chainrule.compiler.capture.standins import Detached, StandIn
+from chainrule.compiler.capture.traced import Traced
+from chainrule.core.backend import Value, modes, nonfinite
 from chainrule.trees import map_leaves
 
 
@@ -31,6 +32,13 @@ class DataArray(np.ndarray[Any, Any]):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
         return _apply(ufunc, method, inputs, keywords)
+
+    def mean(self, axis: Any = None, *rest: Any, **keywords: Any) -> Any:
+        """As numpy does it: the sum, divided."""
+        if rest or keywords or self.dtype != np.float64:
+            return _numbers(self).mean(axis, *rest, **keywords)
+        total = self.sum(axis=axis)
+        return total / (self.size // max(np.size(total), 1))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """numpy's functions of arrays: those that do arithmetic item by item are recorded."""
@@ -51,6 +59,10 @@ class DataArray(np.ndarray[Any, Any]):
         if isinstance(value, Value):
             float(value)  # an array of floats takes none, and says so
         super().__setitem__(key, value)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return np.ndarray
 
     @property
     def dtype(self) -> Any:
@@ -79,7 +91,7 @@ def _numbers(x: Any) -> Any:
     if isinstance(x, DataArray):
         items = [_numbers(item) for item in np.ndarray.ravel(x).tolist()]
         return np.array(items, x._claimed).reshape(x.shape)
-    return settled(x) if isinstance(x, StandIn) else x
+    return x.plain("a function of numpy") if isinstance(x, StandIn) else x
 
 
 # --- numpy's arithmetic beside stand-ins ----------------------------------------------------------
@@ -133,7 +145,8 @@ def _apply(ufunc: np.ufunc, method: str, inputs: Any, keywords: dict[str, Any]) 
         found = getattr(ufunc, method)(*map(_numbers, inputs), **numbers)
         return _written(keywords["out"][0], found) if "out" in keywords else found
     rest = {name: x for name, x in keywords.items() if name != "out"}
-    found = _on_objects(_EXTREMES.get(ufunc, ufunc), method, inputs, rest)
+    with nonfinite("allow"):  # numpy raises nothing
+        found = _on_objects(_EXTREMES.get(ufunc, ufunc), method, inputs, rest)
     if ufunc in _COMPARISONS:
         return found
     if not isinstance(found, np.ndarray):
@@ -181,7 +194,7 @@ def _holds_objects(array: Any) -> bool:
 def _kind_of(x: Any) -> Any:
     """The type of an operand for numpy: of an array, or Python's own int or float."""
     if isinstance(x, StandIn):
-        kind = bool if isinstance(x, Condition) else x.__class__
+        kind: Any = x.__class__
         return kind if kind in (int, float) else np.dtype(kind)
     if isinstance(x, np.ndarray | np.generic):
         return x.dtype  # of an array of data what it claims to be
@@ -216,9 +229,9 @@ def _recorded_kind(
 
 def _as_kind(x: Any, kind: np.dtype[Any]) -> Any:
     """An item of an array of this type."""
-    if type(x) is Traced:
-        return x.number() if kind == np.float64 else x.as_kind(np.int64)
-    return x if isinstance(x, StandIn) else kind.type(x)
+    if type(x) is Traced and kind == np.float64:
+        x = x.number()
+    return x.as_kind(kind.type) if type(x) in (Traced, Detached) else kind.type(x)
 
 
 setattr(  # noqa: B010  # what numpy asks where a stand-in is an operand

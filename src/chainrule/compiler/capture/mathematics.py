@@ -14,7 +14,8 @@ from typing import Any
 
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.operators import UNARY
-from chainrule.compiler.capture.standins import Detached, Traced
+from chainrule.compiler.capture.standins import Detached
+from chainrule.compiler.capture.traced import Traced
 from chainrule.core import ops
 from chainrule.core.backend import modes
 

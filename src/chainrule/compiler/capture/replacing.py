@@ -21,7 +21,8 @@ from chainrule.compiler.capture.arrays import NUMPY
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.mathematics import MATH
 from chainrule.compiler.capture.recorder import Recorder
-from chainrule.compiler.capture.standins import Detached, Traced, is_narrow
+from chainrule.compiler.capture.standins import Detached, is_narrow
+from chainrule.compiler.capture.traced import Traced
 from chainrule.core import errors, ops
 from chainrule.core.backend import Value, modes
 from chainrule.core.ops import Op
@@ -56,7 +57,8 @@ def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
         if first is not None and len(classes) == 1 and len(items) > 1 and np.bool_ not in classes:
             return first.step(original.__name__, *[x for x in items if x is not first])
         known = all(isinstance(x, Value) or recorder.detached_operand(x) is not None for x in items)
-        numbers = any(isinstance(x, Value) or type(x) is Detached for x in items)
+        numbers = any(type(x) is Detached for x in items) and len(classes) == 1
+        numbers = numbers or any(isinstance(x, Value) for x in items)
         if not known or not numbers or any(map(is_narrow, items)):
             return original(items) if len(arguments) == 1 else original(*items)
         return recorder.extreme(items, rule)

@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from chainrule.compiler.capture.arrays import DataArray, as_data, data_view
 from chainrule.compiler.capture.integers import EXACT, IntegerProgram
-from chainrule.compiler.capture.standins import Detached, Traced
+from chainrule.compiler.capture.standins import Detached
+from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import Value, modes
 
 if TYPE_CHECKING:
@@ -258,8 +259,6 @@ class Selector:
         if kinds == {np.int64}:
             table = integers.constant(tuple(map(int, items)))
             return Traced(recorder, integers.step("read", table, key.node), np.int64)
-        if kinds == {np.float64}:
-            items, kinds = list(map(float, items)), {float}
         if kinds <= _INTEGERS:
             sorts = {x.__class__ for x in items}
             if len(sorts) > 1:  # its type tells which it is
@@ -277,9 +276,10 @@ class Selector:
             found = self._gather(tuple([x._value for x in items]), key.node)
             if found is not None:
                 return Detached(recorder, found, all(x.is_data for x in items), first.kind)
-        elif kinds == {float}:
-            node = integers.step("read", integers.constant(tuple(items)), key.node)
-            return Detached(recorder, self.number(node), is_data=True)
+        elif kinds in ({float}, {np.float64}):
+            table = integers.constant(tuple(map(float, items)))
+            node = integers.step("read", table, key.node)
+            return Detached(recorder, self.number(node), is_data=True, kind=kinds.pop())
         elif len(kinds) == 1 and kinds <= {list, tuple} and len({len(x) for x in items}) == 1:
             return self._row(items, key)
         elif kinds == {np.ndarray} and len({(x.shape, x.dtype) for x in items}) == 1:

@@ -25,7 +25,8 @@ from chainrule.compiler.capture.hooks import REWRITER
 from chainrule.compiler.capture.recorder import Recorder, Recording, finish
 from chainrule.compiler.capture.replacing import recording
 from chainrule.compiler.capture.selection import Observed
-from chainrule.compiler.capture.standins import Detached, Traced, Unrecordable
+from chainrule.compiler.capture.standins import Detached, Unrecordable
+from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import Value, modes
 
 
