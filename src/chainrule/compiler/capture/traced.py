@@ -15,7 +15,7 @@ import numpy as np
 
 from chainrule.compiler.capture.integers import BEYOND, COMPARISONS, EXACT, METHODS
 from chainrule.compiler.capture.operators import BINARY
-from chainrule.compiler.capture.standins import Detached, StandIn, plain
+from chainrule.compiler.capture.standins import Condition, Detached, StandIn, plain
 from chainrule.core import errors
 from chainrule.core.backend import Value
 
@@ -144,7 +144,9 @@ class Traced(StandIn):
         return getattr(self.static(), name)
 
 
+_PYTHONS = (int, bool)
 _BOOLS = (bool, np.bool_)
+_INTEGERS = frozenset((int, bool, np.int64, np.bool_))
 _LOGICAL = frozenset(("and_", "or_", "xor"))
 _WRAPPING = frozenset(("lshift", "rshift", "pow", "invert"))  # differ from Python's for numpy's
 
@@ -154,13 +156,14 @@ def _step(name: str, *operands: Any) -> Any:
 
     What numpy's integers and truths do in another way than Python's is done with the numbers.
     """
-    kinds = [x.__class__ for x in operands]
-    if not all(
-        type(x) is Traced or kind in _INTEGERS for x, kind in zip(operands, kinds, strict=True)
-    ):
-        return NotImplemented
     result: type = int
-    if np.int64 in kinds or np.bool_ in kinds:
+    if any((x.kind if type(x) is Traced else type(x)) not in _PYTHONS for x in operands):
+        operands = tuple([x.plain() if type(x) is Condition else x for x in operands])
+        kinds = [x.__class__ for x in operands]
+        if not all(kind in _INTEGERS for kind in kinds):
+            return NotImplemented
+        if all(kind in _PYTHONS for kind in kinds):
+            return _step(name, *operands)
         result = np.bool_ if name in COMPARISONS else np.int64
         if all(kind in _BOOLS for kind in kinds) and name not in COMPARISONS:
             result = np.bool_ if name in _LOGICAL else type(None)
@@ -182,9 +185,6 @@ def _made(recorder: Recorder, node: int, kind: type) -> Traced:
     if kind is np.int64 and not -BEYOND <= made.value < BEYOND:
         recorder.forbid("an integer of numpy's that overflows")
     return made
-
-
-_INTEGERS = frozenset((int, bool, np.int64, np.bool_))
 
 
 def _traced(method: str, name: str, swapped: bool) -> Callable[..., Any]:
