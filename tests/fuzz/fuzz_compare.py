@@ -26,7 +26,9 @@ from fuzz_programs import Program
 
 import chainrule
 from chainrule import Value, optim
+from chainrule.compiler.runtime.ledger import allowance
 
+allowance.left = math.inf  # recorded at the first call, whatever that costs
 CLOSE = 1e-9
 ULPS = 1e-15  # where eager and compiled do the same operations
 SKIPPED = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
@@ -211,8 +213,9 @@ class World:
 
 
 def cleaned(message: str) -> str:
-    """A message without addresses and numbers of worlds."""
-    return re.sub(r"0x[0-9a-f]+|fuzz_world_\d+", "…", message)
+    """A message without addresses and numbers of worlds, its floats rounded."""
+    message = re.sub(r"0x[0-9a-f]+|fuzz_world_\d+", "…", message)
+    return re.sub(r"\d+\.\d+(e[-+]\d+)?", lambda found: f"{float(found[0]):.6g}", message)
 
 
 # --- what eager gives -----------------------------------------------------------------------------
