@@ -122,7 +122,10 @@ def flatten_call(arguments: tuple[Any, ...], keywords: dict[str, Any], different
         (*call.labels, *call.narrow),
     )
     if call.opaque is not None:
-        call.refused = f"an argument of type {call.opaque} cannot be followed"
+        call.refused = (
+            f"an argument of type {call.opaque} cannot be followed: pass numbers, arrays, lists, "
+            "tuples, dicts, or dataclasses without methods, or let the function read it as a global"
+        )
     elif differentiate and arguments and not _is_differentiable(call.structure[0][0]):
         call.refused = "not everything in its first argument is a number"
     elif differentiate and arguments and _holds_values(arguments[0]):

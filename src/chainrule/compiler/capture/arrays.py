@@ -36,7 +36,7 @@ class DataArray(np.ndarray[Any, Any]):
     def mean(self, axis: Any = None, *rest: Any, **keywords: Any) -> Any:
         """As numpy does it: the sum, divided."""
         if rest or keywords or self.dtype != np.float64:
-            return _numbers(self).mean(axis, *rest, **keywords)
+            return numbers(self).mean(axis, *rest, **keywords)
         total = self.sum(axis=axis)
         return total / (self.size // max(np.size(total), 1))
 
@@ -48,7 +48,7 @@ class DataArray(np.ndarray[Any, Any]):
         if object in kinds:
             return super().__array_function__(func, types, args, kwargs)
         if func not in RECORDED or any(isinstance(k, np.dtype) and k not in _EXACT for k in kinds):
-            args, kwargs = map_leaves(_numbers, args), map_leaves(_numbers, kwargs)
+            args, kwargs = map_leaves(numbers, args), map_leaves(numbers, kwargs)
             return func(*args, **kwargs)
         found = super().__array_function__(func, types, args, kwargs)
         if isinstance(found, np.ndarray) and _holds_objects(found):
@@ -86,10 +86,10 @@ RECORDED = frozenset(
 )
 
 
-def _numbers(x: Any) -> Any:
+def numbers(x: Any) -> Any:
     """A stand-in as the number, or the array, that was passed: it becomes static."""
     if isinstance(x, DataArray):
-        items = [_numbers(item) for item in np.ndarray.ravel(x).tolist()]
+        items = [numbers(item) for item in np.ndarray.ravel(x).tolist()]
         return np.array(items, x._claimed).reshape(x.shape)
     return x.plain("a function of numpy") if isinstance(x, StandIn) else x
 
@@ -141,8 +141,8 @@ def _apply(ufunc: np.ufunc, method: str, inputs: Any, keywords: dict[str, Any]) 
         return _on_objects(ufunc, method, inputs, keywords)
     result = _recorded_kind(ufunc, method, kinds, keywords)
     if result is None:
-        numbers = {name: map_leaves(_numbers, x) for name, x in keywords.items()}
-        found = getattr(ufunc, method)(*map(_numbers, inputs), **numbers)
+        options = {name: map_leaves(numbers, x) for name, x in keywords.items()}
+        found = getattr(ufunc, method)(*map(numbers, inputs), **options)
         return _written(keywords["out"][0], found) if "out" in keywords else found
     rest = {name: x for name, x in keywords.items() if name != "out"}
     with nonfinite("allow"):  # numpy raises nothing
@@ -244,10 +244,10 @@ setattr(  # noqa: B010  # what numpy asks where a stand-in is an operand
 def _as_numbers(name: str) -> Any:
     """What shows the memory of an array shows that of the numbers, which become static."""
     if callable(getattr(np.ndarray, name)):
-        return lambda self, *arguments, **keywords: getattr(_numbers(self), name)(
+        return lambda self, *arguments, **keywords: getattr(numbers(self), name)(
             *arguments, **keywords
         )
-    return property(lambda self: getattr(_numbers(self), name))
+    return property(lambda self: getattr(numbers(self), name))
 
 
 for _name in (
@@ -308,7 +308,7 @@ def _making(original: Callable[..., Any]) -> Callable[..., Any]:
         kind = np.dtype(wanted) if wanted is not None else np.result_type(*kinds)
         exact = all(k in (int, float) or k in _EXACT for k in kinds)
         if not exact or kind not in _EXACT or (kind == np.int64 and float in kinds):
-            return original(map_leaves(_numbers, x), **keywords)
+            return original(map_leaves(numbers, x), **keywords)
         return as_data(found, kind)
 
     setattr(array, REPLACES, original)

@@ -26,12 +26,17 @@ def _read(container: Any, key: Any) -> Any:
     if (
         kind is Traced
         or kind is DataArray
-        or ((kind is tuple or kind is list) and any(type(k) is Traced for k in key))
+        or ((kind is tuple or kind is list) and any(map(_is_traced, key)))
     ):
         recorder = modes.recorder
         if recorder is not None:
             return recorder.selector.read(container, key)
     return container[key]
+
+
+def _is_traced(key: Any) -> bool:
+    kind = type(key)
+    return kind is Traced or kind is DataArray or (kind is list and any(map(_is_traced, key)))
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.arrays import DataArray, as_data, data_view
+from chainrule.compiler.capture.arrays import DataArray, as_data, data_view, numbers, object_array
 from chainrule.compiler.capture.integers import EXACT, IntegerProgram
 from chainrule.compiler.capture.standins import Detached
 from chainrule.compiler.capture.traced import Traced
@@ -165,7 +165,11 @@ class Selector:
         if type(key) is list or isinstance(key, np.ndarray):
             return self._read_many(container, key)
         if type(key) is tuple:
-            return self._read_array(container, key) if kind is np.ndarray else container[key]
+            if kind is not np.ndarray:
+                return container[key]
+            if any(isinstance(k, list | np.ndarray) for k in key):
+                return self._read_by_arrays(container, key)
+            return self._read_array(container, key)
         if kind is np.ndarray:
             return self._read_array(container, (key,))
         if kind is dict:
@@ -226,7 +230,52 @@ class Selector:
         made = np.empty((len(flat), *container.shape[1:]), object)
         for k, item in enumerate(found):
             made[k] = item
-        made = made.reshape(*shape, *container.shape[1:])
+        return self._like(made.reshape(*shape, *container.shape[1:]), container)
+
+    def _read_by_arrays(self, container: Any, key: tuple[Any, ...]) -> Any:
+        """Elements by arrays of integers, ``p[rows, columns]``; columns by one, ``p[:, columns]``.
+
+        Other combinations are read by the numbers themselves.
+        """
+        keys = [object_array(k, (len(k),)) if type(k) is list else k for k in key]
+        arrays = [axis for axis, k in enumerate(keys) if isinstance(k, np.ndarray)]
+        flat = [x for axis in arrays for x in np.ndarray.ravel(keys[axis]).tolist()]
+        slices = [axis for axis, k in enumerate(keys) if type(k) is slice]
+        whole = all(type(k) in _INTEGERS for k in flat)
+        if len(key) > container.ndim or not whole:
+            return container[tuple([numbers(k) for k in keys])]
+        if not slices:
+            return self._read_elements(container, keys)
+        if (
+            len(arrays) == 1
+            and len(arrays) + len(slices) == len(keys)
+            and keys[arrays[0]].ndim == 1
+        ):
+            (axis,) = arrays
+            parts = [
+                self.read(container, (*keys[:axis], k, *keys[axis + 1 :]))
+                for k in np.ndarray.ravel(keys[axis]).tolist()
+            ]
+            if parts:
+                return self._like(np.stack(parts, axis), container)
+        return container[tuple([numbers(k) for k in keys])]
+
+    def _read_elements(self, container: Any, keys: list[Any]) -> Any:
+        """``p[rows, columns]``."""
+        plain = [
+            k.view(np.ndarray) if isinstance(k, np.ndarray) else object_array([k], ()) for k in keys
+        ]
+        spread = np.broadcast_arrays(*plain)
+        places = zip(*[k.ravel().tolist() for k in spread], strict=True)
+        found = [self.read(container, place) for place in places]
+        made = np.empty((len(found), *container.shape[len(keys) :]), object)
+        for k, item in enumerate(found):
+            made[k] = item
+        return self._like(made.reshape(*spread[0].shape, *made.shape[1:]), container)
+
+    @staticmethod
+    def _like(made: Any, container: Any) -> Any:
+        """What was read from an array as one of its type."""
         return made if container.dtype == object else as_data(made, container.dtype)
 
     def _joined(self, keys: Sequence[Traced], counts: Sequence[int]) -> Traced:

@@ -142,9 +142,7 @@ def _answer(dispatch: Dispatch, run: Run, call: Call) -> tuple[Any] | None:
     if not children:  # where eager returns a Value of constants, so does a replay
         return (_numbers(run, Value),)
     root = root_of(variant.recording.result)
-    if root is None or _count_values(variant.recording.result) > 1:
-        dispatch.fall_back("it returns several Values, and Values are involved")
-        return None
+    assert root is not None  # see Variant.returns_several
     y = run.number(root.position)
     if modes.grad:
         slopes, captured = run.sweep(root.position), len(variant.captured)
@@ -176,13 +174,6 @@ def _eager_value(
     if call is not None:
         dispatch.block(call)
     return result
-
-
-def _count_values(result: Any) -> int:
-    """How many Values a function returned."""
-    found: list[Output] = []
-    map_leaves(lambda x: found.append(x) if isinstance(x, Output) and x.is_value else None, result)
-    return len(found)
 
 
 def _eager_value_and_grad(
