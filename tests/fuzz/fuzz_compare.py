@@ -27,6 +27,7 @@ from fuzz_programs import Program
 import chainrule
 from chainrule import Value, optim
 from chainrule.compiler.runtime.ledger import allowance
+from chainrule.derivatives import transforms
 
 allowance.left = math.inf  # recorded at the first call, whatever that costs
 CLOSE = 1e-9
@@ -237,19 +238,16 @@ def as_floats(extras: Any) -> Any:
 def eager_value_and_grad(f: Callable[..., Any]) -> Callable[..., Any]:
     """``chainrule.value_and_grad``, and extras where ``f`` returns ``(loss, extras)``."""
 
-    def value_and_grad(*arguments: Any) -> Any:
-        extras: list[Any] = []
+    def main(result: Any) -> Any:
+        return result[0] if isinstance(result, tuple) and len(result) == 2 else result
 
-        def loss(*inner: Any) -> Any:
-            result = f(*inner)
-            if isinstance(result, tuple) and len(result) == 2:
-                extras.append(as_floats(result[1]))
-                return result[0]
-            return result
-
-        loss.__name__ = loss.__qualname__ = f.__name__
-        value, gradient = chainrule.value_and_grad(loss)(*arguments)
-        return ((value, extras[-1]) if extras else value), gradient
+    def value_and_grad(params: Any, *data: Any) -> Any:
+        value, gradient, result = transforms.value_and_derivative(
+            "value_and_grad", f, params, data, {}, main
+        )
+        if main(result) is not result:
+            value = (value, as_floats(result[1]))
+        return value, gradient
 
     return value_and_grad
 

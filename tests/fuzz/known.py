@@ -780,7 +780,7 @@ def f(p, i):
     "a Value of constants is a Value": Case(
         "def f(p, x):\n    return vsum(p) * x", ["([0.1, 0.2], 0.3)"] * 2, mode="call"
     ),
-    "a global Value that is returned is a float": Case(
+    "a global Value that is returned": Case(
         "BIAS = Value(0.25)\n\ndef f(p, n):\n    return BIAS + (n > 2)",
         ["(1.0, 1)", "(1.0, 3)", "BIAS.data = 0.5 ;; (1.0, 1)"],
     ),

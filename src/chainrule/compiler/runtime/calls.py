@@ -186,7 +186,7 @@ def _eager_value_and_grad(
     """Exactly the eager call, on the user's own objects; extras that ``f`` returns come along."""
     x, *others = arguments
     value, gradient, result = transforms.value_and_derivative(
-        "value_and_grad", dispatch.eager, x, others, keywords, _main
+        "value_and_grad", dispatch.function, x, others, keywords, _main
     )
     dispatch.ran_eagerly(_main(result))
     if call is not None:

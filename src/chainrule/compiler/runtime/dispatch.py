@@ -7,7 +7,6 @@ records the call. What cannot be recorded soundly runs eagerly, and the Run says
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 import warnings
@@ -80,19 +79,6 @@ class Dispatch:
     def name(self) -> str:
         """The function's name."""
         return str(getattr(self.function, "__name__", "function"))
-
-    @functools.cached_property
-    def eager(self) -> Callable[..., Any]:
-        """The function as eager transforms see it: its derivatives are floats, as in a replay.
-
-        (They would be Values where a global of the function's own is one.)
-        """
-
-        @functools.wraps(self.function)
-        def function(*arguments: Any, **keywords: Any) -> Any:
-            return self.function(*arguments, **keywords)
-
-        return function
 
     @property
     def captured(self) -> CapturedState | None:
