@@ -784,4 +784,38 @@ def f(p, i):
         "BIAS = Value(0.25)\n\ndef f(p, n):\n    return BIAS + (n > 2)",
         ["(1.0, 1)", "(1.0, 3)", "BIAS.data = 0.5 ;; (1.0, 1)"],
     ),
+    # --- infinite data, memory, masks ---
+    "a function of math at infinity raises": Case(
+        "def f(p, x):\n    try:\n        return p * math.sin(x) + math.log(2.0 + x * x)\n"
+        "    except ValueError:\n        return p * 7",
+        ["(2.0, 0.5)", "(2.0, 0.7)", "(2.0, math.inf)", "(2.0, 0.5)", "(2.0, math.nan)"],
+    ),
+    "data that overflow on the way": Case(
+        "def f(p, x):\n    return p * math.cos(x * 1e300)",
+        ["(2.0, 0.5)", "(2.0, 0.7)", "(2.0, 1e10)", "(2.0, 0.5)"],
+    ),
+    "a function of math at infinity in a batch": Case(
+        "def f(p, x):\n    try:\n        return p[0] * math.sin(x)\n"
+        "    except ValueError:\n        return p[0] * 7",
+        ["([2.0], [(0.5,), (0.7,), (math.inf,), (0.1,)])"] * 2,
+        mode="batch",
+        options={"lift": True},
+    ),
+    "a mask is changed": Case(
+        "def f(p, a):\n    a[1] = a[1] + 1\n    return p * float(a[1])",
+        [f"(1.5, np.array([1, {n}], np.{kind}))" for n in (5, 7) for kind in ("uint8", "int16")],
+    ),
+    "what an array says of its memory": Case(
+        "def f(p, a):\n    return p * (2 if a.flags.owndata else 3) * (a.base is None)",
+        ["(2.0, np.array([1.0, 2.0]))", "(2.0, np.array([[1.0, 2.0]])[0])"],
+    ),
+    "elements by two arrays of integers": Case(
+        "def f(p, ys):\n"
+        "    q = p * 1.0\n"
+        "    return -sum(q[np.arange(2), ys]) + q[:, ys].sum() * q[ys, 1].sum() + q[1:, ys].sum()",
+        [
+            f"(np.array([[0.1, 0.2, 0.3], [0.5, -0.6, 0.7]]), np.array({ys}))"
+            for ys in ("[0, 1]", "[1, 1]", "[-1, 0]", "[2, 0]")
+        ],
+    ),
 }

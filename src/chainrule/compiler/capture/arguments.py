@@ -191,9 +191,12 @@ class Rebuilt:
     keywords: dict[str, Any]
     lists: list[tuple[Any, tuple[Any, ...]]]
     dicts: list[tuple[dict[Any, Any], dict[Any, Any]]]
+    arrays: list[tuple[Any, bytes]]  # masks and the like, which a recording is for
 
     def changed(self) -> bool:
         """Whether the function changed a list, dict or array it was passed."""
+        if any(array.tobytes() != before for array, before in self.arrays):
+            return True
         return any(
             len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True))
             for now, before in ((_contents(items), before) for items, before in self.lists)
@@ -234,6 +237,7 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
     made: list[Any] = []  # what stands for each float, for a Value that comes again
     lists: list[tuple[Any, tuple[Any, ...]]] = []
     dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
+    arrays: list[tuple[Any, bytes]] = []
     first = bool(call.key[0])  # it is differentiated by the first argument
 
     def number(x: Any, kind: type) -> Any:
@@ -264,9 +268,12 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
         if isinstance(node, Again):
             return containers[node.number]
         if not isinstance(node, Numbers):
-            if isinstance(original, np.ndarray):  # a static one
-                containers.append(original)
-            return original
+            if not isinstance(original, np.ndarray):
+                return original
+            static = original if keep else original.copy("K")
+            arrays.append((static, static.tobytes()))
+            containers.append(static)
+            return static
         if node.kind is INT:
             return array(
                 [makers.integer(i, np.int64) for i in original.ravel().tolist()], original, True
@@ -302,7 +309,7 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
     keywords = {
         name: unflatten(part, make, call.keywords[name], contain) for name, part in named.items()
     }
-    return Rebuilt(arguments, keywords, lists, dicts)
+    return Rebuilt(arguments, keywords, lists, dicts, arrays)
 
 
 def eager_arguments(call: Call, value: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:

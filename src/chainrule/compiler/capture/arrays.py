@@ -251,18 +251,19 @@ def _as_numbers(name: str) -> Any:
 
 
 for _name in (
-    *("tobytes", "itemsize", "nbytes", "strides", "flags", "data", "ctypes", "dumps", "byteswap"),
-    *(
-        "__str__",
-        "__repr__",
-        "__format__",
-        "argsort",
-        "sort",
-        "searchsorted",
-        "__array_interface__",
-    ),
+    *("tobytes", "itemsize", "nbytes", "dumps", "byteswap", "__str__", "__repr__", "__format__"),
+    *("argsort", "sort", "searchsorted"),
 ):
     setattr(DataArray, _name, _as_numbers(_name))
+
+
+def _memory(self: DataArray) -> Any:
+    assert modes.recorder is not None
+    modes.recorder.forbid("looking at the memory of an array")
+
+
+for _name in ("strides", "flags", "base", "data", "ctypes", "__array_interface__"):
+    setattr(DataArray, _name, property(_memory))
 
 
 def object_array(items: Sequence[Any], shape: tuple[int, ...]) -> Any:

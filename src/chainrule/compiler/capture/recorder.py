@@ -167,6 +167,7 @@ class Recorder:
         self.passed: set[int] = set()  # ids of the containers that stand for arguments
         self.settled: list[str] = []  # where data became static
         self.used_as_number: set[int] = set()
+        self.uses_math = False  # functions of ``math`` on data, which raise where data are infinite
         self.numbers: list[Value] = []  # one leaf per integer slot, in case it is used as a number
         self.refused: str | None = None
         self.undefined: str | None = None  # an operation that raised; f may have caught it

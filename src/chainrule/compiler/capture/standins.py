@@ -8,6 +8,7 @@ a stand-in here that records what is done with it, or raises ``Unrecordable`` wh
 from __future__ import annotations
 
 import dis
+import math
 import operator
 import sys
 import types
@@ -102,8 +103,12 @@ class Detached(StandIn):
             return NotImplemented
         if self._rounds(other):
             return function(self.plain("arithmetic"), plain(other))
+        unflagged = len(self._recorder.unflagged)
         with nonfinite("allow"):
-            return self.beside(function(self._value, right), other)
+            found = function(self._value, right)
+        if math.isfinite(found._number):  # a call in which it overflows runs eagerly
+            del self._recorder.unflagged[unflagged:]
+        return self.beside(found, other)
 
     def __add__(self, other: Any) -> Any:
         return self._combine(other, lambda a, b: a + b)

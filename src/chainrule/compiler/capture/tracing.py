@@ -38,6 +38,7 @@ class Trace:
     captured: tuple[Value, ...]  # Values reached through the captured state, as inputs
     numeric: frozenset[int]  # integer slots used as a number
     settled: tuple[str, ...]  # where data became static
+    uses_math: bool = False  # it holds for finite data only: functions of ``math`` would raise
 
 
 def trace(
@@ -84,7 +85,7 @@ def _trace(
     rebuilt = rebuild(
         call, Makers(value, number, lambda _, kind: Traced(recorder, next(slots), kind))
     )
-    recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts))
+    recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts, *rebuilt.arrays))
     passed = set(map(id, call.values))
     captured = tuple([v for v in state.values if id(v) not in passed])
     inputs += captured
@@ -116,7 +117,13 @@ def _trace(
     except BaseException:
         state.restore()
         raise
-    return Trace(made, captured, frozenset(recorder.used_as_number), tuple(recorder.settled))
+    return Trace(
+        made,
+        captured,
+        frozenset(recorder.used_as_number),
+        tuple(recorder.settled),
+        recorder.uses_math,
+    )
 
 
 def _check_returned(result: Any, recorder: Recorder, state: CapturedState) -> None:

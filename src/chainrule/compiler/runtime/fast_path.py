@@ -134,6 +134,17 @@ def _tape_parts(call: Call, variant: Variant, position: int) -> tuple[Any, ...]:
     return variant.executor, 0, 0, (*arenas, places, integers), position
 
 
+def _is_finite(x: Any) -> bool:
+    """Whether all numbers of an argument that is data are finite."""
+    if type(x) is float:
+        return math.isfinite(x)
+    if isinstance(x, ndarray):
+        return bool(np.isfinite(x).all())
+    if isinstance(x, dict):
+        return all(map(_is_finite, x.values()))
+    return type(x) is int or all(map(_is_finite, x))
+
+
 class FastPath:
     """The cached calls of a function, and what answers them."""
 
@@ -175,6 +186,8 @@ class FastPath:
             binding = one.binding
             if binding is not None and binding.machine.current is not binding.fit:
                 binding.machine.settle(binding.fit)
+            if one.variant.uses_math and not all(map(_is_finite, arguments[bool(differentiate) :])):
+                continue
             answer = one.plan.run(call)
             if answer is not None:
                 if cached and cached[0] is not one:

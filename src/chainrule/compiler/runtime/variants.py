@@ -66,13 +66,22 @@ class Variant:
     waits: bool = False  # until machine code for it is worth its cost
     used: int = 0  # when it was needed last, as ``Memory`` counts
     settled: tuple[str, ...] = ()  # the lines at which data became static
+    uses_math: bool = False  # it holds for finite data only
     _decided: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, made: Trace) -> Variant:
         """A variant of one recording, on the tape."""
         inputs, grads = (np.zeros(made.recording.inputs) for _ in range(2))
-        return cls(made.recording, made.captured, made.numeric, inputs, grads, settled=made.settled)
+        return cls(
+            made.recording,
+            made.captured,
+            made.numeric,
+            inputs,
+            grads,
+            settled=made.settled,
+            uses_math=made.uses_math,
+        )
 
     @property
     def trace(self) -> Trace:
@@ -120,6 +129,8 @@ class Variant:
         if any(abs(ids[slot]) > EXACT for slot in self.numeric):
             return EAGERLY  # beyond floats
         self._write(call, decided[1])
+        if self.uses_math and not np.isfinite(self.inputs[: call.size]).all():
+            return EAGERLY  # where ``math`` raises, and recorded operations do not
         if binding is not None:
             gathered = binding.fit.gathered(decided[0])
             if gathered is not None and binding.machine.run(binding.fit, gathered, self.inputs):
