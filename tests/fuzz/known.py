@@ -818,4 +818,25 @@ def f(p, i):
             for ys in ("[0, 1]", "[1, 1]", "[-1, 0]", "[2, 0]")
         ],
     ),
+    "a dataclass that is passed is changed": Case(
+        """
+@dataclasses.dataclass
+class State:
+    n: int = 0
+    x: float = 1.0
+
+STATES = [State(), State(3, 0.5)]
+
+def f(p, s):
+    s.n = s.n + 1
+    s.x *= 2
+    return p * s.n * s.x
+""",
+        ["(1.5, STATES[0])", "(1.5, STATES[0])", "(1.5, STATES[1])", "(1.5, State(7, 2.0))"],
+    ),
+    "a captured array of objects is changed": Case(
+        "ITEMS = np.array([1, 2.0], object)\n\ndef f(p):\n"
+        "    ITEMS[0] = ITEMS[0] + 1\n    return p * ITEMS[0]",
+        ["(1.5,)"] * 3,
+    ),
 }

@@ -91,7 +91,7 @@ def _trace(
     inputs += captured
     recorder.numbers = [Value(as_float(i)) for i in call.ints]
     inputs += recorder.numbers
-    drawn = _random_states()
+    drawn, labels = _random_states(), [v.label for v in inputs] if state.looks else []
     try:
         with (
             nudged(state.values, nudge),
@@ -108,14 +108,18 @@ def _trace(
             raise Unrecordable(f"it catches an undefined value: {recorder.undefined}")
         recorder.selector.check(recorder.identity)
         if rebuilt.changed():
-            raise Unrecordable("it changes a list or dict it was passed")
+            raise Unrecordable("it changes a list, dict, array or dataclass it was passed")
         change = state.changed()
         if change is not None:
             raise Unrecordable(f"it changes {change}")
+        if state.looks and [v.label for v in inputs[: len(labels)]] != labels:
+            raise Unrecordable("it changes the label of a Value")
         if _random_states() != drawn:
             raise Unrecordable("it draws random numbers")
     except BaseException:
         state.restore()
+        for v, label in zip(inputs, labels, strict=False):
+            v.label = label
         raise
     return Trace(
         made,
