@@ -136,7 +136,7 @@ def _tape_parts(call: Call, variant: Variant, position: int) -> tuple[Any, ...]:
 
 def _is_finite(x: Any) -> bool:
     """Whether all numbers of an argument that is data are finite."""
-    if type(x) is float:
+    if isinstance(x, float):
         return math.isfinite(x)
     if isinstance(x, ndarray):
         return bool(np.isfinite(x).all())
@@ -162,7 +162,7 @@ class FastPath:
 
     def _learn(self, call: Call, variant: Variant, binding: Binding | None) -> bool:
         shape = None
-        if not (call.labels or call.narrow):
+        if not call.labels and all(kind == DOUBLE.str for _, kind in call.narrow):
             shape = signature(call.structure[0], call.arguments, bool(call.key[0]))
         plan = None if shape is None else _plan_of(call, shape, variant, binding)
         if shape is None or plan is None:
