@@ -326,7 +326,7 @@ class Flat:
             self.ints.append(int(x))
             return INT
         if errors.is_real(x) and (floats_only or isinstance(x, np.floating)):
-            if isinstance(x, np.floating) and kind is not np.float64 and not floats_only:
+            if isinstance(x, np.floating) and not floats_only:
                 self.narrow.append((len(self.floats), x.dtype.str))
             return self._add_float(x if isinstance(x, np.floating) else float(x))
         if kind is tuple:

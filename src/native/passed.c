@@ -7,13 +7,12 @@
 #include "call.h"
 
 /* The words of a signature: the number of arguments, negative where none is differentiated by, and each of
- * them. After LIST and TUPLE, how many
- * items; after DICT too, each with its key in front; after FLOATS and INTS, how many
- * dimensions and each of these; after FLOAT and INT, how many there are in a row; after STATIC a text as
- * for a key, or 0, 1 or 2 for False, True and None. */
+ * them. After LIST and TUPLE, how many items; after DICT too, each with its key in front; after FLOATS and
+ * INTS, how many dimensions and each of these; after FLOAT, INT and NUMPY (a float64 of numpy's that is data),
+ * how many there are in a row; after STATIC a text as for a key, or 0, 1 or 2 for False, True and None. */
 enum {
     FLOAT_WORD = 1, INT_WORD, ARRAY_WORD, FLOATS_WORD, INTS_WORD, LIST_WORD, TUPLE_WORD, DICT_WORD,
-    STATIC_WORD
+    NUMPY_WORD, STATIC_WORD
 };
 
 #define MOST_SEEN 64 /* lists and dicts of integers */
@@ -56,10 +55,10 @@ static int put_leaf(Look *w, int64_t kind) {
     return answer;
 }
 
-static int put_number(Look *w, double number) {
+static int put_number(Look *w, double number, int64_t kind) {
     Entry entry = {NULL, number};
     w->held++;
-    return APPEND(w->to->entries, Entry, entry) < 0 ? -1 : put_leaf(w, FLOAT_WORD);
+    return APPEND(w->to->entries, Entry, entry) < 0 ? -1 : put_leaf(w, kind);
 }
 
 static int put_array(Look *w, PyObject *array) {
@@ -89,7 +88,7 @@ static int look_at_integer(Look *w, PyObject *x) {
         PyErr_Clear(); /* beyond floats */
         return 0;
     }
-    return put_number(w, number);
+    return put_number(w, number, FLOAT_WORD);
 }
 
 int open_array(PyObject *array, Py_buffer *view) {
@@ -225,8 +224,12 @@ static int is_another(Look *w, PyObject *container) {
 
 static int look_at(Look *w, PyObject *x) {
     PyTypeObject *type = Py_TYPE(x);
-    if (type == &PyFloat_Type || (type == w->number_type && PyFloat_Check(x))) {
-        return put_number(w, PyFloat_AsDouble(x));
+    if (type == &PyFloat_Type) {
+        return put_number(w, PyFloat_AsDouble(x), FLOAT_WORD);
+    }
+    if (type == w->number_type && PyFloat_Check(x)) {
+        /* As data it is another thing to the function than a float. */
+        return put_number(w, PyFloat_AsDouble(x), w->is_first ? FLOAT_WORD : NUMPY_WORD);
     }
     if (PyLong_CheckExact(x)) {
         return look_at_integer(w, x);

@@ -169,3 +169,15 @@ def test_the_gradient_of_a_dataclass_is_one(frozen):
     P = dataclasses.make_dataclass("P", [("a", float), ("b", float)], frozen=frozen)
     for transform in (chainrule.value_and_grad, compiled):
         assert transform(lambda p: p.a * p.a * p.b)(P(3.0, 2.0)) == (18.0, P(12.0, 9.0))
+
+
+def test_a_label_that_the_function_sets_is_set():
+    def named(a, b):
+        a.label = "q"
+        return a * b
+
+    fast = chainrule.compile(named, on_fallback="eager")
+    for _ in range(3):
+        a, b = Value(1.0), Value(3.0)
+        assert fast(a, b).data == 3.0
+        assert (a.label, b.label) == ("q", "")

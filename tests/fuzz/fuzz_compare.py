@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import io
 import linecache
 import math
@@ -25,10 +26,14 @@ from fuzz_programs import Program
 
 import chainrule
 from chainrule import Value, optim
+from chainrule.compiler.runtime.ledger import allowance
+from chainrule.derivatives import transforms
 
+allowance.left = math.inf  # recorded at the first call, whatever that costs
 CLOSE = 1e-9
 ULPS = 1e-15  # where eager and compiled do the same operations
 SKIPPED = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
+METHODS = (property, classmethod, staticmethod, types.MemberDescriptorType)
 Path = tuple[str, ...]
 
 
@@ -75,6 +80,8 @@ def tree(thing: Any, seen: tuple[int, ...] = ()) -> Any:
 
     if isinstance(thing, Value):
         return Node("Value", (("data", thing.data), ("grad", thing.grad)))
+    if isinstance(thing, enum.Enum):
+        return repr(thing)
     if thing is None or isinstance(thing, (bool, int, float, str, np.generic)):
         return thing
     if isinstance(thing, np.ndarray):
@@ -90,7 +97,8 @@ def tree(thing: Any, seen: tuple[int, ...] = ()) -> Any:
         return Node(type(thing).__name__, ())
     if isinstance(thing, type):
         own = {k: x for k, x in vars(thing).items() if not k.startswith("_")}
-        return node("class", ((k, x) for k, x in own.items() if not callable(x)))
+        plain = ((k, x) for k, x in own.items() if not (callable(x) or isinstance(x, METHODS)))
+        return node("class", plain)
     return node(type(thing).__name__, vars(thing).items())
 
 
@@ -206,8 +214,9 @@ class World:
 
 
 def cleaned(message: str) -> str:
-    """A message without addresses and numbers of worlds."""
-    return re.sub(r"0x[0-9a-f]+|fuzz_world_\d+", "…", message)
+    """A message without addresses and numbers of worlds, its floats rounded."""
+    message = re.sub(r"0x[0-9a-f]+|fuzz_world_\d+", "…", message)
+    return re.sub(r"\d+\.\d+(e[-+]\d+)?", lambda found: f"{float(found[0]):.6g}", message)
 
 
 # --- what eager gives -----------------------------------------------------------------------------
@@ -229,19 +238,16 @@ def as_floats(extras: Any) -> Any:
 def eager_value_and_grad(f: Callable[..., Any]) -> Callable[..., Any]:
     """``chainrule.value_and_grad``, and extras where ``f`` returns ``(loss, extras)``."""
 
-    def value_and_grad(*arguments: Any) -> Any:
-        extras: list[Any] = []
+    def main(result: Any) -> Any:
+        return result[0] if isinstance(result, tuple) and len(result) == 2 else result
 
-        def loss(*inner: Any) -> Any:
-            result = f(*inner)
-            if isinstance(result, tuple) and len(result) == 2:
-                extras.append(as_floats(result[1]))
-                return result[0]
-            return result
-
-        loss.__name__ = loss.__qualname__ = f.__name__
-        value, gradient = chainrule.value_and_grad(loss)(*arguments)
-        return ((value, extras[-1]) if extras else value), gradient
+    def value_and_grad(params: Any, *data: Any) -> Any:
+        value, gradient, result = transforms.value_and_derivative(
+            "value_and_grad", f, params, data, {}, main
+        )
+        if main(result) is not result:
+            value = (value, as_floats(result[1]))
+        return value, gradient
 
     return value_and_grad
 

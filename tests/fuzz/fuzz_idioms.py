@@ -1,10 +1,12 @@
-"""Lines as they stand in ordinary programs over tokens, with places for names.
+"""Lines as they stand in ordinary programs, with places for names.
 
-``TS`` are integers, ``W`` parameters, ``AT`` the token ``t`` as an index of them, ``N`` how many
-there are, ``FLAGS`` a table by token, ``A`` the accumulator, ``K`` a small number, ``I`` an index.
+``{TS}`` are integers, ``{W}`` parameters, ``{AT}`` the token ``t`` as an index of them, ``{N}`` how
+many there are, ``{FLAGS}`` a table by token, ``{A}`` the accumulator, ``{K}`` a small number and
+``{I}`` an integer. Where there is such data, ``{XS}`` are floats, ``{X}`` is one, ``{D}`` an array
+of floats, ``{J}`` an array of integers, ``{M}`` a mask and ``{S}`` a text.
 """
 
-IDIOMS = (
+TOKENS = (
     """
 n = 0
 for t in {TS}:
@@ -66,7 +68,7 @@ run = [t for t in {TS} if {FLAGS}[t]]
 {A} = {A} + sum({W}[{AT}] for t in run) / (len(run) or 1)
 """,
     """
-last = {{}}
+last = {}
 for i, t in enumerate({TS}):
     {A} = {A} + {W}[(i - last.get(t, i)) % {N}]
     last[t] = i
@@ -121,3 +123,504 @@ run = {W}[slice(({I}) % {N}, {K} + 1)]
 {A} = {A} + (run[0] * 3 + run[-1] if len(run) else 0.25)
 """,
 )
+
+#: integers: one-hot vectors, padding, counts, sets, dictionaries, identity, errors that are caught
+INTEGERS = (
+    """
+for t in {TS}:
+    {A} = {A} + sum(w * (i == t) for i, w in enumerate({W}))
+""",
+    """
+onehot = [1.0 if i == ({I}) % {N} else 0.0 for i in range({N})]
+{A} = {A} + sum(w * x for w, x in zip({W}, onehot))
+""",
+    """
+PAD = {K}
+for t in {TS}:
+    if t == PAD:
+        break
+    {A} = {A} + {W}[{AT}]
+""",
+    """
+tally = Counter({TS})
+for t, times in sorted(tally.items()):
+    {A} = {A} + {W}[{AT}] * times
+""",
+    """
+tally = Counter({TS})
+for t, times in tally.most_common(1):
+    {A} = {A} + {W}[{AT}] / times
+""",
+    """
+bucket = defaultdict(float)
+for t in {TS}:
+    bucket[t] = bucket[t] + {W}[{AT}]
+{A} = {A} + sum(v * v for v in bucket.values())
+""",
+    """
+rows = dict(enumerate({W}))
+for t in {TS}:
+    {A} = {A} + rows.get(t + {K}, 0.25)
+""",
+    """
+rows = {k: w for k, w in enumerate({W})}
+for t in {TS}:
+    if t in rows:
+        {A} = {A} + rows[t] * 0.5
+""",
+    """
+for t in sorted(set({TS}) | {0, 1}):
+    {A} = {A} + {W}[{AT}]
+""",
+    """
+{A} = {A} * (1 + len(set({TS}) & {0, {K}}))
+""",
+    """
+for t in {TS}:
+    try:
+        {A} = {A} + {W}[t + {K}]
+    except IndexError:
+        {A} = {A} - 0.5
+""",
+    """
+try:
+    quotient = 6 // ({I})
+except ZeroDivisionError:
+    quotient = 1
+{A} = {A} + {W}[quotient % {N}]
+""",
+    """
+for t in {TS}:
+    try:
+        {A} = {A} + {W}[{AT}] * (5 % t)
+    except ZeroDivisionError:
+        pass
+""",
+    """
+try:
+    at = {TS}.index({K})
+except ValueError:
+    at = -1
+{A} = {A} + {W}[at % {N}]
+""",
+    """
+try:
+    {A} = {A} + {W}[{"a": 0, "b": 1}["ab"[({I}) % 3]]]
+except (IndexError, KeyError) as error:
+    {A} = {A} - len(str(error)) * 0.01
+""",
+    """
+try:
+    {A} = {A} + {W}[{0: 1, 2: 0}[({I}) % 4]]
+except KeyError as error:
+    {A} = {A} + error.args[0] * 0.25
+""",
+    """
+try:
+    assert ({I}) % 3 != {K} % 3, "a remainder"
+    {A} = {A} + {W}[0]
+except AssertionError as error:
+    {A} = {A} * 0.5
+""",
+    """
+last = None
+for t in {TS}:
+    if last is None:
+        {A} = {A} + {W}[{AT}]
+    elif last is t:
+        {A} = {A} * 0.5
+    last = t
+""",
+    """
+best = None
+for t in {TS}:
+    if best is None or {W}[{AT}] > best:
+        best = {W}[{AT}]
+{A} = {A} if best is None else {A} + best
+""",
+    """
+first, *rest = [*{TS}, 0]
+{A} = {A} + {W}[first % {N}] * (1 + len(rest))
+""",
+    """
+for i, t in enumerate({TS}[::-1], {K}):
+    {A} = {A} + {W}[{AT}] / (i + 1)
+""",
+    """
+for a, b in zip({TS}, reversed({TS})):
+    {A} = {A} + (a == b) * {W}[a % {N}] - (0.1 if a < b else 0.0)
+""",
+    """
+for key, group in itertools.groupby({TS}):
+    {A} = {A} + {W}[key % {N}] * len(list(group))
+""",
+    """
+{A} = {A} + functools.reduce(lambda a, t: a * 0.5 + {W}[{AT}], {TS}, 0.0)
+""",
+    """
+for total_ in itertools.accumulate({TS}):
+    {A} = {A} + {W}[total_ % {N}]
+""",
+    """
+{A} = {A} + sum({W}[{AT}] for t in filter(lambda t: t % 2, {TS}))
+""",
+    """
+{A} = {A} * (2 if any(t == {K} for t in {TS}) else 1) + all({TS})
+""",
+    """
+for t in {TS}:
+    match t:
+        case 0:
+            {A} = {A} + {W}[0]
+        case 1 | 2:
+            {A} = {A} + {W}[-1] * t
+        case _:
+            {A} = {A} - 0.125
+""",
+    """
+for t in {TS}:
+    {A} = {A} + {W}[0] * t.bit_length() + pow(t, 2, 3) * 0.5
+""",
+    """
+for t in {TS}:
+    {A} = {A} + {W}[int(str(t)) % {N}] * (-1) ** t
+""",
+    """
+for t in {TS}:
+    {A} = {A} + [0.5, 1.5][t > {K}] * {W}[t == 1]
+""",
+    """
+{A} = {A} + ({W}[0], {W}[-1])[({I}) > {K}]
+""",
+    """
+for t in {TS}:
+    {A} = {A} + {W}[range({N})[{AT}]] * ((t or {K}) + (t and 2))
+""",
+    """
+for t in {TS}:
+    if 0 < t <= {K}:
+        {A} = {A} + {W}[~t % {N}]
+""",
+    """
+position = {t: i for i, t in enumerate({TS})}
+{A} = {A} + sum({W}[i % {N}] for t, i in position.items() if t != i)
+""",
+    """
+if (times := {TS}.count({K})) > 1:
+    {A} = {A} * times
+""",
+    """
+step = 0
+while (step := step + 1) < 5 and step not in {TS}:
+    {A} = {A} + {W}[step % {N}]
+""",
+    """
+pairs = [(t, w) for t, w in zip({TS}, {W})]
+for t, w in sorted(pairs, key=lambda pair: pair[0]):
+    {A} = {A} * 0.5 + w * t
+""",
+    """
+head, tail = {TS}[:1], {TS}[1:]
+while tail:
+    head, tail = head + tail[:1], tail[1:]
+    if head[-1] == head[0]:
+        {A} = {A} + {W}[head[-1] % {N}]
+""",
+    """
+window = deque(maxlen=2)
+for t in {TS}:
+    window.append({W}[{AT}])
+    {A} = {A} + sum(window) / len(window)
+""",
+)
+
+#: integers beside floats, and numpy's numbers
+ARITHMETIC = (
+    """
+for t in {TS}:
+    {A} = {A} + {W}[{AT}] * (1.0 / (t + 1))
+""",
+    """
+for t in {TS}:
+    {A} = {A} + {W}[{AT}] * 2.0**-t
+""",
+    """
+for t in {TS}:
+    if t < 1.5:
+        {A} = {A} + {W}[{AT}]
+    elif t == 2.0:
+        {A} = {A} - 1
+""",
+    """
+n_ = ({I}) % 5
+{A} = {A} * 0.5**n_ + (n_ + 1) ** 0.5 + n_ / 4 - n_ // 2.0
+""",
+    """
+n_ = ({I}) % 5
+{A} = {A} + {W}[0] ** n_ * 0.1 - n_**-1 if n_ else {A}
+""",
+    """
+try:
+    {A} = {A} + {W}[0] * (1 / (({I}) % 3))
+except ZeroDivisionError:
+    {A} = {A} - 1.0
+""",
+    """
+try:
+    {A} = {A} + math.sqrt(({I}) % 4 - 2) * {W}[0]
+except ValueError:
+    {A} = {A} * 0.5
+""",
+    """
+n_ = np.int64({I})
+{A} = {A} + {W}[n_ % {N}] * int(n_ * 2)
+""",
+    """
+n_ = np.int64(({I}) % 4)
+with np.errstate(all="ignore"):
+    big = n_ * np.int64(2**62)
+{A} = {A} + (1.0 if big < 0 else 0.5) * {W}[0]
+""",
+    """
+{A} = {A} + np.float32(0.1) * (({I}) % 3) * {W}[0].data
+""",
+    """
+{A} = {A} + {W}[0] * np.float64(({I}) % 3) / np.float64(3.0)
+""",
+    """
+order = np.argsort([w.data for w in {W}])
+{A} = {A} + {W}[int(order[-1])] * 2 + {W}[int(order[0])]
+""",
+    """
+{A} = {A} + {W}[int(np.argmax([w.data for w in {W}]))]
+""",
+    """
+for t in {TS}:
+    {A} = {A} + {W}[{AT}] * math.comb(4, t) + math.gcd(t, 6) * 0.1
+""",
+    """
+mean_ = sum({TS}) / max(len({TS}), 1)
+if mean_ > 1.25:
+    {A} = {A} + mean_ * {W}[0]
+elif mean_ == 1:
+    {A} = {A} * 2
+""",
+)
+
+#: parameters: the largest, top k, a tolerance, closures and generators
+PARAMETERS = (
+    """
+zs = [w * w for w in {W}]
+{A} = {A} + {W}[zs.index(max(zs))]
+""",
+    """
+zs = [w.data for w in {W}]
+{A} = {A} + {W}[zs.index(max(zs))] * 2
+""",
+    """
+top = sorted({W}, key=lambda v: v.data)[-2:]
+{A} = {A} + sum(top) / len(top)
+""",
+    """
+order = sorted(range({N}), key=lambda i: -{W}[i].data)
+{A} = {A} + sum({W}[i] * (rank + 1) for rank, i in enumerate(order[:{K}]))
+""",
+    """
+{A} = {A} + {W}[max(range({N}), key=lambda i: {W}[i].data)]
+""",
+    """
+x_, turns = 1.0 + {W}[0] ** 2, 0
+target_ = x_
+while abs((x_ * x_ - target_).data) > 1e-6 and turns < 30:
+    x_ = 0.5 * (x_ + target_ / x_)
+    turns += 1
+{A} = {A} + x_
+""",
+    """
+x_, error = 0.5 * {W}[-1], 1.0
+while error > 0.01:
+    new_ = tanh(0.5 * x_ + 0.1)
+    error = abs(new_ - x_).data
+    x_ = new_
+{A} = {A} + x_
+""",
+    """
+peak = max(w.data for w in {W})
+weights_ = [exp(w - peak) for w in {W}]
+{A} = {A} - log(weights_[({I}) % {N}] / sum(weights_))
+""",
+    """
+def pick(values, at=({I}) % {N}):
+    for i, v in enumerate(values):
+        if i != at:
+            yield v
+{A} = {A} + sum(pick({W}))
+""",
+    """
+count_ = 0
+def add(v):
+    nonlocal count_
+    count_ += 1
+    return v * count_
+{A} = {A} + sum(add(w) for w in {W})
+""",
+    """
+steps_ = [lambda v, k=k: v * k for k in range({K} + 1)]
+for step_ in steps_:
+    {A} = {A} + step_({W}[0])
+""",
+    """
+def outer(scale):
+    def inner(v, *more, shift=0.5, **named):
+        return v * scale + shift + sum(more) + named.get("extra", 0)
+    return inner
+{A} = {A} + outer({K})({W}[0], {W}[-1], extra=({I}) % 3)
+""",
+    """
+{A} = {A} + sum(a * b for a, b in itertools.combinations({W}, 2))
+""",
+    """
+{A} = {A} + sum(a - b for a, b in zip({W}[::-1], {W}[1:]))
+""",
+    """
+if [y for w in {W} if (y := tanh(w)) > 0.2]:
+    {A} = {A} + y
+""",
+    """
+cells = [[w * j for j in range(2)] for w in {W}]
+cells[({I}) % {N}][1] = {A}
+{A} = sum(sum(row) for row in cells)
+""",
+    """
+copy_ = list({W})
+copy_[({I}) % {N}] = 0.5
+{A} = {A} + sum(copy_) + len(copy_[{K}:])
+""",
+    """
+copy_ = [*{W}]
+del copy_[({I}) % {N}]
+copy_.insert({K}, {A})
+{A} = sum(v * i for i, v in enumerate(copy_))
+""",
+    """
+record = SimpleNamespace(best={W}[0], n=0)
+for w in {W}:
+    if w > record.best:
+        record.best, record.n = w, record.n + 1
+{A} = {A} + record.best * record.n
+""",
+    """
+{A} = {A} + ({W}[0] is {W}[({I}) % {N}]) + ({W}[0] == {W}[-1])
+""",
+    """
+clipped = [min(max(w, -0.5), 0.5) for w in {W}]
+{A} = {A} + sum(clipped)
+""",
+)
+
+#: data: floats, arrays, masks and texts
+DATA = (
+    """
+{A} = {A} + {W}[0] * (1.0 if {X} > 0.3 else {X} * 10)
+""",
+    """
+try:
+    {A} = {A} + math.exp({X} * 1000) * {W}[0]
+except OverflowError:
+    {A} = {A} + 1.0
+""",
+    """
+{A} = {A} + (0.0 if {X} * 1e308 * 10 == math.inf else {W}[0])
+""",
+    """
+{A} = {A} + np.float32({X}) * {W}[0]
+""",
+    """
+{A} = {A} + np.float64({X}) * {W}[0] + np.exp({X})
+""",
+    """
+{A} = {A} + {W}[max(range(len({XS})), key=lambda i: {XS}[i]) % {N}]
+""",
+    """
+for x_ in {XS}:
+    if math.isclose(x_, 1.0) or x_ in (0.5, 2.0):
+        {A} = {A} + {W}[0] * x_
+        continue
+    {A} = {A} - {W}[-1] * round(x_)
+""",
+    """
+table_ = {x_: i for i, x_ in enumerate({XS})}
+{A} = {A} + {W}[table_.get(1.0, 0) % {N}] * len(table_)
+""",
+    """
+low_, high_ = min({XS}), max({XS})
+{A} = {A} + {W}[0] * ((high_ - low_) or 1.0)
+""",
+    """
+{A} = {A} + {W}[int(np.argmax({D})) % {N}] + {W}[0] * np.sort({D})[0]
+""",
+    """
+{A} = {A} + {W}[0] * {D}[{D} > 0].sum() + len({D}[np.abs({D}) < 1])
+""",
+    """
+{A} = {A} + sum(w * x for w, x in zip({W}, {D}[np.argsort({D})]))
+""",
+    """
+{A} = {A} + {W}[0] * np.where({D} > 0, {D}, 0.1 * {D}).sum()
+""",
+    """
+spread_ = np.std({D}) + {D}.var() + np.median({D}) + {D}.max() - np.ptp({D})
+{A} = {A} + {W}[0] * spread_ + {W}[-1] * np.cumsum({D})[-1]
+""",
+    """
+{A} = {A} + {W}[0] * ({D} @ {D}) + {D}.T.shape[0] + {D}.ndim * {D}.size
+""",
+    """
+for i, x_ in enumerate({D}):
+    {A} = {A} + {W}[i % {N}] * x_ * (2 if x_ >= {D}.mean() else 1)
+""",
+    """
+grid_ = np.outer({D}, {D}).reshape(-1)
+{A} = {A} + {W}[0] * grid_[({I}) % 4] + {W}[-1] * np.linalg.norm({D})
+""",
+    """
+for j in {J}:
+    {A} = {A} + {W}[j % {N}] * j
+""",
+    """
+{A} = {A} + np.array({W})[{J} % {N}].sum()
+""",
+    """
+{A} = {A} + np.array({W})[np.array([{I}, {K}]) % {N}].sum() * {J}.max()
+""",
+    """
+{A} = {A} + {W}[0] * {J}.sum() + ({J} == {K}).sum() + np.bincount({J})[-1]
+""",
+    """
+{A} = {A} + np.eye({N})[{J} % {N}].sum(axis=0) @ np.array({W})
+""",
+    """
+{A} = {A} + sum(w for w, m in zip({W}, {M}) if m) - sum({M})
+""",
+    """
+if any({M}) and not all({M}):
+    {A} = {A} + {W}[[bool(m) for m in {M}].index(True) % {N}]
+""",
+    """
+{A} = {A} + sum(np.where({M}, 1.0, 0.5)) * {W}[0]
+""",
+    """
+for c in {S}:
+    {A} = {A} + {W}[ord(c) % {N}]
+""",
+    """
+letters = {c: i for i, c in enumerate(sorted(set({S})))}
+for a, b in zip({S}, {S}[1:]):
+    {A} = {A} + {W}[letters[a] % {N}] * (0.5 if a == b else letters[b])
+""",
+    """
+{A} = {A} + {W}[0] * {S}.count("a") + ({S} == {S}[::-1]) + {S}.find("l") * {W}[-1]
+""",
+)
+
+IDIOMS = (*TOKENS, *INTEGERS, *ARITHMETIC, *PARAMETERS, *DATA)

@@ -8,15 +8,20 @@ fresh worlds as wanted, and made smaller.
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, field, replace
 
+from fuzz_classes import CLASSES
 from fuzz_scope import Helper, Scope, Type, literal
 from fuzz_statements import VALUE, Statements, indent
 
 HEADER = """\
 import dataclasses
+import enum
+import functools
+import itertools
 import math
-from collections import namedtuple
+from collections import Counter, defaultdict, deque, namedtuple
 from types import SimpleNamespace
 
 import numpy as np
@@ -263,10 +268,19 @@ class World:
             "mode": Type("str"),
             "edges": Type("rows", n, low=0, high=top),
             "config": Type("config"),
+            "word": Type("str"),
+            "level": Type("float"),
+            "narrow": Type("float"),
+            "place": Type("int", low=0, high=top),
+            "ids": Type("iarray", n, low=0, high=top),
+            "sample": Type("sample"),
+            "point": Type("floats", 2),
         }
         weights = [5, 2, 4, 1, 1.5, 2, 3, 1.5, 2, 1, 1.5, 1.2, 0.8, 0.7, 1, 0.8, 0.7]
+        weights += [1, 1, 0.4, 1, 0.8, 0.7, 0.5]
         if self.focus:
             weights = [3, 6, 4, 1, 0.5, 2, *[0.0] * 5, 1, *[0.0] * 3, 1, 0.0]
+            weights += [0.5, 0.0, 0.0, 1, 0.5, 0.0, 0.0]
         chosen: list[str] = []
         while len(chosen) < count:
             name = rng.choices(list(every), weights)[0]
@@ -287,6 +301,9 @@ class World:
             return self.floats(rng.randint(1, 4))
         if name == "config":
             return f"SimpleNamespace(gain={literal(rng, 'float')}, steps={rng.randint(0, 3)})"
+        if name == "sample":
+            text = f"'x': {literal(rng, 'float')}, 'y': {rng.randint(0, top)}"
+            return f"{{{text}, 'ids': {self.ints(2, top)}}}"
         makers = {
             "ys": lambda: self.ints(self.word, top),
             "index": lambda: str(rng.randint(0, top)),
@@ -303,6 +320,12 @@ class World:
             "slots": lambda: f"np.array({self.ints(2, top)})",
             "mode": lambda: repr(rng.choice(["tanh", "relu", "linear"])),
             "edges": self.adjacency,
+            "word": lambda: repr(rng.choice(["abba", "rail", "lara", "a", "ball"])),
+            "level": lambda: f"np.float64({literal(rng, 'float')})",
+            "narrow": lambda: f"np.float32({literal(rng, 'float')})",
+            "place": lambda: f"np.int64({rng.randint(0, top)})",
+            "ids": lambda: f"np.array({self.ints(n, top)})",
+            "point": lambda: f"({literal(rng, 'float')}, {literal(rng, 'float')})",
         }
         return makers[name]()
 
@@ -329,6 +352,11 @@ class World:
             if type_.kind == "config":
                 scope.add("config.gain", Type("float"), weight=3.0)
                 scope.add("config.steps", Type("int", low=0, high=3), weight=3.0)
+            elif type_.kind == "sample":
+                label = Type("int", low=0, high=self.n - 1)
+                scope.add("sample['x']", Type("float"), weight=3.0)
+                scope.add("sample['y']", label, weight=3.0)
+                scope.add("sample['ids']", replace(label, kind="ints", length=2), weight=3.0)
             else:
                 scope.add(name, type_, weight=6.0)
             if type_.kind == "ints" and type_.length:
@@ -456,6 +484,11 @@ def program(seed: int) -> Program:
     )
     signature = ["p", *(name for name, _, _ in world.data)]
     blocks.append([f"def f({', '.join(signature)}):", *indent(body)])
+    written = "\n".join(line for lines in blocks for line in lines)
+    for name, (definition, events) in CLASSES.items():
+        if re.search(rf"\b{name}\b", written, re.IGNORECASE):
+            blocks.insert(1, definition.strip("\n").splitlines())
+            world.events += events
     source = "\n\n\n".join("\n".join(lines) for lines in blocks) + "\n"
     options: dict[str, object] = {}
     lift = rng.choices([None, True, False], [7, 1, 2])[0]  # machine code takes seconds to build

@@ -7,8 +7,10 @@ like, that most statements add to, so that what is computed is seen in the resul
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+from fuzz_classes import USES
 from fuzz_expressions import Expressions
 from fuzz_idioms import IDIOMS
 from fuzz_scope import Scope, Type, item
@@ -16,6 +18,8 @@ from fuzz_scope import Scope, Type, item
 VALUE = Type("value")
 FLOAT = Type("float")
 COUNTER = Type("int", low=-1000, high=1000)
+ALL = (*IDIOMS, *USES)
+PLACE = re.compile(r"\{([A-Z]+)\}")
 
 
 def indent(lines: list[str]) -> list[str]:
@@ -58,7 +62,7 @@ class Statements(Expressions):
             (0.5, "walrus"),
             (0.4, "memo"),
             (0.3, "key"),
-            (5 if self.scope.focus else 1.5, "idiom"),
+            (5 if self.scope.focus else 3, "idiom"),
         ]
         if self.scope.effects:
             options += [(0.4, "print"), (0.8, "log"), (0.4, "tally"), (1, "mutate")]
@@ -210,21 +214,29 @@ class Statements(Expressions):
     def _idiom(self, depth: int) -> list[str] | None:
         """A few lines as they stand in many programs, filled with names that are there."""
         tokens, weights = self.some("ints"), self.some("values", "varray")
-        if tokens is None or weights is None or weights.type.length < 1:
+        if tokens is None or weights is None or weights.type.length < 1 or self.scope.loops:
             return None
         t, n = tokens.type, weights.type.length
         tables = [name for name in self.scope.of("ints", "bools") if name.type.length > t.high]
         tables = [name for name in tables if name.weight == 1.0] or tables  # of the module
         flags = self.scope.choose(tables).text if tables and t.low >= 0 else "[1, 0, 0, 1, 0, 1, 1]"
-        a = self.accumulator
-        if self.scope.loops:
-            return None
-        lines = self.rng.choice(IDIOMS)
         self.scope.used |= {"seen", "last", "state", "stack", "run", "n"}
         at = "t" if t.low >= -n and t.high < n else f"t % {n}"
-        words = {"A": a, "TS": tokens.text, "W": weights.text, "AT": at, "FLAGS": flags}
+        words = {"A": self.accumulator, "TS": tokens.text, "W": weights.text, "AT": at}
         words |= {"N": str(n), "K": str(self.rng.randint(1, 3)), "I": self.int(1).text}
-        return [line.format(**words) for line in lines.strip("\n").splitlines()]
+        words |= {"FLAGS": flags, "X": self.float(0)}
+        kinds = {"XS": ("floats", "farray"), "D": ("farray",), "J": ("iarray",)}
+        kinds |= {"M": ("bools", "barray"), "S": ("str",)}
+        for word, of in kinds.items():
+            names = [name for name in self.scope.of(*of) if name.type.length or word == "S"]
+            if names:
+                words[word] = self.scope.choose(names).text
+        data = set(words) & set(kinds)
+        fitting = [text for text in ALL if set(PLACE.findall(text)) <= set(words)]
+        with_data = [text for text in fitting if set(PLACE.findall(text)) & data]
+        lines = self.rng.choice(with_data if with_data and self.chance(0.4) else fitting)
+        filled = PLACE.sub(lambda found: words[found[1]], lines)
+        return filled.strip("\n").splitlines()
 
     # --- effects ----------------------------------------------------------------------------------
 
@@ -277,7 +289,7 @@ class Statements(Expressions):
                 f"{{'n': {self.int(0).text}, 'last': {self.value(0)}}}",
                 f"[{self.value(0)}, {self.float(0)}]",
                 f"({self.value(0)}, {self.int(0).text})",
-                f"{{'text': f'{{{self.int(0).text}}}'}}",
+                f"{{'text': f\"{{{self.int(0).text}}}\"}}",
                 self.int(1).text,
             ]
         )

@@ -700,4 +700,143 @@ def f(p, i):
         "\ndef f(p, ts): return sum(p[t] for t in ts)\n",
         ["([1.5, 2.5], [0, 1])", "([1.5, 2.5], [])"],
     ),
+    # --- numpy's numbers beside recorded ones ---
+    "a narrow float of the module rounds": Case(
+        "NARROW = np.float32(0.1)\n\ndef f(p, x, n):\n"
+        "    return p * (NARROW * x) + x * NARROW + n * NARROW - NARROW / (n + x)",
+        ["(2.0, 0.3, 1)", "(2.0, 0.7, 5)", "(1.5, 1.9, 100)"],
+    ),
+    "small integers wrap around or overflow": Case(
+        "def f(p, n, small):\n    return p[(n * 2654435761 ^ small) % 3]",
+        [f"([1.0, 2.0, 3.0], 12, {b})" for b in ("18", "np.int32(18)", "np.int32(7)")],
+        mode="call",
+    ),
+    "a comparison of numpy's is numpy's truth": Case(
+        "def f(p, ns):\n    same = ns[0] == ns[1]\n"
+        "    return p * float(same + same), type(same).__name__, repr(~same)",
+        ["(2.0, np.array([1, 1]))", "(2.0, np.array([1, 2]))", "(2.0, [1, 1])", "(2.0, [1, 2])"],
+        mode="call",
+    ),
+    "a comparison of floats is a truth": Case(
+        "def f(p, x):\n    above = x > 1\n"
+        "    return p * isinstance(above, bool) + (2 if type(above) is bool else 3)",
+        ["(2.0, 0.5)", "(2.0, 1.5)", "(2.0, np.float64(1.5))"],
+    ),
+    "numpy rounds in its own way": Case(
+        "WIDTHS = np.array([0.15, 2.5, -3.5])\n\ndef f(p, i, x):\n"
+        "    return p * round(WIDTHS[i], 1) + round(x, 1)",
+        ["(2.0, 0, 0.15)", "(2.0, 0, np.float64(0.15))", "(2.0, 2, np.float64(0.25))"],
+    ),
+    "numpy divides by zero": Case(
+        "def f(p, x):\n    try:\n        return p * (1.0 if 1.0 / x > 1e300 else 2.0)\n"
+        "    except ZeroDivisionError:\n        return p * 5.0",
+        ["(2.0, 0.5)", "(2.0, 0.0)", "(2.0, np.float64(0.5))", "(2.0, np.float64(0.0))"],
+    ),
+    "an array of integers made inside has its type": Case(
+        "def f(p, ns):\n    a = np.array(ns)\n    b = np.asarray(a) * 2\n"
+        "    return p * b.sum(), str(a.dtype), str(b.dtype), str((b / 2).dtype)",
+        ["(2.0, [1, 2])", "(2.0, [1.5, 2])", "(3.0, [4, 5])"],
+        mode="call",
+    ),
+    "results of numpy's functions have their types": Case(
+        "def f(p, a, x):\n"
+        "    made = [np.where(a > 0, a, 0), np.concatenate([a, a]), np.outer(a, a), a * x, a + 1]\n"
+        "    return [p * float(b.sum()) for b in made] + [str(b.dtype) for b in made]",
+        [
+            f"(2.0, np.array({numbers}{kind}), {x})"
+            for x in ("0.1", "np.float32(0.1)")
+            for numbers in ("[1, 2]", "[0.5, -1.5]")
+            for kind in ("", ", np.float32")
+        ],
+        mode="call",
+    ),
+    "the largest of an array with what is not a number": Case(
+        "def f(p, a):\n    return p * (3 if np.maximum(a, 0.5).sum() > 2 else 1) * a.argmax()",
+        ["(2.0, np.array([1.0, 3.0]))", "(2.0, np.array([1.0, np.nan]))"],
+    ),
+    "the larger of an integer and a float keeps its type": Case(
+        "def f(p, x):\n    return p * isinstance(max(x, 0), int) + len(repr(min(x, 1) * 2))",
+        ["(2.0, 0.5)", "(2.0, -0.5)", "(2.0, 1.5)"],
+    ),
+    "an item of a mixed table keeps its type": Case(
+        "TABLE = [True, 2, 0]\n\ndef f(p, i):\n"
+        "    return p * isinstance(TABLE[i], bool) + TABLE[i]",
+        ["(2.0, 0)", "(2.0, 1)", "(2.0, 2)"],
+    ),
+    "an item of an array is a new object each time": Case(
+        "def f(p, a):\n    x = a[0]\n    return p * (2 if a[0] is a[0] else 3) * (x is x)",
+        ["(2.0, np.array([1.5, 2.5]))", "(2.0, np.array([1, 2]))", "(2.0, [1.5, 2.5])"],
+    ),
+    "rows of a plain array by a list": Case(
+        "E = np.arange(12.0).reshape(4, 3)\n\ndef f(p, ts):\n"
+        "    return p * E[ts].sum(), str(E[ts].dtype), E[ts].shape",
+        ["(2.0, [1, 2])", "(2.0, [0, 3])", "(2.0, np.array([3, 3]))", "(2.0, np.array([4, 3]))"],
+        mode="call",
+    ),
+    "an array of data is an array": Case(
+        "def f(p, a):\n    return p * len(type(a).__name__) * isinstance(a, np.ndarray)",
+        ["(2.0, np.array([1.5, 2.5]))", "(2.0, np.array([1, 2]))"],
+    ),
+    "a Value of constants is a Value": Case(
+        "def f(p, x):\n    return vsum(p) * x", ["([0.1, 0.2], 0.3)"] * 2, mode="call"
+    ),
+    "a global Value that is returned": Case(
+        "BIAS = Value(0.25)\n\ndef f(p, n):\n    return BIAS + (n > 2)",
+        ["(1.0, 1)", "(1.0, 3)", "BIAS.data = 0.5 ;; (1.0, 1)"],
+    ),
+    # --- infinite data, memory, masks ---
+    "a function of math at infinity raises": Case(
+        "def f(p, x):\n    try:\n        return p * math.sin(x) + math.log(2.0 + x * x)\n"
+        "    except ValueError:\n        return p * 7",
+        ["(2.0, 0.5)", "(2.0, 0.7)", "(2.0, math.inf)", "(2.0, 0.5)", "(2.0, math.nan)"],
+    ),
+    "data that overflow on the way": Case(
+        "def f(p, x):\n    return p * math.cos(x * 1e300)",
+        ["(2.0, 0.5)", "(2.0, 0.7)", "(2.0, 1e10)", "(2.0, 0.5)"],
+    ),
+    "a function of math at infinity in a batch": Case(
+        "def f(p, x):\n    try:\n        return p[0] * math.sin(x)\n"
+        "    except ValueError:\n        return p[0] * 7",
+        ["([2.0], [(0.5,), (0.7,), (math.inf,), (0.1,)])"] * 2,
+        mode="batch",
+        options={"lift": True},
+    ),
+    "a mask is changed": Case(
+        "def f(p, a):\n    a[1] = a[1] + 1\n    return p * float(a[1])",
+        [f"(1.5, np.array([1, {n}], np.{kind}))" for n in (5, 7) for kind in ("uint8", "int16")],
+    ),
+    "what an array says of its memory": Case(
+        "def f(p, a):\n    return p * (2 if a.flags.owndata else 3) * (a.base is None)",
+        ["(2.0, np.array([1.0, 2.0]))", "(2.0, np.array([[1.0, 2.0]])[0])"],
+    ),
+    "elements by two arrays of integers": Case(
+        "def f(p, ys):\n"
+        "    q = p * 1.0\n"
+        "    return -sum(q[np.arange(2), ys]) + q[:, ys].sum() * q[ys, 1].sum() + q[1:, ys].sum()",
+        [
+            f"(np.array([[0.1, 0.2, 0.3], [0.5, -0.6, 0.7]]), np.array({ys}))"
+            for ys in ("[0, 1]", "[1, 1]", "[-1, 0]", "[2, 0]")
+        ],
+    ),
+    "a dataclass that is passed is changed": Case(
+        """
+@dataclasses.dataclass
+class State:
+    n: int = 0
+    x: float = 1.0
+
+STATES = [State(), State(3, 0.5)]
+
+def f(p, s):
+    s.n = s.n + 1
+    s.x *= 2
+    return p * s.n * s.x
+""",
+        ["(1.5, STATES[0])", "(1.5, STATES[0])", "(1.5, STATES[1])", "(1.5, State(7, 2.0))"],
+    ),
+    "a captured array of objects is changed": Case(
+        "ITEMS = np.array([1, 2.0], object)\n\ndef f(p):\n"
+        "    ITEMS[0] = ITEMS[0] + 1\n    return p * ITEMS[0]",
+        ["(1.5,)"] * 3,
+    ),
 }

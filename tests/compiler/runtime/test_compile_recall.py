@@ -92,7 +92,7 @@ class Pair:
         fast_path = View(self.fast).fast_path
         if fast_path is not None:
             answer = fast_path.answer
-            fast_path.answer = lambda x: answers.append(answer(x)) or answers[-1]
+            fast_path.answer = lambda *x: answers.append(answer(*x)) or answers[-1]
         try:
             value, gradient = self.fast.value_and_grad(*arguments)
         finally:

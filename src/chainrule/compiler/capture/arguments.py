@@ -31,8 +31,10 @@ from chainrule.trees import (
     Node,
     Number,
     Numbers,
+    Record,
     SameValue,
     Shape,
+    field_names,
     map_leaves,
     unflatten,
 )
@@ -122,7 +124,10 @@ def flatten_call(arguments: tuple[Any, ...], keywords: dict[str, Any], different
         (*call.labels, *call.narrow),
     )
     if call.opaque is not None:
-        call.refused = f"an argument of type {call.opaque} cannot be followed"
+        call.refused = (
+            f"an argument of type {call.opaque} cannot be followed: pass numbers, arrays, lists, "
+            "tuples, dicts, or dataclasses without methods, or let the function read it as a global"
+        )
     elif differentiate and arguments and not _is_differentiable(call.structure[0][0]):
         call.refused = "not everything in its first argument is a number"
     elif differentiate and arguments and _holds_values(arguments[0]):
@@ -188,16 +193,27 @@ class Rebuilt:
     keywords: dict[str, Any]
     lists: list[tuple[Any, tuple[Any, ...]]]
     dicts: list[tuple[dict[Any, Any], dict[Any, Any]]]
+    arrays: list[tuple[Any, bytes]]  # masks and the like, which a recording is for
+    records: list[tuple[Any, dict[str, Any]]]  # dataclasses and their fields
 
     def changed(self) -> bool:
-        """Whether the function changed a list, dict or array it was passed."""
+        """Whether the function changed a list, dict, array or dataclass it was passed."""
+        if any(array.tobytes() != before for array, before in self.arrays):
+            return True
+        dicts = [*self.dicts, *[(_fields(x), before) for x, before in self.records]]
         return any(
             len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True))
             for now, before in ((_contents(items), before) for items, before in self.lists)
         ) or any(
             list(now) != list(before) or any(now[key] is not before[key] for key in before)
-            for now, before in self.dicts
+            for now, before in dicts
         )
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """The fields of a dataclass, and whatever else it has as attributes."""
+    names = [name for name in field_names(record) if hasattr(record, name)]
+    return {name: getattr(record, name) for name in names} | getattr(record, "__dict__", {})
 
 
 def _contents(container: Any) -> Any:
@@ -231,6 +247,8 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
     made: list[Any] = []  # what stands for each float, for a Value that comes again
     lists: list[tuple[Any, tuple[Any, ...]]] = []
     dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
+    arrays: list[tuple[Any, bytes]] = []
+    records: list[tuple[Any, dict[str, Any]]] = []
     first = bool(call.key[0])  # it is differentiated by the first argument
 
     def number(x: Any, kind: type) -> Any:
@@ -261,9 +279,12 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
         if isinstance(node, Again):
             return containers[node.number]
         if not isinstance(node, Numbers):
-            if isinstance(original, np.ndarray):  # a static one
-                containers.append(original)
-            return original
+            if not isinstance(original, np.ndarray):
+                return original
+            static = original if keep else original.copy("K")
+            arrays.append((static, static.tobytes()))
+            containers.append(static)
+            return static
         if node.kind is INT:
             return array(
                 [makers.integer(i, np.int64) for i in original.ravel().tolist()], original, True
@@ -287,6 +308,8 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
                 lists.append((built, tuple(built)))
             elif isinstance(node, Dict):
                 dicts.append((built, dict(built)))
+            elif isinstance(node, Record):
+                records.append((built, _fields(built)))
         if node.is_mutable:
             containers.append(built)
         return built
@@ -299,7 +322,7 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
     keywords = {
         name: unflatten(part, make, call.keywords[name], contain) for name, part in named.items()
     }
-    return Rebuilt(arguments, keywords, lists, dicts)
+    return Rebuilt(arguments, keywords, lists, dicts, arrays, records)
 
 
 def eager_arguments(call: Call, value: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:

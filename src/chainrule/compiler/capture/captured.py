@@ -66,6 +66,7 @@ class CapturedState:
     names: list[tuple[Any, str, Any]] = field(default_factory=list)  # namespace, name, object
     cells: list[tuple[Any, Any]] = field(default_factory=list)
     arrays: list[tuple[Any, Any, bytes]] = field(default_factory=list)
+    objects: list[tuple[Any, list[Any]]] = field(default_factory=list)  # arrays of objects
     generators: list[tuple[Any, Any, str]] = field(default_factory=list)  # its state, and as text
     place: dict[int, int] = field(default_factory=dict)  # of each Value in ``values``
     identity: bool = False  # some code asks which Value or list it has, as by ``is``
@@ -162,6 +163,10 @@ class CapturedState:
         for array, shape, contents_ in self.arrays:
             if array.shape == shape and array.dtype != object and array.tobytes() != contents_:
                 array[...] = np.frombuffer(contents_, array.dtype).reshape(shape)
+        for array, contained in self.objects:
+            for place, item in zip(np.ndindex(array.shape), contained, strict=False):
+                if array[place] is not item:
+                    array[place] = item
         for generator, state, _ in self.generators:
             _set_state(generator, state)
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arrays import DataArray
+from chainrule.compiler.capture.arrays import NUMPY, DataArray
 from chainrule.compiler.capture.rewriting import Hooks, Rewriter
-from chainrule.compiler.capture.standins import Condition, Detached, StandIn, Traced
+from chainrule.compiler.capture.standins import Detached, StandIn, is_numpys
+from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import modes
 
 _CONTAINERS = (list, dict, tuple, np.ndarray)
@@ -25,7 +26,7 @@ def _read(container: Any, key: Any) -> Any:
     if (
         kind is Traced
         or kind is DataArray
-        or ((kind is tuple or kind is list) and any(type(k) is Traced for k in key))
+        or ((kind is tuple or kind is list) and any(map(_is_traced, key)))
     ):
         recorder = modes.recorder
         if recorder is not None:
@@ -33,9 +34,16 @@ def _read(container: Any, key: Any) -> Any:
     return container[key]
 
 
+def _is_traced(key: Any) -> bool:
+    kind = type(key)
+    return kind is Traced or kind is DataArray or (kind is list and any(map(_is_traced, key)))
+
+
 def _same(a: Any, b: Any) -> bool:
     """``a is b``."""
     recorder = modes.recorder
+    if recorder is not None and a is b and isinstance(a, StandIn) and is_numpys(a):
+        recorder.forbid("asking by 'is' which number it has")  # an array makes a new one each time
     if recorder is None or a is b:
         return a is b
     recorder.selector.observed(a, b)
@@ -53,25 +61,22 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _settled(x: StandIn) -> Any:
-    """A stand-in as the object that Python would have."""
-    if type(x) is Traced:
-        return x.static()
-    return bool(x) if type(x) is Condition else x
+    """A stand-in of an integer or a truth as the object that Python would have."""
+    return x if type(x) is Detached else x.plain("is")
 
 
 def _int(*arguments: Any, **keywords: Any) -> Any:
     if len(arguments) == 1 and type(arguments[0]) is Traced and not keywords:
-        whole = +arguments[0]
-        return Traced(whole._recorder, whole.node)  # of numpy's a Python integer
+        return arguments[0].as_kind(int)
     return int(*arguments, **keywords)
 
 
 def _float(*arguments: Any, **keywords: Any) -> Any:
     if len(arguments) == 1 and not keywords:
         if type(arguments[0]) is Traced:
-            return arguments[0].number()
+            return arguments[0].number().as_kind(float)
         if type(arguments[0]) is Detached:
-            return arguments[0]
+            return arguments[0].as_kind(float)
     return float(*arguments, **keywords)
 
 
@@ -82,8 +87,8 @@ def _bool(*arguments: Any) -> Any:
 
 
 def _type(*arguments: Any, **keywords: Any) -> Any:
-    if len(arguments) == 1 and isinstance(arguments[0], StandIn):
-        return bool if type(arguments[0]) is Condition else arguments[0].__class__
+    if len(arguments) == 1 and isinstance(arguments[0], (StandIn, DataArray)):
+        return arguments[0].__class__
     return type(*arguments, **keywords)
 
 
@@ -104,6 +109,8 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     type: _type,
     hasattr: _hasattr,
     getattr: _getattr,
+    np.array: NUMPY["array"],
+    np.asarray: NUMPY["asarray"],
 }
 
 

@@ -125,11 +125,6 @@ class IntegerProgram:
             return text if len(text) < 40 else text[:36] + " ..."
         return f"i{node}"
 
-    @property
-    def static(self) -> dict[int, int]:
-        """The arguments for whose integer alone the recording holds."""
-        return {g.node: g.expected for g in self.guards if not g.truth and g.node < self.arguments}
-
     def evaluate(self, integers: Sequence[int]) -> list[Any] | None:
         """The value of every node for these arguments; None where the path is another one.
 

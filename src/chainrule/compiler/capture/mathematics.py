@@ -13,7 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from chainrule.compiler.capture.captured import REPLACES
-from chainrule.compiler.capture.standins import UNARY, Detached, Traced
+from chainrule.compiler.capture.operators import UNARY
+from chainrule.compiler.capture.standins import Detached, plain
+from chainrule.compiler.capture.traced import Traced
 from chainrule.core import ops
 from chainrule.core.backend import modes
 
@@ -23,6 +25,15 @@ _ROWS: dict[str, tuple[ops.Op, int]] = {
     "atan2": (ops.atan2, 2),
     "hypot": (ops.hypot, 2),
 }
+
+
+#: those that raise for an infinite number, where the op table gives what is not a number
+_RAISING = frozenset(
+    (
+        *("sin", "cos", "tan", "asin", "acos", "acosh", "atanh"),
+        *("log", "log1p", "log2", "log10", "sqrt"),
+    )
+)
 
 
 def _substitute(original: Callable[..., Any], row: ops.Op, arity: int) -> Any:
@@ -36,7 +47,11 @@ def _substitute(original: Callable[..., Any], row: ops.Op, arity: int) -> Any:
             type(x) is not Detached and type(x) not in (int, float) for x in numbers
         ):
             return original(*arguments)
-        return first.apply(row, *numbers)
+        modes.recorder.uses_math |= original.__name__ in _RAISING
+        found = first.apply(row, *numbers)
+        if type(found) is Detached and not math.isfinite(found._value._number):
+            return original(*[plain(x) for x in numbers])  # infinite, not a number, or it raises
+        return found
 
     setattr(function, REPLACES, original)
     return function

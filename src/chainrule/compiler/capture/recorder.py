@@ -17,7 +17,14 @@ import numpy.typing as npt
 
 from chainrule.compiler.capture.integers import EXACT, IntegerRecorder
 from chainrule.compiler.capture.selection import Selection, Selector
-from chainrule.compiler.capture.standins import Condition, Detached, Traced, Unrecordable
+from chainrule.compiler.capture.standins import (
+    Condition,
+    Detached,
+    Unrecordable,
+    is_narrow,
+    plain,
+)
+from chainrule.compiler.capture.traced import Traced
 from chainrule.core import errors, functions, ops
 from chainrule.core.backend import Value, kernels, modes
 from chainrule.core.ops import Op
@@ -160,6 +167,7 @@ class Recorder:
         self.passed: set[int] = set()  # ids of the containers that stand for arguments
         self.settled: list[str] = []  # where data became static
         self.used_as_number: set[int] = set()
+        self.uses_math = False  # functions of ``math`` on data, which raise where data are infinite
         self.numbers: list[Value] = []  # one leaf per integer slot, in case it is used as a number
         self.refused: str | None = None
         self.undefined: str | None = None  # an operation that raised; f may have caught it
@@ -255,7 +263,7 @@ class Recorder:
         if type(x) is Traced:
             return float(x.static())
         if type(x) is Detached:
-            return float(x.static("an exponent"))
+            return float(x.plain("an exponent"))
         return errors.real(x, "an exponent")
 
     def detach(self, value: Value) -> Value:
@@ -298,7 +306,7 @@ class Recorder:
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
         """``where`` of a condition that is decided when the recording runs."""
-        if type(condition) is Traced and condition.__class__ is bool:
+        if type(condition) is Traced and condition.__class__ in (bool, np.bool_):
             pair = (self.operand(x) for x in (a, b))
             return Value._apply_op(ops.select, (self.number_of(condition), *pair), ())
         if type(condition) is not Condition:
@@ -324,7 +332,8 @@ class Recorder:
             best = Value._apply_op(rule, (best, other), ())
         if mixed:
             return best
-        return Detached(self, best, all(self.is_data(x) or type(x) in (int, float) for x in items))
+        data = all(self.is_data(x) or type(x) in (int, float) for x in items)
+        return Detached(self, best, data, items[0].__class__)
 
 
 # --- from nodes to arrays -------------------------------------------------------------------------
@@ -374,15 +383,15 @@ class _Returned(NamedTuple):
 def _returned(recorder: Recorder, x: Any) -> Any:
     """What stands in a recording for something that the function returned."""
     kind = type(x)
+    if is_narrow(x):
+        return plain(x)
     if isinstance(x, Value) or kind is Detached:
         value = x if isinstance(x, Value) else x._value
         if id(value) in recorder.selector.pending:
             value = value * 1.0
         return _Returned(value, isinstance(x, Value))
-    if kind is Traced:
-        return x.static()
-    if kind is Condition:
-        return bool(x)
+    if kind is Traced or kind is Condition:
+        return plain(x)
     if x is not None and not isinstance(x, (bool, int, float, str, bytes, np.generic)):
         raise Unrecordable(f"it returns a {kind.__name__}")
     return x

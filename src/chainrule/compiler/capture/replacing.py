@@ -1,4 +1,4 @@
-"""What is replaced while a function is recorded: ``max``, ``min``, ``math`` and standard output.
+"""What is replaced while recording: ``max``, ``min``, ``math``, ``np.array`` and standard output.
 
 Python's own max and min compare and pick, one guard for each comparison. While any thread records
 they are replaced by a pair that records one instruction instead; so are the functions of ``math``.
@@ -15,10 +15,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
+from chainrule.compiler.capture.arrays import NUMPY
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.mathematics import MATH
 from chainrule.compiler.capture.recorder import Recorder
-from chainrule.compiler.capture.standins import Detached, Traced
+from chainrule.compiler.capture.standins import Detached, is_narrow
+from chainrule.compiler.capture.traced import Traced
 from chainrule.core import errors, ops
 from chainrule.core.backend import Value, modes
 from chainrule.core.ops import Op
@@ -39,6 +43,7 @@ def recording(recorder: Recorder) -> Iterator[None]:
 _lock = threading.Lock()
 _users = 0
 _max, _min = builtins.max, builtins.min
+_SUBSTITUTES = [(module, *item) for module, d in ((math, MATH), (np, NUMPY)) for item in d.items()]
 
 
 def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
@@ -47,15 +52,16 @@ def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
         if recorder is None or keywords:
             return original(*arguments, **keywords)
         items = list(arguments[0]) if len(arguments) == 1 else list(arguments)
-        kinds = set(map(type, items))
-        if Traced in kinds and kinds <= {Traced, int, bool} and len(items) > 1:
-            first = next(x for x in items if type(x) is Traced)
-            nodes = [x.node if type(x) is Traced else recorder.integers.constant(x) for x in items]
-            return first.beside(recorder.integers.step(original.__name__, *nodes), *items)
-        if not any(isinstance(x, Value) or type(x) is Detached for x in items):
-            return original(items) if len(arguments) == 1 else original(*items)
+        first = next((x for x in items if type(x) is Traced), None)
+        classes = {x.__class__ for x in items}  # of several the answer's is one of them
+        if first is not None and len(classes) == 1 and len(items) > 1 and np.bool_ not in classes:
+            return first.step(original.__name__, *[x for x in items if x is not first])
         known = all(isinstance(x, Value) or recorder.detached_operand(x) is not None for x in items)
-        return recorder.extreme(items, rule) if known else original(items)
+        numbers = any(type(x) is Detached for x in items) and len(classes) == 1
+        numbers = numbers or any(isinstance(x, Value) for x in items)
+        if not known or not numbers or any(map(is_narrow, items)):
+            return original(items) if len(arguments) == 1 else original(*items)
+        return recorder.extreme(items, rule)
 
     extreme.__name__ = original.__name__
     setattr(extreme, REPLACES, original)
@@ -93,8 +99,8 @@ def _replaced() -> Iterator[None]:
         if _users == 1:
             builtins.max = _replacement(_max, ops.first_max)
             builtins.min = _replacement(_min, ops.first_min)
-            for name, substitute in MATH.items():
-                setattr(math, name, substitute)
+            for module, name, substitute in _SUBSTITUTES:
+                setattr(module, name, substitute)
             sys.stdout, sys.stderr = _Muted(sys.stdout), _Muted(sys.stderr)
     try:
         yield
@@ -103,8 +109,8 @@ def _replaced() -> Iterator[None]:
             _users -= 1
             if _users == 0:
                 builtins.max, builtins.min = _max, _min
-                for name, substitute in MATH.items():
-                    setattr(math, name, substitute.__wrapped__)
+                for module, name, substitute in _SUBSTITUTES:
+                    setattr(module, name, substitute.__wrapped__)
                 if isinstance(sys.stdout, _Muted):
                     sys.stdout = sys.stdout.stream
                 if isinstance(sys.stderr, _Muted):

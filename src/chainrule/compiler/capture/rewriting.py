@@ -24,8 +24,8 @@ import bytecode
 
 _NEWER_CALLS = sys.version_info >= (3, 13)  # the callable comes before self or NULL
 _HAS_PRECALL = sys.version_info < (3, 12)
-#: builtins whose calls are looked at, by the names under which code loads them
-WATCHED = frozenset(("int", "float", "bool", "type", "hasattr", "getattr"))
+#: functions in C whose calls are looked at, by the names under which code loads them
+WATCHED = frozenset(("int", "float", "bool", "type", "hasattr", "getattr", "array", "asarray"))
 
 
 _MOST = 10_000  # code objects that are kept rewritten

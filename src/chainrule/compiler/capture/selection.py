@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.arrays import DataArray, data_view
+from chainrule.compiler.capture.arrays import DataArray, as_data, data_view, numbers, object_array
 from chainrule.compiler.capture.integers import EXACT, IntegerProgram
-from chainrule.compiler.capture.standins import Detached, Traced
+from chainrule.compiler.capture.standins import Detached
+from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import Value, modes
 
 if TYPE_CHECKING:
@@ -155,6 +156,8 @@ class Selector:
         """``container[key]`` where something in the key is traced."""
         if not self.enabled:
             return container[key]
+        if type(key) is Traced and key.kind is np.bool_:
+            return container[key.static()]  # no index
         kind = type(container)
         if isinstance(container, DataArray):
             found = self.read(container.view(np.ndarray), key)
@@ -162,7 +165,11 @@ class Selector:
         if type(key) is list or isinstance(key, np.ndarray):
             return self._read_many(container, key)
         if type(key) is tuple:
-            return self._read_array(container, key) if kind is np.ndarray else container[key]
+            if kind is not np.ndarray:
+                return container[key]
+            if any(isinstance(k, list | np.ndarray) for k in key):
+                return self._read_by_arrays(container, key)
+            return self._read_array(container, key)
         if kind is np.ndarray:
             return self._read_array(container, (key,))
         if kind is dict:
@@ -223,7 +230,53 @@ class Selector:
         made = np.empty((len(flat), *container.shape[1:]), object)
         for k, item in enumerate(found):
             made[k] = item
-        return made.reshape(*shape, *container.shape[1:])
+        return self._like(made.reshape(*shape, *container.shape[1:]), container)
+
+    def _read_by_arrays(self, container: Any, key: tuple[Any, ...]) -> Any:
+        """Elements by arrays of integers, ``p[rows, columns]``; columns by one, ``p[:, columns]``.
+
+        Other combinations are read by the numbers themselves.
+        """
+        keys = [object_array(k, (len(k),)) if type(k) is list else k for k in key]
+        arrays = [axis for axis, k in enumerate(keys) if isinstance(k, np.ndarray)]
+        flat = [x for axis in arrays for x in np.ndarray.ravel(keys[axis]).tolist()]
+        slices = [axis for axis, k in enumerate(keys) if type(k) is slice]
+        whole = all(type(k) in _INTEGERS for k in flat)
+        if len(key) > container.ndim or not whole:
+            return container[tuple([numbers(k) for k in keys])]
+        if not slices:
+            return self._read_elements(container, keys)
+        if (
+            len(arrays) == 1
+            and len(arrays) + len(slices) == len(keys)
+            and keys[arrays[0]].ndim == 1
+        ):
+            (axis,) = arrays
+            parts = [
+                self.read(container, (*keys[:axis], k, *keys[axis + 1 :]))
+                for k in np.ndarray.ravel(keys[axis]).tolist()
+            ]
+            if parts:
+                return self._like(np.stack(parts, axis), container)
+        return container[tuple([numbers(k) for k in keys])]
+
+    def _read_elements(self, container: Any, keys: list[Any]) -> Any:
+        """``p[rows, columns]``."""
+        plain = [
+            k.view(np.ndarray) if isinstance(k, np.ndarray) else object_array([k], ()) for k in keys
+        ]
+        spread = np.broadcast_arrays(*plain)
+        places = zip(*[k.ravel().tolist() for k in spread], strict=True)
+        found = [self.read(container, place) for place in places]
+        made = np.empty((len(found), *container.shape[len(keys) :]), object)
+        for k, item in enumerate(found):
+            made[k] = item
+        return self._like(made.reshape(*spread[0].shape, *made.shape[1:]), container)
+
+    @staticmethod
+    def _like(made: Any, container: Any) -> Any:
+        """What was read from an array as one of its type."""
+        return made if container.dtype == object else as_data(made, container.dtype)
 
     def _joined(self, keys: Sequence[Traced], counts: Sequence[int]) -> Traced:
         """Several indices as one, into all combinations."""
@@ -255,15 +308,13 @@ class Selector:
         if kinds == {np.int64}:
             table = integers.constant(tuple(map(int, items)))
             return Traced(recorder, integers.step("read", table, key.node), np.int64)
-        if kinds == {np.float64}:
-            items, kinds = list(map(float, items)), {float}
         if kinds <= _INTEGERS:
+            sorts = {x.__class__ for x in items}
+            if len(sorts) > 1:  # its type tells which it is
+                return items[key.static()]
             if Traced not in kinds:
                 table = integers.constant(tuple(items))
                 return Traced(recorder, integers.step("read", table, key.node))
-            sorts = {x.kind if type(x) is Traced else type(x) for x in items}
-            if len(sorts) > 1:
-                return items[key.static()]
             nodes = [x.node if type(x) is Traced else integers.constant(x) for x in items]
             return Traced(recorder, integers.step("choose", key.node, *nodes), sorts.pop())
         if kinds == {Value}:
@@ -274,9 +325,10 @@ class Selector:
             found = self._gather(tuple([x._value for x in items]), key.node)
             if found is not None:
                 return Detached(recorder, found, all(x.is_data for x in items), first.kind)
-        elif kinds == {float}:
-            node = integers.step("read", integers.constant(tuple(items)), key.node)
-            return Detached(recorder, self.number(node), is_data=True)
+        elif kinds in ({float}, {np.float64}):
+            table = integers.constant(tuple(map(float, items)))
+            node = integers.step("read", table, key.node)
+            return Detached(recorder, self.number(node), is_data=True, kind=kinds.pop())
         elif len(kinds) == 1 and kinds <= {list, tuple} and len({len(x) for x in items}) == 1:
             return self._row(items, key)
         elif kinds == {np.ndarray} and len({(x.shape, x.dtype) for x in items}) == 1:

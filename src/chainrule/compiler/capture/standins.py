@@ -8,6 +8,7 @@ a stand-in here that records what is done with it, or raises ``Unrecordable`` wh
 from __future__ import annotations
 
 import dis
+import math
 import operator
 import sys
 import types
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainrule.compiler.capture.integers import COMPARISONS, EXACT, METHODS
-from chainrule.core import errors, ops
+from chainrule.compiler.capture.operators import BINARY, UNARY
+from chainrule.core import ops
 from chainrule.core.backend import Value, nonfinite
 from chainrule.core.ops import Op
 
@@ -36,6 +37,20 @@ class StandIn:
     """Base of what a recorded function sees in place of plain numbers."""
 
     __slots__ = ()
+
+    def plain(self, use: str) -> Any:
+        """The object that Python would have; from here on the recording is for this one."""
+        raise NotImplementedError
+
+
+def plain(x: Any) -> Any:
+    """A stand-in as the object that Python would have; anything else as it is."""
+    return x.plain("arithmetic") if isinstance(x, StandIn) else x
+
+
+def is_numpys(x: Any) -> bool:
+    """Whether this is a number of numpy's, whose arithmetic gives numpy's numbers."""
+    return issubclass(x.__class__, np.generic)
 
 
 class Detached(StandIn):
@@ -56,8 +71,8 @@ class Detached(StandIn):
         self._recorder = recorder
         self._value = value
         self.is_data = is_data
-        #: float32 and its like round their own arithmetic: such numbers are static in it
-        self.kind = kind if issubclass(kind, np.floating) and kind is not np.float64 else float
+        #: float or np.float64; float32 and its like round their own arithmetic: static in it
+        self.kind = kind if issubclass(kind, np.floating) else float
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -66,21 +81,34 @@ class Detached(StandIn):
     def beside(self, value: Value, *others: Any) -> Detached:
         """A number computed from this one and others."""
         data = self.is_data and all(x.is_data for x in others if type(x) is Detached)
-        return Detached(self._recorder, value, data)
+        kind = np.float64 if any(map(is_numpys, (self, *others))) else float
+        return Detached(self._recorder, value, data, kind)
 
-    def static(self, use: str) -> Any:
+    def as_kind(self, kind: type) -> Detached:
+        """The same number as a float of Python's or numpy's."""
+        return Detached(self._recorder, self._value, self.is_data, kind)
+
+    def plain(self, use: str) -> Any:
         """The number itself: from here on the recording is for this number."""
         return self.kind(self._recorder.settle(self, use))
+
+    def _rounds(self, *others: Any) -> bool:
+        """Whether numpy rounds arithmetic with these to fewer bits than a float has."""
+        return any(is_narrow(x) for x in (self, *others))
 
     def _combine(self, other: Any, function: Callable[[Any, Any], Any]) -> Any:
         """Float arithmetic, which never raises in + - *, on the values that stand behind."""
         right = self._recorder.detached_operand(other)
         if right is None:
             return NotImplemented
-        if self.kind is not float or (type(other) is Detached and other.kind is not float):
-            return function(self.static("arithmetic"), _number(other))
+        if self._rounds(other):
+            return function(self.plain("arithmetic"), plain(other))
+        unflagged = len(self._recorder.unflagged)
         with nonfinite("allow"):
-            return self.beside(function(self._value, right), other)
+            found = function(self._value, right)
+        if math.isfinite(found._number):  # a call in which it overflows runs eagerly
+            del self._recorder.unflagged[unflagged:]
+        return self.beside(found, other)
 
     def __add__(self, other: Any) -> Any:
         return self._combine(other, lambda a, b: a + b)
@@ -101,32 +129,50 @@ class Detached(StandIn):
         return self._combine(other, lambda a, b: a * b)
 
     def apply(self, row: Op, *operands: Any) -> Any:
-        """An operation of the op table on numbers, this one among them."""
-        if any(type(x) is Detached and x.kind is not float for x in operands):
-            return row.forward(*[_number(x) for x in operands])
+        """A function of ``math``, of numbers, this one among them: a float, or it raises."""
+        if self._rounds(*operands):
+            return row.forward(*[plain(x) for x in operands])
         values = [self._recorder.detached_operand(x) for x in operands]
-        return self.beside(Value._apply_op(row, tuple(values), ()), *operands)
+        data = all(x.is_data for x in operands if type(x) is Detached)
+        return Detached(self._recorder, Value._apply_op(row, tuple(values), ()), data)
+
+    def as_numpy(self, row: Op, *operands: Any) -> Detached:
+        """The same by numpy, which raises nothing."""
+        with nonfinite("allow"):
+            return self.apply(row, *operands).as_kind(np.float64)  # type: ignore[no-any-return]
 
     # Two floats divide in one operation, not by a * b**-1; by zero they raise: flagged.
-    def __truediv__(self, other: Any) -> Any:
+    def _divided(self, a: Any, b: Any, other: Any) -> Any:
         if self._recorder.detached_operand(other) is None:
             return NotImplemented
-        return self.apply(ops.divide, self, other)
+        if self._rounds(other):
+            return plain(a) / plain(b)
+        if is_numpys(a) or is_numpys(b):
+            return self.as_numpy(ops.divide, a, b)
+        return self.apply(ops.divide, a, b)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._divided(self, other, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        if self._recorder.detached_operand(other) is None:
-            return NotImplemented
-        return self.apply(ops.divide, other, self)
+        return self._divided(other, self, other)
 
     def __pow__(self, other: Any) -> Any:
         if isinstance(other, Value):
             return NotImplemented
+        if self._rounds(other):
+            return self.plain("arithmetic") ** plain(other)
+        exponent = other
         if type(other) is Detached and self.is_data:
-            other = other.static("an exponent")
-        return self.beside(self._value ** self._recorder.exponent(other))
+            exponent = other.plain("an exponent")
+        exponent = self._recorder.exponent(exponent)
+        if not is_numpys(self) and not is_numpys(other):
+            return self.beside(self._value**exponent)
+        with nonfinite("allow"):
+            return self.beside(self._value**exponent, other)
 
     def __rpow__(self, other: Any) -> Any:
-        return NotImplemented if isinstance(other, Value) else other ** self.static("an exponent")
+        return NotImplemented if isinstance(other, Value) else other ** self.plain("an exponent")
 
     def __neg__(self) -> Detached:
         return self.beside(self._value * -1.0)
@@ -135,18 +181,22 @@ class Detached(StandIn):
         return self
 
     def __abs__(self) -> Any:
-        return self.apply(ops.abs, self)
+        found = self.apply(ops.abs, self)
+        return found.as_kind(self.kind) if type(found) is Detached else found
 
     def __bool__(self) -> bool:
         return bool(self._recorder.truth(self._value))
 
     def _compare(self, other: Any, comparison: int) -> Any:
-        if self.kind is not float or (type(other) is Detached and other.kind is not float):
+        if self._rounds(other):
             if isinstance(other, Value):
                 return NotImplemented
             name = ("lt", "le", "eq", "ne", "gt", "ge")[comparison]
-            return getattr(operator, name)(self.static("a comparison"), _number(other))
-        return self._recorder.compare(self._value, other, comparison)
+            return getattr(operator, name)(self.plain("a comparison"), plain(other))
+        found = self._recorder.compare(self._value, other, comparison)
+        if type(found) is Condition and (is_numpys(self) or is_numpys(other)):
+            found.kind = np.bool_
+        return found
 
     def __lt__(self, other: Any) -> Any:
         return self._compare(other, 0)
@@ -171,11 +221,16 @@ class Detached(StandIn):
         if row is None and not hasattr(self.kind, name):
             raise AttributeError(f"'float' object has no attribute {name!r}")
         if row is not None:  # numpy's functions of an array of objects ask their items
-            return lambda: self.apply(row, self)
-        return getattr(self.static(f"float.{name}"), name)
+            return lambda: self.as_numpy(row, self)
+        if name in _OF_TYPE:
+            return getattr(self.kind(0), name)
+        return getattr(self.plain(f"float.{name}"), name)
 
 
 _READS = frozenset(dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if name in dis.opmap)
+
+
+_OF_TYPE = frozenset(("dtype", "shape", "ndim", "size", "itemsize", "nbytes"))
 
 
 def _reads_attribute(frame: types.FrameType) -> bool:
@@ -183,35 +238,21 @@ def _reads_attribute(frame: types.FrameType) -> bool:
     return frame.f_code.co_code[frame.f_lasti] in _READS
 
 
-def _number(x: Any) -> Any:
-    """A stand-in as the number itself, which becomes static."""
-    return x.static("arithmetic") if type(x) is Detached else _plain(x)
-
-
-def _names() -> dict[str, Op]:
-    """The op table's functions of one number, by their names and numpy's."""
-    rows = {r.name: r for r in vars(ops).values() if isinstance(r, ops.Op)}
-    found = {}
-    for name in (
-        *("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "erf", "erfc"),
-        *("sin", "cos", "tan", "asin", "acos", "atan"),
-        *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-    ):
-        found[name] = rows[name]
-        if name.startswith("a"):
-            found["arc" + name[1:]] = rows[name]
-    return found
-
-
-UNARY = _names()
+def is_narrow(x: Any) -> bool:
+    """Whether this is a number of numpy's with another precision than a float's."""
+    if type(x) is Detached:
+        return x.kind is not float and x.kind is not np.float64
+    return isinstance(x, np.floating) and type(x) is not np.float64
 
 
 def _leaking(name: str) -> Callable[..., Any]:
     def method(self: Detached, *others: Any) -> Any:
         if any(isinstance(x, Value) for x in others):
             return NotImplemented
-        plain = [x.static(name) if type(x) is Detached else _plain(x) for x in others]
-        return getattr(self.static(name), name)(*plain)
+        numbers = [plain(x) for x in others]
+        if name in BINARY:  # the whole operator: the other operand may be the one that answers
+            return BINARY[name](self.plain(name), *numbers)
+        return getattr(self.plain(name), name)(*numbers)
 
     return method
 
@@ -228,12 +269,17 @@ class Condition(StandIn):
     """The truth of a comparison while recording. ``bool()`` of it is a guard; ``where`` takes it
     as it is."""
 
-    __slots__ = ("_recorder", "negated", "node")
+    __slots__ = ("_recorder", "kind", "negated", "node")
 
     def __init__(self, recorder: Recorder, node: Value, negated: bool = False) -> None:
         self._recorder = recorder
         self.node = node
         self.negated = negated
+        self.kind: type = bool  # or np.bool_
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return self.kind
 
     def __bool__(self) -> bool:
         truth = self.node._number != 0.0
@@ -245,231 +291,35 @@ class Condition(StandIn):
         node = 1.0 - self.node if self.negated else self.node
         return self._recorder.detach(node)
 
-    # As a number it is what Python's bool is, and then it is decided now.
-    def __int__(self) -> int:
-        return int(bool(self))
-
-    __index__ = __int__
-
-    def __float__(self) -> float:
-        return float(bool(self))
-
-    def __hash__(self) -> int:
-        return hash(bool(self))
-
-    def __eq__(self, other: object) -> Any:
-        return bool(self) == (bool(other) if isinstance(other, Condition) else other)
-
-    def __repr__(self) -> str:
-        return repr(bool(self))
-
-    def __and__(self, other: Any) -> Any:
-        return bool(self) & other
-
-    def __or__(self, other: Any) -> Any:
-        return bool(self) | other
-
-    def __add__(self, other: Any) -> Any:
-        return NotImplemented if isinstance(other, Value) else int(self) + other
-
-    def __radd__(self, other: Any) -> Any:
-        return NotImplemented if isinstance(other, Value) else other + int(self)
-
-    def __sub__(self, other: Any) -> Any:
-        return NotImplemented if isinstance(other, Value) else int(self) - other
-
-    def __rsub__(self, other: Any) -> Any:
-        return NotImplemented if isinstance(other, Value) else other - int(self)
-
-    def __mul__(self, other: Any) -> Any:
-        return NotImplemented if isinstance(other, Value) else int(self) * other
-
-    def __rmul__(self, other: Any) -> Any:
-        return NotImplemented if isinstance(other, Value) else other * int(self)
-
-
-class Traced(StandIn):
-    """An integer or bool that a recorded function computed from its integer arguments.
-
-    Arithmetic and comparisons with other integers are steps of the integer program; beside a float
-    or a Value it is a number of the recording; its truth is a guard. Everything else uses the
-    integer itself, and then the recording holds for that integer only.
-    """
-
-    __slots__ = ("_recorder", "kind", "node")
-
-    def __init__(self, recorder: Recorder, node: int, kind: type = int) -> None:
-        self._recorder = recorder
-        self.node = node
-        self.kind = kind  # np.int64 for numpy's, whose arithmetic has 64 bits
-        recorder.integers.bounded |= kind is np.int64
-
-    @property
-    def value(self) -> Any:
-        """The integer in this recording. Whoever looks at it must make it static."""
-        return self._recorder.integers.value(self.node)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        kind = type(self.value)
-        return self.kind if kind is int else kind
-
-    def static(self) -> Any:
-        """The integer itself: from here on the recording is for this integer."""
-        value = self._recorder.integers.guard(self.node, False, errors.caller())
-        return self.kind(value) if type(value) is int else value
-
-    def __bool__(self) -> bool:
-        return bool(self._recorder.integers.guard(self.node, True, errors.caller()))
-
-    def step(self, name: str, *others: Any) -> Any:
-        """A step of the integer program with other integers; NotImplemented for anything else."""
-        if self.kind is np.int64 and name in _WRAPPING:
-            return getattr(operator, name)(self.static(), *map(_plain, others))
-        integers, nodes = self._recorder.integers, [self.node]
-        for x in others:
-            if type(x) is Traced:
-                nodes.append(x.node)
-            elif type(x) is int or type(x) is bool:
-                nodes.append(integers.constant(x))
-            else:
-                return NotImplemented
-        return self.beside(integers.step(name, *nodes), *others)
-
-    def beside(self, node: int, *others: Any) -> Traced:
-        """What was computed from this integer and others; numpy's overflow is not traced."""
-        kind = (
-            np.int64 if any(getattr(x, "kind", int) is np.int64 for x in (self, *others)) else int
-        )
-        made = Traced(self._recorder, node, kind)
-        if kind is np.int64 and not -_BEYOND <= made.value < _BEYOND:
-            self._recorder.forbid("an integer of numpy's that overflows")
-        return made
-
-    def number(self) -> Detached:
-        """The integer as a float."""
-        return Detached(self._recorder, self._recorder.number_of(self), is_data=True)
-
-    def __neg__(self) -> Any:
-        return self.step("neg")
-
-    def __pos__(self) -> Any:
-        return self if type(self.value) is int else self.step("int")
-
-    def __abs__(self) -> Any:
-        return self.step("abs")
-
-    def __invert__(self) -> Any:
-        return self.step("invert")
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._beside_number("__truediv__", other, True)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._beside_number("__rtruediv__", other, True)
-
-    def _beside_number(self, name: str, other: Any, integers_too: bool = False) -> Any:
-        """Arithmetic with a float, or with an integer where that gives one."""
-        if type(other) is Traced and integers_too:
-            other = other.number()
-        elif type(other) is int and integers_too and -EXACT <= other <= EXACT:
-            other = float(other)
-        if type(other) is float or (type(other) is Detached and integers_too):
-            return getattr(self.number(), name)(other)
-        if isinstance(other, Value) or type(other) is Detached:
-            return NotImplemented  # they know how to take a run-time number
-        return getattr(self.static(), name)(_plain(other))
-
-    def __pow__(self, other: Any, modulo: Any = None) -> Any:
-        if type(other) is int and 0 <= other <= 64 and modulo is None:
-            return self.step("pow", other)
-        if isinstance(other, Value) or type(other) is Detached:
-            return NotImplemented
-        rest = () if modulo is None else (_plain(modulo),)
-        return pow(self.static(), _plain(other), *rest)
-
-    def __rpow__(self, other: Any) -> Any:
-        if isinstance(other, Value) or type(other) is Detached:
-            return NotImplemented
-        return other ** self.static()
-
-    def __divmod__(self, other: Any) -> Any:
-        return (self // other, self % other)
-
-    def __rdivmod__(self, other: Any) -> Any:
-        return (other // self, other % self)
-
-    def __round__(self, digits: Any = None) -> Any:
-        return +self if digits is None else round(self.static(), _plain(digits))
-
-    def __trunc__(self) -> Any:
-        return +self
-
-    __floor__ = __ceil__ = __trunc__
+    def plain(self, use: str = "") -> Any:
+        """The truth itself, decided now."""
+        return self.kind(bool(self))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.static(), name)
+        return getattr(self.plain(), name)
 
 
-_BEYOND = 2**63
-_WRAPPING = frozenset(("lshift", "rshift", "pow", "invert"))  # differ from Python's for numpy's
+def _decided(name: str) -> Callable[..., Any]:
+    """A special method of a truth: that of the bool, Python's or numpy's, which it is now."""
 
-
-def _plain(x: Any) -> Any:
-    """A traced integer as the integer, which becomes static."""
-    return x.static() if type(x) is Traced else x
-
-
-def _traced(method: str, name: str, swapped: bool) -> Callable[..., Any]:
-    def step(self: Traced, other: Any) -> Any:
-        kind = type(other)
-        if kind is Traced or kind is int or kind is bool:
-            if not swapped:
-                return self.step(name, other)
-            integers = self._recorder.integers
-            if self.kind is np.int64 and name in _WRAPPING:
-                return getattr(operator, name)(_plain(other), self.static())
-            left = other.node if kind is Traced else integers.constant(other)
-            return self.beside(integers.step(name, left, self.node), other)
-        return self._beside_number(method, other)
-
-    return step
-
-
-for _name, _step in METHODS.items():
-    setattr(Traced, f"__{_name}__", _traced(f"__{_name}__", _step, False))
-    setattr(Traced, f"__r{_name}__", _traced(f"__r{_name}__", _step, True))
-
-
-def _compared(name: str) -> Callable[..., Any]:
-    def compare(self: Traced, other: Any) -> Any:
-        kind = type(other)
-        if kind is Traced or kind is int or kind is bool:
-            return self.step(name, other)
-        if kind is float:
-            return getattr(self.number(), f"__{name}__")(other)
-        if isinstance(other, Value) or kind is Detached:
+    def method(self: Condition, *others: Any) -> Any:
+        if any(isinstance(x, Value) for x in others):
             return NotImplemented
-        return getattr(self.static(), f"__{name}__")(other)
-
-    return compare
-
-
-for _name in COMPARISONS:
-    setattr(Traced, f"__{_name}__", _compared(_name))
-
-
-def _static_use(name: str) -> Callable[..., Any]:
-    def method(self: Traced, *arguments: Any) -> Any:
-        return getattr(self.static(), name)(*map(_plain, arguments))
+        others = tuple([x.plain() if type(x) is Condition else x for x in others])
+        if name in BINARY:
+            return BINARY[name](self.plain(), *others)
+        return getattr(self.plain(), name)(*others)
 
     return method
 
 
+for _name in (
+    *("__int__", "__float__", "__index__", "__hash__", "__repr__", "__str__", "__format__"),
+    *("__neg__", "__pos__", "__abs__", "__invert__", "__round__", "__reduce_ex__", *BINARY),
+):
+    setattr(Condition, _name, _decided(_name))
+
+
 # Python's own messages name the types: "unsupported operand type(s) for +: 'int' and 'str'".
 Detached.__name__ = Detached.__qualname__ = "float"
-Traced.__name__ = Traced.__qualname__ = "int"
-
-for _name in "index int float hash str repr format reduce_ex".split():
-    _method = "__index__" if _name == "int" else f"__{_name}__"
-    setattr(Traced, f"__{_name}__", _static_use(_method))
+Condition.__name__ = Condition.__qualname__ = "bool"

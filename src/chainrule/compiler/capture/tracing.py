@@ -25,7 +25,8 @@ from chainrule.compiler.capture.hooks import REWRITER
 from chainrule.compiler.capture.recorder import Recorder, Recording, finish
 from chainrule.compiler.capture.replacing import recording
 from chainrule.compiler.capture.selection import Observed
-from chainrule.compiler.capture.standins import Detached, Traced, Unrecordable
+from chainrule.compiler.capture.standins import Detached, Unrecordable
+from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import Value, modes
 
 
@@ -37,6 +38,7 @@ class Trace:
     captured: tuple[Value, ...]  # Values reached through the captured state, as inputs
     numeric: frozenset[int]  # integer slots used as a number
     settled: tuple[str, ...]  # where data became static
+    uses_math: bool = False  # it holds for finite data only: functions of ``math`` would raise
 
 
 def trace(
@@ -83,13 +85,13 @@ def _trace(
     rebuilt = rebuild(
         call, Makers(value, number, lambda _, kind: Traced(recorder, next(slots), kind))
     )
-    recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts))
+    recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts, *rebuilt.arrays))
     passed = set(map(id, call.values))
     captured = tuple([v for v in state.values if id(v) not in passed])
     inputs += captured
     recorder.numbers = [Value(as_float(i)) for i in call.ints]
     inputs += recorder.numbers
-    drawn = _random_states()
+    drawn, labels = _random_states(), [v.label for v in inputs] if state.looks else []
     try:
         with (
             nudged(state.values, nudge),
@@ -106,16 +108,26 @@ def _trace(
             raise Unrecordable(f"it catches an undefined value: {recorder.undefined}")
         recorder.selector.check(recorder.identity)
         if rebuilt.changed():
-            raise Unrecordable("it changes a list or dict it was passed")
+            raise Unrecordable("it changes a list, dict, array or dataclass it was passed")
         change = state.changed()
         if change is not None:
             raise Unrecordable(f"it changes {change}")
+        if state.looks and [v.label for v in inputs[: len(labels)]] != labels:
+            raise Unrecordable("it changes the label of a Value")
         if _random_states() != drawn:
             raise Unrecordable("it draws random numbers")
     except BaseException:
         state.restore()
+        for v, label in zip(inputs, labels, strict=False):
+            v.label = label
         raise
-    return Trace(made, captured, frozenset(recorder.used_as_number), tuple(recorder.settled))
+    return Trace(
+        made,
+        captured,
+        frozenset(recorder.used_as_number),
+        tuple(recorder.settled),
+        recorder.uses_math,
+    )
 
 
 def _check_returned(result: Any, recorder: Recorder, state: CapturedState) -> None:

@@ -154,7 +154,8 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
             )
         found.arrays.append((x, x.shape, x.tobytes()))
         if x.dtype == object:
-            yield from x.ravel().tolist()
+            found.objects.append((x, x.ravel().tolist()))
+            yield from found.objects[-1][1]
     elif isinstance(x, random.SystemRandom):
         raise Unrecordable("it draws random numbers")
     elif isinstance(x, _GENERATORS):

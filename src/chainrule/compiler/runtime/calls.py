@@ -6,6 +6,7 @@ user's own structure: from the fast path, from a ``Run``, or from the function i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -94,13 +95,22 @@ def value_and_grad(
 # --- from a run -----------------------------------------------------------------------------------
 
 
+def _numbers(run: Run, value: Callable[[float], Any]) -> Any:
+    """What the function returned, with ``value`` of each number that is a Value."""
+    assert run.variant is not None
+
+    def number(x: Any) -> Any:
+        if not isinstance(x, Output):
+            return x
+        found = run.number(x.position)
+        return value(found) if x.is_value else found
+
+    return map_leaves(number, run.variant.recording.result)
+
+
 def _floats(run: Run) -> Any:
     """What the function returned, as floats."""
-    assert run.variant is not None
-    return map_leaves(
-        lambda x: run.number(x.position) if isinstance(x, Output) else x,
-        run.variant.recording.result,
-    )
+    return _numbers(run, float)
 
 
 def _with_float(result: Any) -> Any:
@@ -129,12 +139,10 @@ def _answer(dispatch: Dispatch, run: Run, call: Call) -> tuple[Any] | None:
     variant = run.variant
     assert variant is not None
     children = (*call.values, *variant.captured) if call.values else variant.captured
-    if not children:
-        return (_floats(run),)
+    if not children:  # where eager returns a Value of constants, so does a replay
+        return (_numbers(run, Value),)
     root = root_of(variant.recording.result)
-    if root is None or _count_values(variant.recording.result) > 1:
-        dispatch.fall_back("it returns several Values, and Values are involved")
-        return None
+    assert root is not None  # see Variant.returns_several
     y = run.number(root.position)
     if modes.grad:
         slopes, captured = run.sweep(root.position), len(variant.captured)
@@ -166,13 +174,6 @@ def _eager_value(
     if call is not None:
         dispatch.block(call)
     return result
-
-
-def _count_values(result: Any) -> int:
-    """How many Values a function returned."""
-    found: list[Output] = []
-    map_leaves(lambda x: found.append(x) if isinstance(x, Output) and x.is_value else None, result)
-    return len(found)
 
 
 def _eager_value_and_grad(

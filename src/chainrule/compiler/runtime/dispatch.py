@@ -98,6 +98,8 @@ class Dispatch:
         ``at_once``: what can be machine code is, also where that will not pay for itself.
         """
         run = self._run(call, at_once)
+        if run.variant is not None and run.variant.returns_several(call):
+            run = Run(Path.EAGER, reason="it returns several Values, and Values are involved")
         self.counts.calls += 1
         self._last = run.path
         if run.path is not Path.EAGER:

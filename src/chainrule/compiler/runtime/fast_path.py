@@ -134,6 +134,17 @@ def _tape_parts(call: Call, variant: Variant, position: int) -> tuple[Any, ...]:
     return variant.executor, 0, 0, (*arenas, places, integers), position
 
 
+def _is_finite(x: Any) -> bool:
+    """Whether all numbers of an argument that is data are finite."""
+    if isinstance(x, float):
+        return math.isfinite(x)
+    if isinstance(x, ndarray):
+        return bool(np.isfinite(x).all())
+    if isinstance(x, dict):
+        return all(map(_is_finite, x.values()))
+    return type(x) is int or all(map(_is_finite, x))
+
+
 class FastPath:
     """The cached calls of a function, and what answers them."""
 
@@ -151,7 +162,7 @@ class FastPath:
 
     def _learn(self, call: Call, variant: Variant, binding: Binding | None) -> bool:
         shape = None
-        if not (call.labels or call.narrow):
+        if not call.labels and all(kind == DOUBLE.str for _, kind in call.narrow):
             shape = signature(call.structure[0], call.arguments, bool(call.key[0]))
         plan = None if shape is None else _plan_of(call, shape, variant, binding)
         if shape is None or plan is None:
@@ -175,6 +186,8 @@ class FastPath:
             binding = one.binding
             if binding is not None and binding.machine.current is not binding.fit:
                 binding.machine.settle(binding.fit)
+            if one.variant.uses_math and not all(map(_is_finite, arguments[bool(differentiate) :])):
+                continue
             answer = one.plan.run(call)
             if answer is not None:
                 if cached and cached[0] is not one:

@@ -257,9 +257,9 @@ def _count_recording(structure: Structure) -> None:
 
 def own_paths(variants: list[Variant]) -> str:
     """Why recordings do not pay for a function, and what to write instead."""
-    reasons = reasons_for_recordings(variants)
-    worst = f": {next(iter(reasons))}" if reasons else ""
-    return f"most calls take a path of their own{worst}{_advice(worst)}"
+    worst = next(iter(reasons_for_recordings(variants)), None)
+    why = "" if worst is None else f": {worst}{worst.advice}"
+    return f"most calls take a path of their own{why}"
 
 
 def one_case_only(variants: list[Variant]) -> str | None:
@@ -268,14 +268,7 @@ def one_case_only(variants: list[Variant]) -> str | None:
     if not reasons or len(variants) < SEVERAL:
         return None
     worst, count = next(iter(reasons.items()))
-    return f"{worst}{_advice(worst)}" if 2 * count > len(variants) else None
-
-
-def _advice(reason: str) -> str:
-    """What to write instead."""
-    if "is static at" in reason:
-        return "; use it in arithmetic, comparisons and subscripts only, or pass what it selects"
-    return "; write where(condition, a, b) to compute both sides" if "a branch at" in reason else ""
+    return f"{worst}{worst.advice}" if 2 * count > len(variants) else None
 
 
 def _message(error: Exception) -> str:

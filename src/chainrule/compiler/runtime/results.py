@@ -13,7 +13,7 @@ from chainrule.core import errors
 from chainrule.core.backend import Value, kernels
 from chainrule.trees import Floats, map_leaves
 
-NUMERIC = (float, np.ndarray)
+NUMERIC = (float, np.ndarray, Value)
 
 
 def as_floats(tree: Any) -> Any:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from chainrule.trees import (
     FLOAT,
     VALUE,
@@ -26,7 +28,7 @@ from chainrule.trees import (
 )
 
 # The words of a signature, as in src/native/passed.c.
-_FLOAT, _INT, _ARRAY, _FLOATS, _INTS, _LIST, _TUPLE, _DICT, _STATIC = range(1, 10)
+_FLOAT, _INT, _ARRAY, _FLOATS, _INTS, _LIST, _TUPLE, _DICT, _NUMPY, _STATIC = range(1, 11)
 _SINGLE = {False: 0, True: 1, None: 2}
 _KINDS: dict[type[Node], int] = {List: _LIST, Tuple: _TUPLE, Dict: _DICT}
 
@@ -67,7 +69,7 @@ class _Writer:
         self.words: list[int] = []
         self.shapes: list[Shape | None] = []
         self.keys: list[Any] = []
-        self._run: Node | None = None  # FLOAT or INT, where the last word is how many of them came
+        self._run: int | None = None  # the word of numbers, where the last is how many of them came
 
     def put(self, *words: int) -> None:
         self.words += words
@@ -79,7 +81,8 @@ class _Writer:
     def write(self, node: Node, x: Any, first: bool) -> bool:
         """Write the structure of ``x``; whether that is possible."""
         if isinstance(node, Number) and node is not VALUE:
-            self._put_number(node)
+            is_numpys = type(x) is np.float64 and not first
+            self._put_number(node, _NUMPY if is_numpys else _FLOAT if node is FLOAT else _INT)
             return True
         if isinstance(node, Numbers):
             self._put_array(node, first)
@@ -101,14 +104,14 @@ class _Writer:
                 return False
         return True
 
-    def _put_number(self, node: Node) -> None:
+    def _put_number(self, node: Node, word: int) -> None:
         if node is FLOAT:
             self.shapes.append(None)
-        if self._run is node:
+        if self._run == word:
             self.words[-1] += 1
         else:
-            self.put(_FLOAT if node is FLOAT else _INT, 1)
-        self._run = node
+            self.put(word, 1)
+        self._run = word
 
     def _put_key(self, key: Any) -> bool:
         """A string with its text, anything else by its address."""

@@ -16,14 +16,15 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, as_float
 from chainrule.compiler.capture.integers import EXACT
-from chainrule.compiler.capture.recorder import Ints, Recording
+from chainrule.compiler.capture.recorder import Ints, Output, Recording
 from chainrule.compiler.capture.tracing import Trace
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.families import Family
 from chainrule.compiler.runtime.machine import Fit, MachineCode
+from chainrule.compiler.runtime.results import root_of
 from chainrule.compiler.runtime.tape import FINE, UNDEFINED, Executor, executor
 from chainrule.core.backend import Value, kernels
-from chainrule.trees import Floats
+from chainrule.trees import Floats, map_leaves
 
 DECISIONS = 10_000  # of one variant that are kept
 
@@ -65,13 +66,22 @@ class Variant:
     waits: bool = False  # until machine code for it is worth its cost
     used: int = 0  # when it was needed last, as ``Memory`` counts
     settled: tuple[str, ...] = ()  # the lines at which data became static
+    uses_math: bool = False  # it holds for finite data only
     _decided: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, made: Trace) -> Variant:
         """A variant of one recording, on the tape."""
         inputs, grads = (np.zeros(made.recording.inputs) for _ in range(2))
-        return cls(made.recording, made.captured, made.numeric, inputs, grads, settled=made.settled)
+        return cls(
+            made.recording,
+            made.captured,
+            made.numeric,
+            inputs,
+            grads,
+            settled=made.settled,
+            uses_math=made.uses_math,
+        )
 
     @property
     def trace(self) -> Trace:
@@ -97,6 +107,15 @@ class Variant:
         """The machine code it runs on, if any."""
         return None if self.binding is None else self.binding.machine
 
+    def returns_several(self, call: Call) -> bool:
+        """Whether a plain call must return several nodes, or none: a replay makes exactly one."""
+        if call.key[0] or not (call.values or self.captured):
+            return False
+        found: list[Output] = []
+        result = self.recording.result
+        map_leaves(lambda x: found.append(x) if _is_node(x) else None, result)
+        return len(found) != 1 or root_of(result) is None
+
     def run(self, call: Call, binding: Binding | None) -> Run | None:
         """Compute a call, by machine code where ``binding`` has some that can, else by the tape.
 
@@ -110,6 +129,8 @@ class Variant:
         if any(abs(ids[slot]) > EXACT for slot in self.numeric):
             return EAGERLY  # beyond floats
         self._write(call, decided[1])
+        if self.uses_math and not np.isfinite(self.inputs[: call.size]).all():
+            return EAGERLY  # where ``math`` raises, and recorded operations do not
         if binding is not None:
             gathered = binding.fit.gathered(decided[0])
             if gathered is not None and binding.machine.run(binding.fit, gathered, self.inputs):
@@ -188,20 +209,44 @@ class Run:
 EAGERLY = Run(Path.EAGER)
 
 
-def reasons_for_recordings(variants: Iterable[Variant]) -> dict[str, int]:
+def _is_node(x: Any) -> bool:
+    return isinstance(x, Output) and x.is_value
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a recording holds for one case only: a line, and what to write there instead."""
+
+    text: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+_STATIC = "; use it in arithmetic, comparisons and subscripts only, or pass what it selects"
+_BRANCH = "; write where(condition, a, b) to compute both sides"
+
+
+def reasons_for_recordings(variants: Iterable[Variant]) -> dict[Reason, int]:
     """Why there are several recordings: the lines that each depends on, and how many do."""
-    found: dict[str, int] = {}
+    found: dict[Reason, int] = {}
     for variant in variants:
         integers = variant.recording.selection.program.guards
-        lines = {
-            *[f"an integer is static at {g.line}" for g in integers if not g.truth],
-            *[f"a branch depends on integers at {g.line}" for g in integers if g.truth],
-            *[f"a number passed as data is static at {line}" for line in variant.settled],
-        }
-        data = set(variant.settled)
-        lines |= {f"a branch at {g.line}" for g in variant.recording.guards if g.line not in data}
-        for line in lines:
-            found[line] = found.get(line, 0) + 1
+        data = dict.fromkeys(variant.settled)
+        branches = [g.line for g in variant.recording.guards if g.line not in data]
+        reasons = [
+            *[
+                Reason(f"an integer is static at {g.line}", _STATIC)
+                for g in integers
+                if not g.truth
+            ],
+            *[Reason(f"a branch depends on integers at {g.line}") for g in integers if g.truth],
+            *[Reason(f"a number passed as data is static at {line}", _STATIC) for line in data],
+            *[Reason(f"a branch at {line}", _BRANCH) for line in branches],
+        ]
+        for reason in dict.fromkeys(reasons):
+            found[reason] = found.get(reason, 0) + 1
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 

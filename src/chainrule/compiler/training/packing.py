@@ -190,7 +190,10 @@ class PackedSamples:
                 continue
             chosen, binding = np.array(members), kind.binding
             rows = self._take_rows(chosen)
-            self.own[np.ix_(rows, binding.fit.private)] = self._numbers(kind.variant, members, ids)
+            numbers = self._numbers(kind.variant, members, ids)
+            self.own[np.ix_(rows, binding.fit.private)] = numbers
+            if kind.variant.uses_math:
+                self.fit_of[chosen[~np.isfinite(numbers).all(axis=1)]] = ODD
             known = self._known(kind, ids)
             if known.any():
                 assert binding.slots is not None

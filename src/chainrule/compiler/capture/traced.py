@@ -1,0 +1,234 @@
+"""The stand-in of an integer: what a recorded function computes from the integers it was passed.
+
+Operations on it become steps of the integer program (``integers``); whatever else Python does with
+it makes it static. numpy's integers and truths are kinds of their own: their arithmetic is another.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chainrule.compiler.capture.integers import BEYOND, COMPARISONS, EXACT, METHODS
+from chainrule.compiler.capture.operators import BINARY
+from chainrule.compiler.capture.standins import Condition, Detached, StandIn, plain
+from chainrule.core import errors
+from chainrule.core.backend import Value
+
+if TYPE_CHECKING:
+    from chainrule.compiler.capture.recorder import Recorder
+
+
+class Traced(StandIn):
+    """An integer or bool that a recorded function computed from its integer arguments.
+
+    Arithmetic and comparisons with other integers are steps of the integer program; beside a float
+    or a Value it is a number of the recording; its truth is a guard. Everything else uses the
+    integer itself, and then the recording holds for that integer only.
+    """
+
+    __slots__ = ("_recorder", "kind", "node")
+
+    def __init__(self, recorder: Recorder, node: int, kind: type = int) -> None:
+        self._recorder = recorder
+        self.node = node
+        self.kind = kind  # np.int64 or np.bool_ for numpy's, whose arithmetic is another
+        recorder.integers.bounded |= kind is np.int64
+
+    @property
+    def value(self) -> Any:
+        """The integer in this recording. Whoever looks at it must make it static."""
+        return self._recorder.integers.value(self.node)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        kind = type(self.value)
+        return self.kind if kind is int or self.kind is np.bool_ else kind
+
+    def plain(self, use: str = "") -> Any:
+        """The integer itself, which becomes static."""
+        return self.static()
+
+    def static(self) -> Any:
+        """The integer itself: from here on the recording is for this integer."""
+        value = self._recorder.integers.guard(self.node, False, errors.caller())
+        return self.__class__(value)
+
+    def __bool__(self) -> bool:
+        return bool(self._recorder.integers.guard(self.node, True, errors.caller()))
+
+    def step(self, name: str, *others: Any) -> Any:
+        """A step of the integer program with other integers; NotImplemented for anything else."""
+        return _step(name, self, *others)
+
+    def as_kind(self, kind: type) -> Traced:
+        """The same integer as another kind; numpy's overflow is not traced."""
+        node = self.node
+        if type(self.value) is bool and kind is not np.bool_:
+            node = self._recorder.integers.step("int", node)
+        return _made(self._recorder, node, kind)
+
+    def number(self) -> Detached:
+        """The integer as a float."""
+        kind = np.float64 if self.kind is not int else float
+        return Detached(self._recorder, self._recorder.number_of(self), is_data=True, kind=kind)
+
+    def __neg__(self) -> Any:
+        return self.step("neg")
+
+    def __pos__(self) -> Any:
+        return +self.static() if self.kind is np.bool_ else self.as_kind(self.kind)
+
+    def __abs__(self) -> Any:
+        return self.step("abs")
+
+    def __invert__(self) -> Any:
+        return self.step("invert")
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._beside_number("__truediv__", other, True)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._beside_number("__rtruediv__", other, True)
+
+    def _beside_number(self, name: str, other: Any, integers_too: bool = False) -> Any:
+        """Arithmetic with a float, or with an integer where that gives one."""
+        if type(other) is Traced and integers_too:
+            other = other.number()
+        elif type(other) is int and integers_too and -EXACT <= other <= EXACT:
+            other = float(other)
+        if type(other) is float or (type(other) is Detached and integers_too):
+            return getattr(self.number(), name)(other)
+        if isinstance(other, Value) or type(other) is Detached:
+            return NotImplemented  # they know how to take a run-time number
+        return BINARY[name](self.static(), plain(other))
+
+    def __pow__(self, other: Any, modulo: Any = None) -> Any:
+        if type(other) is int and 0 <= other <= 64 and modulo is None and self.kind is int:
+            return self.step("pow", other)
+        if isinstance(other, Value) or type(other) is Detached:
+            return NotImplemented
+        rest = () if modulo is None else (plain(modulo),)
+        return pow(self.static(), plain(other), *rest)
+
+    def __rpow__(self, other: Any) -> Any:
+        if isinstance(other, Value) or type(other) is Detached:
+            return NotImplemented
+        return other ** self.static()
+
+    def __divmod__(self, other: Any) -> Any:
+        return (self // other, self % other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return (other // self, other % self)
+
+    def __round__(self, digits: Any = None) -> Any:
+        if digits is None and self.kind is int:
+            return +self
+        return round(self.static(), plain(digits))
+
+    def __trunc__(self) -> Any:
+        return +self if self.kind is int else math.trunc(self.static())
+
+    def __floor__(self) -> Any:
+        return +self if self.kind is int else math.floor(self.static())
+
+    def __ceil__(self) -> Any:
+        return +self if self.kind is int else math.ceil(self.static())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.static(), name)
+
+
+_PYTHONS = (int, bool)
+_BOOLS = (bool, np.bool_)
+_INTEGERS = frozenset((int, bool, np.int64, np.bool_))
+_LOGICAL = frozenset(("and_", "or_", "xor"))
+_WRAPPING = frozenset(("lshift", "rshift", "pow", "invert"))  # differ from Python's for numpy's
+
+
+def _step(name: str, *operands: Any) -> Any:
+    """A step of the integer program on integers, some of them traced; NotImplemented for others.
+
+    What numpy's integers and truths do in another way than Python's is done with the numbers.
+    """
+    result: type = int
+    if any((x.kind if type(x) is Traced else type(x)) not in _PYTHONS for x in operands):
+        operands = tuple([x.plain() if type(x) is Condition else x for x in operands])
+        kinds = [x.__class__ for x in operands]
+        if not all(kind in _INTEGERS for kind in kinds):
+            return NotImplemented
+        if all(kind in _PYTHONS for kind in kinds):
+            return _step(name, *operands)
+        result = np.bool_ if name in COMPARISONS else np.int64
+        if all(kind in _BOOLS for kind in kinds) and name not in COMPARISONS:
+            result = np.bool_ if name in _LOGICAL else type(None)
+        beyond = any(type(x) is int and not -BEYOND <= x < BEYOND for x in operands)
+        if result is type(None) or name in _WRAPPING or beyond:
+            return getattr(operator, name)(*map(plain, operands))
+    recorder = next(x._recorder for x in operands if type(x) is Traced)
+    integers = recorder.integers
+    nodes = [
+        x.node if type(x) is Traced else integers.constant(x if type(x) is bool else int(x))
+        for x in operands
+    ]
+    return _made(recorder, integers.step(name, *nodes), int if name == "bool" else result)
+
+
+def _made(recorder: Recorder, node: int, kind: type) -> Traced:
+    """A traced integer of some kind; numpy's overflow is not traced."""
+    made = Traced(recorder, node, kind)
+    if kind is np.int64 and not -BEYOND <= made.value < BEYOND:
+        recorder.forbid("an integer of numpy's that overflows")
+    return made
+
+
+def _traced(method: str, name: str, swapped: bool) -> Callable[..., Any]:
+    def step(self: Traced, other: Any) -> Any:
+        found = _step(name, other, self) if swapped else _step(name, self, other)
+        return self._beside_number(method, other) if found is NotImplemented else found
+
+    return step
+
+
+for _name, _word in METHODS.items():
+    setattr(Traced, f"__{_name}__", _traced(f"__{_name}__", _word, False))
+    setattr(Traced, f"__r{_name}__", _traced(f"__r{_name}__", _word, True))
+
+
+def _compared(name: str) -> Callable[..., Any]:
+    def compare(self: Traced, other: Any) -> Any:
+        kind = type(other)
+        found = _step(name, self, other)
+        if found is not NotImplemented:
+            return found
+        if kind is float:
+            return getattr(self.number(), f"__{name}__")(other)
+        if isinstance(other, Value) or kind is Detached:
+            return NotImplemented
+        return BINARY[f"__{name}__"](self.static(), other)
+
+    return compare
+
+
+for _name in COMPARISONS:
+    setattr(Traced, f"__{_name}__", _compared(_name))
+
+
+def _static_use(name: str) -> Callable[..., Any]:
+    def method(self: Traced, *arguments: Any) -> Any:
+        return getattr(self.static(), name)(*map(plain, arguments))
+
+    return method
+
+
+# Python's own messages name the types: "unsupported operand type(s) for +: 'int' and 'str'".
+Traced.__name__ = Traced.__qualname__ = "int"
+
+for _name in "index int float hash str repr format reduce_ex".split():
+    _method = "__index__" if _name == "int" else f"__{_name}__"
+    setattr(Traced, f"__{_name}__", _static_use(_method))

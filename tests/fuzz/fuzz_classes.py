@@ -1,0 +1,241 @@
+"""Classes of the user's own in generated programs, and lines that use them.
+
+``CLASSES``: by the name that a line mentions, the lines of the module that define it and the
+statements that may change it between two calls. ``USES``: idioms, as in ``fuzz_idioms``.
+"""
+
+CLASSES = {
+    "GAUGE": (
+        """
+class Gauge:
+    bias = 0.25
+
+    def __init__(self, scale, table):
+        self.scale = scale
+        self.table = table
+
+    @property
+    def level(self):
+        return self.scale * 2 + self.bias
+
+    def __call__(self, v, power=1):
+        return v * self.scale**power
+
+    def __getitem__(self, i):
+        return self.table[i % len(self.table)]
+
+    def __len__(self):
+        return len(self.table)
+
+    def __iter__(self):
+        yield from self.table
+
+    def __contains__(self, x):
+        return x in self.table
+
+    @staticmethod
+    def double(v):
+        return 2 * v
+
+    @classmethod
+    def shifted(cls, v):
+        return v + cls.bias
+
+
+GAUGE = Gauge(0.5, [0, 2, 1])
+""",
+        ("GAUGE.scale = 1.5", "GAUGE.table[0] = 1", "Gauge.bias = -0.5", "GAUGE.table.append(2)"),
+    ),
+    "AFFINE": (
+        """
+@dataclasses.dataclass
+class Affine:
+    slope: float
+    shift: int = 1
+    steps: list = dataclasses.field(default_factory=list)
+
+    def apply(self, v):
+        return v * self.slope + self.shift
+
+    def __post_init__(self):
+        self.steps = [self.shift] * 2
+
+    @property
+    def total(self):
+        return sum(self.steps)
+
+
+AFFINE = Affine(0.75)
+""",
+        ("AFFINE.slope = -0.5", "AFFINE.shift = 2", "AFFINE.steps.append(1)"),
+    ),
+    "Pair": (
+        """
+class Pair:
+    __slots__ = ("a", "b")
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+    def __add__(self, other):
+        return Pair(self.a + other.a, self.b + other.b)
+
+    def __mul__(self, k):
+        return Pair(self.a * k, self.b * k)
+
+    def __eq__(self, other):
+        return self.b == other.b
+
+    def __hash__(self):
+        return hash(self.b)
+
+    def __lt__(self, other):
+        return self.b < other.b
+""",
+        (),
+    ),
+    "Colour": (
+        """
+class Colour(enum.IntEnum):
+    RED = 0
+    GREEN = 1
+    BLUE = 2
+""",
+        (),
+    ),
+    "TANH": (
+        """
+class Layer:
+    scale = 0.5
+
+    def __init__(self, k):
+        self.k = k
+
+    def forward(self, v):
+        return v * self.scale
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return False
+
+
+class Tanh(Layer):
+    def forward(self, v):
+        return tanh(super().forward(v)) * self.k
+
+    def __getattr__(self, name):
+        if name == "depth":
+            return 2
+        raise AttributeError(name)
+
+
+TANH = Tanh(2)
+""",
+        ("Layer.scale = 0.75", "TANH.k = 3", "Tanh.scale = 0.25", "TANH.depth = 1"),
+    ),
+    "weigh": (
+        """
+LIMITS = {"most": 2}
+
+
+def weigh(v, i=1, table=[0.5, 1.0, 2.0], *, limit=None):
+    limit = LIMITS["most"] if limit is None else limit
+    return v * table[min(i, limit)]
+""",
+        (
+            "LIMITS['most'] = 1",
+            "weigh.__defaults__[1][0] = 0.25",
+            "weigh.__kwdefaults__['limit'] = 0",
+        ),
+    ),
+    "EMBEDDING": (
+        """
+EMBEDDING = {0: [0.1, 0.2], 1: [0.3, -0.4], 2: [0.5, 0.6]}
+""",
+        ("EMBEDDING[0][1] = 0.9", "EMBEDDING[1] = [0.0, 1.0]"),
+    ),
+    "NAMES": (
+        """
+NAMES = {"a": 0.5, "l": -0.5, "r": 1.5}
+""",
+        ("NAMES['a'] = 0.125", "NAMES['b'] = 2.0"),
+    ),
+}
+
+USES = (
+    """
+{A} = GAUGE({A}, ({I}) % 3) + GAUGE.level
+""",
+    """
+for t in {TS}:
+    {A} = {A} + {W}[GAUGE[t] % {N}] * GAUGE(0.5)
+""",
+    """
+for t in GAUGE:
+    {A} = {A} + {W}[{AT}] * (1 if ({I}) in GAUGE else 0.5)
+""",
+    """
+{A} = Gauge.double({A}) / len(GAUGE) + GAUGE.shifted({W}[0])
+""",
+    """
+{A} = {A} + GAUGE(GAUGE({W}[0]), power={K}) * Gauge({K}, {TS} or [1])[0]
+""",
+    """
+{A} = AFFINE.apply({A}) + AFFINE.total * {W}[0]
+""",
+    """
+for t in {TS}:
+    {A} = {A} + Affine(0.5, t).apply({W}[{AT}])
+""",
+    """
+{A} = {A} + dataclasses.replace(AFFINE, shift=({I}) % 3).apply({W}[0])
+""",
+    """
+pair_ = Pair({A}, 0)
+for t in {TS}:
+    pair_ = pair_ + Pair({W}[{AT}], t) * {K}
+{A} = pair_.a + pair_.b
+""",
+    """
+pairs_ = [Pair(w, t) for w, t in zip({W}, {TS})]
+for pair_ in sorted(pairs_):
+    {A} = {A} * 0.5 + pair_.a
+{A} = {A} + len(set(pairs_))
+""",
+    """
+for t in {TS}:
+    if t == Colour.GREEN:
+        {A} = {A} + {W}[Colour.BLUE % {N}]
+    elif t == Colour.RED:
+        {A} = {A} + Colour(t % 3) * 0.5
+""",
+    """
+{A} = TANH.forward({A}) + TANH.depth * getattr(TANH, "width", 0.5)
+""",
+    """
+with TANH as layer_:
+    {A} = {A} + layer_.forward({W}[({I}) % {N}]) * layer_.scale
+""",
+    """
+{A} = {A} + weigh({W}[0]) + weigh({W}[-1], ({I}) % 3, limit={K})
+""",
+    """
+for t in {TS}:
+    {A} = {A} + weigh({W}[{AT}], t)
+""",
+    """
+for t in {TS}:
+    a_, b_ = EMBEDDING[t % 3]
+    {A} = {A} + {W}[{AT}] * a_ + b_
+""",
+    """
+for t in {TS}:
+    if t in EMBEDDING:
+        {A} = {A} + sum(x * w for x, w in zip(EMBEDDING[t], {W}))
+""",
+    """
+{A} = {A} + sum(NAMES.get(c, 0.0) * {W}[0] for c in {S})
+""",
+)
