@@ -475,10 +475,11 @@ def test_passed_takes_arguments_and_types():
     for wrong in (
         (),
         ((),),
-        ([1.0], np.ndarray, float),
-        ((1.0,), 1, 2),
-        ((1.0,), np.ndarray),
+        ([1.0], np.ndarray, float, True),
+        ((1.0,), 1, 2, True),
+        ((1.0,), np.ndarray, float),
         ((1.0,), float, float, 1),
+        ((1.0,), float, float, True, True),
     ):
         with pytest.raises(TypeError):
             _native.passed(*wrong)
@@ -486,8 +487,9 @@ def test_passed_takes_arguments_and_types():
         _native.Passed()
     with pytest.raises(AttributeError):
         passed(1.0).ids = ()
-    assert _native.passed((), np.ndarray, np.float64).ids == ()
-    assert _native.passed((1,), str, int).ids == (), "types that say nothing"
+    assert _native.passed((), np.ndarray, np.float64, True).ids == ()
+    assert _native.passed((1,), str, int, True).ids == (), "types that say nothing"
+    assert _native.passed((1,), str, int, False).ids == (1,), "not differentiated by"
 
 
 # --- plans ---------------------------------------------------------------------------------------
@@ -833,6 +835,10 @@ def test_a_plan_of_wrong_parts_is_refused_or_raises_when_it_runs(place, wrong):
     _, machine = example()
     if place == 7 or (place in (8, 9) and wrong == -1) or (place == 2 and wrong == ()):
         return  # anything may own machine code, where that is cannot be told; () is a template
+    if place == 2 and wrong is None:  # no gradient is wanted
+        value = _native.Plan(*machine.without(place, wrong)).run(machine.call(1))
+        assert value == machine.run(1)[0]
+        return
     with pytest.raises((TypeError, ValueError, OverflowError, IndexError, AttributeError)):
         _native.Plan(*machine.without(place, wrong)).run(machine.call(1))
     check(machine.run(1), machine.arrays, 1)

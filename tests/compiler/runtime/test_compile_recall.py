@@ -550,11 +550,10 @@ def test_a_number_is_a_float_an_integer_or_an_array():
         return exp(params["w"] * x) + params["b"]
 
     pair = Pair(f)
-    for x, y in [(0.5, 1.5), (1, 2), (np.array(0.5), np.array(2.5)), (np.float64(1.5), 2.5)]:
+    kinds = [(0.5, 1.5), (1, 2), (np.array(0.5), np.array(2.5)), (np.float64(1.5), np.float64(2.5))]
+    for x, y in kinds:
         pair(line_params(), x)
         exactly(pair, line_params(), y)
-    pair(line_params(), 0.5)
-    exactly(pair, line_params(), np.float64(0.25))
     for x in (10**400, True, np.int64(2), None):
         alike(pair, line_params(), x)
 

@@ -267,10 +267,10 @@ def test_where_a_replay_takes_longer_than_eager_calls_run_eagerly(usual_allowanc
         return sum(x * k for k in range(2_000)) * len(names)
 
     for f, path in ((small, Path.EAGER), (large, Path.MACHINE)):
-        fast = chainrule.compile(f)  # a text is for the slow path
+        fast = chainrule.compile(f)  # bytes are for the slow path
         for _ in range(30):
-            assert fast.value_and_grad(2.0, "ab") == pytest.approx(
-                chainrule.value_and_grad(f)(2.0, "ab")
+            assert fast.value_and_grad(2.0, b"ab") == pytest.approx(
+                chainrule.value_and_grad(f)(2.0, b"ab")
             )
         assert fast.dispatch.last is path
 
