@@ -215,13 +215,23 @@ def _run(
     kwargs: Mapping[str, Any],
 ) -> Any:
     """``f`` with its graph kept; ``leaves``: the Values in ``x``."""
-    _enclosing.inputs.append(leaves)
-    try:
+    with differentiating(leaves):
         if modes.grad:
             return f(x, *args, **kwargs)
         with recording():
             return f(x, *args, **kwargs)
-    finally:
+
+
+class differentiating:  # noqa: N801  # a context manager, quicker than a generator
+    """Inside, a function runs that will be differentiated by some Values: transforms in it nest."""
+
+    def __init__(self, leaves: list[Value]) -> None:
+        self._leaves = leaves
+
+    def __enter__(self) -> None:
+        _enclosing.inputs.append(self._leaves)
+
+    def __exit__(self, *_: object) -> None:
         _enclosing.inputs.pop()
 
 

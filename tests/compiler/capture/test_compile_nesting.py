@@ -441,3 +441,18 @@ def test_a_derivative_that_is_infinite_is_left_to_eager():
     fast = chainrule.compile(slope)
     assert fast(2.0) == pytest.approx(4.0)
     assert fast(0.0) == slope(0.0)
+
+
+def test_a_derivative_inside_depends_on_what_is_differentiated_by():
+    """However the function inside gets hold of it."""
+
+    def f(p, t):
+        inside = chainrule.grad(lambda q: p["w"] * q * q * t)(3.0)
+        number = chainrule.grad(lambda q: t * q * q)(3.0)
+        assert isinstance(inside, Value)
+        assert not isinstance(number, Value)
+        return inside * number * p["w"]
+
+    fast = chainrule.compile(f, on_fallback="raise")
+    for w, t in ((0.5, 2.0), (-1.5, 0.25), (3.0, 1.0)):
+        assert fast.value_and_grad({"w": w}, t) == chainrule.value_and_grad(f)({"w": w}, t)

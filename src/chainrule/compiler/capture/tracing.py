@@ -28,6 +28,7 @@ from chainrule.compiler.capture.selection import Observed
 from chainrule.compiler.capture.standins import Detached, Unrecordable
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import Value, modes
+from chainrule.derivatives.transforms import differentiating
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ def _trace(
         with (
             nudged(state.values, nudge),
             plain_modes(),
+            differentiating(inputs[: call.first] if call.key[0] else []),
             REWRITER.visible(state.functions),
             recording(recorder),
         ):

@@ -25,6 +25,7 @@ from chainrule.compiler.runtime.results import (
 )
 from chainrule.compiler.runtime.variants import Binding, Path, Variant
 from chainrule.core.backend import Value
+from chainrule.derivatives.transforms import differentiating
 from chainrule.trees import Floats
 
 
@@ -51,7 +52,7 @@ def _check_result(function: Callable[..., Any], variant: Variant, call: Call) ->
     if run is None or run.path is Path.EAGER or root is None:
         return
     inputs: list[Value] = []
-    with plain_modes():
+    with plain_modes(), differentiating(inputs if call.key[0] else []):
         result = run_eagerly(function, call, inputs)
     y = result[0] if isinstance(result, tuple) else result
     if not isinstance(y, Value):
