@@ -34,6 +34,7 @@ class Machine:
     #: walks that store adjoints instead of adding to them, and the addresses that they initialise
     stores: list[tuple[Walk, Addresses]] = field(default_factory=list)
     optional: set[int] = field(default_factory=set)  # instructions that may be skipped
+    table: Addresses | None = None  # N of a program with steps: its commands
 
 
 def differentiated(program: Program) -> int:
@@ -65,8 +66,8 @@ def read_by(instruction: Instruction) -> list[Addresses]:
     if instruction.candidates is not None:
         return [instruction.candidates]
     columns = list(instruction.operands)
-    for terms in (instruction.products, instruction.plains):
-        columns += list(terms.columns) if terms is not None else []
+    for terms in instruction.sums:
+        columns += list(terms.columns)
     return columns
 
 
@@ -160,6 +161,17 @@ def operands(
 def as_vector(code: Code, x: Any, width: int) -> Vector:
     """The result of a formula of the op table, which may be a plain number."""
     return x if isinstance(x, Vector) else code.constant(float(x), width)
+
+
+def seed(emitter: Emitter, root: int) -> None:
+    """Store the adjoint of the result."""
+    code, program = emitter.code, emitter.program
+    if root < program.shared:
+        code.store("%Q", [(None, root)], code.load("%S", []))
+        return
+    start = (root - program.shared) * emitter.batch
+    with code.loop(emitter.batch) as lane:
+        code.store("%D", [(None, start), (lane, 1)], code.load("%S", [(lane, 1)]))
 
 
 def clear(emitter: Emitter, array: str, local: Addresses, step: int = 0) -> None:

@@ -156,6 +156,19 @@ class Code:
         self.emit(f"br label %past_{n}")
         self.label(f"past_{n}")
 
+    def cases(self, which: str, count: int) -> Iterator[int]:
+        """A branch for each value of an i64 register; all of them continue after the last."""
+        n = self.name("n")[1:]
+        targets = " ".join(f"i64 {k}, label %case_{n}_{k}" for k in range(count))
+        self.emit(f"switch i64 {which}, label %past_{n} [{targets}]")
+        outside = dict(self._place.pointers)
+        for k in range(count):
+            self.label(f"case_{n}_{k}")
+            yield k
+            self._place.pointers = dict(outside)
+            self.emit(f"br label %past_{n}")
+        self.label(f"past_{n}")
+
     # --- memory -----------------------------------------------------------------------------------
 
     def pointer(self, array: str, offset: Offset) -> str:

@@ -19,6 +19,7 @@ from chainrule.compiler.lift.grouping import group, grouped
 from chainrule.compiler.lift.loops import Loop, find_loops
 from chainrule.compiler.lift.ordering import Beside, Pieces, is_regular
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
+from chainrule.compiler.lift.schedule import schedule
 from chainrule.trees import Floats
 
 FEW_SHAPES = 100  # array instructions: no need to look for loops in time
@@ -52,7 +53,12 @@ class RecordedCall:
         return cls(recording, root, private, integers if slots is None else slots, arrays)
 
     def program(self, like: Program | None = None, loops: bool = True) -> Program:
-        """Its array program, with loops in time where it has some, unless ``like`` has none."""
+        """Its array program, with loops in time where it has some, unless ``like`` has none.
+
+        In steps where it has neither equal shapes nor loops.
+        """
+        if like is not None and like.steps is not None:
+            raise NotLiftable("steps are those of one length")
         if like is not None and like.arranged:
             return self._program(None, (), self.beside(like))
         loops = loops and LOOPS and (like is None or bool(like.loops))
@@ -70,9 +76,13 @@ class RecordedCall:
                 return self._program(like, found)
         except NotLiftable as error:
             reason = error
-        if flat is None:
+        if flat is not None:
+            return flat
+        if like is not None:
             raise reason
-        return flat
+        return self._placed(
+            schedule(self.graph, self.recording, self.private, self.arrays, self.selecting)
+        )
 
     def arranged(self, shorter: RecordedCall, plain: Program) -> Program:
         """Its program with what a shorter recording does in front, where ``plain`` is its own."""
@@ -129,6 +139,10 @@ class RecordedCall:
             slots=self.selecting,
             arranged=arranged,
         )
+        return self._placed(made)
+
+    def _placed(self, made: Program) -> Program:
+        """A program of this call, if its result and its guards have addresses."""
         if made.address[self.root] < 0 or (made.guards < 0).any():
             raise NotLiftable("an output was absorbed into a sum")
         return made
@@ -267,7 +281,8 @@ def columns_of(instruction: Instruction) -> list[tuple[str, Addresses]]:
     """The columns of an instruction, each with the name of the walk it belongs to."""
     found = [("out", instruction.out)]
     found += [("out", column) for column in instruction.columns]
-    for what, terms in (("products", instruction.products), ("plains", instruction.plains)):
+    for what in ("products", "scaled", "plains"):
+        terms = getattr(instruction, what)
         if terms is not None:
             found += [(what, column) for column in (terms.owners, *terms.columns)]
     return found

@@ -29,6 +29,8 @@ def trip_counts(
     machine: emit.Machine, points: Points, active: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64] | None:
     """How far each walk of the machine code goes for so many points; None where it cannot."""
+    if machine.table is not None:
+        return machine.table
     counts = np.zeros(max(1, len(machine.walks)), np.int64)
     for walk in machine.walks:
         short, long = points[walk.instruction, walk.what]
