@@ -53,8 +53,8 @@ def machine(
     else:
         found = commands(program)
         made.table = found.table
-        finite = scheduled.emit_forward(forward, found.kernels)
-        scheduled.emit_backward(backward, found.kernels, root)
+        finite = scheduled.emit_forward(forward, found)
+        scheduled.emit_backward(backward, found, root)
     made.scratch = walks.scratch
     checked = Emitter(walks, width, batch, dtype)
     checked.code.emit("call void @reverse({})".format(", ".join(f"ptr %{x}" for x in "PVQDSGN")))

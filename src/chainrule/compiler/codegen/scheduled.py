@@ -8,11 +8,11 @@ other. In a batch, the lanes are samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from chainrule.compiler.codegen.backward import differentiates, reached
 from chainrule.compiler.codegen.contraction import ADJOINT, VALUE, Emitter
@@ -20,8 +20,8 @@ from chainrule.compiler.codegen.forward import check_guards
 from chainrule.compiler.codegen.instructions import as_vector, clear, read_by, seed
 from chainrule.compiler.codegen.ir import Offset, Variable, Vector
 from chainrule.compiler.codegen.walks import Trip
-from chainrule.compiler.lift.commands import POINTS, STRIDED, VECTORS, Kernel
-from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
+from chainrule.compiler.lift.commands import POINTS, STRIDED, VECTORS, Commands, Kernel
+from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
 from chainrule.compiler.lift.program import Instruction, Program
 from chainrule.core import ops
 
@@ -41,10 +41,9 @@ class _Row:
 class _Pass:
     """The loop over commands, in one direction."""
 
-    def __init__(self, emitter: Emitter, kernels: list[Kernel]) -> None:
+    def __init__(self, emitter: Emitter, made: Commands) -> None:
         self.emitter, self.code, self.program = emitter, emitter.code, emitter.program
-        self.kernels = kernels
-        self.kernel = kernels[0]
+        self.kernels, self.kernel = made.kernels, made.kernels[0]
         self.fixed: dict[int, Vector] = {}  # columns that do not move along the row, once read
 
     def emit(self, reverse: bool) -> None:
@@ -140,6 +139,24 @@ class _Pass:
         strides = tuple([0 if shared else 1 for shared in self.kernel.shared])
         self.emitter.lanes(Trip(self.emitter.batch, self.emitter.batch, strides), offsets, body)
 
+    @contextmanager
+    def gathered(self, row: _Row) -> Iterator[tuple[Offset, Offset]]:
+        """A loop over what integers select: where it goes, and where it comes from."""
+        code, batch = self.code, self.emitter.batch
+        assert row.length is not None
+        out, first = row.bases
+        with code.loop(batch) as lane, code.loop(row.length) as i:
+            at = code.let(f"mul nuw nsw i64 {lane}, {len(self.program.places)}")
+            at = code.let(f"add nuw nsw i64 {at}, {first}")
+            at = code.let(f"add nuw nsw i64 {at}, {i}")
+            place = code.let(f"getelementptr inbounds i64, ptr %G, i64 {at}")
+            address = code.let(f"load i64, ptr {place}, align 8")
+            here: Offset = [(out, batch), (i, batch), (lane, 1)]
+            there: Offset = [(address, 1)]
+            if not self.kernel.shared[1]:
+                there = [(address, batch), (None, -self.program.shared * batch), (lane, 1)]
+            yield here, there
+
     def hold(self, row: _Row, columns: list[int]) -> None:
         """Read what does not move along the row once, before it."""
         self.fixed = {}
@@ -176,13 +193,14 @@ def factors_of(kernel: Kernel, instruction: Instruction) -> list[list[int]]:
 class Forward(_Pass):
     """Computes every number."""
 
-    def __init__(self, emitter: Emitter, kernels: list[Kernel], flags: dict[int, Variable]) -> None:
-        super().__init__(emitter, kernels)
-        self.flags, self.watched = flags, _watched(self.program)
+    def __init__(self, emitter: Emitter, made: Commands, flags: dict[int, Variable]) -> None:
+        super().__init__(emitter, made)
+        self.flags, self.watched = flags, made.of_kernels(_watched(self.program))
 
     def row(self, row: _Row) -> None:
+        """The numbers of a row."""
         kernel, instruction, emitter = self.kernel, self.instruction, self.emitter
-        emitter.flags = self.flags if self.watched[kernel.instruction] else None
+        emitter.flags = self.flags if kernel.instruction in self.watched else None
         if kernel.part == "fill":
             emitter.flags = None
             start = 0.0
@@ -190,8 +208,8 @@ class Forward(_Pass):
                 start = -np.inf if instruction.rule is ops.first_max else np.inf
             self.walk(row, lambda t, s, w: emitter.write("%V", t[0], self.code.constant(start, w)))
         elif kernel.part == "gather":
-            for here, there, shared in gathered(self, row):
-                array = VALUE[0] if shared else VALUE[1]
+            array = VALUE[0] if kernel.shared[1] else VALUE[1]
+            with self.gathered(row) as (here, there):
                 self.code.store("%V", here, self.code.load(array, there))
         elif instruction.kind == EXTREME:
             self.walk(row, self._extreme)
@@ -286,28 +304,23 @@ def _watched(program: Program) -> list[bool]:
     ]
 
 
-# --- gathers --------------------------------------------------------------------------------------
-
-
-def gathered(kernels: _Pass, row: _Row) -> list[tuple[Offset, Offset, bool]]:
-    """Loops over the numbers of a gather; see ``instructions.each_gathered``."""
-    raise NotLiftable("an operand that an integer selects, in a program without structure")
-
-
 # --- backward -------------------------------------------------------------------------------------
 
 
 class Backward(_Pass):
     """Adds the adjoint of every number, times its partials, to those of its operands."""
 
-    def __init__(self, emitter: Emitter, kernels: list[Kernel], root: int) -> None:
-        super().__init__(emitter, kernels)
+    def __init__(self, emitter: Emitter, made: Commands, root: int) -> None:
+        super().__init__(emitter, made)
         found = reached(self.program, root)
-        self.is_reached = [differentiates(i, found) for i in self.program.instructions]
+        self.is_reached = made.of_kernels(
+            [differentiates(i, found) for i in self.program.instructions]
+        )
         self.totals: dict[int, Variable] = {}  # what goes to columns that do not move
 
     def does(self, kernel: Kernel) -> bool:
-        if kernel.part == "fill" or not self.is_reached[kernel.instruction]:
+        """Whether a gradient comes to a kernel and goes on."""
+        if kernel.part == "fill" or kernel.instruction not in self.is_reached:
             return False
         return kernel.part == "gather" or bool(self._targets(kernel))
 
@@ -322,10 +335,11 @@ class Backward(_Pass):
         return [c for c in columns if not kernel.constant[c]]
 
     def row(self, row: _Row) -> None:
+        """What a row adds to the adjoints of its operands."""
         kernel, code = self.kernel, self.code
         if kernel.part == "gather":
-            for here, there, shared in gathered(self, row):
-                array = ADJOINT[0] if shared else ADJOINT[1]
+            array = self._adjoint(1)
+            with self.gathered(row) as (here, there):
                 code.store(array, there, code.load(array, there) + code.load("%D", here))
             return
         if self.instruction.kind == EXTREME:
@@ -402,18 +416,18 @@ class Backward(_Pass):
 # --- whole functions ------------------------------------------------------------------------------
 
 
-def emit_forward(emitter: Emitter, kernels: list[Kernel]) -> Vector:
+def emit_forward(emitter: Emitter, made: Commands) -> Vector:
     """Every command, then the guards; gives a number that is finite only if all is well."""
     flags = emitter.new_flags()
-    Forward(emitter, kernels, flags).emit(reverse=False)
+    Forward(emitter, made, flags).emit(reverse=False)
     emitter.flags = flags
     return check_guards(emitter, emitter.flag_total())
 
 
-def emit_backward(emitter: Emitter, kernels: list[Kernel], root: int) -> None:
+def emit_backward(emitter: Emitter, made: Commands, root: int) -> None:
     """Zero every adjoint, store that of the result, and go through the commands in reverse."""
-    program, code = emitter.program, emitter.code
+    program = emitter.program
     clear(emitter, "%Q", np.arange(program.shared))
     clear(emitter, "%D", np.arange(program.size - program.shared))
     seed(emitter, root)
-    Backward(emitter, kernels, root).emit(reverse=True)
+    Backward(emitter, made, root).emit(reverse=True)

@@ -1,9 +1,10 @@
 """The steps of a scheduled program as commands: which kernel runs over which rows of addresses.
 
-In: a ``Program`` with ``steps``. Out: ``Commands``: the ``Kernel``s to emit, and a table of integers
-that the machine code reads. A row is a run of points along which every column of addresses moves by
-a constant stride; a kernel is for rows of one instruction whose strides are alike. So the machine
-code grows with the number of operations, and only the table with the number of steps. The table:
+In: a ``Program`` with ``steps``. Out: ``Commands``: the ``Kernel``s to emit, and a table of
+integers that the machine code reads. A row is a run of points along which every column of addresses
+moves by a constant stride; a kernel is for rows of one operation whose strides are alike. So the
+machine code grows with the number of operations, and only the table with the number of steps. The
+table:
 
 - how many commands there are;
 - per command, in order: its kernel, how many rows, and where in the table they begin;
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
+from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, Terms
 
 MOST_PATTERNS = 4  # of strides of one instruction that get a kernel of their own
@@ -30,9 +31,9 @@ VECTORS, STRIDED, POINTS = "vectors", "strided", "points"
 
 @dataclass(frozen=True)
 class Kernel:
-    """One loop nest of machine code: an instruction (or part of it) over rows of one form."""
+    """One loop nest of machine code: an operation (or part of it) over rows of one form."""
 
-    instruction: int
+    instruction: int  # the first that does this operation
     part: (
         str  # "out": results and operands; "products", "scaled", "plains": terms; "fill"; "gather"
     )
@@ -55,7 +56,11 @@ class Commands:
     kernels: list[Kernel] = field(default_factory=list)
     table: Addresses = field(default_factory=lambda: np.zeros(1, np.int64))
     rows: int = 0
-    points: int = 0
+    alike: list[int] = field(default_factory=list)  # per instruction: the first that is like it
+
+    def of_kernels(self, truths: list[bool]) -> set[int]:
+        """Kernels' instructions that stand for one of which something is true."""
+        return {self.alike[k] for k, truth in enumerate(truths) if truth}
 
 
 @dataclass
@@ -80,7 +85,6 @@ class _Builder:
         assert program.steps is not None
         self.program = program
         self.rows: list[_Rows] = []
-        self.points = 0
         steps = program.steps
         starts = np.array([i.start for i in program.instructions], np.int64)
         #: per address, counted from the first result: the step that computes it
@@ -91,6 +95,11 @@ class _Builder:
         sizes = (steps[:, 2] - steps[:, 1])[order]
         when[:-1] = np.repeat(order, sizes)
         self._when, self._first = when, first
+        known: dict[object, int] = {}
+        #: per instruction: the first that does the same operation
+        self.alike = [
+            known.setdefault(_operation(i), k) for k, i in enumerate(program.instructions)
+        ]
 
     def when(self, addresses: Addresses) -> Addresses:
         """The step that computes each of these results."""
@@ -130,7 +139,12 @@ class _Builder:
         earlier = self.program.instructions[:k]
         first = sum(i.count for i in earlier if i.kind == GATHER)
         start = instruction.start - self.program.shared
-        kernel = Kernel(k, "gather", (False, False), (False, False), VECTORS, (1, 1))
+        assert instruction.candidates is not None
+        shared = instruction.candidates < self.program.shared
+        if shared.any() != shared.all():
+            raise NotLiftable("an integer selects among shared and private numbers")
+        spaces = (False, bool(shared.all()))
+        kernel = Kernel(self.alike[k], "gather", spaces, (False, False), VECTORS, (1, 1))
         row = np.array([[instruction.count, start, first]])
         self.rows.append(_Rows(kernel, steps[:1], row))
 
@@ -195,7 +209,6 @@ class _Builder:
         """Runs of points become rows of kernels, by their strides."""
         program = self.program
         starts, lengths, strides = found
-        self.points += int(lengths.sum())
         constant = tuple(
             [
                 bool(s and (c[starts] >= program.inputs).all())
@@ -219,14 +232,14 @@ class _Builder:
         for i in often:
             here = inverse == i
             moves = tuple(strides[:, here][:, 0].tolist())
-            kernel = Kernel(k, part, shared, constant, VECTORS, moves)
+            kernel = Kernel(self.alike[k], part, shared, constant, VECTORS, moves)
             self._append(kernel, steps[starts[here]], words[here, :width])
         rest = ~single & ~np.isin(inverse, often)
         if rest.any():
-            kernel = Kernel(k, part, shared, constant, STRIDED)
+            kernel = Kernel(self.alike[k], part, shared, constant, STRIDED)
             self._append(kernel, steps[starts[rest]], words[rest])
         if single.any():
-            kernel = Kernel(k, part, shared, constant, POINTS)
+            kernel = Kernel(self.alike[k], part, shared, constant, POINTS)
             self._append(kernel, steps[starts[single]], words[single, 1:width])
 
     def _append(self, kernel: Kernel, steps: Addresses, words: Addresses) -> None:
@@ -256,7 +269,17 @@ class _Builder:
         table = table[np.lexsort((table[:, 1], table[:, 0]))][:, 1:]
         table[:, 2] += 1 + table.size
         whole = np.concatenate([[len(table)], table.ravel(), *flat])
-        return Commands(list(found), np.ascontiguousarray(whole, np.int64), rows, self.points)
+        return Commands(list(found), np.ascontiguousarray(whole, np.int64), rows, self.alike)
+
+
+def _operation(instruction: Instruction) -> object:
+    """What instructions have in common that run on the same kernels."""
+    sums = (instruction.products, instruction.scaled, instruction.plains)
+    short = instruction.is_short
+    terms = tuple([t.each for t in sums if t is not None]) if short else ()
+    kinds = tuple([t is not None for t in sums]) if short else ()
+    rule = id(instruction.rule), instruction.parameters, len(instruction.operands)
+    return instruction.kind, rule, short, terms, kinds
 
 
 def _by_rank(terms: Terms) -> list[Addresses]:

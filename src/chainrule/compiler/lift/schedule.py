@@ -2,14 +2,15 @@
 
 In: a canonical ``Graph`` whose nodes have too many shapes to be grouped by them, as in triangular
 loops (Cholesky), shrinking ones (binomial trees) and tables that are filled cell by cell. Out: a
-``Program`` with ``steps``. Here nodes are of one *class* if they do the same operation on results of
-the same operations; the number of classes does not grow with the turns of a loop. All classes take
-their turns, in rounds, and a node is computed in the first round in which its operands are there.
-What is of one class and round lies side by side in memory: a step computes it all at once. The
-rounds of a table are its diagonals, those of a matrix factorisation its columns.
+``Program`` with ``steps``. Here nodes are of one *class* if they do the same operation on results
+of the same operations; the number of classes does not grow with the turns of a loop. All classes
+take their turns, in rounds, and a node is computed in the first round in which its operands are
+there (or in the last that is early enough). What is of one class and round lies side by side in
+memory: a step computes it all at once. The rounds of a table are its diagonals, those of a matrix
+factorisation its columns.
 
-Products of a sum that are scaled by a plain number, such as the -1 of ``s - a * b``, become terms of
-the sum: they need no memory, and no step.
+Products of a sum that are scaled by a plain number, such as the -1 of ``s - a * b``, become terms
+of the sum: they need no memory, and no step.
 """
 
 from __future__ import annotations
@@ -161,14 +162,18 @@ class _Nodes:
         """
         waits = self.position[self.used] >= self.position[self.users]
         rounds = self._rounds(self.users, self.used, waits, self.graph.level)
-        return rounds * (1 + self.position.max(initial=0)) + self.position
+        return self._times(rounds)
 
     def late(self) -> Addresses:
         """When each node is computed, as late as possible."""
         waits = self.position[self.used] >= self.position[self.users]
         rounds = self._rounds(self.used, self.users, waits, -self.graph.level)
-        rounds = rounds.max(initial=0) - rounds
-        return rounds * (1 + self.position.max(initial=0)) + self.position
+        return self._times(rounds.max(initial=0) - rounds)
+
+    def _times(self, rounds: Addresses) -> Addresses:
+        """Rounds, and the turns of classes in them, as one number per node."""
+        times: Addresses = rounds * (1 + self.position.max(initial=0)) + self.position
+        return times
 
     def _rounds(self, users: Addresses, used: Addresses, waits: Truths, level: Ints) -> Addresses:
         """How many rounds must come before each node; ``waits``: whether a user waits for the next.
