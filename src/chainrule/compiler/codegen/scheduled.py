@@ -103,16 +103,24 @@ class _Pass:
         """How many numbers there are per address."""
         return 1 if self.kernel.shared[column] else self.emitter.batch
 
-    def along(self, row: _Row) -> bool:
-        """Whether the lanes of vectors run along the row."""
-        return self.emitter.batch == 1 and self.kernel.walk == VECTORS
+    @property
+    def along(self) -> bool:
+        """Whether the lanes of vectors run along a row; a sum that keeps its order has none."""
+        kernel = self.kernel
+        if self.emitter.batch > 1 or kernel.walk != VECTORS:
+            return False
+        return self.emitter.walks.contract or 0 not in self._written(kernel)
+
+    def _written(self, kernel: Kernel) -> list[int]:
+        """The strides of what is written."""
+        return [kernel.strides[0]]
 
     def walk(self, row: _Row, body: Body) -> None:
         """The body at every point of a row."""
         code, emitter = self.code, self.emitter
         columns = range(len(row.bases))
         offsets: list[Offset] = [[(row.bases[c], self.factor(c))] for c in columns]
-        if self.along(row):
+        if self.along:
             assert row.length is not None
             lane = Trip(row.length, emitter.width, self.kernel.strides)
             emitter.lanes(lane, offsets, body)
@@ -160,7 +168,7 @@ class _Pass:
     def hold(self, row: _Row, columns: list[int]) -> None:
         """Read what does not move along the row once, before it."""
         self.fixed = {}
-        if self.along(row):
+        if self.along:
             for c in columns:
                 if row.strides[c] == 0:
                     array = VALUE[0] if self.kernel.shared[c] else VALUE[1]
@@ -168,11 +176,11 @@ class _Pass:
                     self.fixed[c] = found.splat(self.emitter.width)
 
     def value(self, column: int, offsets: list[Offset], strides: list[int], width: int) -> Vector:
-        """The numbers of a column."""
+        """The numbers of a column; 1 in lanes beyond the end: log and others are slow at 0."""
         if column in self.fixed:
             return self.fixed[column]
         array = VALUE[0] if self.kernel.shared[column] else VALUE[1]
-        return self.emitter.read(array, offsets[column], strides[column], width)
+        return self.emitter.read(array, offsets[column], strides[column], width, rest=1.0)
 
 
 def factors_of(kernel: Kernel, instruction: Instruction) -> list[list[int]]:
@@ -263,7 +271,7 @@ class Forward(_Pass):
         """Add terms to sums: to one sum where the row lies along it, else to neighbouring ones."""
         factors = range(1, len(row.bases))
         code, emitter = self.code, self.emitter
-        if self.along(row) and row.strides[0] == 0:
+        if self.along and row.strides[0] == 0:
             total = code.variable(code.constant(0.0, emitter.width))
 
             def add(offsets: list[Offset], strides: list[int], width: int) -> None:
@@ -324,6 +332,9 @@ class Backward(_Pass):
             return False
         return kernel.part == "gather" or bool(self._targets(kernel))
 
+    def _written(self, kernel: Kernel) -> list[int]:
+        return [kernel.strides[c] for c in self._targets(kernel)]
+
     def _targets(self, kernel: Kernel) -> list[int]:
         """The columns whose adjoints are added to."""
         instruction = self.program.instructions[kernel.instruction]
@@ -347,7 +358,7 @@ class Backward(_Pass):
             return
         self.hold(row, list(range(1, len(row.bases))))
         self.totals = {}
-        if self.along(row):
+        if self.along:
             for c in self._targets(kernel):
                 if row.strides[c] == 0:
                     zero = code.constant(0.0, self.emitter.width)

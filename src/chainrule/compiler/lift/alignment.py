@@ -80,9 +80,11 @@ class RecordedCall:
             return flat
         if like is not None:
             raise reason
-        return self._placed(
-            schedule(self.graph, self.recording, self.private, self.arrays, self.selecting)
-        )
+        try:
+            made = schedule(self.graph, self.recording, self.private, self.arrays, self.selecting)
+        except NotLiftable:
+            raise reason from None
+        return self._placed(made)
 
     def arranged(self, shorter: RecordedCall, plain: Program) -> Program:
         """Its program with what a shorter recording does in front, where ``plain`` is its own."""

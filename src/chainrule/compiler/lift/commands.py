@@ -56,6 +56,7 @@ class Commands:
     kernels: list[Kernel] = field(default_factory=list)
     table: Addresses = field(default_factory=lambda: np.zeros(1, np.int64))
     rows: int = 0
+    points: int = 0  # of all rows
     alike: list[int] = field(default_factory=list)  # per instruction: the first that is like it
 
     def of_kernels(self, truths: list[bool]) -> set[int]:
@@ -85,6 +86,7 @@ class _Builder:
         assert program.steps is not None
         self.program = program
         self.rows: list[_Rows] = []
+        self.points = 0
         steps = program.steps
         starts = np.array([i.start for i in program.instructions], np.int64)
         #: per address, counted from the first result: the step that computes it
@@ -209,6 +211,7 @@ class _Builder:
         """Runs of points become rows of kernels, by their strides."""
         program = self.program
         starts, lengths, strides = found
+        self.points += int(lengths.sum())
         constant = tuple(
             [
                 bool(s and (c[starts] >= program.inputs).all())
@@ -269,7 +272,9 @@ class _Builder:
         table = table[np.lexsort((table[:, 1], table[:, 0]))][:, 1:]
         table[:, 2] += 1 + table.size
         whole = np.concatenate([[len(table)], table.ravel(), *flat])
-        return Commands(list(found), np.ascontiguousarray(whole, np.int64), rows, self.alike)
+        return Commands(
+            list(found), np.ascontiguousarray(whole, np.int64), rows, self.points, self.alike
+        )
 
 
 def _operation(instruction: Instruction) -> object:

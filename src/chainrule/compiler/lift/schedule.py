@@ -48,6 +48,7 @@ from chainrule.trees import map_leaves
 
 MOST_CLASSES = 64  # more take LLVM too long
 MOST_GATHERS = 64  # times at which integers select operands; each is an instruction
+SHORTEST = 1.25  # runs of addresses that are shorter on average are as fast on the tape
 NARROW = 3  # fewer computed numbers per level are faster on the tape
 SHARED, OWN = 1, 2  # where an operand lies; constants are shared too
 
@@ -81,10 +82,15 @@ def schedule(
     addresses.
     """
     nodes = _Nodes(graph, recording, private)
-    made = [
-        _Layout(nodes, times, arrays, slots).program() for times in (nodes.early(), nodes.late())
-    ]
-    return min(made, key=lambda program: commands(program).rows)
+    fewest: tuple[int, Program] | None = None
+    for times in (nodes.early(), nodes.late()):
+        program = _Layout(nodes, times, arrays, slots).program()
+        found = commands(program)
+        if found.rows * SHORTEST <= found.points and (fewest is None or found.rows < fewest[0]):
+            fewest = found.rows, program
+    if fewest is None:
+        raise NotLiftable("the operands of its steps are in irregular places: no structure")
+    return fewest[1]
 
 
 class _Nodes:
@@ -124,7 +130,8 @@ class _Nodes:
 
         (term,) = plain.nodes
         x = operand[term]
-        triple = scales[term] & multiplies[x]
+        # Only a change of sign: another number may be what keeps the product finite.
+        triple = scales[term] & multiplies[x] & (graph.constants[term, 0] == -1.0)
         self.computed[term[scales[term]]] = False
         self.computed[x[triple]] = False
         scaled = _Factors(plain.owners, (x,), graph.constants[term, 0])
@@ -214,6 +221,8 @@ class _Nodes:
         graph = self.graph
         nodes = np.flatnonzero(self.computed)
         level = graph.level[nodes]
+        if not len(nodes):
+            raise NotLiftable("it computes nothing")
         if int(level.max(initial=0)) * NARROW > len(nodes):
             raise NotLiftable("nearly every operation waits for the one before it")
         kinds = self._kinds()
