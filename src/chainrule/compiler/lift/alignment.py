@@ -23,6 +23,7 @@ from chainrule.compiler.lift.schedule import schedule
 from chainrule.trees import Floats
 
 FEW_SHAPES = 100  # array instructions: no need to look for loops in time
+MANY_SHAPES = 200  # array instructions: steps take less time, and so does LLVM
 Points = dict[tuple[int, str], tuple[int, int]]  # of a walk: how many here, and at most
 LOOPS = True  # whether loops in time are lifted as loops
 
@@ -55,7 +56,7 @@ class RecordedCall:
     def program(self, like: Program | None = None, loops: bool = True) -> Program:
         """Its array program, with loops in time where it has some, unless ``like`` has none.
 
-        In steps where it has neither equal shapes nor loops.
+        In steps where it has too few equal shapes, and no loops.
         """
         if like is not None and like.steps is not None:
             raise NotLiftable("steps are those of one length")
@@ -76,15 +77,16 @@ class RecordedCall:
                 return self._program(like, found)
         except NotLiftable as error:
             reason = error
-        if flat is not None:
-            return flat
-        if like is not None:
+        many = flat is None or len(flat.instructions) > MANY_SHAPES
+        # Shorter lists of integers may use the code of a flat program.
+        if like is None and many and (flat is None or not len(self.selecting)):
+            try:
+                return self._in_steps()
+            except NotLiftable:
+                pass
+        if flat is None:
             raise reason
-        try:
-            made = schedule(self.graph, self.recording, self.private, self.arrays, self.selecting)
-        except NotLiftable:
-            raise reason from None
-        return self._placed(made)
+        return flat
 
     def arranged(self, shorter: RecordedCall, plain: Program) -> Program:
         """Its program with what a shorter recording does in front, where ``plain`` is its own."""
@@ -141,6 +143,11 @@ class RecordedCall:
             slots=self.selecting,
             arranged=arranged,
         )
+        return self._placed(made)
+
+    def _in_steps(self) -> Program:
+        """Its program in steps."""
+        made = schedule(self.graph, self.recording, self.private, self.arrays, self.selecting)
         return self._placed(made)
 
     def _placed(self, made: Program) -> Program:

@@ -49,7 +49,7 @@ from chainrule.trees import map_leaves
 MOST_CLASSES = 64  # more take LLVM too long
 MOST_GATHERS = 64  # times at which integers select operands; each is an instruction
 SHORTEST = 1.25  # runs of addresses that are shorter on average are as fast on the tape
-NARROW = 3  # fewer computed numbers per level are faster on the tape
+NARROW = 8  # fewer instructions per level are as fast on the tape
 SHARED, OWN = 1, 2  # where an operand lies; constants are shared too
 
 Truths = npt.NDArray[np.bool_]
@@ -223,7 +223,7 @@ class _Nodes:
         level = graph.level[nodes]
         if not len(nodes):
             raise NotLiftable("it computes nothing")
-        if int(level.max(initial=0)) * NARROW > len(nodes):
+        if int(level.max()) * NARROW > len(self.recording) - graph.inputs:
             raise NotLiftable("nearly every operation waits for the one before it")
         kinds = self._kinds()
         found, first, which = np.unique(
