@@ -71,7 +71,9 @@ class Backward:
         found = reached(program, root)
         self._clear(np.flatnonzero(~found[: program.inputs]))
         self.begun[root] = True
-        seed(self.emitter, root)
+        shared = root < program.shared
+        place = root if shared else (root - program.shared) * self.emitter.batch
+        seed(self.emitter, [(None, place)], shared)
         for k in reversed(range(len(program.instructions))):
             instruction = program.instructions[k]
             if instruction.loop is not None:

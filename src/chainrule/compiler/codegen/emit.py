@@ -51,14 +51,17 @@ def machine(
         finite = emit_forward(forward, made)
         Backward(backward, made).emit(root)
     else:
-        found = commands(program)
+        found = commands(program, root)
         made.table = found.table
         finite = scheduled.emit_forward(forward, found)
         scheduled.emit_backward(backward, found, root)
     made.scratch = walks.scratch
     checked = Emitter(walks, width, batch, dtype)
     checked.code.emit("call void @reverse({})".format(", ".join(f"ptr %{x}" for x in "PVQDSGN")))
-    gradient_finite = _check_gradient(checked)
+    if program.steps is None:
+        gradient_finite = _check_gradient(checked)
+    else:
+        gradient_finite = scheduled.check_gradient(checked)
     arguments = "ptr noalias %P, ptr noalias %V"
     more = "ptr noalias %Q, ptr noalias %D, ptr noalias %S"
     tail = "ptr noalias readonly %G, ptr noalias readonly %N"

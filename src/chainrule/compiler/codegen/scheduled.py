@@ -17,16 +17,36 @@ import numpy as np
 from chainrule.compiler.codegen.backward import differentiates, reached
 from chainrule.compiler.codegen.contraction import ADJOINT, VALUE, Emitter
 from chainrule.compiler.codegen.forward import check_guards
-from chainrule.compiler.codegen.instructions import as_vector, clear, read_by, seed
-from chainrule.compiler.codegen.ir import Offset, Variable, Vector
+from chainrule.compiler.codegen.instructions import as_vector, read_by, seed, zero
+from chainrule.compiler.codegen.ir import Code, Offset, Variable, Vector
 from chainrule.compiler.codegen.walks import Trip
-from chainrule.compiler.lift.commands import POINTS, STRIDED, VECTORS, Commands, Kernel
+from chainrule.compiler.lift.commands import (
+    COUNT,
+    DERIVATIVES,
+    INPUTS,
+    OWN,
+    PLACES,
+    POINTS,
+    ROOT,
+    SHARED,
+    SIZES,
+    STRIDED,
+    VECTORS,
+    Commands,
+    Kernel,
+)
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
 from chainrule.compiler.lift.program import Instruction, Program
 from chainrule.core import ops
 
 #: what a kernel does at some points: where they are, whether a lane moves, and how many lanes
 Body = Callable[[list[Offset], list[int], int], None]
+
+
+def word(code: Code, at: str | int) -> str:
+    """An integer of the table."""
+    place = code.let(f"getelementptr inbounds i64, ptr %N, i64 {at}")
+    return code.let(f"load i64, ptr {place}, align 8")
 
 
 @dataclass
@@ -49,7 +69,7 @@ class _Pass:
     def emit(self, reverse: bool) -> None:
         """Every command, in order or in reverse."""
         code = self.code
-        count = self._word("0")
+        count = word(code, COUNT)
         with code.loop(count) as i:
             at = i
             if reverse:
@@ -57,7 +77,7 @@ class _Pass:
                 at = code.let(f"sub nsw i64 {last}, {i}")
             at = code.let(f"mul nuw nsw i64 {at}, 3")
             which, rows, begin = (
-                self._word(code.let(f"add nuw nsw i64 {at}, {k}")) for k in (1, 2, 3)
+                word(code, code.let(f"add nuw nsw i64 {at}, {SIZES + k}")) for k in range(3)
             )
             for k in code.cases(which, len(self.kernels)):
                 self.kernel = self.kernels[k]
@@ -75,15 +95,11 @@ class _Pass:
         """One row of the current kernel."""
         raise NotImplementedError
 
-    def _word(self, at: str) -> str:
-        """An integer of the table."""
-        place = self.code.let(f"getelementptr inbounds i64, ptr %N, i64 {at}")
-        return self.code.let(f"load i64, ptr {place}, align 8")
-
     def _read(self, at: str) -> _Row:
         kernel = self.kernel
         words = [
-            self._word(self.code.let(f"add nuw nsw i64 {at}, {k}")) for k in range(kernel.words)
+            word(self.code, self.code.let(f"add nuw nsw i64 {at}, {k}"))
+            for k in range(kernel.words)
         ]
         columns = len(kernel.shared)
         if kernel.walk == POINTS:
@@ -154,7 +170,7 @@ class _Pass:
         assert row.length is not None
         out, first = row.bases
         with code.loop(batch) as lane, code.loop(row.length) as i:
-            at = code.let(f"mul nuw nsw i64 {lane}, {len(self.program.places)}")
+            at = code.let(f"mul nuw nsw i64 {lane}, {word(code, PLACES)}")
             at = code.let(f"add nuw nsw i64 {at}, {first}")
             at = code.let(f"add nuw nsw i64 {at}, {i}")
             place = code.let(f"getelementptr inbounds i64, ptr %G, i64 {at}")
@@ -162,7 +178,7 @@ class _Pass:
             here: Offset = [(out, batch), (i, batch), (lane, 1)]
             there: Offset = [(address, 1)]
             if not self.kernel.shared[1]:
-                there = [(address, batch), (None, -self.program.shared * batch), (lane, 1)]
+                there = [(address, batch), (word(code, SHARED), -batch), (lane, 1)]
             yield here, there
 
     def hold(self, row: _Row, columns: list[int]) -> None:
@@ -435,10 +451,26 @@ def emit_forward(emitter: Emitter, made: Commands) -> Vector:
     return check_guards(emitter, emitter.flag_total())
 
 
+def check_gradient(emitter: Emitter) -> Vector:
+    """A number that is finite only if the gradient is."""
+    code = emitter.code
+    emitter.flags = emitter.new_flags()
+    for array, size, factor in (("%Q", INPUTS, 1), ("%D", DERIVATIVES, emitter.batch)):
+
+        def watch(at: list[Offset], strides: list[int], width: int, array: str = array) -> None:
+            emitter.watch(emitter.read(array, at[0], 1, width))
+
+        count = code.let(f"mul nuw nsw i64 {word(code, size)}, {factor}")
+        emitter.lanes(Trip(count, emitter.width, (1,)), [[]], watch)
+    return emitter.flag_total()
+
+
 def emit_backward(emitter: Emitter, made: Commands, root: int) -> None:
     """Zero every adjoint, store that of the result, and go through the commands in reverse."""
-    program = emitter.program
-    clear(emitter, "%Q", np.arange(program.shared))
-    clear(emitter, "%D", np.arange(program.size - program.shared))
-    seed(emitter, root)
+    code = emitter.code
+    for array, size, factor in (("%Q", SHARED, 1), ("%D", OWN, emitter.batch)):
+        count = code.let(f"mul nuw nsw i64 {word(code, size)}, {factor * code.bytes}")
+        zero(code, array, [], count)
+    shared = root < emitter.program.shared
+    seed(emitter, [(word(code, ROOT), 1 if shared else emitter.batch)], shared)
     Backward(emitter, made, root).emit(reverse=True)

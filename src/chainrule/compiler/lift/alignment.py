@@ -77,9 +77,7 @@ class RecordedCall:
                 return self._program(like, found)
         except NotLiftable as error:
             reason = error
-        many = flat is None or len(flat.instructions) > MANY_SHAPES
-        # Shorter lists of integers may use the code of a flat program.
-        if like is None and many and (flat is None or not len(self.selecting)):
+        if like is None and (flat is None or len(flat.instructions) > MANY_SHAPES):
             try:
                 return self._in_steps()
             except NotLiftable:

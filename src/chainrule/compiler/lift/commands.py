@@ -6,7 +6,7 @@ moves by a constant stride; a kernel is for rows of one operation whose strides 
 machine code grows with the number of operations, and only the table with the number of steps. The
 table:
 
-- how many commands there are;
+- how many commands there are, and the sizes of the program (``SIZES``);
 - per command, in order: its kernel, how many rows, and where in the table they begin;
 - the rows: a length (unless each is one point), an address per column, and, in a kernel for any
   strides, a stride per column. Addresses of each sample's own numbers count from the first of them.
@@ -24,6 +24,11 @@ from chainrule.compiler.lift.program import Addresses, Instruction, Program, Ter
 
 MOST_PATTERNS = 4  # of strides of one instruction that get a kernel of their own
 RARE = 16  # a pattern of strides that fewer than one point in so many has gets none
+
+#: where the table says how many commands there are, how many numbers of each sample's own, how many
+#: that samples share, the address of the result, how many inputs there are, how many derivatives by
+#: a sample's own inputs, and how many operands that integers select; the commands come after these
+COUNT, OWN, SHARED, ROOT, INPUTS, DERIVATIVES, PLACES, SIZES = range(8)
 
 #: how the rows of a kernel are walked
 VECTORS, STRIDED, POINTS = "vectors", "strided", "points"
@@ -73,12 +78,12 @@ class _Rows:
     words: Addresses  # [row, word]
 
 
-def commands(program: Program) -> Commands:
-    """The commands of a program, in the order of its steps."""
+def commands(program: Program, root: int = 0) -> Commands:
+    """The commands of a program, in the order of its steps; ``root``: the address of the result."""
     made = _Builder(program)
     for k, instruction in enumerate(program.instructions):
         made.add(k, instruction)
-    return made.commands()
+    return made.commands(root)
 
 
 class _Builder:
@@ -251,7 +256,7 @@ class _Builder:
 
     # --- the table --------------------------------------------------------------------------------
 
-    def commands(self) -> Commands:
+    def commands(self, root: int) -> Commands:
         """All rows, and the commands that run them."""
         found: dict[Kernel, int] = {}
         lists: list[Addresses] = []  # step, kernel, rows, where in the flat rows they begin
@@ -270,8 +275,14 @@ class _Builder:
             rows += len(part.words)
         table = np.concatenate(lists)
         table = table[np.lexsort((table[:, 1], table[:, 0]))][:, 1:]
-        table[:, 2] += 1 + table.size
-        whole = np.concatenate([[len(table)], table.ravel(), *flat])
+        table[:, 2] += SIZES + table.size
+        program = self.program
+        sizes = np.zeros(SIZES, np.int64)
+        sizes[COUNT], sizes[INPUTS], sizes[PLACES] = len(table), program.inputs, len(program.places)
+        sizes[OWN], sizes[SHARED] = program.size - program.shared, program.shared
+        sizes[ROOT] = root - (0 if root < program.shared else program.shared)
+        sizes[DERIVATIVES] = len(program.private) - program.fixed
+        whole = np.concatenate([sizes, table.ravel(), *flat])
         return Commands(
             list(found), np.ascontiguousarray(whole, np.int64), rows, self.points, self.alike
         )

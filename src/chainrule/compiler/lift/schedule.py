@@ -47,7 +47,7 @@ from chainrule.core import ops
 from chainrule.trees import map_leaves
 
 MOST_CLASSES = 64  # more take LLVM too long
-MOST_GATHERS = 64  # times at which integers select operands; each is an instruction
+MOST_GATHERS = 64  # times at which integers select operands; each is an instruction of its own
 SHORTEST = 1.25  # runs of addresses that are shorter on average are as fast on the tape
 NARROW = 8  # fewer instructions per level are as fast on the tape
 SHARED, OWN = 1, 2  # where an operand lies; constants are shared too
@@ -84,8 +84,11 @@ def schedule(
     nodes = _Nodes(graph, recording, private)
     fewest: tuple[int, Program] | None = None
     for times in (nodes.early(), nodes.late()):
-        program = _Layout(nodes, times, arrays, slots).program()
-        found = commands(program)
+        try:
+            program = _Layout(nodes, times, arrays, slots).program()
+            found = commands(program)
+        except NotLiftable:
+            continue
         if found.rows * SHORTEST <= found.points and (fewest is None or found.rows < fewest[0]):
             fewest = found.rows, program
     if fewest is None:
@@ -172,10 +175,15 @@ class _Nodes:
         return self._times(rounds)
 
     def late(self) -> Addresses:
-        """When each node is computed, as late as possible."""
+        """When each node is computed, as late as possible.
+
+        But what integers select from inputs is selected first, all at once.
+        """
         waits = self.position[self.used] >= self.position[self.users]
         rounds = self._rounds(self.used, self.users, waits, -self.graph.level)
-        return self._times(rounds.max(initial=0) - rounds)
+        rounds = rounds.max(initial=0) - rounds
+        rounds[(self.graph.kinds == GATHER) & (self.graph.level == 1)] = 0
+        return self._times(rounds)
 
     def _times(self, rounds: Addresses) -> Addresses:
         """Rounds, and the turns of classes in them, as one number per node."""

@@ -257,7 +257,7 @@ class Kernel:
             machine.contract,
             machine.optional,
         )
-        self._library = jit.Library(self.machine.text)
+        self._library = jit.library(self.machine.text)
         own = (program.size - program.shared + self.machine.scratch) * batch
         number = np.dtype(machine.dtype)
         self.shared, self.shared_adjoints = (
