@@ -319,7 +319,7 @@ def same_as_eager(fast: Any, function: Callable[..., Any], *arguments: Any) -> N
 )
 def test_what_had_no_structure_is_machine_code(make, n):
     function, arguments = make(n)
-    fast = chainrule.compile(function, on_fallback="raise")
+    fast = chainrule.compile(function, on_fallback="raise", lift=True)
     for factor in (1.0, 1.01):
         same_as_eager(fast, function, arguments[0] * factor, *arguments[1:])
         assert View(fast).ran_machine_code, fast.report()
@@ -343,13 +343,13 @@ def test_float32_and_batches_run_in_steps_too():
         return function(theta) * x[0] + x[1] * theta[1]
 
     samples = [(np.array([1.0 + 0.1 * k, 0.3 * k]),) for k in range(11)]
-    fast = chainrule.compile(scaled, on_fallback="raise")
+    fast = chainrule.compile(scaled, on_fallback="raise", lift=True)
     mean, slopes = fast.batch_value_and_grad(theta, samples)
     each = [fast.value_and_grad(theta, *sample) for sample in samples]
     assert View(fast).variant.machine.program.steps is not None
     assert near(mean, np.mean([value for value, _ in each]))
     assert near(slopes, np.mean([slope for _, slope in each], axis=0))
-    single = chainrule.compile(scaled, dtype="float32", on_fallback="raise")
+    single = chainrule.compile(scaled, dtype="float32", on_fallback="raise", lift=True)
     value, slopes = single.value_and_grad(theta, *samples[3])
     assert View(single).ran_machine_code
     assert near(np.append(slopes, value), np.append(each[3][1], each[3][0]), 1e-4)
@@ -427,7 +427,7 @@ def test_a_product_that_overflows_raises_though_a_small_number_scales_it():
 
 def test_an_undefined_value_in_a_step_raises_what_eager_raises():
     function, (theta,) = cholesky(24)
-    fast = chainrule.compile(function, on_fallback="raise")
+    fast = chainrule.compile(function, on_fallback="raise", lift=True)
     fast.value_and_grad(theta)
     assert View(fast).ran_machine_code
     with pytest.raises(ValueError, match="sqrt"):

@@ -23,6 +23,7 @@ from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, Terms
 
 MOST_PATTERNS = 4  # of strides of one instruction that get a kernel of their own
+FEW = 32  # points that get no kernel for themselves
 RARE = 16  # a pattern of strides that fewer than one point in so many has gets none
 
 #: where the table says how many commands there are, how many numbers of each sample's own, how many
@@ -235,20 +236,25 @@ class _Builder:
         inverse = inverse.ravel()
         sizes = np.bincount(inverse, lengths)
         often = [i for i in np.argsort(-sizes).tolist() if kinds[i] > 0][:MOST_PATTERNS]
-        often = [i for i in often if sizes[i] * RARE >= sizes.sum()]
+        often = [i for i in often if sizes[i] >= max(FEW, sizes.sum() / RARE)]
         width = len(columns) + 1
         for i in often:
             here = inverse == i
             moves = tuple(strides[:, here][:, 0].tolist())
             kernel = Kernel(self.alike[k], part, shared, constant, VECTORS, moves)
             self._append(kernel, steps[starts[here]], words[here, :width])
-        rest = ~single & ~np.isin(inverse, often)
+        rest = ~np.isin(inverse, often)
+        alone = rest & single
+        if alone.sum() > FEW or not (rest & ~single).any():
+            rest &= ~single
+        else:
+            alone[:] = False  # a kernel of their own does not pay
         if rest.any():
             kernel = Kernel(self.alike[k], part, shared, constant, STRIDED)
             self._append(kernel, steps[starts[rest]], words[rest])
-        if single.any():
+        if alone.any():
             kernel = Kernel(self.alike[k], part, shared, constant, POINTS)
-            self._append(kernel, steps[starts[single]], words[single, 1:width])
+            self._append(kernel, steps[starts[alone]], words[alone, 1:width])
 
     def _append(self, kernel: Kernel, steps: Addresses, words: Addresses) -> None:
         order = np.argsort(steps, kind="stable")
