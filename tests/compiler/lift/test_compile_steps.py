@@ -395,6 +395,19 @@ def test_integers_select_operands_of_steps():
     assert View(fast).structures[0].variants[0].machine.program.steps is not None
 
 
+def test_other_lengths_share_the_machine_code():
+    rng = np.random.default_rng(4)
+    fast = chainrule.compile(recurrent, on_fallback="raise", lift=True)
+    tokens = [rng.integers(0, 5, size=length).tolist() for length in (40, 36, 45)]
+    params = network()
+    for some in tokens:
+        fast.value_and_grad(params, some)
+        assert View(fast).ran_machine_code, fast.report()
+    machines = [variant.machine for variant in View(fast).variants]
+    assert len({id(machine) for machine in machines}) == len(tokens)
+    assert len({machine.code.forward for machine in machines}) == 1
+
+
 def test_a_program_in_steps_trains():
     rng = np.random.default_rng(2)
     samples = [(rng.integers(0, 5, size=36).tolist(),) for _ in range(6)]
