@@ -28,6 +28,7 @@ from chainrule.compiler.codegen.instructions import (
     is_few,
     one_walk,
     operands,
+    seed,
 )
 from chainrule.compiler.codegen.ir import Offset
 from chainrule.compiler.codegen.walks import Walk
@@ -40,16 +41,18 @@ def reached(program: Program, root: int) -> npt.NDArray[np.bool_]:
     found = np.zeros(program.size, np.bool_)
     found[root] = True
     before, now = -1, 1
-    while before != now:  # one round is enough where there are no loops in time
+    again = bool(program.loops) or program.steps is not None
+    while before != now:  # one round is enough where instructions are not done in turns
         for instruction in reversed(program.instructions):
-            if _is_reached(instruction, found):
+            if differentiates(instruction, found):
                 for column in differentiated_by(instruction):
                     found[column] = True
-        before, now = now, int(found.sum()) if program.loops else now
+        before, now = now, int(found.sum()) if again else now
     return found
 
 
-def _is_reached(instruction: Instruction, found: npt.NDArray[np.bool_]) -> bool:
+def differentiates(instruction: Instruction, found: npt.NDArray[np.bool_]) -> bool:
+    """Whether an instruction passes a gradient on, where ``found`` are the addresses it reaches."""
     here = found[instruction.start : instruction.start + instruction.count]
     return bool(here.any()) and (instruction.rule is None or bool(instruction.rule.differentiable))
 
@@ -67,13 +70,16 @@ class Backward:
         program = self.program
         found = reached(program, root)
         self._clear(np.flatnonzero(~found[: program.inputs]))
-        self._seed(root)
+        self.begun[root] = True
+        shared = root < program.shared
+        place = root if shared else (root - program.shared) * self.emitter.batch
+        seed(self.emitter, [(None, place)], shared)
         for k in reversed(range(len(program.instructions))):
             instruction = program.instructions[k]
             if instruction.loop is not None:
                 if k == program.loops[instruction.loop].first:
                     self._loop(instruction.loop, found)
-            elif _is_reached(instruction, found):
+            elif differentiates(instruction, found):
                 self._clear(instruction.out)
                 is_optional = k in self.made.optional
                 for column in differentiated_by(instruction) if is_optional else ():
@@ -82,17 +88,6 @@ class Backward:
                     self._instruction(k, instruction)
         self._clear(np.arange(program.inputs))
         self._clear(np.arange(program.shared, program.shared + differentiated(program)))
-
-    def _seed(self, root: int) -> None:
-        """Store the adjoint of the result."""
-        code, emitter, program = self.emitter.code, self.emitter, self.program
-        self.begun[root] = True
-        if root < program.shared:
-            code.store("%Q", [(None, root)], code.load("%S", []))
-            return
-        start = (root - program.shared) * emitter.batch
-        with code.loop(emitter.batch) as lane:
-            code.store("%D", [(None, start), (lane, 1)], code.load("%S", [(lane, 1)]))
 
     # --- which adjoints are begun -----------------------------------------------------------------
 
@@ -155,7 +150,7 @@ class Backward:
         core = [
             k
             for k in reversed(range(loop.first, loop.last))
-            if _is_reached(program.instructions[k], found)
+            if differentiates(program.instructions[k], found)
         ]
         if core and registers.is_small(program, loop):
             reverse = registers.Reverse(self.emitter, number, core, self.begun)

@@ -139,14 +139,16 @@ class Emitter:
 
     # --- memory -----------------------------------------------------------------------------------
 
-    def read(self, array: str, offset: Offset, stride: int, width: int) -> Vector:
-        """A vector, or one number in every lane."""
+    def read(
+        self, array: str, offset: Offset, stride: int, width: int, rest: float = 0.0
+    ) -> Vector:
+        """A vector, or one number in every lane; ``rest`` in lanes that take no part."""
         if width == 1:
             return self.code.load(array, offset, 1)
         if not stride:
             return self.code.load(array, offset, 1).splat(width)
         if self._active is not None:
-            return self.code.masked_load(array, offset, width, self._active)
+            return self.code.masked_load(array, offset, width, self._active, rest)
         return self.code.load(array, offset, width)
 
     def write(self, array: str, offset: Offset, value: Vector) -> None:

@@ -5,7 +5,8 @@ functions, built by ``forward`` and ``backward``, over these arrays:
 
 - P and V: the numbers that all samples share, and each sample's own; Q and D: their adjoints;
 - S: the adjoint of the result, one for each sample;
-- G: the addresses that gathers read; N: the run-time trip counts.
+- G: the addresses that gathers read; N: the run-time trip counts, or the commands of a program
+  with steps.
 
 ``forward`` returns a number that is finite only if all of V is finite and every guard holds.
 ``reverse`` computes the gradient; ``backward`` calls it and returns a number that is finite only if
@@ -14,12 +15,14 @@ the gradient is.
 
 from __future__ import annotations
 
+from chainrule.compiler.codegen import scheduled
 from chainrule.compiler.codegen.backward import Backward
 from chainrule.compiler.codegen.contraction import Emitter
 from chainrule.compiler.codegen.forward import emit_forward
 from chainrule.compiler.codegen.instructions import Machine, differentiated
 from chainrule.compiler.codegen.ir import Code, Vector
 from chainrule.compiler.codegen.walks import Walks
+from chainrule.compiler.lift.commands import commands
 from chainrule.compiler.lift.program import Program
 
 __all__ = ["Machine", "machine"]
@@ -43,14 +46,22 @@ def machine(
     """
     walks = Walks(program, varying or set(), contract)
     made = Machine(walks=walks.all, optional=optional or set())
-    forward = Emitter(walks, width, batch, dtype)
-    finite = emit_forward(forward, made)
-    backward = Emitter(walks, width, batch, dtype)
-    Backward(backward, made).emit(root)
+    forward, backward = (Emitter(walks, width, batch, dtype) for _ in range(2))
+    if program.steps is None:
+        finite = emit_forward(forward, made)
+        Backward(backward, made).emit(root)
+    else:
+        found = commands(program, root)
+        made.table = found.table
+        finite = scheduled.emit_forward(forward, found)
+        scheduled.emit_backward(backward, found, root)
     made.scratch = walks.scratch
     checked = Emitter(walks, width, batch, dtype)
     checked.code.emit("call void @reverse({})".format(", ".join(f"ptr %{x}" for x in "PVQDSGN")))
-    gradient_finite = _check_gradient(checked)
+    if program.steps is None:
+        gradient_finite = _check_gradient(checked)
+    else:
+        gradient_finite = scheduled.check_gradient(checked)
     arguments = "ptr noalias %P, ptr noalias %V"
     more = "ptr noalias %Q, ptr noalias %D, ptr noalias %S"
     tail = "ptr noalias readonly %G, ptr noalias readonly %N"

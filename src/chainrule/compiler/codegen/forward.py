@@ -46,7 +46,7 @@ def emit_forward(emitter: Emitter, made: Machine) -> Vector:
         elif k == program.loops[instruction.loop].first:
             _loop(emitter, program.loops[instruction.loop], watched, flags)
     emitter.flags = flags
-    return _guards(emitter, emitter.flag_total())
+    return check_guards(emitter, emitter.flag_total())
 
 
 # --- which results are checked --------------------------------------------------------------------
@@ -77,7 +77,7 @@ def _watched(program: Program) -> list[bool]:
     return found[::-1]
 
 
-def _guards(emitter: Emitter, flag: Vector) -> Vector:
+def check_guards(emitter: Emitter, flag: Vector) -> Vector:
     """The flag, not finite if a guard goes the other way in any sample."""
     program, code = emitter.program, emitter.code
     if not len(program.guards):

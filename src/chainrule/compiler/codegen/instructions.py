@@ -34,6 +34,7 @@ class Machine:
     #: walks that store adjoints instead of adding to them, and the addresses that they initialise
     stores: list[tuple[Walk, Addresses]] = field(default_factory=list)
     optional: set[int] = field(default_factory=set)  # instructions that may be skipped
+    table: Addresses | None = None  # N of a program with steps: its commands
 
 
 def differentiated(program: Program) -> int:
@@ -65,8 +66,8 @@ def read_by(instruction: Instruction) -> list[Addresses]:
     if instruction.candidates is not None:
         return [instruction.candidates]
     columns = list(instruction.operands)
-    for terms in (instruction.products, instruction.plains):
-        columns += list(terms.columns) if terms is not None else []
+    for terms in instruction.sums:
+        columns += list(terms.columns)
     return columns
 
 
@@ -162,6 +163,16 @@ def as_vector(code: Code, x: Any, width: int) -> Vector:
     return x if isinstance(x, Vector) else code.constant(float(x), width)
 
 
+def seed(emitter: Emitter, root: Offset, shared: bool) -> None:
+    """Store the adjoint of the result, whose place this is."""
+    code = emitter.code
+    if shared:
+        code.store("%Q", root, code.load("%S", []))
+        return
+    with code.loop(emitter.batch) as lane:
+        code.store("%D", [*root, (lane, 1)], code.load("%S", [(lane, 1)]))
+
+
 def clear(emitter: Emitter, array: str, local: Addresses, step: int = 0) -> None:
     """Zero some places of an array; ``step``: how far they move per iteration of a loop in time."""
     if not len(local):
@@ -174,14 +185,15 @@ def clear(emitter: Emitter, array: str, local: Addresses, step: int = 0) -> None
     moved: Offset = [] if emitter.counter is None else [(emitter.counter, step * factor)]
     if len(starts) <= FEW_PIECES:
         for start, length in zip(local[starts].tolist(), lengths.tolist(), strict=True):
-            _zero(code, array, [*moved, (None, start * factor)], str(length * size))
+            zero(code, array, [*moved, (None, start * factor)], str(length * size))
         return
     with code.loop(len(starts)) as i:
         count = code.let(f"mul nuw nsw i64 {code.table(lengths, i)}, {size}")
-        _zero(code, array, [*moved, (code.table(local[starts], i), factor)], count)
+        zero(code, array, [*moved, (code.table(local[starts], i), factor)], count)
 
 
-def _zero(code: Code, array: str, offset: Offset, size: str) -> None:
+def zero(code: Code, array: str, offset: Offset, size: str) -> None:
+    """Zero so many bytes of an array."""
     code.declarations.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
     at = code.pointer(array, offset)
     code.emit(

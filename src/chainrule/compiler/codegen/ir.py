@@ -156,6 +156,19 @@ class Code:
         self.emit(f"br label %past_{n}")
         self.label(f"past_{n}")
 
+    def cases(self, which: str, count: int) -> Iterator[int]:
+        """A branch for each value of an i64 register; all of them continue after the last."""
+        n = self.name("n")[1:]
+        targets = " ".join(f"i64 {k}, label %case_{n}_{k}" for k in range(count))
+        self.emit(f"switch i64 {which}, label %past_{n} [{targets}]")
+        outside = dict(self._place.pointers)
+        for k in range(count):
+            self.label(f"case_{n}_{k}")
+            yield k
+            self._place.pointers = dict(outside)
+            self.emit(f"br label %past_{n}")
+        self.label(f"past_{n}")
+
     # --- memory -----------------------------------------------------------------------------------
 
     def pointer(self, array: str, offset: Offset) -> str:
@@ -212,13 +225,16 @@ class Code:
         lanes = ", ".join(f"i{size} {i}" for i in range(width))
         return Condition(self, self.let(f"icmp sgt {kind} {splat}, <{lanes}>"), width)
 
-    def masked_load(self, array: str, offset: Offset, width: int, count: str | Condition) -> Vector:
-        """Load the lanes below ``count`` (or of a mask); the others are 0 and not accessed."""
+    def masked_load(
+        self, array: str, offset: Offset, width: int, count: str | Condition, rest: float = 0.0
+    ) -> Vector:
+        """Load the lanes below ``count`` (or of a mask); the others are not accessed."""
         mask = self.mask(width, count) if isinstance(count, str) else count
         at, kind, name = self.pointer(array, offset), *self._masked("load", width)
         text = f"call {kind} @{name}(ptr {at}, i32 {self.bytes}, {mask.vector()}, "
         self.declarations.add(f"declare {kind} @{name}(ptr, i32, <{width} x i1>, {kind})")
-        found = self.let(f"{text}{kind} zeroinitializer)")
+        lanes = ", ".join([f"{self.number} {self.literal(rest)}"] * width)
+        found = self.let(f"{text}{kind} <{lanes}>)")
         if width == 1:
             found = self.let(f"extractelement {kind} {found}, i64 0")
         return Vector(self, found, width)

@@ -7,10 +7,12 @@ its functions; the code is freed with it.
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any
 
 _lock = threading.Lock()
 _ready = False
+_libraries: weakref.WeakValueDictionary[str, Library] = weakref.WeakValueDictionary()
 
 
 def _binding() -> Any:
@@ -30,6 +32,14 @@ def vector_width() -> int:
     """How many doubles one register of this machine holds."""
     features = _binding().get_host_cpu_features()
     return 8 if features.get("avx512f") else 4 if features.get("avx2") else 2
+
+
+def library(text: str) -> Library:
+    """The machine code of a module, the same for equal texts as long as one of them is in use."""
+    made = _libraries.get(text)
+    if made is None:
+        made = _libraries[text] = Library(text)
+    return made
 
 
 class Library:

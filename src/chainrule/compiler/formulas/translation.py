@@ -96,10 +96,8 @@ class Formulas:
 
     # --- sums -------------------------------------------------------------------------------------
 
-    def _parts(self, instruction: Instruction, terms: Terms | None) -> list[Part]:
+    def _parts(self, instruction: Instruction, terms: Terms) -> list[Part]:
         """The terms of sums, separated by the arrays they read."""
-        if terms is None:
-            return []
         terms = terms.side_by_side()
         owners = terms.owners - instruction.start
         lengths = np.bincount(owners, minlength=instruction.count)
@@ -128,11 +126,7 @@ class Formulas:
     # --- axes -------------------------------------------------------------------------------------
 
     def _all_parts(self, instruction: Instruction) -> list[Part]:
-        return [
-            part
-            for terms in (instruction.products, instruction.plains)
-            for part in self._parts(instruction, terms)
-        ]
+        return [part for terms in instruction.sums for part in self._parts(instruction, terms)]
 
     def _reads(self, instruction: Instruction) -> list[list[Addresses]]:
         """The coordinates of each operand, one for each result."""
@@ -175,7 +169,7 @@ class Formulas:
     def _lines(self, instruction: Instruction) -> list[Line]:
         """The formula of an instruction, or one per number where a few have none together."""
         line, count = self._line(instruction), instruction.count
-        terms = [t for t in (instruction.products, instruction.plains) if t is not None]
+        terms = instruction.sums
         regular = instruction.kind != GATHER and all(t.each for t in terms)
         if instruction.loop is not None or not line.whole or not regular or not 1 < count <= FEW:
             return [line]

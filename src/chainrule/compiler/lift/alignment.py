@@ -19,9 +19,11 @@ from chainrule.compiler.lift.grouping import group, grouped
 from chainrule.compiler.lift.loops import Loop, find_loops
 from chainrule.compiler.lift.ordering import Beside, Pieces, is_regular
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
+from chainrule.compiler.lift.schedule import schedule
 from chainrule.trees import Floats
 
 FEW_SHAPES = 100  # array instructions: no need to look for loops in time
+MANY_SHAPES = 200  # array instructions: steps take less time, and so does LLVM
 Points = dict[tuple[int, str], tuple[int, int]]  # of a walk: how many here, and at most
 LOOPS = True  # whether loops in time are lifted as loops
 
@@ -52,7 +54,12 @@ class RecordedCall:
         return cls(recording, root, private, integers if slots is None else slots, arrays)
 
     def program(self, like: Program | None = None, loops: bool = True) -> Program:
-        """Its array program, with loops in time where it has some, unless ``like`` has none."""
+        """Its array program, with loops in time where it has some, unless ``like`` has none.
+
+        In steps where it has too few equal shapes, and no loops.
+        """
+        if like is not None and like.steps is not None:
+            raise NotLiftable("steps are those of one length")
         if like is not None and like.arranged:
             return self._program(None, (), self.beside(like))
         loops = loops and LOOPS and (like is None or bool(like.loops))
@@ -70,6 +77,11 @@ class RecordedCall:
                 return self._program(like, found)
         except NotLiftable as error:
             reason = error
+        if like is None and (flat is None or len(flat.instructions) > MANY_SHAPES):
+            try:
+                return self._in_steps()
+            except NotLiftable:
+                pass
         if flat is None:
             raise reason
         return flat
@@ -129,6 +141,15 @@ class RecordedCall:
             slots=self.selecting,
             arranged=arranged,
         )
+        return self._placed(made)
+
+    def _in_steps(self) -> Program:
+        """Its program in steps."""
+        made = schedule(self.graph, self.recording, self.private, self.arrays, self.selecting)
+        return self._placed(made)
+
+    def _placed(self, made: Program) -> Program:
+        """A program of this call, if its result and its guards have addresses."""
         if made.address[self.root] < 0 or (made.guards < 0).any():
             raise NotLiftable("an output was absorbed into a sum")
         return made
@@ -267,7 +288,8 @@ def columns_of(instruction: Instruction) -> list[tuple[str, Addresses]]:
     """The columns of an instruction, each with the name of the walk it belongs to."""
     found = [("out", instruction.out)]
     found += [("out", column) for column in instruction.columns]
-    for what, terms in (("products", instruction.products), ("plains", instruction.plains)):
+    for what in ("products", "scaled", "plains"):
+        terms = getattr(instruction, what)
         if terms is not None:
             found += [(what, column) for column in (terms.owners, *terms.columns)]
     return found

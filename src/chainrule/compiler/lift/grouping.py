@@ -85,9 +85,10 @@ def grouped(graph: Graph, like: Program | None = None, limit: int = 400) -> list
     order = order[graph.kinds[order] > CONSTANT]
     shapes, at = graph.signature[order], stage[order]
     change = (shapes[1:] != shapes[:-1]) | (at[1:] != at[:-1])
+    count = int(change.sum()) + 1
+    if count > limit or count * 8 > len(graph.kinds) + 400:
+        raise NotLiftable(f"{count} shapes among {len(graph.kinds)} nodes: no structure")
     parts = np.split(order, np.flatnonzero(change) + 1) if len(order) else []
-    if len(parts) > limit or len(parts) * 8 > len(graph.kinds) + 400:
-        raise NotLiftable(f"{len(parts)} shapes among {len(graph.kinds)} nodes: no structure")
     lengths = np.stack([np.diff(graph.product_at), np.diff(graph.plain_at)], axis=1)
     apart = None if like is None else {i.key[0] for i in like.instructions if len(i.key) > 1}
     groups: list[Group] = []

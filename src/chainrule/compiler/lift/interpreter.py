@@ -38,6 +38,10 @@ def run(program: Program, inputs: Floats, gathered: Addresses) -> Floats:
 def _in_turn(program: Program) -> Iterator[Instruction]:
     """The instructions in order of execution, those of loops as slices."""
     at = 0
+    if program.steps is not None:
+        for k, first, last in program.steps.tolist():
+            yield program.instructions[k].part(first, last)
+        return
     for loop in program.loops:
         yield from program.instructions[at : loop.first]
         for k in range(loop.count):
@@ -51,10 +55,9 @@ def _forward(instruction: Instruction, arena: Floats) -> Any:
     rule, count, start = instruction.rule, instruction.count, instruction.start
     if instruction.kind == SUM:
         total = np.zeros(count)
-        for terms in (instruction.products, instruction.plains):
-            if terms is not None:
-                each = np.prod([arena[column] for column in terms.columns], axis=0)
-                total += np.bincount(terms.owners - start, each, count)
+        for terms in instruction.sums:
+            each = np.prod([arena[column] for column in terms.columns], axis=0)
+            total += np.bincount(terms.owners - start, each, count)
         return total
     assert rule is not None
     if instruction.kind == EXTREME:
@@ -98,6 +101,11 @@ def _backward(instruction: Instruction, arena: Floats, adjoint: Floats, g: Float
             each = g[instruction.products.owners - start]
             _add(adjoint, a, arena[b], each)
             _add(adjoint, b, arena[a], each)
+        if instruction.scaled is not None:
+            c, a, b = instruction.scaled.columns
+            each = g[instruction.scaled.owners - start]
+            _add(adjoint, a, arena[c] * arena[b], each)
+            _add(adjoint, b, arena[c] * arena[a], each)
         if instruction.plains is not None:
             (column,) = instruction.plains.columns
             _add(adjoint, column, 1.0, g[instruction.plains.owners - start])

@@ -19,6 +19,7 @@ from chainrule.core.ops import Op
 
 Addresses = npt.NDArray[np.int64]
 Key = tuple[int, ...]  # a shape, and the number of terms where that separates sums of one shape
+SHORT = 4  # sums of at most so many terms are added up elementwise in a program with steps
 COPY = 1 << 97  # above any shape; added once for copies of some terms, twice for all of them
 
 
@@ -43,7 +44,7 @@ class Terms:
     """
 
     owners: Addresses  # the sum that each term belongs to
-    columns: tuple[Addresses, ...]  # one of plain terms, two of products
+    columns: tuple[Addresses, ...]  # one of plain terms, two of products, three of scaled ones
     each: int  # how many terms every sum has; 0 where that differs or the terms are reordered
 
     def __len__(self) -> int:
@@ -78,6 +79,7 @@ class Instruction:
     number: Addresses | None = None  # addresses of the plain numbers that are second operands
     products: Terms | None = None
     plains: Terms | None = None
+    scaled: Terms | None = None  # products of two factors and a plain number, which comes first
     places: Addresses | None = None  # gather: which of the operands that depend on integers
     slots: Addresses | None = None  # gather: the integer that was seen to select, or -1
     candidates: Addresses | None = None  # gather: every address that it may select
@@ -103,9 +105,20 @@ class Instruction:
     def reads(self) -> list[Addresses]:
         """Every column that it reads, for a gather all that it may select."""
         columns = list(self.columns) if self.candidates is None else [self.candidates]
-        for terms in (self.products, self.plains):
-            columns += list(terms.columns) if terms is not None else []
+        for terms in self.sums:
+            columns += list(terms.columns)
         return columns
+
+    @property
+    def sums(self) -> list[Terms]:
+        """The terms of its sums."""
+        return [t for t in (self.products, self.scaled, self.plains) if t is not None]
+
+    @property
+    def is_short(self) -> bool:
+        """Whether all of its sums have the same few terms."""
+        each = [terms.each for terms in self.sums]
+        return all(each) and sum(each) <= SHORT
 
     @property
     def name(self) -> str:
@@ -126,6 +139,20 @@ class Instruction:
             plains=None if self.plains is None else self.plains.row(k, count),
         )
 
+    def part(self, first: int, last: int) -> Instruction:
+        """Results ``first`` up to ``last``, of a program with steps."""
+        here = slice(first, last)
+        return replace(
+            self,
+            start=self.start + first,
+            count=last - first,
+            operands=[c[here] for c in self.operands],
+            number=None if self.number is None else self.number[here],
+            products=_between(self.products, self.start + first, self.start + last),
+            plains=_between(self.plains, self.start + first, self.start + last),
+            scaled=_between(self.scaled, self.start + first, self.start + last),
+        )
+
     def verify(self) -> None:
         """Raise AssertionError unless its columns fit each other."""
         assert self.count > 0
@@ -134,9 +161,7 @@ class Instruction:
             assert self.places is not None
             assert len(self.places) == self.count
         assert all(len(column) == self.count for column in self.columns)
-        for terms in (self.products, self.plains):
-            if terms is None:
-                continue
+        for terms in self.sums:
             assert all(len(column) == len(terms) for column in terms.columns)
             owners = terms.owners - self.start
             assert ((owners >= 0) & (owners < self.count)).all()
@@ -146,9 +171,8 @@ class Instruction:
                 assert (each == terms.each).all() == bool(terms.each)
 
     def __str__(self) -> str:
-        sizes = [
-            f"{len(t)} {w}" for t, w in ((self.products, "products"), (self.plains, "terms")) if t
-        ]
+        kinds = (self.products, "products"), (self.scaled, "scaled"), (self.plains, "terms")
+        sizes = [f"{len(terms)} {word}" for terms, word in kinds if terms]
         return f"[{self.start}:{self.start + self.count}] = {self.name} {' '.join(sizes)}"
 
 
@@ -181,9 +205,14 @@ class Program:
     loops: tuple[Repeat, ...] = ()
     fixed: int = 0  # how many of the private inputs, the last ones, need no derivative
     arranged: bool = False  # reordered so that a shorter call is a prefix of it
+    #: (instruction, first, last): the slices of results in the order in which they are computed;
+    #: None: whole instructions, in their order
+    steps: Addresses | None = None
 
     def __str__(self) -> str:
         lines = [("    " if i.loop is not None else "") + str(i) for i in self.instructions]
+        if self.steps is not None:
+            lines.insert(0, f"in {len(self.steps)} steps:")
         for loop in reversed(self.loops):
             lines.insert(loop.first, f"{loop.count} times:")
         return "\n".join(lines)
@@ -216,7 +245,8 @@ class Program:
             assert not np.isin(read, self.private).any(), "a private input is read as a shared one"
             if instruction.candidates is not None:
                 before = (read < first) | (written[read] > 0)
-                assert before.all(), "a gather comes before what it may select"
+                late = self.steps is None and not before.all()
+                assert not late, "a gather comes before what it may select"
         assert (written <= 1).all(), "two instructions write one address"
         assert self.loops or written[first:].all(), "an address is not written"
         try:
@@ -224,8 +254,28 @@ class Program:
         except NotLiftable as error:
             raise AssertionError(str(error)) from None
 
+    def _check_steps(self, steps: Addresses) -> None:
+        """NotLiftable unless every number is computed in an earlier step than it is read in."""
+        starts = np.array([i.start for i in self.instructions])
+        when = np.full(self.size, -1, np.int64)
+        sizes = steps[:, 2] - steps[:, 1]
+        when[ranges(starts[steps[:, 0]] + steps[:, 1], sizes)] = np.arange(len(steps)).repeat(sizes)
+        for instruction in self.instructions:
+            now = when[instruction.out]
+            assert (now >= 0).all(), "a result has no step"
+            readers = [(column, now) for column in instruction.columns]
+            for terms in instruction.sums:
+                readers += [(column, when[terms.owners]) for column in terms.columns]
+            if instruction.candidates is not None:
+                readers.append((instruction.candidates, np.full(1, now.min())))
+            if any((when[column] >= step).any() for column, step in readers):
+                raise NotLiftable("a step reads what comes later")
+
     def check_order(self) -> None:
         """NotLiftable unless every number is computed before it is read."""
+        if self.steps is not None:
+            self._check_steps(self.steps)
+            return
         made = np.full(self.size, -1, np.int64)  # by which instruction
         when = np.zeros(self.size, np.int64)  # in which iteration of its loop
         for k, instruction in enumerate(self.instructions):
@@ -244,6 +294,18 @@ class Program:
                 results = column[column >= self.shared + len(self.private)]
                 if late.any() or (made[results] < 0).any():
                     raise NotLiftable("a loop reads what comes later")
+
+
+def _between(terms: Terms | None, first: int, last: int) -> Terms | None:
+    """The terms of the sums at these addresses."""
+    if terms is None:
+        return None
+    here = slice(*np.searchsorted(terms.owners, [first, last]))
+    if here.start == here.stop:
+        return None
+    return replace(
+        terms, owners=terms.owners[here], columns=tuple([c[here] for c in terms.columns])
+    )
 
 
 def ranges(starts: Addresses, counts: Addresses) -> Addresses:

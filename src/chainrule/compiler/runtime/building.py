@@ -134,7 +134,9 @@ def _machine_code(
     dtype: str,
     contract: bool,
 ) -> MachineCode:
-    shorter = None if others is None or program.loops else others.shorter()
+    if program.loops or program.steps is not None:
+        others = None
+    shorter = None if others is None else others.shorter()
     if shorter is not None and others is not None:
         try:
             less, arranged = prefix_of(shorter, call, program)

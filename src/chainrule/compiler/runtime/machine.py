@@ -29,6 +29,8 @@ def trip_counts(
     machine: emit.Machine, points: Points, active: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64] | None:
     """How far each walk of the machine code goes for so many points; None where it cannot."""
+    if machine.table is not None:
+        return machine.table
     counts = np.zeros(max(1, len(machine.walks)), np.int64)
     for walk in machine.walks:
         short, long = points[walk.instruction, walk.what]
@@ -255,7 +257,7 @@ class Kernel:
             machine.contract,
             machine.optional,
         )
-        self._library = jit.Library(self.machine.text)
+        self._library = jit.library(self.machine.text)
         own = (program.size - program.shared + self.machine.scratch) * batch
         number = np.dtype(machine.dtype)
         self.shared, self.shared_adjoints = (

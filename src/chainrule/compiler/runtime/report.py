@@ -63,9 +63,11 @@ def _summary(dispatch: Dispatch) -> str:
             f"{len(recording.guards)} guards, {recording.selection.summary()}"
         )
         if binding is not None:
-            count = len(binding.machine.program.instructions)
+            program = binding.machine.program
             where = "" if binding.is_own else " of a longer call"
-            lines.append(f"    lifted to {count} array instructions{where}")
+            if program.steps is not None:
+                where = f", done in {len(program.steps):,} steps"
+            lines.append(f"    lifted to {len(program.instructions)} array instructions{where}")
         elif variant.waits:
             lines.append("    on the tape until machine code pays")
         elif variant.not_lifted is not None:
