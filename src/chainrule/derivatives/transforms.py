@@ -222,7 +222,7 @@ def _run(
             return f(x, *args, **kwargs)
 
 
-class differentiating:  # noqa: N801  # a context manager, quicker than a generator
+class differentiating:  # a context manager, quicker than a generator
     """Inside, a function runs that will be differentiated by some Values: transforms in it nest."""
 
     def __init__(self, leaves: list[Value]) -> None:

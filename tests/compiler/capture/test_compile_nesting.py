@@ -449,8 +449,8 @@ def test_a_derivative_inside_depends_on_what_is_differentiated_by():
     def f(p, t):
         inside = chainrule.grad(lambda q: p["w"] * q * q * t)(3.0)
         number = chainrule.grad(lambda q: t * q * q)(3.0)
-        assert isinstance(inside, Value)
-        assert not isinstance(number, Value)
+        if not isinstance(inside, Value) or isinstance(number, Value):
+            raise TypeError("a Value and a number")
         return inside * number * p["w"]
 
     fast = chainrule.compile(f, on_fallback="raise")
