@@ -664,22 +664,38 @@ case(
     ),
     check=all_is_taken,
 )
+
+
+def decider_parts(state: State) -> tuple[Any, ...]:
+    """Of a program that adds two integers, gathers by the sum, and computes it as a number."""
+    rows = ([9], [[0, 3, 0, 1, 0]], [], [[3, 0, 4]], [5, 6, 7, 8], [[3, 0]])
+    constants, steps, pool, gathers, candidates, numbers = (np.array(x, np.int64) for x in rows)
+    return 2, constants, steps, pool, np.zeros(0), gathers, candidates, numbers
+
+
+def decided(state: State) -> None:
+    made = _native.Decider(*state.extra["parts"])
+    selected, numbers, found = state.extra["answer"]
+    assert made.decide([1, 1], selected[:1], numbers[:1]) == 0
+    made.decide_rows(np.array([[0, 1], [1, 2]]), selected, numbers, found)
+
+
+def all_is_decided(state: State, failed: bool) -> None:
+    selected, numbers, found = state.extra["answer"]
+    assert failed or (selected.tolist(), numbers.tolist()) == ([6, 8], [1.0, 3.0])
+    assert failed or found.tolist() == [0, 0]
+
+
 case(
-    "select_rows",
-    lambda s: _native.select_rows(*s.extra["rows"]),
+    "Decider",
+    decided,
     prepare=with_extra(
         0,
-        rows=lambda s: [
-            np.array(x)
-            for x in ([[0, 0, 0]] * 2, [7, 8, 9], [0, 1], [0, 2, 2, 0, 0], [2, 0], [1, 2, 3, 4])
-        ],
+        parts=decider_parts,
+        answer=lambda s: (np.zeros(2, np.int64), np.zeros(2), np.zeros(2, np.int64)),
     ),
-    check=lambda s, failed: None if failed else _rows_selected(s),
+    check=all_is_decided,
 )
-
-
-def _rows_selected(state: State) -> None:
-    assert state.extra["rows"][0].tolist() == [[2, 8, 1], [4, 8, 3]]
 
 
 def plan_parts(state: State) -> tuple[Any, ...]:

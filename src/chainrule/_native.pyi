@@ -166,9 +166,23 @@ class Checks:
 
 def same_bytes(array: Any, contents: bytes, /) -> bool: ...
 def sample_integers(samples: list[Any], which: Any, lengths: Any, /) -> bytearray: ...
-def select_rows(
-    out: Any, defaults: Any, ids: Any, tables: Any, positions: Any, addresses: Any, /
-) -> None: ...
+
+@final
+class Decider:
+    def __new__(
+        cls,
+        arguments: int,
+        constants: Any,
+        steps: Any,
+        pool: Any,
+        floats: Any,
+        gathers: Any,
+        candidates: Any,
+        numbers: Any,
+        /,
+    ) -> Decider: ...
+    def decide(self, integers: Sequence[int], selected: Any, numbers: Any, /) -> int: ...
+    def decide_rows(self, integers: Any, selected: Any, numbers: Any, found: Any, /) -> None: ...
 
 @final
 class Passed:
@@ -190,7 +204,7 @@ class Plan:
         template: Any,
         record: Any,
         make: Any,
-        choose: Callable[[tuple[int, ...]], Any],
+        choose: Decider | Callable[[tuple[int, ...]], Any],
         seen: list[Any],
         owner: Any,
         forward: int,

@@ -6,10 +6,11 @@
  * Reading order: node.h, memory.c, node.c, operators.c, backward.c, value.c, sums.c, modes.c, optimisers.c,
  * arguments.c.
  * For compiled functions: flatten.c and canonical.c (from a recording to arrays), tape.c, tape_run.c and
- * tape_sweep.c (running a recording), checks.c, passed.c and plan.c (the fast path of a call), samples.c
- * (packing the samples of training).
+ * tape_sweep.c (running a recording), integers.c (what integers decide), checks.c, passed.c and plan.c (the
+ * fast path of a call), samples.c (packing the samples of training).
  */
 #include "call.h"
+#include "integers.h"
 #include "tape.h"
 
 PyObject *errors_module, *empty_tuple, *empty_string;
@@ -32,6 +33,7 @@ static const struct {
     {"Checks", &checks_spec, NULL},
     {"Passed", &passed_spec, &PassedType},
     {"Plan", &plan_spec, NULL},
+    {"Decider", &decider_spec, &DeciderType},
 };
 
 static struct PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,

@@ -24,7 +24,7 @@ PyTypeObject *PassedType;
 typedef struct {
     PyTypeObject *array_type, *number_type; /* numpy's ndarray and float64 */
     Passed *to;
-    Buffer words, ids;
+    Buffer words;
     int is_first;             /* this is the argument to differentiate by: its integers are floats */
     int depth;
     int64_t run;              /* FLOAT or INT, where the last word is how many of them came */
@@ -70,18 +70,23 @@ static int put_array(Look *w, PyObject *array) {
     return 1;
 }
 
-/* Takes the reference. */
-static int put_id(Look *w, PyObject *id) {
-    if (id == NULL || APPEND(w->ids, PyObject *, id) < 0) {
-        Py_XDECREF(id);
-        return -1;
+static int put_integer(Look *w, PyObject *x) {
+    int overflow = 0;
+    int64_t integer = PyLong_AsLongLongAndOverflow(x, &overflow);
+    if (overflow) {
+        Large large = {COUNT(w->to->integers, int64_t), Py_NewRef(x)};
+        integer = 0;
+        if (APPEND(w->to->large, Large, large) < 0) {
+            Py_DECREF(x);
+            return -1;
+        }
     }
-    return 1;
+    return APPEND(w->to->integers, int64_t, integer) < 0 ? -1 : 1;
 }
 
 static int look_at_integer(Look *w, PyObject *x) {
     if (!w->is_first) {
-        return put_id(w, Py_NewRef(x)) < 0 ? -1 : put_leaf(w, INT_WORD);
+        return put_integer(w, x) < 0 ? -1 : put_leaf(w, INT_WORD);
     }
     double number = PyLong_AsDouble(x);
     if (number == -1.0 && PyErr_Occurred()) {
@@ -112,13 +117,15 @@ int holds_floats(const Py_buffer *view) {
            (view->format[0] == 'f' && view->itemsize == sizeof(float));
 }
 
-static int put_ids(Look *w, const Py_buffer *view) {
-    int answer = 1;
-    Py_ssize_t count = view->len / view->itemsize;
-    for (Py_ssize_t k = 0; k < count && answer > 0; k++) {
-        answer = put_id(w, PyLong_FromLongLong(((const int64_t *)view->buf)[k]));
+static int put_integers(Look *w, const Py_buffer *view) {
+    Buffer *to = &w->to->integers;
+    size_t size = (size_t)view->len;
+    if (to->size + size > to->capacity && grow(to, size) < 0) {
+        return -1;
     }
-    return answer;
+    memcpy(to->bytes + to->size, view->buf, size);
+    to->size += size;
+    return 1;
 }
 
 /* An array that is not in the first argument: its shape is part of the signature. Integers of fewer
@@ -128,7 +135,7 @@ static int look_at_data(Look *w, PyObject *array, const Py_buffer *view) {
     if (view->format[0] == 'd' && view->itemsize == sizeof(double)) { /* others round in their own way */
         answer = put_array(w, array) < 0 ? -1 : put_words(w, FLOATS_WORD, view->ndim);
     } else if (strchr("lq", view->format[0]) != NULL && view->itemsize == sizeof(int64_t)) {
-        answer = put_ids(w, view) < 0 ? -1 : put_words(w, INTS_WORD, view->ndim);
+        answer = put_integers(w, view) < 0 ? -1 : put_words(w, INTS_WORD, view->ndim);
     }
     for (int j = 0; j < view->ndim && answer > 0; j++) {
         answer = put_word(w, view->shape[j]);
@@ -251,17 +258,26 @@ static int look_at(Look *w, PyObject *x) {
     return answer > 0 && !is_tuple && w->held == held ? is_another(w, x) : answer;
 }
 
-/* Move the integers into a tuple, with the references to them. */
-static int take_ids(Look *w) {
-    Py_ssize_t count = COUNT(w->ids, PyObject *);
-    w->to->ids = PyTuple_New(count);
-    for (Py_ssize_t k = 0; w->to->ids != NULL && k < count; k++) {
-        PyTuple_SetItem(w->to->ids, k, ITEM(w->ids, PyObject *, k));
+PyObject *integers_of(const Passed *call) {
+    Py_ssize_t count = COUNT(call->integers, int64_t);
+    PyObject *made = PyTuple_New(count);
+    for (Py_ssize_t k = 0; made != NULL && k < count; k++) {
+        PyObject *x = PyLong_FromLongLong(ITEM(call->integers, int64_t, k));
+        if (x == NULL) {
+            Py_CLEAR(made);
+        } else {
+            PyTuple_SetItem(made, k, x);
+        }
     }
-    if (w->to->ids != NULL) {
-        w->ids.size = 0;
+    for (Py_ssize_t k = 0; made != NULL && k < COUNT(call->large, Large); k++) {
+        const Large *large = &ITEM(call->large, Large, k);
+        PyTuple_SetItem(made, large->place, Py_NewRef(large->integer));
     }
-    return w->to->ids != NULL ? 1 : -1;
+    return made;
+}
+
+static PyObject *passed_ids(PyObject *self, void *Py_UNUSED(closure)) {
+    return integers_of((Passed *)self);
 }
 
 static int look_at_arguments(Look *w, PyObject *arguments, int differentiate) {
@@ -274,7 +290,7 @@ static int look_at_arguments(Look *w, PyObject *arguments, int differentiate) {
     }
     if (answer > 0) {
         w->to->signature = PyBytes_FromStringAndSize(w->words.bytes, (Py_ssize_t)w->words.size);
-        answer = w->to->signature != NULL ? take_ids(w) : -1;
+        answer = w->to->signature != NULL ? 1 : -1;
     }
     return answer;
 }
@@ -299,14 +315,10 @@ static PyObject *passed(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     Look w = {.array_type = (PyTypeObject *)given[1], .number_type = (PyTypeObject *)given[2]};
     w.to = (Passed *)made;
     begin(&w.words);
-    begin(&w.ids);
+    begin(&w.to->integers);
     begin(&w.to->entries);
     int answer = look_at_arguments(&w, given[0], given[3] == Py_True);
-    for (Py_ssize_t k = 0; k < COUNT(w.ids, PyObject *); k++) {
-        Py_DECREF(ITEM(w.ids, PyObject *, k));
-    }
     PyMem_Free(w.words.bytes);
-    PyMem_Free(w.ids.bytes);
     if (answer > 0) {
         return made;
     }
@@ -320,18 +332,24 @@ static void passed_dealloc(PyObject *self) {
     for (Py_ssize_t k = 0; k < COUNT(x->entries, Entry); k++) {
         Py_XDECREF(ITEM(x->entries, Entry, k).array);
     }
+    for (Py_ssize_t k = 0; k < COUNT(x->large, Large); k++) {
+        Py_DECREF(ITEM(x->large, Large, k).integer);
+    }
     PyMem_Free(x->entries.bytes);
+    PyMem_Free(x->integers.bytes);
+    PyMem_Free(x->large.bytes);
     Py_XDECREF(x->signature);
-    Py_XDECREF(x->ids);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF((PyObject *)type);
 }
 
 static PyMemberDef passed_members[] = {{"signature", T_OBJECT_EX, offsetof(Passed, signature), READONLY, NULL},
-                                       {"ids", T_OBJECT_EX, offsetof(Passed, ids), READONLY, NULL},
                                        {NULL, 0, 0, 0, NULL}};
+static PyGetSetDef passed_properties[] = {{"ids", passed_ids, NULL, NULL, NULL},
+                                          {NULL, NULL, NULL, NULL, NULL}};
 static PyType_Slot passed_slots[] = {
-    {Py_tp_dealloc, passed_dealloc}, {Py_tp_members, passed_members}, {0, NULL}};
+    {Py_tp_dealloc, passed_dealloc}, {Py_tp_members, passed_members},
+    {Py_tp_getset, passed_properties}, {0, NULL}};
 PyType_Spec passed_spec = {"chainrule._native.Passed", sizeof(Passed), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, passed_slots};
 

@@ -7,11 +7,12 @@
  * but for the rows of the op table that a tape leaves to Python.
  */
 #include "call.h"
+#include "integers.h"
 #include "tape.h"
 
 /* What a Plan is given: the arenas of the machine code, all float64 or all float32; what gathers select;
- * trip counts; which gathers a call sets; and where in the arena of its own numbers its integers go (all
- * of them, or the array is empty). */
+ * trip counts; which gathers a call sets; and where in the arena of its own numbers its integers go, and
+ * the numbers computed from them (all of them, or the array is empty). */
 enum {
     P_SHARED,
     P_OWN,
@@ -33,7 +34,8 @@ typedef struct {
     PyObject *record;   /* a numpy dtype: the gradient, one field for each array; None: there is no array */
     PyObject *make;     /* numpy.ndarray */
     PyObject *owner;    /* of the machine code; or the tape, whose inputs, all of them, are what is shared */
-    PyObject *choose;   /* a function from the integers of a call to the addresses that gathers select, or None */
+    PyObject *choose;   /* a Decider, or a function from the integers of a call to the addresses that gathers
+                           select, or None */
     PyObject *seen;     /* a list that `choose` depends on: when it has grown, the cache is out of date */
     PyObject *choices;  /* the cache, a dict: what `choose` answered */
     Py_ssize_t known;   /* the length of `seen` when the cache was empty */
@@ -170,21 +172,30 @@ static int read_numbers(const Plan *p, const Passed *call) {
     return fits;
 }
 
-/* Copy the integers of a call into the arena of its own numbers, if they go there. 0 where one is too
- * large for a float. */
+#define EXACT ((int64_t)1 << 53) /* integers up to here are floats without rounding */
+
+/* Copy the integers of a call into the arena of its own numbers, if they go there, and the numbers that
+ * were computed from them. 0 where one is too large for a float. */
 static int read_ids(const Plan *p, const Passed *call) {
     const int64_t *to = p->views[P_INTEGERS].buf;
+    const Decider *d = Py_TYPE(p->choose) == DeciderType ? (Decider *)p->choose : NULL;
+    Py_ssize_t integers = COUNT(call->integers, int64_t), computed = d != NULL ? d->numbers : 0;
     Py_ssize_t count = p->views[P_INTEGERS].len / (Py_ssize_t)sizeof *to;
-    if (count != 0 && count != PyTuple_Size(call->ids)) {
+    if (count == 0) {
+        return 1;
+    }
+    if (count != integers + computed || COUNT(call->large, Large) > 0) {
         return 0;
     }
-    for (Py_ssize_t k = 0; k < count; k++) {
-        double number = PyLong_AsDouble(PyTuple_GetItem(call->ids, k));
-        if (number == -1.0 && PyErr_Occurred()) {
-            PyErr_Clear();
+    for (Py_ssize_t k = 0; k < integers; k++) {
+        int64_t integer = ITEM(call->integers, int64_t, k);
+        if (integer < -EXACT || integer > EXACT) {
             return 0;
         }
-        copy_number(p, p->views[P_OWN].buf, to[k], number);
+        copy_number(p, p->views[P_OWN].buf, to[k], (double)integer);
+    }
+    for (Py_ssize_t k = 0; k < computed; k++) {
+        copy_number(p, p->views[P_OWN].buf, to[integers + k], d->computed[k]);
     }
     return 1;
 }
@@ -366,6 +377,39 @@ static PyObject *answer_of(const Plan *p, double number, PyObject *bytes, Py_ssi
     return result;
 }
 
+/* Let the gathers of machine code, or the operands of a tape, be what a Decider selected; -1: an error. */
+static int set_selected(const Plan *p, const Decider *d) {
+    const int64_t *places = p->views[P_PLACES].buf;
+    int64_t *gathers = p->views[P_GATHERS].buf;
+    int failed = 0;
+    for (Py_ssize_t k = 0; k < d->gathers && !failed; k++) {
+        if (p->forward == 0) {
+            failed = point_tape((Tape *)p->owner, places[k], d->selected[k]);
+        } else {
+            gathers[places[k]] = d->selected[k];
+        }
+    }
+    return failed ? -1 : 1;
+}
+
+/* Let the gathers of a call select what its integers say. 0 where that is not known; -1: an error. */
+static int choose_gathers(Plan *p, const Passed *call) {
+    if (Py_TYPE(p->choose) == DeciderType) {
+        const Decider *d = (Decider *)p->choose;
+        int fits = COUNT(call->large, Large) == 0 && COUNT(call->integers, int64_t) == d->arguments &&
+                   decide(d, (const int64_t *)(const void *)call->integers.bytes) == KNOWN;
+        return fits ? set_selected(p, d) : 0;
+    }
+    PyObject *ids = integers_of(call), *gathered = ids != NULL ? chosen_by(p, ids) : NULL;
+    int answer = gathered == NULL ? -1 : gathered == Py_None ? 0 : 1;
+    if (answer > 0 && (p->forward == 0 ? point_operands(p, gathered) : set_gathers(p, gathered)) < 0) {
+        answer = -1;
+    }
+    Py_XDECREF(gathered);
+    Py_XDECREF(ids);
+    return answer;
+}
+
 /* run(call): the value and its gradient, or the value alone, or None where something is not finite, an array has another
  * shape or type than those the Plan is for, or it is not known what these integers select. One at a
  * time for all Plans with the same arenas: the machine code runs without the GIL. */
@@ -375,18 +419,14 @@ static PyObject *plan_run(PyObject *self, PyObject *given) {
         return PyErr_Format(PyExc_TypeError, "a Plan runs what passed() gave");
     }
     const Passed *call = (Passed *)given;
-    PyObject *gathered = chosen_by(p, call->ids), *result = NULL;
-    if (gathered == NULL || gathered == Py_None) {
-        return gathered;
-    }
-    Py_ssize_t offset = 0;
     int is_tape = p->forward == 0, only_value = p->template == Py_None;
-    PyObject *bytes = only_value ? NULL : new_gradient(p, &offset);
-    int fine = only_value || bytes != NULL ? 1 : -1;
+    PyObject *bytes = NULL, *result = NULL;
+    Py_ssize_t offset = 0;
+    int fine = choose_gathers(p, call);
     if (fine > 0) {
-        fine = (is_tape ? point_operands(p, gathered) : set_gathers(p, gathered)) < 0 ? -1 : read_ids(p, call);
+        bytes = only_value ? NULL : new_gradient(p, &offset);
+        fine = only_value || bytes != NULL ? read_ids(p, call) : -1;
     }
-    Py_DECREF(gathered);
     if (fine > 0) {
         fine = read_numbers(p, call);
     }
@@ -464,6 +504,20 @@ static int note_shapes(Plan *p, PyObject *shapes) {
     return 0;
 }
 
+/* Whether a Decider selects as many addresses as there are gathers to set, all of them in the arenas. */
+static int decider_fits(const Plan *p, Py_ssize_t size) {
+    const Decider *d = (Decider *)p->choose;
+    Py_ssize_t integers = p->views[P_INTEGERS].len / (Py_ssize_t)sizeof(int64_t);
+    Py_ssize_t count = d->views[D_CANDIDATES].len / (Py_ssize_t)sizeof(int64_t);
+    const int64_t *candidates = d->views[D_CANDIDATES].buf;
+    int fits = d->gathers == p->views[P_PLACES].len / (Py_ssize_t)sizeof(int64_t) &&
+               (integers == 0 || integers == d->arguments + d->numbers);
+    for (Py_ssize_t k = 0; k < count && fits; k++) {
+        fits = candidates[k] < size;
+    }
+    return fits;
+}
+
 /* Whether the arenas hold what the machine code and the numbers of a call need of them. */
 static int check_arenas(Plan *p, Py_ssize_t root) {
     Py_buffer *v = p->views;
@@ -481,7 +535,7 @@ static int check_arenas(Plan *p, Py_ssize_t root) {
     for (Py_ssize_t k = 0; k < v[P_INTEGERS].len / v[P_INTEGERS].itemsize && fits; k++) {
         fits = integers[k] >= 0 && integers[k] < own;
     }
-    if (!fits) {
+    if (!fits || (Py_TYPE(p->choose) == DeciderType && !decider_fits(p, numbers))) {
         PyErr_SetString(PyExc_ValueError, "the arenas do not fit the call, the root or each other");
         return -1;
     }

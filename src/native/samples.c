@@ -1,7 +1,6 @@
-/* Packing the samples of training, many at a time; see compiler/training/samples.py.
+/* Packing the samples of training, many at a time; see compiler/training/packing.py.
  *
- * sample_integers reads samples that consist of lists of integers. select_rows looks up in tables what
- * these integers select.
+ * sample_integers reads samples that consist of lists of integers.
  */
 #include "native.h"
 
@@ -90,84 +89,7 @@ static PyObject *sample_integers(PyObject *Py_UNUSED(module), PyObject *args) {
     return result;
 }
 
-/* What an integer in one place selects: for each from `first` on a row of `width` addresses, which go to
- * these places of a sample's row. */
-typedef struct {
-    int64_t first, count, width, positions, addresses; /* the last two: where they begin */
-} Table;
-
-enum { S_OUT, S_DEFAULTS, S_IDS, S_TABLES, S_POSITIONS, S_ADDRESSES, S_BUFFERS };
-
-static int tables_fit(const Py_buffer *views, const Py_ssize_t *sizes, Py_ssize_t columns) {
-    const Table *tables = views[S_TABLES].buf;
-    const int64_t *positions = views[S_POSITIONS].buf;
-    for (Py_ssize_t k = 0; k < sizes[S_POSITIONS]; k++) {
-        if (positions[k] < 0 || positions[k] >= sizes[S_DEFAULTS]) {
-            return 0;
-        }
-    }
-    for (Py_ssize_t k = 0; k < columns; k++) {
-        const Table *t = &tables[k];
-        if (t->count < 0 || t->width < 0 || t->positions < 0 || t->positions > sizes[S_POSITIONS] - t->width ||
-            t->addresses < 0 || t->addresses > sizes[S_ADDRESSES] ||
-            (t->width > 0 && t->count > (sizes[S_ADDRESSES] - t->addresses) / t->width)) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* select_rows(out, defaults, ids, tables, positions, addresses): a row of addresses for each sample. `ids` is
- * a row of integers for each, with one table for each of them. Where there is no such integer (the least
- * that there is), and where no table says anything, it is as in `defaults`. */
-static PyObject *select_rows(PyObject *Py_UNUSED(module), PyObject *args) {
-    PyObject *given[S_BUFFERS], *result = NULL;
-    Py_buffer views[S_BUFFERS];
-    Py_ssize_t sizes[S_BUFFERS];
-    int opened = 0;
-    if (!PyArg_ParseTuple(args, "OOOOOO:select_rows", &given[0], &given[1], &given[2], &given[3], &given[4],
-                          &given[5])) {
-        return NULL;
-    }
-    while (opened < S_BUFFERS && get_buffer(given[opened], &views[opened], "q", 0, opened == S_OUT) == 0) {
-        sizes[opened] = views[opened].len / (Py_ssize_t)sizeof(int64_t);
-        opened++;
-    }
-    if (opened == S_BUFFERS) {
-        Py_ssize_t row = sizes[S_DEFAULTS], columns = sizes[S_TABLES] / 5;
-        Py_ssize_t count = columns ? sizes[S_IDS] / columns : 0;
-        int64_t *out = views[S_OUT].buf;
-        const int64_t *id = views[S_IDS].buf;
-        int fits = sizes[S_OUT] == count * row && tables_fit(views, sizes, columns);
-        for (Py_ssize_t k = 0; k < count && fits; k++, out += row) {
-            memcpy(out, views[S_DEFAULTS].buf, (size_t)row * sizeof *out);
-            const Table *t = views[S_TABLES].buf;
-            for (Py_ssize_t c = 0; c < columns && fits; c++, t++, id++) {
-                if (*id == INT64_MIN || t->width == 0) {
-                    continue;
-                }
-                fits = *id >= t->first && (uint64_t)*id - (uint64_t)t->first < (uint64_t)t->count;
-                const int64_t *to = (const int64_t *)views[S_POSITIONS].buf + t->positions;
-                const int64_t *from = (const int64_t *)views[S_ADDRESSES].buf + t->addresses;
-                for (int64_t j = 0; j < t->width && fits; j++) {
-                    out[to[j]] = from[(*id - t->first) * t->width + j];
-                }
-            }
-        }
-        if (fits) {
-            result = Py_NewRef(Py_None);
-        } else {
-            PyErr_SetString(PyExc_ValueError, "the tables do not fit the samples or each other");
-        }
-    }
-    while (opened-- > 0) {
-        PyBuffer_Release(&views[opened]);
-    }
-    return result;
-}
-
 PyMethodDef sample_functions[] = {
     {"sample_integers", sample_integers, METH_VARARGS, NULL},
-    {"select_rows", select_rows, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -122,6 +122,36 @@ for t in {TS}:
 run = {W}[slice(({I}) % {N}, {K} + 1)]
 {A} = {A} + (run[0] * 3 + run[-1] if len(run) else 0.25)
 """,
+    """
+run = [{K} % {N}, *{TS}, 0]
+for n in range(len(run) - 1):
+    {A} = {A} + {W}[run[n] % {N}] * {W}[run[n + 1] % {N}]
+""",
+    """
+run = [{W}[{AT}] for t in {TS}]
+for n, t in enumerate({TS}):
+    {A} = {A} + run[t % len(run)] * (n + 1)
+""",
+    """
+for t in {TS}:
+    {A} = {A} + sum((n == t) * w for n, w in enumerate({W}))
+""",
+    """
+n = 1
+for t in {TS}:
+    n = n * 1000003 + t
+    {A} = {A} + {W}[n % {N}]
+""",
+    """
+run = np.array(list({W}))
+{A} = {A} + run[[{AT} for t in {TS}] or [0]].sum() * run[({I}) % {N}]
+""",
+    """
+for t in {TS}:
+    if t == {K}:
+        break
+    {A} = {A} + {W}[{AT}] * [0.5, -1.5, 2.0][t % 3] / (1.0 + abs(t))
+""",
 )
 
 #: integers: one-hot vectors, padding, counts, sets, dictionaries, identity, errors that are caught

@@ -8,7 +8,7 @@ import pytest
 
 from chainrule import _native
 from chainrule.compiler.training import packing as module
-from chainrule.compiler.training.packing import NONE, PackedSamples, Tables
+from chainrule.compiler.training.packing import PackedSamples
 
 
 def words(*numbers):
@@ -88,85 +88,7 @@ def test_reading_keeps_no_references():
     assert [sys.getrefcount(x) for x in (sample, numbers, *numbers)] == before
 
 
-# --- select_rows ----------------------------------------------------------------------------------
-
-
-def tables(seed: int) -> tuple[Tables, np.ndarray, np.ndarray]:
-    """Random tables, defaults and integers."""
-    rng = np.random.default_rng(seed)
-    total, slots = int(rng.integers(3, 12)), int(rng.integers(1, 4))
-    default = rng.integers(0, 100, total)
-    order, places, addresses, at = rng.permutation(total), [], [], 0
-    for _ in range(slots):
-        width, count = int(rng.integers(0, total // slots + 1)), int(rng.integers(1, 6))
-        places.append((int(rng.integers(-3, 4)), count, width, at, sum(map(len, addresses))))
-        addresses.append(rng.integers(0, 100, count * width))
-        at += width
-    ids = np.stack([rng.integers(p[0], p[0] + p[1], 7) for p in places], axis=1)
-    ids[rng.random(ids.shape) < 0.2] = NONE
-    made = Tables(words(*places), order[:at], np.concatenate(addresses))
-    return made, default, ids
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_rows_are_those_of_numpy(seed, monkeypatch):
-    made, default, ids = tables(seed)
-    found = made.rows(ids, default)
-    monkeypatch.setattr(module, "kernels", None)
-    assert found.tolist() == made.rows(ids, default).tolist()
-
-
-GOOD = {
-    "out": np.zeros((2, 3), np.int64),
-    "defaults": words(7, 8, 9),
-    "ids": words(0, 1),
-    "tables": words(0, 2, 2, 0, 0),
-    "positions": words(2, 0),
-    "addresses": words(1, 2, 3, 4),
-}
-BAD = [
-    {"out": np.zeros((2, 2), np.int64)},
-    {"out": np.zeros((2, 3))},
-    {"ids": words(0, 2)},
-    {"ids": words(-1, 0)},
-    {"ids": words(2**63 - 1, 0)},
-    {"ids": words(NONE + 1, 0)},
-    {"ids": words(0)},
-    {"tables": words(0, 3, 2, 0, 0)},
-    {"tables": words(0, -1, 2, 0, 0)},
-    {"tables": words(0, 2, -1, 0, 0)},
-    {"tables": words(0, 2, 2, 1, 0)},
-    {"tables": words(0, 2, 2, -1, 0)},
-    {"tables": words(0, 2, 2, 0, 1)},
-    {"tables": words(0, 2, 2, 0, -1)},
-    {"tables": words(0, 2**62, 2**62, 0, 0)},
-    {"tables": words(0, 2, 2, 0, 2**62)},
-    {"tables": words(0, 2, 2, 2**63 - 1, 0)},
-    {"positions": words(3, 0)},
-    {"positions": words(-1, 0)},
-    {"positions": words()},
-    {"addresses": words(1, 2, 3)},
-    {"addresses": np.zeros(4)},
-    {"defaults": words()},
-]
-
-
-def test_rows():
-    given = {name: x.copy() for name, x in GOOD.items()}
-    _native.select_rows(*given.values())
-    assert given["out"].tolist() == [[2, 8, 1], [4, 8, 3]]
-    given["ids"][0] = NONE
-    _native.select_rows(*given.values())
-    assert given["out"].tolist() == [[7, 8, 9], [4, 8, 3]]
-
-
-@pytest.mark.parametrize("changed", BAD, ids=lambda c: f"{next(iter(c))} {next(iter(c.values()))}")
-def test_rows_refuse_what_does_not_fit(changed):
-    with pytest.raises((TypeError, ValueError)):
-        _native.select_rows(*(GOOD | changed).values())
-
-
-# --- both -----------------------------------------------------------------------------------------
+# --- kinds ---------------------------------------------------------------------------------------
 
 
 def test_kinds_of_samples_are_those_of_python(monkeypatch):

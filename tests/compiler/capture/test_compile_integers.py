@@ -782,3 +782,12 @@ def test_string_keys_and_none_are_static():
             yield graded(fast(p, name, mode=mode), *p.values())
 
     assert same(script).eager == 0
+
+
+@pytest.mark.parametrize("table", [[0, True, 2, False], [3, 1, True, True]])
+def test_the_type_of_what_an_integer_selects_is_seen(table):
+    def f(p, t, u):
+        mixed = [t == 1, t, t != 2, u]
+        return p[0] * (3 if isinstance(table[t], bool) else 5) + p[type(mixed[u]) is bool]
+
+    same(by_ids(f, *itertools.product(range(4), repeat=2)))

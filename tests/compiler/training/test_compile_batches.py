@@ -29,6 +29,7 @@ from test_compile_lifted import (
 
 import chainrule
 from chainrule import exp, log, maximum, sqrt, tanh, vsum, where
+from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.runtime.machine import Kernel
 from chainrule.compiler.runtime.tape import Interpreter
 from chainrule.compiler.training.machine_loop import MachineLoop
@@ -601,11 +602,11 @@ class Rounded(Interpreter):
 
 def rounded(tape: Any, *arguments: Any) -> tuple[float, Any]:
     """Value and gradient of eager rounded to single precision, by the recording of the tape."""
+    View(tape).forget_fast_path()
     tape.value_and_grad(*arguments)
     variant = View(tape).latest
     oracle = Rounded(variant.recording)
-    ids = [i for x in arguments[1:] if isinstance(x, list) for i in x if isinstance(i, int)]
-    decided = variant.decide(ids)
+    decided = variant.decide(flatten_call(arguments, {}, differentiate=True).ints)
     assert decided is not None
     if len(decided[0]):
         oracle.point(variant.recording.selection.places, decided[0])

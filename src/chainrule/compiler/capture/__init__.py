@@ -3,9 +3,9 @@
 ``arguments`` flattens a call; ``walking`` finds the state a function captures and refuses what is
 not known to be pure (``known``), ``captured`` compares that state at every call. ``tracing`` runs
 the function: it sees stand-ins (``standins``, ``traced``, ``arrays``) and its reads are visible
-(``rewriting``, ``hooks``). Out comes a ``Recording`` (``recorder``) with its ``Selection``: an
-integer program (``integers``) that decides operands, numbers and whether the recording holds
-(``selection``). Print both with ``report(stage="recorded")`` and ``report(stage="integers")``.
-``Recording.verify`` and the comparison with eager mode (``runtime.verification``) check them; see
-docs/soundness.md.
+(``rewriting``, ``hooks``, ``reading``). Out comes a ``Recording`` (``recorder``) with its
+``Selection``: an integer program (``integers``, and ``integer_code`` for C) that decides operands,
+numbers and whether the recording holds (``selection``). Print both with
+``report(stage="recorded")`` and ``report(stage="integers")``. ``Recording.verify`` and the
+comparison with eager mode (``runtime.verification``) check them; see docs/soundness.md.
 """

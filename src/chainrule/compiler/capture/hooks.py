@@ -20,23 +20,25 @@ _CONTAINERS = (list, dict, tuple, np.ndarray)
 _CACHED = range(-5, 257)  # integers of which CPython has one object each
 
 
+def _is_traced(key: Any) -> bool:
+    """Whether there is a traced integer in a key."""
+    kind = type(key)
+    if kind is tuple or kind is list:
+        return any(map(_is_traced, key))
+    return kind is Traced or kind is DataArray or (kind is np.ndarray and key.dtype.kind == "O")
+
+
 def _read(container: Any, key: Any) -> Any:
     """``container[key]``."""
     kind = type(key)
-    if (
-        kind is Traced
-        or kind is DataArray
-        or ((kind is tuple or kind is list) and any(map(_is_traced, key)))
-    ):
+    if kind is not int and kind is not slice and kind is not str and _is_traced(key):
         recorder = modes.recorder
         if recorder is not None:
             return recorder.selector.read(container, key)
-    return container[key]
-
-
-def _is_traced(key: Any) -> bool:
-    kind = type(key)
-    return kind is Traced or kind is DataArray or (kind is list and any(map(_is_traced, key)))
+    found = container[key]
+    if type(found) is int and kind is int and modes.recorder is not None:
+        return modes.recorder.selector.among(container, found)
+    return found
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -125,6 +125,13 @@ class IntegerProgram:
             return text if len(text) < 40 else text[:36] + " ..."
         return f"i{node}"
 
+    def last_arguments(self) -> list[int]:
+        """For each node: the last argument that it depends on, or -1."""
+        found = [*range(self.arguments), *[-1] * len(self.constants)]
+        for _, operands in self.steps:
+            found.append(max([found[i] for i in operands]))
+        return found
+
     def evaluate(self, integers: Sequence[int]) -> list[Any] | None:
         """The value of every node for these arguments; None where the path is another one.
 
@@ -182,9 +189,12 @@ class IntegerRecorder:
                 for node in operands:
                     self.guard(node, False, errors.caller())
                 raise
-            self._steps.append(key)
-            self.values.append(value)
-            self._known[key] = len(self.values) - 1
+            if name != "read" and max(operands) < 0:
+                self._known[key] = self.constant(value)  # in every call
+            else:
+                self._steps.append(key)
+                self.values.append(value)
+                self._known[key] = len(self.values) - 1
         return self._known[key]
 
     def guard(self, node: int, truth: bool, line: str) -> Any:

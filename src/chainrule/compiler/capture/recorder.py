@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler.capture.integers import EXACT, IntegerRecorder
-from chainrule.compiler.capture.selection import Selection, Selector
+from chainrule.compiler.capture.reading import Selector
+from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.capture.standins import (
     Condition,
     Detached,
@@ -351,8 +352,8 @@ def finish(recorder: Recorder, inputs: list[Value], result: Any) -> Recording:
     arrays = _flatten(recorder, [*inputs, *[p.leaf for p in selected]])
     wanted = [v for v, _, _ in recorder.guards]
     map_leaves(lambda x: wanted.append(x[0]) if isinstance(x, _Returned) else None, returned)
-    for p in selected:
-        wanted += p.items
+    for items in {id(p.items): p.items for p in selected}.values():
+        wanted += items
     position = _positions(wanted, inputs, recorder.nodes)
     places, owners = _take_out_gathers(
         arrays,

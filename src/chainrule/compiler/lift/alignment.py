@@ -35,7 +35,7 @@ class RecordedCall:
     recording: Recording
     root: int
     private: Addresses
-    slots: Addresses  # its integers, among those of the longest arguments
+    slots: Addresses  # its integers and what is computed from them, among those of the longest
     arrays: tuple[int, ...] = ()  # where among its inputs an array begins
 
     @classmethod
@@ -89,7 +89,8 @@ class RecordedCall:
     def arranged(self, shorter: RecordedCall, plain: Program) -> Program:
         """Its program with what a shorter recording does in front, where ``plain`` is its own."""
         graph = shorter.graph
-        pieces = Pieces.of(shorter.beside(plain), graph, grouped(graph), len(self.slots))
+        born = np.array(self.recording.selection.born, np.int64)
+        pieces = Pieces.of(shorter.beside(plain), graph, grouped(graph), born)
         made = self._program(None, (), pieces)
         if not is_regular(made, plain):
             raise NotLiftable("another length differs in irregular places")
@@ -111,6 +112,8 @@ class RecordedCall:
         found = np.arange(self.recording.inputs)
         fixed = len(found) - len(self.slots)
         found[fixed:] = fixed + self.slots
+        if len(found) and found.max() >= longer.inputs:
+            raise NotLiftable("a longer length computes fewer numbers")
         own = np.full(longer.inputs, -1)
         own[longer.private] = longer.shared + np.arange(len(longer.private))
         found[self.private] = own[found[self.private]]
@@ -118,7 +121,7 @@ class RecordedCall:
 
     @functools.cached_property
     def selecting(self) -> Addresses:
-        """For each operand that an integer selects: which of the longest call's it is, or -1."""
+        """For each operand that integers select: the last of them, in the longest call, or -1."""
         slots = self.recording.selection.slots
         return np.array([-1 if k < 0 else self.slots[k] for k in slots], np.int64)
 

@@ -76,13 +76,13 @@ class Annotations:
         order = np.argsort(selection.places)
         self.order: Ints = order.astype(np.int32)
         self.places: Ints = np.ascontiguousarray(selection.places[order], np.int32)
-        table = np.stack(selection.rows(recording.operands), axis=1)[order]
-        table.sort(axis=1)
-        new = np.ones(table.shape, np.bool_)
-        new[:, 1:] = table[:, 1:] != table[:, :-1]
-        self.candidates: Ints = table[new]
+        tables = {id(gather.candidates): gather.candidates for gather in selection.gathers}
+        distinct = {key: np.unique(table) for key, table in tables.items()}
+        gathers = [selection.gathers[k] for k in selection.owners[order].tolist()]
+        rows = [distinct[id(gather.candidates)] for gather in gathers]
+        self.candidates: Ints = np.concatenate([np.zeros(0, np.int32), *rows])
         self.candidate_at: Ints = np.zeros(len(order) + 1, np.int32)
-        self.candidate_at[1:] = np.cumsum(new.sum(axis=1))
+        self.candidate_at[1:] = np.cumsum([len(row) for row in rows])
 
     def _repeat(self, recording: Recording, loop: Loop) -> None:
         """Add a loop; what enters or leaves it, or is not used exactly once, must be a node."""

@@ -249,10 +249,10 @@ class Pieces:
     births: Addresses  # per address of the plain program: the last integer it depends on
 
     @classmethod
-    def of(cls, beside: Beside, graph: Graph, groups: list[Group], ints: int) -> Pieces:
+    def of(cls, beside: Beside, graph: Graph, groups: list[Group], born: Addresses) -> Pieces:
         """A reordering that puts the shorter recording first; NotLiftable if it changes nothing.
 
-        ``ints``: how many integers the longer call has.
+        ``born``: of the longer call's integers and what is computed from them, the last needed.
         """
         plain = beside.longer
         image = beside.images(graph, groups)
@@ -265,7 +265,7 @@ class Pieces:
         grows = np.zeros(plain.size, np.bool_)
         for i in plain.instructions:
             grows[i.out] = _grows(i, present[i.out], terms[i.out])
-        births = _births(plain, grows, ints)
+        births = _births(plain, grows, born)
         members: dict[Key, list[Addresses]] = {}
         reordered: set[Key] = set()
         for i in plain.instructions:
@@ -317,17 +317,17 @@ def _grows(
     return found | (~present & found[present].all()) if found.any() else found
 
 
-def _births(program: Program, grows: npt.NDArray[np.bool_], ints: int) -> Addresses:
+def _births(program: Program, grows: npt.NDArray[np.bool_], born: Addresses) -> Addresses:
     """Per number: the last integer it depends on; of a growing sum, that of its first term."""
     births = np.full(program.size, -1, np.int64)
     end = program.shared + len(program.private)
-    births[end - ints : end] = np.arange(ints)
+    births[end - len(born) : end] = born
     for i in program.instructions:
         if i.slots is not None:
             births[i.out] = i.slots
         for column in i.operands:
             births[i.out] = np.maximum(births[i.out], births[column])
-        first, last = np.full(i.count, ints), births[i.out]
+        first, last = np.full(i.count, len(born)), births[i.out]
         for terms in (i.products, i.plains):
             if terms is not None:
                 each = _latest([births[c] for c in terms.columns])

@@ -8,19 +8,17 @@ joins the machine code of that one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
-from chainrule.compiler.capture.recorder import Recording
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, trace
 from chainrule.compiler.lift.alignment import Prefix, RecordedCall, prefix_of
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.lift.program import Program
 from chainrule.compiler.runtime.families import (
-    Choices,
     Family,
     Runs,
     resized,
@@ -36,6 +34,7 @@ from chainrule.compiler.runtime.verification import agrees, on_tape
 
 SMALL = 256  # instructions: fewer are as quick on the tape, and keep eager's bits
 FAMILIES = 64  # of calls whose lengths differ; the oldest goes
+CODES = 4  # of one family: calls that are no prefix of each other; likewise
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,17 +43,22 @@ class Built:
 
     binding: Binding | None = None
     reason: str | None = None
-    superseded: MachineCode | None = None  # by this longer code; its calls join when they come
+    superseded: frozenset[MachineCode] = frozenset()  # their calls join this code when they come
     attempted: bool = True
 
 
 @dataclass(frozen=True, eq=False)
 class Lengths:
-    """A call that passes lists of integers: its family, if there is one yet, and their lengths."""
+    """A call that passes lists of integers: the code there is for such calls, and their lengths."""
 
     key: Any
-    family: Family | None
+    families: list[Family]
     runs: Runs
+
+    @property
+    def is_served(self) -> bool:
+        """Whether there is code of a call that is not shorter."""
+        return any(slots_among(self.runs, old.runs) is not None for old in self.families)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,12 +75,6 @@ class Recordings:
         except (Exception, Unrecordable):
             self.captured.restore()
             return None
-
-
-def _can_be_prefix(recording: Recording) -> bool:
-    """Whether a recording may use the code of a longer call: nothing is computed from integers."""
-    selection = recording.selection
-    return not selection.program.guards and not selection.numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,12 +100,12 @@ class OtherLengths:
         if rows is None:
             return None
         call = resized(self.call, rows)
-        slots, made = slots_among(runs_of(call)[1], self.runs), self.recordings.attempt(call)
-        if made is None or slots is None or not _can_be_prefix(made.recording):
+        made = self.recordings.attempt(call)
+        root = None if made is None else root_of(made.recording.result)
+        if made is None or root is None:
             return None
-        root = root_of(made.recording.result)
-        if root is None:
-            return None
+        numbers = len(made.recording.selection.numbers)
+        slots = slots_among(runs_of(call)[1], self.runs, numbers)
         return RecordedCall.of(call, made.recording, root.position, slots)
 
 
@@ -140,6 +138,10 @@ def _machine_code(
     if shorter is not None and others is not None:
         try:
             less, arranged = prefix_of(shorter, call, program)
+            shortest = None if less.varying() else others.shortest()
+            if shortest is not None:  # it leaves early, and does as much with one integer less
+                shorter = shortest
+                less, arranged = prefix_of(shorter, call, program)
             varying, optional = less.varying(), less.missing
             if optional:
                 shortest = others.shortest()
@@ -169,7 +171,7 @@ class Builder:
         """``always``: for small recordings too."""
         self._recordings, self._captured = Recordings(function, captured), captured
         self._dtype, self._always, self._contract = dtype, always, contract
-        self._families: dict[Any, Family] = {}
+        self._families: dict[Any, list[Family]] = {}
 
     def lengths(self, call: Call) -> Lengths | None:
         """The lengths of a call's lists of integers; None where it passes none."""
@@ -179,16 +181,16 @@ class Builder:
         if not any(is_list for _, is_list in runs):
             return None
         key = (key, self._captured.marks(call.values))
-        family = self._families.pop(key, None)
-        if family is not None:
-            self._families[key] = family
+        families = self._families.pop(key, [])
+        self._families[key] = families
         while len(self._families) > FAMILIES:
             del self._families[next(iter(self._families))]
-        return Lengths(key, family, runs)
+        return Lengths(key, families, runs)
 
     def forget(self, machine: MachineCode | None) -> None:
         """Let no further call join this code."""
-        self._families = {k: f for k, f in self._families.items() if f.machine is not machine}
+        for families in self._families.values():
+            families[:] = [family for family in families if family.machine is not machine]
 
     def may_build(self, variant: Variant) -> bool:
         """Whether there may be machine code for a variant at all."""
@@ -210,7 +212,7 @@ class Builder:
         if expected is None:
             return Built(reason="there is no result to check it by")
         recording = variant.recording
-        lengths = self.lengths(call) if _can_be_prefix(recording) else None
+        lengths = self.lengths(call)
         others = None if lengths is None else OtherLengths(self._recordings, call, lengths.runs)
         source = RecordedCall.of(call, recording, root.position)
         try:
@@ -224,46 +226,39 @@ class Builder:
             return Built(reason="its result differs (please report this)")
         if lengths is None or not machine.varying:
             return Built(binding)
-        choices = Choices.of(recording.selection, machine.fit, source.slots)
-        family = Family(lengths.runs, machine, choices)
-        self._families[lengths.key] = family
-        old = None if lengths.family is None else lengths.family.machine
-        return Built(Binding(machine, machine.fit, family, source.slots), superseded=old)
+        family = Family(lengths.runs, machine, replace(source))  # without its graph
+        served = [old for old in lengths.families if family.serves(old)]
+        others_left = [old for old in lengths.families if old not in served]
+        lengths.families[:] = [family, *others_left][:CODES]
+        return Built(binding, superseded=frozenset([old.machine for old in served]))
 
     def may_join(self, call: Call) -> bool:
         """Whether there is code of a call that is like this one, and not shorter."""
         lengths = self.lengths(call)
-        if lengths is None or lengths.family is None:
-            return False
-        return slots_among(lengths.runs, lengths.family.runs) is not None
+        return lengths is not None and lengths.is_served
 
     def join(self, call: Call, made: Trace) -> Variant | None:
         """A variant that runs on the code of a longer call, if there is one and it fits."""
         root, lengths = root_of(made.recording.result), self.lengths(call)
-        if lengths is None or lengths.family is None or root is None:
+        if lengths is None or root is None:
             return None
-        family, slots = lengths.family, slots_among(lengths.runs, lengths.family.runs)
-        if slots is None or not _can_be_prefix(made.recording):
-            return None
-        source = RecordedCall.of(call, made.recording, root.position, slots)
-        fit = family.machine.fit_for(source)
-        if fit is None:
-            return None
-        variant = Variant.of(made)
-        binding = Binding(family.machine, fit, family, slots)
-        expected = on_tape(variant, call)
-        if expected is not None and not agrees(variant, call, binding, expected):
-            return None
-        variant.binding = binding
-        variant.forget_tape()
-        return variant
+        for family in lengths.families:
+            fit = family.fit_for(call, made.recording, root.position, lengths.runs)
+            if fit is None:
+                continue
+            variant, binding = Variant.of(made), Binding(family.machine, fit)
+            expected = on_tape(variant, call)
+            if expected is not None and not agrees(variant, call, binding, expected):
+                return None
+            variant.binding = binding
+            variant.forget_tape()
+            return variant
+        return None
 
     def longer(self, call: Call) -> tuple[Call, Trace] | None:
         """A call half as long again, where this one is longer than its family's code serves."""
         lengths = self.lengths(call)
-        if lengths is None or lengths.family is None:
-            return None
-        if slots_among(lengths.runs, lengths.family.runs) is not None:
+        if lengths is None or not lengths.families or lengths.is_served:
             return None
         rows = [
             (row * 2)[: len(row) + len(row) // 2] if is_list else row

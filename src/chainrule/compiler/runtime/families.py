@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
+from chainrule.compiler.capture.integer_code import ANOTHER_PATH, BEYOND_BITS, KNOWN, decider
+from chainrule.compiler.capture.recorder import Recording
 from chainrule.compiler.capture.selection import Selection
+from chainrule.compiler.lift.alignment import RecordedCall
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.machine import Fit, MachineCode
-from chainrule.trees import INT, Branch, List, Node, Numbers, Tuple, node, unflatten
+from chainrule.trees import INT, Branch, Floats, List, Node, Numbers, Tuple, node, unflatten
 
 Runs = tuple[tuple[int, bool], ...]  # of integers, in order: how many, and whether it is a list
 
@@ -93,8 +96,11 @@ def split(runs: Runs, ids: Sequence[int]) -> list[list[int]]:
     return rows
 
 
-def slots_among(runs: Runs, longest: Runs) -> Addresses | None:
-    """Where the integers of a call are among those of the longest; None where it is not longer."""
+def slots_among(runs: Runs, longest: Runs, numbers: int = 0) -> Addresses | None:
+    """Where the integers of a call are among those of the longest; None where it is not longer.
+
+    After them come ``numbers``, computed from integers, which are the first of the longest's.
+    """
     slots: list[int] = []
     at = 0
     for (count, _), (most, _) in zip(runs, longest, strict=True):
@@ -102,7 +108,7 @@ def slots_among(runs: Runs, longest: Runs) -> Addresses | None:
             return None
         slots += range(at, at + count)
         at += most
-    return np.array(slots, np.int64)
+    return np.array([*slots, *range(at, at + numbers)], np.int64)
 
 
 def shorter(runs: Runs, ids: Sequence[int], less: int) -> list[list[int]] | None:
@@ -115,79 +121,85 @@ def shorter(runs: Runs, ids: Sequence[int], less: int) -> list[list[int]] | None
     return [row[:-less] if is_list else row for row, (_, is_list) in zip(rows, runs, strict=True)]
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Family:
     """Calls alike but for the lengths of their lists of integers, and the code of the longest."""
 
     runs: Runs
     machine: MachineCode
-    choices: Choices | None  # what any integer selects, where each decides by itself
+    longest: RecordedCall
+
+    def fit_for(self, call: Call, recording: Recording, root: int, runs: Runs) -> Fit | None:
+        """How a recorded call can use its code, or None."""
+        slots = slots_among(runs, self.runs, len(recording.selection.numbers))
+        if slots is None:
+            return None
+        return self.machine.fit_for(RecordedCall.of(call, recording, root, slots))
+
+    def serves(self, other: Family) -> bool:
+        """Whether its code can do what that of other calls does."""
+        numbers = len(other.longest.recording.selection.numbers)
+        slots = slots_among(other.runs, self.runs, numbers)
+        if slots is None:
+            return False
+        return self.machine.fit_for(replace(other.longest, slots=slots)) is not None
+
+
+def decider_of(selection: Selection, fit: Fit) -> Any:
+    """What tells in C which addresses the gathers of machine code select; None where it cannot."""
+    tables: dict[tuple[int, int], Addresses] = {}
+    gathers = []
+    for place, chooser in zip(fit.places.tolist(), fit.choosers.tolist(), strict=True):
+        gather = selection.gathers[selection.owners[place]]
+        key = id(gather.candidates), chooser
+        if key not in tables:
+            addresses = fit.address[gather.candidates]
+            tables[key] = np.where(fit.allowed[chooser, addresses], addresses, -1)
+        gathers.append((gather.index, tables[key]))
+    return decider(selection.program, gathers, selection.numbers, selection.ranges)
 
 
 @dataclass(frozen=True, eq=False)
-class Choices:
-    """Tables of what the gathers of a recording select.
+class Decisions:
+    """What many calls decide, a row for each: ``known``, or they take another path."""
 
-    For each slot: the gathers of the machine code whose index it is, and the addresses they
-    select, a row for each integer from ``-count`` on; -1 where a list has no such item.
-    """
+    known: npt.NDArray[np.bool_]
+    gathered: Addresses  # the addresses that the gathers of machine code select
+    numbers: Floats  # computed from integers
 
-    slots: dict[int, tuple[int, Addresses, Addresses]]
-    tables: dict[bool, Any] = field(default_factory=dict)  # built from them; see samples.py
+    def only(self, rows: npt.NDArray[np.bool_]) -> Decisions:
+        """Those of some calls."""
+        return Decisions(self.known[rows], self.gathered[rows], self.numbers[rows])
+
+
+class Decided:
+    """Tells for many calls of one variant at a time what their integers decide."""
+
+    def __init__(self, selection: Selection, fit: Fit) -> None:
+        self._selection, self._fit = selection, fit
+        self._decider = decider_of(selection, fit)
 
     @classmethod
-    def of(cls, selection: Selection, fit: Fit, slots: Addresses) -> Choices | None:
-        """The tables of one recording; ``slots``: its integers among those of the longest."""
-        if fit.tables is None:
-            fit.tables = (cls._of(selection, fit, slots) if selection.is_direct else None,)
-        made: Choices | None = fit.tables[0]
+    def of(cls, selection: Selection, fit: Fit) -> Decided:
+        """That of a fit, which keeps it."""
+        if fit.decided is None:
+            fit.decided = cls(selection, fit)
+        made: Decided = fit.decided
         return made
 
-    @classmethod
-    def _of(cls, selection: Selection, fit: Fit, slots: Addresses) -> Choices:
-        found: dict[int, list[tuple[int, Addresses]]] = {}
-        for place, position, chooser in zip(
-            fit.places.tolist(), fit.gathers.tolist(), fit.choosers.tolist(), strict=True
-        ):
-            gather = selection.gathers[selection.owners[place]]
-            addresses = fit.address[gather.candidates]
-            addresses = np.where(fit.allowed[chooser, addresses], addresses, -1)
-            found.setdefault(int(slots[gather.index]), []).append((position, addresses))
-        made = {}
-        for slot, columns in found.items():
-            count = max(len(addresses) for _, addresses in columns)
-            table = np.full((2 * count, len(columns)), -1, np.int64)
-            for k, (_, addresses) in enumerate(columns):
-                n = len(addresses)
-                table[count : count + n, k] = table[count - n : count, k] = addresses
-            made[slot] = count, np.array([position for position, _ in columns]), table
-        return cls(made)
-
-    def told(self, longer: Choices, ids: Addresses, slots: Addresses) -> npt.NDArray[np.bool_]:
-        """Of which calls (rows of integers) the tables of a longer call tell what they select."""
-        good = np.full(len(ids), self.agrees(longer))
-        for column, slot in enumerate(slots.tolist()):
-            if slot in self.slots:
-                count, _, table = self.slots[slot]
-                place = ids[:, column] + count
-                inside = (place >= 0) & (place < len(table))
-                if count != longer.slots.get(slot, (-1,))[0]:
-                    inside &= ids[:, column] >= 0  # a negative one counts from another end
-                good &= inside
-                good &= (table[np.where(inside, place, 0)] >= 0).all(axis=1)
-        return good
-
-    def agrees(self, longer: Choices) -> bool:
-        """Whether what is selected here is what the longer call's tables say."""
-        for slot, (count, positions, table) in self.slots.items():
-            if slot not in longer.slots:
-                return False
-            most, there, theirs = longer.slots[slot]
-            place = {p: k for k, p in enumerate(there.tolist())}
-            if count > most or not all(p in place for p in positions.tolist()):
-                return False
-            columns = [place[p] for p in positions.tolist()]
-            rows = np.r_[most : most + count]
-            if not np.array_equal(theirs[np.ix_(rows, columns)], table[count:]):
-                return False
-        return True
+    def rows(self, ids: Addresses) -> Decisions:
+        """For each row of integers."""
+        count, fit = len(ids), self._fit
+        gathered = np.zeros((count, len(fit.places)), np.int64)
+        numbers = np.zeros((count, len(self._selection.numbers)))
+        found = np.full(count, BEYOND_BITS, np.int64)
+        if self._decider is not None:
+            ids = np.ascontiguousarray(ids)
+            self._decider.decide_rows(ids, gathered, numbers, found)
+        for k in np.flatnonzero(found == BEYOND_BITS).tolist():
+            decided = self._selection.decide(ids[k].tolist())
+            chosen = None if decided is None else fit.gathered(decided[0])
+            found[k] = ANOTHER_PATH if chosen is None else KNOWN
+            if decided is not None and chosen is not None:
+                gathered[k], numbers[k] = chosen, decided[1]
+        return Decisions(found == KNOWN, gathered, numbers)

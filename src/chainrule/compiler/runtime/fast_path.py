@@ -8,7 +8,6 @@ at the arguments, and answers them without Python. All others take the slow path
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +16,8 @@ import numpy as np
 from numpy import float64, ndarray
 
 from chainrule.compiler.capture.arguments import Call
-from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.recorder import Output
+from chainrule.compiler.runtime.families import decider_of
 from chainrule.compiler.runtime.signature import Signature, signature
 from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.core.backend import kernels
@@ -26,7 +25,7 @@ from chainrule.trees import Node, Numbers, Shape, unflatten
 
 DOUBLE = np.dtype(float64)
 STRUCTURES = 64  # that are cached
-VARIANTS = 4  # of each, the least recently used goes
+VARIANTS = 16  # of each, the least recently used goes
 MOST = 2**28  # numbers: one item of a numpy array has less than 2**31 bytes
 
 
@@ -73,22 +72,12 @@ class CachedCall:
     plan: Any  # a kernels.Plan
 
 
-def _choose(variant: Variant, binding: Binding | None, ids: tuple[int, ...]) -> Any:
-    """What the gathers of a variant select for these integers, if it serves them."""
-    if variant.binding is not binding or any(abs(ids[slot]) > EXACT for slot in variant.numeric):
-        return None
-    if binding is not None:
-        return variant.gathered(binding, ids)
-    decided = variant.decide(ids)
-    return None if decided is None else decided[0].astype(np.int64)
-
-
 def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | None) -> Any:
     """What runs such calls on the code or the tape of a variant; None where it cannot."""
-    if variant.recording.selection.numbers:
-        return None  # they are computed by Python
     differentiate, result = bool(call.key[0]), variant.recording.result
-    if variant.captured or call.values or call.size >= MOST or kernels is None:
+    selection = variant.recording.selection
+    decider = selection.decider if binding is None else decider_of(selection, binding.fit)
+    if decider is None or variant.captured or call.values or call.size >= MOST or kernels is None:
         return None
     if not isinstance(result, Output) or result.is_value != differentiate:
         return None
@@ -104,7 +93,7 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
         None if gradient is None else gradient.template,
         None if gradient is None else gradient.record,
         ndarray,
-        functools.partial(_choose, variant, binding),
+        decider,
         [],
         *parts,
     )
@@ -184,6 +173,8 @@ class FastPath:
         cached = None if call is None else self.plans.get(call.signature)
         for one in cached or ():
             binding = one.binding
+            if one.variant.binding is not binding:  # it runs otherwise by now
+                continue
             if binding is not None and binding.machine.current is not binding.fit:
                 binding.machine.settle(binding.fit)
             if one.variant.uses_math and not all(map(_is_finite, arguments[bool(differentiate) :])):

@@ -70,7 +70,7 @@ class Fit:
 
     def __post_init__(self) -> None:
         self.counts_at = int(self.counts.ctypes.data)
-        self.tables: Any = None  # what integers select, once training asks; see families.Choices
+        self.decided: Any = None  # what integers select, once training asks; see families.Decided
 
     def gathered(self, positions: Ints) -> Addresses | None:
         """The addresses that gathers select for these operands; None where the code cannot.

@@ -224,10 +224,10 @@ class Pipeline:
         variant.binding, variant.not_lifted = built.binding, built.reason
         if built.binding is not None:
             variant.forget_tape()
-        if built.superseded is not None:  # its calls join the longer code when they come again
+        if built.superseded:  # their calls join the longer code when they come again
             for structure in self.structures.values():
                 structure.variants = [
-                    v for v in structure.variants if v.machine is not built.superseded
+                    v for v in structure.variants if v.machine not in built.superseded
                 ]
 
 

@@ -18,15 +18,11 @@ from chainrule.compiler.capture.arguments import Call, as_float
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.recorder import Ints, Output, Recording
 from chainrule.compiler.capture.tracing import Trace
-from chainrule.compiler.lift.program import Addresses
-from chainrule.compiler.runtime.families import Family
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.results import root_of
 from chainrule.compiler.runtime.tape import FINE, UNDEFINED, Executor, executor
 from chainrule.core.backend import Value, kernels
 from chainrule.trees import Floats, map_leaves
-
-DECISIONS = 10_000  # of one variant that are kept
 
 
 class Path(enum.Enum):
@@ -43,8 +39,6 @@ class Binding:
 
     machine: MachineCode
     fit: Fit
-    family: Family | None = None  # which knows what its integers select
-    slots: Addresses | None = None  # its integers among those of the family's longest call
 
     @property
     def is_own(self) -> bool:
@@ -67,7 +61,7 @@ class Variant:
     used: int = 0  # when it was needed last, as ``Memory`` counts
     settled: tuple[str, ...] = ()  # the lines at which data became static
     uses_math: bool = False  # it holds for finite data only
-    _decided: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    _decided: tuple[Sequence[int], Any] = ((), None)  # the last integers, and what they decide
 
     @classmethod
     def of(cls, made: Trace) -> Variant:
@@ -142,12 +136,9 @@ class Variant:
 
     def decide(self, ids: Sequence[int]) -> tuple[Ints, list[float]] | None:
         """What these integers select, and the numbers computed from them; None: another path."""
-        key = tuple(ids)
-        if key not in self._decided:
-            if len(self._decided) > DECISIONS:
-                self._decided.clear()
-            self._decided[key] = self.recording.selection.decide(key)
-        found: tuple[Ints, list[float]] | None = self._decided[key]
+        if self._decided[0] is not ids or not ids:
+            self._decided = ids, self.recording.selection.decide(ids)
+        found: tuple[Ints, list[float]] | None = self._decided[1]
         return found
 
     def _write(self, call: Call, numbers: list[float]) -> None:
@@ -158,13 +149,13 @@ class Variant:
             kernels.gather(self.captured, self.inputs[size : size + captured])
         elif captured:
             self.inputs[size : size + captured] = [v._number for v in self.captured]
-        if call.ints:
-            self.inputs[size + captured :] = [*map(as_float, call.ints), *numbers]
-
-    def gathered(self, binding: Binding, ids: Sequence[int]) -> Addresses | None:
-        """The addresses that the gathers of machine code select, if that is known."""
-        decided = self.decide(ids)
-        return None if decided is None else binding.fit.gathered(decided[0])
+        first = size + captured
+        last = first + len(call.ints)
+        try:
+            self.inputs[first:last] = call.ints
+        except OverflowError:
+            self.inputs[first:last] = list(map(as_float, call.ints))
+        self.inputs[last:] = numbers
 
     def run_tape(self, ids: Sequence[int]) -> int | None:
         """Run the tape on the inputs; None where it is not known what these integers select."""

@@ -1,25 +1,24 @@
 """Packed samples: rows of numbers and addresses for machine code.
 
 In: samples of training, or of a batch. Out: ``PackedSamples``: for each sample which fit of the
-code it runs with, the numbers it has of its own, and its integers; and ``Tables`` of what integers
-select, by which the rows that gathers read are made, many at a time.
+code it runs with, the numbers it has of its own, and its integers, from which the rows that gathers
+read are made, many at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.runtime.families import Choices, Family
+from chainrule.compiler.runtime.families import Decided, Decisions
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.variants import Binding, Run, Variant
 from chainrule.core.backend import kernels
@@ -27,25 +26,31 @@ from chainrule.trees import Array
 
 UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
 MEMORY = 1 << 27  # bytes: for packed samples
-NONE = np.iinfo(np.int64).min  # in the place of an integer that a shorter sample does not have
+MOST_KINDS = 64  # of samples of one structure that run on the code
 
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """What samples of one structure run on, and the place of its fit among all."""
+    """What samples of one structure and path run on, and the place of its fit among all."""
 
     variant: Variant
     binding: Binding
     place: int
+
+    def decide(self, ids: Addresses) -> Decisions:
+        """What samples decide, a row of integers for each; integers beyond floats are no path."""
+        made = Decided.of(self.variant.recording.selection, self.binding.fit).rows(ids)
+        numbers = ids[:, sorted(self.variant.numeric)]
+        beyond = (numbers < -EXACT) | (numbers > EXACT)
+        return replace(made, known=made.known & ~beyond.any(axis=1))
 
 
 class PackedSamples:
     """Samples packed for machine code when they are needed.
 
     ``fit_of[k]`` is the place in ``fits`` of what sample k fits (or UNKNOWN, or ODD). Row
-    ``row_of[k]`` of ``ids`` are its integers, in the places they have in the longest sample, that
-    of ``own`` the numbers it has of its own. There are rows for so many samples as fit into some
-    memory; then they are worked out anew.
+    ``row_of[k]`` of ``ids`` begins with its integers, that of ``own`` are the numbers it has of its
+    own. There are rows for so many samples as fit into some memory; then they are worked out anew.
     """
 
     def __init__(self, dispatch: Dispatch, params: Any, samples: list[tuple[Any, ...]]) -> None:
@@ -68,8 +73,8 @@ class PackedSamples:
     def forget(self) -> None:
         """Look at every sample again."""
         self.fits: list[Fit] = []
-        self._kinds_met: dict[Any, Kind] = {}  # by the structure of a sample
-        self._family: Family | None = None
+        self._kinds_met: list[Kind] = []  # in the order of their fits
+        self._alike: dict[Any, list[Kind]] = {}  # by the structure of a sample
         self.machine: MachineCode | None = None
         self.fit_of = np.full(len(self.samples), UNKNOWN, np.int64)
         self.row_of = np.full(len(self.samples), -1, np.int64)
@@ -79,7 +84,6 @@ class PackedSamples:
         self.fit_of[self.fit_of >= 0] = UNKNOWN
         self.row_of[:] = -1
         self._used = 0  # rows
-        self._explicit: dict[int, Addresses] = {}  # what samples select that tables do not tell
         self._calls.clear()
 
     # --- kinds of samples -------------------------------------------------------------------------
@@ -93,34 +97,46 @@ class PackedSamples:
             return self._dispatch.run(self._whole(k), at_once=True)
 
     def kind_of(self, k: int) -> Kind | None:
-        """What samples like this one run on; None where it is not the others' code."""
-        key = self.call(k).key
-        if key not in self._kinds_met:
-            variant = self._run(k).variant
-            if variant is None or variant.binding is None:
-                return None
-            machine = variant.binding.machine
-            if machine.root < machine.program.shared:
-                return None
-            if len(variant.captured) or (self.machine or machine) is not machine:
-                return None
-            if self.machine is None:
-                self._begin(variant, variant.binding, k)
-            self._kinds_met[key] = Kind(variant, variant.binding, len(self.fits))
-            self.fits.append(variant.binding.fit)
-        return self._kinds_met[key]
+        """What this sample runs on; None where it is not the others' code."""
+        call = self.call(k)
+        try:
+            ids = np.array([call.ints], np.int64)
+        except OverflowError:  # too large for machine code
+            return None
+        for kind in self._alike.get(call.key, ()):
+            if kind.decide(ids).known.all():
+                return kind
+        return self._new_kind(k, ids)
 
-    def _begin(self, variant: Variant, binding: Binding, k: int) -> None:
-        """Pack samples for this code."""
-        machine, family = binding.machine, binding.family
-        self.machine, self._family = machine, family
-        slots = 0 if family is None else sum(n for n, _ in family.runs)
-        self.ids = np.empty((0, slots), np.int64)
+    def _new_kind(self, k: int, ids: Addresses) -> Kind | None:
+        """What a sample runs on that is of no kind that was met."""
+        variant = self._run(k).variant
+        if variant is None or variant.binding is None:
+            return None
+        machine, alike = variant.binding.machine, self._alike.setdefault(self.call(k).key, [])
+        if machine.root < machine.program.shared or any(x.variant is variant for x in alike):
+            return None
+        if len(variant.captured) or (self.machine or machine) is not machine:
+            return None
+        made = Kind(variant, variant.binding, len(self.fits))
+        decided = made.decide(ids)
+        if not decided.known.all():
+            return None
+        if self.machine is None:
+            self._begin(made, k, ids, decided)
+        alike.append(made)
+        self._kinds_met.append(made)
+        self.fits.append(made.binding.fit)
+        return made
+
+    def _begin(self, kind: Kind, k: int, ids: Addresses, decided: Decisions) -> None:
+        """Pack samples for the code that this one runs on."""
+        self.machine = machine = kind.binding.machine
+        self.ids = np.empty((0, ids.shape[1]), np.int64)
         self.own = np.empty((0, len(machine.program.private)), machine.dtype)
         # What a short sample leaves open is as good as anything.
         self._open = np.ones(len(machine.program.private))
-        ((_, ids),) = self._kinds(np.array([k]))
-        self._open[binding.fit.private] = self._numbers(variant, [k], ids)[0]
+        self._open[kind.binding.fit.private] = self._numbers([k], ids, decided)[0]
 
     def _kinds(self, chosen: Addresses) -> Iterator[tuple[list[int], Addresses]]:
         """Samples of one structure, and their integers, a row for each."""
@@ -158,25 +174,19 @@ class PackedSamples:
                 ids += chain(*sample)
         return lengths, np.array(ids, np.int64)
 
-    def _numbers(self, variant: Variant, members: list[int], ids: Addresses) -> Array:
+    def _numbers(self, members: list[int], ids: Addresses, decided: Decisions) -> Array:
         """The numbers that samples of one kind have of their own, in the order of the inputs."""
-        size, stop = self.call(members[0]).size, self.call(members[0]).size + ids.shape[1]
-        computed = len(variant.recording.selection.numbers)
-        made = np.empty((len(members), stop + computed))
+        size = self.call(members[0]).size
+        floats = np.empty((len(members), size))
         if size:
-            for row, k in zip(made, members, strict=True):
-                self.call(k).write(row[:size])
-        made[:, size:stop] = ids
-        if computed:
-            for row, integers in zip(made, ids.tolist(), strict=True):
-                decided = variant.decide(integers)
-                row[stop:] = 0.0 if decided is None else decided[1]  # another path: not run so
-        return made
+            for row, k in zip(floats, members, strict=True):
+                self.call(k).write(row)
+        return np.concatenate([floats, ids, decided.numbers], axis=1)
 
     # --- what they select -------------------------------------------------------------------------
 
     def look_at(self, wanted: Addresses) -> None:
-        """Work out what some samples select."""
+        """Work out what some samples run on."""
         if (
             self.machine is not None
             and self._used * (self.ids.shape[1] + len(self._open)) * 8 > MEMORY
@@ -184,138 +194,65 @@ class PackedSamples:
             self._forget_rows()
         unknown = np.unique(wanted[self.fit_of[wanted] == UNKNOWN])
         for members, ids in self._kinds(unknown):
-            kind = self.kind_of(members[0])
-            if kind is None:
-                self.fit_of[members] = ODD
-                continue
-            chosen, binding = np.array(members), kind.binding
-            rows = self._take_rows(chosen)
-            numbers = self._numbers(kind.variant, members, ids)
-            self.own[np.ix_(rows, binding.fit.private)] = numbers
-            if kind.variant.uses_math:
-                self.fit_of[chosen[~np.isfinite(numbers).all(axis=1)]] = ODD
-            known = self._known(kind, ids)
-            if known.any():
-                assert binding.slots is not None
-                self.ids[np.ix_(rows[known], binding.slots)] = ids[known]
-            self._one_by_one(kind, chosen[~known].tolist())
-            beyond = np.abs(ids[:, sorted(kind.variant.numeric)]) > EXACT
-            self.fit_of[chosen[beyond.any(axis=1)]] = ODD  # not numbers without rounding
-            self.fit_of[chosen[self.fit_of[chosen] == UNKNOWN]] = kind.place
+            chosen, key = np.array(members), self.call(members[0]).key
+            for kind in self._alike.get(key, ()):
+                chosen, ids = self._take(kind, chosen, ids)
+            while len(chosen):
+                new = self._new_kind(int(chosen[0]), ids[:1])
+                if new is not None:
+                    chosen, ids = self._take(new, chosen, ids)
+                    continue
+                some = 1 if 0 < len(self._alike.get(key, ())) < MOST_KINDS else len(chosen)
+                self.fit_of[chosen[:some]] = ODD
+                chosen, ids = chosen[some:], ids[some:]
 
-    def _take_rows(self, members: Addresses) -> Addresses:
-        """Rows for samples that have none, with nothing in them."""
-        need = self._used + len(members)
-        if need > len(self.ids):
-            more = max(need, 2 * len(self.ids))
-            ids = np.empty((more, self.ids.shape[1]), np.int64)
+    def _take(self, kind: Kind, chosen: Addresses, ids: Addresses) -> tuple[Addresses, Addresses]:
+        """Pack those of some samples that are of one kind; returns the others."""
+        decided = kind.decide(ids)
+        known = decided.known
+        if known.any():
+            mine, integers = chosen[known], ids[known]
+            rows = self._take_rows(mine, ids.shape[1])
+            numbers = self._numbers(mine.tolist(), integers, decided.only(known))
+            self.own[np.ix_(rows, kind.binding.fit.private)] = numbers
+            self.ids[rows, : ids.shape[1]] = integers
+            self.fit_of[mine] = kind.place
+            if kind.variant.uses_math:
+                self.fit_of[mine[~np.isfinite(numbers).all(axis=1)]] = ODD
+        return chosen[~known], ids[~known]
+
+    def _take_rows(self, members: Addresses, width: int) -> Addresses:
+        """Rows for samples that have none, with nothing in them; ``width``: of their integers."""
+        need, width = self._used + len(members), max(width, self.ids.shape[1])
+        if need > len(self.ids) or width > self.ids.shape[1]:
+            more = max(need, 2 * len(self.ids)) if need > len(self.ids) else len(self.ids)
+            ids = np.zeros((more, width), np.int64)
             own = np.empty((more, self.own.shape[1]), self.own.dtype)
-            ids[: self._used], own[: self._used] = self.ids[: self._used], self.own[: self._used]
+            ids[: self._used, : self.ids.shape[1]] = self.ids[: self._used]
+            own[: self._used] = self.own[: self._used]
             self.ids, self.own = ids, own
         rows = np.arange(self._used, need)
-        self.ids[rows], self.own[rows] = NONE, self._open
+        self.own[rows] = self._open
         self.row_of[members], self._used = rows, need
         return rows
 
-    def _known(self, kind: Kind, ids: Addresses) -> npt.NDArray[np.bool_]:
-        """Of which samples tables tell what they select."""
-        binding, selection = kind.binding, kind.variant.recording.selection
-        family, slots = binding.family, binding.slots
-        nothing = np.zeros(len(ids), np.bool_)
-        if family is None or slots is None or family is not self._family:
-            return nothing
-        own = Choices.of(selection, binding.fit, slots)
-        if own is None or family.choices is None or self.tables(None) is None:
-            return nothing
-        return own.told(family.choices, ids, slots)
-
-    def _one_by_one(self, kind: Kind, members: list[int]) -> None:
-        variant, binding = kind.variant, kind.binding
-        for k in members:
-            gathered = variant.gathered(binding, self.call(k).ints)
-            if gathered is None or variant.binding is not binding:  # it may have been built anew
-                self.fit_of[k] = ODD
-            else:
-                self._explicit[k] = gathered
-
     # --- for the code -----------------------------------------------------------------------------
 
-    def tables(self, to: Addresses | None) -> Tables | None:
-        """What integers select; ``to``: where the code has each address of the program."""
-        assert self.machine is not None
-        choices = None if self._family is None else self._family.choices
-        if self._family is None or choices is None:
-            return None
-        mixed = to is not None
-        known: tuple[Addresses | None, Tables | None] = choices.tables.get(mixed, (None, None))
-        if mixed not in choices.tables or known[0] is not to:
-            slots = sum(n for n, _ in self._family.runs)
-            made = Tables.of(choices, slots, self.machine.program, to)
-            known = choices.tables[mixed] = to, made
-        return known[1]
-
     def gathers(self, members: Addresses, to: Addresses | None) -> Addresses:
-        """What the gathers of some samples select, a row for each."""
+        """What the gathers of some samples select, a row for each.
+
+        ``to``: where the code has each address of the program, if that is elsewhere.
+        """
         assert self.machine is not None
-        flat, tables = members.ravel(), self.tables(to)
-        default = _some_choice(self.machine.program)
-        default = default if to is None else to[default]
-        if tables is None:
-            made = np.tile(default, (len(flat), 1))
-        else:
-            made = tables.rows(self.ids[self.row_of[flat]], default)
-        if self._explicit:
-            for row, k in zip(made, flat.tolist(), strict=True):
-                if k in self._explicit:
-                    found = self._explicit[k]
-                    row[self.fits[self.fit_of[k]].gathers] = found if to is None else to[found]
-        return made.reshape(*members.shape, -1)
-
-
-@dataclass(frozen=True, eq=False)
-class Tables:
-    """What each integer in each place of the longest sample selects.
-
-    ``places``: for each place the first integer, how many, how many gathers follow it, and where
-    in ``positions`` (the gathers) and ``addresses`` (a row for each integer) theirs begin.
-    """
-
-    places: Addresses
-    positions: Addresses
-    addresses: Addresses
-
-    @classmethod
-    def of(
-        cls, choices: Choices, slots: int, program: Program, to: Addresses | None
-    ) -> Tables | None:
-        """Those of some choices; None where two integers decide on one."""
-        places = np.zeros((slots, 5), np.int64)
-        positions, addresses = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        default, size = _some_choice(program), 0
-        for slot, (most, followers, found) in choices.slots.items():
-            first, count = -most, len(found)
-            rows = np.where(found < 0, default[followers], found)
-            places[slot] = first, count, len(followers), sum(map(len, positions)), size
-            positions.append(followers)
-            addresses.append((rows if to is None else to[rows]).ravel())
-            size += rows.size
-        joined = np.concatenate(positions)
-        if len(np.unique(joined)) < len(joined):
-            return None
-        return cls(places, joined, np.concatenate(addresses))
-
-    def rows(self, ids: Addresses, default: Addresses) -> Addresses:
-        """The addresses for each row of integers."""
-        made = np.empty((len(ids), len(default)), np.int64)
-        if kernels is not None:
-            kernels.select_rows(made, default, ids, self.places, self.positions, self.addresses)
-            return made
-        made[:] = default
-        for slot, (first, count, width, at, start) in enumerate(self.places.tolist()):
-            there = np.flatnonzero(ids[:, slot] != NONE)
-            table = self.addresses[start : start + count * width].reshape(count, width)
-            made[np.ix_(there, self.positions[at : at + width])] = table[ids[there, slot] - first]
-        return made
+        flat = members.ravel()
+        places, rows = self.fit_of[flat], self.row_of[flat]
+        made = np.tile(_some_choice(self.machine.program), (len(flat), 1))
+        for place in np.unique(places).tolist():
+            kind, mine = self._kinds_met[place], np.flatnonzero(places == place)
+            count = kind.variant.recording.selection.program.arguments
+            decided = kind.decide(self.ids[rows[mine], :count])
+            made[np.ix_(mine, kind.binding.fit.gathers)] = decided.gathered
+        return (made if to is None else to[made]).reshape(*members.shape, -1)
 
 
 def _length(x: Any) -> int:

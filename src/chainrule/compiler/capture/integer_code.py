@@ -1,0 +1,155 @@
+"""The integer program of a recording as flat arrays, which C evaluates.
+
+In: an ``IntegerProgram``, what its gathers may select, and which nodes are numbers. Out: a native
+``Decider`` (src/native/integers.c) that gives exactly what ``IntegerProgram.evaluate`` gives, or
+says that an integer does not fit into 64 bits; None without the native engine, or where a
+constant does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.compiler.capture.integers import BEYOND, IntegerProgram
+from chainrule.core.backend import kernels
+
+KNOWN, ANOTHER_PATH, BEYOND_BITS = range(3)  # what a Decider says of a call
+_KINDS = (
+    *("add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift"),
+    *("neg", "invert", "abs", "lt", "le", "eq", "ne", "gt", "ge", "pow", "wrap", "int", "bool"),
+    *("read", "read float", "look up", "choose", "max", "min"),
+    *("guard truth", "guard equal", "guard range"),
+)
+_CODES = {name: code for code, name in enumerate(_KINDS)}
+
+Table = npt.NDArray[Any]  # what a gather may select; below zero: nothing
+
+
+class _NotFlat(Exception):
+    """Something that has no place in arrays of 64 bits."""
+
+
+def decider(
+    program: IntegerProgram,
+    gathers: Sequence[tuple[int, Table]],
+    numbers: Sequence[int],
+    ranges: Iterable[tuple[int, int]] = (),
+) -> Any:
+    """The Decider of a program; of each gather the node of its index, and its candidates.
+
+    ``ranges``: nodes that must be the index of one of so many items, gathered or not.
+    """
+    if kernels is None:
+        return None
+    try:
+        return _Encoder(program).made(gathers, numbers, ranges)
+    except _NotFlat:
+        return None
+
+
+class _Encoder:
+    """Puts a program into arrays."""
+
+    def __init__(self, program: IntegerProgram) -> None:
+        self._program = program
+        self._first = program.arguments + len(program.constants)
+        self._pool: list[int] = []
+        self._floats: list[float] = []
+        self._tables: dict[int, tuple[str, int, int]] = {}  # of constants: kind, start, count
+        self._is_float: set[int] = set()  # nodes
+
+    def made(
+        self,
+        gathers: Sequence[tuple[int, Table]],
+        numbers: Sequence[int],
+        ranges: Iterable[tuple[int, int]],
+    ) -> Any:
+        assert kernels is not None
+        program = self._program
+        constants = [0 if isinstance(x, tuple | dict) else _fitting(x) for x in program.constants]
+        guards: dict[int, list[Any]] = {}
+        for guard in program.guards:
+            guards.setdefault(guard.node, []).append(guard)
+        steps: list[tuple[int, ...]] = []
+        for node in range(self._first):
+            steps += [_guard(guard) for guard in guards.get(node, ())]
+        for node, (name, operands) in enumerate(program.steps, self._first):
+            steps.append(self._step(node, name, operands))
+            steps += [_guard(guard) for guard in guards.get(node, ())]
+        checked = dict.fromkeys(ranges)
+        steps += [(_CODES["guard range"], node, count, 0, 0) for node, count in checked]
+        starts, candidates = _joined([table for _, table in gathers])
+        rows = [(index, starts[id(table)], len(table)) for index, table in gathers]
+        return kernels.Decider(
+            program.arguments,
+            _words(constants),
+            _words(steps),
+            _words(self._pool),
+            np.array(self._floats, np.float64),
+            _words(rows),
+            candidates,
+            _words([(node, node in self._is_float) for node in numbers]),
+        )
+
+    def _step(self, node: int, name: str, operands: tuple[int, ...]) -> tuple[int, ...]:
+        if name == "read":
+            kind, start, count = self._table(operands[0])
+            if kind == "read float":
+                self._is_float.add(node)
+            return _CODES[kind], node, operands[1], start, count
+        if self._is_float.intersection(operands):
+            raise _NotFlat
+        if name in ("choose", "max", "min"):
+            nodes = operands[1:] if name == "choose" else operands
+            self._pool += nodes
+            return _CODES[name], node, operands[0], len(self._pool) - len(nodes), len(nodes)
+        return _CODES[name], node, operands[0], operands[-1], 0
+
+    def _table(self, constant: int) -> tuple[str, int, int]:
+        """Where a table went; one that comes again went there before."""
+        if constant not in self._tables:
+            table = self._program.constants[constant - self._program.arguments]
+            start, kind = len(self._pool), "read"
+            if isinstance(table, dict):
+                kind = "look up"
+                keys = sorted(table)
+                self._pool += [_fitting(key) for key in keys]
+                self._pool += [_fitting(table[key]) for key in keys]
+            elif all(type(x) is float for x in table):
+                start, kind = len(self._floats), "read float"
+                self._floats += table
+            else:
+                self._pool += map(_fitting, table)
+            self._tables[constant] = kind, start, len(table)
+        return self._tables[constant]
+
+
+def _fitting(x: Any) -> int:
+    """An integer or bool that fits into 64 bits."""
+    if not isinstance(x, int) or not -BEYOND <= x < BEYOND:
+        raise _NotFlat
+    return int(x)
+
+
+def _guard(guard: Any) -> tuple[int, ...]:
+    name = "guard truth" if guard.truth else "guard equal"
+    return _CODES[name], guard.node, _fitting(guard.expected), 0, 0
+
+
+def _words(rows: Sequence[Any]) -> npt.NDArray[np.int64]:
+    return np.array(rows, np.int64)
+
+
+def _joined(tables: Sequence[Table]) -> tuple[dict[int, int], npt.NDArray[np.int64]]:
+    """All candidates in one row, and where each table begins, by its id."""
+    distinct = {id(table): table for table in tables}
+    starts, at = {}, 0
+    for key, table in distinct.items():
+        starts[key] = at
+        at += len(table)
+    nothing = np.zeros(0, np.int64)
+    return starts, np.concatenate([nothing, *distinct.values()]).astype(np.int64)

@@ -1,0 +1,475 @@
+"""Visible reads: ``container[key]`` where the key is traced, while a function is recorded.
+
+In: every such read. Out: a traced integer where a table of integers is read, a gather where a list
+of Values is: an operand whose place among its candidates the integer program tells. A row of Values
+becomes a list of gathers, ``E[tokens]`` an array of them. Where neither holds, the key is static.
+The function gets copies of selected rows: changing one, or asking which object it is, would tell it
+so; then the recording is made again with static reads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chainrule.compiler.capture.arrays import DataArray, as_data, data_view, numbers, object_array
+from chainrule.compiler.capture.selection import Gather, Ints, Selection
+from chainrule.compiler.capture.standins import Detached
+from chainrule.compiler.capture.traced import Traced
+from chainrule.core.backend import Value, modes
+
+if TYPE_CHECKING:
+    from chainrule.compiler.capture.recorder import Recorder
+
+_MOST = 100_000  # combinations of several integers in one read; more are static
+_FEW = 256  # items of a list that are looked at
+_INTEGERS = frozenset((int, bool, Traced))
+
+
+class Observed(BaseException):
+    """The function looked at what a selected object is: its reads must be static.
+
+    Not an Exception: the function's own ``except Exception`` must not swallow it.
+    """
+
+
+@dataclass(eq=False)
+class _Pending:
+    """A gather while it is recorded."""
+
+    leaf: Value
+    items: tuple[Value, ...]
+    node: int
+
+
+class Selector:
+    """Sees the reads of one recording; ``enabled``: else every traced key is static."""
+
+    def __init__(self, recorder: Recorder, enabled: bool) -> None:
+        self._recorder = recorder
+        self.enabled = enabled
+        self.pending: dict[int, _Pending] = {}  # by the id of its leaf
+        self._copies: dict[Any, Any] = {}
+        self._tables: dict[Any, Any] = {}  # what picks among some objects, by their addresses
+        self._watched: list[tuple[Any, tuple[Any, ...]]] = []  # copies and originals, contents
+        self._known: set[int] = set()  # ids of copies and originals
+        self.numbers: dict[int, Value] = {}  # derived numbers, by node
+        self._observed = False
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def read(self, container: Any, key: Any) -> Any:
+        """``container[key]`` where something in the key is traced."""
+        if not self.enabled:
+            return container[key]
+        if type(key) is Traced and key.kind is np.bool_:
+            return container[key.static()]  # no index
+        kind = type(container)
+        if kind is DataArray:
+            found = self._part(container.view(np.ndarray), key, container)
+            return data_view(found, container) if isinstance(found, np.ndarray) else found
+        if kind is np.ndarray:
+            return self._part(container, key, container)
+        if type(key) is not Traced:
+            return container[key]
+        if kind is dict:
+            return self._look_up(container, key)
+        if kind is not list and kind is not tuple:
+            return container[key]
+        if not -len(container) <= key.value < len(container):
+            return container[key]
+        return self._selected(container, container, key)
+
+    def among(self, container: Any, integer: int) -> Any:
+        """A plain integer of a list; among traced ones it is traced too, so that all are alike.
+
+        In ``[BOS] + tokens + [BOS]`` the first and the last are then read as the others are.
+        """
+        if not self.enabled or (type(container) is not list and type(container) is not tuple):
+            return integer
+        if not any(type(x) is Traced for x in container[:_FEW]):
+            return integer
+        return Traced(self._recorder, self._recorder.integers.constant(integer))
+
+    def _selected(self, container: Any, items: Sequence[Any], key: Traced) -> Any:
+        """One of some items; rows that were selected before are the same rows."""
+        known = id(container), key.node
+        if known in self._copies:
+            return self._copies[known][1]
+        chosen = self._pick(items)(key)
+        if isinstance(chosen, list | np.ndarray):
+            self._copies[known] = container, chosen
+            self._watch(container)
+        return chosen
+
+    def _part(self, array: Any, key: Any, owner: Any) -> Any:
+        """``array[key]``; ``owner`` is what the function sees of the array."""
+        keys = [k[()] if _is_grid(k) and not k.ndim else k for k in _keys(key)]
+        if len(keys) > array.ndim:
+            return array[_settled(key)]
+        if any(type(k) is list or _is_grid(k) for k in keys):
+            found = self._read_many(array, keys)
+            return array[_settled(key)] if found is None else found
+        rows = self._rows(array, keys) if all(map(_is_index, keys)) else None
+        if rows is None:
+            return array[_settled(key)]
+        items, shape = rows
+        if not shape:
+            return items[0]
+        made = _of_type(object_array(items, shape), array.dtype)
+        self._watch(made)
+        self._watch(owner)
+        return made
+
+    def _rows(self, array: Any, keys: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]] | None:
+        """The items of a part of an array, and its shape; several traced keys are one.
+
+        None where a key is out of range, or there are too many combinations or kinds of number.
+        """
+        traced = [axis for axis, k in enumerate(keys) if type(k) is Traced]
+        counts = [array.shape[axis] for axis in traced]
+        if math.prod(counts) > _MOST or any(
+            not -n <= keys[axis].value < n for axis, n in zip(traced, counts, strict=True)
+        ):
+            return None
+        if array.dtype not in (object, np.float64, np.int64):
+            return None
+        chosen = self._joined([keys[axis] for axis in traced], counts)
+        plain = [slice(None) if type(k) is Traced else k for k in keys]
+        known = array.shape, array.dtype, repr(plain), tuple(traced), array.tobytes()
+        if known not in self._tables:
+            part = array[tuple(plain)]
+            axes = [
+                axis - sum(isinstance(k, int | np.integer) for k in plain[:axis]) for axis in traced
+            ]
+            part = np.moveaxis(part, axes, range(len(axes)))
+            shape = part.shape[len(axes) :]
+            items = part.reshape(math.prod(counts), -1)
+            columns = [list(items[:, k]) for k in range(items.shape[1])]
+            # The items are kept with it, so that no others have their addresses.
+            self._tables[known] = [self._picker(column) for column in columns], shape, columns
+        picks, shape, _ = self._tables[known]
+        return [pick(chosen) for pick in picks], shape
+
+    def _read_many(self, array: Any, keys: Sequence[Any]) -> Any:
+        """Parts of an array by lists or arrays of integers, as ``E[tokens]`` or ``p[rows, Y]``.
+
+        None where it is not known how to read them.
+        """
+        grids = {axis: _grid(k) for axis, k in enumerate(keys) if type(k) is not slice}
+        if any(grid is None for grid in grids.values()):
+            return None
+        try:
+            *indices, template = np.broadcast_arrays(*grids.values(), np.zeros((), np.int8))
+        except ValueError:  # shapes that do not go together: numpy says how
+            return None
+        slices = tuple([slice(None) if axis in grids else k for axis, k in enumerate(keys)])
+        part = np.moveaxis(array[slices], list(grids), range(len(grids)))
+        rest, items = part.shape[len(grids) :], []
+        for place in zip(*[grid.ravel().tolist() for grid in indices], strict=True):
+            if any(type(k) is Traced for k in place):
+                rows = self._rows(part, place)
+                if rows is None:
+                    return None
+                items += rows[0]
+            else:
+                items += list(part[place].ravel()) if rest else [part[place]]
+        made = object_array(items, (*template.shape, *rest))
+        first = min(grids)
+        if list(grids) == list(range(first, first + len(grids))):  # side by side: there they stay
+            axes = range(template.ndim)
+            made = np.moveaxis(made, axes, [first + axis for axis in axes])
+        return _of_type(made, array.dtype)
+
+    def _joined(self, keys: Sequence[Traced], counts: Sequence[int]) -> Traced:
+        """Several indices as one, into all combinations."""
+        if len(keys) == 1:
+            return keys[0]
+        integers = self._recorder.integers
+        node = integers.constant(0)
+        for key, n in zip(keys, counts, strict=True):
+            count = integers.constant(n)
+            place = integers.step("wrap", key.node, count)
+            node = integers.step("add", integers.step("mul", node, count), place)
+        return Traced(self._recorder, node)
+
+    def _look_up(self, mapping: dict[Any, Any], key: Traced) -> Any:
+        """A dict with integers for keys is a list behind a table."""
+        if not mapping or key.value not in mapping or not set(map(type, mapping)) <= {int, bool}:
+            return mapping[key]  # hashed: static
+        integers = self._recorder.integers
+        known = dict, tuple(mapping)
+        if known not in self._tables:
+            self._tables[known] = {k: place for place, k in enumerate(mapping)}
+        node = integers.step("read", integers.constant(self._tables[known]), key.node)
+        return self._selected(mapping, list(mapping.values()), Traced(self._recorder, node))
+
+    def _pick(self, items: Sequence[Any]) -> Callable[[Traced], Any]:
+        """What picks one of some items; the same as before while they are the same objects."""
+        flat = _flat(items)
+        known = tuple([x if type(x) is bytes else id(x) for x in flat])
+        if known not in self._tables:
+            self._tables[known] = self._picker(list(items)), flat
+        found: Callable[[Traced], Any] = self._tables[known][0]
+        return found
+
+    def _picker(self, items: Sequence[Any]) -> Callable[[Traced], Any]:
+        """``items[key]``, traced as far as the items are alike; else the key becomes static."""
+        integers, recorder = self._recorder.integers, self._recorder
+        kinds, first = set(map(type, items)), items[0]
+        if all(x is first for x in items):
+            return lambda key: self._in_range(key, len(items)) and first
+        if kinds == {np.int64}:
+            table = integers.constant(tuple(map(int, items)))
+            return lambda key: Traced(recorder, integers.step("read", table, key.node), np.int64)
+        found = None
+        if kinds <= _INTEGERS:
+            found = self._integers_picker(items, kinds)
+        elif kinds == {Value}:
+            found = self._value_picker(tuple(items))
+        elif kinds == {Detached} and len({x.kind for x in items}) == 1:
+            pick, kind = self._value_picker(tuple([x._value for x in items])), first.kind
+            data = all(x.is_data for x in items)
+            if pick is not None:
+                return lambda key: Detached(recorder, pick(key), data, kind)
+        elif kinds in ({float}, {np.float64}):
+            floats, (kind,) = integers.constant(tuple(map(float, items))), kinds
+            return lambda key: Detached(
+                recorder, self.number(integers.step("read", floats, key.node)), True, kind
+            )
+        elif len(kinds) == 1 and kinds <= {list, tuple} and len({len(x) for x in items}) == 1:
+            return self._row_picker(items)
+        elif kinds == {np.ndarray} and len({(x.shape, x.dtype) for x in items}) == 1:
+            found = self._array_picker(items)
+        return found or (lambda key: items[key.static()])
+
+    def _in_range(self, key: Traced, count: int) -> bool:
+        """A read of one of so many items, or it raises."""
+        self._recorder.integers.step("wrap", key.node, self._recorder.integers.constant(count))
+        return True
+
+    def _integers_picker(self, items: Sequence[Any], kinds: set[type]) -> Any:
+        """Of integers, or of truths; of both, the type would depend on the key."""
+        integers, recorder = self._recorder.integers, self._recorder
+        sorts = {x.__class__ for x in items}
+        if len(sorts) > 1:
+            return None
+        if Traced not in kinds:
+            table = integers.constant(tuple(items))
+            return lambda key: Traced(recorder, integers.step("read", table, key.node))
+        nodes = [x.node if type(x) is Traced else integers.constant(x) for x in items]
+        (kind,) = sorts
+        return lambda key: Traced(recorder, integers.step("choose", key.node, *nodes), kind)
+
+    def _row_picker(self, items: Sequence[Any]) -> Callable[[Traced], Any]:
+        """A row of a table of rows: what each column selects."""
+        picks = [self._picker(column) for column in zip(*items, strict=True)]
+        kind = type(items[0])
+        for row in items:
+            self._watch(row)
+
+        def pick(key: Traced) -> Any:
+            self._in_range(key, len(items))
+            made = kind([pick(key) for pick in picks])
+            self._watch(made)
+            return made
+
+        return pick
+
+    def _array_picker(self, items: Sequence[Any]) -> Any:
+        """One of several arrays alike."""
+        first = items[0]
+        if first.dtype not in (object, np.float64, np.int64) or not first.ndim:
+            return None
+        columns = zip(*[list(x.ravel()) for x in items], strict=True)
+        picks = [self._picker(column) for column in columns]
+        for x in items:
+            self._watch(x)
+
+        def pick(key: Traced) -> Any:
+            self._in_range(key, len(items))
+            made = object_array([pick(key) for pick in picks], first.shape)
+            made = _of_type(made, first.dtype)
+            self._watch(made)
+            return made
+
+        return pick
+
+    def _watch(self, container: Any) -> None:
+        """Look at the end whether a container still has its contents."""
+        if id(container) not in self._known and isinstance(container, list | dict | np.ndarray):
+            self._known.add(id(container))
+            self._watched.append((container, _contents(container)))
+
+    # --- gathers and numbers ----------------------------------------------------------------------
+
+    def _value_picker(self, items: tuple[Value, ...]) -> Callable[[Traced], Value] | None:
+        """What gives a Value that stands for the selected one; None where it is too deep."""
+        inner = [self.pending.get(id(x)) for x in items]
+        integers, count = self._recorder.integers, len(items)
+        if not any(inner):
+            return lambda key: self._gather(items, key.node)
+        parts = [(x,) if one is None else one.items for x, one in zip(items, inner, strict=True)]
+        distinct = {id(part): part for part in parts}
+        if sum(map(len, distinct.values())) > _MOST:
+            return None
+        first, zero = inner[0], integers.constant(0)
+        nodes = [zero if one is None else one.node for one in inner]
+        if first is not None and set(nodes) == {first.node} and len({*map(len, parts)}) == 1:
+            # One integer selects all of them: two dimensions.
+            outer, known = len(first.items), (Value, *map(id, parts))
+            if known not in self._tables:
+                self._tables[known] = tuple([x[a] for a in range(outer) for x in parts]), parts
+            joined = self._tables[known][0]
+            chosen = integers.step("wrap", first.node, integers.constant(outer))
+            start = integers.step("mul", chosen, integers.constant(count))
+
+            def pick(key: Traced) -> Value:
+                within = integers.step("wrap", key.node, integers.constant(count))
+                return self._gather(joined, integers.step("add", start, within))
+
+            return pick
+        # Each was selected by an integer of its own: all candidates, one after the other.
+        joined, at = tuple(itertools.chain(*distinct.values())), 0
+        starts = {}
+        for key, part in distinct.items():
+            starts[key] = at
+            at += len(part)
+        places = [
+            integers.step(
+                "add",
+                integers.constant(starts[id(part)]),
+                integers.step("wrap", node, integers.constant(len(part))),
+            )
+            for node, part in zip(nodes, parts, strict=True)
+        ]
+        return lambda key: self._gather(joined, integers.step("choose", key.node, *places))
+
+    def _gather(self, items: tuple[Value, ...], node: int) -> Value:
+        """A Value that stands for the selected one."""
+        known = Gather, id(items), node
+        if known not in self._tables:
+            leaf = self._leaf(items[self._recorder.integers.value(node)]._number)
+            self.pending[id(leaf)] = _Pending(leaf, items, node)
+            self._tables[known] = leaf
+        found: Value = self._tables[known]
+        return found
+
+    def number(self, node: int) -> Value:
+        """An integer, or a float read from a table, as an input of the recording."""
+        if node not in self.numbers:
+            self.numbers[node] = self._leaf(float(self._recorder.integers.value(node)))
+        return self.numbers[node]
+
+    @staticmethod
+    def _leaf(number: float) -> Value:
+        """A Value that the recorder is not told of."""
+        recorder, modes.recorder = modes.recorder, None
+        try:
+            return Value(number)
+        finally:
+            modes.recorder = recorder
+
+    # --- what would tell --------------------------------------------------------------------------
+
+    def observed(self, *objects: Any) -> None:
+        """Identity was asked for: of these objects, or of Values in general."""
+        if not self.enabled:
+            return
+        if any(id(x) in self._known or id(x) in self.pending for x in objects):
+            self._observed = True  # in case the function swallows it
+            raise Observed
+
+    def check(self, identity: bool) -> None:
+        """Raise Observed unless the function could not tell copies from originals."""
+        if self._observed or (identity and self.pending):
+            raise Observed
+        for container, before in self._watched:
+            now = _contents(container)
+            if len(now) != len(before) or not all(map(_is_same, now, before)):
+                raise Observed
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def finish(
+        self, position: Callable[[Sequence[Value]], list[int]], places: Ints, owners: Ints
+    ) -> Selection:
+        """All of it as data; ``position`` finds Values among the instructions."""
+        program, place = self._recorder.integers.finish()
+        tables: dict[int, Ints] = {}
+        for p in self.pending.values():
+            if id(p.items) not in tables:
+                tables[id(p.items)] = np.array(position(p.items), np.int32)
+        gathers = tuple(Gather(tables[id(p.items)], place(p.node)) for p in self.pending.values())
+        numbers = tuple(place(node) for node in self.numbers)
+        return Selection(program, gathers, places, owners, numbers)
+
+
+def _flat(items: Sequence[Any]) -> list[Any]:
+    """Some items, and those of the lists, tuples and arrays among them."""
+    found = list(items)
+    for x in items:
+        if type(x) is list or type(x) is tuple:
+            found += _flat(x)
+        elif isinstance(x, np.ndarray):
+            found += np.ndarray.ravel(x).tolist() if x.dtype == object else [x.tobytes()]
+    return found
+
+
+def _keys(key: Any) -> tuple[Any, ...]:
+    return key if type(key) is tuple else (key,)
+
+
+def _is_grid(key: Any) -> bool:
+    return type(key) is DataArray or type(key) is np.ndarray
+
+
+def _is_index(key: Any) -> bool:
+    """Whether a key is an integer or a slice; a bool would be a mask."""
+    if type(key) is Traced:
+        return type(key.value) is not bool
+    return type(key) is int or type(key) is slice or type(key) is np.int64
+
+
+def _grid(key: Any) -> Any:
+    """A key of an array as an array of integers, some of them traced; None where it is not one."""
+    if _is_index(key):
+        return object_array([key], ())
+    if type(key) is list:
+        grid = object_array(key, (len(key),))
+    elif type(key) is DataArray or (type(key) is np.ndarray and key.dtype in (np.int64, object)):
+        grid = object_array(np.ndarray.ravel(key).tolist(), key.shape)
+    else:
+        return None
+    return grid if all(map(_is_index, grid.ravel().tolist())) else None
+
+
+def _settled(key: Any) -> Any:
+    """A key with the integers themselves, which become static."""
+    if type(key) is tuple:
+        return tuple(map(_settled, key))
+    return key.static() if type(key) is Traced else numbers(key)
+
+
+def _of_type(items: Any, dtype: np.dtype[Any]) -> Any:
+    """What was read of an array of this type: of numbers an array of data, else one of objects."""
+    return items if dtype.kind == "O" else as_data(items, dtype)
+
+
+def _is_same(now: Any, before: Any) -> bool:
+    return now is before or (type(now) is bytes and now == before)
+
+
+def _contents(container: Any) -> tuple[Any, ...]:
+    if isinstance(container, np.ndarray):
+        if type(container) is np.ndarray and container.dtype.kind != "O":
+            return (container.tobytes(),)
+        return tuple(container.ravel().tolist())
+    if isinstance(container, dict):
+        return tuple(itertools.chain(*container.items()))
+    return tuple(container)

@@ -1,0 +1,30 @@
+/* What the integers of a call decide; integers.c computes it, plan.c uses it. */
+#ifndef CHAINRULE_INTEGERS_H
+#define CHAINRULE_INTEGERS_H
+
+#include "native.h"
+
+/* What became of a call: all is known; the recording is for other integers; an integer does not fit into
+ * 64 bits, so that Python must tell. */
+enum { KNOWN = 0, ANOTHER_PATH = 1, BEYOND_BITS = 2 };
+
+/* What a Decider is given; see compiler/capture/integer_code.py. */
+enum { D_CONSTANTS, D_STEPS, D_POOL, D_FLOATS, D_GATHERS, D_CANDIDATES, D_NUMBERS, D_BUFFERS };
+
+/* An integer program as flat arrays. */
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t arguments, steps, gathers, numbers, nodes;
+    Py_buffer views[D_BUFFERS];
+    int view_count;
+    int64_t *values;   /* of every node; the constants never change */
+    int64_t *selected; /* by the gathers of the last call */
+    double *computed;  /* the numbers of the last call */
+} Decider;
+
+extern PyTypeObject *DeciderType;
+
+/* Evaluate the program: `selected` and `computed`, where they are KNOWN. */
+int decide(const Decider *d, const int64_t *integers);
+
+#endif
