@@ -131,7 +131,7 @@ def _is_finite(x: Any) -> bool:
         return bool(np.isfinite(x).all())
     if isinstance(x, dict):
         return all(map(_is_finite, x.values()))
-    return type(x) is int or all(map(_is_finite, x))
+    return not isinstance(x, (list, tuple)) or all(map(_is_finite, x))
 
 
 class FastPath:
