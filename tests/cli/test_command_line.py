@@ -238,6 +238,13 @@ def test_check_fails_with_code_one(command, monkeypatch):
     assert "WRONG: look at tanh" in out
 
 
+def test_check_says_where_differences_cannot_tell_with_code_three(command):
+    code, out, _ = command("check", "sin(x)", "x=1e17")
+    assert code == 3
+    assert "not smooth" not in out
+    assert re.search(r"^x .*not known: the", out, re.MULTILINE)
+
+
 def test_lessons_runs_everything(command):
     code, out, _ = command("lessons")
     assert code == 0

@@ -141,3 +141,41 @@ def test_a_function_that_does_not_return_one_number_raises_type_error():
 def test_errors_of_the_function_pass_through():
     with pytest.raises(ValueError, match="log"):
         check_gradients(lambda x: x.log(), -1.0)
+
+
+# --- where differences are not good enough --------------------------------------------------------
+
+
+def wrong_sine(x):
+    return Value(chainrule.sin(x.data), (x,), (0.3,), op="bad_sine")
+
+
+@pytest.mark.parametrize("x", [1e6, 1e8, 1e10, 1e12])
+def test_a_function_that_turns_fast_is_checked_with_steps_small_enough(x):
+    report = check_gradients(lambda v: v.sin(), x)
+    assert (report.ok, report.not_smooth) == (True, ())
+    with pytest.raises(chainrule.GradientError, match="bad_sine"):
+        check_gradients(wrong_sine, x)
+
+
+@pytest.mark.parametrize("x", [1e14, 1e16, 1e17, 3e18])
+@pytest.mark.parametrize("f", [lambda v: v.sin(), wrong_sine], ids=["right", "wrong"])
+def test_where_no_step_is_small_enough_nothing_is_called_right_wrong_or_not_smooth(f, x):
+    report = check_gradients(f, x)
+    assert not report.ok
+    assert (report.wrong, report.not_smooth, len(report.undecided)) == ((), (), 1)
+    assert "not good enough" in str(report)
+    assert "agree: 0 of 1" in str(report)
+
+
+def test_a_result_that_is_all_rounding_is_not_called_right():
+    def f(x):
+        rounded = (x + 1e16) - 1e16
+        return Value(rounded.data, (rounded,), (1.5,), op="off")
+
+    assert not check_gradients(f, 3.0).ok
+
+
+@pytest.mark.parametrize("power", [2, 3, 4])
+def test_a_flat_point_is_decided(power):
+    assert check_gradients(lambda x: (x - 3) ** power, 3.0).ok

@@ -213,7 +213,9 @@ def check(
 ) -> int:
     """Compare the gradients of an expression with finite differences.
 
-    Exits with 0 if they agree, with 1 if not.
+    Exits with 0 if they agree, with 1 if one of them is wrong, with 3 if
+    the differences are not good enough to tell. At a corner, as of abs at
+    0, there is nothing to compare with, and that counts as agreement.
 
     Parameters
     ----------
@@ -243,6 +245,8 @@ def check(
             verdict = Text(f"WRONG: look at {operation}", "bold red")
         elif not row.smooth:
             verdict = Text(f"not smooth: {operation or row.note}", "yellow")
+        elif not row.decided:
+            verdict = Text("not known: the differences are not good enough here", "yellow")
         numbers = [short(row.value), f"{row.backward:.10g}", f"{row.difference:.10g}"]
         rows.append([printable(name), *numbers, f"{row.relative_error:.1e}", verdict])
     titles = ("Input", "Value", "backward()", "Differences", "Error")
@@ -254,7 +258,7 @@ def check(
             table(columns, rows, width),
         ]
     )
-    return 0 if report.ok else 1
+    return 1 if report.wrong else 3 if report.undecided else 0
 
 
 @reported

@@ -3,7 +3,8 @@
 A function and inputs come in; out comes a report with one row per number. The differences are
 extrapolated from ever smaller steps and carry their own uncertainty, so that a disagreement is the
 gradient's fault and not theirs. Corners are named, and so is the operation behind a wrong
-gradient: the one whose change its local derivatives do not explain.
+gradient: the one whose change its local derivatives do not explain. Where differences cannot tell
+right from wrong, the report says that, and not that all is well.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from chainrule.derivatives.transforms import gradients, nodes_of, recording
 
 _ROUNDING = 2.0**-51  # a few roundings, relative to the number rounded
 _SMALLEST = 2.0**-1072  # what underflow can hide
+_GOOD_ENOUGH = 1e-3  # differences less certain than this, of their size, tell nothing
 _SHOWN = 10  # rows in the text of a report
 _UNDEFINED = (ValueError, ArithmeticError)
 
@@ -45,12 +47,15 @@ class InputCheck:
     uncertainty: float  # how far the difference itself may be off
     relative_error: float
     smooth: bool = True
+    decided: bool = True  # whether the differences are good enough to tell right from wrong
     operation: str = ""  # the one to look at, if anything is wrong or not smooth
     note: str = ""
 
     def __str__(self) -> str:
         text = f"{self.name} = {_word(self.value)}: backward gives {_word(self.backward)}, "
-        if self.smooth:
+        if not self.decided:
+            text += f"differences give {_word(self.difference)}"
+        elif self.smooth:
             text += f"differences give {_word(self.difference)}, "
             text += f"relative error {self.relative_error:.1e}"
         elif self.uncertainty > max(0.1 * abs(self.difference), 1e-6):
@@ -78,13 +83,22 @@ class GradientReport:
     @property
     def wrong(self) -> tuple[InputCheck, ...]:
         """The inputs whose gradient disagrees, the worst first."""
-        found = [row for row in self.inputs if row.smooth and row.relative_error > self.tolerance]
+        found = [row for row in self._compared if row.relative_error > self.tolerance]
         return tuple(sorted(found, key=lambda row: -row.relative_error))
 
     @property
     def ok(self) -> bool:
-        """Whether the gradient of every smooth input agrees."""
-        return not self.wrong
+        """Whether the gradient of every smooth input agrees; False too where that is not known."""
+        return not self.wrong and not self.undecided
+
+    @property
+    def undecided(self) -> tuple[InputCheck, ...]:
+        """The inputs where differences are not good enough to tell right from wrong."""
+        return tuple(row for row in self.inputs if row.smooth and not row.decided)
+
+    @property
+    def _compared(self) -> list[InputCheck]:
+        return [row for row in self.inputs if row.smooth and row.decided]
 
     @property
     def not_smooth(self) -> tuple[InputCheck, ...]:
@@ -94,8 +108,7 @@ class GradientReport:
     @property
     def worst_row(self) -> InputCheck | None:
         """The smooth input with the largest relative error."""
-        smooth = [row for row in self.inputs if row.smooth]
-        return max(smooth, key=lambda row: row.relative_error, default=None)
+        return max(self._compared, key=lambda row: row.relative_error, default=None)
 
     @property
     def relative_error(self) -> float:
@@ -109,15 +122,19 @@ class GradientReport:
 
     def __str__(self) -> str:
         total, wrong, corners = len(self.inputs), len(self.wrong), len(self.not_smooth)
+        unknown = len(self.undecided)
         if wrong:
             lines = [f"wrong gradients: {wrong} of {total}, the worst first"]
             lines += [f"  {row}" for row in self.wrong[:_SHOWN]]
         else:
-            lines = [f"gradients agree: {total - corners} of {total}"]
+            lines = [f"gradients agree: {total - corners - unknown} of {total}"]
             lines += [f"  the worst: {self.worst_row}"] if self.worst_row else []
         if corners:
             lines.append(f"not smooth, so nothing to compare: {corners} of {total}")
             lines += [f"  {row}" for row in self.not_smooth[:_SHOWN]]
+        if unknown:
+            lines.append(f"not known, as differences are not good enough: {unknown} of {total}")
+            lines += [f"  {row}" for row in self.undecided[:_SHOWN]]
         return "\n".join(lines)
 
 
@@ -145,7 +162,8 @@ def check_gradients(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-6
     """Compare the gradients of ``f`` with finite differences; a wrong one raises GradientError.
 
     ``f`` gets the inputs (numbers, Values, arrays, trees) with Values in place of the numbers and
-    returns one Value. A point where ``f`` has a corner is named in the report, not failed.
+    returns one Value. A point where ``f`` has a corner is named in the report, not failed; so is one
+    where differences cannot tell, as at sin(1e17), and there ``ok`` is False.
 
     >>> from chainrule import check_gradients
     >>> report = check_gradients(lambda a, b: (a * b).tanh(), 0.5, -1.5)
@@ -178,7 +196,7 @@ def check_gradients(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-6
         tolerance,
         tuple(_check(function, i, y.data, noise, g, tolerance) for i, g in enumerate(backward)),
     )
-    if not report.ok:
+    if report.wrong:
         raise GradientError(report)
     return report
 
@@ -253,13 +271,19 @@ def _check(
     error = estimate.relative_error(backward, tolerance)
     wrong = error > tolerance
     corner_step, operation = None, ""
-    if wrong or estimate.tells_little(backward):
+    size = max(abs(backward), abs(estimate.slope), line.typical, 1e-6)
+    decided = line.fine is not None or not math.isfinite(backward)
+    if not decided:
+        wrong = False
+    elif wrong or estimate.tells_little(backward):
         corner_step = wrong_by_a_corner(line, backward, estimate)
-    if corner_step is None and not wrong:
+    if corner_step is None and not wrong and decided:
         corner_step = near_a_corner(line)
     if corner_step is not None:
         operation = _operation(function, i, corner_step, corner=True)
-    elif wrong:
+    elif not wrong:
+        decided = decided and estimate.uncertainty <= _GOOD_ENOUGH * size
+    else:
         step = telling_step(line, backward, estimate)
         operation = _operation(function, i, step, corner=False)
     return InputCheck(
@@ -270,6 +294,7 @@ def _check(
         uncertainty=estimate.uncertainty,
         relative_error=error,
         smooth=corner_step is None,
+        decided=decided,
         operation=operation,
         note=_note(line, backward, estimate, tolerance),
     )
@@ -278,17 +303,20 @@ def _check(
 def _noise(y: Value) -> float:
     """How far rounding on the way may put ``y`` off: a sum whose terms cancel shows it."""
     order = topological_order(y)
-    errors = [g * node.data for g, node in zip(gradients(y, order), order, strict=True)]
+    made = [node for node in order if node.children]  # the inputs themselves are exact
+    errors = [g * node.data for g, node in zip(gradients(y, made), made, strict=True)]
     return _ROUNDING * math.hypot(*filter(math.isfinite, errors)) + _SMALLEST
 
 
 def _note(line: Line, backward: float, estimate: Estimate, tolerance: float) -> str:
     notes = []
+    if line.fine is None and math.isfinite(backward):
+        notes.append("the slopes over ever smaller steps do not settle")
     if estimate.side:
         beyond = "below" if estimate.side > 0 else "above"
         notes.append(f"one-sided: the function is undefined {beyond}")
     size = max(abs(backward), abs(estimate.slope), line.typical, 1e-6)
-    if estimate.uncertainty > tolerance * size:
+    if line.fine is not None and estimate.uncertainty > tolerance * size:
         notes.append(f"the differences are only good to ±{estimate.uncertainty:.1e}")
     return "; ".join(notes)
 

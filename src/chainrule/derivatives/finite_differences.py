@@ -1,7 +1,8 @@
 """Derivatives by finite differences that know how good they are.
 
 A function of one number comes in, undefined (None) at some points perhaps; out comes its slope at
-one point with an uncertainty, or None where a corner or a jump leaves none.
+one point with an uncertainty, or None where a corner or a jump leaves none, or where the function
+changes faster than neighbouring floats can show.
 Nothing here knows about Values.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 # Steps are powers of two: they leave no rounding error of their own in most x + h.
 _COARSE = 2.0**-6
@@ -37,6 +39,34 @@ class Line:
     def typical(self) -> float:
         """A slope of ordinary size, next to which a tiny one is as good as 0."""
         return abs(self.at_x) / max(abs(self.x), 1.0)
+
+    @cached_property
+    def fine(self) -> float | None:
+        """A tiny step over which the function behaves as one with a slope does, on some side.
+
+        A step that is tiny for ``x`` can be huge for the function: sin(1e10) turns many times
+        within a millionth of its argument. None where even neighbouring floats are too far apart.
+        """
+        step = first = _FINE * (abs(self.x) or 1.0)
+        while step >= max(4 * math.ulp(self.x), first * 2.0**-40):
+            if any(self._settles_down(step, side) for side in (0, 1, -1)):
+                return step
+            step /= 16
+        return None
+
+    def _settles_down(self, step: float, side: int) -> bool:
+        """Whether the slopes over three ever smaller steps agree, or vanish as at a minimum."""
+        found = [self.slope(wide * step, side) for wide in (16, 4, 1)]
+        wide, middle, fine = (f or (math.nan, 0.0) for f in found)
+        error = wide[1] + middle[1] + fine[1]
+        spread = max(abs(wide[0] - fine[0]), abs(middle[0] - fine[0]))
+        ends = [self.at(16 * step * sign) or 0.0 for sign in (-1, 1)]
+        if spread and self.noise > 1e-3 * max(abs(self.at_x), *map(abs, ends)):
+            return False  # rounding hides whatever there is
+        if spread <= 4 * error + 1e-2 * abs(fine[0]):
+            return True
+        # x**3 at 0: the slopes shrink with the step, every time by more than chance would have it
+        return abs(middle[0]) < 0.3 * abs(wide[0]) and abs(fine[0]) < 0.3 * abs(middle[0])
 
     def at(self, offset: float) -> float | None:
         """The value at ``x + offset``."""
@@ -111,12 +141,14 @@ def _extrapolated(line: Line, start: float, side: int) -> Iterator[Estimate]:
 
 def best_estimate(line: Line, backward: float, tolerance: float) -> Estimate | None:
     """The best estimate of the slope; the search ends early once one settles the matter."""
-    wide, narrow = max(abs(line.x), 1.0), min(abs(line.x) or 2.0**-16, 1.0)
+    starts = {max(abs(line.x), 1.0), min(abs(line.x) or 2.0**-16, 1.0)}
+    if line.fine is not None and line.fine < _FINE * (abs(line.x) or 1.0):
+        starts = {16 * line.fine / _COARSE}
     for side in (0, 1, -1):
         # The slope over a tiny step is rough, but it cannot miss what is only near x.
         rough = _rough(line, side)
         estimates = []
-        for start in sorted({wide, narrow}, reverse=True):
+        for start in sorted(starts, reverse=True):
             for estimate in _extrapolated(line, _COARSE * start, side):
                 if rough is not None and not _consistent(estimate, rough):
                     continue
@@ -131,7 +163,7 @@ def best_estimate(line: Line, backward: float, tolerance: float) -> Estimate | N
 
 
 def _rough(line: Line, side: int) -> Estimate | None:
-    step = _FINE * (abs(line.x) or 1.0)
+    step = line.fine or _FINE * (abs(line.x) or 1.0)
     wide, fine = line.slope(16 * step, side), line.slope(step, side)
     if wide is None or fine is None:
         return None
@@ -151,7 +183,7 @@ def _settles(estimate: Estimate, backward: float, tolerance: float, typical: flo
 
 def near_a_corner(line: Line) -> float | None:
     """The step at which the two sides keep their distance; None at a smooth point: it shrinks."""
-    step = _FINE * max(abs(line.x), 1.0)
+    step = _steps(line)[-1]
     wide, fine = line.gap(16 * step), line.gap(step)
     if wide is None or fine is None or fine[0] <= 64 * fine[1]:
         return None
@@ -163,13 +195,20 @@ def wrong_by_a_corner(line: Line, backward: float, estimate: Estimate) -> float 
     if not math.isfinite(backward):
         return _grows(line, estimate.side)
     size = max(abs(backward), abs(estimate.slope))
-    for scale in sorted({abs(line.x) or 1.0, max(abs(line.x), 1.0)}):
-        step = _FINE * scale
+    for step in _steps(line):
         wide, fine = line.gap(16 * step), line.gap(step)
         if wide is None or fine is None or 64 * fine[1] > 0.1 * size:
             continue  # so close that rounding hides everything
         return step if fine[0] > 64 * fine[1] and fine[0] > 0.5 * wide[0] else None
     return None
+
+
+def _steps(line: Line) -> list[float]:
+    """Tiny steps at which to look for a corner, the smaller first."""
+    usual = _FINE * (abs(line.x) or 1.0)
+    if line.fine is not None and line.fine < usual:
+        return [line.fine]
+    return sorted({usual, _FINE * max(abs(line.x), 1.0)})
 
 
 def _grows(line: Line, side: int) -> float | None:
@@ -184,6 +223,8 @@ def _grows(line: Line, side: int) -> float | None:
 def telling_step(line: Line, backward: float, estimate: Estimate) -> float:
     """A step over which the plain difference already shows by how much ``backward`` is wrong."""
     steps = [2.0**-14 * scale for scale in (max(abs(line.x), 1.0), abs(line.x) or 1.0)]
+    if line.fine is not None and line.fine < _FINE * (abs(line.x) or 1.0):
+        steps = [line.fine]
     for step in steps:
         found = line.slope(step, estimate.side)
         if found is not None:
