@@ -1,8 +1,8 @@
 """Fine-tuning: a model that has learned all names goes on with a few of one kind.
 
-Run: python finetune.py DIR, where DIR is the folder of a run (chainrule train --out DIR). It takes
-that model and its vocabulary, trains it on with a small learning rate on names that end in "ette",
-"elle" and "ine", and saves it in DIR-finetuned. Any documents of the same letters would do.
+Run: python finetune.py DIR, where DIR is the folder of a run (chainrule train --output DIR). It
+takes that model and its vocabulary, trains it on with a small learning rate on names that end in
+"ette", "elle" and "ine", and saves it in DIR-finetuned. Any documents of the same letters would do.
 """
 
 import random

@@ -88,7 +88,7 @@ def test_explain_shows_paths(command):
 
 def test_explain_writes_a_page(command, tmp_path):
     page = tmp_path / "page.html"
-    code, out, _ = command("explain", "a*b", "a=2", "b=3", "--html", str(page))
+    code, out, _ = command("explain", "a*b", "a=2", "b=3", "-o", str(page))
     assert (code, out) == (0, f"wrote {page}\n")
     assert "a * b" in page.read_text(encoding="utf-8")
     assert "<script" not in page.read_text(encoding="utf-8")
@@ -157,7 +157,7 @@ def test_mistakes_end_with_code_two_and_words_on_standard_error(command, argumen
 
 def test_a_file_that_cannot_be_written_is_code_one(command, tmp_path):
     missing = tmp_path / "no" / "page.html"
-    code, _, err = command("explain", "a", "a=1", "--html", str(missing))
+    code, _, err = command("explain", "a", "a=1", "-o", str(missing))
     assert code == 1
     assert str(missing) in err
 
@@ -215,6 +215,31 @@ def test_explore_opens_the_page_when_asked(command, tmp_path, monkeypatch):
     page = tmp_path / "page.html"
     command("explore", "a*b", "a=2", "b=3", "-o", str(page), "--open")
     assert opened == [page.resolve().as_uri()]
+
+
+@pytest.mark.parametrize("name", ["explain", "draw", "explore", "train", "inspect", "compare"])
+def test_every_command_that_writes_calls_it_output(command, name):
+    assert "--output -o" in command(name, "--help")[1]
+
+
+@pytest.mark.parametrize("name", ["explain", "draw", "explore"])
+def test_a_name_for_another_kind_of_file_is_refused_by_all_alike(command, tmp_path, name):
+    file = tmp_path / "page.txt"
+    code, _, err = command(name, "a*b", "a=2", "b=3", "-o", str(file))
+    assert (code, file.exists()) == (2, False)
+    assert "cannot write 'page.txt': the name must end in" in err
+
+
+def test_a_page_of_one_stage_or_of_paths_holds_what_was_asked_for(command, tmp_path):
+    page = tmp_path / "page.html"
+    command("explain", "a*b", "a=2", "b=3", "-o", str(page), "--stage", "sort")
+    text = page.read_text(encoding="utf-8")
+    assert "Stage 1" in text
+    assert "Stage 2" not in text
+    command("explain", "a*b", "a=2", "b=3", "-o", str(page), "--paths", "a")
+    text = page.read_text(encoding="utf-8")
+    assert "why <" in text
+    assert "Stage" not in text
 
 
 def test_check_compares_with_differences(command):

@@ -44,7 +44,7 @@ def chainrule(capsys):
 
 @pytest.fixture
 def trained(chainrule, workplace):
-    code, _, errors = chainrule("train", "text.txt", *TINY, "--steps", 20, "--out", "run")
+    code, _, errors = chainrule("train", "text.txt", *TINY, "--steps", 20, "--output", "run")
     assert (code, errors) == (0, "")
     return workplace / "run"
 
@@ -96,7 +96,7 @@ def test_without_arguments_names_are_learned_and_every_run_gets_its_own_folder(c
     ],
 )
 def test_options_reach_the_configuration(chainrule, options, expected):
-    small = ["--width", 4, "--heads", 1, "--steps", 1, "--samples", 0, "--out", "run"]
+    small = ["--width", 4, "--heads", 1, "--steps", 1, "--samples", 0, "--output", "run"]
     code, _, errors = chainrule("train", "text.txt", *small, *options)
     assert (code, errors) == (0, "")
     found = gpt.load("run").config.to_dict()
@@ -122,7 +122,7 @@ def test_options_reach_the_configuration(chainrule, options, expected):
         (["--samples=-1"], "--samples must be at least 0"),
         (["text.txt", "--save-every", "0"], "--save-every must be at least 1, not 0"),
         (["text.txt", "--lr", "1e300", *TINY], "training broke down at step"),
-        (["text.txt", "--out", "text.txt", *TINY], "File exists: text.txt"),
+        (["text.txt", "--output", "text.txt", *TINY], "File exists: text.txt"),
     ],
 )
 def test_what_goes_wrong_is_one_line_and_an_exit_code(chainrule, workplace, arguments, message):
@@ -143,7 +143,7 @@ def test_options_that_are_refused_leave_no_folder_behind(chainrule, workplace):
 
 def test_a_run_is_not_overwritten(chainrule, trained):
     before = weights(trained)
-    code, _, errors = chainrule("train", "text.txt", *TINY, "--out", "run")
+    code, _, errors = chainrule("train", "text.txt", *TINY, "--output", "run")
     assert code == 1
     assert "there is a run in 'run' already: continue it with --resume run" in errors
     assert weights(trained) == before
@@ -182,7 +182,7 @@ def test_more_steps_may_be_asked_for(chainrule, trained):
         (["--width", "4"], "--width cannot change a run that is resumed"),
         (["--lr", "1"], "--lr cannot change a run that is resumed"),
         (["--preset", "course"], "--preset cannot change"),
-        (["--out", "other"], "--out cannot change"),
+        (["--output", "other"], "--output cannot change"),
         (["--engine", "compiled"], "--engine cannot change"),
         (["--dtype", "float32"], "--dtype cannot change"),
         (["--steps", "3"], "the run is at step 20 already"),
@@ -229,8 +229,8 @@ STEPS = ["--steps", "400", "--save-every", "4", "--samples", "0"]
 )
 def test_a_run_of_400_steps_stopped_twice_ends_as_if_it_never_was(chainrule, number, engine):
     options = ["--engine", engine, *TINY]
-    assert chainrule("train", "text.txt", *options, *STEPS[:2], "--out", "whole")[0] == 0
-    first = ["train", "text.txt", *options, *STEPS, "--out", "parts"]
+    assert chainrule("train", "text.txt", *options, *STEPS[:2], "--output", "whole")[0] == 0
+    first = ["train", "text.txt", *options, *STEPS, "--output", "parts"]
     resumed = ["train", "--resume", "parts", *STEPS[2:]]
     for arguments, line in ((first, "step 40/"), (resumed, "step 200/")):
         process = subprocess.Popen(
@@ -305,7 +305,7 @@ def test_help_is_enough_to_use_it(chainrule):
     code, out, _ = chainrule("train", "--help")
     assert code == 0
     assert all(len(line) <= 80 for line in out.splitlines())
-    for option in ("preset layers width heads block steps batch lr seed dtype out resume engine "
+    for option in ("preset layers width heads block steps batch lr seed dtype output resume engine "
                    "tokens validation save-every samples").split():  # fmt: skip
         assert f"--{option} " in out
     for name in ("sample", "inspect", "compare"):
@@ -348,7 +348,7 @@ def test_samples_that_cannot_be(chainrule, trained, options, message):
 
 def test_what_a_model_says_cannot_steer_the_terminal(chainrule, workplace):
     (workplace / "evil.txt").write_text("\x1b]0;x\x07\n[red]a\n" * 4, "utf-8")
-    chainrule("train", "evil.txt", *TINY, "--steps", 1, "--samples", 0, "--out", "evil")
+    chainrule("train", "evil.txt", *TINY, "--steps", 1, "--samples", 0, "--output", "evil")
     out = chainrule("sample", "evil", "--count", 40, "--temperature", 5)[1]
     out += chainrule("inspect", "evil", "--text", "[red]\x1b")[1]
     assert "\x1b" not in out
@@ -370,7 +370,7 @@ def test_inspect_prints_tables_and_writes_pictures(chainrule, trained):
     for name in ("attention", "probabilities", "activations", "gradients"):
         assert f"wrote run/inspect/{name}.svg" in out
         assert (trained / "inspect" / f"{name}.svg").read_text("utf-8").startswith("<svg")
-    assert chainrule("inspect", "run", "--seed", 3, "--out", "elsewhere")[0] == 0
+    assert chainrule("inspect", "run", "--seed", 3, "--output", "elsewhere")[0] == 0
     assert Path("elsewhere/attention.svg").exists()
     code, _, errors = chainrule("inspect", "run", "--text", "xyz")
     assert code == 1
@@ -378,7 +378,7 @@ def test_inspect_prints_tables_and_writes_pictures(chainrule, trained):
 
 
 def test_compare_draws_two_runs(chainrule, trained):
-    chainrule("train", "text.txt", *TINY, "--lr", 0.1, "--steps", 30, "--out", "other")
+    chainrule("train", "text.txt", *TINY, "--lr", 0.1, "--steps", 30, "--output", "other")
     code, out, errors = chainrule("compare", "run", "other")
     assert (code, errors) == (0, "")
     assert re.search(r"run +\S +20 \S +\d\.\d{4}", out)
@@ -386,7 +386,7 @@ def test_compare_draws_two_runs(chainrule, trained):
     svg = Path("compare.svg").read_text("utf-8")
     assert svg.count("<polyline") == 4
     assert ">other</text>" in svg
-    assert chainrule("compare", "run", "other", "--out", "both.svg")[0] == 0
+    assert chainrule("compare", "run", "other", "--output", "both.svg")[0] == 0
 
 
 @pytest.mark.parametrize(

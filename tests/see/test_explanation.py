@@ -13,6 +13,7 @@ from programs import ALL_OPS, SEED_OPS, programs, run
 from rich.cells import cell_len
 from temporary_rows import temporary_row
 
+import chainrule
 from chainrule import Value, nonfinite, topological_order
 from chainrule.core import ops
 from chainrule.see import words
@@ -164,7 +165,9 @@ Result
       L → c → a  1.0 × 3.0 = 3.0
       L → a            1.0 = 1.0
                        sum = 4.0
-  b.grad = 2.0  if b grows by a little h, L grows by 2.0·h"""
+  b.grad = 2.0  if b grows by a little h, L grows by 2.0·h
+  c.grad = 1.0  if c grows by a little h, L grows by 1.0·h
+  L.grad = 1.0  the seed: where the pass starts"""
     )
 
 
@@ -609,3 +612,88 @@ def test_html_holds_the_same_rows_as_the_text():
         assert stack + done in text
     assert "a.grad += 3.0 × 1.0 = 3.0, now 4.0" in text
     assert "c = a * b = 2 × 3 = 6" in text
+
+
+# --- corners: where a gradient is a convention ----------------------------------------------------
+
+
+def meaning(build, x):
+    x = Value(x, label="x")
+    y = build(x)
+    y.label = "y"
+    return explain(y).meaning(x)
+
+
+@pytest.mark.parametrize(
+    ("build", "x", "left", "right"),
+    [
+        (abs, 0.0, "-1.0", "1.0"),
+        (chainrule.relu, 0.0, "0.0", "1.0"),
+        (lambda x: chainrule.leaky_relu(x, 0.25), 0.0, "0.25", "1.0"),
+        (lambda x: chainrule.clip(x, -1, 1), 1.0, "1.0", "0.0"),
+        (lambda x: chainrule.maximum(x, 2 * x), 0.0, "1.0", "2.0"),
+        (lambda x: chainrule.minimum(3.0, x), 3.0, "1.0", "0.0"),
+        (lambda x: chainrule.hypot(x, 0.0), 0.0, "-1.0", "1.0"),
+        (lambda x: 1 / (1 + abs(x - 3)), 3.0, "1.0", "-1.0"),
+        (lambda x: (x * -2 + 6).relu() * 5, 3.0, "-10.0", "0.0"),
+    ],
+)
+def test_at_a_corner_both_sides_are_told_and_that_the_gradient_is_a_convention(
+    build, x, left, right
+):
+    words = meaning(build, x)
+    assert f"corner here: slope {left} to the left, {right} to the right of x; " in words
+    assert words.endswith(" is a convention")
+    leaf, h = Value(x), 2.0**-20
+    slopes = [(build(leaf + s * h).data - build(leaf).data) / (s * h) for s in (-1, 1)]
+    assert slopes == pytest.approx([float(left), float(right)], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("build", "x"),
+    [
+        (lambda x: chainrule.maximum(x, x), 1.0),
+        (lambda x: chainrule.minimum(x, x) * 2, -1.0),
+        (lambda x: chainrule.maximum(x, 3.0) * chainrule.minimum(x, 3.0), 3.0),
+        (lambda x: chainrule.gelu_tanh(x), 1000.0),
+        (lambda x: chainrule.sigmoid(x), 0.0),
+    ],
+)
+def test_corners_that_cancel_and_ties_without_a_corner_read_as_any_slope(build, x):
+    assert meaning(build, x).startswith("if x grows by a little h, y grows by ")
+
+
+def test_a_convention_that_differs_from_the_true_slope_is_called_one():
+    words = meaning(lambda x: x.relu() - (-x).relu(), 0.0)  # this is x itself
+    assert words.startswith("0.0 is a convention at a corner on the way; y itself has slope 1.0")
+
+
+@pytest.mark.parametrize("build", [lambda x: x**2, lambda x: abs(x**2), lambda x: x.relu() ** 2])
+def test_a_flat_point_is_flat_to_first_order(build):
+    expected = "to first order, a little change of x does not change y"
+    assert meaning(build, 0.0) == expected
+
+
+def test_a_zero_that_stops_an_infinite_slope_is_called_a_convention():
+    assert "convention" in meaning(lambda x: (x**2).sqrt(), 0.0)  # this is |x|
+    assert meaning(lambda x: x.sqrt(), 0.0) == "y has no finite slope here"
+
+
+def test_the_backward_table_says_which_operation_has_the_corner():
+    x = Value(0.0, label="x")
+    y = abs(x)
+    (added,) = explain(y).backward[0].contributions
+    assert added.corner == (
+        "a corner (slope -1.0 to the left, 1.0 to the right), so 0.0 is a convention"
+    )
+    assert "so 0.0 is a" in as_text(*sections(explain(y), ["backward"]))
+
+
+def test_the_result_has_a_line_for_every_node_between_inputs_and_output():
+    a, b, d = Value(2.0, label="a"), Value(-3.0, label="b"), Value(10.0, label="d")
+    c = a * b
+    e = c + d
+    f = e.relu()
+    lines = as_text(*sections(explain(f), ["result"])).splitlines()
+    assert "  c.grad = 1.0   if c grows by a little h, f grows by 1.0·h" in lines
+    assert lines[-1] == "  f.grad = 1.0   the seed: where the pass starts"

@@ -24,7 +24,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from chainrule import gpt
-from chainrule.cli.reporting import examples, reported, say, visible
+from chainrule.cli.reporting import Output, examples, file_named, reported, say, visible
 from chainrule.gpt import charts, checkpoints, metrics
 from chainrule.gpt.data import BUNDLED, load
 from chainrule.gpt.metrics import Row
@@ -37,13 +37,13 @@ SMOOTH = 50  # single documents vary a lot: the loss shown is the mean of this m
 def register(app: App) -> None:
     """Add the commands to the command line."""
     for command, *lines in (
-        (train, "chainrule train", "chainrule train notes.txt --steps 500 --out runs/notes"),
+        (train, "chainrule train", "chainrule train notes.txt --steps 500 --output runs/notes"),
         (sample, "chainrule sample runs/1", "chainrule sample runs/1 --prefix an --count 5"),
         (inspect, "chainrule inspect runs/1", "chainrule inspect runs/1 --text anna"),
         (
             compare,
             "chainrule compare runs/1 runs/2",
-            "chainrule compare runs/1 runs/2 --out both.svg",
+            "chainrule compare runs/1 runs/2 --output both.svg",
         ),
     ):
         usage = "Usage: chainrule train [FILE] [OPTIONS]" if command is train else None
@@ -70,7 +70,7 @@ def train(
     seed: int | None = None,
     dtype: Literal["float64", "float32"] | None = None,
     validation: float | None = None,
-    out: Path | None = None,
+    output: Output | None = None,
     resume: Path | None = None,
     save_every: int = 100,
     samples: int = 20,
@@ -109,7 +109,7 @@ def train(
         The numbers to compute with (float64); float32 only with --engine compiled.
     validation
         The share of documents held out to measure the validation loss (0.1).
-    out
+    output
         The folder to write; runs/1, runs/2, ... if none is given.
     resume
         Continue the run in this folder. Only --steps may change.
@@ -139,7 +139,7 @@ def train(
             **model_options,
             "preset": preset,
             "validation": validation,
-            "out": out,
+            "output": output,
             "engine": None if engine == "auto" else engine,
             "dtype": dtype,
         }
@@ -151,7 +151,7 @@ def train(
         run = _started(
             file, config, 0.1 if validation is None else validation, engine, dtype or "float64"
         )
-        folder = _run_folder(out)
+        folder = _run_folder(output)
     _train(Console(), run, folder, save_every, samples)
 
 
@@ -189,8 +189,8 @@ def _resumed(
     return run, directory if directory.is_dir() else directory.parent
 
 
-def _run_folder(out: Path | None) -> Path:
-    if out is None:
+def _run_folder(output: Path | None) -> Path:
+    if output is None:
         for number in count_up(1):
             folder = Path("runs") / str(number)
             try:
@@ -198,14 +198,14 @@ def _run_folder(out: Path | None) -> Path:
             except FileExistsError:
                 continue
             return folder
-    assert out is not None
-    if (out / checkpoints.FILE).exists():
+    assert output is not None
+    if (output / checkpoints.FILE).exists():
         raise gpt.GPTError(
-            f"there is a run in {str(out)!r} already: continue it with --resume {out}, "
-            "or give another --out"
+            f"there is a run in {str(output)!r} already: continue it with --resume {output}, "
+            "or give another --output"
         )
-    out.mkdir(parents=True, exist_ok=True)
-    return out
+    output.mkdir(parents=True, exist_ok=True)
+    return output
 
 
 def _train(console: Console, run: gpt.Run, folder: Path, save_every: int, samples: int) -> None:
@@ -403,9 +403,9 @@ def inspect(
     /,
     *,
     text: str | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     likeliest: int = 5,
-    out: Path | None = None,
+    output: Output | None = None,
 ) -> None:
     """Look inside a trained model while it reads one document.
 
@@ -419,19 +419,21 @@ def inspect(
     text
         The document to read; a new one of the model's own if none is given.
     seed
-        The seed of that new document.
+        The seed of that new document (0).
     likeliest
         How many of the likeliest tokens to show at each place.
-    out
+    output
         The folder for the pictures; DIRECTORY/inspect if none is given.
     """
     checkpoint = gpt.load(directory)
     model, tokenizer, console = checkpoint.model(), checkpoint.tokenizer, Console()
     if text is None:
-        text = gpt.generate(model, tokenizer, random.Random(seed))
+        text = gpt.generate(model, tokenizer, random.Random(seed or 0))
+    elif seed is not None:
+        raise gpt.GPTError("--seed is for a new document: there is none with --text")
     seen = gpt.inspect(model, tokenizer, text, likeliest)
     parent = directory if directory.is_dir() else directory.parent
-    paths = seen.save(out if out is not None else parent / "inspect")
+    paths = seen.save(output if output is not None else parent / "inspect")
 
     total = sum(rows * columns for rows, columns in (m.shape for m in seen.matrices))
     say(console, f"step {checkpoint.step} of {checkpoint.config.steps}, {total:,} parameters")
@@ -464,7 +466,7 @@ def _plain(text: str) -> Text:
 
 
 @reported
-def compare(first: Path, second: Path, /, *, out: Path = Path("compare.svg")) -> None:
+def compare(first: Path, second: Path, /, *, output: Output = Path("compare.svg")) -> None:
     """Draw the loss curves of two runs in one picture.
 
     Parameters
@@ -473,16 +475,17 @@ def compare(first: Path, second: Path, /, *, out: Path = Path("compare.svg")) ->
         The folder of a run.
     second
         The folder of another.
-    out
+    output
         The picture to write.
     """
+    file = file_named(output, ".svg")
     if first.resolve() == second.resolve():
         raise gpt.GPTError("a run can only be compared with another one")
     runs = {str(path): metrics.read(path) for path in (first, second)}
     for name, rows in runs.items():
         if not rows:
             raise gpt.GPTError(f"the run in {name!r} has no steps yet")
-    checkpoints.write_atomically(out, charts.losses(runs).encode())
+    checkpoints.write_atomically(file, charts.losses(runs).encode())
     console = Console()
     table = Table("run", *map(_right, ("steps", "loss", "validation loss", "best")))
     for name, rows in runs.items():
@@ -497,4 +500,4 @@ def compare(first: Path, second: Path, /, *, out: Path = Path("compare.svg")) ->
         )
     console.print(table)
     say(console, f"loss: the mean of the last {SMOOTH} steps; best: the lowest validation loss")
-    say(console, f"wrote {out}")
+    say(console, f"wrote {file}")

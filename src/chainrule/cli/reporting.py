@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import unicodedata
 from collections.abc import Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
+from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
@@ -14,6 +16,9 @@ from chainrule.gpt import GPTError
 from chainrule.see.expressions import ExpressionError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+#: where a command writes: every command that writes has this option
+Output = Annotated[Path, Parameter(alias="-o")]
 
 
 def examples(*lines: str) -> str:
@@ -42,6 +47,23 @@ def reported(command: Command) -> Command:
             return 1
 
     return run  # type: ignore[return-value]
+
+
+def file_named(path: Path, *suffixes: str) -> Path:
+    """A file to write: the first suffix is added where there is none, another is the user's to fix.
+
+    >>> from pathlib import Path
+    >>> str(file_named(Path("page"), ".html", ".htm"))
+    'page.html'
+    """
+    if path.is_dir():
+        raise ExpressionError(f"{path} is a folder: name a file")
+    if path.suffix and path.suffix.lower() not in suffixes:
+        known = " or ".join(suffixes)
+        if len(suffixes) > 2:
+            known = f"one of {', '.join(dict.fromkeys(suffixes))}"
+        raise ExpressionError(f"cannot write {path.name!r}: the name must end in {known}")
+    return path if path.suffix else path.with_suffix(suffixes[0])
 
 
 def complain(message: str) -> None:

@@ -16,14 +16,14 @@ from cyclopts import App, Parameter
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from chainrule.cli.reporting import complain, examples, reported
+from chainrule.cli.reporting import Output, complain, examples, file_named, reported
 from chainrule.core.backend import Value
 from chainrule.see.explanation import Explanation
 from chainrule.see.explanation import explain as explained
 from chainrule.see.explanation.text import STAGES, paths_section, sections
 from chainrule.see.expressions import ExpressionError, evaluate
 from chainrule.see.names import printable, short
-from chainrule.see.tables import Column, as_text, table
+from chainrule.see.tables import PAGE_WIDTH, Column, as_text, notebook_html, table
 
 WIDEST = 100  # a table is not easier to read for being wider than this
 
@@ -41,7 +41,7 @@ _EXAMPLES = {
         'chainrule explain "relu(a*b + d)" a=2 b=-3 d=10',
         'chainrule explain "c = a*b; L = c + a" a=2 b=3 --stage backward',
         'chainrule explain "tanh(x)**2 + x" x=0.5 --paths x',
-        'chainrule explain "log(p)" p=0.5 --html log.html',
+        'chainrule explain "log(p)" p=0.5 -o log.html',
     ),
     "draw": (
         'chainrule draw "relu(a*b + d)" a=2 b=-3 d=10 -o graph.svg',
@@ -99,7 +99,7 @@ def explain(
         list[Literal["forward", "sort", "backward", "result"]] | None, Parameter(negative=())
     ] = None,
     paths: str | None = None,
-    html: Path | None = None,
+    output: Output | None = None,
 ) -> int:
     """Show the backward pass of an expression, step by step.
 
@@ -112,15 +112,11 @@ def explain(
         Show only this stage; may be given several times.
     paths
         Show what each path from the output to this input contributes to its gradient.
-    html
+    output
         Write the tables to this file instead, as a page.
     """
-    _, inputs, output = evaluate(expression, values)
-    explanation = explained(output)
-    if html is not None:
-        html.write_text(_page(explanation), encoding="utf-8")
-        print(f"wrote {html}")
-        return 0
+    _, inputs, result = evaluate(expression, values)
+    explanation = explained(result)
     chosen = _node_named(explanation, paths, inputs) if paths is not None else None
 
     def parts(width: int) -> list[RenderableType]:
@@ -131,7 +127,12 @@ def explain(
             shown += [*([Text("")] if shown else []), paths_section(explanation.paths(chosen))]
         return shown
 
-    show(parts)
+    if output is None:
+        show(parts)
+    else:
+        file = file_named(output, ".html", ".htm")
+        file.write_text(_page(notebook_html(*parts(PAGE_WIDTH))), encoding="utf-8")
+        print(f"wrote {file}")
     return 0
 
 
@@ -140,7 +141,7 @@ def draw(
     expression: Expression,
     /,
     *values: Inputs,
-    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    output: Output | None = None,
     format: Literal["svg", "png", "dot", "mermaid"] | None = None,
     rankdir: Literal["LR", "TB"] = "LR",
 ) -> int:
@@ -155,7 +156,7 @@ def draw(
     rankdir
         Left to right (LR) or top to bottom (TB).
     """
-    from chainrule.see.drawing import SUFFIXES
+    from chainrule.see.drawing import ENDINGS, SUFFIXES
     from chainrule.see.drawing import draw as drawn
 
     _, _, result = evaluate(expression, values)
@@ -167,7 +168,7 @@ def draw(
     kind = format or named or "svg"
     drawing = drawn(result, format=kind, rankdir=rankdir)
     if output is not None:
-        _save(drawing, output)
+        _save(drawing, file_named(output, ENDINGS[kind], *SUFFIXES))
     elif kind == "png":
         complain("a PNG cannot go to the terminal: name a file with -o graph.png")
         return 2
@@ -181,7 +182,7 @@ def explore(
     expression: Expression,
     /,
     *values: Inputs,
-    output: Annotated[Path, Parameter(alias="-o")] = Path("explore.html"),
+    output: Output = Path("explore.html"),
     open: bool = False,
 ) -> int:
     """Write a page that plays the forward and the backward pass of an expression.
@@ -198,7 +199,7 @@ def explore(
     from chainrule.see.page import explore as explored
 
     _, _, result = evaluate(expression, values)
-    written = _save(explored(result), output)
+    written = _save(explored(result), file_named(output, ".html", ".htm"))
     if open:
         webbrowser.open(written.resolve().as_uri())
     return 0
@@ -307,12 +308,10 @@ class _Savable(Protocol):
 
 
 def _save(made: _Savable, path: Path) -> Path:
-    """Write a picture or a page and say where; a name that will not do is the user's to change."""
-    if path.is_dir():
-        raise ExpressionError(f"{path} is a folder: name a file")
+    """Write a picture or a page and say where."""
     try:
         written = made.save(path)
-    except (ValueError, ImportError) as error:  # the suffix; no renderer
+    except ImportError as error:  # no renderer
         raise ExpressionError(str(error)) from None
     print(f"wrote {written}")
     return written
@@ -326,11 +325,11 @@ def _node_named(explanation: Explanation, name: str, inputs: dict[str, Value]) -
     raise ExpressionError(f"--paths: there is no {name!r}; the inputs are {', '.join(inputs)}")
 
 
-def _page(explanation: Explanation) -> str:
+def _page(tables: str) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width"><title>chainrule explain</title>'
         "<style>:root { color-scheme: light dark } body { margin: 2rem auto; max-width: 60rem; "
         "padding: 0 1rem }</style></head><body>"
-        f"{explanation._repr_html_()}</body></html>\n"
+        f"{tables}</body></html>\n"
     )

@@ -162,8 +162,8 @@ def check_gradients(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-6
     """Compare the gradients of ``f`` with finite differences; a wrong one raises GradientError.
 
     ``f`` gets the inputs (numbers, Values, arrays, trees) with Values in place of the numbers and
-    returns one Value. A point where ``f`` has a corner is named in the report, not failed; so is one
-    where differences cannot tell, as at sin(1e17), and there ``ok`` is False.
+    returns one Value. A point where ``f`` has a corner is named in the report, not failed; so is
+    one where differences cannot tell, as at sin(1e17), and there ``ok`` is False.
 
     >>> from chainrule import check_gradients
     >>> report = check_gradients(lambda a, b: (a * b).tanh(), 0.5, -1.5)

@@ -15,6 +15,7 @@ from rich.box import Box
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
+from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
@@ -93,6 +94,39 @@ def _natural_width(cell: RenderableType) -> int:
 
 # --- HTML -----------------------------------------------------------------------------------------
 
+#: how many characters a table made for HTML may be wide; the browser folds what does not fit
+PAGE_WIDTH = 160
+
+# Notebooks have a style of their own for tables (aligned to the right, striped): the doubled class
+# outranks it. Colours are those of the surrounding page, so that light and dark both work.
+_STYLE = """
+.cr.chainrule-tables { font-family: system-ui, sans-serif; font-size: .9rem; line-height: 1.45;
+  max-width: 60rem; overflow-x: auto; text-align: left; color: inherit }
+.cr.chainrule-tables h4 { margin: 1.2em 0 .4em; font-size: 1em; font-weight: normal }
+.cr.chainrule-tables table { border-collapse: collapse; margin: 0; font-size: inherit; border: 0 }
+.cr.chainrule-tables tr { background: none }
+.cr.chainrule-tables :is(td, th) { padding: .2em .8em .2em 0; text-align: left;
+  vertical-align: top; border: 0; background: none; color: inherit; max-width: none }
+.cr.chainrule-tables thead th { border-bottom: 1px solid currentColor; font-weight: 600 }
+.cr.chainrule-tables thead + tbody tr.first td { border-top: 1px solid rgba(128, 128, 128, .3) }
+.cr.chainrule-tables :is(td, .indent, pre) { font-family: ui-monospace, monospace;
+  font-size: .95em; white-space: pre-wrap }
+.cr.chainrule-tables pre { margin: .4em 0; background: none; color: inherit; border: 0; padding: 0 }
+.cr.chainrule-tables .aside { opacity: .7 }
+.cr.chainrule-tables .good { color: #1a7f37 }
+.cr.chainrule-tables .bad { color: #cf222e }
+@media (prefers-color-scheme: dark) {
+  .cr.chainrule-tables .good { color: #3fb950 }
+  .cr.chainrule-tables .bad { color: #ff7b72 }
+}
+.cr.chainrule-tables .indent { padding-left: 1.2em }
+"""
+
+
+def notebook_html(*parts: RenderableType) -> str:
+    """The parts as one ``<div>`` with its style: what notebooks show and pages contain."""
+    return f'<div class="cr chainrule-tables"><style>{_STYLE}</style>{as_html(*parts)}</div>'
+
 
 def as_html(*parts: RenderableType) -> str:
     """The parts as HTML, every text escaped."""
@@ -107,6 +141,8 @@ def _markup(part: RenderableType) -> str:
     if isinstance(part, Padding):
         inside = _markup(part.renderable)
         return f"<h4>{inside}</h4>" if part.top else f'<div class="indent">{inside}</div>'
+    if isinstance(part, Syntax):
+        return f"<pre>{escape(part.code)}</pre>"
     if isinstance(part, Table):
         rows = zip(*(column.cells for column in part.columns), strict=True)
         body = "".join(map(_row, rows))
@@ -133,6 +169,7 @@ def _text(text: Text) -> str:
 
 def _styled(text: str, style: str, plain: bool = True) -> str:
     text = escape(text) if plain else text
-    if "bold" in style:
-        return f"<strong>{text}</strong>"
-    return f'<span class="aside">{text}</span>' if "dim" in style else text
+    for word, kind in (("dim", "aside"), ("green", "good"), ("red", "bad")):
+        if word in style and text:
+            text = f'<span class="{kind}">{text}</span>'
+    return f"<strong>{text}</strong>" if "bold" in style and text else text

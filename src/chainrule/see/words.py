@@ -27,6 +27,7 @@ class Comparison:
     left: str
     right: str
     relations: frozenset[str]  # of "<", "=", ">"; empty where a nan is involved
+    tie: bool = False  # both sides are the same number: on either side the choice may differ
 
     def __str__(self) -> str:
         sign = _SIGNS.get(self.relations, "is not comparable with")
@@ -52,13 +53,14 @@ class Condition:
     right: str
     relations: frozenset[str]
     comparable: bool
+    tie: bool
 
     def reason(self) -> Comparison:
         """What is known once the choice is made."""
         if not self.comparable:
             return Comparison(self.left, self.right, frozenset())
         relations = self.relations if self.holds else frozenset("<=>") - self.relations
-        return Comparison(self.left, self.right, relations)
+        return Comparison(self.left, self.right, relations, self.tie)
 
     @staticmethod
     def _apply_op(op: Op, operands: Sequence[Any], parameters: Sequence[Any]) -> Word:
@@ -138,7 +140,8 @@ class Word:
     def _compare(self, other: Any, relations: str, holds: bool) -> Condition:
         right = word(other)
         comparable = self.value == self.value and right.value == right.value
-        return Condition(holds, self.text, right.text, frozenset(relations), comparable)
+        tie = self.value == right.value
+        return Condition(holds, self.text, right.text, frozenset(relations), comparable, tie)
 
     def _because(self, other: Word) -> Word:
         return Word(self.text, self.binding, self.value, (*other.reasons, *self.reasons))
@@ -230,6 +233,15 @@ def _because(reasons: Iterable[Comparison]) -> str:
         pair = (reason.left, reason.right)
         merged[pair] = merged.get(pair, reason.relations) & reason.relations
     return " and ".join(str(Comparison(*pair, relations)) for pair, relations in merged.items())
+
+
+def at_a_tie(rule: Op | str, y: float, xs: Sequence[float], parameters: tuple[float, ...]) -> bool:
+    """Whether a derivative was chosen by comparing two equal numbers, as relu's is at 0."""
+    if not isinstance(rule, Op):
+        return False
+    operands = [word(x) for x in xs]
+    partials = [word(partial(word(y), *operands, *parameters)) for partial in rule.partials]
+    return any(reason.tie for partial in partials for reason in partial.reasons)
 
 
 def is_stale(rule: Op | str, y: float, xs: Sequence[float], parameters: tuple[float, ...]) -> bool:

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["draw", "draw_dot", "Drawing"]
 
-_FORMATS = {"svg": ".svg", "png": ".png", "dot": ".dot", "mermaid": ".mmd"}
+#: the end of a file's name, by what the file holds
+ENDINGS = {"svg": ".svg", "png": ".png", "dot": ".dot", "mermaid": ".mmd"}
 #: what a file holds, by the end of its name
-SUFFIXES = {suffix: kind for kind, suffix in _FORMATS.items()} | {".gv": "dot"}
+SUFFIXES = {suffix: kind for kind, suffix in ENDINGS.items()} | {".gv": "dot"}
 
 
 def draw(
@@ -47,8 +48,8 @@ def draw(
 
     if not isinstance(v, Value):
         raise TypeError(f"draw takes a Value, not a {type(v).__name__}")
-    if format not in _FORMATS:
-        raise ValueError(f"format must be one of {', '.join(_FORMATS)}, not {format!r}")
+    if format not in ENDINGS:
+        raise ValueError(f"format must be one of {', '.join(ENDINGS)}, not {format!r}")
     if rankdir not in ("LR", "TB"):
         raise ValueError(f'rankdir must be "LR" or "TB", not {rankdir!r}')
     order = topological_order(v)
@@ -108,7 +109,7 @@ class Drawing:
         """
         file = Path(path)
         if not file.suffix:
-            file = file.with_suffix(_FORMATS[self.format])
+            file = file.with_suffix(ENDINGS[self.format])
         kind = SUFFIXES.get(file.suffix.lower())
         if kind is None:
             known = ", ".join(SUFFIXES)
@@ -122,7 +123,7 @@ class Drawing:
 
     def render(self, filename: str | PathLike[str] = "graph") -> str:
         """Write ``filename.svg`` (or the like), under the name the ``graphviz`` package uses."""
-        return str(self.save(f"{Path(filename)}{_FORMATS[self.format]}"))
+        return str(self.save(f"{Path(filename)}{ENDINGS[self.format]}"))
 
     def __repr__(self) -> str:
         return f"Drawing({self.picture.summary})"

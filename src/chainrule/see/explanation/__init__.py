@@ -1,8 +1,8 @@
 """``explain(v)``: the backward pass of one graph, step by step.
 
-In goes a Value, out comes an ``Explanation``: its steps as plain data (``model``), as text and as
-HTML (``text``, ``html``), a graph too big for tables in a few numbers (``summary``), and one
-gradient as a sum over paths (``paths``).
+In goes a Value, out comes an ``Explanation``: its steps as plain data (``model``), as tables
+(``text``), a graph too big for tables in a few numbers (``summary``), one gradient as a sum over
+paths (``paths``), and what it means, at corners too (``corners``).
 """
 
 from chainrule.see.explanation.model import (

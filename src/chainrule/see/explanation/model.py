@@ -19,6 +19,7 @@ from chainrule.core.errors import caller_frame
 from chainrule.core.ops import Op
 from chainrule.core.value import sweep
 from chainrule.see import words
+from chainrule.see.explanation.corners import meaning, operand_sides
 from chainrule.see.names import (
     attribute,
     compact,
@@ -43,6 +44,10 @@ __all__ = [
 
 #: graphs with more nodes than this are summarised by str() and _repr_html_; .steps stays complete
 TABLE_LIMIT = 60
+
+
+#: the stages as every text, page and table numbers them; the steps of each count from 1
+STAGE_NAMES = {"forward": "Stage 0", "sort": "Stage 1", "backward": "Stage 2"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,7 @@ class Contribution:
     amount: float  # local_grad * the node's grad
     total: float  # child.grad after it
     words: str
+    corner: str = ""  # where the local gradient is a convention: what holds on both sides
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +193,20 @@ class Explanation:
 
         return find_paths(self.nodes, self.index_of(leaf), limit)
 
+    def meaning(self, node: Value | str) -> str:
+        """What the gradient of a node says about the result, in words.
+
+        >>> from chainrule import Value, explain
+        >>> x = Value(0.0, label="x")
+        >>> explain(x * x).meaning(x)
+        'to first order, a little change of x does not change v1'
+        >>> y = abs(x)
+        >>> y.label = "y"
+        >>> print(explain(y).meaning(x))
+        y has a corner here: slope -1.0 to the left, 1.0 to the right of x; 0.0 is a convention
+        """
+        return meaning(self.nodes, self.index_of(node))
+
     def index_of(self, node: Value | str) -> int:
         """The index of a Value, or of a name shown in the tables."""
         if isinstance(node, str):
@@ -208,9 +228,10 @@ class Explanation:
     __repr__ = __str__  # at a prompt, explain(v) shows the tables
 
     def _repr_html_(self) -> str:
-        from chainrule.see.explanation.html import as_html
+        from chainrule.see.explanation.text import sections
+        from chainrule.see.tables import PAGE_WIDTH, notebook_html
 
-        return as_html(self)
+        return notebook_html(*sections(self, width=PAGE_WIDTH))
 
     # --- single steps: what the tuples above hold, and what a summary shows a few of --------------
 
@@ -287,11 +308,15 @@ class Explanation:
         self, node: Node, operand: int, formula: str, because: str, amount: float, total: float
     ) -> Contribution:
         child, local = self.nodes[node.children[operand]], node.local_grads[operand]
+        corner = operand_sides(node, self.nodes, operand) if because else None
         grad = attribute(child.name)
         text = f"{grad} += {product(local, node.grad, amount)}"
         if amount != total:
             text += f", now {short(total)}"
-        return Contribution(child.index, operand, local, formula, because, amount, total, text)
+        note = f"a corner ({corner}), so {short(local)} is a convention" if corner else ""
+        return Contribution(
+            child.index, operand, local, formula, because, amount, total, text, note
+        )
 
 
 def explain(v: Value) -> Explanation:

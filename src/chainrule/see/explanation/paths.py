@@ -60,6 +60,12 @@ class Paths:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        from chainrule.see.explanation.text import paths_section
+        from chainrule.see.tables import notebook_html
+
+        return notebook_html(paths_section(self))
+
 
 def find_paths(nodes: Sequence[Node], target: int, limit: int) -> Paths:
     """The paths from the last node to ``nodes[target]``, at most ``limit`` of them listed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -12,7 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from chainrule.see.explanation.corners import meaning
 from chainrule.see.explanation.model import (
+    STAGE_NAMES,
     TABLE_LIMIT,
     BackwardStep,
     Contribution,
@@ -53,16 +54,20 @@ def sections(
     if summary:
         parts += [_gap(), _numbers(summary)]
     if "forward" in stages:
-        parts += [heading("Stage 0", "how each value was computed, inputs first")]
+        parts += [heading(STAGE_NAMES["forward"], "how each value was computed, inputs first")]
         parts += [_computed(summary.forward if summary else _named(explanation))]
     if "sort" in stages:
-        parts += [heading("Stage 1", "topological sort: every node after its inputs")]
+        parts += [heading(STAGE_NAMES["sort"], "topological sort: every node after its inputs")]
         parts += [_sort_table(explanation, summary.sort if summary else explanation.sort, width)]
     if "backward" in stages:
         rule = (
             f"input.grad += local gradient × node.grad, starting with {attribute(root.name)} = 1.0"
         )
-        parts += [heading("Stage 2", f"propagate gradients, from {root.name} back to the inputs")]
+        parts += [
+            heading(
+                STAGE_NAMES["backward"], f"propagate gradients, from {root.name} back to the inputs"
+            )
+        ]
         parts += [Text(rule), _gap()]
         steps = summary.backward if summary else explanation.backward
         parts += [_backward_table(explanation, steps, width)]
@@ -170,7 +175,7 @@ def _backward_table(
         if not step.contributions:
             return [[*head, "", Text("grad is 0: nothing to pass on", "yellow")]]
         rows: list[Row] = [
-            ["", "", "", "", _derivative(node, nodes[c.child], c), c.words]
+            ["", "", "", "", _derivative(node, nodes[c.child], c), _added(c)]
             for c in step.contributions
         ]
         rows[0][:4] = head
@@ -180,6 +185,10 @@ def _backward_table(
     columns += [Column("Local gradient", 14), Column("What happens", 24)]
     rows = _rows(steps, write, lambda gap: ["", "", "", "", "", gap])
     return table(columns, rows, width)
+
+
+def _added(c: Contribution) -> RenderableType:
+    return Text(c.words) if not c.corner else Group(Text(c.words), Text(c.corner, "yellow"))
 
 
 def _derivative(node: Node, child: Node, c: Contribution) -> str:
@@ -193,17 +202,24 @@ def _derivative(node: Node, child: Node, c: Contribution) -> str:
 
 
 def _result(explanation: Explanation) -> RenderableType:
-    root = explanation.root
-    inputs = [node for node in explanation.nodes if node.kind == "input"]
-    if not inputs:
-        return Text("  no inputs: every leaf is a constant", "dim")
+    """Every named gradient and what it means: the inputs with their paths, then what lies between.
+
+    The root is the last of them.
+    """
+    nodes = explanation.nodes
+    inputs = [node for node in nodes if node.kind == "input"]
     parts: list[RenderableType] = []
-    widest = max(cell_len(_grad_text(node)) for node in inputs)
-    for node in inputs:
+    if not inputs:
+        parts.append(Text("  no inputs: every leaf is a constant", "dim"))
+    shown = [*inputs, *(node for node in nodes if node.kind == "operation")]
+    widest = max(cell_len(_grad_text(node)) for node in shown)
+    for node in shown:
         line = Table.grid(padding=(0, 2, 0, 0))
         line.add_column(min_width=min(widest, 30))
-        line.add_row(Text(_grad_text(node), "bold"), Text(_meaning(node, root), "dim"))
+        line.add_row(Text(_grad_text(node), "bold"), Text(meaning(nodes, node.index), "dim"))
         parts.append(Padding(line, (0, 0, 0, 2)))
+        if node.kind == "operation":
+            continue
         paths = explanation.paths(node.name, limit=_MOST_PATHS)
         if paths.count > 1:
             parts.append(Padding(_path_rows(paths, _MOST_PATHS), (0, 0, 0, 6)))
@@ -212,19 +228,6 @@ def _result(explanation: Explanation) -> RenderableType:
 
 def _grad_text(node: Node) -> str:
     return f"{attribute(node.name)} = {short(node.grad)}"
-
-
-def _meaning(node: Node, root: Node) -> str:
-    """What a gradient says: ``if a grows by a little h, f shrinks by 3.0·h``."""
-    name, out = node.name, root.name
-    if node is root:
-        return "the output itself"
-    if node.grad == 0:
-        return f"a little change of {name} does not change {out}"
-    if not math.isfinite(node.grad):
-        return f"{out} has no finite slope here"
-    verb = "grows" if node.grad > 0 else "shrinks"
-    return f"if {name} grows by a little h, {out} {verb} by {short(abs(node.grad))}·h"
 
 
 def paths_section(paths: Paths) -> RenderableType:
