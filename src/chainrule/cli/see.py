@@ -60,6 +60,8 @@ _EXAMPLES = {
         "chainrule lessons",
         "chainrule lessons overwrite",
         'chainrule lessons "c = a*b; L = c + a" a=2 b=3',
+        "chainrule lessons check my_value.py",
+        "chainrule lessons check --step 5 my_value.py",
     ),
 }
 
@@ -69,7 +71,7 @@ def register(app: App) -> None:
     for command in (explain, draw, explore, check, lessons):
         name = command.__name__
         if command is lessons:
-            usage = "chainrule lessons [NAME | EXPRESSION INPUT=NUMBER ...]"
+            usage = "chainrule lessons [NAME | EXPRESSION INPUT=NUMBER ... | check FILE]"
         else:
             usage = f"chainrule {name} EXPRESSION [INPUT=NUMBER ...] [OPTIONS]"
         app.command(
@@ -267,23 +269,44 @@ def lessons(
     lesson: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     /,
     *values: str,
+    step: int | None = None,
 ) -> int:
-    """Run the classic mistakes of a backward pass, and the exercises of the texts.
+    """Run the classic mistakes of a backward pass, or check your own engine.
 
-    Without arguments: all of them.
+    Without arguments: the exercises of the texts, and all mistakes.
     With the name of a mistake: that one, with its code.
     With an expression and values: your own graph on every broken engine.
+    With check and a Python file: the file's own class through every trap;
+    exits with 0 if all is right, with 1 if not.
 
     Parameters
     ----------
     lesson
-        The name of a mistake, or an expression.
+        The name of a mistake, an expression, or the word check.
     values
-        The inputs of the expression, as in a=2 b=3.
+        The inputs of the expression, as in a=2 b=3; after check, a file.
+    step
+        With check: only what the course has built up to this step, 1 to 11.
     """
-    from chainrule.see.lessons import MISTAKES, compare, smallest
-    from chainrule.see.lessons.printing import comparison_parts, lesson_part, overview_parts
+    from chainrule.see.lessons import MISTAKES, check_file, compare, smallest
+    from chainrule.see.lessons.printing import (
+        check_parts,
+        comparison_parts,
+        lesson_part,
+        overview_parts,
+    )
 
+    if lesson == "check":
+        if len(values) != 1:
+            raise ExpressionError("check takes one file: chainrule lessons check my_value.py")
+        try:
+            checked = check_file(values[0], step)
+        except (ValueError, FileNotFoundError) as error:
+            raise ExpressionError(_reason(error, values[0])) from None
+        show(lambda width: check_parts(checked, width))
+        return 0 if checked.ok else 1
+    if step is not None:
+        raise ExpressionError("--step is for check: chainrule lessons check --step 2 my_value.py")
     if lesson is None:
         show(overview_parts)
     elif lesson in MISTAKES:
@@ -301,6 +324,10 @@ def lessons(
             raise ExpressionError(str(error)) from None
         show(lambda width: comparison_parts(comparison, width))
     return 0
+
+
+def _reason(error: Exception, file: str) -> str:
+    return f"there is no file {file!r}" if isinstance(error, FileNotFoundError) else str(error)
 
 
 class _Savable(Protocol):

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
 from typing import Any
 
 from chainrule.core.backend import Value
 from chainrule.see.explanation import Explanation, explain
 from chainrule.see.expressions import parse
+from chainrule.see.lessons.graphs import LARGEST, small_graphs
 from chainrule.see.lessons.mistakes import MISTAKES, Mistake, Node
 from chainrule.see.names import attribute, short
 
 _MOST_NODES = 300  # some of the broken engines recurse
 _MOST_WORK = 200_000  # paths: two of the mistakes take each of them, one after the other
-_LARGEST_SEARCHED = 5  # nodes
 
 Program = Callable[[Any], Value]
 
@@ -124,11 +123,12 @@ def smallest(name: str) -> Lesson:
 
 @cache
 def _smallest(mistake: Mistake) -> Lesson:
-    for program, inputs in _programs():
+    for graph in small_graphs(2.0, 3.0):
+        program, inputs = str(graph), dict(graph.inputs)
         lesson = _try(mistake, explain(parse(program, inputs)(**inputs)), program)
         if lesson.wrong:
             return lesson
-    raise LookupError(f"no graph of up to {_LARGEST_SEARCHED} nodes shows {mistake.name}")
+    raise LookupError(f"no graph of up to {LARGEST} nodes shows {mistake.name}")
 
 
 def _find(name: str) -> Mistake:
@@ -137,29 +137,6 @@ def _find(name: str) -> Mistake:
     close = difflib.get_close_matches(name, MISTAKES, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(MISTAKES)}"
     raise ValueError(f"no mistake is called {name!r}{hint}")
-
-
-def _programs() -> Iterator[tuple[str, dict[str, float]]]:
-    """Every way to combine one or two inputs by + and *, the smallest graphs first."""
-    for nodes in range(2, _LARGEST_SEARCHED + 1):
-        for leaves in range(1, min(nodes, 3)):
-            for program in _of_size(leaves, nodes - leaves):
-                yield program, dict(zip("ab"[:leaves], (2.0, 3.0), strict=False))
-
-
-def _of_size(leaves: int, operations: int) -> Iterator[str]:
-    """Programs in which everything is used, as text: ``b = a + a; c = b * a``."""
-    letters = "abcdefgh"
-    choices = [
-        product(letters[: leaves + i], "+*", letters[: leaves + i]) for i in range(operations)
-    ]
-    for steps in product(*choices):
-        read = {name for left, _, right in steps for name in (left, right)}
-        if len(read) == leaves + operations - 1:
-            yield "; ".join(
-                f"{letters[leaves + i]} = {left} {sign} {right}"
-                for i, (left, sign, right) in enumerate(steps)
-            )
 
 
 def _try(mistake: Mistake, graph: Explanation, program: str) -> Lesson:

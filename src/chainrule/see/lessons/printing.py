@@ -8,8 +8,10 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from chainrule.see.lessons.comparing import Comparison, Lesson, smallest
+from chainrule.see.lessons.examining import Check
 from chainrule.see.lessons.exercises import exercises
 from chainrule.see.lessons.mistakes import MISTAKES
+from chainrule.see.lessons.traps import TRAPS, Finding
 from chainrule.see.names import attribute, compact, printable, short
 from chainrule.see.tables import WIDTH, Column, Row, as_text, table
 
@@ -88,4 +90,75 @@ def overview_parts(width: int = WIDTH) -> list[RenderableType]:
     parts.append(
         Text('chainrule lessons "c = a*b; L = c + a" a=2 b=3 runs your own on all of them.')
     )
+    return parts
+
+
+# --- a learner's own engine -----------------------------------------------------------------------
+
+_VERDICTS = {
+    "right": ("right", "green"),
+    "wrong": ("WRONG", "bold red"),
+    "advice": ("note", "yellow"),
+    "missing": ("not yet", "dim"),
+}
+
+
+def check_parts(check: Check, width: int = WIDTH) -> list[RenderableType]:
+    """What the traps found: a line for each, then what to look at first."""
+    titles = {one.name: (one.step, one.title) for one in TRAPS}
+    rows: list[Row] = []
+    for finding in check.findings:
+        step, title = titles.get(finding.trap, (0, "The file can be loaded"))
+        word, colour = _VERDICTS[finding.status]
+        if finding.status == "missing" and finding in check.wrong:
+            word, colour = "MISSING", "bold red"
+        rows.append([Text(word, colour), str(step or ""), Text(title, "dim" * (colour == "dim"))])
+    what = f"{check.file}" + (f", step {check.step} of the course" if check.step else "")
+    parts: list[RenderableType] = [Text(what, "bold"), Text("")]
+    parts.append(
+        table([Column("Verdict"), Column("Step"), Column("What was tried", 30)], rows, width)
+    )
+    if check.wrong:
+        parts += [Text(""), *_finding_parts(check.wrong[0], width)]
+        if len(check.wrong) > 1:
+            parts += [Text(""), Text("Mend this first: the rest may be right then too.", "dim")]
+        return parts
+    parts += [Text(""), Text("Everything that was tried is right.", "bold green")]
+    for note in check.advice:
+        parts += [Text(""), *_finding_parts(note, width)]
+    return parts
+
+
+def _finding_parts(finding: Finding, width: int) -> list[RenderableType]:
+    """One finding: the missing idea, the graph, the numbers side by side, the right line."""
+    lead = "A note" if finding.status == "advice" else "What is missing"
+    parts: list[RenderableType] = [
+        Text.assemble((f"{lead}: ", "bold"), (finding.idea, "bold yellow"))
+    ]
+    parts += [_indented(Text(finding.why))] if finding.why else []
+    parts += [_indented(Text(finding.error, "red"))] if finding.error else []
+    if finding.program:
+        given = ", ".join(f"{name} = {compact(x)}" for name, x in finding.inputs.items())
+        where = "The smallest graph on which it shows" if finding.rows else "On this graph"
+        parts += [Text(""), Text(f"{where}, with {given}:")]
+        parts.append(_indented(*map(Text, finding.program.split("; "))))
+    if finding.rows:
+        rows: list[Row] = []
+        for row in finding.rows:
+            yours = "none" if row.yours is None else short(row.yours)
+            mark = Text("← look here", "bold red") if row.wrong else Text("")
+            mine = Text(yours, "bold red" if row.wrong else "green")
+            rows.append([row.name, short(row.data), short(row.right), mine, mark])
+        names = ("Node", "Value", f"Right {finding.column}", "Yours", "")
+        parts += [Text(""), _indented(table([Column(name) for name in names], rows, width - 2))]
+    if finding.right:
+        parts += [Text(""), Text("The line that would be right:")]
+        code = Syntax(finding.right, "python", background_color="default", theme="ansi_dark")
+        parts.append(_indented(code))
+    see = [f"chainrule lessons {finding.lesson}"] if finding.lesson else []
+    if finding.program and finding.column == ".grad" and finding.status == "wrong":
+        given = " ".join(f"{name}={compact(x)}" for name, x in finding.inputs.items())
+        see.append(f'chainrule explain "{finding.program}" {given}')
+    if see:
+        parts += [Text(""), Text("To see it:", "dim"), _indented(*(Text(line) for line in see))]
     return parts
