@@ -15,11 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from chainrule import lessons
 from chainrule.cli import main
 
 ROOT = Path(__file__).parents[1]
+COURSE = sorted((ROOT / "docs" / "course").glob("[0-9]*.md"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 SET_UP = re.compile(r"^## Set up\n.*?(?=^## )", re.MULTILINE | re.DOTALL)
 
 
@@ -29,7 +31,7 @@ def blocks(text):
     for match in FENCE.finditer(text):
         directly = not text[end : match.start()].strip()
         line = text.count("\n", 0, match.start()) + 1
-        yield line, match[1], match[2], directly
+        yield line, match[1], match[3], directly
         end = match.end()
 
 
@@ -76,13 +78,26 @@ def run_shell(code, monkeypatch):
         assert not end.value.code, command
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def learners_file(page):
+    """my_value.py as it is at the end of a page of the course; later blocks add, or replace all."""
+    source = ""
+    for earlier in COURSE[: COURSE.index(page) + 1]:
+        for match in FENCE.finditer(earlier.read_text(encoding="utf-8")):
+            if "my_value.py" in match[2]:
+                source = f"{source}\n\n{match[3]}" if "added" in match[2] else match[3]
+    return source
+
+
+@pytest.mark.parametrize("page", [*PAGES, *COURSE], ids=lambda page: page.name)
 def test_examples_print_what_the_page_shows(page, tmp_path, monkeypatch):
     text = page.read_text(encoding="utf-8")
     set_up = SET_UP.search(text)  # .ci/run runs these
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "__page__"}
     compared = 0
+    if page in COURSE:
+        Path("my_value.py").write_text(learners_file(page), encoding="utf-8")
+        exec(learners_file(page), namespace)
     for line, language, code, expected in examples(text, ("python", "sh")):
         if language == "sh" and set_up and code in set_up[0]:
             continue
@@ -97,7 +112,26 @@ def test_examples_print_what_the_page_shows(page, tmp_path, monkeypatch):
             assert lines(printed.getvalue()) == lines(expected), f"{page.name}, line {line}"
         elif language == "python":
             assert printed.getvalue() == "", f"{page.name}, line {line}: printed, but not shown"
-    assert compared >= 1 or ">>>" in text
+    assert compared >= 1 or ">>>" in text or page.name == "glossary.md"
+
+
+@pytest.mark.parametrize("page", COURSE, ids=lambda page: page.name)
+def test_every_step_of_the_course_has_a_picture_an_exercise_and_its_check(page):
+    text = page.read_text(encoding="utf-8")
+    number = int(page.name[:2])
+    assert f"chainrule lessons check --step {number} my_value.py" in text
+    assert "\n## Exercise\n" in text
+    assert "](../pictures/" in text
+    following = [p for p in COURSE if int(p.name[:2]) == number + 1]
+    assert all(f"]({p.name})" in text for p in following)
+
+
+def test_a_step_of_the_course_is_not_done_before_its_exercise(tmp_path):
+    """The file of the step before fails the check: each step asks for something new."""
+    for page in COURSE[1:10]:
+        file = tmp_path / "my_value.py"
+        file.write_text(learners_file(COURSE[COURSE.index(page) - 1]), encoding="utf-8")
+        assert not lessons.check_file(file, step=int(page.name[:2])).ok, page.name
 
 
 def test_the_reader_of_pages_pairs_code_with_the_output_after_it():
@@ -120,7 +154,15 @@ def test_the_set_up_is_two_commands():
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.name
+    "page",
+    [
+        *PAGES,
+        *COURSE,
+        ROOT / "docs/course/README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "CHANGELOG.md",
+    ],
+    ids=lambda page: f"{page.parent.name}/{page.name}",
 )
 def test_links_lead_somewhere(page):
     text = FENCE.sub("", page.read_text(encoding="utf-8"))

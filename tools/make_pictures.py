@@ -8,6 +8,7 @@ import re
 import sys
 from contextlib import redirect_stdout
 from io import StringIO
+from itertools import groupby
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -18,6 +19,7 @@ from chainrule.see.drawing import draw
 from chainrule.see.drawing.picture import Box, Picture, Wire, make_picture
 from chainrule.see.drawing.svg import write_svg
 from chainrule.see.explanation import explain
+from chainrule.see.expressions import parse
 from chainrule.see.names import name_nodes
 
 ROOT = Path(__file__).parents[1]
@@ -144,6 +146,91 @@ def with_notation(svg, heading, formulas):
     return svg.replace("</svg>", "\n".join([*lines, "</svg>"]))
 
 
+def labelled(text, **inputs):
+    """The graph of an expression, all of its variables labelled."""
+    return parse(text, inputs)(**{name: Value(x, label=name) for name, x in inputs.items()})
+
+
+def attention():
+    """One number of what attention over two keys gives, its parts labelled."""
+
+    def made(label, v):
+        v.label = label
+        return v
+
+    query = [Value(1.0, label="q1"), Value(-0.5, label="q2")]
+    keys = [[Value(1.0, label="k11"), Value(0.0, label="k12")]]
+    keys += [[Value(0.5, label="k21"), Value(2.0, label="k22")]]
+    values = [Value(3.0, label="value1"), Value(-1.0, label="value2")]
+    scores = [
+        made(f"score{i}", query[0] * key[0] + query[1] * key[1]) for i, key in enumerate(keys, 1)
+    ]
+    exps = [made(f"e{i}", score.exp()) for i, score in enumerate(scores, 1)]
+    total = made("total", exps[0] + exps[1])
+    shares = [made(f"share{i}", e / total) for i, e in enumerate(exps, 1)]
+    return made("mixed", shares[0] * values[0] + shares[1] * values[1])
+
+
+def moons():
+    """The half-moons of the course, and what its network says about the rest of the plane."""
+    page = {}
+    for number in ("07-operations", "08-neuron", "09-network"):
+        text = (ROOT / "docs" / "course" / f"{number}.md").read_text(encoding="utf-8")
+        with redirect_stdout(StringIO()):
+            for block in re.findall(r"^```python[^\n]*\n(.*?)^```", text, flags=re.M | re.S):
+                exec(block, page)
+    left, top, side, cells = -1.6, 1.4, 0.05, (84, 50)
+    parts = []
+    for row in range(cells[1]):
+        y = top - (row + 0.5) * side
+        answers = [
+            page["network"]([left + (column + 0.5) * side, y]).data > 0
+            for column in range(cells[0])
+        ]
+        start = 0
+        for answer, run in groupby(answers):
+            length = len(list(run))
+            colour = "#c6dcff" if answer else "#ffd8b5"
+            parts.append(
+                f'<rect x="{start}" y="{row}" width="{length + 0.02}" height="1.02" '
+                f'fill="{colour}"/>'
+            )
+            start += length
+    for (x, y), target in zip(page["points"], page["targets"], strict=True):
+        colour = "#1f6feb" if target > 0 else "#d1570a"
+        parts.append(
+            f'<circle cx="{(x - left) / side:.2f}" cy="{(top - y) / side:.2f}" r="0.9" '
+            f'fill="{colour}" stroke="#fff" stroke-width="0.25"/>'
+        )
+    head = '<svg xmlns="http://www.w3.org/2000/svg" role="img" width="630" height="375" '
+    head += f'viewBox="0 0 {cells[0]} {cells[1]}"><title>Half-moons and a network</title>'
+    return "\n".join([head, *parts, "</svg>", ""])
+
+
+def course():
+    """The pictures of docs/course, one for each step that has one of its own."""
+    product = labelled("c = a*b", a=2.0, b=3.0)
+    moves = [
+        "when a moves, c moves b = 3 times as much",
+        "when b moves, c moves a = 2 times as much",
+    ]
+    return {
+        "course-1.svg": draw(Value(2.0, label="a")).svg,
+        "course-2.svg": draw(product).svg,
+        "course-3.svg": with_notation(draw(product).svg, "local gradients:", moves),
+        "course-4.svg": with_notation(draw(exercise()).svg, "a topological order:", ["a  b  c  L"]),
+        "course-5.svg": draw(
+            with_gradients(labelled("c = a*b; L = c + d", a=2.0, b=3.0, d=10.0))
+        ).svg,
+        "course-6.svg": draw(with_gradients(labelled("b = a + a", a=3.0))).svg,
+        "course-7.svg": draw(
+            with_gradients(labelled("c = a*b; e = c + d; f = relu(e)", a=2.0, b=-3.0, d=10.0))
+        ).svg,
+        "course-9.svg": moons(),
+        "course-10.svg": draw(with_gradients(attention()), rankdir="TB").svg,
+    }
+
+
 def with_gradients(v):
     v.backward()
     return v
@@ -156,7 +243,7 @@ def pictures():
     network = with_gradients(mlp_output(Value, [16, 32, 32, 4]))
     loss = with_gradients(gpt_loss())
     loss.label = "loss"
-    return {
+    return course() | {
         "exercise.svg": draw(exercise()).svg,
         "backward-0.svg": moment(exercise(), 0),
         "backward-1.svg": moment(exercise(), 1),

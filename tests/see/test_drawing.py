@@ -489,7 +489,7 @@ def test_the_examples_of_the_documentation_run():
 
 def test_every_picture_of_the_documentation_is_shown_and_described():
     shown = set()
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         for description, target in re.findall(r"!\[(.*?)\]\((.*?)\)", page.read_text("utf-8")):
             assert len(description) > 20
             shown.add((page.parent / target).resolve())
