@@ -1,6 +1,8 @@
 """The broken engines go wrong, on the smallest graph there is, and the right one does not."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -10,8 +12,10 @@ from rich.cells import cell_len
 
 from chainrule import Value, lessons, topological_order
 from chainrule.see.explanation import explain
+from chainrule.see.lessons.asking import ask
 from chainrule.see.lessons.comparing import _try
 from chainrule.see.lessons.mistakes import Mistake, right
+from chainrule.see.tables import as_text
 
 NAMES = list(lessons.MISTAKES)
 
@@ -140,3 +144,49 @@ def test_the_first_exercise_prints_the_chapters_lines():
         "a.grad: expected 4, got 4.0",
         "b.grad: expected 2, got 2.0",
     ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lessons_code_is_a_whole_program_with_the_right_line_beside_the_wrong_one(name):
+    lesson = lessons.smallest(name)
+    run = [sys.executable, "-c", lesson.script]
+    result = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    (case,) = lesson.cases
+    assert result.stdout == f"a.grad is {case.got}, right is {case.expected}\n", result.stderr
+    lines = [line.strip() for line in lesson.mistake.code.splitlines()]
+    wrong = next(i for i, line in enumerate(lines) if line.startswith("# wrong: "))
+    assert lines[wrong + 1].startswith("# right: ")
+
+
+# --- questions ------------------------------------------------------------------------------------
+
+
+def asked(*answers):
+    """What the exercises say to these answers, and the score."""
+    given, said = iter(answers), []
+    score = ask(lessons.exercises, lambda question: next(given, None), said.append)
+    return as_text(*said), score
+
+
+def test_an_exercise_tells_the_number_only_after_an_answer():
+    text, score = asked("4")
+    assert score == (1, 1)
+    assert text.endswith("right")
+    assert "4.0" not in text
+
+
+def test_a_wrong_answer_is_told_what_it_would_be_right_for_and_why():
+    text, score = asked("3", "-2")
+    assert score == (0, 2)
+    assert "that is what one path gives; there are 2, and they add up" in text
+    assert "L → c → a  1.0 × 3.0 = 3.0" in text
+    assert "the size is right, the sign is not" in text
+
+
+def test_answers_can_be_fractions_skipped_repeated_and_ended():
+    text, score = asked("4", "four", "", "q", "1", "1")
+    assert score == (1, 1)
+    assert "a number, please" in text
+    assert "b.grad is 2.0" in text
+    neuron = ["", *[""] * 13, "-3/2", "1", "1/2", "0", "0,5", "1/2", "1.0"]
+    assert asked(*neuron)[1] == (7, 7)

@@ -7,6 +7,7 @@ caret under the place, and the exit code 2.
 
 from __future__ import annotations
 
+import sys
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -273,7 +274,8 @@ def lessons(
 ) -> int:
     """Run the classic mistakes of a backward pass, or check your own engine.
 
-    Without arguments: the exercises of the texts, and all mistakes.
+    Without arguments: the exercises of the texts, which ask before they
+    answer (on a terminal), and all mistakes.
     With the name of a mistake: that one, with its code.
     With an expression and values: your own graph on every broken engine.
     With check and a Python file: the file's own class through every trap;
@@ -293,6 +295,7 @@ def lessons(
         check_parts,
         comparison_parts,
         lesson_part,
+        mistakes_parts,
         overview_parts,
     )
 
@@ -308,7 +311,11 @@ def lessons(
     if step is not None:
         raise ExpressionError("--step is for check: chainrule lessons check --step 2 my_value.py")
     if lesson is None:
-        show(overview_parts)
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            _ask()
+            show(mistakes_parts)
+        else:
+            show(overview_parts)
     elif lesson in MISTAKES:
         show(lambda width: [lesson_part(smallest(lesson))])
     elif lesson.isidentifier() and not values:
@@ -324,6 +331,28 @@ def lessons(
             raise ExpressionError(str(error)) from None
         show(lambda width: comparison_parts(comparison, width))
     return 0
+
+
+def _ask() -> None:
+    """The exercises, as questions on the terminal."""
+    from chainrule.see.lessons.asking import ask
+    from chainrule.see.lessons.exercises import exercises
+
+    console = Console()
+
+    def read(question: str) -> str | None:
+        try:
+            return input(question)
+        except EOFError:
+            return None
+
+    def write(part: RenderableType) -> None:
+        console.print(part, highlight=False)
+
+    right, given = ask(exercises, read, write)
+    if given:
+        write(Text(f"\n{right} of {given} right", "bold"))
+    write(Text(""))
 
 
 def _reason(error: Exception, file: str) -> str:

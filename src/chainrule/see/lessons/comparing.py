@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -51,16 +51,50 @@ class Lesson:
     program: str  # "" where it was not given as text
     cases: tuple[Case, ...]
     note: str = ""  # why there are no cases
+    inputs: tuple[tuple[str, float], ...] = ()  # of a program given as text
 
     @property
     def wrong(self) -> bool:
         """Whether the mistake shows on this program."""
         return any(case.wrong for case in self.cases)
 
+    @property
+    def script(self) -> str:
+        """A whole program that shows the mistake on this graph: save it and run it.
+
+        >>> from chainrule import lessons
+        >>> exec(lessons.smallest("overwrite").script, {"__name__": "script"})
+        a.grad is 1.0, right is 2.0
+        """
+        graph = parse(self.program, dict(self.inputs))(**dict(self.inputs))
+        nodes = explain(graph).nodes
+        lines = [f"{n.name} = Node({n.data})" for n in nodes if not n.children]
+        made = ["def build() -> Node:"]
+        for n in nodes:
+            if n.children:
+                children = ", ".join(nodes[i].name for i in n.children)
+                made.append(f"    {n.name} = Node({n.data}, ({children}), {n.local_grads})")
+        leaves = ", ".join(n.name for n in nodes if not n.children)
+        root = nodes[-1].name
+        made += [f"    {root}.inputs = [{leaves}]", f"    return {root}"]
+        shown = [
+            f'print(f"{c.name}.grad is {{{c.name}.grad}}, right is {c.expected}")'
+            for c in self.cases
+        ]
+        demonstration = [f"# {self.program}", *lines, "", "", *made, "", ""]
+        call = f"{self.mistake.name}(build)"
+        return "\n".join([self.mistake.engine, "", *demonstration, call, *shown, ""])
+
     def __str__(self) -> str:
         from chainrule.see.lessons.printing import lesson_text
 
         return lesson_text(self)
+
+    def _repr_html_(self) -> str:
+        from chainrule.see.lessons.printing import lesson_part
+        from chainrule.see.tables import notebook_html
+
+        return notebook_html(lesson_part(self))
 
 
 @dataclass(frozen=True)
@@ -74,6 +108,12 @@ class Comparison:
         from chainrule.see.lessons.printing import comparison_text
 
         return comparison_text(self)
+
+    def _repr_html_(self) -> str:
+        from chainrule.see.lessons.printing import comparison_parts
+        from chainrule.see.tables import PAGE_WIDTH, notebook_html
+
+        return notebook_html(*comparison_parts(self, PAGE_WIDTH))
 
 
 def compare(program: Program | Value) -> Comparison:
@@ -127,7 +167,7 @@ def _smallest(mistake: Mistake) -> Lesson:
         program, inputs = str(graph), dict(graph.inputs)
         lesson = _try(mistake, explain(parse(program, inputs)(**inputs)), program)
         if lesson.wrong:
-            return lesson
+            return replace(lesson, inputs=graph.inputs)
     raise LookupError(f"no graph of up to {LARGEST} nodes shows {mistake.name}")
 
 

@@ -20,10 +20,20 @@ class Node:
     children: tuple[Node, ...] = ()
     local_grads: tuple[float, ...] = ()
     grad: float = 0.0
-    inputs: list[Node] = field(default_factory=list)  # of the graph; filled at the output only
+    inputs: list[Node] = field(default_factory=list)  # at the output: all leaves
 
 
 Build = Callable[[], Node]
+
+_IMPORTS = """
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+Build = Callable[[], "Node"]
+"""
 
 
 @dataclass(frozen=True)
@@ -39,9 +49,16 @@ class Mistake:
 
     @property
     def code(self) -> str:
-        """The broken engine's source, one line of which says what is wrong."""
+        """The broken engine's source: a comment says what is wrong, the next what is right."""
         source = inspect.getsource(self.run)
         return source[source.index("def ") :].strip()
+
+    @property
+    def engine(self) -> str:
+        """The same as a program: with its imports, the class of a node and the helpers it uses."""
+        helpers = [helper for helper in (sort, edges) if f"{helper.__name__}(" in self.code]
+        parts = [_IMPORTS, inspect.getsource(Node), *map(inspect.getsource, helpers), self.code]
+        return "\n\n".join(part.strip() + "\n" for part in parts)
 
 
 #: every mistake by its name
@@ -108,6 +125,7 @@ def overwrite(build: Build) -> None:
     for v in reversed(sort(root)):
         for child, local_grad in edges(v):
             # wrong: this forgets what was there
+            # right: child.grad += local_grad * v.grad
             child.grad = local_grad * v.grad
 
 
@@ -122,6 +140,8 @@ def no_visited(build: Build) -> None:
 
     def build_topo(v: Node) -> None:
         # wrong: nobody asks whether v was here before
+        # right: if id(v) in visited: return
+        #        visited.add(id(v))
         for child in v.children:
             build_topo(child)
         topo.append(v)
@@ -147,6 +167,7 @@ def recursion(build: Build) -> None:
             child.grad += local_grad * v.grad
         for child in v.children:
             # wrong: child.grad may not be complete yet
+            # right: for v in reversed(sort(root)), each node once
             backward(child)
 
     root = build()
@@ -166,6 +187,7 @@ def breadth_first(build: Build) -> None:
     queue, visited = deque([root]), {id(root)}
     while queue:
         # wrong: other users of v may still be in the queue
+        # right: for v in reversed(sort(root)):
         v = queue.popleft()
         for child, local_grad in edges(v):
             child.grad += local_grad * v.grad
@@ -189,6 +211,7 @@ def while_sorting(build: Build) -> None:
             for child in v.children:
                 visit(child)
             # wrong: v.grad has not arrived yet
+            # right: topo.append(v), and propagate after the search, in reverse
             for child, local_grad in edges(v):
                 child.grad += local_grad * v.grad
 
@@ -207,6 +230,7 @@ def not_reset(build: Build) -> None:
     for _step in range(2):
         root = build()
         # wrong: before this, every input's grad should go back to 0
+        # right: for v in root.inputs: v.grad = 0.0
         root.grad = 1.0
         for v in reversed(sort(root)):
             for child, local_grad in edges(v):
@@ -227,6 +251,7 @@ def second_backward(build: Build) -> None:
         for v in reversed(sort(root)):
             for child, local_grad in edges(v):
                 # wrong: interior gradients should start at 0
+                # right: before each pass, v.grad = 0.0 for every v with children
                 child.grad += local_grad * v.grad
 
 
@@ -252,6 +277,7 @@ def stale_buffers(build: Build) -> None:
         for v in root.inputs:
             v.grad = 0.0
         # wrong: topo and visited should be cleared first
+        # right: topo.clear(); visited.clear()
         build_topo(root)
         root.grad = 1.0
         for v in reversed(topo):
@@ -269,6 +295,7 @@ def set_of_children(build: Build) -> None:
     root.grad = 1.0
     for v in reversed(sort(root)):
         # wrong: of two edges to one child, only one is kept
+        # right: for child, local_grad in edges(v):
         distinct = {id(child): (child, slope) for child, slope in edges(v)}
         for child, local_grad in distinct.values():
             child.grad += local_grad * v.grad

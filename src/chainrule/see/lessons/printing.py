@@ -44,7 +44,9 @@ def lesson_part(lesson: Lesson) -> RenderableType:
             Text(f"The smallest graph on which it shows: {lesson.program}"),
             _indented(*cases),
             Text(""),
-            Syntax(mistake.code, "python", background_color="default", theme="ansi_dark"),
+            Text("The whole program, ready to run:"),
+            Text(""),
+            Syntax(lesson.script, "python", background_color="default", theme="ansi_dark"),
         ),
     )
 
@@ -75,6 +77,11 @@ def overview_parts(width: int = WIDTH) -> list[RenderableType]:
         head = [Text(exercise.title, "bold"), Text(f"{exercise.program}   with {inputs}")]
         lines = [Text(line, "green") for line in exercise.lines()]
         parts += [Text(""), _indented(*head, _indented(*lines))]
+    return [*parts, Text(""), *mistakes_parts(width)]
+
+
+def mistakes_parts(width: int = WIDTH) -> list[RenderableType]:
+    """The broken engines, each on the smallest graph that shows it."""
     rows: list[Row] = []
     for mistake in MISTAKES.values():
         lesson = smallest(mistake.name)
@@ -84,12 +91,15 @@ def overview_parts(width: int = WIDTH) -> list[RenderableType]:
         name = Text(mistake.name, "bold")
         rows.append([name, mistake.title, lesson.program.replace("; ", "\n"), numbers, got])
     columns = [Column("Name"), Column("Mistake", 24), Column("Shows on", 10), Column("Right")]
-    parts += [Text(""), Text("Engines broken on purpose, on the smallest graph", "bold cyan")]
+    parts: list[RenderableType] = [
+        Text("Engines broken on purpose, on the smallest graph", "bold cyan")
+    ]
     parts += [Text(""), table([*columns, Column("Broken")], rows, width), Text("")]
     parts.append(Text("chainrule lessons NAME shows one of them with its code;"))
     parts.append(
-        Text('chainrule lessons "c = a*b; L = c + a" a=2 b=3 runs your own on all of them.')
+        Text('chainrule lessons "c = a*b; L = c + a" a=2 b=3 runs your own on all of them;')
     )
+    parts.append(Text("chainrule lessons check my_value.py tries an engine of yours."))
     return parts
 
 
