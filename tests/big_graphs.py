@@ -8,10 +8,16 @@ from chainrule import gpt
 
 def gpt_loss(width=16, heads=4, positions=7, vocabulary=27, layers=1):
     """The loss of a GPT in microgpt's manner: 60,000 nodes unless told otherwise."""
+    model, tokens = gpt_model(width, heads, positions, vocabulary, layers)
+    return model.loss(tokens)
+
+
+def gpt_model(width=16, heads=4, positions=7, vocabulary=27, layers=1):
+    """That GPT, and a document for it to read."""
     rng = random.Random(1)
     config = gpt.Config(width=width, heads=heads, block=positions, layers=layers)
     model = gpt.GPT(config, vocabulary, rng)
-    return model.loss([rng.randrange(vocabulary) for _ in range(positions + 1)])
+    return model, [rng.randrange(vocabulary) for _ in range(positions + 1)]
 
 
 def mlp_output(Value, sizes, seed=3):

@@ -338,6 +338,8 @@ CAREFUL = MICROGPT.replace(
 
 IMPORTED = "from chainrule import Value\n"
 
+HAND_MADE = "from chainrule.see.lessons import HandMade as Value\n"
+
 NOISY = (
     'print("hello")\n'
     + MICROGRAD
@@ -360,6 +362,7 @@ RIGHT = {
     "edges with functions": LAMBDAS,
     "sums in scratch": CAREFUL,
     "chainrule's own": IMPORTED,
+    "chainrule's teaching class": HAND_MADE,
     "prints and a guarded main": NOISY,
 }
 

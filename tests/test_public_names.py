@@ -177,7 +177,14 @@ LAYERS = [
     ["derivatives.checking"],
     # see: names, words, then what shows them
     [
-        *("see.names", "see.words", "see.tables", "see.expressions", "see.explanation"),
+        *(
+            "see.holders",
+            "see.names",
+            "see.words",
+            "see.tables",
+            "see.expressions",
+            "see.explanation",
+        ),
         *("see.drawing", "see.page", "see.lessons"),
     ],
     ["see.debugging"],

@@ -28,7 +28,7 @@ PICTURES = ROOT / "docs" / "pictures"
 LINE = 24  # of notation below a drawing
 
 sys.path.insert(0, str(ROOT / "tests"))
-from big_graphs import gpt_loss, mlp_output  # noqa: E402
+from big_graphs import gpt_model, mlp_output  # noqa: E402
 
 
 def exercise():
@@ -241,7 +241,8 @@ def pictures():
     y = x + x
     y.label = "y"
     network = with_gradients(mlp_output(Value, [16, 32, 32, 4]))
-    loss = with_gradients(gpt_loss())
+    model, tokens = gpt_model()  # found here by draw, which calls its weights by their names
+    loss = with_gradients(model.loss(tokens))
     loss.label = "loss"
     return course() | {
         "exercise.svg": draw(exercise()).svg,

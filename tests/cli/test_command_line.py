@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import learners
 import pytest
 from rich.cells import cell_len
 
@@ -146,6 +147,11 @@ def test_a_wrong_expression_is_one_line_and_a_caret_with_code_two(command, name)
         (["check", "a", "a=1", "--tolerance", "0"], "--tolerance must be more than 0, not 0.0"),
         (["lessons", "overwritten"], "did you mean 'overwrite'?"),
         (["check", "a = 2; a*a"], "give the inputs as values"),
+        (["nudge", "a", "a=1", "--by", "0"], "--by must be a number other than 0"),
+        (["lessons", "--step", "3"], "--step is for check"),
+        (["lessons", "check"], "check takes one file"),
+        (["lessons", "check", "nowhere.py"], "there is no file 'nowhere.py'"),
+        (["lessons", "check", "--step", "12", __file__], "the steps of the course are 1 to 11"),
     ],
 )
 def test_mistakes_end_with_code_two_and_words_on_standard_error(command, arguments, message):
@@ -268,6 +274,28 @@ def test_check_says_where_differences_cannot_tell_with_code_three(command):
     assert code == 3
     assert "not smooth" not in out
     assert re.search(r"^x .*not known: the", out, re.MULTILINE)
+
+
+def test_nudge_shows_the_quotient_beside_the_gradient(command):
+    code, out, _ = command("nudge", *WALKTHROUGH)
+    assert code == 0
+    assert re.search(r"^a +2\.0 +2\.001 +3\.997 +-3 +-3\.0$", out, re.MULTILINE)
+
+
+def test_nudge_says_where_there_is_nothing_to_see(command):
+    assert "undefined" in command("nudge", "log(x)", "x=0.001", "--by", "-0.01")[1]
+    assert "h is too small" in command("nudge", "x*2", "x=1e20")[1]
+
+
+def test_lessons_check_tells_what_is_missing_and_exits_with_one(command, tmp_path):
+    file = tmp_path / "my_value.py"
+    file.write_text(learners.WRONG["microgpt with ="][0], encoding="utf-8")
+    code, out, _ = command("lessons", "check", str(file))
+    assert code == 1
+    assert "What is missing: accumulation" in out
+    assert all(cell_len(line) <= 80 for line in out.splitlines())
+    code, out, _ = command("lessons", "check", "--step", "5", str(file))
+    assert (code, "Everything that was tried is right." in out) == (0, True)
 
 
 def test_lessons_runs_everything(command):

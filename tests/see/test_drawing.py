@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import resvg_py
-from big_graphs import gpt_loss, mlp_output
+from big_graphs import gpt_loss, gpt_model, mlp_output
 from hypothesis import given
 from hypothesis import strategies as st
 from number_systems import chainrule_functions
 from programs import ALL_OPS, programs, run
 
-from chainrule import Value, topological_order
+from chainrule import Value, nn, topological_order
 from chainrule.see.drawing import draw, draw_dot, pixels
 from chainrule.see.drawing.collapsing import Part, collapse
 from chainrule.see.drawing.picture import COLLAPSED_BOXES, FULL_LIMIT
@@ -468,6 +468,31 @@ def test_a_png_uses_the_fonts_that_come_with_the_package(monkeypatch, label, suf
 
 def test_the_fonts_come_with_their_licence():
     assert "Bitstream" in (Path(pixels.__file__).parent / "fonts" / "LICENSE").read_text()
+
+
+# --- weights and data ---------------------------------------------------------------------------
+
+
+def test_weights_and_data_have_boxes_of_their_own_kind_and_are_described():
+    neuron = nn.Neuron(2)
+    y = neuron([0.25, 3.0])
+    root = parse(draw(y).svg)
+    classes = {box.get("class").split()[1] for box in boxes(root)}
+    assert {"cr-weight", "cr-data", "cr-output"} <= classes
+    assert "weight w[1] = " in draw(y).svg
+    assert repr(neuron)
+
+
+def test_a_gpts_picture_starts_at_the_embedding_and_names_its_matrices():
+    model, tokens = gpt_model(width=8, heads=2)
+    loss = model.loss(tokens)
+    picture = draw(loss).picture
+    titles = {box.number: box.title for box in picture.boxes if box.kind == "weight"}
+    assert any("layers.0.attention.query" in title for title in titles.values())
+    (start,) = [n for n, title in titles.items() if "token_embedding" in title]
+    (sums,) = [wire.target for wire in picture.wires if wire.source == start]
+    into = {titles[wire.source].split(" × ")[-1] for wire in picture.wires if wire.target == sums}
+    assert into == {"token_embedding", "position_embedding"}
 
 
 # --- the page of the documentation --------------------------------------------------------------

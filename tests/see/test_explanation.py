@@ -5,7 +5,9 @@ import math
 import re
 import sys
 
+import numpy as np
 import pytest
+from big_graphs import gpt_model, mlp_output
 from hypothesis import given
 from hypothesis import strategies as st
 from number_systems import chainrule_functions
@@ -14,7 +16,7 @@ from rich.cells import cell_len
 from temporary_rows import temporary_row
 
 import chainrule
-from chainrule import Value, nonfinite, topological_order
+from chainrule import Value, nn, nonfinite, topological_order
 from chainrule.core import ops
 from chainrule.see import words
 from chainrule.see.explanation import BackwardStep, ForwardStep, SortStep, explain
@@ -697,3 +699,90 @@ def test_the_result_has_a_line_for_every_node_between_inputs_and_output():
     lines = as_text(*sections(explain(f), ["result"])).splitlines()
     assert "  c.grad = 1.0   if c grows by a little h, f grows by 1.0·h" in lines
     assert lines[-1] == "  f.grad = 1.0   the seed: where the pass starts"
+
+
+# --- weights, data and literals -------------------------------------------------------------------
+
+
+class Linear:
+    def __init__(self, inputs, outputs):
+        self.w = [[Value(0.1 * (i + 1) + j) for i in range(inputs)] for j in range(outputs)]
+        self.b = np.array([Value(0.0) for _ in range(outputs)])
+
+    def __call__(self, xs):
+        rows = zip(self.w, self.b, strict=True)
+        return [sum((w * x for w, x in zip(ws, xs, strict=True)), b) for ws, b in rows]
+
+
+class Network:
+    def __init__(self):
+        self.layers = [Linear(2, 2), Linear(2, 1)]
+
+    def __call__(self, xs):
+        for layer in self.layers:
+            xs = layer(xs)
+        return xs[0]
+
+
+def test_weights_have_the_names_that_their_model_gives_them():
+    network = Network()
+    data = [[0.3712345, -1.25]]
+    loss = (network(data[0]) - 1) ** 2
+    found = {node.name: node.kind for node in explain(loss).nodes if not node.children}
+    for name in ("layers.0.w[1,0]", "layers.0.b[1]", "layers.1.w[0,1]", "layers.1.b[0]"):
+        assert found[name] == "weight"
+    assert found["0.37123"] == found["-1.25"] == "data"
+    assert found["-1.0"] == "constant"
+    assert loss.data == explain(loss).root.data
+    assert network.layers[0].w[1][0].grad == 0.0
+
+
+def test_weights_in_a_dictionary_of_matrices_are_called_by_matrix_and_place():
+    state_dict = {
+        name: [[Value(0.5 * i + j) for j in range(3)] for i in range(2)] for name in ("wq", "wk")
+    }
+    params = [p for matrix in state_dict.values() for row in matrix for p in row]
+    p = params[-1]
+    y = sum(params) * 0.37
+    found = {node.name: node.kind for node in explain(y).nodes if not node.children}
+    assert found["wq[1,2]"] == found["wk[1,2]"] == "weight", "though p and params hold it too"
+    assert found["0.37"] == "constant"
+    assert p.data == 2.5
+
+
+def test_two_models_with_the_same_names_are_told_apart_by_their_variables():
+    first, second = nn.Neuron(1), nn.Neuron(1)
+    y = first([1.0]) + second([2.0])
+    names = {node.name for node in explain(y).nodes}
+    assert {"first.w[0]", "first.b", "second.w[0]", "second.b"} <= names
+
+
+def test_a_models_cycles_properties_and_strangers_are_no_problem():
+    class Odd:
+        def __init__(self):
+            self.me = self
+            self.parts = {"inner": [self, {"deep": Value(2.5)}]}
+            self.open = open
+
+        @property
+        def trouble(self):
+            raise RuntimeError("a property must not be asked")
+
+    odd = Odd()
+    y = odd.parts["inner"][1]["deep"] * 2.0
+    assert explain(y).nodes[0].name == "parts.inner.1.deep"
+
+
+def test_the_summary_of_a_network_counts_its_weights():
+    model, tokens = gpt_model(width=4, heads=1, positions=2, vocabulary=3)
+    loss = model.loss(tokens)
+    text = str(explain(loss))
+    used = len({id(p) for p in model.parameters()} & {id(v) for v in topological_order(loss)})
+    assert re.search(rf"^ +weights +{used}$", text, re.MULTILINE)
+    assert "token_embedding[" in text, "the walk starts at the embedding"
+
+
+def test_leaves_of_a_large_graph_that_nobody_holds_are_not_called_constants():
+    y = mlp_output(Value, [4, 6, 2])
+    leaves = [node for node in explain(y).nodes if not node.children]
+    assert {node.kind for node in leaves if not node.data.is_integer()} == {"input"}

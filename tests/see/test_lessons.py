@@ -190,3 +190,45 @@ def test_answers_can_be_fractions_skipped_repeated_and_ended():
     assert "b.grad is 2.0" in text
     neuron = ["", *[""] * 13, "-3/2", "1", "1/2", "0", "0,5", "1/2", "1.0"]
     assert asked(*neuron)[1] == (7, 7)
+
+
+# --- the teaching class ---------------------------------------------------------------------------
+
+
+def test_the_teaching_class_gives_chainrules_numbers_by_methods_and_by_operators():
+    def program(Value):
+        a, b = Value(0.5), Value(-1.5)
+        c = (a * b - 2 / a + b**3).tanh() + (1 - b).log() * (a + 1).exp() + (-b).relu()
+        c.backward()
+        return c.data, a.grad, b.grad
+
+    assert program(lessons.HandMade) == pytest.approx(program(Value), rel=1e-12)
+    a, b = lessons.HandMade(2.0), lessons.HandMade(4.0)
+    assert (a.sub(b).data, a.div(b).data, a.neg().data, a.pow(3).data) == (-2.0, 0.5, -2.0, 8.0)
+
+
+def test_the_teaching_class_lets_backward_be_assigned_as_micrograds_notes_do():
+    HandMade = lessons.HandMade
+    x1, w1 = HandMade(2.0, label="x1"), HandMade(-3.0, label="w1")
+    out = HandMade(x1.data * w1.data, (x1, w1), "*")
+
+    def _backward():
+        x1.grad += w1.data * out.grad
+        w1.grad += x1.data * out.grad
+
+    out._backward = _backward
+    (out + x1).backward()
+    assert (x1.grad, w1.grad, out._op) == (-2.0, 2.0, "*")
+
+
+def test_the_teaching_class_reuses_buffers_without_stale_graphs_and_goes_deep():
+    topo, visited, stack = [], set(), []
+    a = lessons.HandMade(3.0)
+    for _ in range(3):
+        a.grad = 0.0
+        v = a
+        for _ in range(5000):
+            v = v.add(a)
+        v.backward(topo, visited, stack)
+        assert a.grad == 5001.0
+    assert (len(topo), len(visited), stack) == (5001, 5001, [])

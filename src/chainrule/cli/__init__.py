@@ -1,8 +1,8 @@
 """The command line: ``chainrule explain "relu(a*b + d)" a=2 b=-3 d=10`` and the other commands.
 
-``see`` holds those about one expression (explain, draw, explore, check, lessons), ``models`` those
-about GPTs (train, sample, inspect, compare), ``bench`` the one about speed; ``reporting`` prints
-lines and errors for all of them.
+``see`` holds those about one expression (explain, draw, explore, check, nudge, lessons), ``models``
+those about GPTs (train, sample, inspect, compare), ``bench`` the one about speed; ``reporting``
+prints lines and errors for all of them.
 """
 
 from __future__ import annotations

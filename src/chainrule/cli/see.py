@@ -1,4 +1,4 @@
-"""The commands that show a graph: explain, draw, explore, check, lessons.
+"""The commands that show a graph: explain, draw, explore, check, nudge, lessons.
 
 Each evaluates an expression such as ``relu(a*b + d)`` for values such as ``a=2`` and shows what the
 backward pass makes of it. What is wrong with an expression ends as one line on standard error, a
@@ -7,6 +7,7 @@ caret under the place, and the exit code 2.
 
 from __future__ import annotations
 
+import math
 import sys
 import webbrowser
 from collections.abc import Callable
@@ -19,11 +20,12 @@ from rich.text import Text
 
 from chainrule.cli.reporting import Output, complain, examples, file_named, reported
 from chainrule.core.backend import Value
+from chainrule.derivatives.transforms import gradients
 from chainrule.see.explanation import Explanation
 from chainrule.see.explanation import explain as explained
 from chainrule.see.explanation.text import STAGES, paths_section, sections
 from chainrule.see.expressions import ExpressionError, evaluate
-from chainrule.see.names import printable, short
+from chainrule.see.names import compact, printable, short
 from chainrule.see.tables import PAGE_WIDTH, Column, as_text, notebook_html, table
 
 WIDEST = 100  # a table is not easier to read for being wider than this
@@ -57,6 +59,10 @@ _EXAMPLES = {
         'chainrule check "x**3 + sin(x)" x=0.7',
         'chainrule check "exp(a*b) / (1 + exp(a*b))" a=0.3 b=-2',
     ),
+    "nudge": (
+        'chainrule nudge "relu(a*b + d)" a=2 b=-3 d=10',
+        'chainrule nudge "abs(x)" x=0 --by -0.01',
+    ),
     "lessons": (
         "chainrule lessons",
         "chainrule lessons overwrite",
@@ -69,7 +75,7 @@ _EXAMPLES = {
 
 def register(app: App) -> None:
     """Add the commands to the command line."""
-    for command in (explain, draw, explore, check, lessons):
+    for command in (explain, draw, explore, check, nudge, lessons):
         name = command.__name__
         if command is lessons:
             usage = "chainrule lessons [NAME | EXPRESSION INPUT=NUMBER ... | check FILE]"
@@ -263,6 +269,61 @@ def check(
         ]
     )
     return 1 if report.wrong else 3 if report.undecided else 0
+
+
+@reported
+def nudge(
+    expression: Expression,
+    /,
+    *values: Inputs,
+    by: float = 0.001,
+) -> int:
+    """Move each input a little and see what the result does.
+
+    f(x), f(x + h) and their quotient, beside the gradient that backward()
+    gives: the oldest way to see what a gradient means.
+
+    Parameters
+    ----------
+    by
+        How far to move, h.
+    """
+    parsed, inputs, result = evaluate(expression, values)
+    if not inputs:
+        raise ExpressionError("there is nothing to nudge: give the inputs as values, such as a=2")
+    if by == 0.0 or not math.isfinite(by):
+        raise ExpressionError(f"--by must be a number other than 0, not {by}")
+    slopes = gradients(result, list(inputs.values()))
+    rows: list[list[RenderableType]] = []
+    for (name, leaf), slope in zip(inputs.items(), slopes, strict=True):
+        moved = {n: Value(v.data + by * (n == name)) for n, v in inputs.items()}
+        step = moved[name].data - leaf.data  # h as it was rounded
+        try:
+            after = parsed(**moved).data
+            told = [
+                f"{after:.9g}",
+                f"{(after - result.data) / step:.6g}" if step else "h is too small",
+            ]
+        except (ValueError, ArithmeticError):
+            told = ["undefined", ""]
+        rows.append(
+            [printable(name), short(leaf.data), f"{moved[name].data:.9g}", *told, short(slope)]
+        )
+    f = printable(result.label or "f", 12)
+    titles = ("Input", "x", "x + h", f"{f}(x + h)", "Quotient", "backward()")
+    said = (
+        f"{printable(parsed.text, 60)} = {result.data:.9g}, each input moved by h = {compact(by)}"
+    )
+    show(
+        lambda width: [
+            Text(said),
+            Text(""),
+            table([Column(title) for title in titles], rows, width),
+            Text(""),
+            Text(f"Quotient: ({f}(x + h) - {f}(x)) / h", "dim"),
+        ]
+    )
+    return 0
 
 
 @reported

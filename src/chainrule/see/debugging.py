@@ -15,7 +15,7 @@ from typing import Literal
 
 from chainrule.core.backend import Value, _mode, topological_order
 from chainrule.see.explanation import Explanation, Node, explain
-from chainrule.see.names import attribute, counted, listing, quoted, short
+from chainrule.see.names import NUMBERS, attribute, counted, listing, quoted, short
 
 
 @contextmanager
@@ -180,7 +180,7 @@ def _operands(graph: Explanation, maker: Node) -> str:
     texts = []
     for i in dict.fromkeys(maker.children):
         child = graph.nodes[i]
-        if child.kind == "constant":
+        if child.kind in NUMBERS:
             continue
         line = f" at {child.location}" if child.location else ""
         made = f"from {graph.forward_step(child).formula}{line}" if child.children else "an input"

@@ -1,7 +1,8 @@
 """Short, stable names for the nodes of a graph, and numbers short enough for a table.
 
-A node is called by its label; else by the variable that holds it where the user asked; else a leaf
-is a constant, called by its number, and an operation is v1, v2, ... in topological order.
+A node is called by its label; else a weight has the name that its model gives it; else the variable
+that holds it where the user asked; else a leaf is called by its number, and an operation is v1, v2,
+... in topological order. The kind of a leaf tells weights, data and literals apart.
 """
 
 from __future__ import annotations
@@ -9,19 +10,35 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Literal, TypeVar
 
 from chainrule.core.backend import Value
+from chainrule.see.holders import Held, held_by
 
 _LONGEST_NAME = 28
-_MOST_ITEMS = 20_000  # looked at inside the caller's lists and dictionaries
+_LONGEST_PATH = 48  # of a weight, layers.0.attention.output[12,15]
 _LISTED = 40  # characters of a list before its middle is left out
-_PLAIN = re.compile(r"[^\W\d][\w#.\[\]'…]*")
+_SMALL = 60  # nodes; in a formula of this size an unnamed number was written there
+_PLAIN = re.compile(r"[^\W\d][\w#.,\[\]'…]*")
 
+#: input: a leaf with a label or a variable's name, or one of many of which nothing is known;
+#: weight: it lies in a model; data: a number from outside; constant: written in the formula
+Kind = Literal["input", "weight", "data", "constant", "operation"]
+#: the kinds of leaves that are called by their number
+NUMBERS = ("constant", "data")
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Naming:
+    """What the nodes of a topological order are called, and what each of them is."""
+
+    names: list[str]
+    kinds: list[Kind]
 
 
 def name_nodes(order: Sequence[Value], frame: FrameType | None = None) -> list[str]:
@@ -30,10 +47,28 @@ def name_nodes(order: Sequence[Value], frame: FrameType | None = None) -> list[s
     Names are printable and differ from one another, except that constants are called by their
     number.
     """
+    return naming(order, frame).names
+
+
+def naming(order: Sequence[Value], frame: FrameType | None = None) -> Naming:
+    """Names and kinds for the nodes of a topological order."""
     unlabelled = {id(v) for v in order if not v.label}
-    variables = variable_names(unlabelled, frame) if frame is not None and unlabelled else {}
-    wanted = [v.label or variables.get(id(v), "") for v in order]
-    names = [printable(name) if name else "" for name in wanted]
+    held = held_by(frame, unlabelled) if frame is not None and unlabelled else Held()
+    leaves = {id(v) for v in order if not v.children}
+    weights = {place: name for place, name in held.weights.items() if place in leaves}
+    known = held.variables | weights
+    wanted = [
+        printable(
+            v.label or known.get(id(v), ""), _LONGEST_PATH if id(v) in weights else _LONGEST_NAME
+        )
+        for v in order
+    ]
+    names = _distinct(order, wanted)
+    return Naming(names, _kinds(order, names, weights, held.numbers))
+
+
+def _distinct(order: Sequence[Value], names: list[str]) -> list[str]:
+    """The names wanted, made different; numbers and v1, v2, ... for the nodes without one."""
     taken = set(names)
     seen: Counter[str] = Counter()
     number = 0
@@ -57,45 +92,52 @@ def name_nodes(order: Sequence[Value], frame: FrameType | None = None) -> list[s
     return names
 
 
+def _kinds(
+    order: Sequence[Value], names: Sequence[str], weights: dict[int, str], numbers: set[float]
+) -> list[Kind]:
+    """What each node is; of an unnamed leaf, what its number and its use make it."""
+    beside_weights: set[int] = set()
+    for v in order:
+        children = v.children
+        if len(children) == 2 and v.op == "*":
+            first, second = map(id, children)
+            if second in weights:
+                beside_weights.add(first)
+            if first in weights:
+                beside_weights.add(second)
+
+    def kind(v: Value, name: str) -> Kind:
+        if v.children:
+            return "operation"
+        if id(v) in weights:
+            return "weight"
+        if not is_constant(v, name):
+            return "input"
+        if id(v) in beside_weights or (v.data in numbers and len(repr(v.data)) > 6):
+            return "data"
+        if len(order) <= _SMALL or id(v) in literals:
+            return "constant"
+        return "input"
+
+    literals = literal_leaves(order, names) if len(order) > _SMALL else set()
+    return [kind(v, name) for v, name in zip(order, names, strict=True)]
+
+
+def literal_leaves(order: Sequence[Value], names: Sequence[str]) -> set[int]:
+    """The ``id`` of leaves that look like numbers written in a formula.
+
+    They are unnamed, used once, and round or repeated. Nothing else tells the -1 of ``-x`` from a
+    weight, and weights are neither.
+    """
+    uses = Counter(id(c) for v in order for c in v.children)
+    plain = [v for v, name in zip(order, names, strict=True) if is_constant(v, name)]
+    count = Counter(v.data for v in plain)
+    return {id(v) for v in plain if uses[id(v)] == 1 and (count[v.data] > 1 or v.data.is_integer())}
+
+
 def is_constant(v: Value, name: str) -> bool:
     """Whether a node is a leaf that nobody named."""
     return not v.children and not v.label and name == short(v.data)
-
-
-def variable_names(wanted: set[int], frame: FrameType) -> dict[int, str]:
-    """The frame's variables, ``w[0][1]`` included, that hold wanted objects, by their ``id``."""
-    found: dict[int, str] = {}
-    budget = _MOST_ITEMS
-    for namespace in (frame.f_locals, frame.f_globals):
-        holders: list[tuple[str, Any]] = []
-        for name, thing in list(namespace.items()):
-            if name.startswith("_") or name in ("In", "Out"):  # a notebook's history
-                continue
-            if isinstance(thing, Value):
-                if id(thing) in wanted:
-                    found.setdefault(id(thing), name)
-            elif isinstance(thing, (list, tuple, dict)):
-                holders.append((name, thing))
-        for _depth in range(2):
-            inner: list[tuple[str, Any]] = []
-            for name, holder in holders:
-                budget -= len(holder)
-                if budget < 0:
-                    return found
-                for key, thing in _items(holder):
-                    if isinstance(thing, Value):
-                        if id(thing) in wanted:
-                            found.setdefault(id(thing), f"{name}[{key!r}]")
-                    elif isinstance(thing, (list, tuple, dict)):
-                        inner.append((f"{name}[{key!r}]", thing))
-            holders = inner
-    return found
-
-
-def _items(holder: Sequence[Any] | Mapping[Any, Any]) -> Iterable[tuple[Any, Any]]:
-    if isinstance(holder, Mapping):
-        return [(k, v) for k, v in list(holder.items()) if isinstance(k, (str, int))]
-    return enumerate(list(holder))
 
 
 def printable(text: str, longest: int = _LONGEST_NAME) -> str:

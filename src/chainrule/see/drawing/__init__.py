@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from chainrule.core.backend import Value, topological_order
 from chainrule.core.errors import caller_frame
-from chainrule.see.names import name_nodes
+from chainrule.see.names import naming
 
 if TYPE_CHECKING:
     from chainrule.see.drawing.picture import Picture
@@ -53,8 +53,9 @@ def draw(
     if rankdir not in ("LR", "TB"):
         raise ValueError(f'rankdir must be "LR" or "TB", not {rankdir!r}')
     order = topological_order(v)
-    names = name_nodes(order, caller_frame())
-    picture = make_picture(order, names, FULL_LIMIT if limit is None else limit)
+    called = naming(order, caller_frame())
+    most = FULL_LIMIT if limit is None else limit
+    picture = make_picture(order, called.names, most, kinds=called.kinds)
     return Drawing(picture, format, rankdir)
 
 

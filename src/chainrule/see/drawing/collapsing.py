@@ -16,14 +16,17 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from chainrule.core.backend import Value
 from chainrule.see.drawing.fusing import Unit, fuse, title
-from chainrule.see.names import elide
+from chainrule.see.names import Kind, elide
 
 _MOST_ROUNDS = 2  # of telling groups apart
 _LONGEST_RUN = 3  # groups named in a run's title
 _LONGEST_TITLE = 60
+
+LeafKind = Literal["input", "weight", "data"]
 
 #: a group number for each unit
 Grouping = list[int]
@@ -36,10 +39,15 @@ class Part:
     title: str
     nodes: tuple[int, ...]  # places in the topological order
     results: tuple[int, ...]  # the nodes whose numbers stand for the part
-    is_input: bool = False
+    leaves: LeafKind | None = None  # of a part without operations
 
 
-def collapse(order: Sequence[Value], names: Sequence[str], target: int) -> list[Part]:
+def collapse(
+    order: Sequence[Value],
+    names: Sequence[str],
+    target: int,
+    kinds: Sequence[Kind] | None = None,
+) -> list[Part]:
     """The nodes of a topological order in at most ``target`` parts, each node in one of them."""
     units = fuse(order, names)
     grouping: Grouping | None = list(range(len(units)))
@@ -52,7 +60,7 @@ def collapse(order: Sequence[Value], names: Sequence[str], target: int) -> list[
     members: defaultdict[int, list[int]] = defaultdict(list)
     for n, group in enumerate(grouping):
         members[group].append(n)
-    return [_part(units, part) for part in members.values()]
+    return [_part(units, part, kinds) for part in members.values()]
 
 
 def _absorb_leaves(units: list[Unit]) -> Grouping:
@@ -280,18 +288,22 @@ def _place_leaves(units: list[Unit], grouping: Grouping, target: int) -> Groupin
 # --- from groups to parts -----------------------------------------------------------------------
 
 
-def _part(units: list[Unit], members: list[int]) -> Part:
+def _part(units: list[Unit], members: list[int], kinds: Sequence[Kind] | None) -> Part:
     inside = [units[n] for n in members]
     nodes = tuple(sorted(i for unit in inside for i in unit.nodes))
     if all(unit.is_leaf for unit in inside):
-        return Part(_leaf_title(inside), nodes, nodes, is_input=True)
+        different = {kinds[i] for i in nodes} if kinds else set()
+        leaves: LeafKind = "input"
+        if different in ({"weight"}, {"data"}):
+            leaves = "weight" if "weight" in different else "data"
+        return Part(_leaf_title(inside, leaves), nodes, nodes, leaves)
     used_inside = {p for unit in inside for p, _ in unit.before}
     results = [units[n] for n in members if n not in used_inside] or inside[-1:]
-    kinds: defaultdict[Hashable, list[Unit]] = defaultdict(list)
+    alike: defaultdict[Hashable, list[Unit]] = defaultdict(list)
     for unit in inside:
         if not unit.is_leaf:
-            kinds[unit.level, unit.shape.kind].append(unit)
-    text = _run_title(list(kinds.values()))
+            alike[unit.level, unit.shape.kind].append(unit)
+    text = _run_title(list(alike.values()))
     return Part(elide(text, _LONGEST_TITLE), nodes, tuple(sorted(u.result for u in results)))
 
 
@@ -317,15 +329,16 @@ def _times(count: int) -> str:
     return f"{count:,} × " if count > 1 else ""
 
 
-def _leaf_title(leaves: list[Unit]) -> str:
+def _leaf_title(leaves: list[Unit], kind: LeafKind) -> str:
     if len(leaves) == 1:
         return leaves[0].name
     stems = {_stem(leaf.name) for leaf in leaves}
     stem = stems.pop() if len(stems) == 1 else ""
-    return f"{len(leaves):,} × {stem}" if stem else f"{len(leaves):,} inputs"
+    plural = {"input": "inputs", "weight": "weights", "data": "numbers of data"}[kind]
+    return f"{len(leaves):,} × {stem}" if stem else f"{len(leaves):,} {plural}"
 
 
 def _stem(name: str) -> str:
-    """What the names of a list's items share: ``w`` of ``w[0][1]``, ``x`` of ``x12``."""
-    stem = re.sub(r"(\[\d+\]|\d+|#)+$", "", name)
+    """What the names of items share: ``w`` of ``w[0][1]`` and of ``w[0,1]``, ``x`` of ``x12``."""
+    stem = re.sub(r"(\[[\d,]+\]|\d+|#)+$", "", name)
     return stem if re.match(r"[^\W\d]", stem) else ""

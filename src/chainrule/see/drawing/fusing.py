@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from chainrule.core.backend import Value
-from chainrule.see.names import compact, is_constant
+from chainrule.see.names import compact, literal_leaves
 
 #: graphs with up to this many labelled operations keep each of them as a unit of its own
 MOST_LABELS = 12
@@ -75,21 +75,9 @@ class _Fusing:
                 self.uses[c] += 1
         labelled = {i for i, v in enumerate(order) if v.label and v.children}
         self.kept = labelled if len(labelled) <= MOST_LABELS else set()
-        self.constants = self._constants(order)
+        literals = literal_leaves(order, names)
+        self.constants = {i for i, v in enumerate(order) if id(v) in literals}
         self.root = self._roots()
-
-    def _constants(self, order: Sequence[Value]) -> set[int]:
-        """Leaves that look like numbers written in a formula: used once, and round or repeated.
-
-        Nothing else tells the -1 of ``-x`` from a weight, and weights are neither.
-        """
-        plain = [i for i, v in enumerate(order) if is_constant(v, self.names[i])]
-        count = Counter(self.data[i] for i in plain)
-        return {
-            i
-            for i in plain
-            if self.uses[i] == 1 and (count[self.data[i]] > 1 or self.data[i].is_integer())
-        }
 
     def _roots(self) -> list[int]:
         """For each node the last node of its unit."""

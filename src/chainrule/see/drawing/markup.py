@@ -52,7 +52,7 @@ def _fields(box: Box) -> list[str]:
     fields = [box.title]
     if box.is_group:
         fields.append(box.size)
-    if box.kind != "constant":
+    if not box.is_number:
         fields.append(f"data {box.data}")
     return [*fields, f"grad {box.grad}"]
 

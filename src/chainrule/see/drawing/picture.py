@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chainrule.core.backend import Value
+from chainrule.see import names
 from chainrule.see.drawing.collapsing import Part, collapse
-from chainrule.see.names import is_constant, short
+from chainrule.see.names import NUMBERS, is_constant, short
 
 #: larger graphs are collapsed, into at most COLLAPSED_BOXES boxes
 FULL_LIMIT = 100
 COLLAPSED_BOXES = 40
 
-Kind = Literal["input", "constant", "value", "output"]
+Kind = Literal["input", "weight", "data", "constant", "value", "output"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,11 @@ class Box:
     nodes: tuple[int, ...]  # places in the topological order
     copies: int = 1  # how many nodes' numbers data and grad stand for
     description: str = ""
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its title is its number, which is not written twice."""
+        return self.kind in NUMBERS and not self.is_group
 
     @property
     def is_group(self) -> bool:
@@ -90,48 +96,68 @@ class Picture:
 
 def make_picture(
     order: Sequence[Value],
-    names: Sequence[str],
+    titles: Sequence[str],
     limit: int = FULL_LIMIT,
     grads: Sequence[float] | None = None,
+    kinds: Sequence[names.Kind] | None = None,
 ) -> Picture:
     """The picture of a topological order: up to ``limit`` nodes, one box per node.
 
-    ``grads`` are shown in the place of each node's own ``.grad``.
+    ``grads`` are shown in the place of each node's own ``.grad``; ``kinds`` tell weights and data
+    from other leaves.
     """
+    if kinds is None:
+        kinds = [_plain_kind(v, name) for v, name in zip(order, titles, strict=True)]
     if limit < 1:
         raise ValueError(f"limit must be at least 1, not {limit}")
     if grads is None:
         grads = [v.grad for v in order]
     if len(order) <= limit:
-        parts = [Part(name, (i,), (i,)) for i, name in enumerate(names)]
+        parts = [Part(title, (i,), (i,)) for i, title in enumerate(titles)]
     else:
-        parts = collapse(order, names, max(2, min(limit, COLLAPSED_BOXES)))
+        parts = collapse(order, titles, max(2, min(limit, COLLAPSED_BOXES)), kinds)
         parts.sort(key=lambda part: part.nodes[-1])
     boxes = [
-        _node_box(number, order, names, grads, *part.nodes)
+        _node_box(number, order, titles, grads, kinds, *part.nodes)
         if len(part.nodes) == 1
         else _group_box(number, order, grads, part)
         for number, part in enumerate(parts)
     ]
     edge_count = sum(len(v.children) for v in order)
-    return Picture(names[-1], tuple(boxes), tuple(_wires(boxes, order)), len(order), edge_count)
+    return Picture(titles[-1], tuple(boxes), tuple(_wires(boxes, order)), len(order), edge_count)
+
+
+def _plain_kind(v: Value, name: str) -> names.Kind:
+    """What can be said of a node without looking at who holds it."""
+    if v.children:
+        return "operation"
+    return "constant" if is_constant(v, name) else "input"
 
 
 def _node_box(
-    number: int, order: Sequence[Value], names: Sequence[str], grads: Sequence[float], i: int
+    number: int,
+    order: Sequence[Value],
+    titles: Sequence[str],
+    grads: Sequence[float],
+    kinds: Sequence[names.Kind],
+    i: int,
 ) -> Box:
-    v, name = order[i], names[i]
+    v, name = order[i], titles[i]
     data, grad = short(v.data), short(grads[i])
     kind: Kind = "output" if i == len(order) - 1 else "value"
     description = f"{name} = {data}, grad {grad}"
-    if not v.children:
-        kind = "constant" if is_constant(v, name) else "input"
-        description = f"{kind} {name}, grad {grad}" if kind == "constant" else description
+    leaf = kinds[i]
+    if leaf != "operation":
+        kind = leaf
+        if kind in NUMBERS:
+            description = f"{kind} {name}, grad {grad}"
+        elif kind == "weight":
+            description = f"weight {description}"
     return Box(number, kind, name, v.op, data, grad, (i,), 1, description)
 
 
 def _group_box(number: int, order: Sequence[Value], grads: Sequence[float], part: Part) -> Box:
-    kind: Kind = "input" if part.is_input else "value"
+    kind: Kind = part.leaves or "value"
     if part.nodes[-1] == len(order) - 1:
         kind = "output"
     data = _range([order[i].data for i in part.results])

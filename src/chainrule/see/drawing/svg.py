@@ -54,6 +54,10 @@ STYLE = """
 .cr-input .cr-frame,.cr-input .cr-card{stroke:#a9c6e3}
 .cr-output .cr-head{fill:#2a3040}
 .cr-output .cr-frame{stroke:#2a3040}
+.cr-weight .cr-head{fill:#e2f0dc}
+.cr-weight .cr-frame,.cr-weight .cr-card{stroke:#a8cc9a}
+.cr-data .cr-head{fill:#f3e6d3}
+.cr-data .cr-frame,.cr-data .cr-card{stroke:#d8bd93}
 .cr-constant .cr-frame{stroke-dasharray:3 3}
 .cr-name,.cr-number,.cr-op{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,
 "DejaVu Sans Mono","Liberation Mono",monospace}
@@ -68,6 +72,8 @@ STYLE = """
 .cr-caption,.cr-note{fill:#6b6f7b}
 .cr-op{fill:#fff}
 .cr-input .cr-name,.cr-input .cr-title{fill:#174a7c}
+.cr-weight .cr-name,.cr-weight .cr-title{fill:#2c5a1c}
+.cr-data .cr-name,.cr-data .cr-title{fill:#6b4a14}
 .cr-output .cr-name,.cr-output .cr-title{fill:#fff}
 .cr-output .cr-note{fill:#b9bfcc}
 .cr-grad{fill:#b23a1e}
@@ -81,12 +87,18 @@ STYLE = """
 .cr-circle{fill:#d9dde6}
 .cr-input .cr-head{fill:#1b3a59}
 .cr-input .cr-frame,.cr-input .cr-card{stroke:#35608b}
+.cr-weight .cr-head{fill:#23401a}
+.cr-weight .cr-frame,.cr-weight .cr-card{stroke:#4d7d3c}
+.cr-data .cr-head{fill:#44351c}
+.cr-data .cr-frame,.cr-data .cr-card{stroke:#7d6336}
 .cr-output .cr-head{fill:#d9dde6}
 .cr-output .cr-frame{stroke:#d9dde6}
 .cr-name,.cr-number,.cr-title{fill:#e9e7e2}
 .cr-caption,.cr-note{fill:#9aa0ad}
 .cr-op{fill:#14171e}
 .cr-input .cr-name,.cr-input .cr-title{fill:#b5d6f7}
+.cr-weight .cr-name,.cr-weight .cr-title{fill:#c3e6b4}
+.cr-data .cr-name,.cr-data .cr-title{fill:#ecd2a4}
 .cr-output .cr-name,.cr-output .cr-title{fill:#14171e}
 .cr-output .cr-note{fill:#4a5162}
 .cr-grad{fill:#ff9f80}
@@ -170,7 +182,7 @@ class SvgDrawing:
 
     def _cells(self, box: Box) -> tuple[float, float, float]:
         data_room, grad_room = self._rooms
-        data = 0.0 if box.kind == "constant" else max(4, data_room, letters(box.data)) * _NUMBER
+        data = 0.0 if box.is_number else max(4, data_room, letters(box.data)) * _NUMBER
         grad = max(4, grad_room, letters(box.grad)) * _NUMBER
         name = max(2, letters(box.title)) * _NAME
         return name + 2 * _PAD, data + 2 * _PAD if data else 0.0, grad + 2 * _PAD
@@ -191,10 +203,10 @@ class SvgDrawing:
         name, data, grad = self._cells(box)
         if self.sideways:
             data, grad = self._columns[self._rank[box.number]]
-            width = name + grad + (data if box.kind != "constant" else 0.0)
+            width = name + grad + (data if not box.is_number else 0.0)
             return Size(width, _CELL_HEIGHT, op_width, op_height)
         width = max(name, data + _CAPTION - 4, grad + _CAPTION - 4)
-        rows = 1 if box.kind == "constant" else 2
+        rows = 1 if box.is_number else 2
         return Size(_HEADER + rows * _ROW + 6, width, op_height, op_width)
 
     # --- elements ---------------------------------------------------------------------------------
@@ -259,7 +271,7 @@ class SvgDrawing:
     ) -> list[str]:
         """label | data | grad"""
         data, grad = self._columns[self._rank[box.number]]
-        name = width - grad - (data if box.kind != "constant" else 0.0)
+        name = width - grad - (data if not box.is_number else 0.0)
         parts = [
             _rect("cr-body", x, y, width, height, 8),
             _left_rounded("cr-head", x, y, name, height, 8),
@@ -267,7 +279,7 @@ class SvgDrawing:
             _text("cr-name", x + name / 2, y + height / 2 + 4.5, box.title, anchor="middle"),
         ]
         x += name
-        if box.kind != "constant":
+        if not box.is_number:
             parts += _captioned("data", x, y, box.data)
             x += data
             parts.append(_rule(x, y + 8, x, y + height - 8))
@@ -284,7 +296,7 @@ class SvgDrawing:
             _text("cr-name", x + width / 2, y + 17.5, box.title, anchor="middle"),
         ]
         y += _HEADER
-        if box.kind != "constant":
+        if not box.is_number:
             parts += _row("data", x, y, width, box.data)
             y += _ROW
         return [*parts, *_row("grad", x, y, width, box.grad)]

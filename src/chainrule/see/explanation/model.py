@@ -21,10 +21,11 @@ from chainrule.core.value import sweep
 from chainrule.see import words
 from chainrule.see.explanation.corners import meaning, operand_sides
 from chainrule.see.names import (
+    NUMBERS,
+    Kind,
     attribute,
     compact,
-    is_constant,
-    name_nodes,
+    naming,
     product,
     short,
 )
@@ -55,8 +56,8 @@ class Node:
     """One Value at the moment of the explanation. Steps refer to nodes by ``index``."""
 
     index: int  # its place in the topological order, inputs first: also its place in .nodes
-    name: str  # for people; unique except for constants, whose name is their number
-    kind: Literal["input", "constant", "operation"]  # constant: a leaf nobody named
+    name: str  # for people; unique except for leaves that are called by their number
+    kind: Kind  # of a leaf: input, weight, data or constant
     data: float
     grad: float  # what this one pass gives it, starting from zero
     op: str  # Value.op: "+", "**2", "tanh"; "" for a leaf
@@ -243,7 +244,7 @@ class Explanation:
         """How one node was computed."""
         result = compact(node.data)
         if node.kind != "operation":
-            text = f"{node.name} = {result}" if node.kind == "input" else node.name
+            text = node.name if node.kind in NUMBERS else f"{node.name} = {result}"
             return ForwardStep(node.index + 1, node.index, "", "", result, text)
         operands = self.operand_words(node)
         formula = words.formula(node.rule, operands, node.parameters, times="*")
@@ -340,7 +341,7 @@ def explain(v: Value) -> Explanation:
     if not isinstance(v, Value):
         raise TypeError(f"explain takes a Value, not a {type(v).__name__}")
     order = topological_order(v)
-    names = name_nodes(order, caller_frame())
+    called = naming(order, caller_frame())
     position = {id(node): i for i, node in enumerate(order)}
     children = [tuple([position[id(c)] for c in node.children]) for node in order]
     edges: list[tuple[float, float]] = []
@@ -353,8 +354,8 @@ def explain(v: Value) -> Explanation:
     nodes = tuple(
         Node(
             index=i,
-            name=names[i],
-            kind="operation" if inputs else "constant" if is_constant(node, names[i]) else "input",
+            name=called.names[i],
+            kind=called.kinds[i],
             data=node.data,
             grad=grads[i],
             op=node.op,
@@ -408,9 +409,7 @@ def pops(nodes: Sequence[Node]) -> Iterator[Pop]:
 
 
 def _word(node: Node) -> words.Word:
-    return (
-        words.word(node.data) if node.kind == "constant" else words.name_word(node.name, node.data)
-    )
+    return words.word(node.data) if node.kind in NUMBERS else words.name_word(node.name, node.data)
 
 
 def _is_stale(node: Node, operands: Sequence[words.Word]) -> bool:

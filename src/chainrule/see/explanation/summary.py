@@ -18,10 +18,12 @@ from chainrule.see.explanation.model import (
     SortStep,
     pops,
 )
+from chainrule.see.names import Kind
 
 S = TypeVar("S")
 T = TypeVar("T")
 
+_LEAVES: tuple[Kind, ...] = ("weight", "input", "data", "constant")
 _SHOWN = 3  # steps at each end, and gradients at each extreme
 
 
@@ -45,8 +47,7 @@ class Summary:
 
     nodes: int
     edges: int
-    inputs: int
-    constants: int
+    leaves: tuple[tuple[str, int], ...]  # how many of each kind: weights, inputs, data, constants
     operations: tuple[tuple[str, int], ...]  # most frequent first
     depth: int  # edges on the longest path
     largest: tuple[Node, ...]  # by |grad|
@@ -75,8 +76,7 @@ def summarise(explanation: Explanation) -> Summary:
     return Summary(
         nodes=len(nodes),
         edges=sum(len(node.children) for node in nodes),
-        inputs=kinds["input"],
-        constants=kinds["constant"],
+        leaves=tuple((kind, kinds[kind]) for kind in _LEAVES if kinds[kind]),
         operations=tuple(Counter(node.op or "custom" for node in made).most_common()),
         depth=depth[-1],
         largest=tuple(heapq.nlargest(_SHOWN, finite, key=size)),

@@ -25,6 +25,7 @@ from chainrule.see.explanation.model import (
 from chainrule.see.explanation.paths import MOST_COUNTED, Paths
 from chainrule.see.explanation.summary import Ends, Summary, summarise
 from chainrule.see.names import (
+    NUMBERS,
     attribute,
     bracketed,
     chain,
@@ -39,6 +40,7 @@ from chainrule.see.tables import WIDTH, Column, Row, heading, table
 STAGES = ("forward", "sort", "backward", "result")
 _MOST_PATHS = 4  # of one input, in the result
 _MOST_OPERATIONS = 12
+_PLURALS = {"input": "inputs", "weight": "weights", "data": "data", "constant": "constants"}
 _MOST_LISTED = 20  # paths, when they are all there is to show
 
 T = TypeVar("T")
@@ -94,9 +96,9 @@ def _title(explanation: Explanation) -> Text:
 
 
 def _named(explanation: Explanation) -> list[ForwardStep]:
-    """Every step but those of constants, which need no line of their own."""
+    """Every step but those of plain numbers, which need no line of their own."""
     nodes = explanation.nodes
-    return [step for step in explanation.forward if nodes[step.node].kind != "constant"]
+    return [step for step in explanation.forward if nodes[step.node].kind not in NUMBERS]
 
 
 def _computed(steps: Sequence[ForwardStep] | Ends[ForwardStep]) -> RenderableType:
@@ -207,7 +209,7 @@ def _result(explanation: Explanation) -> RenderableType:
     The root is the last of them.
     """
     nodes = explanation.nodes
-    inputs = [node for node in nodes if node.kind == "input"]
+    inputs = [node for node in nodes if node.kind in ("input", "weight")]
     parts: list[RenderableType] = []
     if not inputs:
         parts.append(Text("  no inputs: every leaf is a constant", "dim"))
@@ -283,8 +285,8 @@ def _path_rows(paths: Paths, most: int) -> Table:
 def _numbers(summary: Summary) -> Table:
     """The graph in numbers, where there are too many nodes for tables."""
     table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_row("  inputs", f"{summary.inputs:,}")
-    table.add_row("  constants", f"{summary.constants:,}")
+    for kind, count in summary.leaves:
+        table.add_row(f"  {_PLURALS[kind]}", f"{count:,}")
     for op, count in summary.operations[:_MOST_OPERATIONS]:
         table.add_row(Text(f"  {op}"), f"{count:,}")
     others = summary.operations[_MOST_OPERATIONS:]

@@ -196,7 +196,7 @@ def _try(mistake: Mistake, graph: Explanation, program: str) -> Lesson:
         return root
 
     mistake.run(build)
-    named = [node for node in graph.nodes if node.kind == "input"]
+    named = [node for node in graph.nodes if node.kind in ("input", "weight")]
     shown = named or [node for node in graph.nodes if not node.children]
     cases = tuple(
         Case(node.name, mistake.passes * node.grad, leaves[node.index].grad) for node in shown

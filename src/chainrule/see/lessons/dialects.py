@@ -196,9 +196,9 @@ def _find_class(module: ModuleType) -> type:
     imported = [thing for thing in vars(module).values() if inspect.isclass(thing)]
     for candidates in (own, imported):
         for name in _CLASSES:
-            named = [c for c in candidates if c.__name__ == name]
-            if named:
-                return named[-1]
+            named = getattr(module, name, None)
+            if isinstance(named, type) and named in candidates:
+                return named
     able = [c for c in own if _first(c, _BACKWARD)] or [
         c for c in own if hasattr(c, "__add__") or _first(c, _METHODS["add"])
     ]

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import chainrule
 from chainrule.see.lessons import operations
 from chainrule.see.lessons.traps import TRAPS, Finding, Row
 from chainrule.see.lessons.worker import LOADING
@@ -156,7 +155,7 @@ def _run(
 
 def _search_path() -> str:
     """Where the new process finds this very package first."""
-    own = Path(chainrule.__file__).parents[1]
+    own = Path(__file__).parents[3]
     return os.pathsep.join(filter(None, (str(own), os.environ.get("PYTHONPATH", ""))))
 
 

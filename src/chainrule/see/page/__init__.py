@@ -52,7 +52,8 @@ def explore(v: Value, *, limit: int = LIMIT) -> Page:
     explanation = explain(v)
     nodes = explanation.nodes
     names, grads = [node.name for node in nodes], [node.grad for node in nodes]
-    picture = make_picture(topological_order(v), names, limit, grads)
+    kinds = [node.kind for node in nodes]
+    picture = make_picture(topological_order(v), names, limit, grads, kinds)
     return Page(picture, make_frames(explanation, picture))
 
 

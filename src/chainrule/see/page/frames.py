@@ -74,8 +74,11 @@ def _forward(step: ForwardStep, nodes: Sequence[Node], wires: Wires) -> Frame:
     frame = replace(frame, about=(step.node,))
     if node.kind == "constant":
         return replace(frame, headline=node.name, lines=("a constant in the formula",))
-    if node.kind == "input":
-        return replace(frame, headline=f"{node.name} = {step.result}", lines=("an input",))
+    if node.kind == "data":
+        return replace(frame, headline=node.name, lines=("a number of the data",))
+    if node.kind != "operation":
+        said = "a weight" if node.kind == "weight" else "an input"
+        return replace(frame, headline=f"{node.name} = {step.result}", lines=(said,))
     # "c = a * b = 2 × 3 = 6", and the remark that the words may end in.
     told = f"{node.name} = {step.formula} = {step.numbers} = {step.result}"
     remark = step.words.removeprefix(told).strip()
