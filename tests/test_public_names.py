@@ -172,6 +172,7 @@ LAYERS = [
     ["core.backend"],
     ["core.functions", "core.graph", "core.interrupts"],
     ["trees"],
+    ["see.tables"],  # text and HTML out of rich's parts: reports of every layer use it
     ["derivatives.arguments"],
     ["derivatives.transforms", "derivatives.finite_differences"],
     ["derivatives.checking"],
@@ -181,7 +182,6 @@ LAYERS = [
             "see.holders",
             "see.names",
             "see.words",
-            "see.tables",
             "see.expressions",
             "see.explanation",
         ),

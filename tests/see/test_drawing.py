@@ -519,3 +519,11 @@ def test_every_picture_of_the_documentation_is_shown_and_described():
             assert len(description) > 20
             shown.add((page.parent / target).resolve())
     assert shown == set((ROOT / "docs" / "pictures").resolve().iterdir())
+
+
+def test_weights_of_neurons_in_one_layer_are_one_box():
+    model = nn.MLP(3, [20, 1])
+    y = model([0.1, 0.2, 0.3])
+    titles = {box.title for box in draw(y).picture.boxes if box.kind == "weight"}
+    assert "60 × layers.0.neurons.*.w" in titles
+    assert "20 × layers.1.neurons.0.w" in titles

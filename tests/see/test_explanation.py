@@ -786,3 +786,16 @@ def test_leaves_of_a_large_graph_that_nobody_holds_are_not_called_constants():
     y = mlp_output(Value, [4, 6, 2])
     leaves = [node for node in explain(y).nodes if not node.children]
     assert {node.kind for node in leaves if not node.data.is_integer()} == {"input"}
+
+
+def test_an_object_that_leads_back_to_the_callers_variables_is_no_model():
+    class Shell:
+        def __init__(self, namespace):
+            self.namespace = namespace
+
+    a, b = Value(2.0), Value(3.0)
+    c = a * b
+    shell = Shell(sys._getframe().f_locals)
+    shell.globals = globals()
+    assert [node.name for node in explain(c).nodes] == ["a", "b", "c"]
+    assert {node.kind for node in explain(c).nodes} == {"input", "operation"}

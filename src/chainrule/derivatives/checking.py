@@ -137,6 +137,36 @@ class GradientReport:
             lines += [f"  {row}" for row in self.undecided[:_SHOWN]]
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        from rich.text import Text
+
+        from chainrule.see.tables import PAGE_WIDTH, Column, notebook_html, table
+
+        title, *_ = str(self).splitlines()
+        first = [*self.wrong, *self.undecided, *self.not_smooth]
+        shown = [*first, *(row for row in self.inputs if row not in first)][: 2 * _SHOWN]
+        rows: list[list[str | Text]] = [
+            [
+                *(row.name, _word(row.value), _word(row.backward), _word(row.difference)),
+                f"{row.relative_error:.1e}",
+                Text(_verdict(row, self), "bold red" if row in self.wrong else ""),
+            ]
+            for row in shown
+        ]
+        titles = ("Input", "Value", "backward()", "Differences", "Error", "Verdict")
+        made = table([Column(name) for name in titles], rows, PAGE_WIDTH)
+        left = len(self.inputs) - len(shown)
+        more = [Text(f"and {left:,} more", "dim")] if left else []
+        return notebook_html(Text(title, "bold"), made, *more)
+
+
+def _verdict(row: InputCheck, report: GradientReport) -> str:
+    if row in report.wrong:
+        return f"WRONG: look at {row.operation}"
+    if not row.smooth:
+        return f"not smooth: {row.operation or row.note}"
+    return "agrees" if row.decided else "not known: the differences are not good enough here"
+
 
 class GradientError(AssertionError):
     """A gradient disagrees with finite differences; ``report`` has all the numbers.

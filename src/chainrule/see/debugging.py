@@ -51,6 +51,11 @@ class NonfiniteReport:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        from chainrule.see.tables import preformatted_html
+
+        return preformatted_html(self.story)
+
 
 def find_nonfinite(v: Value) -> NonfiniteReport | None:
     """Which operation in the graph of ``v`` made the first NaN or infinity; None if all is finite.

@@ -8,6 +8,7 @@ called as Python would write it: ``a``, ``w[0][1]``, ``table['bias']``.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,16 +22,11 @@ from chainrule.core.backend import Value
 _MOST_ITEMS = 100_000  # looked at inside the caller's lists, dictionaries and objects
 _DEEPEST = 8  # attributes, keys and indices on the way to a weight
 _TRANSPARENT = {"weights", "params", "parameters", "state_dict", "_parameters", "_modules"}
+# Objects of Python's own and of notebooks, which know their whole surroundings.
+_STRANGERS = {*sys.stdlib_module_names, "IPython", "ipykernel", "numpy"} - {"__main__"}
 _NO_MODEL = (
-    type,
-    ModuleType,
-    FunctionType,
-    MethodType,
-    BuiltinFunctionType,
-    str,
-    bytes,
-    int,
-    float,
+    *(type, ModuleType, FunctionType, MethodType, BuiltinFunctionType),
+    *(str, bytes, int, float, list, tuple, set, frozenset, np.ndarray),
 )
 
 
@@ -47,7 +43,7 @@ def held_by(frame: FrameType, wanted: set[int]) -> Held:
     """The names under which a frame's variables hold the wanted objects."""
     held = Held()
     budget = _Budget(_MOST_ITEMS)
-    seen: set[int] = set()
+    seen = {id(frame.f_locals), id(frame.f_globals)}  # what leads back here is no model
     models: list[tuple[str, Any]] = []
     for namespace in (frame.f_locals, frame.f_globals):
         listed: list[tuple[str, Any]] = []
@@ -85,8 +81,9 @@ def _is_model(thing: Any) -> bool:
     if isinstance(thing, dict):
         inside = [v for k, v in list(thing.items())[:50] if isinstance(k, str)]
         return bool(inside) and all(isinstance(v, (list, tuple, np.ndarray)) for v in inside)
-    plain = isinstance(thing, (*_NO_MODEL, list, tuple, set, frozenset, np.ndarray, np.generic))
-    return not plain and hasattr(thing, "__dict__") and not isinstance(thing, Value)
+    if isinstance(thing, (*_NO_MODEL, Value)) or not hasattr(thing, "__dict__"):
+        return False
+    return type(thing).__module__.partition(".")[0] not in _STRANGERS
 
 
 # --- lists and dictionaries -----------------------------------------------------------------------

@@ -104,7 +104,7 @@ _STYLE = """
   max-width: 60rem; overflow-x: auto; text-align: left; color: inherit }
 .cr.chainrule-tables h4 { margin: 1.2em 0 .4em; font-size: 1em; font-weight: normal }
 .cr.chainrule-tables table { border-collapse: collapse; margin: 0; font-size: inherit; border: 0 }
-.cr.chainrule-tables tr { background: none }
+.cr.chainrule-tables table :is(thead, tbody) tr { background: none }
 .cr.chainrule-tables :is(td, th) { padding: .2em .8em .2em 0; text-align: left;
   vertical-align: top; border: 0; background: none; color: inherit; max-width: none }
 .cr.chainrule-tables thead th { border-bottom: 1px solid currentColor; font-weight: 600 }
@@ -113,14 +113,17 @@ _STYLE = """
   font-size: .95em; white-space: pre-wrap }
 .cr.chainrule-tables pre { margin: .4em 0; background: none; color: inherit; border: 0; padding: 0 }
 .cr.chainrule-tables .aside { opacity: .7 }
-.cr.chainrule-tables .good { color: #1a7f37 }
-.cr.chainrule-tables .bad { color: #cf222e }
-@media (prefers-color-scheme: dark) {
-  .cr.chainrule-tables .good { color: #3fb950 }
-  .cr.chainrule-tables .bad { color: #ff7b72 }
-}
+.cr.chainrule-tables .good { color: #2da44e }
+.cr.chainrule-tables .bad { color: #e5484d }
 .cr.chainrule-tables .indent { padding-left: 1.2em }
 """
+
+
+def preformatted_html(text: str) -> str:
+    """Text that has its own lines and columns, for notebooks."""
+    return (
+        f'<div class="cr chainrule-tables"><style>{_STYLE}</style><pre>{escape(text)}</pre></div>'
+    )
 
 
 def notebook_html(*parts: RenderableType) -> str:

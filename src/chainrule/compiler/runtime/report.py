@@ -16,8 +16,23 @@ from chainrule.core.backend import engine
 REASONS = 5  # for recordings that are listed
 
 
-def report(dispatch: Dispatch, stage: str = "summary") -> str:
+class Report(str):
+    """A report is text; a notebook shows it line by line."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        from chainrule.see.tables import preformatted_html
+
+        return preformatted_html(self)
+
+
+def report(dispatch: Dispatch, stage: str = "summary") -> Report:
     """``CompiledFunction.report``; see there."""
+    return Report(_text(dispatch, stage))
+
+
+def _text(dispatch: Dispatch, stage: str) -> str:
     if stage == "summary":
         return _summary(dispatch)
     if stage == "recorded":

@@ -129,6 +129,11 @@ class Drawing:
     def __repr__(self) -> str:
         return f"Drawing({self.picture.summary})"
 
+    def _repr_html_(self) -> str | None:
+        from chainrule.see.drawing.svg import notebook_html
+
+        return None if self.format == "png" else notebook_html(self.svg)
+
     def _repr_svg_(self) -> str | None:
         return None if self.format == "png" else self.svg
 

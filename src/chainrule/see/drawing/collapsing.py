@@ -128,7 +128,7 @@ def _group_leaves(
     return _numbered(
         (
             frozenset([(grouping[c], use) for c, use in after[n]]),
-            _stem(unit.name) if by_name else "",
+            _pattern(unit.name) if by_name else "",
         )
         if unit.is_leaf
         else grouping[n]
@@ -332,10 +332,22 @@ def _times(count: int) -> str:
 def _leaf_title(leaves: list[Unit], kind: LeafKind) -> str:
     if len(leaves) == 1:
         return leaves[0].name
-    stems = {_stem(leaf.name) for leaf in leaves}
-    stem = stems.pop() if len(stems) == 1 else ""
+    stem = _shared_stem([_stem(leaf.name) for leaf in leaves])
     plural = {"input": "inputs", "weight": "weights", "data": "numbers of data"}[kind]
     return f"{len(leaves):,} × {stem}" if stem else f"{len(leaves):,} {plural}"
+
+
+def _pattern(name: str) -> str:
+    """A stem without the numbers on its way: ``layers.*.w`` of ``layers.0.w[3,5]``."""
+    return re.sub(r"\.\d+(?=\.|$)", ".*", _stem(name))
+
+
+def _shared_stem(stems: list[str]) -> str:
+    """The one stem of all, a star for a number that varies: ``layers.0.neurons.*.w``."""
+    if len({_pattern(stem) for stem in stems}) > 1:
+        return ""
+    places = zip(*(stem.split(".") for stem in set(stems)), strict=True)
+    return ".".join(place[0] if len(set(place)) == 1 else "*" for place in places)
 
 
 def _stem(name: str) -> str:

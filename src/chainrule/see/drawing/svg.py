@@ -37,8 +37,7 @@ _GROUP_HEAD = 27.0  # besides the lines of the title
 _LONGEST_LINE = 26  # letters of a collapsed box's title
 _CARD = 4.0  # how far the cards behind a box for several stand out
 
-#: light colours, and dark ones where the viewer prefers them
-STYLE = """
+_LIGHT = """
 .cr-paper{fill:#fcfbf8;stroke:#e4e1d8}
 .cr-edge,.cr-link{fill:none;stroke:#8b8f9b;stroke-width:1.5;stroke-linecap:round;stroke-linejoin:round}
 .cr-bundle1{stroke-width:1.75}
@@ -77,7 +76,8 @@ STYLE = """
 .cr-output .cr-name,.cr-output .cr-title{fill:#fff}
 .cr-output .cr-note{fill:#b9bfcc}
 .cr-grad{fill:#b23a1e}
-@media (prefers-color-scheme:dark){
+"""
+_DARK = """
 .cr-paper{fill:#14171e;stroke:#2a2f3b}
 .cr-edge,.cr-link{stroke:#757c8c}
 .cr-body,.cr-card{fill:#1c212b}
@@ -102,7 +102,19 @@ STYLE = """
 .cr-output .cr-name,.cr-output .cr-title{fill:#14171e}
 .cr-output .cr-note{fill:#4a5162}
 .cr-grad{fill:#ff9f80}
-}
+"""
+#: light colours, and dark ones where the viewer prefers them
+STYLE = f"{_LIGHT}@media (prefers-color-scheme:dark){{{_DARK}}}\n"
+
+# A notebook's theme can differ from the system's: Jupyter, VS Code and marimo say which it is.
+_DARK_THEMES = ':is([data-jp-theme-light="false"],.vscode-dark,.dark,[data-theme="dark"])'
+_ANY_THEME = ":is([data-jp-theme-light],.vscode-light,.vscode-dark,.light,.dark,[data-theme])"
+_NO_THEME = f":root:not({_ANY_THEME}):not(:has({_ANY_THEME}))"
+_NOTEBOOK_STYLE = f"""
+.cr-notebook svg{{max-width:100%;height:auto}}
+.cr-notebook{{{_LIGHT}}}
+{_DARK_THEMES} .cr-notebook{{{_DARK}}}
+@media (prefers-color-scheme:dark){{{_NO_THEME} .cr-notebook{{{_DARK}}}}}
 """
 
 
@@ -124,6 +136,12 @@ def write_svg(picture: Picture, rankdir: str = "LR") -> str:
             "</svg>\n",
         ]
     )
+
+
+def notebook_html(svg: str) -> str:
+    """A drawing for a notebook's cell: as wide as the cell at most, in the notebook's theme."""
+    inside = svg.replace(f"<style>{STYLE}</style>", "")
+    return f'<div class="cr-notebook"><style>{_NOTEBOOK_STYLE}</style>{inside}</div>'
 
 
 def in_words(picture: Picture, most: int = 40) -> str:
