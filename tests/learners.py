@@ -577,6 +577,24 @@ class Value:
         "forward",
         "stay as they are",
     ),
+    "nothing returned": (
+        changed(MICROGPT, ("return Value(self.data + other", "Value(self.data + other")),
+        "forward",
+        "a result that is returned",
+    ),
+    "numbers returned": (
+        changed(
+            MICROGRAD,
+            ("        return out\n\n    def __pow__", "        return out.data\n\n    def __pow__"),
+        ),
+        "forward",
+        "a result that is returned",
+    ),
+    "a list that is not returned": (
+        changed(FUNCTIONS, ("    return found\n", "")),
+        "sorting",
+        "a result that is returned",
+    ),
     "the wrong sum": (
         changed(MICROGPT, ("Value(self.data + other.data", "Value(self.data - other.data")),
         "forward",
@@ -658,7 +676,9 @@ class Value:
 
 BROKEN_FILES = {
     "syntax": ("class Value(:\n", "SyntaxError"),
-    "empty": ("", "there is no class"),
+    "empty": ("", "a class: there is none in the file"),
+    "no constructor": ("class Value:\n    data = grad = 0\n", "def __init__(self, data)"),
+    "an indent": ("class Value:\ndef f(): pass\n", "(my_value.py, line 2)"),
     "raises when imported": ("raise ValueError('no')\n", "ValueError: no"),
     "exits when imported": ("import sys\nsys.exit(0)\n", "SystemExit"),
     "two classes": (

@@ -53,6 +53,10 @@ class NoEngine(Exception):
     """The file holds nothing that could be tried; the text says what was looked for."""
 
 
+class NoNode(Exception):
+    """A function of the learner's gave no node; the text says what it gave."""
+
+
 def _first(thing: Any, names: Iterable[str]) -> str:
     return next((name for name in names if hasattr(thing, name)), "")
 
@@ -63,7 +67,11 @@ class Engine:
     def __init__(self, module: ModuleType) -> None:
         self.module = module
         self.cls = _find_class(module)
-        one = self.number(2.0)
+        try:
+            one = self.number(2.0)
+        except TypeError as error:
+            wanted = f"def __init__(self, data) in class {self.cls.__name__}"
+            raise NoEngine(f"{wanted}: {self.cls.__name__}(2.0) gives {error}") from None
         self.data_name = _first(one, _DATA)
         self.grad_name = _first(one, _GRAD)
         self.method = _first(self.cls, _BACKWARD)
@@ -119,6 +127,13 @@ class Engine:
 
     def apply(self, op: str, *xs: Any) -> Any:
         """``a + b``, ``a.add(b)`` or ``add(a, b)``, whichever there is."""
+        result = self._apply(op, *xs)
+        if result is None or isinstance(result, (int, float)):
+            sign = {"add": "a + b", "mul": "a * b"}.get(op, op)
+            raise NoNode(f"{sign} gives {result!r} and not a {self.cls.__name__}")
+        return result
+
+    def _apply(self, op: str, *xs: Any) -> Any:
         if op in _OPERATORS and hasattr(self.cls, f"__{op}__"):
             return _OPERATORS[op](*xs)
         name = _first(self.cls, self._names(op))
@@ -163,7 +178,10 @@ class Engine:
             name = _first(owner, _SORT)
             found = getattr(owner, name, None) if name else None
             if callable(found) and len(_needed(found)) == len(arguments):
-                return list(found(*arguments))
+                order = found(*arguments)
+                if order is None:
+                    raise NoNode(f"{name} gives None and not a list")
+                return list(order)
         return None
 
 
@@ -187,7 +205,7 @@ def _buffers(run: Callable[..., Any]) -> list[Any]:
 
 
 def _find_class(module: ModuleType) -> type:
-    """The class to try: by its name, else the only one with a backward pass or with operators."""
+    """The class to try: by its name, else the only one with a backward pass, else the only one."""
     own = [
         thing
         for thing in vars(module).values()
@@ -199,13 +217,11 @@ def _find_class(module: ModuleType) -> type:
             named = getattr(module, name, None)
             if isinstance(named, type) and named in candidates:
                 return named
-    able = [c for c in own if _first(c, _BACKWARD)] or [
-        c for c in own if hasattr(c, "__add__") or _first(c, _METHODS["add"])
-    ]
+    able = [c for c in own if _first(c, _BACKWARD)] or own
     if len(able) == 1:
         return able[0]
     raise NoEngine(
-        "there is no class to try: call it Value, and give it data, grad, + and *"
-        if not able
-        else f"which class is it: {', '.join(c.__name__ for c in able)}? Call it Value"
+        f"which class is it: {', '.join(c.__name__ for c in able)}? Call it Value"
+        if able
+        else "a class: there is none in the file. Begin with class Value:"
     )

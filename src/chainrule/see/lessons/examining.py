@@ -8,7 +8,9 @@ next one starts with a new process.
 from __future__ import annotations
 
 import json
+import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,7 +23,8 @@ from chainrule.see.lessons import operations
 from chainrule.see.lessons.traps import TRAPS, Finding, Row
 from chainrule.see.lessons.worker import LOADING
 
-SECONDS = 10.0  # for one trap, or for loading the file
+SECONDS = 10.0  # of computing, for one trap or for loading the file
+_PATIENCE = 12  # times as long by the clock on the wall: the machine may be busy, or it sleeps
 LAST_STEP = 11
 _MOST_RESTARTS = 4  # hanging in more traps than this is one finding too many to wait for
 _WHOLE = 6  # without --step: everything about one class; what is missing later is not wrong
@@ -86,7 +89,7 @@ def check_file(path: str | Path, step: int | None = None, seconds: float = SECON
 
     The file holds a class with ``data``, ``grad``, ``+``, ``*`` and ``backward``, in any of the
     dialects of the texts. Nothing that it does can harm the caller: it runs in another process,
-    ``seconds`` at most for each trap.
+    ``seconds`` of computing at most for each trap.
     """
     file = Path(path).resolve()
     if not file.is_file():
@@ -114,7 +117,7 @@ def _stopped(number: int, died: bool, seconds: float) -> Finding:
     if died:
         why = "Python itself ended: too deep a recursion, or no memory left."
         return Finding(name, "wrong", "code that runs", why, error="the process died")
-    why = f"It had not finished after {seconds:g} seconds."
+    why = f"It had not finished after {seconds:g} seconds of computing."
     idea = "an end"
     if name == "doubling":
         why += " With n additions of a node to itself there are 2ⁿ paths: visit each node once."
@@ -134,14 +137,15 @@ def _run(
         words = [sys.executable, "-m", "chainrule.see.lessons.worker"]
         with errors.open("wb") as stream:
             process = subprocess.Popen(
-                [*words, str(file), str(findings), str(last), str(first)],
+                [*words, str(file), str(findings), str(last), str(first), str(seconds)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stream,
                 cwd=folder,
                 env={**os.environ, "PYTHONPATH": _search_path()},
             )
-            hung = _wait(process, findings, seconds)
+            hung = _wait(process, findings, max(60.0, _PATIENCE * seconds))
+        hung = hung or process.returncode == -getattr(signal, "SIGVTALRM", math.inf)
         lines = [json.loads(line) for line in _whole_lines(findings)]
         if not lines:
             said = errors.read_text(encoding="utf-8", errors="replace").strip()[-500:]

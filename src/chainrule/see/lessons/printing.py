@@ -168,7 +168,8 @@ def _finding_parts(finding: Finding, width: int) -> list[RenderableType]:
     see = [f"chainrule lessons {finding.lesson}"] if finding.lesson else []
     if finding.program and finding.column == ".grad" and finding.status == "wrong":
         given = " ".join(f"{name}={compact(x)}" for name, x in finding.inputs.items())
-        see.append(f'chainrule explain "{finding.program}" {given}')
+        stage = " --stage sort" if finding.trap == "sorting" else ""
+        see.append(f'chainrule explain "{finding.program}" {given}{stage}')
     if see:
         parts += [Text(""), Text("To see it:", "dim"), _indented(*(Text(line) for line in see))]
     return parts

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from chainrule.see.lessons.dialects import Diagnosis, Engine
+from chainrule.see.lessons.dialects import Diagnosis, Engine, NoNode
 from chainrule.see.lessons.graphs import Graph, graph, random_graphs, small_graphs, trees
 from chainrule.see.lessons.suspects import SUSPECTS, explains
 
@@ -95,6 +95,12 @@ def spring(one: Trap, engine: Engine) -> Finding:
     except RecursionError:
         why = "A function of yours calls itself without end, or deeper than Python allows."
         return Finding(one.name, "wrong", "an end to the recursion", why, error="RecursionError")
+    except NoNode as error:
+        why = f"Here {error}. Is there a return, and does it return that?"
+        right = "return Value(self.data + other.data, (self, other), ...)"
+        if "list" in why:
+            right = "return order"
+        return Finding(one.name, "wrong", "a result that is returned", why, right)
     except MemoryError:
         why = "The program needed more memory than it may have: is something kept for ever?"
         return Finding(one.name, "wrong", "a bound on the work", why, error="MemoryError")
@@ -106,7 +112,11 @@ def describe(error: BaseException) -> str:
     """An exception in one line, with the learner's line it came from."""
     text = f"{type(error).__name__}: {error}".splitlines()[0][:300]
     here = str(Path(__file__).parent)
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if here not in f.filename]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if here not in frame.filename and not frame.filename.startswith("<frozen")
+    ]
     if frames:
         text += f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
     return text
@@ -257,9 +267,8 @@ def sorting(engine: Engine) -> Finding:
         if fault:
             names = {id(v): name for name, v in nodes.items()}
             listed = " ".join(names.get(id(v), "?") for v in order)
-            finding = Finding(
-                "sorting", "wrong", fault, f"Your list: {listed}", "topo.append(v)  # at the end"
-            )
+            line = "if node not in visited:" if "visited" in fault else "order.append(node)  # last"
+            finding = Finding("sorting", "wrong", fault, f"Your list: {listed}", line)
             return with_graph(finding, g, ())
     return Finding("sorting", "right", graphs=tried)
 
@@ -297,7 +306,7 @@ def used_once(engine: Engine) -> Finding:
 def fresh_graph(engine: Engine) -> Finding:
     """A second graph on the same inputs, after their gradients were set to 0."""
     if not engine.has_backward:
-        return Finding("fresh_graph", "missing", "backward()")
+        return Finding("fresh_graph", "missing", "backward()", right="def backward(self): ...")
     g = graph("c = a * b", a=2.0, b=3.0)
     leaves = {name: engine.number(x) for name, x in g.inputs}
     got: dict[str, float] = {}
@@ -344,7 +353,7 @@ def larger_graphs(engine: Engine) -> Finding:
 def _compared(name: str, engine: Engine, graphs: Iterable[Graph]) -> Finding:
     """The first graph on which the gradients are wrong, and who would give the same numbers."""
     if not engine.has_backward:
-        return Finding(name, "missing", "backward()")
+        return Finding(name, "missing", "backward()", right="def backward(self): ...")
     tried = 0
     for tried, g in enumerate(graphs, 1):
         got, error = run(engine, g)
@@ -428,7 +437,7 @@ def _guess(g: Graph, got: Mapping[str, float]) -> tuple[str, str]:
 def inner_output(engine: Engine) -> Finding:
     """backward() from a node inside a larger graph."""
     if not engine.has_backward:
-        return Finding("inner_output", "missing", "backward()")
+        return Finding("inner_output", "missing", "backward()", right="def backward(self): ...")
     g = graph("c = a * b", a=2.0, b=3.0)
     a, b = engine.number(2.0), engine.number(3.0)
     c = engine.apply("mul", a, b)
@@ -449,7 +458,7 @@ def inner_output(engine: Engine) -> Finding:
 def doubling(engine: Engine) -> Finding:
     """A graph with more paths than anybody could follow."""
     if not engine.has_backward:
-        return Finding("doubling", "missing", "backward()")
+        return Finding("doubling", "missing", "backward()", right="def backward(self): ...")
     if engine.diagnosis is not None:  # wrong on small graphs already; this one may take for ever
         return _diagnosed("doubling", engine.diagnosis)
     a = v = engine.number(1.0)
@@ -467,7 +476,7 @@ def doubling(engine: Engine) -> Finding:
 def accumulates(engine: Engine) -> Finding:
     """Two losses on the same inputs add up."""
     if not engine.has_backward:
-        return Finding("accumulates", "missing", "backward()")
+        return Finding("accumulates", "missing", "backward()", right="def backward(self): ...")
     a = engine.number(3.0)
     for _loss in range(2):
         engine.backward(engine.apply("mul", a, engine.number(2.0)))
@@ -486,7 +495,7 @@ def accumulates(engine: Engine) -> Finding:
 def second_pass(engine: Engine) -> Finding:
     """backward() twice on one graph doubles the gradients."""
     if not engine.has_backward:
-        return Finding("second_pass", "missing", "backward()")
+        return Finding("second_pass", "missing", "backward()", right="def backward(self): ...")
     g = graph("b = a + a; c = a + b", a=2.0)
     nodes = g.build(engine.number, engine.apply)
     for _call in range(2):
@@ -506,7 +515,7 @@ def second_pass(engine: Engine) -> Finding:
 def deep_chain(engine: Engine) -> Finding:
     """A chain of 3,000 nodes."""
     if not engine.has_backward:
-        return Finding("deep_chain", "missing", "backward()")
+        return Finding("deep_chain", "missing", "backward()", right="def backward(self): ...")
     a = engine.number(1.0)
     v = engine.apply("add", a, a)
     for _ in range(_DEEP):

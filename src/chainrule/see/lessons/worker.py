@@ -1,8 +1,9 @@
 """Run a learner's file through the traps, in a process of its own: ``python -m ...worker``.
 
-The arguments are the file, where to write the findings, the last step of the course to try, and
-the number of the first trap. A finding is one line of JSON, written as soon as it is there: when
-this process hangs or dies, whoever started it knows in which trap, and can go on with the next.
+The arguments are the file, where to write the findings, the last step of the course to try, the
+number of the first trap, and how many seconds of computing each may take. A finding is one line of
+JSON, written as soon as it is there: when this process is stopped or dies, whoever started it knows
+in which trap, and can go on with the next.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -27,11 +29,11 @@ LOADING = -1  # the place of what happens before the first trap
 assert a_gpt is not None, "importing the module has added its traps"
 
 
-def main(file: str, findings: str, last_step: int, first: int) -> None:
+def main(file: str, findings: str, last_step: int, first: int, seconds: float) -> None:
     """Try one trap after the other."""
     _limit_memory()
     with open(findings, "a", encoding="utf-8") as out:
-        _begin(out, LOADING)
+        _begin(out, LOADING, seconds)
         try:
             engine = Engine(_load(Path(file)))
         except NoEngine as error:
@@ -45,7 +47,7 @@ def main(file: str, findings: str, last_step: int, first: int) -> None:
             return
         for number, one in enumerate(TRAPS):
             if number >= first and one.step <= last_step:
-                _begin(out, number)
+                _begin(out, number, seconds)
                 _write(out, spring(one, engine))
 
 
@@ -68,8 +70,15 @@ def _limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
 
-def _begin(out: TextIO, number: int) -> None:
+def _begin(out: TextIO, number: int, seconds: float) -> None:
+    """Note where we are; from here on, computing for too long ends the process.
+
+    The clock is the process's own: on a busy machine a right engine must not seem to hang.
+    """
     _line(out, {"begins": number})
+    if hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
 
 
 def _write(out: TextIO, finding: Finding) -> None:
@@ -82,4 +91,4 @@ def _line(out: TextIO, thing: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))
