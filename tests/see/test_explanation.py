@@ -20,6 +20,8 @@ from chainrule import Value, nn, nonfinite, topological_order
 from chainrule.core import ops
 from chainrule.see import words
 from chainrule.see.explanation import BackwardStep, ForwardStep, SortStep, explain
+from chainrule.see.explanation.corners import input_sides
+from chainrule.see.explanation.corners import meaning as meaning_of
 from chainrule.see.explanation.text import sections
 from chainrule.see.names import compact, name_nodes, short
 from chainrule.see.tables import as_text
@@ -799,3 +801,54 @@ def test_an_object_that_leads_back_to_the_callers_variables_is_no_model():
     shell.globals = globals()
     assert [node.name for node in explain(c).nodes] == ["a", "b", "c"]
     assert {node.kind for node in explain(c).nodes} == {"input", "operation"}
+
+
+PIECEWISE = {
+    "relu": lambda a, b: a.relu(),
+    "abs": lambda a, b: abs(a),
+    "leaky": lambda a, b: chainrule.leaky_relu(a, 0.25),
+    "clip": lambda a, b: chainrule.clip(a, -1.0, 1.0),
+    "max": chainrule.maximum,
+    "min": chainrule.minimum,
+    "plus": lambda a, b: a + b,
+    "minus": lambda a, b: a - b,
+    "twice": lambda a, b: 2 * a,
+}
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(sorted(PIECEWISE)), st.integers(0, 9), st.integers(0, 9)),
+        min_size=1,
+        max_size=6,
+    ),
+    st.tuples(*[st.sampled_from([-1.0, 0.0, 0.5, 1.0])] * 2),
+)
+def test_what_is_said_of_slopes_holds_on_both_sides_of_every_point(program, point):
+    """Of sums of corners the slopes are known exactly: a small step to either side shows them."""
+
+    def build(*numbers):
+        values = [Value(x, label=name) for name, x in zip("xy", numbers, strict=True)]
+        for op, i, j in program:
+            values.append(PIECEWISE[op](values[i % len(values)], values[j % len(values)]))
+        return values
+
+    *_, result = build(*point)
+    nodes = explain(result).nodes
+    h = 2.0**-20
+    for k, name in enumerate("xy"):
+        index = next((node.index for node in nodes if node.name == name), None)
+        if index is None or len(nodes) == 1:
+            continue
+        left, right = (
+            (build(*[x + s * h * (i == k) for i, x in enumerate(point)])[-1].data - result.data)
+            / (s * h)
+            for s in (-1, 1)
+        )
+        sides = input_sides(nodes, index)
+        if sides is None:
+            assert (left, right) == (nodes[index].grad,) * 2
+        else:
+            assert (sides.left, sides.right) == (left, right)
+        words = meaning_of(nodes, index)
+        assert ("convention" in words) == ((left, right) != (nodes[index].grad,) * 2)

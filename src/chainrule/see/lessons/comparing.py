@@ -63,7 +63,7 @@ class Lesson:
         """A whole program that shows the mistake on this graph: save it and run it.
 
         >>> from chainrule import lessons
-        >>> exec(lessons.smallest("overwrite").script, {"__name__": "script"})
+        >>> exec(lessons.smallest("overwrite").script, {"__name__": "__main__"})
         a.grad is 1.0, right is 2.0
         """
         graph = parse(self.program, dict(self.inputs))(**dict(self.inputs))
