@@ -8,6 +8,7 @@ caret under the place, and the exit code 2.
 from __future__ import annotations
 
 import math
+import re
 import sys
 import webbrowser
 from collections.abc import Callable
@@ -232,7 +233,7 @@ def check(
     tolerance
         The largest relative error that counts as agreement.
     """
-    from chainrule.derivatives.checking import GradientError, check_gradients
+    from chainrule.derivatives.checking import GradientError, check_gradients, verdict
 
     parsed, inputs, output = evaluate(expression, values)
     if not inputs:
@@ -249,16 +250,10 @@ def check(
         report = error.report
     rows: list[list[RenderableType]] = []
     for name, row in zip(inputs, report.inputs, strict=True):
-        operation = row.operation.partition(" at ")[0]  # the line is this package's own
-        verdict = Text("agrees", "green")
-        if row in report.wrong:
-            verdict = Text(f"WRONG: look at {operation}", "bold red")
-        elif not row.smooth:
-            verdict = Text(f"not smooth: {operation or row.note}", "yellow")
-        elif not row.decided:
-            verdict = Text("not known: the differences are not good enough here", "yellow")
+        said = re.sub(r" at \S+:\d+$", "", verdict(row, report))  # the line is this package's own
+        colour = "bold red" if row in report.wrong else "green" if said == "agrees" else "yellow"
         numbers = [short(row.value), f"{row.backward:.10g}", f"{row.difference:.10g}"]
-        rows.append([printable(name), *numbers, f"{row.relative_error:.1e}", verdict])
+        rows.append([printable(name), *numbers, f"{row.relative_error:.1e}", Text(said, colour)])
     titles = ("Input", "Value", "backward()", "Differences", "Error")
     columns = [*map(Column, titles), Column("Verdict", 10)]
     show(

@@ -149,7 +149,7 @@ class GradientReport:
             [
                 *(row.name, _word(row.value), _word(row.backward), _word(row.difference)),
                 f"{row.relative_error:.1e}",
-                Text(_verdict(row, self), "bold red" if row in self.wrong else ""),
+                Text(verdict(row, self), "bold red" if row in self.wrong else ""),
             ]
             for row in shown
         ]
@@ -160,7 +160,8 @@ class GradientReport:
         return notebook_html(Text(title, "bold"), made, *more)
 
 
-def _verdict(row: InputCheck, report: GradientReport) -> str:
+def verdict(row: InputCheck, report: GradientReport) -> str:
+    """What a report says of one input, in a few words."""
     if row in report.wrong:
         return f"WRONG: look at {row.operation}"
     if not row.smooth:

@@ -3,8 +3,8 @@
 ``compare(program)`` runs one program on the right engine and on every broken one;
 ``smallest(name)`` searches for the smallest graph on which a mistake shows; ``exercises`` are the
 worked examples of the texts this package follows. ``check_file(path)`` runs a learner's own engine
-through every trap (``traps``, ``operations``) in a process of its own (``worker``). ``HandMade`` is
-a Value in plain Python that can be taken apart.
+through every trap (``traps``, ``passes``, ``operations``) in a process of its own (``worker``).
+``HandMade`` is a Value in plain Python that can be taken apart.
 """
 
 from chainrule.see.lessons.comparing import Case, Comparison, Lesson, compare, smallest

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chainrule.see.lessons import operations
+from chainrule.see.lessons import operations, passes
 from chainrule.see.lessons.traps import TRAPS, Finding, Row
 from chainrule.see.lessons.worker import LOADING
 
@@ -29,7 +29,7 @@ LAST_STEP = 11
 _MOST_RESTARTS = 4  # hanging in more traps than this is one finding too many to wait for
 _WHOLE = 6  # without --step: everything about one class; what is missing later is not wrong
 
-assert operations is not None, "importing the module has added its traps"
+_WITH_TRAPS = (operations, passes)  # importing them adds their traps to the list
 
 
 @dataclass(frozen=True)

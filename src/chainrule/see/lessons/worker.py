@@ -18,15 +18,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
 
+from chainrule.see.lessons import operations, passes
 from chainrule.see.lessons.dialects import Engine, NoEngine
-from chainrule.see.lessons.operations import a_gpt
 from chainrule.see.lessons.traps import TRAPS, Finding, describe, spring
 
 MEMORY = 3 * 2**30  # bytes; a learner's graph needs far less
 _NAME = "learners_file"
 LOADING = -1  # the place of what happens before the first trap
 
-assert a_gpt is not None, "importing the module has added its traps"
+_WITH_TRAPS = (operations, passes)  # importing them adds their traps to the list
 
 
 def main(file: str, findings: str, last_step: int, first: int, seconds: float) -> None:
