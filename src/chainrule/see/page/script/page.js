@@ -1,0 +1,465 @@
+// The page: where the film is, what is shown of it, and the controls.
+
+const find = (id) => document.getElementById(id);
+const given = JSON.parse(find("data").textContent);
+const STAGES = ["Forward", "Sort", "Backward"];
+const ARROW = 13; // the arrowhead's length at the end of each wire's path
+const TOOLS = 56; // the height kept free for the buttons below the graph
+const MOST_ROWS = 120; // of a table in the panel
+const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
+
+const graph = makeGraph(given.graph);
+const views = []; // made when they are first looked at
+const viewNumbered = (n) => (views[n] ??= makeView(graph, given.views[n], n));
+
+const moved = new Map(); // inputs that do not have their first value
+let numbers = computeAll(graph);
+let view = viewNumbered(0);
+let film = makeFilm(graph, view, numbers);
+let now = 0;
+let chosen = null; // the box whose history is shown
+let timer = null;
+let sideways = true;
+let zoom = 1;
+let rooms = { data: NUMBER_ROOM, grad: NUMBER_ROOM };
+let shownNow = null; // the frame that is on the screen
+
+// Each tab of the panel; `overlay` may change what the graph shows while the tab is open.
+const tabs = [];
+let tab = null;
+
+function element(name, className, text) {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+const drawing = new Drawing(find("graph"), (b, { element: node }) => {
+  const box = view.boxes[b];
+  node.setAttribute("tabindex", "0");
+  node.setAttribute("role", "button");
+  node.addEventListener("click", () => choose(b));
+  node.addEventListener("dblclick", () => openBox(b));
+  node.addEventListener("pointerenter", () => tab.point && tab.point(b));
+  node.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    if (event.key === "Enter" && chosen === b && canOpen(box)) openBox(b);
+    else choose(b);
+  });
+});
+
+// --- one moment -----------------------------------------------------------------------------------
+
+function render() {
+  const frame = frameAt(film, now);
+  const state = stateAt(film, now);
+  shownNow = { frame, state };
+  document.body.dataset.stage = frame.stage;
+  renderCard(frame);
+  lookAround();
+  renderState(frame, state);
+  renderHistory();
+  renderTransport(frame);
+  if (tab.update) tab.update();
+}
+
+function renderCard({ stage, headline, lines, exact }) {
+  const inStage = now - film.starts[stage] + 1;
+  find("stage-name").textContent = `${STAGES[stage]}, step ${inStage} of ${film.lengths[stage]}`;
+  find("headline").textContent = headline;
+  find("exact").textContent = exact;
+  find("lines").replaceChildren(
+    ...lines.map((line) => {
+      const maths = /^=|[=∂]/.test(line) && stage !== SORT;
+      return element("p", `${maths ? "maths" : ""}${/ is now /.test(line) ? " now" : ""}`, line);
+    })
+  );
+}
+
+function renderGraph({ frame, state }) {
+  const { stage } = frame;
+  const reached = stage === SORT ? new Set([...state.stack.map(([b]) => b), ...state.sorted, frame.box]) : null;
+  const place = new Map(stage === SORT ? state.sorted.map((b, k) => [b, k + 1]) : []);
+  const overlay = tab.overlay || {};
+  for (const b of drawing.nodes.keys()) {
+    const box = view.boxes[b];
+    const names = [];
+    const ahead = (stage === FORWARD && !state.known.has(b)) || (stage === SORT && !reached.has(b));
+    if (ahead) names.push("is-ahead");
+    if (b === frame.box) names.push("is-current");
+    else if (frame.about.includes(b)) names.push("is-touched");
+    if (b === chosen) names.push("is-chosen");
+    if (stage === BACKWARD && b === frame.child) names.push("has-landed");
+    if (overlay.box) names.push(...overlay.box(b));
+    const data = stage === FORWARD && !state.known.has(b) ? null : dataText(box, numbers);
+    const shownGrad = overlay.grad && overlay.grad(b, state);
+    const grad = shownGrad ?? (stage === BACKWARD ? state.grads.text(b) : null);
+    drawing.paintBox(b, names.join(" "), data, grad, spoken(box, data, grad));
+    drawing.badge(b, (overlay.badge && overlay.badge(b)) || place.get(b) || "");
+  }
+  const lit = new Set(frame.wires);
+  for (const n of drawing.wires.keys()) {
+    const names = [];
+    if (lit.has(n)) names.push("is-lit");
+    if (stage === FORWARD && !state.known.has(view.wires[n].target)) names.push("is-ahead");
+    if (overlay.wire) names.push(...overlay.wire(n));
+    drawing.paintWire(n, names.join(" "));
+  }
+  drawing.labels.replaceChildren();
+  if (overlay.labels) overlay.labels();
+}
+
+const KINDS = { input: "input", constant: "constant", value: "value", output: "result", outside: "from outside" };
+
+function spoken(box, data, grad) {
+  const parts = [box.title, box.isGroup ? counted(box.nodes.length, "node") : KINDS[box.kind]];
+  parts.push(data === null ? "not computed yet" : `data ${data}`);
+  if (grad !== null) parts.push(`gradient ${grad}`);
+  return `${parts.join(", ")}. ${canOpen(box) ? "Space for its history, Enter twice to open it" : "Space for its history"}`;
+}
+
+function renderState(frame, state) {
+  const { stage } = frame;
+  find("values").hidden = stage !== FORWARD;
+  find("sorting").hidden = stage !== SORT;
+  find("gradients").hidden = stage !== BACKWARD;
+  const index = now - film.starts[stage];
+  if (stage === FORWARD) {
+    const rows = lastRows(view.order, index + 1).map((b) => [b, howOf(b), dataText(view.boxes[b], numbers)]);
+    fill("value-rows", rows, index + 1, frame.box, "data");
+  }
+  if (stage === SORT) {
+    const fresh = frame.pop.pushed.length;
+    const stack = state.stack.slice(-MOST_ROWS).reverse();
+    find("stack").replaceChildren(...stack.map(([b, i], k) => element("li", k < fresh ? "is-new" : "", `(${view.boxes[b].title}, ${i})`)));
+    const first = Math.max(0, state.sorted.length - MOST_ROWS);
+    const sorted = state.sorted.slice(first).map((b, k) => {
+      const item = element("li", frame.pop.action === "done" && b === frame.box ? "is-new" : "");
+      item.value = first + k + 1;
+      item.append(element("span", "", view.boxes[b].title));
+      return item;
+    });
+    find("sorted").replaceChildren(...sorted);
+  }
+  if (stage === BACKWARD) {
+    const order = [...view.order].reverse();
+    const at = Math.max(0, order.indexOf(frame.child ?? frame.box) - MOST_ROWS / 2);
+    const rows = order.slice(at, at + MOST_ROWS).map((b) => [b, sumSoFar(film, index, b), state.grads.text(b)]);
+    fill("gradient-rows", rows, order.length, frame.child, "grad", (b) => !state.grads.has(b));
+  }
+}
+
+const lastRows = (order, count) => order.slice(Math.max(0, count - MOST_ROWS), count);
+
+function howOf(b) {
+  const box = view.boxes[b];
+  if (box.isGroup || box.outside || isLeaf(graph, box.nodes[0])) return "";
+  return formulaOf(graph, numbers.data, box.nodes[0])[0];
+}
+
+function fill(id, entries, count, current, kind, waiting = () => false) {
+  const rows = entries.map(([b, how, text]) => {
+    const row = element("tr", `${b === current ? "is-current" : ""} ${waiting(b) ? "is-waiting" : ""}`.trim());
+    row.dataset[kind] = b;
+    const name = element("th", "", view.boxes[b].title);
+    name.scope = "row";
+    if (how) name.append(element("span", "how", how));
+    row.append(name, element("td", "", text));
+    return row;
+  });
+  if (entries.length < count) {
+    const more = element("tr", "more");
+    const cell = element("td", "", `${(count - entries.length).toLocaleString("en")} more`);
+    cell.colSpan = 2;
+    more.append(cell);
+    rows.unshift(more);
+  }
+  find(id).replaceChildren(...rows);
+  if (chosen === null) keepInView(find(id).querySelector(".is-current"));
+}
+
+function keepInView(row) {
+  if (!row) return;
+  const panel = find("below");
+  const [inner, outer] = [row.getBoundingClientRect(), panel.getBoundingClientRect()];
+  if (inner.bottom > outer.bottom) panel.scrollTop += inner.bottom - outer.bottom + 24;
+  if (inner.top < outer.top) panel.scrollTop -= outer.top - inner.top + 24;
+}
+
+function renderTransport({ stage, headline }) {
+  const position = `${now + 1} / ${film.length}`;
+  find("counter").textContent = position;
+  const scrub = find("scrub");
+  const last = film.length - 1 || 1;
+  scrub.max = film.length - 1;
+  scrub.value = now;
+  scrub.style.setProperty("--at", `${(100 * now) / last}%`);
+  scrub.style.setProperty("--to-sort", `${(100 * film.starts[1]) / last}%`);
+  scrub.style.setProperty("--to-backward", `${(100 * film.starts[2]) / last}%`);
+  scrub.setAttribute("aria-valuetext", `${STAGES[stage]}, step ${position}: ${headline}`);
+  for (const button of document.querySelectorAll(".stages button")) {
+    const own = Number(button.dataset.stage);
+    const done = Math.min(Math.max(now - film.starts[own] + 1, 0), film.lengths[own]);
+    button.style.setProperty("--progress", done / film.lengths[own]);
+    if (own === stage) button.setAttribute("aria-current", "step");
+    else button.removeAttribute("aria-current");
+  }
+  const busy = tab.holdsFilm === true;
+  find("back").disabled = find("first").disabled = busy || now === 0;
+  find("next").disabled = find("last").disabled = busy || now === film.length - 1;
+  find("play").disabled = scrub.disabled = busy;
+}
+
+// --- one box's history ----------------------------------------------------------------------------
+
+function choose(b) {
+  chosen = b === chosen ? null : b;
+  document.body.toggleAttribute("data-history", chosen !== null);
+  if (tab.choose && chosen !== null) tab.choose(chosen);
+  render();
+  find("below").scrollTop = 0;
+  follow();
+}
+
+function renderHistory() {
+  find("history").hidden = chosen === null;
+  if (chosen === null || tab.id !== "step") return;
+  const box = view.boxes[chosen];
+  find("history-title").textContent = `History of ${box.title}`;
+  find("history-open").hidden = !canOpen(box);
+  const items = historyOf(film, chosen).map((frame) => {
+    const item = element("li", frame.at > now ? "is-future" : "");
+    item.dataset.stage = frame.stage;
+    if (frame.at === now) item.setAttribute("aria-current", "step");
+    const button = element("button", "", inOneLine(frame));
+    button.type = "button";
+    button.addEventListener("click", () => go(frame.at));
+    item.append(button);
+    return item;
+  });
+  find("history-list").replaceChildren(...items);
+}
+
+// --- moving through the film ----------------------------------------------------------------------
+
+function go(at, animate = false) {
+  const next = Math.min(Math.max(at, 0), film.length - 1);
+  const hasMoved = next !== now;
+  now = next;
+  render();
+  follow();
+  if (hasMoved && animate && !calm.matches) animateToken(shownNow.frame);
+  if (now === film.length - 1) pause();
+  remember();
+}
+
+function step(by) {
+  if (tab.holdsFilm) return;
+  pause();
+  go(now + by, by === 1);
+}
+
+function play() {
+  if (tab.holdsFilm) return;
+  if (now === film.length - 1) go(0);
+  document.body.dataset.playing = "";
+  find("play").setAttribute("aria-label", "Pause");
+  tick();
+}
+
+function tick() {
+  timer = window.setTimeout(() => {
+    go(now + 1, true);
+    if (timer !== null) tick();
+  }, Number(find("speed").value));
+}
+
+function pause() {
+  window.clearTimeout(timer);
+  timer = null;
+  delete document.body.dataset.playing;
+  find("play").setAttribute("aria-label", "Play");
+}
+
+const toggle = () => (timer === null ? play() : pause());
+
+// A number that travels along its wire: values forwards, gradients back.
+function animateToken(frame) {
+  for (const old of document.querySelectorAll(".token")) old.remove();
+  if (frame.stage === SORT) return;
+  const backward = frame.stage === BACKWARD;
+  for (const n of frame.wires) {
+    const wire = drawing.wires.get(n);
+    const source = view.boxes[view.wires[n].source];
+    const amount = frame.event && frame.event.amount;
+    const words = backward ? `+= ${amount === null ? "…" : short(amount)}` : dataText(source, numbers);
+    if (!wire || frame.wires.length > 12) continue;
+    const path = wire.element;
+    const token = pill("token", words.length * 7.4 + 14, 20);
+    token.querySelector("text").textContent = words;
+    drawing.svg.append(token);
+    const length = path.getTotalLength() - ARROW;
+    const duration = Math.min(650, Number(find("speed").value) * 0.6);
+    const begin = performance.now();
+    const move = (time) => {
+      const t = Math.min(1, Math.max(0, (time - begin) / duration));
+      const eased = 1 - (1 - t) ** 3;
+      const point = path.getPointAtLength(length * (backward ? 1 - eased : eased));
+      token.setAttribute("transform", `translate(${point.x} ${point.y})`);
+      if (t < 1 && token.isConnected) requestAnimationFrame(move);
+      else token.remove();
+    };
+    move(begin);
+  }
+}
+
+// --- inputs that are moved ------------------------------------------------------------------------
+
+// What the film was at, so that the same step is found again when there are more or fewer of them.
+function landmark() {
+  const stage = stageOf(film, now);
+  if (stage !== BACKWARD) return () => now;
+  const { box, wire, kind } = film.events[now - film.starts[BACKWARD]];
+  return () => {
+    const same = film.events.findIndex((event) => event.box === box && event.wire === wire && event.kind === kind);
+    const near = same >= 0 ? same : film.events.findIndex((event) => event.box === box && event.kind !== "seed");
+    return film.starts[BACKWARD] + Math.max(0, near);
+  };
+}
+
+function computeAgain() {
+  const back = landmark();
+  numbers = computeAll(graph, moved);
+  film = makeFilm(graph, view, numbers);
+  now = Math.min(back(), film.length - 1);
+  if (!hasRoom()) show(false);
+  render();
+}
+
+function setInput(i, x) {
+  if (graph.frozen[i] || !isLeaf(graph, i)) return;
+  if (Object.is(x, graph.data[i])) moved.delete(i);
+  else moved.set(i, x);
+  computeAgain();
+  renderInputs();
+  remember();
+}
+
+function resetInputs() {
+  moved.clear();
+  computeAgain();
+  renderInputs();
+  remember();
+}
+
+// --- the view -------------------------------------------------------------------------------------
+
+function hasRoom() {
+  for (const b of drawing.whole ? view.boxes.keys() : drawing.nodes.keys()) {
+    const box = view.boxes[b];
+    if (letters(dataText(box, numbers)) > roomOf(box)[0] || letters(gradText(box, numbers)) > roomOf(box)[1]) return false;
+  }
+  return true;
+}
+
+const measured = new WeakMap(); // how much room a box was given, which only grows
+function roomOf(box) {
+  if (!measured.has(box)) measured.set(box, [rooms.data, rooms.grad]);
+  return measured.get(box);
+}
+
+function measure() {
+  const longest = film.events.reduce((most, { total }) => (total === null || total === undefined ? most : Math.max(most, letters(short(total)))), 0);
+  for (const box of view.boxes) {
+    const [data, grad] = roomOf(box);
+    const least = box.isGroup ? 0 : longest;
+    measured.set(box, [Math.max(data, letters(dataText(box, numbers))), Math.max(grad, least, letters(gradText(box, numbers)))]);
+  }
+}
+
+const natural = () => [drawing.layout.width, drawing.layout.height];
+
+function fitting(layout = drawing.layout) {
+  const area = find("scroll");
+  return Math.min(area.clientWidth / layout.width, (area.clientHeight - TOOLS) / layout.height);
+}
+
+function setZoom(value, around) {
+  const area = find("scroll");
+  const [width, height] = natural();
+  const least = Math.min(0.1, fitting());
+  const before = zoom;
+  zoom = Math.min(3, Math.max(least, value));
+  const [x, y] = around || [area.clientWidth / 2, area.clientHeight / 2];
+  const [left, top] = [(area.scrollLeft + x) / before, (area.scrollTop + y) / before];
+  drawing.svg.style.width = `${width * zoom}px`;
+  drawing.svg.style.height = `${height * zoom}px`;
+  if (around) area.scrollTo({ left: left * zoom - x, top: top * zoom - y, behavior: "instant" });
+  else follow(true);
+  lookAround();
+}
+
+function show(choosesZoom = true) {
+  measure();
+  const layout = layOut(view, sideways, roomOf);
+  drawing.show(layout);
+  drawing.svg.id = "graph";
+  drawing.svg.setAttribute("aria-label", `The graph, ${sideways ? "from left to right" : "from top to bottom"}`);
+  const smallest = sideways ? 0.65 : 0.8; // that can still be read
+  setZoom(choosesZoom ? Math.min(1.5, Math.max(smallest, fitting())) : zoom);
+}
+
+// From left to right as in the lecture, unless that would be too small to read.
+function betterWay() {
+  measure();
+  const [across, down] = [true, false].map((way) => fitting(layOut(view, way, roomOf)));
+  return across >= Math.min(0.65, down);
+}
+
+// Draw what the window shows.
+let looking = false;
+function lookAround() {
+  const area = find("scroll");
+  const margin = 200;
+  const svg = drawing.svg;
+  const [left, top] = [(area.scrollLeft - svg.offsetLeft || area.scrollLeft) / zoom, area.scrollTop / zoom];
+  const window = [left - margin, top - margin, left + area.clientWidth / zoom + margin, top + area.clientHeight / zoom + margin];
+  const frame = frameAt(film, now);
+  drawing.look(window, zoom, [frame.box, ...(frame.child === undefined ? [] : [frame.child])]);
+  if (shownNow) renderGraph(shownNow);
+}
+
+find("scroll").addEventListener("scroll", () => {
+  if (looking || drawing.whole) return;
+  looking = true;
+  requestAnimationFrame(() => {
+    looking = false;
+    lookAround();
+  });
+});
+
+// Keep the box in focus, and whatever it hands something to, in view.
+function follow(atOnce = false) {
+  const area = find("scroll");
+  if (!shownNow || !area.clientWidth) return;
+  const { frame } = shownNow;
+  const place = drawing.layout.places[frame.child === undefined ? frame.box : frame.child];
+  const [svg, outer] = [drawing.svg.getBoundingClientRect(), area.getBoundingClientRect()];
+  const inner = {
+    left: svg.left + place.x * zoom, right: svg.left + (place.x + place.width) * zoom,
+    top: svg.top + place.y * zoom, bottom: svg.top + (place.y + place.height) * zoom,
+  };
+  const margin = 24;
+  const inside =
+    inner.left >= outer.left + margin && inner.right <= outer.right - margin &&
+    inner.top >= outer.top + margin && inner.bottom <= outer.bottom - TOOLS;
+  if (inside) return;
+  area.scrollTo({
+    left: area.scrollLeft + (inner.left + inner.right) / 2 - (outer.left + outer.right) / 2,
+    top: area.scrollTop + (inner.top + inner.bottom) / 2 - (outer.top + outer.bottom) / 2,
+    behavior: atOnce || calm.matches || !drawing.whole ? "instant" : "smooth",
+  });
+  if (!drawing.whole) lookAround();
+}
