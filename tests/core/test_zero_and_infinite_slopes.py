@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from live_page import films
 
 import chainrule
 from chainrule import (

@@ -13,7 +13,7 @@ from chainrule.see.lessons.comparing import _paths
 from chainrule.see.lessons.mistakes import MISTAKES
 from chainrule.see.names import compact, quoted, short
 from chainrule.see.page.data import graph_data
-from chainrule.see.page.javascript import write_rules, write_row
+from chainrule.see.page.javascript import write_row, write_rules
 from chainrule.see.page.stories import SWITCHES, stories
 
 #: rows whose bits IEEE 754 fixes: no function of the C library in them, but for sqrt
@@ -59,7 +59,10 @@ def random_graphs(count, rows, seed):
     for _ in range(count):
         program = random_program(rng, rows, rng.randint(1, 9))
         points = [
-            [rng.choice(NUMBERS) if rng.random() < 0.3 else rng.gauss(0, 2) for _ in range(program[0])]
+            [
+                rng.choice(NUMBERS) if rng.random() < 0.3 else rng.gauss(0, 2)
+                for _ in range(program[0])
+            ]
             for _ in range(2)
         ]
         yield program, points
@@ -165,14 +168,20 @@ def test_a_rows_value_and_derivatives_in_the_page(name):
     parameters = op.complete(()) if len(op.defaults) == len(op.parameters) else None
     points = []
     for _ in range(300):
-        xs = [rng.choice([rng.gauss(0, 1), rng.uniform(-6, 6), rng.choice(NUMBERS)]) for _ in range(op.arity)]
-        ps = parameters if parameters is not None else (rng.choice([2.0, 3.0, -1.0, 0.5, 1.0, 0.0]),)
+        xs = [
+            rng.choice([rng.gauss(0, 1), rng.uniform(-6, 6), rng.choice(NUMBERS)])
+            for _ in range(op.arity)
+        ]
+        ps = (
+            parameters if parameters is not None else (rng.choice([2.0, 3.0, -1.0, 0.5, 1.0, 0.0]),)
+        )
         points.append((xs, ps, op(*xs, *ps)))
     body = """
       const rule = RULES[job.name];
       const all = [...job.xs.map(Number), ...job.ps.map(Number)];
       const y = Number(job.y);
-      return exactText([rule.forward(NUMBERS, ...all), ...rule.partials.map((f) => f(NUMBERS, y, ...all))]);
+      const slopes = rule.partials.map((partial) => partial(NUMBERS, y, ...all));
+      return exactText([rule.forward(NUMBERS, ...all), ...slopes]);
     """
     jobs = [
         {"name": name, "xs": list(map(repr_js, xs)), "ps": list(map(repr_js, ps)), "y": repr_js(y)}
@@ -226,7 +235,16 @@ def test_the_film_says_what_the_explanation_says():
 def test_numbers_are_written_as_in_python():
     rng = random.Random(0)
     numbers = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e16, 1e15, 123456.0, 1e-5, 1e-4, -1234.25]
-    numbers += [1234.35, 5e-324, 1.7976931348623157e308, 99999.5, 100000.5, 0.1 + 0.2, 12344.5, -99999.5]
+    numbers += [
+        1234.35,
+        5e-324,
+        1.7976931348623157e308,
+        99999.5,
+        100000.5,
+        0.1 + 0.2,
+        12344.5,
+        -99999.5,
+    ]
     numbers += [rng.gauss(0, 1) * 10 ** rng.randint(-20, 20) for _ in range(3000)]
     numbers += [float(rng.randint(-(10**7), 10**7)) / rng.choice([1, 2, 4, 8]) for _ in range(3000)]
     numbers += [struct.unpack("<d", rng.randbytes(8))[0] for _ in range(2000)]

@@ -29,7 +29,11 @@ def graph_data(explanation: Explanation) -> tuple[str, dict[str, Any]]:
     used = {node.rule: None for node in nodes if isinstance(node.rule, Op)}
     rules, rows = write_rules(list(used))
     forms: dict[tuple[Any, ...], int] = {}
-    form, children, data, slopes, stale = [], [], [], [], []
+    form: list[int] = []
+    children: list[int] = []
+    data: list[float | str] = []
+    slopes: list[float | str] = []
+    stale: list[int] = []
     for node in nodes:
         if node.kind != "operation":
             form.append(-1)
@@ -39,7 +43,7 @@ def graph_data(explanation: Explanation) -> tuple[str, dict[str, Any]]:
         name = row.op.name if row else None
         key = (name, node.op, node.parameters, len(node.children))
         form.append(forms.setdefault(key, len(forms)))
-        children += node.children
+        children += [node.index - i for i in node.children]
         is_stale = words.is_stale(
             node.rule, node.data, [nodes[i].data for i in node.children], node.parameters
         )
@@ -79,9 +83,12 @@ def _given(rows: dict[Op, WrittenRow], name: str | None) -> list[bool]:
 
 
 def _names(nodes: Sequence[Node]) -> Iterable[tuple[int, str]]:
-    """The names that the page cannot tell by itself: constants are called by their number."""
+    """The names that the page cannot tell: constants are their number, operations v1, v2, …"""
+    number = 0
     for node in nodes:
-        if node.kind != "constant" or node.name != short(node.data):
+        if node.kind == "operation" and node.name == f"v{number + 1}":
+            number += 1
+        elif node.kind != "constant" or node.name != short(node.data):
             yield node.index, node.name
 
 

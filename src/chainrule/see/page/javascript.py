@@ -151,7 +151,7 @@ def write_row(op: Op) -> WrittenRow | None:
     head = ", ".join(["k", *names])
     slopes = [f"({', '.join(['k', 'y', *names])}) => {partial.text}" for partial in partials]
     text = (
-        f'{_quoted(op.name)}: {{\n  symbol: {_quoted(op.symbol)}, formula: {_quoted(op.formula)},'
+        f"{_quoted(op.name)}: {{\n  symbol: {_quoted(op.symbol)}, formula: {_quoted(op.formula)},"
         f" domain: {_quoted(op.domain or '')},\n"
         f"  forward: ({head}) => {forward.text},\n"
         f"  partials: [{', '.join(slopes)}],\n}}"

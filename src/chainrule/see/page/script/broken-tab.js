@@ -75,10 +75,8 @@ find("broken-kind").addEventListener("change", (event) => {
 });
 
 addTab("broken", "Mistakes", {
-  update: () => {
-    renderBroken();
-    if (shownNow) renderGraph(shownNow);
-  },
+  showsAll: true,
+  update: renderBroken,
   overlay: {
     box: (b) => (view.boxes[b].nodes.some((i) => broken.wrong.has(i)) ? ["is-wrong"] : []),
     badge: (b) => {
@@ -86,6 +84,5 @@ addTab("broken", "Mistakes", {
       if (view.boxes[b].isGroup || !broken.wrong.has(i) || broken.name === "wrong_sign") return "";
       return short(broken.wrong.get(i));
     },
-    grad: (b) => gradText(view.boxes[b], numbers),
   },
 });

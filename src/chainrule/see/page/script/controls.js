@@ -3,6 +3,7 @@
 const onClick = (id, action) => find(id).addEventListener("click", action);
 const jump = (at) => {
   if (tab.holdsFilm) return;
+  if (tab.showsAll) openTab("step");
   pause();
   go(at);
 };

@@ -222,13 +222,17 @@ class Drawing {
     if (label.textContent !== String(text)) label.textContent = text;
   }
 
-  // Half-way along a wire.
+  // Half-way along a wire; the two wires of a + a have theirs side by side.
   labelWire(n, text, className) {
     const wire = this.wires.get(n);
     if (!wire) return;
-    const label = pill(className, text.length * 6.8 + 12, 18);
+    const label = pill(className, text.length * 6 + 8, 15);
     const length = wire.element.getTotalLength() - 13;
     const point = wire.element.getPointAtLength(length / 2);
+    const { lane, lanes } = this.layout.view.wires[n];
+    const apart = (lane - (lanes - 1) / 2) * 17;
+    if (this.layout.sideways) point.y += apart;
+    else point.x += apart * 2.6;
     label.setAttribute("transform", `translate(${coordinate(point.x)} ${coordinate(point.y)})`);
     label.querySelector("text").textContent = text;
     this.labels.append(label);

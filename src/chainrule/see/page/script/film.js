@@ -14,7 +14,7 @@ function makeFilm(graph, view, numbers) {
 
 const stageOf = (film, at) => (at < film.starts[1] ? FORWARD : at < film.starts[2] ? SORT : BACKWARD);
 
-// What happens in stage 3, one event per frame. `amount` and `total` are numbers where the wire
+// What happens in stage 2, one event per frame. `amount` and `total` are numbers where the wire
 // ends in a single node, else null.
 function backwardEvents({ graph, view, numbers }) {
   const { boxes, wires, into, order } = view;
@@ -25,7 +25,7 @@ function backwardEvents({ graph, view, numbers }) {
   for (let k = order.length - 1; k >= 0; k--) {
     const box = boxes[order[k]];
     if (!into[box.number].length) {
-      events.push({ box: box.number, wire: -1, kind: "leaf" });
+      events.push({ box: box.number, wire: -1, kind: "leaf", total: totals[box.number] });
       continue;
     }
     if (!box.isGroup && numbers.grad[box.nodes[0]] === 0) {
@@ -40,7 +40,8 @@ function backwardEvents({ graph, view, numbers }) {
       if (!boxes[source].isGroup) {
         amount = edges.reduce((sum, e) => sum + numbers.amount[e], 0);
         if (edges.length === 1) amount = numbers.amount[edges[0]];
-        total = view.plain ? numbers.total[edges[0]] : last ? numbers.grad[boxes[source].nodes[0]] : totals[source] + amount;
+        const ends = last && !boxes[source].outside; // an outside box gets more elsewhere
+        total = view.plain ? numbers.total[edges[0]] : ends ? numbers.grad[boxes[source].nodes[0]] : totals[source] + amount;
         totals[source] = total;
       }
       events.push({ box: box.number, wire: n, kind: "add", child: source, amount, total, last });
@@ -52,7 +53,7 @@ function backwardEvents({ graph, view, numbers }) {
 // The gradients that are there before the first step: 1 for the result; what comes from outside,
 // in the inside of a box.
 function seeds(graph, view, numbers) {
-  if (view.boxOf.get(graph.root) !== undefined && view.roots.length === 1)
+  if (view.number === 0)
     return [[view.roots[0], view.boxes[view.roots[0]].isGroup ? null : 1]];
   const found = [];
   for (const box of view.boxes) {
@@ -142,16 +143,17 @@ function backwardFrame(film, index) {
   const box = film.view.boxes[event.box];
   if (box.isGroup) return { ...frame, headline: `${box.title}: grad ${gradText(box, film.numbers)}`, lines: ["inputs, nothing to propagate"] };
   const grad = film.numbers.grad[box.nodes[0]];
-  const said =
-    event.kind === "zero" ? `${attribute(box.title)} is 0: nothing to pass on`
-      : box.outside ? `${box.title} is outside this box: its gradient goes on from there`
-        : `${box.title} has no inputs (leaf), skip`;
+  if (box.outside) {
+    const all = `all of its uses together give it ${short(grad)}`;
+    return { ...frame, headline: `${attribute(box.title)} gets ${short(event.total)} from here`, lines: [`${box.title} is outside this box; ${all}`] };
+  }
+  const said = event.kind === "zero" ? `${attribute(box.title)} is 0: nothing to pass on` : `${box.title} has no inputs (leaf), skip`;
   return { ...frame, headline: `${attribute(box.title)} is ${short(grad)}`, lines: [said], exact: exactly([grad]) };
 }
 
 function seedFrame({ graph, view, numbers }, { seeds }) {
   const about = seeds.map(([b]) => b);
-  if (view.boxOf.get(graph.root) !== undefined && seeds.length === 1) {
+  if (view.number === 0) {
     const box = view.boxes[seeds[0][0]];
     const name = graph.names[graph.root];
     const grad = box.isGroup ? gradText(box, numbers) : short(1);
@@ -176,12 +178,12 @@ function contributionFrame({ graph, view, numbers }, event) {
   }
   const [i, e] = [target.nodes[0], wire.edges[0]];
   const [slope, grad] = [numbers.slope[e], numbers.grad[i]];
-  const [formula, why] = slopeInWords(graph, numbers.data, i, wire.operand);
+  const [formula, why, corner] = slopeInWords(graph, numbers.data, i, wire.operand);
   const local = `∂${quoted(target.title)}/∂${quoted(source.title)}`;
   let reason = `${local} = ${short(slope)}`;
   if (formula && formula !== compact(slope)) reason = `${local} = ${formula} = ${short(slope)}`;
   if (why) reason += `, because ${why}`;
-  const lines = [`= ${product(slope, grad, event.amount)}`, reason, speed(target.title, source.title, slope)];
+  const lines = [`= ${product(slope, grad, event.amount)}`, reason, corner || speed(target.title, source.title, slope)];
   if (!Object.is(event.total, event.amount) && event.total !== event.amount) lines.push(`${attribute(source.title)} is now ${short(event.total)}`);
   return {
     ...common,
@@ -248,13 +250,18 @@ function gradsAt({ view, events, numbers }, index) {
   };
 }
 
-// The sum that a box's gradient is so far: "1.0 + 3.0".
-function sumSoFar({ events }, index, b) {
-  const amounts = [];
-  for (let k = 0; k <= index; k++) if (events[k].kind === "add" && events[k].child === b && events[k].amount !== null) amounts.push(short(events[k].amount));
-  if (amounts.length < 2) return "";
-  const shown = amounts.length > 4 ? ["…", ...amounts.slice(-3)] : amounts;
-  return shown.join(" + ").replaceAll("+ -", "− ");
+// The sums that some boxes' gradients are so far: "1.0 + 3.0", or nothing where there is one term.
+function sumsSoFar({ events }, index, boxes) {
+  const amounts = new Map(boxes.map((b) => [b, []]));
+  for (let k = 0; k <= index; k++) {
+    const { kind, child, amount } = events[k];
+    if (kind === "add" && amount !== null && amounts.has(child)) amounts.get(child).push(amount);
+  }
+  return new Map([...amounts].map(([b, terms]) => {
+    if (terms.length < 2) return [b, ""];
+    const shown = terms.length > 4 ? ["…", ...terms.slice(-3).map(short)] : terms.map(short);
+    return [b, shown.join(" + ").replaceAll("+ -", "− ")];
+  }));
 }
 
 // The frames in which a box takes part.

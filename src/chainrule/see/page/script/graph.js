@@ -10,6 +10,7 @@ function makeGraph(given) {
   const start = new Int32Array(count + 1);
   for (let i = 0; i < count; i++) start[i + 1] = start[i] + (form[i] < 0 ? 0 : forms[form[i]].arity);
   const graph = { count, forms, form, start, child: Int32Array.from(given.children), root: count - 1 };
+  for (let i = 0; i < count; i++) for (let e = start[i]; e < start[i + 1]; e++) graph.child[e] = i - graph.child[e]; // given as distances
   graph.constant = new Uint8Array(count);
   for (const i of given.constants) graph.constant[i] = 1;
   graph.stale = new Set(given.stale);
@@ -24,7 +25,8 @@ function makeGraph(given) {
     for (let e = start[i]; e < start[i + 1]; e++)
       graph.slope[e] = stale || made.given[1] ? read(given.slopes[nextSlope++]) : differentiate(graph, graph.data, i, e - start[i]);
   }
-  graph.names = Array.from({ length: count }, (_, i) => given.names[i] ?? short(graph.data[i]));
+  let unnamed = 0;
+  graph.names = Array.from({ length: count }, (_, i) => given.names[i] ?? (form[i] < 0 ? short(graph.data[i]) : `v${++unnamed}`));
   graph.frozen = frozenBy(graph);
   addUses(graph);
   return graph;
@@ -166,10 +168,29 @@ function formulaOf(graph, data, i) {
   return [words, plain].map((xs) => `${symbol || "custom"}(${xs.map((x) => x.text).join(", ")})`);
 }
 
-// A local gradient: its formula, and why it is that one.
+// A local gradient: its formula, why it is that one, and the slopes on both sides where it is a
+// convention: relu at 0, abs at 0, the larger of two equal numbers.
 function slopeInWords(graph, data, i, operand) {
   const { rule, parameters } = graph.forms[graph.form[i]];
-  if (!rule || graph.stale.has(i)) return ["", ""];
-  const made = word(rule.partials[operand](WORDS, wordOf(graph, data, i), ...operandWords(graph, data, i), ...parameters));
-  return [made.text, reasonsInWords(made.reasons)];
+  if (!rule || graph.stale.has(i)) return ["", "", ""];
+  const [y, xs] = [wordOf(graph, data, i), operandWords(graph, data, i)];
+  const all = rule.partials.map((partial) => word(partial(WORDS, y, ...xs, ...parameters)));
+  const made = all[operand];
+  const tied = all.some(({ reasons }) => reasons.some(({ tie }) => tie));
+  return [made.text, reasonsInWords(made.reasons), tied ? cornerInWords(graph, data, i, operand) : ""];
+}
+
+function cornerInWords(graph, data, i, operand) {
+  const { rule, parameters } = graph.forms[graph.form[i]];
+  const xs = operands(graph, data, i);
+  const step = 2 ** -26 * Math.max(...xs.map(Math.abs)) || 2 ** -500;
+  const beside = (by) => {
+    const moved = xs.map((x, k) => (k === operand ? x + by : x));
+    return rule.partials[operand](NUMBERS, rule.forward(NUMBERS, ...moved, ...parameters), ...moved, ...parameters);
+  };
+  const [left, right] = [beside(-step), beside(step)];
+  const slope = differentiate(graph, data, i, operand);
+  const same = (a) => Math.abs(a - slope) <= 1e-6 * Math.max(Math.abs(a), Math.abs(slope));
+  if (!xs.every(Number.isFinite) || (same(left) && same(right))) return "";
+  return `a corner (slope ${short(left)} to the left, ${short(right)} to the right), so ${short(slope)} is a convention`;
 }

@@ -9,7 +9,8 @@ const LAYOUT = {
 const NUMBER_ROOM = 7; // letters kept free for a number, which may change as an input is dragged
 
 const WIDE = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}\u{20000}-\u{3fffd}]/u;
-const letters = (text) => [...text].reduce((sum, c) => sum + (/\p{M}/u.test(c) ? 0 : WIDE.test(c) ? 2 : 1), 0);
+const letters = (text) => (/^[ -~…]*$/.test(text) ? text.length : wideLetters(text));
+const wideLetters = (text) => [...text].reduce((sum, c) => sum + (/\p{M}/u.test(c) ? 0 : WIDE.test(c) ? 2 : 1), 0);
 
 function titleLines(title) {
   const lines = [""];

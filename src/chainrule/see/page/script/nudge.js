@@ -1,6 +1,6 @@
 // Nudge: move one input by h and see by how much the result moves.
 
-const nudge = { input: inputs[0], h: 1e-3 };
+const nudge = { input: inputs[0], h: 0.1 };
 
 const movedBy = (i, x) => new Map([...moved, [i, x]]);
 
@@ -90,6 +90,7 @@ find("nudge-h").addEventListener("change", (event) => {
 });
 
 addTab("nudge", "Nudge", {
+  showsAll: true,
   update: renderNudge,
   choose: (b) => {
     const [i] = view.boxes[b].nodes;

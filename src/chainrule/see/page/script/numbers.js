@@ -28,13 +28,13 @@ function repr(x) {
   return /[.e]/.test(text) ? text : `${text}.0`;
 }
 
-// Five digits, ties to even.
+// Five digits, ties to even. Only six digits that end in 5 can be a tie.
 function fiveDigits(x) {
   let [, sign, first, rest, exponent] = EXPONENT.exec(x.toExponential(4));
-  const [, , whole, exact] = EXPONENT.exec(x.toExponential(60));
-  if (/^\d{4}50*$/.test(exact)) {
-    const even = Number(whole + exact.slice(0, 4));
-    if (even % 2 === 0) [first, rest, exponent] = [whole, exact.slice(0, 4), EXPONENT.exec(x.toExponential(60))[4]];
+  const [, , whole, digits = "", power] = EXPONENT.exec(x.toExponential());
+  if (digits.length === 5 && digits[4] === "5" && Number(digits[3]) % 2 === 0) {
+    const [, , , exact] = EXPONENT.exec(x.toExponential(60));
+    if (/^\d{4}50*$/.test(exact)) [first, rest, exponent] = [whole, digits.slice(0, 4), power];
   }
   return laidOut(sign, (first + rest).replace(/0+$/, "") || "0", Number(exponent), 5);
 }

@@ -10,7 +10,7 @@ const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
 const graph = makeGraph(given.graph);
 const views = []; // made when they are first looked at
-const viewNumbered = (n) => (views[n] ??= makeView(graph, given.views[n], n));
+const viewNumbered = (n) => (views[n] ??= makeView(graph, given.views, n));
 
 const moved = new Map(); // inputs that do not have their first value
 let numbers = computeAll(graph);
@@ -56,13 +56,14 @@ function render() {
   const frame = frameAt(film, now);
   const state = stateAt(film, now);
   shownNow = { frame, state };
-  document.body.dataset.stage = frame.stage;
-  renderCard(frame);
+  document.body.dataset.stage = tab.showsAll ? BACKWARD : frame.stage;
+  if (tab.update) tab.update();
   lookAround();
+  renderTransport(frame);
+  if (tab.id !== "step") return;
+  renderCard(frame);
   renderState(frame, state);
   renderHistory();
-  renderTransport(frame);
-  if (tab.update) tab.update();
 }
 
 function renderCard({ stage, headline, lines, exact }) {
@@ -78,7 +79,12 @@ function renderCard({ stage, headline, lines, exact }) {
   );
 }
 
-function renderGraph({ frame, state }) {
+// A tab that looks at the whole pass shows it finished, with no step in focus.
+const FINISHED = { stage: BACKWARD, box: null, about: [], wires: [], child: undefined };
+
+function renderGraph(moment) {
+  const frame = tab.showsAll ? FINISHED : moment.frame;
+  const state = tab.showsAll ? { grads: { text: (b) => gradText(view.boxes[b], numbers) } } : moment.state;
   const { stage } = frame;
   const reached = stage === SORT ? new Set([...state.stack.map(([b]) => b), ...state.sorted, frame.box]) : null;
   const place = new Map(stage === SORT ? state.sorted.map((b, k) => [b, k + 1]) : []);
@@ -146,7 +152,9 @@ function renderState(frame, state) {
   if (stage === BACKWARD) {
     const order = [...view.order].reverse();
     const at = Math.max(0, order.indexOf(frame.child ?? frame.box) - MOST_ROWS / 2);
-    const rows = order.slice(at, at + MOST_ROWS).map((b) => [b, sumSoFar(film, index, b), state.grads.text(b)]);
+    const shown = order.slice(at, at + MOST_ROWS);
+    const sums = sumsSoFar(film, index, shown);
+    const rows = shown.map((b) => [b, sums.get(b), state.grads.text(b)]);
     fill("gradient-rows", rows, order.length, frame.child, "grad", (b) => !state.grads.has(b));
   }
 }
@@ -257,12 +265,14 @@ function go(at, animate = false) {
 
 function step(by) {
   if (tab.holdsFilm) return;
+  if (tab.showsAll) openTab("step");
   pause();
   go(now + by, by === 1);
 }
 
 function play() {
   if (tab.holdsFilm) return;
+  if (tab.showsAll) openTab("step");
   if (now === film.length - 1) go(0);
   document.body.dataset.playing = "";
   find("play").setAttribute("aria-label", "Pause");
@@ -413,6 +423,7 @@ function show(choosesZoom = true) {
 
 // From left to right as in the lecture, unless that would be too small to read.
 function betterWay() {
+  if (view.boxes.length > DRAWN_WHOLE) return true;
   measure();
   const [across, down] = [true, false].map((way) => fitting(layOut(view, way, roomOf)));
   return across >= Math.min(0.65, down);
@@ -426,7 +437,7 @@ function lookAround() {
   const svg = drawing.svg;
   const [left, top] = [(area.scrollLeft - svg.offsetLeft || area.scrollLeft) / zoom, area.scrollTop / zoom];
   const window = [left - margin, top - margin, left + area.clientWidth / zoom + margin, top + area.clientHeight / zoom + margin];
-  const frame = frameAt(film, now);
+  const frame = shownNow && shownNow.frame.at === now ? shownNow.frame : frameAt(film, now);
   drawing.look(window, zoom, [frame.box, ...(frame.child === undefined ? [] : [frame.child])]);
   if (shownNow) renderGraph(shownNow);
 }

@@ -28,17 +28,16 @@ function renderPaths() {
     node === graph.root ? `${root} is the result itself: its gradient is 1.`
       : count === 1 ? `One path leads from ${name} to ${root}. Multiply the local gradients along it.`
         : `${many} paths lead from ${name} to ${root}. Multiply the local gradients along each path, then add the products.`;
-  const products = listed.map(({ edges }) => edges.map((e) => partial(graph, graph.userOf[e], graph.child[e])).join(" · ") || "1");
-  const some = products.slice(0, 3).join("  +  ") + (count > 3 ? "  +  …" : "");
-  find("paths-formula").textContent = node === graph.root ? `${whole} = 1` : `${whole} = ${some}`;
+  const products = listed.map(({ edges }) => edges.map((e) => partial(graph, graph.userOf[e], graph.child[e])));
+  const brief = products.length === count && products.flat().length <= 7;
+  const some = brief ? products.map((factors) => factors.join(" · ")).join("  +  ") : "the sum over all paths of ∂ · ∂ · …";
+  find("paths-formula").textContent = `${whole} = ${node === graph.root ? "1" : some}`;
   find("paths-rows").replaceChildren(
     ...listed.map(({ edges, product: value }) => {
-      const way = [node, ...edges.map((e) => graph.userOf[e]).reverse()].map((i) => graph.names[i]);
-      const factors = edges.map((e) => bracketedFactor(numbers.slope[e]));
-      const shownWay = way.length > 9 ? [...way.slice(0, 4), "…", ...way.slice(-4)] : way;
-      const shownFactors = factors.length > 9 ? [...factors.slice(0, 4), "…", ...factors.slice(-4)] : factors;
-      const row = tableRow("", shownWay.join(" → "), short(value));
-      row.firstChild.append(element("span", "how", shownFactors.join(" × ") || "1.0"));
+      const upwards = [...edges].reverse(); // as one walks from the node to the result
+      const way = [node, ...upwards.map((e) => graph.userOf[e])].map((i) => graph.names[i]);
+      const row = tableRow("", elided(way).join(" → "), short(value));
+      row.firstChild.append(element("span", "how", elided(upwards.map((e) => bracketedFactor(numbers.slope[e]))).join(" × ") || "1.0"));
       return row;
     })
   );
@@ -46,6 +45,7 @@ function renderPaths() {
   find("paths-sum").replaceChildren(...rest, tableRow("is-grad", `sum = ${attribute(name)}`, short(numbers.grad[node])));
 }
 
+const elided = (items) => (items.length > 9 ? [...items.slice(0, 4), "…", ...items.slice(-4)] : items);
 const bracketedFactor = (x) => (x < 0 ? `(${short(x)})` : short(x));
 
 function chooseForPaths(i) {
@@ -60,6 +60,7 @@ options(find("paths-node"), (namable.length > 600 ? namable.filter((i) => inputs
 find("paths-node").addEventListener("change", (event) => chooseForPaths(Number(event.target.value)));
 
 addTab("paths", "Paths", {
+  showsAll: true,
   open: () => (paths.node ??= chosen !== null && !view.boxes[chosen].isGroup ? view.boxes[chosen].nodes[0] : inputs[0]),
   update: renderPaths,
   choose: (b) => !view.boxes[b].isGroup && chooseForPaths(view.boxes[b].nodes[0]),
@@ -72,7 +73,6 @@ addTab("paths", "Paths", {
   overlay: {
     box: (b) => (paths.boxes.has(b) ? ["is-on-path"] : ["is-off-path"]),
     wire: (n) => (paths.lit.has(n) ? ["is-path"] : ["is-off-path"]),
-    grad: (b) => gradText(view.boxes[b], numbers),
     labels: () => {
       for (const n of drawing.wires.keys()) if (paths.lit.has(n) && view.wires[n].edges.length === 1 && paths.lit.size <= 60) drawing.labelWire(n, `× ${short(numbers.slope[view.wires[n].edges[0]])}`, "slope");
     },

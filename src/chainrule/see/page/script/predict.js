@@ -1,4 +1,4 @@
-// Predict: every += of stage 3 is hidden until the learner has typed it.
+// Predict: every += of stage 2 is hidden until the learner has typed it.
 
 const predict = { at: 0, open: true, tries: 0, answers: [] };
 

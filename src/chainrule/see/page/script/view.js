@@ -7,13 +7,18 @@ function fromRuns(runs) {
   return numbers;
 }
 
-// `given`: rank, across, bends; boxes = [[title, runs of nodes, the view inside or null, is outside]],
-// or nothing where each node is a box.
-function makeView(graph, given, number) {
-  const plain = !given.boxes;
+// `given` has the places, its own or those of the view it is like; and boxes = [[title, runs of
+// nodes, the view inside or null, is outside]], or the nodes inside and outside as runs, or nothing
+// where every node of the graph is a box.
+function makeView(graph, views, number) {
+  const given = views[number].like === undefined ? views[number] : { ...views[views[number].like], ...views[number] };
+  const plain = !given.boxes && !given.inside;
+  const single = (i, outside) => ({ nodes: [i], title: graph.names[i], outside });
   const boxes = plain
-    ? graph.names.map((title, i) => ({ nodes: [i], title }))
-    : given.boxes.map(([title, runs, inside, outside]) => ({ title, nodes: fromRuns(runs), inside, outside }));
+    ? graph.names.map((_, i) => single(i, false))
+    : given.boxes
+      ? given.boxes.map(([title, runs, inside, outside]) => ({ title, nodes: fromRuns(runs), inside, outside: outside === 1 }))
+      : [...fromRuns(given.outside).map((i) => single(i, true)), ...fromRuns(given.inside).map((i) => single(i, false))];
   const boxOf = new Map();
   boxes.forEach((box, b) => {
     box.number = b;

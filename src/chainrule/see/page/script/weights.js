@@ -73,5 +73,5 @@ if (matrices.length) {
     heat.which = Number(event.target.value);
     renderWeights();
   });
-  addTab("weights", "Weights", { update: renderWeights });
+  addTab("weights", "Weights", { showsAll: true, update: renderWeights });
 }

@@ -49,7 +49,8 @@ function compared(a, b, relations, holds) {
   const [left, right] = [word(a), word(b)];
   const comparable = !Number.isNaN(left.value) && !Number.isNaN(right.value);
   const known = !comparable ? "" : holds ? relations : [..."<=>"].filter((sign) => !relations.includes(sign)).join("");
-  return { holds, reason: { left: left.text, right: right.text, relations: known } };
+  const tie = left.value === right.value; // on either side the choice may differ
+  return { holds, reason: { left: left.text, right: right.text, relations: known, tie } };
 }
 
 const number = (x) => (isWord(x) ? x.value : x);
