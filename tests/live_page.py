@@ -62,7 +62,7 @@ def engine_source(rows=None):
 
 
 def in_node(jobs, body):
-    """``body`` is a JavaScript function's, given each job as ``job``; what it returns, as a list."""
+    """What ``body``, the body of a JavaScript function, returns for each ``job``."""
     if NODE is None:
         pytest.skip("needs node")
     program = "\n".join(
@@ -70,7 +70,8 @@ def in_node(jobs, body):
             SETUP,
             engine_source(),
             f"const work = (job) => {{ {body} }};",
-            "for (const line of lines) if (line) console.log(JSON.stringify(work(JSON.parse(line))));",
+            "for (const line of lines.filter(Boolean))",
+            "  console.log(JSON.stringify(work(JSON.parse(line))));",
         ]
     )
     text = "\n".join(json.dumps(job) for job in jobs)
@@ -93,7 +94,8 @@ def films(pages):
       const film = makeFilm(graph, view, computeAll(graph));
       return Array.from({ length: film.length }, (_, at) => {
         const { stage, box, headline, lines, exact, child, event } = frameAt(film, at);
-        const total = event && event.kind === "add" && event.total !== null ? repr(event.total) : null;
+        const isSum = event && event.kind === "add" && event.total !== null;
+        const total = isSum ? repr(event.total) : null;
         return { stage, box, headline, lines, exact, child, total };
       });
     """

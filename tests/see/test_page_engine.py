@@ -342,3 +342,16 @@ def test_what_the_page_cannot_compute_is_not_moved():
     assert x_reason == "the page does not know how cube is computed"
     assert y_reason.endswith("was set by hand after it was computed")
     assert result == "nan"  # rather than a wrong number
+
+
+def test_a_slope_of_an_earlier_time_is_shown_as_the_engine_has_it():
+    x, z = Value(0.0, label="x"), Value(1.0, label="z")
+    y = x * z
+    z.data = 2.0  # y.data is still right, ∂y/∂x is what it was when y was made
+    ((x_grad, reason),) = in_node(
+        [graph_only(y)],
+        """const graph = makeGraph(job.graph);
+        return [repr(computeAll(graph).grad[0]), graph.frozen[0]];""",
+    )
+    assert (float(x_grad), y.local_grads[0]) == (1.0, 1.0)
+    assert "was set by hand" in reason

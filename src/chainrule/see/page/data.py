@@ -44,9 +44,7 @@ def graph_data(explanation: Explanation) -> tuple[str, dict[str, Any]]:
         key = (name, node.op, node.parameters, len(node.children))
         form.append(forms.setdefault(key, len(forms)))
         children += [node.index - i for i in node.children]
-        is_stale = words.is_stale(
-            node.rule, node.data, [nodes[i].data for i in node.children], node.parameters
-        )
+        is_stale = _is_stale(node, [nodes[i].data for i in node.children])
         if is_stale:
             stale.append(node.index)
         if row is None or is_stale or not row.exact_forward:
@@ -72,6 +70,17 @@ def graph_data(explanation: Explanation) -> tuple[str, dict[str, Any]]:
         "names": dict(_names(nodes)),
         "constants": [node.index for node in nodes if node.kind == "constant"],
     }
+
+
+def _is_stale(node: Node, xs: Sequence[float]) -> bool:
+    """Whether somebody has set ``.data`` since: the node's numbers are not those of its operands."""
+    if not isinstance(node.rule, Op):
+        return False
+    if words.is_stale(node.rule, node.data, xs, node.parameters):
+        return True
+    now = node.rule.local_grads(node.data, xs, node.parameters)
+    pairs = zip(now, node.local_grads, strict=True)
+    return any(float(a) != b and (a == a or b == b) for a, b in pairs)
 
 
 def _given(rows: dict[Op, WrittenRow], name: str | None) -> list[bool]:

@@ -165,7 +165,7 @@ def _write(rule: Rule, names: Sequence[str]) -> Script:
         rule = _where
     scalar = getattr(rule, "scalar", None)  # a function of the C library
     if scalar is not None:
-        if scalar.__name__ not in LIBRARY:
+        if scalar.__name__ not in LIBRARY or getattr(math, scalar.__name__) is not scalar:
             raise NotWritten(f"JavaScript has no {scalar.__name__}")
         call = _call(scalar.__name__, *map(Script, names))
         return Script(call.text, frozenset([f"Math.{scalar.__name__}"]))
