@@ -109,7 +109,7 @@ def test_large_graphs_are_collapsed_and_say_so():
     large = explore(gpt_loss())
     (film,) = films([large])
     assert len(film) < 400
-    assert len(large.html) < 500_000
+    assert len(large.html) < 2_000_000  # all 60,000 nodes are in it, and can be walked to
     count = len(large.picture.boxes)
     assert f"{large.picture.node_count:,} nodes in {count} boxes: each step here" in large.html
 

@@ -73,7 +73,7 @@ def graph_data(explanation: Explanation) -> tuple[str, dict[str, Any]]:
 
 
 def _is_stale(node: Node, xs: Sequence[float]) -> bool:
-    """Whether somebody has set ``.data`` since: the node's numbers are not those of its operands."""
+    """Whether somebody has set ``.data`` since: its numbers are not those of its operands."""
     if not isinstance(node.rule, Op):
         return False
     if words.is_stale(node.rule, node.data, xs, node.parameters):

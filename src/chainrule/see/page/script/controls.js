@@ -35,6 +35,7 @@ onClick("theme", () => {
 });
 onClick("large", () => {
   setLarge(document.body.dataset.large === undefined);
+  fitWindow();
   remember();
 });
 onClick("compact", () => {

@@ -3,6 +3,12 @@
 const find = (id) => document.getElementById(id);
 const given = JSON.parse(find("data").textContent);
 const STAGES = ["Forward", "Sort", "Backward"];
+// What a newcomer needs to know when a stage begins.
+const INTRODUCTIONS = [
+  "Each box is one number. Blue boxes are inputs, a circle is an operation, the dark box is the result. First every box computes its data, from left to right. Press → for the next step, or the play button; or drag an input below and watch all numbers change.",
+  "Before gradients can flow back, the boxes are put in an order in which each one comes after everything it is made of. The stack remembers where the search is: (box, how many of its inputs have been looked at).",
+  "Now that order is walked from the end. A box's grad says how fast the result moves when that box moves. Each box passes its grad on to what it was made of: times the local gradient ∂, which says how fast the box moves with its input; and what arrives is added up.",
+];
 const ARROW = 13; // the arrowhead's length at the end of each wire's path
 const TOOLS = 56; // the height kept free for the buttons below the graph
 const MOST_ROWS = 120; // of a table in the panel
@@ -23,6 +29,7 @@ let sideways = true;
 let zoom = 1;
 let rooms = { data: NUMBER_ROOM, grad: NUMBER_ROOM };
 let shownNow = null; // the frame that is on the screen
+let peeking = false; // an input was moved: all numbers are shown until the next step
 
 // Each tab of the panel; `overlay` may change what the graph shows while the tab is open.
 const tabs = [];
@@ -71,6 +78,7 @@ function renderCard({ stage, headline, lines, exact }) {
   find("stage-name").textContent = `${STAGES[stage]}, step ${inStage} of ${film.lengths[stage]}`;
   find("headline").textContent = headline;
   find("exact").textContent = exact;
+  find("intro").textContent = inStage === 1 ? INTRODUCTIONS[stage] : "";
   find("lines").replaceChildren(
     ...lines.map((line) => {
       const maths = /^=|[=∂]/.test(line) && stage !== SORT;
@@ -82,9 +90,11 @@ function renderCard({ stage, headline, lines, exact }) {
 // A tab that looks at the whole pass shows it finished, with no step in focus.
 const FINISHED = { stage: BACKWARD, box: null, about: [], wires: [], child: undefined };
 
+const showsAll = () => tab.showsAll || (peeking && tab.id === "step");
+
 function renderGraph(moment) {
-  const frame = tab.showsAll ? FINISHED : moment.frame;
-  const state = tab.showsAll ? { grads: { text: (b) => gradText(view.boxes[b], numbers) } } : moment.state;
+  const frame = showsAll() ? FINISHED : moment.frame;
+  const state = showsAll() ? { grads: { text: (b) => gradText(view.boxes[b], numbers) } } : moment.state;
   const { stage } = frame;
   const reached = stage === SORT ? new Set([...state.stack.map(([b]) => b), ...state.sorted, frame.box]) : null;
   const place = new Map(stage === SORT ? state.sorted.map((b, k) => [b, k + 1]) : []);
@@ -253,6 +263,7 @@ function renderHistory() {
 // --- moving through the film ----------------------------------------------------------------------
 
 function go(at, animate = false) {
+  peeking = false;
   const next = Math.min(Math.max(at, 0), film.length - 1);
   const hasMoved = next !== now;
   now = next;
@@ -352,6 +363,7 @@ function setInput(i, x) {
   if (graph.frozen[i] || !isLeaf(graph, i)) return;
   if (Object.is(x, graph.data[i])) moved.delete(i);
   else moved.set(i, x);
+  peeking = true;
   computeAgain();
   renderInputs();
   remember();
