@@ -32,8 +32,8 @@ _NOTEBOOK_HEIGHT = 760
 #: what computes, which needs no document; then what shows it. Joined in this order
 ENGINE = ("numbers", "maths", "words", "graph", "view", "film", "broken", "paths")
 SCREEN = (
-    *("layout", "drawing", "page", "inputs", "tabs", "predict", "nudge", "paths-tab"),
-    *("broken-tab", "weights", "inside", "address", "gif", "export", "controls"),
+    *("layout", "drawing", "page", "window", "inputs", "tabs", "predict", "nudge"),
+    *("paths-tab", "broken-tab", "weights", "inside", "address", "gif", "export", "controls"),
 )
 
 

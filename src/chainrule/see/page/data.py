@@ -68,7 +68,7 @@ def graph_data(explanation: Explanation) -> tuple[str, dict[str, Any]]:
         "slopes": slopes,
         "stale": stale,
         "names": dict(_names(nodes)),
-        "constants": [node.index for node in nodes if node.kind == "constant"],
+        "kinds": _kinds(nodes),
     }
 
 
@@ -92,13 +92,21 @@ def _given(rows: dict[Op, WrittenRow], name: str | None) -> list[bool]:
 
 
 def _names(nodes: Sequence[Node]) -> Iterable[tuple[int, str]]:
-    """The names that the page cannot tell: constants are their number, operations v1, v2, …"""
+    """The names that the page cannot tell: leaves are their number, operations v1, v2, …"""
     number = 0
     for node in nodes:
         if node.kind == "operation" and node.name == f"v{number + 1}":
             number += 1
-        elif node.kind != "constant" or node.name != short(node.data):
+        elif node.children or node.name != short(node.data):
             yield node.index, node.name
+
+
+def _kinds(nodes: Sequence[Node]) -> dict[str, list[int]]:
+    """The leaves that are more than an input, by their kind."""
+    kinds = {node.kind for node in nodes} - {"operation", "input"}
+    return {
+        kind: runs([node.index for node in nodes if node.kind == kind]) for kind in sorted(kinds)
+    }
 
 
 def layout_data(ranks: Ranks) -> dict[str, Any]:

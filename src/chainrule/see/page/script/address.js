@@ -2,6 +2,10 @@
 
 let waitingToWrite = null;
 
+// An input's name, or its number where several have that name.
+const twice = new Set(inputs.map((i) => graph.names[i]).filter((name, k, names) => names.indexOf(name) !== k));
+const keyOf = (i) => (twice.has(graph.names[i]) ? `:${i}` : encodeURIComponent(graph.names[i]));
+
 function address() {
   const parts = [`step=${now + 1}`];
   if (way.length > 1) parts.push(`inside=${way.slice(1).join(".")}`);
@@ -10,7 +14,7 @@ function address() {
   if (tab && tab.id === "paths" && paths.node !== null) parts.push(`node=${paths.node}`);
   if (document.body.dataset.compact === "asked") parts.push("compact");
   if (document.body.dataset.large !== undefined) parts.push("large");
-  for (const [i, x] of moved) parts.push(`in.${encodeURIComponent(graph.names[i])}=${x}`);
+  for (const [i, x] of moved) parts.push(`in.${keyOf(i)}=${x}`);
   return `#${parts.join("&")}`;
 }
 
@@ -33,7 +37,7 @@ function readAddress() {
     said.set(key, rest.join("="));
   }
   const whole = (key) => (/^\d{1,9}$/.test(said.get(key) || "") ? Number(said.get(key)) : null);
-  const named = new Map(inputs.map((i) => [encodeURIComponent(graph.names[i]), i]));
+  const named = new Map(inputs.map((i) => [keyOf(i), i]));
   moved.clear();
   for (const [key, text] of said) {
     const i = key.startsWith("in.") ? named.get(key.slice(3)) : undefined;

@@ -22,7 +22,7 @@ function compareEngines(name, passes) {
   if (!got) return null;
   const rows = [];
   for (let i = graph.count - 1; i >= 0; i--)
-    if (!graph.constant[i]) rows.push([i, attribute(graph.names[i]), (isLeaf(graph, i) ? passes : 1) * numbers.grad[i], got[i]]);
+    if (kindOf(graph, i) !== "constant") rows.push([i, attribute(graph.names[i]), (isLeaf(graph, i) ? passes : 1) * numbers.grad[i], got[i]]);
   return rows;
 }
 

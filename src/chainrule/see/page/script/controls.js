@@ -24,8 +24,9 @@ onClick("history-close", () => choose(chosen));
 onClick("inputs-reset", resetInputs);
 onClick("help", () => find("help-dialog").showModal());
 onClick("share", () => {
-  find("share-link").value = window.location.href.split("#")[0] + address();
-  find("share-said").textContent = "";
+  const framed = window.location.protocol === "about:"; // a notebook's frame has no address
+  find("share-link").value = framed ? address() : window.location.href.split("#")[0] + address();
+  find("share-said").textContent = framed ? "Save the page to a file to share it: what follows the # opens it at this step." : "";
   find("share-dialog").showModal();
 });
 onClick("theme", () => {

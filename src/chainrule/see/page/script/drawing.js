@@ -123,7 +123,7 @@ class Drawing {
 
   // name | data | grad
   row(box, { x, y, width, height, data, grad }, slots) {
-    const hasData = box.kind !== "constant";
+    const hasData = box.showsData;
     const name = width - grad - (hasData ? data : 0);
     const r = 8;
     const head = `M${coordinate(x + name)},${coordinate(y)}H${coordinate(x + r)}a${r},${r} 0 0 0 ${-r},${r}V${coordinate(y + height - r)}a${r},${r} 0 0 0 ${r},${r}H${coordinate(x + name)}Z`;
@@ -153,7 +153,7 @@ class Drawing {
     slots.element.append(svgRect("cr-body", x, y, width, height, 8), this.topHead(x, y, width, LAYOUT.header), svgRect("cr-frame", x, y, width, height, 8),
       svgText("cr-name", x + width / 2, y + 18, box.title, "middle"));
     let at = y + LAYOUT.header;
-    if (box.kind !== "constant") {
+    if (box.showsData) {
       slots.data = this.line("data", x, at, width, slots);
       at += LAYOUT.row;
     }

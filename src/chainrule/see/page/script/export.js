@@ -10,11 +10,6 @@ function captionLines() {
   return [headline, ...lines.slice(0, 4)];
 }
 
-function resolved(style, property) {
-  const value = style.getPropertyValue(property);
-  return value;
-}
-
 function* shapes(root) {
   for (const child of root.children) {
     const style = window.getComputedStyle(child);

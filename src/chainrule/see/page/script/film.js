@@ -1,6 +1,7 @@
 // The film of one view: a frame for every step of the three stages, made when it is looked at.
 // Its sentences are those of explain(), and a test compares the two.
 
+const LEAVES = { input: "an input", weight: "a weight", data: "a number of the data", constant: "a constant in the formula" };
 const [FORWARD, SORT, BACKWARD] = [0, 1, 2];
 
 function makeFilm(graph, view, numbers) {
@@ -96,8 +97,10 @@ function forwardFrame({ graph, view, numbers }, index) {
   const result = compact(numbers.data[i]);
   const frame = { box: box.number, wires, exact, data };
   if (box.outside) return { ...frame, headline: `${box.title} = ${result}`, lines: ["comes from outside this box"] };
-  if (graph.constant[i]) return { ...frame, headline: box.title, lines: ["a constant in the formula"] };
-  if (isLeaf(graph, i)) return { ...frame, headline: `${box.title} = ${result}`, lines: ["an input"] };
+  if (isLeaf(graph, i)) {
+    const same = isNumber(graph, i) && Object.is(numbers.data[i], graph.data[i]);
+    return { ...frame, headline: same ? box.title : `${box.title} = ${result}`, lines: [LEAVES[kindOf(graph, i)]] };
+  }
   const [formula, plain] = formulaOf(graph, numbers.data, i);
   const lines = [`= ${plain}`, `= ${result}`];
   if (graph.stale.has(i)) lines.push("(when it was made; .data has been set since)");

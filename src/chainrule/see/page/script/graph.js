@@ -3,6 +3,12 @@
 
 const read = (x) => (typeof x === "number" ? x : { nan: NaN, inf: Infinity, "-inf": -Infinity }[x]);
 
+function fromRuns(runs) {
+  const numbers = [];
+  for (let k = 0; k < runs.length; k += 2) for (let i = 0; i < runs[k + 1]; i++) numbers.push(runs[k] + i);
+  return numbers;
+}
+
 function makeGraph(given) {
   const count = given.form.length;
   const forms = given.forms.map((form) => ({ ...form, rule: form.row === null ? null : RULES[form.row], parameters: form.parameters.map(read) }));
@@ -11,8 +17,8 @@ function makeGraph(given) {
   for (let i = 0; i < count; i++) start[i + 1] = start[i] + (form[i] < 0 ? 0 : forms[form[i]].arity);
   const graph = { count, forms, form, start, child: Int32Array.from(given.children), root: count - 1 };
   for (let i = 0; i < count; i++) for (let e = start[i]; e < start[i + 1]; e++) graph.child[e] = i - graph.child[e]; // given as distances
-  graph.constant = new Uint8Array(count);
-  for (const i of given.constants) graph.constant[i] = 1;
+  graph.kind = new Map(); // of leaves: weight, data, constant; any other is an input
+  for (const [kind, runs] of Object.entries(given.kinds)) for (const i of fromRuns(runs)) graph.kind.set(i, kind);
   graph.stale = new Set(given.stale);
   graph.data = new Float64Array(count); // the engine's
   graph.slope = new Float64Array(graph.child.length);
@@ -29,7 +35,17 @@ function makeGraph(given) {
   graph.names = Array.from({ length: count }, (_, i) => given.names[i] ?? (form[i] < 0 ? short(graph.data[i]) : `v${++unnamed}`));
   graph.frozen = frozenBy(graph);
   addUses(graph);
+  graph.inputs = inputsOf(graph);
   return graph;
+}
+
+// The leaves that can be moved: all but the numbers written in the formula, or those too where there
+// is nothing else.
+function inputsOf(graph) {
+  const leaves = Array.from({ length: graph.count }, (_, i) => i).filter((i) => isLeaf(graph, i));
+  const order = ["input", "data", "weight"];
+  const open = order.flatMap((kind) => leaves.filter((i) => kindOf(graph, i) === kind));
+  return open.length ? open : leaves;
 }
 
 // The edges that lead away from each node, and the node each edge belongs to.
@@ -51,7 +67,8 @@ function addUses(graph) {
 
 const isLeaf = (graph, i) => graph.form[i] < 0;
 const symbolOf = (graph, i) => (isLeaf(graph, i) ? "" : graph.forms[graph.form[i]].symbol);
-const kindOf = (graph, i) => (isLeaf(graph, i) ? (graph.constant[i] ? "constant" : "input") : i === graph.root ? "output" : "value");
+const kindOf = (graph, i) => (isLeaf(graph, i) ? graph.kind.get(i) || "input" : i === graph.root ? "output" : "value");
+const isNumber = (graph, i) => ["constant", "data"].includes(graph.kind.get(i)); // called by its number
 
 function operands(graph, data, i) {
   const xs = [];
@@ -151,7 +168,7 @@ function resultAt(graph, moved) {
 
 // --- in words -------------------------------------------------------------------------------------
 
-const wordOf = (graph, data, i) => (graph.constant[i] ? word(data[i]) : nameWord(graph.names[i], data[i]));
+const wordOf = (graph, data, i) => (isNumber(graph, i) ? word(data[i]) : nameWord(graph.names[i], data[i]));
 
 function operandWords(graph, data, i) {
   const words = [];

@@ -2,9 +2,7 @@
 
 const MOST_INPUTS = 40; // shown at once; the search field finds the others
 
-const leaves = Array.from({ length: graph.count }, (_, i) => i).filter((i) => isLeaf(graph, i));
-const namedLeaves = leaves.filter((i) => !graph.constant[i]);
-const inputs = namedLeaves.length ? namedLeaves : leaves;
+const { inputs } = graph;
 
 // A round number near x: 1, 2 or 5 times a power of ten.
 function roundUp(x) {

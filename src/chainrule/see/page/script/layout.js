@@ -66,7 +66,7 @@ function* widest({ given }) {
 function cellsOf(box, [data, grad]) {
   return {
     name: Math.max(2, letters(box.title)) * LAYOUT.name + 2 * LAYOUT.pad,
-    data: box.kind === "constant" ? 0 : data * LAYOUT.digit + 2 * LAYOUT.pad,
+    data: !box.showsData ? 0 : data * LAYOUT.digit + 2 * LAYOUT.pad,
     grad: grad * LAYOUT.digit + 2 * LAYOUT.pad,
   };
 }
@@ -82,7 +82,7 @@ function sizeOf(box, cells, column, [dataRoom, gradRoom], sideways) {
   }
   const opHeight = box.symbol ? 2 * radius : 0;
   const opWidth = box.symbol ? Math.max(opHeight, letters(opText(box)) * name + 18) : 0;
-  const hasData = box.kind !== "constant";
+  const hasData = box.showsData;
   if (sideways) return { along: cells.name + column[1] + (hasData ? column[0] : 0), across: cell, opAlong: opWidth, opAcross: opHeight };
   const width = Math.max(cells.name, cells.data + caption - 4, cells.grad + caption - 4);
   return { along: header + (hasData ? 2 : 1) * row + 6, across: width, opAlong: opHeight, opAcross: opWidth };

@@ -63,7 +63,7 @@ function product(localGrad, grad, amount) {
 }
 
 // A name that can stand inside a formula, and its gradient.
-const PLAIN_NAME = /^[\p{L}\p{Nl}\p{No}_][\p{L}\p{N}_#.[\]'…]*$/u;
+const PLAIN_NAME = /^[\p{L}\p{Nl}\p{No}_][\p{L}\p{N}_#.,[\]'…]*$/u;
 const quoted = (name) => (PLAIN_NAME.test(name) ? name : `(${name})`);
 const attribute = (name) => `${quoted(name)}.grad`;
 

@@ -55,7 +55,7 @@ function chooseForPaths(i) {
   remember();
 }
 
-const namable = Array.from({ length: graph.count }, (_, i) => i).filter((i) => !graph.constant[i]);
+const namable = Array.from({ length: graph.count }, (_, i) => i).filter((i) => kindOf(graph, i) !== "constant");
 options(find("paths-node"), (namable.length > 600 ? namable.filter((i) => inputs.includes(i)).slice(0, 600) : namable).map((i) => [i, graph.names[i]]));
 find("paths-node").addEventListener("change", (event) => chooseForPaths(Number(event.target.value)));
 

@@ -1,12 +1,6 @@
 // A view: what one picture shows. Boxes, each one node or many, and wires; places come with the data.
 // The whole graph is a view, and so is the inside of a collapsed box.
 
-function fromRuns(runs) {
-  const numbers = [];
-  for (let k = 0; k < runs.length; k += 2) for (let i = 0; i < runs[k + 1]; i++) numbers.push(runs[k] + i);
-  return numbers;
-}
-
 // `given` has the places, its own or those of the view it is like; and boxes = [[title, runs of
 // nodes, the view inside or null, is outside]], or the nodes inside and outside as runs, or nothing
 // where every node of the graph is a box.
@@ -29,7 +23,8 @@ function makeView(graph, views, number) {
   for (const box of boxes) view.into.push(box.outside ? [] : wiresInto(graph, view, box));
   view.uses = boxes.map(() => 0);
   for (const wire of view.wires) view.uses[wire.source]++;
-  for (const box of boxes) describe(graph, view, box);
+  const movable = new Set(graph.inputs);
+  for (const box of boxes) describe(graph, box, movable);
   view.bends = new Map(given.bends.map(([source, target, ...bends]) => [`${source} ${target}`, bends]));
   view.roots = boxes.filter((box) => view.uses[box.number] === 0).map((box) => box.number);
   sortView(view);
@@ -62,15 +57,20 @@ function wiresInto(graph, view, box) {
   return numbers;
 }
 
-function describe(graph, view, box) {
+function describe(graph, box, movable) {
   const last = box.nodes[box.nodes.length - 1];
   box.kind = last === graph.root ? "output" : "value";
   box.symbol = "";
   if (!box.isGroup) {
     box.kind = kindOf(graph, last);
     box.symbol = box.outside ? "" : symbolOf(graph, last);
-  } else if (box.nodes.every((i) => isLeaf(graph, i))) box.kind = "input";
+  } else if (box.nodes.every((i) => isLeaf(graph, i))) {
+    const kinds = new Set(box.nodes.map((i) => kindOf(graph, i)));
+    box.kind = kinds.size === 1 ? [...kinds][0] : "input";
+  }
   if (box.outside) box.kind = "outside";
+  // A number written in the formula is its own title, and is not written twice.
+  box.showsData = box.isGroup || box.outside || !isNumber(graph, last) || movable.has(last);
   box.results = box.nodes;
   if (box.isGroup && !box.outside) {
     const used = new Set();

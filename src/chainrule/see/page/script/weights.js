@@ -1,13 +1,22 @@
 // Weights: the inputs that form a matrix or a row, as a heat map of their data and gradients.
 
+// w[3][5] and w[3,5] lie in w; b[3] in a row; layers.0.neurons.3.w[5] in layers.0.neurons.*.w.
+function placeInMatrix(name) {
+  const pair = /^(.*?)\[(\d+)(?:\]\[|, ?)(\d+)\]$/.exec(name);
+  if (pair) return { stem: pair[1], row: Number(pair[2]), column: Number(pair[3]) };
+  const starred = /^(.*\.)(\d+)(\.[^.[\]]+)\[(\d+)\]$/.exec(name);
+  if (starred) return { stem: `${starred[1]}*${starred[3]}`, row: Number(starred[2]), column: Number(starred[4]) };
+  const single = /^(.*?)\[(\d+)\]$/.exec(name);
+  return single && { stem: single[1], row: 0, column: Number(single[2]) };
+}
+
 function findMatrices() {
   const found = new Map();
-  for (const i of leaves) {
+  for (const i of inputs) {
     const name = graph.names[i];
-    const match = /^(.*?)\[(\d+)\](?:\[(\d+)\])?$/.exec(name) || /^(.*?)\[(\d+), ?(\d+)\]$/.exec(name);
-    if (!match) continue;
-    const [, stem, first, second] = match;
-    const [row, column] = second === undefined ? [0, Number(first)] : [Number(first), Number(second)];
+    const place = placeInMatrix(name);
+    if (!place) continue;
+    const { stem, row, column } = place;
     if (!found.has(stem)) found.set(stem, { stem, cells: [], rows: 0, columns: 0 });
     const matrix = found.get(stem);
     matrix.cells.push({ i, row, column });
