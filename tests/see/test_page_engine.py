@@ -5,7 +5,7 @@ import random
 import struct
 
 import pytest
-from live_page import films, in_node
+from live_page import EXACT_TEXT, engine_source, films, in_node
 
 from chainrule import Value, explain, explore, lessons, nonfinite
 from chainrule.core import ops
@@ -355,3 +355,26 @@ def test_a_slope_of_an_earlier_time_is_shown_as_the_engine_has_it():
     )
     assert (float(x_grad), y.local_grads[0]) == (1.0, 1.0)
     assert "was set by hand" in reason
+
+
+def test_the_browser_computes_the_engines_numbers(browser):
+    """The same scripts in chromium: every row as the page opens, the exact ones moved."""
+    jobs, graphs = [], []
+    with nonfinite("allow"):
+        for program, (first, _) in random_graphs(300, list(ops.TABLE.values()), seed=8):
+            graphs.append(build(program, first))
+            jobs.append({"data": graph_only(graphs[-1])})
+        for program, (first, second) in random_graphs(300, [ops.TABLE[n] for n in EXACT], seed=9):
+            v = build(program, first)
+            names = [n.name for n in explain(v).nodes]
+            moved = [(names.index(f"x{i}"), repr(x)) for i, x in enumerate(second)]
+            graphs.append(build(program, second))
+            jobs.append({"data": graph_only(v), "moved": moved})
+    page = browser.new_page()
+    page.add_script_tag(content=engine_source())
+    work = f"const exactText = {EXACT_TEXT}; return jobs.map((job) => {{ {ALL_NUMBERS} }});"
+    results = page.evaluate(f"(jobs) => {{ {work} }}", jobs)
+    page.close()
+    for v, got in zip(graphs, results, strict=True):
+        for kind, numbers in expected(v).items():
+            assert [bits(float(x)) for x in got[kind]] == [bits(x) for x in numbers], kind

@@ -11,7 +11,7 @@ const INTRODUCTIONS = [
 ];
 const ARROW = 13; // the arrowhead's length at the end of each wire's path
 const TOOLS = 56; // the height kept free for the buttons below the graph
-const MOST_ROWS = 120; // of a table in the panel
+const MOST_ROWS = 60; // of a table in the panel
 const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
 const graph = makeGraph(given.graph);

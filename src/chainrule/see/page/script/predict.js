@@ -1,6 +1,6 @@
 // Predict: every += of stage 2 is hidden until the learner has typed it.
 
-const predict = { at: 0, open: true, tries: 0, answers: [] };
+const predict = { at: 0, open: true, tries: 0, answers: [], before: null };
 
 const questions = () => film.events.map((event, k) => [event, k]).filter(([event]) => event.kind === "add" && !view.boxes[event.box].isGroup && !view.boxes[event.child].isGroup);
 
@@ -61,6 +61,7 @@ function renderPredict() {
     find("predict-feedback").textContent = "";
     return;
   }
+  predict.before = gradsAt(film, now - film.starts[BACKWARD] - 1);
   const q = factorsOf(all[predict.at][0]);
   find("predict-count").textContent = `Question ${predict.at + 1} of ${all.length}, ${right} right so far`;
   find("predict-headline").textContent = `${attribute(q.source.title)} += ${q.local} × ${attribute(q.target.title)}`;
@@ -142,7 +143,7 @@ addTab("predict", "Predict", {
     grad: (b) => {
       const event = film.events[now - film.starts[BACKWARD]];
       if (!predict.open || !event || event.kind !== "add") return undefined;
-      const before = gradsAt(film, now - film.starts[BACKWARD] - 1);
+      const { before } = predict;
       if (b !== event.child) return before.text(b);
       return before.has(b) ? `${before.text(b)} + ?` : "?";
     },
