@@ -3,8 +3,9 @@
 let waitingToWrite = null;
 
 // An input's name, or its number where several have that name.
-const twice = new Set(inputs.map((i) => graph.names[i]).filter((name, k, names) => names.indexOf(name) !== k));
-const keyOf = (i) => (twice.has(graph.names[i]) ? `:${i}` : encodeURIComponent(graph.names[i]));
+const bearers = new Map();
+for (const i of inputs) bearers.set(graph.names[i], (bearers.get(graph.names[i]) || 0) + 1);
+const keyOf = (i) => (bearers.get(graph.names[i]) > 1 ? `:${i}` : encodeURIComponent(graph.names[i]));
 
 function address() {
   const parts = [`step=${now + 1}`];

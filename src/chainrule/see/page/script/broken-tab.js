@@ -64,7 +64,9 @@ function verdictOf(mistake, rows, first) {
     return `${graph.names[graph.root]} was ${short(before)}. The right update makes it ${short(rows[0][2])}, the broken one ${short(rows[0][3])}.`;
   }
   const [, name, right, got] = rows[first];
-  return `The first wrong number is ${name}: ${short(got)} where ${short(right)} is right. ${counted(broken.wrong.size, "number")} of ${rows.length} ${broken.wrong.size === 1 ? "is" : "are"} wrong.`;
+  const { size } = broken.wrong;
+  const how = `${counted(size, "number")} of ${rows.length} ${size === 1 ? "is" : "are"} wrong`;
+  return `The first wrong number is ${name}: ${short(got)} where ${short(right)} is right. ${how}.`;
 }
 
 options(find("broken-kind"), given.mistakes.map(({ name, title }) => [name, title]));

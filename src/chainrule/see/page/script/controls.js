@@ -82,7 +82,7 @@ document.addEventListener("keydown", (event) => {
   const { target } = event;
   if (target.closest("dialog") || target.matches("select, input:not([type=range])")) return;
   if (target.matches("button") && event.key === " ") return;
-  if (target.matches("input[type=range]") && event.key !== " " && event.key !== "?" && event.key !== "Escape") return; // a slider has these keys already
+  if (target.matches("input[type=range]") && ![" ", "?", "Escape"].includes(event.key)) return; // a slider has the others already
   const action = keys[event.key];
   if (!action) return;
   event.preventDefault();
@@ -165,7 +165,9 @@ window.addEventListener("hashchange", () => {
 function start() {
   const frozen = graph.forms.filter(({ rule }) => !rule).map(({ symbol }) => symbol || "custom");
   const notLive = frozen.length ? ` What the page cannot compute: ${frozen.join(", ")}. Inputs that feed it cannot be moved.` : "";
-  find("help-live").textContent = `The page computes this graph again with other inputs; your program is not run again, so a choice it made by comparing numbers stays as it was.${notLive}`;
+  find("help-live").textContent =
+    "The page computes this graph again with other inputs; your program is not run again, " +
+    `so a choice it made by comparing numbers stays as it was.${notLive}`;
   find("inputs-find").hidden = inputs.length <= MOST_INPUTS;
   find("inputs").hidden = !inputs.length;
   const id = readAddress();

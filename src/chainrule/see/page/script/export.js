@@ -1,7 +1,10 @@
 // A step as SVG or PNG, the film as a GIF. Pixels are painted from the drawing's own elements, with
 // the colours that the browser computed for them, so nothing is loaded and no image is decoded.
 
-const STYLED = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "opacity", "font-family", "font-size", "font-weight", "text-anchor"];
+const STYLED = [
+  "fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin",
+  "font-family", "font-size", "font-weight", "text-anchor",
+];
 const MOST_GIF_FRAMES = 400;
 
 // The picture to export: the graph with a caption below it, at its natural size.
@@ -38,8 +41,10 @@ function rgba(colour) {
 function outline(element) {
   const value = (name) => Number(element.getAttribute(name) || 0);
   const path = new Path2D();
-  if (element.tagName === "rect") path.roundRect(value("x"), value("y"), value("width"), value("height"), Math.min(value("rx"), value("width") / 2, value("height") / 2));
-  else if (element.tagName === "line") path.moveTo(value("x1"), value("y1")), path.lineTo(value("x2"), value("y2"));
+  if (element.tagName === "rect") {
+    const radius = Math.min(value("rx"), value("width") / 2, value("height") / 2);
+    path.roundRect(value("x"), value("y"), value("width"), value("height"), radius);
+  } else if (element.tagName === "line") path.moveTo(value("x1"), value("y1")), path.lineTo(value("x2"), value("y2"));
   else if (element.tagName === "circle") path.arc(value("cx"), value("cy"), value("r"), 0, 2 * Math.PI);
   else return new Path2D(element.getAttribute("d") || "");
   return path;
@@ -109,9 +114,11 @@ function stepAsSvg() {
     if (x || y) copy.setAttribute("transform", `translate(${coordinate(x)} ${coordinate(y)})`);
     made.append(copy);
   }
+  const family = window.getComputedStyle(find("headline")).fontFamily;
   lines.forEach((line, k) => {
     const text = svgText("", LAYOUT.margin, height + (k + 0.6) * CAPTION, line);
-    for (const [name, value] of Object.entries({ fill: rgba(body.color), "font-size": "15px", "font-weight": k ? 400 : 600, "font-family": window.getComputedStyle(find("headline")).fontFamily })) text.setAttribute(name, value);
+    const style = { fill: rgba(body.color), "font-size": "15px", "font-weight": k ? 400 : 600, "font-family": family };
+    for (const [name, value] of Object.entries(style)) text.setAttribute(name, value);
     made.append(text);
   });
   return new XMLSerializer().serializeToString(made);

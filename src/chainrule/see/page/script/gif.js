@@ -17,7 +17,9 @@ class Gif {
     const part = new Uint8Array(width * height);
     for (let y = 0; y < height; y++) part.set(indexed.subarray((top + y) * this.width + left, (top + y) * this.width + left + width), y * width);
     const word = (n) => [n & 255, n >> 8];
-    this.parts.push(Uint8Array.from([0x21, 0xf9, 4, 4, ...word(Math.round(hundredths)), 0, 0, 0x2c, ...word(left), ...word(top), ...word(width), ...word(height), 0, 8]));
+    const control = [0x21, 0xf9, 4, 4, ...word(Math.round(hundredths)), 0, 0];
+    const rectangle = [0x2c, ...word(left), ...word(top), ...word(width), ...word(height), 0];
+    this.parts.push(Uint8Array.from([...control, ...rectangle, 8]));
     this.parts.push(...blocks(packed(part)));
     this.before = indexed;
   }
@@ -58,7 +60,8 @@ class Palette {
     }
     const common = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 131).map(([key]) => key);
     const cube = [];
-    for (let r = 0; r < 5; r++) for (let g = 0; g < 5; g++) for (let b = 0; b < 5; b++) cube.push((Math.round(r * 63.75) << 16) | (Math.round(g * 63.75) << 8) | Math.round(b * 63.75));
+    const levels = [0, 64, 128, 191, 255];
+    for (const r of levels) for (const g of levels) for (const b of levels) cube.push((r << 16) | (g << 8) | b);
     this.colours = [...new Set([...common, ...cube])].slice(0, 256);
     this.known = new Map(this.colours.map((key, k) => [key, k]));
   }

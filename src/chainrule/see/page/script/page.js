@@ -5,9 +5,15 @@ const given = JSON.parse(find("data").textContent);
 const STAGES = ["Forward", "Sort", "Backward"];
 // What a newcomer needs to know when a stage begins.
 const INTRODUCTIONS = [
-  "Each box is one number. Blue boxes are inputs, a circle is an operation, the dark box is the result. First every box computes its data, from left to right. Press → for the next step, or the play button; or drag an input below and watch all numbers change.",
-  "Before gradients can flow back, the boxes are put in an order in which each one comes after everything it is made of. The stack remembers where the search is: (box, how many of its inputs have been looked at).",
-  "Now that order is walked from the end. A box's grad says how fast the result moves when that box moves. Each box passes its grad on to what it was made of: times the local gradient ∂, which says how fast the box moves with its input; and what arrives is added up.",
+  "Each box is one number. Blue boxes are inputs, a circle is an operation, the dark box is the result. " +
+    "First every box computes its data, from left to right. Press → for the next step, or the play " +
+    "button; or drag an input below and watch all numbers change.",
+  "Before gradients can flow back, the boxes are put in an order in which each one comes after " +
+    "everything it is made of. The stack remembers where the search is: (box, how many of its inputs have " +
+    "been looked at).",
+  "Now that order is walked from the end. A box's grad says how fast the result moves when that box " +
+    "moves. Each box passes its grad on to what it was made of: times the local gradient ∂, which says " +
+    "how fast the box moves with its input; and what arrives is added up.",
 ];
 const ARROW = 13; // the arrowhead's length at the end of each wire's path
 const TOOLS = 56; // the height kept free for the buttons below the graph

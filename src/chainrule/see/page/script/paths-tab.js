@@ -56,7 +56,8 @@ function chooseForPaths(i) {
 }
 
 const namable = Array.from({ length: graph.count }, (_, i) => i).filter((i) => kindOf(graph, i) !== "constant");
-options(find("paths-node"), (namable.length > 600 ? namable.filter((i) => inputs.includes(i)).slice(0, 600) : namable).map((i) => [i, graph.names[i]]));
+const offered = namable.length > 600 ? inputs.slice(0, 600) : namable; // any other node can be pointed at
+options(find("paths-node"), offered.map((i) => [i, graph.names[i]]));
 find("paths-node").addEventListener("change", (event) => chooseForPaths(Number(event.target.value)));
 
 addTab("paths", "Paths", {
@@ -74,7 +75,11 @@ addTab("paths", "Paths", {
     box: (b) => (paths.boxes.has(b) ? ["is-on-path"] : ["is-off-path"]),
     wire: (n) => (paths.lit.has(n) ? ["is-path"] : ["is-off-path"]),
     labels: () => {
-      for (const n of drawing.wires.keys()) if (paths.lit.has(n) && view.wires[n].edges.length === 1 && paths.lit.size <= 60) drawing.labelWire(n, `× ${short(numbers.slope[view.wires[n].edges[0]])}`, "slope");
+      if (paths.lit.size > 60) return;
+      for (const n of paths.lit) {
+        const { edges } = view.wires[n];
+        if (edges.length === 1) drawing.labelWire(n, `× ${short(numbers.slope[edges[0]])}`, "slope");
+      }
     },
   },
 });

@@ -2,7 +2,11 @@
 
 const predict = { at: 0, open: true, tries: 0, answers: [], before: null };
 
-const questions = () => film.events.map((event, k) => [event, k]).filter(([event]) => event.kind === "add" && !view.boxes[event.box].isGroup && !view.boxes[event.child].isGroup);
+// Each += between two single nodes, with its place among the events.
+function questions() {
+  const isAsked = ({ kind, box, child }) => kind === "add" && !view.boxes[box].isGroup && !view.boxes[child].isGroup;
+  return film.events.map((event, k) => [event, k]).filter(([event]) => isAsked(event));
+}
 
 function factorsOf(event) {
   const wire = view.wires[event.wire];
@@ -29,7 +33,8 @@ function isRight(typed, text, wanted) {
 function diagnosis(typed, text, q) {
   const is = (x) => isRight(typed, text, x);
   const grad = attribute(q.target.title);
-  const localIs = `${q.local} is ${q.formula && q.formula !== compact(q.slope) ? `${q.formula} = ` : ""}${short(q.slope)}${q.why ? `, because ${q.why}` : ""}`;
+  const formula = q.formula && q.formula !== compact(q.slope) ? `${q.formula} = ` : "";
+  const localIs = `${q.local} is ${formula}${short(q.slope)}${q.why ? `, because ${q.why}` : ""}`;
   if (is(q.total)) return `That is what ${attribute(q.source.title)} is afterwards. Asked is what is added to it now.`;
   if (is(-q.amount)) return "The size is right, the sign is not.";
   if (is(q.slope) && q.grad !== 1) return `That is the local gradient alone. Multiply it by ${grad}, which is ${short(q.grad)}.`;
@@ -38,7 +43,10 @@ function diagnosis(typed, text, q) {
     if (e !== q.e && is(numbers.slope[e] * q.grad)) return `The local gradient is wrong: that is the one of ${graph.names[graph.child[e]]}. ${localIs}.`;
   if (is(q.slope * numbers.data[q.i])) return `The local gradient is right. The other factor is ${grad} = ${short(q.grad)}, not the data of ${q.target.title}.`;
   if (is(numbers.data[q.source.nodes[0]] * q.grad)) return `The local gradient is wrong: that is the data of ${q.source.title}. ${localIs}.`;
-  if (q.grad !== 0 && predict.tries > 1) return `The local gradient is wrong: your answer would need ${short(typed / q.grad)}. ${localIs}, and ${grad} is ${short(q.grad)}.`;
+  if (q.grad !== 0 && predict.tries > 1) {
+    const implied = short(typed / q.grad);
+    return `The local gradient is wrong: your answer would need ${implied}. ${localIs}, and ${grad} is ${short(q.grad)}.`;
+  }
   return `Not that. One factor is ${grad} = ${short(q.grad)}; the other is the local gradient ${q.local}${q.formula ? ` = ${q.formula}` : ""}.`;
 }
 
@@ -56,7 +64,10 @@ function renderPredict() {
   if (done) {
     find("predict-count").textContent = "Predict";
     find("predict-headline").textContent = all.length ? `${right} of ${all.length} right at the first try` : "There is nothing to predict here";
-    const said = !all.length ? "No single gradient is passed on in this picture. Open a box first." : right === all.length ? "You have computed the whole backward pass." : "Those in red below are worth a second look.";
+    const said =
+      !all.length ? "No single gradient is passed on in this picture. Open a box first."
+        : right === all.length ? "You have computed the whole backward pass."
+          : "Those in red below are worth a second look.";
     find("predict-lines").replaceChildren(element("p", "", said));
     find("predict-feedback").textContent = "";
     return;

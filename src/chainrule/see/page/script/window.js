@@ -50,7 +50,8 @@ function show(choosesZoom = true) {
   const layout = layOut(view, sideways, roomOf);
   drawing.show(layout);
   drawing.svg.setAttribute("aria-label", `The graph, ${sideways ? "from left to right" : "from top to bottom"}`);
-  const smallest = sideways ? 0.65 : 0.8; // that can still be read
+  const small = document.body.dataset.compact !== undefined;
+  const smallest = small ? 0.55 : sideways ? 0.65 : 0.8; // that can still be read
   setZoom(choosesZoom ? Math.min(1.5, Math.max(smallest, fitting())) : zoom);
 }
 
