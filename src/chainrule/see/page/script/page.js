@@ -166,7 +166,8 @@ function renderState(frame, state) {
   }
   if (stage === BACKWARD) {
     const order = [...view.order].reverse();
-    const at = Math.max(0, order.indexOf(frame.child ?? frame.box) - MOST_ROWS / 2);
+    const middle = order.indexOf(frame.child ?? frame.box) - MOST_ROWS / 2;
+    const at = Math.max(0, Math.min(middle, order.length - MOST_ROWS));
     const shown = order.slice(at, at + MOST_ROWS);
     const sums = sumsSoFar(film, index, shown);
     const rows = shown.map((b) => [b, sums.get(b), state.grads.text(b)]);
@@ -194,9 +195,7 @@ function fill(id, entries, count, current, kind, waiting = () => false) {
   });
   if (entries.length < count) {
     const more = element("tr", "more");
-    const cell = element("td", "", `${(count - entries.length).toLocaleString("en")} more`);
-    cell.colSpan = 2;
-    more.append(cell);
+    more.append(element("th", "", `${(count - entries.length).toLocaleString("en")} more`), element("td", "", ""));
     rows.unshift(more);
   }
   find(id).replaceChildren(...rows);
