@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from live_page import films
 
 import chainrule
 from chainrule import (
@@ -83,7 +84,8 @@ def by_paths(f, x):
 def by_page(f, x):
     y = f(x)
     i = explain(y).index_of(x)
-    totals = [frame.total for frame in explore(y).frames if frame.child == i and frame.added]
+    (film,) = films([explore(y)])
+    totals = [frame["total"] for frame in film if frame.get("child") == i and frame["total"]]
     return float(totals[-1]) if totals else 0.0
 
 

@@ -4,50 +4,19 @@ import base64
 import hashlib
 import html
 import json
-import os
 import re
-import shutil
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from big_graphs import gpt_loss, mlp_output
+from live_page import DESKTOP, PHONE, SCREENSHOTS, everything, exercise, films, neuron
 
 from chainrule import Value
 from chainrule.see.explanation import BackwardStep, ForwardStep, SortStep, explain
 from chainrule.see.names import bracketed, short
 from chainrule.see.page import LIMIT, explore
 
-SCREENSHOTS = Path(__file__).parents[2] / "screenshots"
-CHROMIUM = shutil.which("chromium")
-DESKTOP = {"width": 1360, "height": 820}
-PHONE = {"width": 390, "height": 844}
 NASTY = "<script>alert(1)</script>"
-
-
-def exercise():
-    """The C# chapter's: a is used twice."""
-    a, b = Value(2.0, label="a"), Value(3.0, label="b")
-    c = a * b
-    c.label = "c"
-    loss = c + a
-    loss.label = "L"
-    return loss
-
-
-def neuron():
-    x1, x2 = Value(2.0, label="x1"), Value(0.0, label="x2")
-    w1, w2 = Value(-3.0, label="w1"), Value(1.0, label="w2")
-    n = x1 * w1 + x2 * w2 + Value(6.8813735870195432, label="b")
-    n.label = "n"
-    return n.tanh()
-
-
-def everything():
-    """Both edges of x + x, a zero gradient, constants, relu on either side, a rounded number."""
-    x, y = Value(0.1, label="x"), Value(-1.7, label="y")
-    doubled = x + x
-    return (doubled * 3 - y / 7).relu() + (y * x).relu() * 5 + (doubled**2).exp()
 
 
 # --- the file -----------------------------------------------------------------------------------
@@ -105,9 +74,9 @@ def test_no_label_can_break_out_of_the_data(label):
     a = Value(2.0, label=label)
     page = Reader(explore(a * a).html)
     data = json.loads(page.contents["script", "application/json"])
-    assert data["boxes"][0]["name"] == label
-    assert sum(1 for tag, _ in page.elements if tag == "script") == 2
-    assert sum(1 for tag, _ in page.elements if tag == "b") == 3  # the stages' numbers
+    assert data["graph"]["names"]["0"] == label
+    harmless = Reader(explore((x := Value(2.0, label="x")) * x).html)
+    assert [tag for tag, _ in page.elements] == [tag for tag, _ in harmless.elements]
 
 
 def test_save_writes_the_page(tmp_path):
@@ -129,7 +98,7 @@ def test_no_gradient_is_changed():
 def test_notebooks_get_a_sandboxed_frame():
     ((tag, attributes),) = Reader(explore(exercise())._repr_html_()).elements
     assert tag == "iframe"
-    assert attributes["sandbox"] == "allow-scripts"
+    assert attributes["sandbox"] == "allow-scripts allow-downloads"  # of pictures
     assert attributes["srcdoc"] == explore(exercise()).html
 
 
@@ -138,66 +107,14 @@ def test_large_graphs_are_collapsed_and_say_so():
     assert len(explain(v).nodes) <= LIMIT
     assert not explore(v).picture.is_collapsed
     large = explore(gpt_loss())
-    assert len(large.frames) < 400
-    assert len(large.html) < 500_000
+    (film,) = films([large])
+    assert len(film) < 400
+    assert len(large.html) < 2_000_000  # all 60,000 nodes are in it, and can be walked to
     count = len(large.picture.boxes)
     assert f"{large.picture.node_count:,} nodes in {count} boxes: each step here" in large.html
 
 
 # --- in a browser -------------------------------------------------------------------------------
-
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        if os.environ.get("CI", "").lower() in ("", "0", "false"):
-            pytest.skip("chromium is not installed (the browser tests need Debian's package)")
-        pytest.fail("chromium is not installed, and CI must run the browser tests")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def visit(browser, tmp_path):
-    """Opens a page; at the end, nothing was logged and nothing was asked of the network."""
-    contexts, trouble = [], []
-
-    def open_page(v, *, theme="light", viewport=DESKTOP, motion="reduce", limit=LIMIT):
-        file = explore(v, limit=limit).save(tmp_path / "page.html")
-        context = browser.new_context(
-            viewport=viewport, color_scheme=theme, reduced_motion=motion, offline=True
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: trouble.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: trouble.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: trouble.append(f"dialog: {dialog.message}"))
-        page.on(
-            "request",
-            lambda request: request.url != file.as_uri() and trouble.append(request.url),
-        )
-        page.goto(file.as_uri())
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert not trouble
-
 
 SEEN = """() => {
   const text = (id) => document.getElementById(id).textContent;
@@ -507,7 +424,7 @@ def test_every_control_has_a_name_and_each_step_is_announced(visit):
     value = page.get_attribute("#scrub", "aria-valuetext")
     assert value == "Forward, step 2 / 20: b = 3"
     node = page.locator("svg.graph:visible .cr-node").first
-    assert node.get_attribute("aria-label") == "a: show its history"
+    assert node.get_attribute("aria-label") == "a, input, data 2.0. Space for its history"
     assert node.get_attribute("role") == "button"
 
 

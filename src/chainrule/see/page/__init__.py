@@ -1,8 +1,8 @@
-"""``explore(v)``: the backward pass as a page to step through, in one HTML file.
+"""``explore(v)``: the backward pass as a live page, in one HTML file.
 
 The file stands alone: no request leaves it, and its Content-Security-Policy lets nothing run but
-the one script, named by its hash. What came from outside reaches the page as escaped text in the
-drawing and as JSON that the script puts into text nodes.
+the one script, named by its hash. What came from outside reaches the page as JSON that the script
+puts into text nodes. The page computes its numbers itself, by rules generated from the op table.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import hashlib
 import html
 import json
 import re
-from dataclasses import asdict, fields
 from functools import cached_property
 from importlib import resources
 from os import PathLike
@@ -23,29 +22,34 @@ from chainrule.core.backend import Value, topological_order
 
 if TYPE_CHECKING:
     from chainrule.see.drawing.picture import Picture
-    from chainrule.see.page.frames import Frame
+    from chainrule.see.explanation import Explanation
 
 __all__ = ["explore", "Page"]
 
-#: larger graphs are collapsed and stepped through box by box
+#: larger graphs are collapsed; their boxes open
 LIMIT = 200
-_NOTEBOOK_HEIGHT = 720
+_NOTEBOOK_HEIGHT = 760
+#: what computes, which needs no document; then what shows it. Joined in this order
+ENGINE = ("numbers", "maths", "words", "graph", "view", "film", "broken", "paths")
+SCREEN = (
+    *("layout", "drawing", "page", "window", "inputs", "tabs", "predict", "nudge"),
+    *("paths-tab", "broken-tab", "weights", "inside", "address", "gif", "export", "controls"),
+)
 
 
 def explore(v: Value, *, limit: int = LIMIT) -> Page:
-    """A page that steps through the backward pass of ``v``: forward, sort, backward.
+    """A page that steps through the backward pass of ``v``, and lets its inputs be moved.
 
     >>> from chainrule import Value, explore
     >>> a, b = Value(2.0, label="a"), Value(3.0, label="b")
     >>> explore(a * b + a)
-    Page(4 nodes, 4 edges, 20 frames)
+    Page(4 nodes, 4 edges)
 
     Notebooks show it by themselves; ``.save("page.html")`` writes one file that needs nothing
     else. Graphs of more than ``limit`` nodes are collapsed. No ``.grad`` is changed.
     """
     from chainrule.see.drawing.picture import make_picture
     from chainrule.see.explanation import explain
-    from chainrule.see.page.frames import make_frames
 
     if not isinstance(v, Value):
         raise TypeError(f"explore takes a Value, not a {type(v).__name__}")
@@ -54,26 +58,29 @@ def explore(v: Value, *, limit: int = LIMIT) -> Page:
     names, grads = [node.name for node in nodes], [node.grad for node in nodes]
     kinds = [node.kind for node in nodes]
     picture = make_picture(topological_order(v), names, limit, grads, kinds)
-    return Page(picture, make_frames(explanation, picture))
+    return Page(explanation, picture)
 
 
 class Page:
     """A self-contained HTML page: see ``explore``."""
 
-    def __init__(self, picture: Picture, frames: list[Frame]) -> None:
+    def __init__(self, explanation: Explanation, picture: Picture) -> None:
+        self.explanation = explanation
         self.picture = picture
-        self.frames = frames
 
     @cached_property
     def html(self) -> str:
         """The whole file."""
-        style, script = _asset("page.css"), _asset("page.js")
+        rules, data = self.program
+        style = _asset("page.css")
+        parts = [rules, *(_asset(f"script/{name}.js") for name in (*ENGINE, *SCREEN))]
+        script = "\n".join(['"use strict";', "(() => {", *parts, "})();"])
         policy = (
             f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
             "base-uri 'none'; form-action 'none'"
         )
         name = self.picture.name
-        parts = {
+        filled = {
             "policy": policy,
             "style": style,
             "script": script,
@@ -81,12 +88,22 @@ class Page:
             "name": html.escape(name),
             "summary": html.escape(self.picture.summary),
             "note": html.escape(_collapsed_note(self.picture)),
-            "sideways": self._svg("LR"),
-            "downwards": self._svg("TB"),
-            "data": _json(self._data()),
+            "still": self._still(),
+            "data": _json(data),
         }
         # One pass over the template: what is filled in is never searched for further places.
-        return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("page.html"))
+        return re.sub(r"\{\{(\w+)\}\}", lambda match: filled[match[1]], _asset("page.html"))
+
+    @cached_property
+    def program(self) -> tuple[str, dict[str, Any]]:
+        """What the page computes with: the rules as JavaScript, and the data as plain lists."""
+        from chainrule.see.page.data import graph_data
+        from chainrule.see.page.stories import stories
+        from chainrule.see.page.views import make_views
+
+        rules, graph = graph_data(self.explanation)
+        views = make_views(self.explanation, self.picture)
+        return rules, {"graph": graph, "views": views, "mistakes": stories()}
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the page to a file, whose name gets ``.html`` unless it has a suffix."""
@@ -101,36 +118,27 @@ class Page:
     def _repr_html_(self) -> str:
         title = html.escape(f"The backward pass of {self.picture.name}")
         return (
-            f'<iframe sandbox="allow-scripts" title="{title}" width="100%"'
+            f'<iframe sandbox="allow-scripts allow-downloads" title="{title}" width="100%"'
             f' height="{_NOTEBOOK_HEIGHT}" style="border:0" srcdoc="{html.escape(self.html)}">'
             "</iframe>"
         )
 
     def __repr__(self) -> str:
-        return f"Page({self.picture.summary}, {len(self.frames):,} frames)"
+        return f"Page({self.picture.summary})"
 
-    def _data(self) -> dict[str, Any]:
-        return {
-            "boxes": [
-                {"name": box.title, "kind": box.kind, "grad": box.grad}
-                for box in self.picture.boxes
-            ],
-            "wires": [[wire.source, wire.target] for wire in self.picture.wires],
-            "frames": [_without_defaults(frame) for frame in self.frames],
-        }
-
-    def _svg(self, rankdir: str) -> str:
+    def _still(self) -> str:
+        """The drawing for those without scripts, unless it would be larger than all the rest."""
         from chainrule.see.drawing.layout import coordinate
-        from chainrule.see.drawing.svg import SvgDrawing, letters
+        from chainrule.see.drawing.svg import SvgDrawing
 
-        room = max((letters(frame.total) for frame in self.frames), default=0)
-        drawing = SvgDrawing(self.picture, rankdir, grad_room=room)
+        if len(self.picture.boxes) > LIMIT:
+            return ""
+        drawing = SvgDrawing(self.picture, "LR")
         width, height = coordinate(drawing.width), coordinate(drawing.height)
-        direction = "from left to right" if rankdir == "LR" else "from top to bottom"
-        label = html.escape(f"{self.picture.title}, {direction}")
+        label = html.escape(self.picture.title)
         return "\n".join(
             [
-                f'<svg class="graph" id="graph-{rankdir}" role="group" aria-label="{label}"'
+                f'<svg class="still" role="img" aria-label="{label}"'
                 f' width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
                 *drawing.elements(),
                 "</svg>",
@@ -142,8 +150,7 @@ def _collapsed_note(picture: Picture) -> str:
     if not picture.is_collapsed:
         return ""
     return (
-        f"{picture.summary}: each step here stands for many. "
-        "explain(v).steps has every one of them."
+        f"{picture.summary}: each step here stands for many. Choose a box and open it to see them."
     )
 
 
@@ -159,8 +166,3 @@ def _hash(text: str) -> str:
 def _json(data: Any) -> str:
     """JSON that no text inside it can end early: ``</script>`` and ``<!--`` have no ``<`` left."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def _without_defaults(frame: Frame) -> dict[str, Any]:
-    default = {field.name: field.default for field in fields(frame)}
-    return {key: value for key, value in asdict(frame).items() if value != default[key]}
