@@ -45,14 +45,16 @@ def pytest_report_header() -> str:
 
 
 @pytest.fixture(autouse=True)
-def recorded_at_once():
-    """Every function is recorded and built at its first call, whatever that costs.
+def recorded_at_once(monkeypatch):
+    """Every function is recorded and built at its first call, whatever that costs, quietly.
 
     Tests of when that is worth it set the allowance themselves.
     """
+    from chainrule.compiler.runtime import dispatch
     from chainrule.compiler.runtime.ledger import allowance
 
     allowance.left = math.inf
+    monkeypatch.setattr(dispatch, "LONG", math.inf)
 
 
 @pytest.fixture
