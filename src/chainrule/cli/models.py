@@ -25,6 +25,7 @@ from rich.text import Text
 
 from chainrule import gpt
 from chainrule.cli.reporting import Output, examples, file_named, reported, say, visible
+from chainrule.files import write_atomically
 from chainrule.gpt import charts, checkpoints, metrics
 from chainrule.gpt.data import BUNDLED, load
 from chainrule.gpt.metrics import Row
@@ -143,16 +144,18 @@ def train(
             "engine": None if engine == "auto" else engine,
             "dtype": dtype,
         }
-        run, folder = _resumed(resume, file, steps, fixed)
+        gpt.load(resume)  # before anything is written next to what may not be a run
+        with gpt.RunFolder(resume if resume.is_dir() else resume.parent) as folder:
+            run = _resumed(resume, file, steps, fixed)
+            _train(run, folder, save_every, samples)
     else:
         options = model_options | {"steps": steps}
         changes = {name: option for name, option in options.items() if option is not None}
         config = gpt.Config.preset(preset or "microgpt").replace(**changes)
-        run = _started(
-            file, config, 0.1 if validation is None else validation, engine, dtype or "float64"
-        )
-        folder = _run_folder(output)
-    _train(Console(), run, folder, save_every, samples)
+        share = 0.1 if validation is None else validation
+        run = _started(file, config, share, engine, dtype or "float64")
+        with _run_folder(output) as folder:
+            _train(run, folder, save_every, samples)
 
 
 def _started(
@@ -170,7 +173,7 @@ def _started(
 
 def _resumed(
     directory: Path, file: Path | None, steps: int | None, fixed: dict[str, Any]
-) -> tuple[gpt.Run, Path]:
+) -> gpt.Run:
     checkpoint = gpt.load(directory)
     same = {"engine": checkpoint.engine, "dtype": checkpoint.dtype}
     given = [n for n, option in fixed.items() if option is not None and option != same.get(n)]
@@ -185,11 +188,10 @@ def _resumed(
                 f"name the file as well, chainrule train FILE --resume {directory}"
             )
     documents, source = load(file)
-    run = gpt.Run.resume(checkpoint, documents, source, steps)
-    return run, directory if directory.is_dir() else directory.parent
+    return gpt.Run.resume(checkpoint, documents, source, steps)
 
 
-def _run_folder(output: Path | None) -> Path:
+def _run_folder(output: Path | None) -> gpt.RunFolder:
     if output is None:
         for number in count_up(1):
             folder = Path("runs") / str(number)
@@ -197,18 +199,20 @@ def _run_folder(output: Path | None) -> Path:
                 folder.mkdir(parents=True)
             except FileExistsError:
                 continue
-            return folder
+            return gpt.RunFolder(folder)
     assert output is not None
+    made = gpt.RunFolder(output)
     if (output / checkpoints.FILE).exists():
+        made.release()
         raise gpt.GPTError(
             f"there is a run in {str(output)!r} already: continue it with --resume {output}, "
             "or give another --output"
         )
-    output.mkdir(parents=True, exist_ok=True)
-    return output
+    return made
 
 
-def _train(console: Console, run: gpt.Run, folder: Path, save_every: int, samples: int) -> None:
+def _train(run: gpt.Run, folder: gpt.RunFolder, save_every: int, samples: int) -> None:
+    console = Console()
     config, data = run.config, run.data
     documents = len(data.training) + len(data.validation)
     say(
@@ -236,12 +240,12 @@ def _train(console: Console, run: gpt.Run, folder: Path, save_every: int, sample
         say(
             console,
             f"stopped after step {run.step} of {config.steps}; "
-            f"continue with: chainrule train --resume {folder}",
+            f"continue with: chainrule train --resume {folder.path}",
         )
         raise SystemExit(INTERRUPTED + signals[0])
     if rows:
         say(console, f"{_losses(rows)} ({seconds:.1f} s)")
-    say(console, f"saved in {folder}: {checkpoints.FILE}, {metrics.FILE}, loss.svg")
+    say(console, f"saved in {folder.path}: {checkpoints.FILE}, {metrics.FILE}, loss.svg")
     if samples:
         _print_new_documents(console, run, samples)
 
@@ -485,7 +489,7 @@ def compare(first: Path, second: Path, /, *, output: Output = Path("compare.svg"
     for name, rows in runs.items():
         if not rows:
             raise gpt.GPTError(f"the run in {name!r} has no steps yet")
-    checkpoints.write_atomically(file, charts.losses(runs).encode())
+    write_atomically(file, charts.losses(runs))
     console = Console()
     table = Table("run", *map(_right, ("steps", "loss", "validation loss", "best")))
     for name, rows in runs.items():

@@ -22,6 +22,7 @@ from rich.text import Text
 from chainrule.cli.reporting import Output, complain, examples, file_named, reported
 from chainrule.core.backend import Value
 from chainrule.derivatives.transforms import gradients
+from chainrule.files import write_atomically
 from chainrule.see.explanation import Explanation
 from chainrule.see.explanation import explain as explained
 from chainrule.see.explanation.text import STAGES, paths_section, sections
@@ -141,7 +142,7 @@ def explain(
         show(parts)
     else:
         file = file_named(output, ".html", ".htm")
-        file.write_text(_page(notebook_html(*parts(PAGE_WIDTH))), encoding="utf-8")
+        write_atomically(file, _page(notebook_html(*parts(PAGE_WIDTH))))
         print(f"wrote {file}")
     return 0
 

@@ -20,7 +20,7 @@ from chainrule.gpt.metrics import Row
 from chainrule.gpt.model import GPT, Cache
 from chainrule.gpt.sampling import Choice, generate, new_documents
 from chainrule.gpt.tokenizer import Tokenizer, WordTokenizer
-from chainrule.gpt.training import Run, train
+from chainrule.gpt.training import Run, RunFolder, train
 
 __all__ = [
     "GPT",
@@ -33,6 +33,7 @@ __all__ = [
     "names",
     "read_documents",
     "Run",
+    "RunFolder",
     "Row",
     "train",
     "Checkpoint",

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
-from contextlib import suppress
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.files import write_atomically
 from chainrule.gpt import tokenizer as tokenizers
 from chainrule.gpt.config import DTYPES, ENGINES, Config
 from chainrule.gpt.errors import GPTError
@@ -105,34 +105,20 @@ def save(checkpoint: Checkpoint, directory: str | Path) -> Path:
     }
     metadata["checksum"] = _checksum(metadata, tensors)
     path = Path(directory) / FILE
-    write_atomically(path, serialize(tensors, metadata))
+    write_atomically(path, _in_order(serialize(tensors, metadata)))
     return path
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file so that at every moment the old content or the new is there, whole."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
+def _in_order(serialized: bytes) -> bytes:
+    """The file with the keys of its header sorted: equal checkpoints are equal bytes.
 
-
-def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":
-        return  # only POSIX systems let a folder be opened and synced
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    The library writes the metadata in the order of a hash table, another one in every process.
+    """
+    (length,) = struct.unpack("<Q", serialized[:8])
+    header = json.loads(serialized[8 : 8 + length])
+    text = json.dumps(header, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the numbers stay aligned
+    return struct.pack("<Q", len(text)) + text + serialized[8 + length :]
 
 
 def _checksum(metadata: dict[str, str], tensors: Arrays) -> str:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chainrule.core.backend import Value
-from chainrule.gpt import charts, checkpoints
+from chainrule.files import write_atomically
+from chainrule.gpt import charts
 from chainrule.gpt.errors import GPTError
 from chainrule.gpt.model import GPT
 from chainrule.gpt.tokenizer import Tokenizer
@@ -81,7 +82,7 @@ class Inspection:
         folder.mkdir(parents=True, exist_ok=True)
         paths = []
         for name, svg in self.pictures().items():
-            checkpoints.write_atomically(folder / name, svg.encode())
+            write_atomically(folder / name, svg)
             paths.append(folder / name)
         return paths
 

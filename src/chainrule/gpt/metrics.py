@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from chainrule.gpt.checkpoints import write_atomically
+from chainrule.files import append_to, write_atomically
 from chainrule.gpt.errors import GPTError
 
 FILE = "metrics.csv"
@@ -77,8 +77,8 @@ class Writer:
     def __init__(self, directory: Path, rows: Iterable[Row] = ()) -> None:
         path = directory / FILE
         lines = [",".join(COLUMNS) + "\n", *(row.line() for row in rows)]
-        write_atomically(path, "".join(lines).encode())
-        self._file = path.open("a", encoding="utf-8", newline="\n")
+        write_atomically(path, "".join(lines))
+        self._file = append_to(path)
 
     def append(self, row: Row) -> None:
         """Add one row."""

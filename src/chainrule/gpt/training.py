@@ -10,10 +10,12 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from chainrule.core.interrupts import Held
+from chainrule.files import FolderLock, remove_partial_files, write_atomically
 from chainrule.gpt import charts, checkpoints, engines, metrics
 from chainrule.gpt.checkpoints import Arrays, Checkpoint
 from chainrule.gpt.config import Config
@@ -164,7 +166,7 @@ class Run:
 
 def train(
     run: Run,
-    directory: str | Path | None = None,
+    directory: str | Path | RunFolder | None = None,
     *,
     save_every: int = 100,
     validate_every: int = 250,
@@ -174,7 +176,8 @@ def train(
     """Take a run to its last step, or to the first after which ``stop()`` holds.
 
     In the folder, if one is given, the metrics are those of this run from its first step on, and
-    the checkpoint is at most ``save_every`` steps old. Returns the rows of the steps taken here.
+    the checkpoint is at most ``save_every`` steps old. While it runs, no other process can train
+    there. Returns the rows of the steps taken here.
 
     >>> from chainrule import gpt
     >>> config = gpt.Config(width=4, heads=1, block=4, steps=30, learning_rate=0.05)
@@ -184,11 +187,14 @@ def train(
     """
     if save_every < 1 or validate_every < 1:
         raise GPTError("the steps between two checkpoints or validations must be at least 1")
-    folder = _Folder(run, Path(directory)) if directory is not None else None
     rows: list[Row] = []
-    try:
+    with ExitStack() as stack:
+        folder = directory
+        if folder is not None and not isinstance(folder, RunFolder):
+            folder = stack.enter_context(RunFolder(folder))
+        files = stack.enter_context(_Files(run, folder.path)) if folder else None
         while run.step < run.config.steps and not stop():
-            intervals = (save_every, validate_every) if folder else (validate_every,)
+            intervals = (save_every, validate_every) if files else (validate_every,)
             events = [run.config.steps, *(run.step // n * n + n for n in intervals)]
             with Held():  # Ctrl-C comes when a step and its row are complete
                 taken = run.take_steps(min(events) - run.step)
@@ -196,27 +202,45 @@ def train(
                     loss = run.validation_loss()
                     taken[-1] = dataclasses.replace(taken[-1], validation_loss=loss)
                 rows += taken
-                if folder:
-                    folder.append(taken)
+                if files:
+                    files.append(taken)
                     if run.step % save_every == 0:
-                        folder.save(run)
+                        files.save(run)
             if report:
                 for row in taken:
                     report(row)
-        if folder:
-            folder.save(run)
-            folder.draw(rows)
-    finally:
-        if folder:
-            folder.writer.close()
+        if files:
+            files.save(run)
+            files.draw(rows)
     return rows
 
 
-class _Folder:
-    """The files of a run."""
+class RunFolder(FolderLock):
+    """The folder of a run, made where there is none and kept for one process at a time.
+
+    ``train`` takes one of its own when it is given a path. Who loads a checkpoint to go on with it
+    takes the folder first, so that nobody trains further in between.
+
+    >>> import tempfile
+    >>> from chainrule import gpt
+    >>> run = gpt.Run.start(["ada", "bob"], gpt.Config(width=4, heads=1, block=4, steps=2))
+    >>> with tempfile.TemporaryDirectory() as path, gpt.RunFolder(path) as folder:
+    ...     _ = gpt.train(run, folder)
+    ...     gpt.load(folder.path)
+    Checkpoint(step 2 of 2, 280 parameters)
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        super().__init__(self.path)
+        remove_partial_files(self.path)
+
+
+class _Files(AbstractContextManager["_Files"]):
+    """What a run writes: metrics.csv as it goes, the checkpoint, at the end the picture."""
 
     def __init__(self, run: Run, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
         self.path = path
         self.before: list[Row] = []
         if (path / metrics.FILE).exists():
@@ -238,5 +262,7 @@ class _Folder:
             self.saved = run.step
 
     def draw(self, rows: list[Row]) -> None:
-        picture = charts.losses({"": [*self.before, *rows]}).encode()
-        checkpoints.write_atomically(self.path / LOSS_PICTURE, picture)
+        write_atomically(self.path / LOSS_PICTURE, charts.losses({"": [*self.before, *rows]}))
+
+    def __exit__(self, *exception: object) -> None:
+        self.writer.close()

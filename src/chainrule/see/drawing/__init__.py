@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from chainrule.core.backend import Value, topological_order
 from chainrule.core.errors import caller_frame
+from chainrule.files import write_atomically
 from chainrule.see.names import naming
 
 if TYPE_CHECKING:
@@ -115,11 +116,7 @@ class Drawing:
         if kind is None:
             known = ", ".join(SUFFIXES)
             raise ValueError(f"cannot save {file.name!r}: the name must end in one of {known}")
-        content: str | bytes = getattr(self, kind)
-        if isinstance(content, bytes):
-            file.write_bytes(content)
-        else:
-            file.write_text(content, encoding="utf-8")
+        write_atomically(file, getattr(self, kind))
         return file
 
     def render(self, filename: str | PathLike[str] = "graph") -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.core.backend import Value, topological_order
+from chainrule.files import write_atomically
 
 if TYPE_CHECKING:
     from chainrule.see.drawing.picture import Picture
@@ -112,7 +113,7 @@ class Page:
             file = file.with_suffix(".html")
         if file.suffix.lower() not in (".html", ".htm"):
             raise ValueError(f"cannot save {file.name!r}: the name must end in .html")
-        file.write_text(self.html, encoding="utf-8")
+        write_atomically(file, self.html)
         return file
 
     def _repr_html_(self) -> str:
