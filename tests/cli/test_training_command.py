@@ -136,6 +136,29 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(chainrule, workplace, argu
     assert message in errors
 
 
+@pytest.mark.parametrize("engine", ["eager", "compiled"])
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("rate", ["1e30", "1e154", "1e200", "1e308"])
+def test_a_learning_rate_that_breaks_everything_is_one_line(chainrule, engine, steps, rate):
+    """Also where the step itself still works, and only the validation or a sample overflows."""
+    options = [*TINY, "--steps", steps, "--engine", engine, "--lr", rate]
+    code, _, errors = chainrule("train", "text.txt", *options)
+    assert code == 1
+    assert errors.count("\n") == 1
+    assert "training broke down at step" in errors
+    assert "a smaller learning rate may help" in errors
+
+
+def test_a_checkpoint_is_not_resumed_from_a_pipe_or_a_device(chainrule, trained, workplace):
+    os.mkfifo(workplace / "pipe")
+    for source in ("pipe", "/dev/zero"):
+        (workplace / "text.txt").unlink(missing_ok=True)
+        (workplace / "text.txt").symlink_to(source)
+        code, _, errors = chainrule("train", "--resume", "run", "--steps", 21)
+        assert code == 1
+        assert "which is not here: name the file as well" in errors
+
+
 def test_options_that_are_refused_leave_no_folder_behind(chainrule, workplace):
     chainrule("train", "--save-every", "0")
     assert not (workplace / "runs").exists()

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import forging
 import numpy as np
 import pytest
 from safetensors.numpy import save as serialize
@@ -206,6 +207,36 @@ def checkpoint_size(folder):
 def test_a_checkpoint_that_contradicts_itself_is_refused(folder, changes, message):
     resave(folder, **changes)
     assert message in refused(folder)
+
+
+def test_a_forged_checkpoint_is_used_or_refused_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    forged, refused_ = set(), 0
+    for name, command, code, errors in forging.outcomes(tmp_path):
+        forged.add(name)
+        assert code in (0, 1), (name, command)
+        assert errors.count("\n") == code, (name, command, errors)
+        assert errors.startswith("chainrule: ") or not code, (name, command, errors)
+        assert errors.isprintable() or errors[:-1].isprintable(), (name, command)
+        refused_ += code
+    assert len(forged) > 700
+    assert refused_ > 1_000
+
+
+def test_equal_checkpoints_are_equal_bytes(tmp_path):
+    """Whatever the order of hash tables is in the process that writes them."""
+    code = (
+        "import sys; from chainrule import gpt\n"
+        "config = gpt.Config(width=4, heads=1, block=4, steps=3)\n"
+        "gpt.train(gpt.Run.start(['ada', 'bob', 'zoë'], config), sys.argv[1])"
+    )
+    for name in ("one", "two", "three"):
+        subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], check=True)
+    files = [
+        {p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in ("one", "two", "three")
+    ]
+    assert len(files[0]) == 3
+    assert files[0] == files[1] == files[2]
 
 
 def test_foreign_files_are_refused(folder):

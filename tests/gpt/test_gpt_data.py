@@ -1,6 +1,9 @@
 """Documents and tokens: what is read, how it is split, what is refused."""
 
 import random
+import tempfile
+import tracemalloc
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -53,6 +56,65 @@ def test_a_document_is_a_line_without_the_white_space_around_it(tmp_path, conten
 def test_files_that_are_no_text_are_refused(tmp_path, content, message):
     with pytest.raises(gpt.GPTError, match=message):
         gpt.read_documents(write(tmp_path, content))
+
+
+@given(st.lists(st.sampled_from(["a", "é", "小", "\U0001f600", " ", "\n", "\r", "\x85", "\ufeff"])))
+def test_reading_line_by_line_is_reading_the_whole_text(parts):
+    text = "".join(parts)
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder), text.encode())
+        lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        expected = [line.strip() for line in lines if line.strip()]
+        if expected:
+            assert gpt.read_documents(path) == expected
+        else:
+            with pytest.raises(gpt.GPTError, match="is empty"):
+                gpt.read_documents(path)
+
+
+def test_the_place_of_a_wrong_byte_counts_from_the_beginning(tmp_path):
+    content = "zoë\n".encode() * 1000 + b"caf\xe9"
+    with pytest.raises(gpt.GPTError, match="byte 0xe9 at position 5003"):
+        gpt.read_documents(write(tmp_path, content))
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/full"])
+def test_what_never_ends_is_refused_at_once(path):
+    with pytest.raises(gpt.GPTError, match="is a binary file"):
+        gpt.read_documents(path)
+
+
+def test_a_name_with_a_null_byte_is_refused():
+    with pytest.raises(gpt.GPTError, match="null byte"):
+        gpt.read_documents("a\0b")
+
+
+@pytest.mark.parametrize("tokens", ["char", "word"])
+def test_one_very_long_line_takes_little_more_memory_than_itself(tmp_path, tokens):
+    size = 10_000_000
+    path = write(tmp_path, b"some words " * (size // 11) + b"\nshort\n")
+    tracemalloc.start()
+    documents = gpt.read_documents(path)
+    config = gpt.Config(width=2, heads=1, block=3, steps=2, tokens=tokens)
+    run = gpt.Run.start(documents, config, validation=0)
+    rows = gpt.train(run)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(rows) == 2
+    assert peak < 4 * size
+
+
+def test_a_document_can_be_encoded_as_far_as_it_is_read():
+    for tokenizer, text in (
+        (gpt.Tokenizer.of(["abc"]), "abc"),
+        (gpt.WordTokenizer.of(["a b c"]), "a b\x85\u2003c"),
+    ):
+        whole = tokenizer.encode(text)
+        assert whole == [3, 0, 1, 2, 3]
+        assert [tokenizer.encode(text, most) for most in range(7)] == [
+            *(whole[:most] for most in range(5)),
+            *(whole, whole),
+        ]
 
 
 def test_missing_files_and_folders_are_refused(tmp_path):

@@ -5,6 +5,7 @@ Each reads its options, calls ``chainrule.gpt`` and prints.
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import statistics
@@ -182,7 +183,7 @@ def _resumed(
         raise gpt.GPTError(f"--{option} cannot change a run that is resumed")
     if file is None and checkpoint.source != BUNDLED:
         file = Path(checkpoint.source)
-        if not file.exists():
+        if not os.path.isfile(file):  # a device or a pipe is no text to go on with
             raise gpt.GPTError(
                 f"the run was started on {checkpoint.source!r}, which is not here: "
                 f"name the file as well, chainrule train FILE --resume {directory}"

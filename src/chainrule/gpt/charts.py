@@ -107,7 +107,8 @@ class _Axes:
 
 def _widened(span: tuple[float, float]) -> tuple[float, float]:
     low, high = span
-    return span if high > low else (low - 0.5, high + 0.5)
+    some = max(0.5, abs(low) / 8)  # adding less to a large number would not change it
+    return span if high > low else (low - some, high + some)
 
 
 def smoothed(numbers: Sequence[float], reach: int) -> list[float]:

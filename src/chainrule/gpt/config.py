@@ -7,8 +7,9 @@ and ``book`` the larger model over whole words of the TypeScript book.
 from __future__ import annotations
 
 import dataclasses
-import math
+import sys
 from dataclasses import dataclass
+from reprlib import repr as shown  # long ones are cut
 from typing import Any
 
 from chainrule import optim
@@ -55,9 +56,11 @@ class Config:
         for name in ("layers", "width", "heads", "block", "steps", "batch"):
             number = getattr(self, name)
             if type(number) is not int or not 1 <= number <= LARGEST:
-                raise GPTError(f"{name} must be a whole number from 1 to {LARGEST}, not {number!r}")
+                raise GPTError(
+                    f"{name} must be a whole number from 1 to {LARGEST}, not {shown(number)}"
+                )
         if type(self.seed) is not int:
-            raise GPTError(f"seed must be a whole number, not {self.seed!r}")
+            raise GPTError(f"seed must be a whole number, not {shown(self.seed)}")
         if self.width % self.heads:
             raise GPTError(
                 f"a width of {self.width} cannot be shared by {self.heads} heads: "
@@ -69,13 +72,13 @@ class Config:
             ("schedule", SCHEDULES),
         ):
             if getattr(self, name) not in choices:
-                raise GPTError(f"{name} must be one of {choices}, not {getattr(self, name)!r}")
+                raise GPTError(f"{name} must be one of {choices}, not {shown(getattr(self, name))}")
         if type(self.zero_projections) is not bool:
-            raise GPTError(f"zero_projections must be a bool, not {self.zero_projections!r}")
+            raise GPTError(f"zero_projections must be a bool, not {shown(self.zero_projections)}")
         for name in ("std", "learning_rate", "beta1", "beta2"):
             number = getattr(self, name)
-            if type(number) not in (int, float) or not (math.isfinite(number) and number >= 0):
-                raise GPTError(f"{name} must be a number from 0 on, not {number!r}")
+            if type(number) not in (int, float) or not 0 <= number <= sys.float_info.max:
+                raise GPTError(f"{name} must be a number from 0 on, not {shown(number)}")
         if not (self.beta1 < 1 and self.beta2 < 1):
             raise GPTError(f"both betas must be less than 1, not {self.beta1} and {self.beta2}")
 

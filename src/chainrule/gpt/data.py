@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
+from typing import BinaryIO
 
 from chainrule.gpt.errors import GPTError
 
 BUNDLED = "the bundled names"
+PIECE = 1 << 20  # bytes that are read at once
 
 
 def names() -> list[str]:
@@ -42,27 +44,43 @@ def read_documents(path: str | Path) -> list[str]:
     ...     gpt.read_documents(path)
     ['ada', 'bob']
     """
-    path = Path(path)
+    name = repr(str(path))
+    documents = []
     try:
-        content = path.read_bytes()
+        with open(path, "rb") as file:
+            position = 0  # in bytes, of the line's beginning
+            for line in _lines(file, name):
+                text = line.decode("utf-8" if position else "utf-8-sig")
+                stripped = (part.strip() for part in text.split("\r"))  # an end of line of old
+                documents += [part for part in stripped if part]
+                position += len(line)
     except FileNotFoundError:
-        raise GPTError(f"there is no file {str(path)!r}") from None
+        raise GPTError(f"there is no file {name}") from None
     except OSError as error:
-        raise GPTError(f"cannot read {str(path)!r}: {error.strerror}") from None
-    if b"\0" in content:
-        raise GPTError(f"{str(path)!r} is a binary file; a text file was expected")
-    try:
-        text = content.decode("utf-8-sig")
+        raise GPTError(f"cannot read {name}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise GPTError(
-            f"{str(path)!r} is not UTF-8 text: byte {content[error.start]:#04x} "
-            f"at position {error.start}"
+            f"{name} is not UTF-8 text: byte {error.object[error.start]:#04x} "
+            f"at position {position + error.start}"
         ) from None
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    documents = [line.strip() for line in lines if line.strip()]
+    except ValueError as error:  # a null byte in the name
+        raise error if isinstance(error, GPTError) else GPTError(f"{name}: {error}") from None
     if not documents:
-        raise GPTError(f"{str(path)!r} is empty: there is nothing to learn from")
+        raise GPTError(f"{name} is empty: there is nothing to learn from")
     return documents
+
+
+def _lines(file: BinaryIO, name: str) -> Iterator[bytearray]:
+    """The lines of a file, each read in pieces: what has no lines is not held in memory first."""
+    line = bytearray()
+    while piece := file.readline(PIECE):
+        if b"\0" in piece:
+            raise GPTError(f"{name} is a binary file; a text file was expected")
+        line += piece
+        if piece.endswith(b"\n"):
+            yield line
+            line = bytearray()
+    yield line
 
 
 @dataclass(frozen=True)

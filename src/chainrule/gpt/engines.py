@@ -92,7 +92,8 @@ class Eager:
         """Take one step."""
         texts = self._data.batch(self.optimizer.steps, self._model.config.batch)
         self.optimizer.zero_grad()
-        loss = self.backward([self._tokenizer.encode(text) for text in texts])
+        most = self._model.config.block + 1  # what the model would cut is not split either
+        loss = self.backward([self._tokenizer.encode(text, most) for text in texts])
         self.optimizer.step()
         return [loss]
 
@@ -147,7 +148,8 @@ class Compiled:
 
             config = self._model.config
             texts = self._data.training[: config.steps * config.batch]
-            samples = [self._sample(self._tokenizer.encode(text)) for text in texts]
+            most = config.block + 1
+            samples = [self._sample(self._tokenizer.encode(text, most)) for text in texts]
             # A run that is resumed must compute as it would have, to the last bit. So whichever
             # step comes first, what is recorded first is the same.
             with suppress(ValueError, ArithmeticError):  # it comes again where it counts

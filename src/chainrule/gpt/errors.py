@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class GPTError(ValueError):
     """A file, a checkpoint or a setting that cannot be used; the message is one line for people.
@@ -12,3 +15,22 @@ class GPTError(ValueError):
         ...
     chainrule.gpt.errors.GPTError: a width of 16 cannot be shared by 3 heads...
     """
+
+
+@contextmanager
+def computing(what: str, advice: str = "") -> Iterator[None]:
+    """Turn an undefined result in here, such as an overflow, into one line that says of what.
+
+    >>> from chainrule.gpt.errors import computing
+    >>> with computing("the model cannot be sampled"):
+    ...     1 / 0
+    Traceback (most recent call last):
+        ...
+    chainrule.gpt.errors.GPTError: the model cannot be sampled (division by zero)
+    """
+    try:
+        yield
+    except GPTError:
+        raise
+    except (ValueError, ArithmeticError) as error:
+        raise GPTError(f"{what} ({error}){advice}") from error

@@ -15,7 +15,7 @@ from pathlib import Path
 from chainrule.core.backend import Value
 from chainrule.files import write_atomically
 from chainrule.gpt import charts
-from chainrule.gpt.errors import GPTError
+from chainrule.gpt.errors import GPTError, computing
 from chainrule.gpt.model import GPT
 from chainrule.gpt.tokenizer import Tokenizer
 from chainrule.nn import softmax
@@ -64,6 +64,7 @@ class Inspection:
     activations: dict[str, list[float]]
     gradients: dict[str, list[float]]
 
+    @computing("the model's numbers cannot be drawn")
     def pictures(self) -> dict[str, str]:
         """File names and SVG texts."""
         about = f"while reading {self.document!r}"
@@ -87,6 +88,7 @@ class Inspection:
         return paths
 
 
+@computing("the model cannot be inspected")
 def inspect(model: GPT, tokenizer: Tokenizer, document: str, likeliest: int = 5) -> Inspection:
     """Read a document and note everything; the gradients are those of its loss.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chainrule.core.backend import Value, no_grad
-from chainrule.gpt.errors import GPTError
+from chainrule.gpt.errors import GPTError, computing
 from chainrule.gpt.model import GPT
 from chainrule.gpt.tokenizer import Tokenizer
 from chainrule.nn import softmax
@@ -91,7 +91,7 @@ def generate(
         raise GPTError(
             f"the prefix has {len(numbers)} tokens; this model reads at most {model.config.block}"
         )
-    with no_grad():
+    with computing("the model cannot be sampled"), no_grad():
         cache = model.new_cache()
         for token in [tokenizer.bos, *numbers][: model.config.block]:
             logits = model.logits(token, cache)

@@ -6,10 +6,14 @@ token, ``bos``, says "a document begins" and "it is over". Its number comes afte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from chainrule.gpt.errors import GPTError
+
+_WORD = re.compile(r"\S+")
 
 
 class Tokenizer:
@@ -41,9 +45,9 @@ class Tokenizer:
         return cls(sorted({token for text in documents for token in cls.split(text)}))
 
     @staticmethod
-    def split(text: str) -> list[str]:
-        """The tokens of a text."""
-        return list(text)
+    def split(text: str) -> Iterator[str]:
+        """The tokens of a text, one at a time: a document may be longer than a list could be."""
+        return iter(text)
 
     @staticmethod
     def join(tokens: Iterable[str]) -> str:
@@ -55,9 +59,9 @@ class Tokenizer:
         """How many tokens there are, ``bos`` included."""
         return len(self.tokens) + 1
 
-    def numbers(self, text: str) -> list[int]:
-        """The tokens of a text, without ``bos``."""
-        tokens = self.split(text)
+    def numbers(self, text: str, most: int | None = None) -> list[int]:
+        """The tokens of a text, or the first ``most`` of them, without ``bos``."""
+        tokens = list(islice(self.split(text), most))
         unseen = sorted(set(tokens) - self._numbers.keys())
         if unseen:
             shown = ", ".join(map(repr, unseen[:8])) + (", ..." if len(unseen) > 8 else "")
@@ -65,9 +69,9 @@ class Tokenizer:
             raise GPTError(f"the model has never seen the {self.unit}{plural} {shown}")
         return [self._numbers[token] for token in tokens]
 
-    def encode(self, text: str) -> list[int]:
-        """A whole document: its tokens between two ``bos``."""
-        return [self.bos, *self.numbers(text), self.bos]
+    def encode(self, text: str, most: int | None = None) -> list[int]:
+        """A document: its tokens between two ``bos``; or only the first ``most`` of all these."""
+        return [self.bos, *self.numbers(text, most), self.bos][:most]
 
     def decode(self, numbers: Iterable[int]) -> str:
         """The text of some token numbers, none of them ``bos``."""
@@ -94,9 +98,9 @@ class WordTokenizer(Tokenizer):
     unit = "word"
 
     @staticmethod
-    def split(text: str) -> list[str]:
+    def split(text: str) -> Iterator[str]:
         """The words of a text."""
-        return text.split()
+        return (match[0] for match in _WORD.finditer(text))
 
     @staticmethod
     def join(tokens: Iterable[str]) -> str:
@@ -109,14 +113,14 @@ KINDS: dict[str, type[Tokenizer]] = {kind.kind: kind for kind in (Tokenizer, Wor
 
 def from_dict(saved: Any) -> Tokenizer:
     """The tokenizer that ``to_dict`` described, every part checked."""
+    kind, tokens = (saved.get("kind"), saved.get("tokens")) if isinstance(saved, dict) else (0, 0)
     if (
-        not isinstance(saved, dict)
-        or saved.get("kind") not in KINDS
-        or not isinstance(saved.get("tokens"), list)
-        or not all(isinstance(token, str) and token for token in saved["tokens"])
+        not (isinstance(kind, str) and kind in KINDS)
+        or not isinstance(tokens, list)
+        or not all(isinstance(token, str) and token for token in tokens)
     ):
         raise GPTError("the vocabulary is not one of a tokenizer")
-    return KINDS[saved["kind"]](saved["tokens"])
+    return KINDS[kind](tokens)
 
 
 def to_dict(tokenizer: Tokenizer) -> dict[str, Any]:

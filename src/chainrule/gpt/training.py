@@ -21,7 +21,7 @@ from chainrule.gpt.checkpoints import Arrays, Checkpoint
 from chainrule.gpt.config import Config
 from chainrule.gpt.data import BUNDLED, Data
 from chainrule.gpt.engines import Engine
-from chainrule.gpt.errors import GPTError
+from chainrule.gpt.errors import GPTError, computing
 from chainrule.gpt.metrics import Row
 from chainrule.gpt.model import GPT
 from chainrule.gpt.tokenizer import KINDS, Tokenizer
@@ -144,15 +144,8 @@ class Run:
     def take_steps(self, most: int) -> list[Row]:
         """At least one step and at most ``most``, as many as the engine takes at once."""
         first = self.step
-        try:
+        with self._computing():
             losses = self.engine.advance(most)
-        except GPTError:
-            raise
-        except (ValueError, ArithmeticError) as error:
-            raise GPTError(
-                f"training broke down at step {self.step + 1} ({error}); "
-                "a smaller learning rate may help"
-            ) from error
         rate = self.optimizer.schedule
         return [Row(step + 1, loss, rate(step)) for step, loss in enumerate(losses, first)]
 
@@ -161,7 +154,13 @@ class Run:
         documents = self.data.validation[:limit]
         if not documents:
             return None
-        return self.engine.loss([self.tokenizer.encode(text) for text in documents])
+        most = self.config.block + 1
+        with self._computing():
+            return self.engine.loss([self.tokenizer.encode(text, most) for text in documents])
+
+    def _computing(self) -> AbstractContextManager[None]:
+        place = f"training broke down at step {self.step + 1}"
+        return computing(place, "; a smaller learning rate may help")
 
 
 def train(

@@ -110,7 +110,8 @@ class MachineLoop:
         gathers, own = made.gathers(), made.own()
         seeds = (made.groups.counted / self._batch).astype(dtype)
         constants, counts = made.constants.astype(dtype), made.counts
-        rates = rates.astype(dtype)
+        with np.errstate(over="ignore"):  # the update that it makes infinite is reported
+            rates = rates.astype(dtype)
         moments = [self._moment(name, dtype) for name in (*self._optimiser.moments, "", "")]
         at = 0
         for array in self._arrays:
@@ -191,7 +192,8 @@ class MachineLoop:
             rates[:, 0], rates[:, 1] = lr, optimiser.momentum
         elif isinstance(optimiser, optim.Adam):
             (beta1, beta2), t = optimiser.betas, np.arange(first_step + 1, first_step + count + 1)
-            rates[:, 0], rates[:, 6] = lr / (1 - beta1**t), 1 / (1 - beta2**t)
+            with np.errstate(over="ignore"):
+                rates[:, 0], rates[:, 6] = lr / (1 - beta1**t), 1 / (1 - beta2**t)
             rates[:, 1], rates[:, 3] = beta1, 1 - beta1
             rates[:, 4], rates[:, 5], rates[:, 7] = beta2, 1 - beta2, optimiser.eps
         return rates
