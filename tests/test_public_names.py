@@ -161,7 +161,8 @@ def test_the_word_engine_survives_importing_the_module_engine():
 LAYERS = [
     # core: the op table, the engines and which of them runs
     ["core.ops"],
-    ["core.errors", "files"],
+    ["core.text", "files"],
+    ["core.errors"],
     ["core.copying"],
     ["core.protocols"],
     ["core.node"],

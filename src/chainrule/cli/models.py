@@ -25,7 +25,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from chainrule import gpt
-from chainrule.cli.reporting import Output, examples, file_named, reported, say, visible
+from chainrule.cli.reporting import Output, examples, file_named, reported, say
+from chainrule.core.text import visible
 from chainrule.files import write_atomically
 from chainrule.gpt import charts, checkpoints, metrics
 from chainrule.gpt.data import BUNDLED, load

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -12,6 +11,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
+from chainrule.core.text import visible
 from chainrule.gpt import GPTError
 from chainrule.see.expressions import ExpressionError
 
@@ -78,10 +78,3 @@ def complain(message: str) -> None:
 def say(console: Console, text: str = "", style: str = "") -> None:
     """Print a line as it is: nothing in it is markup, and it is not folded."""
     console.print(Text(visible(text), style), soft_wrap=True, highlight=False)
-
-
-def visible(text: str) -> str:
-    """The text with control characters spelt out: what a model says cannot steer a terminal."""
-    return "".join(
-        c.encode("unicode_escape").decode() if unicodedata.category(c) == "Cc" else c for c in text
-    )

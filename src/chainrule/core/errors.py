@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.core.ops import Op, format_number
+from chainrule.core.text import visible
 
 #: the folder of this package, whose frames are not the user's
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
@@ -139,7 +140,7 @@ def _source(x: Any) -> str:
         return f"; operand {name} is an input"
     made_of = ", ".join(repr(c.label) if c.label else format_number(c._number) for c in x.children)
     line = f" at {x._location}" if x._location else ""
-    return f"; operand {name} came from {x.op} of {made_of}{line}"
+    return f"; operand {name} came from {visible(x.op)} of {made_of}{line}"
 
 
 def caller() -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chainrule.core.backend import Value, _mode, topological_order
+from chainrule.core.text import visible
 from chainrule.derivatives.arguments import Argument, flatten_argument
 from chainrule.derivatives.finite_differences import (
     Estimate,
@@ -434,7 +435,7 @@ def _shares(here: _Evaluation, above: _Evaluation, below: _Evaluation, corner: b
 
 
 def _describe(node: Value) -> str:
-    words = node.op or "a number made outside the graph, from v.data or a comparison"
+    words = visible(node.op) or "a number made outside the graph, from v.data or a comparison"
     if node.label:
         words += f" labelled {node.label!r}"
     return f"{words} at {node._location}" if node._location else words

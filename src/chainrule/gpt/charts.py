@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import html
 import math
-import re
 from collections.abc import Mapping, Sequence
 
+from chainrule.core.text import visible
 from chainrule.gpt.metrics import Row
 
 COLOURS = ("#1f6feb", "#d1570a", "#1a7f37", "#8250df")
@@ -17,12 +17,10 @@ INK, FAINT, PAPER = "#24292f", "#d0d7de", "#ffffff"
 
 Point = tuple[float, float]
 
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
 
 def escape(words: str) -> str:
-    """Text for an SVG; characters that XML cannot hold become �."""
-    return html.escape(_NOT_XML.sub("\ufffd", words))
+    """Text for an SVG."""
+    return html.escape(visible(words))
 
 
 def _text(

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Literal, TypeVar
 
 from chainrule.core.backend import Value
+from chainrule.core.text import visible
 from chainrule.see.holders import Held, held_by
 
 _LONGEST_NAME = 28
@@ -144,8 +145,7 @@ def printable(text: str, longest: int = _LONGEST_NAME) -> str:
     """``text`` on one line of visible characters, the middle of a long one left out."""
     if len(text) > 4 * longest:  # before the work of escaping it
         text = text[: 2 * longest] + text[-2 * longest :]
-    visible = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return elide(visible, longest)
+    return elide(visible(text), longest)
 
 
 def elide(text: str, longest: int) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from chainrule.core import ops
 from chainrule.core.ops import Op
+from chainrule.core.text import visible
 from chainrule.see.names import compact, quoted
 
 # How tightly a formula's outermost operator binds.
@@ -205,7 +206,7 @@ def formula(rule: Op | str, xs: Sequence[Word], parameters: tuple[float, ...], t
     """The call that made a node; ``rule`` is its row, or the name of a custom operation."""
     if isinstance(rule, Op):
         return write(rule, xs, parameters, times).text
-    return f"{rule or 'custom'}({', '.join(x.text for x in xs)})"
+    return f"{visible(rule) or 'custom'}({', '.join(x.text for x in xs)})"
 
 
 def derivatives(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from chainrule.core.backend import Value
+from chainrule.core.text import visible
 from chainrule.see.names import compact, literal_leaves
 
 #: graphs with up to this many labelled operations keep each of them as a unit of its own
@@ -66,7 +67,7 @@ class _Fusing:
     def __init__(self, order: Sequence[Value], names: Sequence[str]) -> None:
         place = {id(v): i for i, v in enumerate(order)}
         self.children = [tuple([place[id(c)] for c in v.children]) for v in order]
-        self.op = [v.op for v in order]
+        self.op = [visible(v.op) for v in order]
         self.data = [v.data for v in order]
         self.names = names
         self.uses = [0] * len(order)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chainrule.core.backend import Value
+from chainrule.core.text import visible
 from chainrule.see import names
 from chainrule.see.drawing.collapsing import Part, collapse
 from chainrule.see.names import NUMBERS, is_constant, short
@@ -153,7 +154,7 @@ def _node_box(
             description = f"{kind} {name}, grad {grad}"
         elif kind == "weight":
             description = f"weight {description}"
-    return Box(number, kind, name, v.op, data, grad, (i,), 1, description)
+    return Box(number, kind, name, visible(v.op), data, grad, (i,), 1, description)
 
 
 def _group_box(number: int, order: Sequence[Value], grads: Sequence[float], part: Part) -> Box:

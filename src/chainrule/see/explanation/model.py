@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from chainrule.core.backend import Value, topological_order
 from chainrule.core.errors import caller_frame
 from chainrule.core.ops import Op
+from chainrule.core.text import visible
 from chainrule.core.value import sweep
 from chainrule.see import words
 from chainrule.see.explanation.corners import meaning, operand_sides
@@ -358,7 +359,7 @@ def explain(v: Value) -> Explanation:
             kind=called.kinds[i],
             data=node.data,
             grad=grads[i],
-            op=node.op,
+            op=visible(node.op),
             children=inputs,
             local_grads=node.local_grads,
             parameters=node._parameters,
