@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the source archive and from it the wheels that users get, with a compiler and without one,
-# then installs each in a fresh environment and imports it.
+# Builds the source archive and from it the wheels that users get: with a compiler, without one, and
+# offline without CMake. Then installs each in a fresh environment and imports it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -35,3 +35,14 @@ if [[ -e src/native/module.c ]]; then
 fi
 CHAINRULE_REQUIRE_NATIVE=0 CC=/bin/false build_wheel pure
 check pure py3-none-any reference
+
+# Offline, with the backend installed but no CMake anywhere: every program of the system but that.
+mkdir "$scratch/bin"
+for program in /usr/bin/*; do
+    case $(basename "$program") in cmake* | ninja*) ;; *) ln -s "$program" "$scratch/bin/" ;; esac
+done
+"$scratch/build/bin/pip" install --quiet scikit-build-core
+(unset CHAINRULE_REQUIRE_NATIVE && PATH="$scratch/build/bin:$scratch/bin" \
+    "$scratch/build/bin/pip" wheel --quiet --no-index --no-deps --no-build-isolation \
+    --wheel-dir "$scratch/offline" "$scratch"/pure/chainrule-*.tar.gz)
+check offline py3-none-any reference
