@@ -169,6 +169,7 @@ static inline Node *bare_node(double data) {
     if (UNLIKELY(n == NULL)) {
         return NULL;
     }
+    *(PyObject *)n = (PyObject){0}; /* newer headers split the count, with flags in its other half */
     ((PyObject *)n)->ob_refcnt = 1;
     ((PyObject *)n)->ob_type = ValueType;
     live_nodes++;

@@ -30,7 +30,7 @@ def reduce(value: Any) -> tuple[Any, ...]:
 
 def _engine_class(value: Any) -> Any:
     """``Value`` itself, of whichever engine made this one."""
-    return next(cls for cls in type(value).__mro__ if "_apply_op" in vars(cls))
+    return [cls for cls in type(value).__mro__ if "_apply_op" in vars(cls)][0]  # noqa: RUF015
 
 
 def _own_state(value: Any, base: type) -> tuple[Any, Any] | None:
@@ -60,7 +60,7 @@ def _flatten(order: Sequence[Any], base: type) -> tuple[Any, ...]:
     leaves = [v for v in order if not v.children]
     interior = [v for v in order if v.children]
     position = {id(v): i for i, v in enumerate(leaves)}
-    position.update((id(v), len(leaves) + i) for i, v in enumerate(interior))
+    position.update([(id(v), len(leaves) + i) for i, v in enumerate(interior)])
     names: dict[tuple[str, bool], int] = {}
     ops = [names.setdefault(_op_name(v), len(names)) for v in interior]
     arrays = (
@@ -94,7 +94,7 @@ def _restore_graph(
     subclasses: dict[int, tuple[Any, Any]],
 ) -> Any:
     rules = [TABLE.get(name, name) if in_table else name for name, in_table in names]
-    ops, numbers, counts, children, local_grads = (array.tolist() for array in arrays)
+    ops, numbers, counts, children, local_grads = [array.tolist() for array in arrays]
     nodes = list(leaves)
     start = 0
     for i, (op, (data, grad), count) in enumerate(zip(ops, numbers, counts, strict=True)):

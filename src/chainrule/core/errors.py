@@ -112,7 +112,8 @@ def evaluate(op: Op, xs: Sequence[float], parameters: Sequence[Any], allow: bool
 
 def check(op: Op, y: float, operands: Sequence[Any], parameters: Sequence[Any]) -> None:
     """Raise if a non-finite ``y`` came out of finite operands; they are Values or floats."""
-    xs = tuple(getattr(x, "_number", x) for x in operands)
+    # A list, not a generator: some Pythons crash where a generator finds no memory.
+    xs = tuple([getattr(x, "_number", x) for x in operands])
     if not all(map(math.isfinite, xs)):
         return
     call = op.call_text(xs, tuple(parameters))
@@ -138,9 +139,9 @@ def _source(x: Any) -> str:
     name = f"{x.label!r}" if x.label else format_number(x._number)
     if not x.op:
         return f"; operand {name} is an input"
-    made_of = ", ".join(repr(c.label) if c.label else format_number(c._number) for c in x.children)
+    names = [repr(c.label) if c.label else format_number(c._number) for c in x.children]
     line = f" at {x._location}" if x._location else ""
-    return f"; operand {name} came from {visible(x.op)} of {made_of}{line}"
+    return f"; operand {name} came from {visible(x.op)} of {', '.join(names)}{line}"
 
 
 def caller() -> str:
