@@ -46,6 +46,9 @@ DESCRIPTORS = (
     *(types.MethodDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType),
     type(_Point.x),
 )
+_METHODS_IN_C = (
+    *(types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType),
+)
 #: classes written in C whose whole contents a watched object shows
 WATCHABLE = frozenset(
     (
@@ -138,15 +141,28 @@ def is_pure_class(cls: type) -> bool:
 def is_python_class(cls: type) -> bool:
     """Whether a class was written in Python and keeps what it has in attributes and slots.
 
-    A class written in C may keep more than that, also one that Python may subclass and change.
+    A class written in C may keep more than that, also one that Python may subclass and change. It
+    has methods written in C, or its instances are larger than their attributes and slots need.
     """
     if not cls.__flags__ & (1 << 9) or cls.__flags__ & (1 << 8):  # no heap type, or immutable
         return False
+    if any(_is_own_method_in_c(x, cls) for x in vars(cls).values()):
+        return False
     base = cls.__base__
+    if base is None:
+        return True
     slots = vars(cls).get("__slots__", ())
-    own = 1 if isinstance(slots, str) else len(tuple(slots))
-    # Beside its slots an instance has a pointer each to its attributes and its weak references.
-    return base is None or cls.__basicsize__ <= base.__basicsize__ + 8 * (own + 2)
+    pointers = 1 if isinstance(slots, str) else len(tuple(slots))
+    for name in ("__dictoffset__", "__weakrefoffset__"):
+        offset = getattr(cls, name)  # negative: before the instance, or at its end if that varies
+        pointers += getattr(base, name) == 0 and (offset > 0 or offset < 0 < cls.__itemsize__)
+    return cls.__basicsize__ <= base.__basicsize__ + 8 * pointers
+
+
+def _is_own_method_in_c(x: Any, cls: type) -> bool:
+    if isinstance(x, types.BuiltinMethodType):  # __new__
+        return x.__self__ is cls
+    return isinstance(x, _METHODS_IN_C) and x.__objclass__ is cls
 
 
 def keeps_hidden_contents(cls: type) -> bool:

@@ -40,6 +40,7 @@ _DYNAMIC = frozenset(("globals", "locals", "vars", "eval", "exec", "open", "__im
 _DYNAMIC_ATTRIBUTES = frozenset(("environ", "getenv", "warn", "import_module", "modules"))
 _FILE_NAMES = frozenset(("open", "read_text", "read_bytes", "write_text", "write_bytes", "touch"))
 _BY_NAME = frozenset(("getattr", "hasattr", "setattr", "attrgetter", "__dict__"))
+_ANNOTATING = frozenset(("__annotate__", "__annotate_func__"))  # run when types are asked for
 _LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
 _GENERATED = frozenset(("__eq__", "__setattr__", "__delattr__", "__lt__", "__le__", "__hash__"))
 _IDENTITY = frozenset(("id", "hash", "set", "frozenset", "index", "count", "remove"))
@@ -207,6 +208,8 @@ def _attributes(x: Any, found: CapturedState) -> Iterator[Any]:
 
 def _is_content(name: str, item: Any) -> bool:
     """Whether a class attribute is the user's: not what Python keeps there for itself."""
+    if name in _ANNOTATING:
+        return False
     methods = (types.FunctionType, property, staticmethod, classmethod)
     machinery = name == "_abc_impl" or (name.startswith("__") and name.endswith("__"))
     return isinstance(item, methods) or not machinery
