@@ -68,3 +68,18 @@ def test_the_native_engine_where_it_was_not_built_is_refused_in_one_line():
         "ImportError: CHAINRULE_ENGINE=native, but the native engine was not built here: "
         "install chainrule with a C compiler, or use the reference engine"
     )
+
+
+FREE_THREADED = "import sys; sys.version += ' free-threading build'; "
+
+
+@pytest.mark.parametrize("wanted", [None, "", "reference"])
+def test_a_free_threaded_python_has_the_reference_engine(wanted):
+    assert told(FREE_THREADED + TELL, wanted) == ["reference", "False"]
+
+
+def test_the_native_engine_is_refused_by_a_free_threaded_python_in_one_line():
+    assert refused(FREE_THREADED + TELL, "native") == (
+        "ImportError: CHAINRULE_ENGINE=native, but this is a free-threaded Python, which the "
+        "native engine does not support: use the reference engine"
+    )

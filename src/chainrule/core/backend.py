@@ -1,13 +1,15 @@
 """Which engine runs: the C one where it was built, else the reference.
 
-``CHAINRULE_ENGINE=reference`` or ``native`` in the environment forces one. Everything above this
-module takes ``Value`` and its helpers from here.
+``CHAINRULE_ENGINE=reference`` or ``native`` in the environment forces one. A free-threaded Python
+has the reference engine only: the native one relies on the lock that such builds do without.
+Everything above this module takes ``Value`` and its helpers from here.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -18,7 +20,13 @@ def _choose(wanted: str) -> tuple[str, ModuleType, ModuleType | None]:
     """The engine's name, its module, and the module of native kernels where there is one."""
     if wanted not in ("", "native", "reference"):
         raise ImportError(f"CHAINRULE_ENGINE must be 'native' or 'reference', not {wanted!r}")
-    if wanted != "reference":
+    without_gil = "free-threading" in sys.version  # a build whose threads run C code at once
+    if wanted == "native" and without_gil:
+        raise ImportError(
+            "CHAINRULE_ENGINE=native, but this is a free-threaded Python, which the native engine "
+            "does not support: use the reference engine"
+        )
+    if wanted != "reference" and not without_gil:
         try:
             kernels = importlib.import_module("chainrule._native")
         except ModuleNotFoundError:
