@@ -6,10 +6,14 @@ its functions; the code is freed with it.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from typing import Any
 
+#: this variable of the environment makes code as for an older x86-64 processor, for tests
+VECTOR_BITS = "CHAINRULE_VECTOR_BITS"
+_PROCESSORS = {"128": "x86-64", "256": "x86-64-v3"}
 _lock = threading.Lock()
 _ready = False
 _libraries: weakref.WeakValueDictionary[str, Library] = weakref.WeakValueDictionary()
@@ -30,6 +34,8 @@ def _binding() -> Any:
 
 def vector_width() -> int:
     """How many doubles one register of this machine holds."""
+    if (bits := os.environ.get(VECTOR_BITS)) in _PROCESSORS:
+        return int(bits) // 64
     features = _binding().get_host_cpu_features()
     return 8 if features.get("avx512f") else 4 if features.get("avx2") else 2
 
@@ -42,6 +48,13 @@ def library(text: str) -> Library:
     return made
 
 
+def _processor(llvm: Any) -> tuple[str, str]:
+    """The name and the features of the processor to make code for: this one, or an older."""
+    if (bits := os.environ.get(VECTOR_BITS)) in _PROCESSORS:
+        return _PROCESSORS[bits], ""
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
 class Library:
     """Machine code in memory."""
 
@@ -50,11 +63,9 @@ class Library:
         with _lock:
             module = llvm.parse_assembly(text)
             module.verify()
+            cpu, features = _processor(llvm)
             machine = llvm.Target.from_default_triple().create_target_machine(
-                cpu=llvm.get_host_cpu_name(),
-                features=llvm.get_host_cpu_features().flatten(),
-                opt=2,
-                jit=True,
+                cpu=cpu, features=features, opt=2, jit=True
             )
             options = llvm.create_pipeline_tuning_options(speed_level=1)
             options.loop_vectorization = options.slp_vectorization = False
