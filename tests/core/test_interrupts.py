@@ -33,7 +33,10 @@ new = [v.grad for v in nodes]
 
 signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
 tally = {"old": 0, "new": 0, "torn": 0, "unharmed": 0}
-for run in range(runs):
+run = 0
+# On a busy machine signals may all come too late: then there are more of them.
+while run < runs or engine == "reference" and not tally["old"] and run < 20 * runs:
+    run += 1
     for v, g in zip(nodes, old):
         v.grad = g
     # half of the moments anywhere, half near the end, where a pass commits
@@ -68,8 +71,7 @@ def test_sigint_at_random_moments_is_all_or_nothing():
     assert result.returncode == 0, result.stderr
     tally = json.loads(result.stdout)
     assert tally["torn"] == 0, tally
-    assert tally["old"] + tally["new"] == runs
-    assert tally["unharmed"] == runs, tally
+    assert tally["unharmed"] == tally["old"] + tally["new"] >= runs, tally
     if tally["engine"] == "reference":
         assert tally["old"] > 0, "the signals must land inside the pass"
 

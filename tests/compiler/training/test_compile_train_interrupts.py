@@ -89,7 +89,10 @@ duration = time.perf_counter() - started
 
 signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
 tally = {"whole": 0, "torn": 0, "resumed": 0, "stopped at": []}
-for run in range(runs):
+run = 0
+# On a busy machine signals may all come too early or too late: then there are more of them.
+while run < runs or len(set(tally["stopped at"])) < 3 and run < 20 * runs:
+    run += 1
     # now and then from the beginning, so that recordings are interrupted too
     function = chainrule.compile(loss) if run % 8 == 0 else fast
     params, optimiser = fresh()
@@ -123,7 +126,7 @@ def test_sigint_at_random_moments_leaves_a_whole_number_of_steps_and_the_run_goe
     assert result.returncode == 0, result.stderr
     tally = json.loads(result.stdout)
     assert tally["torn"] == 0, tally
-    assert tally["whole"] == tally["resumed"] == runs, tally
+    assert tally["whole"] == tally["resumed"] == len(tally["stopped at"]) >= runs, tally
     assert len(set(tally["stopped at"])) > 2, "some signals must land inside the run"
 
 
