@@ -975,7 +975,7 @@ def test_calls_with_data_leave_nothing_behind():
             params["w"] += 1e-6
             pair.fast.value_and_grad(params, *samples[k % 4])
 
-    run(200)
+    run(1000)  # newer Pythons free something of their own meanwhile
     gc.collect()
     watched = [params, xs, *samples[0], View(pair.fast).fast_path, None]
     counts, blocks = [sys.getrefcount(x) for x in watched], sys.getallocatedblocks()
