@@ -216,8 +216,10 @@ class Node(Protocols):
         return result  # type: ignore[no-any-return]
 
     def __rpow__(self: Any, other: Value | float, modulo: object = None) -> Value:
+        if modulo is not None:
+            return NotImplemented
         number = operand(other)
-        if number is None or modulo is not None:
+        if number is None:
             return errors.reject_operand(other)  # type: ignore[no-any-return]
         return self._apply_op(ops.power, (number, self), ())  # type: ignore[no-any-return]
 
