@@ -173,8 +173,8 @@ def test_pictures_and_pages_are_not_written_through_links(tmp_path, victim, grap
     [
         ["draw", "a*a", "a=2", "-o", "out.svg"],
         ["explore", "a*a", "a=2", "-o", "out.html"],
-        ["explain", "a*a", "a=2", "--html", "out.html"],
-        ["compare", "one", "two", "--out", "out.svg"],
+        ["explain", "a*a", "a=2", "-o", "out.html"],
+        ["compare", "one", "two", "--output", "out.svg"],
     ],
 )
 def test_commands_refuse_a_link_in_one_line(tmp_path, victim, monkeypatch, capsys, arguments):
@@ -281,7 +281,7 @@ def test_only_one_of_many_gets_in_at_any_moment(tmp_path):
     assert entered > 0
 
 
-@pytest.mark.parametrize("option", ["--out", "--resume"])
+@pytest.mark.parametrize("option", ["--output", "--resume"])
 def test_a_second_training_in_one_folder_is_refused(tmp_path, monkeypatch, capsys, option):
     monkeypatch.chdir(tmp_path)
     run = gpt.Run.start(["ab", "ba"], gpt.Config(width=2, heads=1, block=2, steps=9))

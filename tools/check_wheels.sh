@@ -8,7 +8,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 python3 -m venv "$scratch/build"
-"$scratch/build/bin/pip" install --quiet build
+"$scratch/build/bin/pip" install --quiet abi3audit build
 
 build_wheel() { # folder; from the source archive, which proves that complete
     "$scratch/build/bin/python" -m build --outdir "$scratch/$1" . >"$scratch/log" 2>&1 \
@@ -32,6 +32,7 @@ print('$(basename "${wheels[0]}"):', chainrule.engine)")
 if [[ -e src/native/module.c ]]; then
     CHAINRULE_REQUIRE_NATIVE=1 build_wheel native
     check native 'cp311-abi3-*' native
+    "$scratch/build/bin/abi3audit" --strict "$scratch"/native/*.whl
 fi
 CHAINRULE_REQUIRE_NATIVE=0 CC=/bin/false build_wheel pure
 check pure py3-none-any reference

@@ -12,7 +12,7 @@ trap 'rm -rf "$scratch"' EXIT
 import re, tomllib
 with open("pyproject.toml", "rb") as file:
     project = tomllib.load(file)["project"]
-for requirement in (*project["dependencies"], *project["optional-dependencies"]["png"]):
+for requirement in project["dependencies"]:
     name, lowest = re.match(r"([\w-]+)>=([\d.]+)", requirement).groups()
     print(f"{name}=={lowest}")
 END
