@@ -193,7 +193,7 @@ def test_commands_refuse_a_link_in_one_line(tmp_path, victim, monkeypatch, capsy
 
 def test_a_page_can_go_nowhere(capsys):
     with pytest.raises(SystemExit) as exit_:
-        app(["explain", "a*a", "a=2", "--html", "/dev/null"])
+        app(["explain", "a*a", "a=2", "-o", "/dev/null"])
     assert exit_.value.code == 0
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 

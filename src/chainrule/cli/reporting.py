@@ -58,6 +58,8 @@ def file_named(path: Path, *suffixes: str) -> Path:
     """
     if path.is_dir():
         raise ExpressionError(f"{path} is a folder: name a file")
+    if path.exists() and not path.is_file():
+        return path  # a device or a pipe, which has the name that it has
     if path.suffix and path.suffix.lower() not in suffixes:
         known = " or ".join(suffixes)
         if len(suffixes) > 2:
