@@ -132,11 +132,15 @@ def test_a_long_name_is_no_problem(tmp_path):
 # --- everything is written this way ---------------------------------------------------------------
 
 
+#: this module, and notes between two processes in a temporary folder of their own
+ALLOWED = {"files.py", "see/lessons/worker.py", "see/lessons/examining.py"}
+
+
 def test_nothing_else_in_the_package_writes_files():
     writing = {"write_text", "write_bytes", "replace", "rename", "mkstemp", "NamedTemporaryFile"}
     found = []
     for path in PACKAGE.rglob("*.py"):
-        if path.name == "files.py" and path.parent == PACKAGE:
+        if str(path.relative_to(PACKAGE)) in ALLOWED:
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if not isinstance(node, ast.Call):
