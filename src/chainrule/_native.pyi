@@ -210,7 +210,7 @@ class Plan:
         forward: int,
         backward: int,
         arenas: tuple[Any, ...],
-        root: int,
+        root: Any,
         /,
     ) -> Plan: ...
     def run(self, call: Passed, /) -> Any: ...

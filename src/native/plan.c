@@ -51,6 +51,7 @@ typedef struct {
     uintptr_t forward, backward; /* 0: a tape */
     const void *root;
     Py_ssize_t instruction; /* of a tape: the value */
+    Buffer outputs;         /* int64_t: where the numbers are that are returned, in the template's tree; or empty */
 } Plan;
 
 #define MOST_CHOICES 10000
@@ -324,6 +325,9 @@ static PyObject *fill_template(PyObject *template, const Gradient *gradient) {
     if (PyLong_CheckExact(template)) {
         return fill_float(template, gradient);
     }
+    if (PyFloat_CheckExact(template)) { /* a number that is always the same */
+        return Py_NewRef(template);
+    }
     if (!is_list && !PyDict_CheckExact(template) && !PyTuple_CheckExact(template)) {
         return PyErr_Format(PyExc_TypeError, "a template is a tree of dicts, lists, tuples, names and positions");
     }
@@ -410,6 +414,33 @@ static int choose_gathers(Plan *p, const Passed *call) {
     return answer;
 }
 
+/* The number at an address, or of an instruction. */
+static double number_at(const Plan *p, int64_t at) {
+    if (p->forward == 0) {
+        return *tape_place((Tape *)p->owner, (Py_ssize_t)at);
+    }
+    int64_t shared = (int64_t)(p->views[P_SHARED].len / p->views[P_SHARED].itemsize);
+    const void *arena = at < shared ? p->views[P_SHARED].buf : p->views[P_OWN].buf;
+    at -= at < shared ? 0 : shared;
+    return p->is_float ? ((const float *)arena)[at] : ((const double *)arena)[at];
+}
+
+/* All that the function returned. */
+static PyObject *outputs_of(const Plan *p) {
+    Py_ssize_t count = COUNT(p->outputs, int64_t);
+    PyObject *bytes, *result = NULL;
+    double *numbers = new_array(&bytes, count, sizeof(double));
+    if (numbers != NULL) {
+        for (Py_ssize_t k = 0; k < count; k++) {
+            numbers[k] = number_at(p, ITEM(p->outputs, int64_t, k));
+        }
+        Gradient found = {numbers, count, Py_None};
+        result = fill_template(p->template, &found);
+    }
+    Py_XDECREF(bytes);
+    return result;
+}
+
 /* run(call): the value and its gradient, or the value alone, or None where something is not finite, an array has another
  * shape or type than those the Plan is for, or it is not known what these integers select. One at a
  * time for all Plans with the same arenas: the machine code runs without the GIL. */
@@ -419,7 +450,8 @@ static PyObject *plan_run(PyObject *self, PyObject *given) {
         return PyErr_Format(PyExc_TypeError, "a Plan runs what passed() gave");
     }
     const Passed *call = (Passed *)given;
-    int is_tape = p->forward == 0, only_value = p->template == Py_None;
+    int is_tape = p->forward == 0, has_outputs = p->outputs.size != 0;
+    int only_value = p->template == Py_None || has_outputs;
     PyObject *bytes = NULL, *result = NULL;
     Py_ssize_t offset = 0;
     int fine = choose_gathers(p, call);
@@ -448,7 +480,9 @@ static PyObject *plan_run(PyObject *self, PyObject *given) {
         double number = is_tape       ? *tape_place((Tape *)p->owner, p->instruction)
                         : p->is_float ? *(const float *)p->root
                                       : *(const double *)p->root;
-        result = only_value ? PyFloat_FromDouble(number) : answer_of(p, number, bytes, offset);
+        result = has_outputs  ? outputs_of(p)
+                 : only_value ? PyFloat_FromDouble(number)
+                              : answer_of(p, number, bytes, offset);
     } else if (fine == 0) {
         result = Py_NewRef(Py_None);
     }
@@ -532,6 +566,9 @@ static int check_arenas(Plan *p, Py_ssize_t root) {
     for (Py_ssize_t k = 0; tape == NULL && k < v[P_PLACES].len / v[P_PLACES].itemsize && fits; k++) {
         fits = places[k] >= 0 && places[k] < gathers;
     }
+    for (Py_ssize_t k = 0; k < COUNT(p->outputs, int64_t) && fits; k++) {
+        fits = ITEM(p->outputs, int64_t, k) >= 0 && ITEM(p->outputs, int64_t, k) < numbers;
+    }
     for (Py_ssize_t k = 0; k < v[P_INTEGERS].len / v[P_INTEGERS].itemsize && fits; k++) {
         fits = integers[k] >= 0 && integers[k] < own;
     }
@@ -570,6 +607,7 @@ static void plan_dealloc(PyObject *self) {
         PyBuffer_Release(&p->views[k]);
     }
     PyMem_Free(p->extents.bytes);
+    PyMem_Free(p->outputs.bytes);
     Py_XDECREF(p->template);
     Py_XDECREF(p->record);
     Py_XDECREF(p->make);
@@ -581,15 +619,35 @@ static void plan_dealloc(PyObject *self) {
     Py_DECREF((PyObject *)type);
 }
 
+/* Note where the numbers are that are returned; the first of them, or the only one, or -1: an error. */
+static Py_ssize_t note_outputs(Plan *p, PyObject *root) {
+    if (PyLong_Check(root)) {
+        return PyLong_AsSsize_t(root);
+    }
+    Py_buffer view;
+    if (get_buffer(root, &view, "q", 1, 0) < 0) {
+        return -1;
+    }
+    int failed = grow(&p->outputs, (size_t)view.len) < 0;
+    if (!failed) {
+        memcpy(p->outputs.bytes, view.buf, (size_t)view.len);
+        p->outputs.size = (size_t)view.len;
+    }
+    PyBuffer_Release(&view);
+    return failed ? -1 : (Py_ssize_t)ITEM(p->outputs, int64_t, 0);
+}
+
 /* Plan(shapes, first, template, record, make, choose, seen, owner, forward, backward, arenas, root): see
  * the struct; `shapes` are those of the arrays of a call, None for a float, and the `first` of them are
  * the first argument's; `root` is the address of the value, `forward` and `backward` are where the
  * machine code is. With a Tape for an owner these are 0, `root` is an instruction, what is shared are all
- * its inputs, and places are those of its operands. */
+ * its inputs, and places are those of its operands. With an array for a root, all these numbers are
+ * returned, in the tree that is the template, without a gradient. */
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
     PyObject *shapes, *template, *record, *make, *choose, *seen, *owner, *forward, *backward, *arenas;
-    Py_ssize_t first, root;
-    if (!PyArg_ParseTuple(args, "O!nOOOOO!OO!O!O!n:Plan", &PyTuple_Type, &shapes, &first, &template, &record,
+    Py_ssize_t first;
+    PyObject *root;
+    if (!PyArg_ParseTuple(args, "O!nOOOOO!OO!O!O!O:Plan", &PyTuple_Type, &shapes, &first, &template, &record,
                           &make, &choose, &PyList_Type, &seen, &owner, &PyLong_Type, &forward, &PyLong_Type,
                           &backward, &PyTuple_Type, &arenas, &root)) {
         return NULL;
@@ -629,7 +687,9 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
         }
         p->view_count -= failed;
     }
-    failed = failed || note_shapes(p, shapes) < 0 || check_arenas(p, root) < 0;
+    Py_ssize_t position = failed ? -1 : note_outputs(p, root);
+    failed = failed || (position == -1 && PyErr_Occurred() != NULL) || note_shapes(p, shapes) < 0 ||
+             check_arenas(p, position) < 0;
     if (failed) {
         Py_DECREF((PyObject *)p);
         return NULL;

@@ -30,7 +30,7 @@ __all__ = ["Machine", "machine"]
 
 def machine(
     program: Program,
-    root: int,
+    root: int | None,
     width: int,
     varying: set[tuple[int, str]] | None = None,
     batch: int = 1,
@@ -40,25 +40,30 @@ def machine(
 ) -> Machine:
     """The IR of forward and backward, ready to be parsed.
 
-    ``root``: the address of the result. ``width``: lanes of a vector. ``optional``: instructions
-    that are skipped at run time where the count of their first walk is 0. Without ``contract``
-    products are rounded before they are added, and sums keep their order.
+    ``root``: the address of the result, None where only numbers are wanted. ``width``: lanes of a
+    vector. ``optional``: instructions that are skipped at run time where the count of their first
+    walk is 0. Without ``contract`` products are rounded before they are added, and sums keep their
+    order.
     """
     walks = Walks(program, varying or set(), contract)
     made = Machine(walks=walks.all, optional=optional or set())
     forward, backward = (Emitter(walks, width, batch, dtype) for _ in range(2))
     if program.steps is None:
         finite = emit_forward(forward, made)
-        Backward(backward, made).emit(root)
+        if root is not None:
+            Backward(backward, made).emit(root)
     else:
-        found = commands(program, root)
+        found = commands(program, root or 0)
         made.table = found.table
         finite = scheduled.emit_forward(forward, found)
-        scheduled.emit_backward(backward, found, root)
+        if root is not None:
+            scheduled.emit_backward(backward, found, root)
     made.scratch = walks.scratch
     checked = Emitter(walks, width, batch, dtype)
     checked.code.emit("call void @reverse({})".format(", ".join(f"ptr %{x}" for x in "PVQDSGN")))
-    if program.steps is None:
+    if root is None:
+        gradient_finite = checked.code.constant(0.0, 1)
+    elif program.steps is None:
         gradient_finite = _check_gradient(checked)
     else:
         gradient_finite = scheduled.check_gradient(checked)

@@ -28,7 +28,7 @@ from chainrule.compiler.runtime.families import (
     split,
 )
 from chainrule.compiler.runtime.machine import MachineCode
-from chainrule.compiler.runtime.results import root_of
+from chainrule.compiler.runtime.results import outputs_of
 from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.compiler.runtime.verification import agrees, on_tape
 
@@ -101,12 +101,13 @@ class OtherLengths:
             return None
         call = resized(self.call, rows)
         made = self.recordings.attempt(call)
-        root = None if made is None else root_of(made.recording.result)
-        if made is None or root is None:
+        outputs = [] if made is None else outputs_of(made.recording.result)
+        if made is None or not outputs:
             return None
+        root, *more = [x.position for x in outputs]
         numbers = len(made.recording.selection.numbers)
         slots = slots_among(runs_of(call)[1], self.runs, numbers)
-        return RecordedCall.of(call, made.recording, root.position, slots)
+        return RecordedCall.of(call, made.recording, root, slots, more)
 
 
 def machine_code(
@@ -197,24 +198,25 @@ class Builder:
         return self._hopeless(variant) is None
 
     def _hopeless(self, variant: Variant) -> str | None:
-        if root_of(variant.recording.result) is None:
-            return "it returns no single Value"
+        if not outputs_of(variant.recording.result):
+            return "it returns no single Value, and no numbers"
         if len(variant.recording) < SMALL and not self._always:
             return f"it is small (under {SMALL} instructions)"
         return None
 
     def build(self, variant: Variant, call: Call) -> Built:
         """Machine code for a variant, if it has the structure, checked against the tape."""
-        root, hopeless = root_of(variant.recording.result), self._hopeless(variant)
-        if root is None or hopeless is not None:
+        hopeless = self._hopeless(variant)
+        if hopeless is not None:
             return Built(reason=hopeless, attempted=False)
+        root, *more = [x.position for x in outputs_of(variant.recording.result)]
         expected = on_tape(variant, call)
         if expected is None:
             return Built(reason="there is no result to check it by")
         recording = variant.recording
         lengths = self.lengths(call)
         others = None if lengths is None else OtherLengths(self._recordings, call, lengths.runs)
-        source = RecordedCall.of(call, recording, root.position)
+        source = RecordedCall.of(call, recording, root, more=more)
         try:
             machine = machine_code(source, others, self._dtype, self._contract)
         except NotLiftable as reason:
@@ -239,11 +241,12 @@ class Builder:
 
     def join(self, call: Call, made: Trace) -> Variant | None:
         """A variant that runs on the code of a longer call, if there is one and it fits."""
-        root, lengths = root_of(made.recording.result), self.lengths(call)
-        if lengths is None or root is None:
+        outputs, lengths = outputs_of(made.recording.result), self.lengths(call)
+        if lengths is None or not outputs:
             return None
+        positions = [x.position for x in outputs]
         for family in lengths.families:
-            fit = family.fit_for(call, made.recording, root.position, lengths.runs)
+            fit = family.fit_for(call, made.recording, positions, lengths.runs)
             if fit is None:
                 continue
             variant, binding = Variant.of(made), Binding(family.machine, fit)

@@ -98,14 +98,21 @@ def value_and_grad(
 def _numbers(run: Run, value: Callable[[float], Any]) -> Any:
     """What the function returned, with ``value`` of each number that is a Value."""
     assert run.variant is not None
+    result = run.variant.recording.result
+    outputs: list[Output] = []
+    map_leaves(lambda x: outputs.append(x) if isinstance(x, Output) else None, result)
+    if len(outputs) == 1:
+        found = [run.number(outputs[0].position)]
+    else:
+        found = run.numbers([x.position for x in outputs]).tolist()
+    rest = iter(found)
 
     def number(x: Any) -> Any:
         if not isinstance(x, Output):
             return x
-        found = run.number(x.position)
-        return value(found) if x.is_value else found
+        return value(next(rest)) if x.is_value else next(rest)
 
-    return map_leaves(number, run.variant.recording.result)
+    return map_leaves(number, result)
 
 
 def _floats(run: Run) -> Any:

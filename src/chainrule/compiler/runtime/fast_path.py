@@ -8,7 +8,9 @@ at the arguments, and answers them without Python. All others take the slow path
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +20,11 @@ from numpy import float64, ndarray
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.recorder import Output
 from chainrule.compiler.runtime.families import decider_of
+from chainrule.compiler.runtime.results import outputs_of
 from chainrule.compiler.runtime.signature import Signature, signature
 from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.core.backend import kernels
-from chainrule.trees import Node, Numbers, Shape, unflatten
+from chainrule.trees import Node, Numbers, Shape, map_leaves, unflatten
 
 DOUBLE = np.dtype(float64)
 STRUCTURES = 64  # that are cached
@@ -79,19 +82,31 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
     decider = selection.decider if binding is None else decider_of(selection, binding.fit)
     if decider is None or variant.captured or call.values or call.size >= MOST or kernels is None:
         return None
-    if not isinstance(result, Output) or result.is_value != differentiate:
+    if differentiate and not (isinstance(result, Output) and result.is_value and call.first):
         return None
-    if differentiate and not call.first:
+    outputs = outputs_of(result)
+    if not outputs or (not differentiate and outputs[0].is_value):
         return None
-    parts = (_tape_parts if binding is None else _code_parts)(call, variant, result.position)
+    positions = [x.position for x in outputs]
+    parts = (_tape_parts if binding is None else _code_parts)(call, variant, positions)
     if parts is None:
         return None
-    gradient = _Gradient(call.structure[0][0], call.arguments[0]) if differentiate else None
+    template: Any = None
+    record: Any = None
+    if differentiate:
+        gradient = _Gradient(call.structure[0][0], call.arguments[0])
+        template, record = gradient.template, gradient.record
+    if differentiate or isinstance(result, Output):
+        parts = (*parts[:-1], int(parts[-1][0]))
+    else:
+        template = _result_template(result)
+        if template is None:
+            return None
     return kernels.Plan(
         shape.shapes,
         shape.first,
-        None if gradient is None else gradient.template,
-        None if gradient is None else gradient.record,
+        template,
+        record,
         ndarray,
         decider,
         [],
@@ -99,28 +114,43 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
     )
 
 
-def _code_parts(call: Call, variant: Variant, position: int) -> tuple[Any, ...] | None:
-    """What a Plan takes of machine code, and the address of the value."""
+def _result_template(result: Any) -> Any:
+    """The tree that a function returned with each number's place among them; None: no such tree."""
+    places, others = itertools.count(), list[Any]()
+
+    def place(x: Any) -> Any:
+        if isinstance(x, Output):
+            return next(places)
+        if type(x) is not float:
+            others.append(x)
+        return x
+
+    template = map_leaves(place, result)
+    return None if others else template
+
+
+def _code_parts(call: Call, variant: Variant, positions: Sequence[int]) -> tuple[Any, ...] | None:
+    """What a Plan takes of machine code, and the addresses of what is returned."""
     binding, floats = variant.binding, call.size - call.first
     assert binding is not None
     machine, fit = binding.machine, binding.fit
-    root = int(fit.address[position])
-    if root < 0 or not np.array_equal(fit.private[:floats], range(floats)):
+    roots = fit.address[list(positions)]
+    if (roots < 0).any() or not np.array_equal(fit.private[:floats], range(floats)):
         return None
     numbers = fit.private[floats:]
     if not (floats or variant.numeric or machine.reads_private):
         numbers = numbers[:0]
-    return (*machine.code.parts(fit, numbers), root)
+    return (*machine.code.parts(fit, numbers), roots)
 
 
-def _tape_parts(call: Call, variant: Variant, position: int) -> tuple[Any, ...]:
+def _tape_parts(call: Call, variant: Variant, positions: Sequence[int]) -> tuple[Any, ...]:
     """What a Plan takes of a tape: its inputs are the call's numbers, one after the other."""
-    inputs, grads, first = variant.inputs, variant.grads, call.first if call.key[0] else 0
+    inputs, grads, first = variant.inputs, variant.grads, call.first
     nothing = np.zeros(1, np.int64)
     places = variant.recording.selection.places.astype(np.int64)
     integers = np.arange(call.size - first, len(inputs) - first)
     arenas = (inputs, inputs[first:], grads, grads[first:], np.ones(1), nothing, nothing)
-    return variant.executor, 0, 0, (*arenas, places, integers), position
+    return variant.executor, 0, 0, (*arenas, places, integers), np.array(positions, np.int64)
 
 
 def _is_finite(x: Any) -> bool:

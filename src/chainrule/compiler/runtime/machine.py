@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +100,7 @@ class MachineCode:
         self.width = jit.vector_width() * (2 if dtype == "float32" else 1)
         self.program, self.varying, self.optional = program, set(varying), set(optional)
         self.root = int(program.address[call.root])
+        self.differentiates = call.differentiate
         self._kernels: dict[int, Kernel] = {}
         self.code = self.kernel(1)
         self._allowed = self._selectable()
@@ -178,7 +179,8 @@ class MachineCode:
     def kernel(self, batch: int) -> Kernel:
         """The machine code for so many samples at once."""
         if batch not in self._kernels:
-            self._kernels[batch] = Kernel(self, self.program, self.root, self.varying, batch)
+            root = self.root if self.differentiates else None
+            self._kernels[batch] = Kernel(self, self.program, root, self.varying, batch)
         return self._kernels[batch]
 
     # --- one sample -------------------------------------------------------------------------------
@@ -224,6 +226,19 @@ class MachineCode:
         out[fit.inputs] = code.adjoints[fit.private]
         return True
 
+    def numbers(self, positions: Sequence[int]) -> Floats | None:
+        """The numbers of recorded instructions, None if one was absorbed."""
+        assert self.current is not None
+        addresses = self.current.address[positions]
+        if (addresses < 0).any():
+            return None
+        shared, code = self.program.shared, self.code
+        found = np.empty(len(addresses))
+        own = addresses >= shared
+        found[~own] = code.shared[addresses[~own]]
+        found[own] = code.own[addresses[own] - shared]
+        return found
+
     def number(self, position: int) -> float | None:
         """The number of a recorded instruction, None if it was absorbed."""
         assert self.current is not None
@@ -242,7 +257,7 @@ class Kernel:
         self,
         machine: MachineCode,
         program: Program,
-        root: int,
+        root: int | None,
         varying: set[tuple[int, str]],
         batch: int,
     ) -> None:

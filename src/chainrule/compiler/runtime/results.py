@@ -32,6 +32,19 @@ def root_of(result: Any) -> Output | None:
     return first if isinstance(first, Output) and first.is_value else None
 
 
+def outputs_of(result: Any) -> list[Output]:
+    """What machine code is to give: the Value to differentiate first, or numbers alone.
+
+    Nothing where there are several Values, which have a graph.
+    """
+    found: list[Output] = []
+    map_leaves(lambda x: found.append(x) if isinstance(x, Output) else None, result)
+    root = root_of(result)
+    if root is None:
+        return [] if any(x.is_value for x in found) else found
+    return [root, *[x for x in found if x is not root]]
+
+
 def first_of(result: Any) -> Any:
     """The value of what a function returned: itself, or the first of a pair."""
     first = result[0] if has_extras(result) else result

@@ -57,7 +57,7 @@ def signature(
         if not writer.write(structure, x, differentiate and k == 0):
             return None
         writer.end_run()
-        first = first if k or not differentiate else len(writer.shapes)
+        first = first if k else len(writer.shapes)
     row = array.array("q", writer.words).tobytes()
     return Signature(row, tuple(writer.shapes), first, writer.keys)
 

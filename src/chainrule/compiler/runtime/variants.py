@@ -183,6 +183,14 @@ class Run:
         found = None if self.machine is None else self.machine.number(position)
         return self.variant.executor.number(position) if found is None else found
 
+    def numbers(self, positions: Sequence[int]) -> Floats:
+        """The numbers that some recorded instructions gave."""
+        if self.machine is not None:
+            found = self.machine.numbers(positions)
+            if found is not None:
+                return found
+        return np.array([self.number(p) for p in positions], np.float64)
+
     def sweep(self, root: int) -> Floats | None:
         """The derivative of an instruction by every input; None where only eager can tell."""
         variant = self.variant
