@@ -1,5 +1,6 @@
 """Functions that return numbers, one or many: on the tape, in machine code and on the fast path."""
 
+import itertools
 import math
 
 import numpy as np
@@ -29,7 +30,7 @@ def filtered(x, k):
 
 
 def rosenbrock(x):
-    return sum(100.0 * (b - a * a) ** 2 + (1.0 - a) ** 2 for a, b in zip(x, x[1:], strict=False))
+    return sum(100.0 * (b - a * a) ** 2 + (1.0 - a) ** 2 for a, b in itertools.pairwise(x))
 
 
 def looked_up(table, tokens):
