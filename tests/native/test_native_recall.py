@@ -908,7 +908,7 @@ def test_templates_are_nests_of_names():
         ([-1], IndexError),
         ([9], IndexError),
         ([2**70], OverflowError),
-        ([0.5], TypeError),
+        ([None], TypeError),
         ({"a": "missing"}, (ValueError, KeyError)),
         ({"a": {1, 2}}, TypeError),
         ([b"f0"], TypeError),
