@@ -617,7 +617,7 @@ case("same bytes of other things", lambda s: _native.same_bytes(s, b""), raises=
 
 def passed(state: State) -> None:
     state.extra["found"] = None
-    state.extra["found"] = _native.passed(state.extra["x"], np.ndarray, np.float64)
+    state.extra["found"] = _native.passed(state.extra["x"], np.ndarray, np.float64, True)
 
 
 def all_is_passed(state: State, failed: bool) -> None:
@@ -640,7 +640,31 @@ case(
     ),
     check=all_is_passed,
 )
-case("passed other things", lambda s: _native.passed((1.0, [1, 2.0, s]), np.ndarray, float))
+case("passed other things", lambda s: _native.passed((1.0, [1, 2.0, s]), np.ndarray, float, True))
+
+
+def filled(state: State) -> None:
+    state.extra["found"] = None
+    state.extra["found"] = _native.with_values(state.extra["x"], np.ndarray, lambda x, row: x)
+
+
+def all_is_filled(state: State, failed: bool) -> None:
+    assert (state.extra["found"] is None) is failed
+    assert state.extra["x"] == {"w": [0.5, (1.5, 2)], "b": {}}
+
+
+case(
+    "with_values",
+    filled,
+    prepare=with_extra(0, x=lambda s: {"w": [0.5, (1.5, 2)], "b": {}}),
+    check=all_is_filled,
+)
+case("with_values of other things", lambda s: _native.with_values([s], np.ndarray, None))
+case(
+    "with_numbers",
+    lambda s: _native.with_numbers({"w": [0.5, (1.5, 2)]}, s.extra["row"], np.ndarray, None),
+    prepare=with_extra(0, row=lambda s: [1.0, 2.0, 3.0]),
+)
 
 
 def samples_taken(state: State) -> None:
@@ -720,7 +744,7 @@ def plan_parts(state: State) -> tuple[Any, ...]:
 
 
 def plan_call() -> Any:
-    return _native.passed(([np.full((2, 1), 0.5), 0.5], 7), np.ndarray, np.float64)
+    return _native.passed(([np.full((2, 1), 0.5), 0.5], 7), np.ndarray, np.float64, True)
 
 
 def plan_answers(state: State, failed: bool) -> None:

@@ -226,7 +226,7 @@ class RunFolder(FolderLock):
     >>> with tempfile.TemporaryDirectory() as path, gpt.RunFolder(path) as folder:
     ...     _ = gpt.train(run, folder)
     ...     gpt.load(folder.path)
-    Checkpoint(step 2 of 2, 280 parameters)
+    Checkpoint(step 2 of 2, 248 parameters)
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -191,11 +191,14 @@ class Selector:
         if len(keys) == 1:
             return keys[0]
         integers = self._recorder.integers
-        node = integers.constant(0)
+        node: int | None = None
         for key, n in zip(keys, counts, strict=True):
             count = integers.constant(n)
             place = integers.step("wrap", key.node, count)
-            node = integers.step("add", integers.step("mul", node, count), place)
+            if node is not None:
+                place = integers.step("add", integers.step("mul", node, count), place)
+            node = place
+        assert node is not None
         return Traced(self._recorder, node)
 
     def _look_up(self, mapping: dict[Any, Any], key: Traced) -> Any:
