@@ -74,7 +74,8 @@ class CompiledFunction:
         """The value and its gradient by the first argument, in that argument's structure.
 
         ``out``, an array for each array of the first argument in the same structure, receives the
-        gradient in place; an argument of the function with that name is passed by position. If the function returns ``(value, extras)``, so does this.
+        gradient in place; an argument of the function with that name is passed by position. If the
+        function returns ``(value, extras)``, so does this.
         """
         return calls.value_and_grad(self.dispatch, arguments, keywords, out)
 
