@@ -43,7 +43,7 @@ class Call:
 
     def with_argument(self, text: str) -> Call:
         """The same call with one more argument."""
-        return Call(self.before, f"{self.arguments[:-1].rstrip(', ')}, {text})")
+        return Call(self.before, f"(*{self.arguments}, {text})")
 
 
 @dataclass(frozen=True)
