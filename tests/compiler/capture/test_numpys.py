@@ -1,5 +1,8 @@
 """Every function of numpy's and every attribute of its arrays is listed, or ends the recording."""
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 
@@ -166,3 +169,66 @@ def outcome(function, x):
         return function(1.5, x), x
     except (TypeError, ValueError, IndexError) as error:
         return str(error), x
+
+
+#: what numpy makes of a list of numbers: its type, and what it does with one that is not a number
+OF_LISTS = {
+    "sum": "np.sum(xs) / (xs[0] - xs[0])",
+    "mean": "np.mean(xs) / (xs[0] - xs[0])",
+    "dot": "np.dot(xs, xs) / (xs[0] - xs[0])",
+    "inner": "type(np.inner(xs, xs)).__name__",
+    "prod": "type(np.prod(xs)).__name__",
+    "einsum": "type(np.einsum('i,i', xs, xs)).__name__",
+    "max": "float(np.max(xs))",
+    "argmax": "float(np.argmax(xs))",
+    "sort": "float(np.sort(xs)[0])",
+    "median": "float(np.median(xs))",
+    "std": "float(np.std(xs))",
+    "norm": "float(np.linalg.norm(xs))",
+    "full": "np.full(2, xs[0]).dtype.kind",
+    "linspace": "np.linspace(0, xs[0], 3).dtype.kind",
+    "arange": "np.arange(xs[1]).dtype.kind",
+    "cumsum": "np.cumsum(xs).dtype.kind",
+    "concatenate": "np.concatenate([xs, xs]).dtype.kind",
+    "stack": "np.stack([xs, xs]).dtype.kind",
+    "where": "np.where([True, False, True], xs, 0).dtype.kind",
+    "outer": "np.outer(xs, xs).dtype.kind",
+    "add": "np.add(xs, 1).dtype.kind",
+    "add.reduce": "type(np.add.reduce(xs)).__name__",
+    "clip": "np.clip(xs, 0, 1).dtype.kind",
+    "zeros_like": "np.zeros_like(xs).dtype.kind",
+    "reshape": "np.reshape(xs, (1, -1)).dtype.kind",
+    "array": "np.array(xs, ndmin=2).dtype.kind",
+    "atleast_1d": "np.atleast_1d(xs[0]).dtype.kind",
+    "repeat": "np.repeat(xs[0], 2).dtype.kind",
+    "comparison": "(np.array(xs) > 2).dtype.kind",
+    "by its own name": "type(dot(xs, xs)).__name__",
+}
+
+
+@pytest.mark.parametrize("name", OF_LISTS)
+def test_lists_of_data_are_arrays_for_numpy(name):
+    world = {"np": np, "dot": np.dot}
+    source = f"""
+def f(p, shown, xs):
+    y = {OF_LISTS[name]}
+    y = float(sum(map(ord, y))) if isinstance(y, str) else y
+    return shown * (p * y) + p
+"""
+    exec(source, world)
+    f = world["f"]
+    plain, fast = (chainrule.compile(f, on_fallback="eager") for _ in range(2))
+    pairs = ((f, plain), (chainrule.value_and_grad(f), fast.value_and_grad))
+    rows = ([1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [2.0, math.nan, 1.0], [1, 2, 3], [3, 2, 1])
+    with np.errstate(all="ignore"):
+        for row, shown, (eager, compiled) in itertools.product(rows, (0.0, 1.0), pairs):
+            expected = answer(eager, shown, row)
+            found = answer(compiled, shown, row)
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def answer(function, shown, row):
+    try:
+        return function(1.5, shown, list(row))
+    except ValueError:  # as of arange of what is not a number
+        return -1.0

@@ -82,7 +82,7 @@ class DataArray(np.ndarray[Any, Any]):
             one = not isinstance(np.ndarray.__getitem__(self, keys), np.ndarray)
             value = item if one else object_array([item], ())
         else:
-            value = _each(lambda x: _as_item(x, kind), NUMPY["asarray"](value))
+            value = _each(lambda x: _as_item(x, kind), ASARRAY(value))
         np.ndarray.__setitem__(self, keys, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -452,6 +452,10 @@ def _making(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*arguments, **keywords)
         if len(arguments) != 1 or not {*keywords} <= {"dtype"}:
             map_leaves(_refuse_data, (arguments, keywords))
+            leaves: list[Any] = []
+            map_leaves(leaves.append, arguments)
+            if not any(isinstance(x, Value | np.ndarray) for x in leaves):
+                arguments = map_leaves(numbers, arguments)
             return original(*arguments, **keywords)
         (x,) = arguments
         found = original(x)
@@ -475,5 +479,4 @@ def _making(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _asarray = np.asarray
-#: by name: what stands for a function of numpy's that makes an array
-NUMPY: dict[str, Any] = {"array": _making(np.array), "asarray": _making(np.asarray)}
+ARRAY, ASARRAY = _making(np.array), _making(np.asarray)

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arrays import NUMPY
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.mathematics import MATH
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.standins import Detached, is_narrow
+from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core import errors, ops
 from chainrule.core.backend import Value, modes
@@ -43,7 +43,11 @@ def recording(recorder: Recorder) -> Iterator[None]:
 _lock = threading.Lock()
 _users = 0
 _max, _min = builtins.max, builtins.min
-_SUBSTITUTES = [(module, *item) for module, d in ((math, MATH), (np, NUMPY)) for item in d.items()]
+_SUBSTITUTES = [
+    (module, *item)
+    for module, found in ((math, MATH), (np, NUMPY), (np.linalg, LINALG))
+    for item in found.items()
+]
 
 
 def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
