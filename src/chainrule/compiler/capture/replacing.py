@@ -43,10 +43,10 @@ def recording(recorder: Recorder) -> Iterator[None]:
 _lock = threading.Lock()
 _users = 0
 _max, _min = builtins.max, builtins.min
+#: the names of each module, what stands for some of them, and what these are
 _SUBSTITUTES = [
-    (module, *item)
+    (vars(module), found, {name: x.__wrapped__ for name, x in found.items()})
     for module, found in ((math, MATH), (np, NUMPY), (np.linalg, LINALG))
-    for item in found.items()
 ]
 
 
@@ -103,8 +103,8 @@ def _replaced() -> Iterator[None]:
         if _users == 1:
             builtins.max = _replacement(_max, ops.first_max)
             builtins.min = _replacement(_min, ops.first_min)
-            for module, name, substitute in _SUBSTITUTES:
-                setattr(module, name, substitute)
+            for names, substitutes, _ in _SUBSTITUTES:
+                names.update(substitutes)
             sys.stdout, sys.stderr = _Muted(sys.stdout), _Muted(sys.stderr)
     try:
         yield
@@ -113,8 +113,8 @@ def _replaced() -> Iterator[None]:
             _users -= 1
             if _users == 0:
                 builtins.max, builtins.min = _max, _min
-                for module, name, substitute in _SUBSTITUTES:
-                    setattr(module, name, substitute.__wrapped__)
+                for names, _, originals in _SUBSTITUTES:
+                    names.update(originals)
                 if isinstance(sys.stdout, _Muted):
                     sys.stdout = sys.stdout.stream
                 if isinstance(sys.stderr, _Muted):
