@@ -257,3 +257,26 @@ def test_the_first_result_of_a_plain_call_is_compared_with_eager(recorded, eager
     check_against_eager(recorded, state, variant, call)
     with pytest.raises(Unrecordable):
         check_against_eager(eager, state, variant, call)
+
+
+@pytest.mark.parametrize(
+    ("f", "x", "reason"),
+    [
+        (
+            lambda p, x: p * x["a"][0],
+            np.array([(1.0, 2)], dtype=[("a", float), ("b", int)]),
+            r"an argument of type ndarray of \[\('a', '<f8'\), \('b', '<i8'\)\]",
+        ),
+        (lambda p, x: p * int(x == x) * float(f"{x}"), float("nan"), "a NaN used through"),
+        (
+            lambda p, x: p * (x.sort() or x[0]),
+            np.array([1.0, 2.0]),
+            "'sort' of an array of data at",
+        ),
+        (lambda p, x: p * np.ravel(x)[0] * x.put(0, 1), np.ones(2), "'put' of an array of data at"),
+    ],
+)
+def test_reasons_name_what_it_is(f, x, reason):
+    fast = chainrule.compile(f, on_fallback="raise")
+    with pytest.raises(chainrule.FallbackError, match=reason):
+        fast.value_and_grad(1.0, x)
