@@ -362,7 +362,7 @@ class Flat:
         return VALUE
 
     def _add_opaque(self, x: Any) -> Node:
-        of = f" of {x.dtype}" if isinstance(x, np.ndarray) else ""
+        of = f" of {x.dtype}" if type(x) is np.ndarray else ""
         self.opaque = type(x).__name__ + of
         return Opaque(self.opaque)
 
