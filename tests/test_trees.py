@@ -323,7 +323,7 @@ def test_opaque_objects_are_told_of():
 
 
 def test_arrays_of_anything_else_are_not_looked_into():
-    assert trees.flatten({"w": np.ones(2, complex)})[0].opaque == "ndarray"
+    assert trees.flatten({"w": np.ones(2, complex)})[0].opaque == "ndarray of complex128"
     assert trees.flatten(np.ma.masked_array([1.0]))[0].opaque == "MaskedArray"
 
 

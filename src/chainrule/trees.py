@@ -362,7 +362,8 @@ class Flat:
         return VALUE
 
     def _add_opaque(self, x: Any) -> Node:
-        self.opaque = type(x).__name__
+        of = f" of {x.dtype}" if type(x) is np.ndarray else ""
+        self.opaque = type(x).__name__ + of
         return Opaque(self.opaque)
 
     def _items(self, items: Iterable[Any], floats_only: bool) -> tuple[Node, ...]:

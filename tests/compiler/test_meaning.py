@@ -20,6 +20,12 @@ from known import CASES, Case
 
 import chainrule
 from chainrule import Value
+from chainrule.compiler.capture.arguments import flatten_call
+from chainrule.compiler.capture.standins import Unrecordable
+from chainrule.compiler.capture.tracing import trace
+from chainrule.compiler.capture.walking import survey
+from chainrule.compiler.runtime.variants import Variant
+from chainrule.compiler.runtime.verification import check_against_eager
 
 
 def check(case: Case) -> None:
@@ -181,3 +187,96 @@ def test_a_label_that_the_function_sets_is_set():
         a, b = Value(1.0), Value(3.0)
         assert fast(a, b).data == 3.0
         assert (a.label, b.label) == ("q", "")
+
+
+def cube(w):
+    return w**3 * 2
+
+
+SECOND = {
+    "hessian": lambda f: chainrule.hessian(f)(1.5),
+    "grad of grad": lambda f: chainrule.grad(chainrule.grad(f))(1.5),
+    "hvp": lambda f: chainrule.hvp(f)(1.5, 2.0),
+    "grad at a Value": lambda f: chainrule.grad(chainrule.grad(f))(Value(1.5)).data,
+    "jacobian of grad": lambda f: chainrule.jacobian(chainrule.grad(f))(1.5),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_second_derivatives_go_through_compiled_functions(name):
+    fast = chainrule.compile(cube)
+    for _ in range(3):
+        assert SECOND[name](lambda v: fast(v)) == SECOND[name](cube)
+        assert SECOND[name](fast) == SECOND[name](cube)
+        fast(Value(1.5))  # which is recorded
+
+
+def test_an_argument_that_is_returned_is_that_object():
+    fast = chainrule.compile(lambda a: a, on_fallback="eager")
+    x, t = Value(1.0), (0, 1.5)
+    for _ in range(3):
+        assert fast(x) is x
+        assert fast(t) is t
+        assert fast([x, t]) == [x, t]
+
+
+def test_an_argument_may_be_called_self():
+    def f(p, self=2.0):
+        return p * self
+
+    fast = chainrule.compile(f)
+    for x in (3.0, 4.0):
+        assert fast(1.0, self=x) == x
+        assert fast.value_and_grad(1.0, self=x) == (x, x)
+
+
+def test_an_argument_called_out_is_passed_by_position():
+    def f(p, out=2.0):
+        return p * out
+
+    fast = chainrule.compile(f)
+    assert fast(1.0, out=3.0) == 3.0
+    assert fast.value_and_grad(1.0, 3.0) == (3.0, 3.0)
+    with pytest.raises(TypeError, match="named out is passed by position"):
+        fast.value_and_grad(1.0, out=3.0)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "eager"),
+    [
+        (lambda x: x * 2, lambda x: x * 3),
+        (lambda x: x * 2, lambda x: x * 2 + (x - 1.5) * 10),  # the same here, not beside it
+        (lambda x: (x, [x * 2]), lambda x: (x, [x * 3])),
+        (lambda x: {"a": x, "b": 1}, lambda x: {"a": x, "b": 2}),
+        (lambda x: x * 2, lambda x: Value(x) * 2),
+    ],
+)
+def test_the_first_result_of_a_plain_call_is_compared_with_eager(recorded, eager):
+    call, state = flatten_call((1.5,), {}, differentiate=False), survey(recorded)
+    variant = Variant.of(trace(recorded, state, call))
+    check_against_eager(recorded, state, variant, call)
+    with pytest.raises(Unrecordable):
+        check_against_eager(eager, state, variant, call)
+
+
+@pytest.mark.parametrize(
+    ("f", "x", "reason"),
+    [
+        (
+            lambda p, x: p * x["a"][0],
+            np.array([(1.0, 2)], dtype=[("a", float), ("b", int)]),
+            r"an argument of type ndarray of \[\('a', '<f8'\), \('b', '<i8'\)\]",
+        ),
+        (lambda p, x: p * int(x == x) * float(f"{x}"), float("nan"), "a NaN used through"),
+        (
+            lambda p, x: p * (x.sort() or x[0]),
+            np.array([1.0, 2.0]),
+            "'sort' of an array of data at",
+        ),
+        (lambda p, x: p * np.ravel(x)[0] * x.put(0, 1), np.ones(2), "'put' of an array of data at"),
+    ],
+)
+def test_reasons_name_what_it_is(f, x, reason):
+    fast = chainrule.compile(f, on_fallback="raise")
+    with pytest.raises(chainrule.FallbackError, match=reason):
+        fast.value_and_grad(1.0, x)

@@ -41,6 +41,10 @@ class Call:
     before: str
     arguments: str
 
+    def with_argument(self, text: str) -> Call:
+        """The same call with one more argument."""
+        return Call(self.before, f"(*{self.arguments}, {text})")
+
 
 @dataclass(frozen=True)
 class Program:
@@ -477,12 +481,12 @@ def program(seed: int) -> Program:
     if world.focus and rng.random() < 0.8:
         body += writer.over_tokens()
     body += writer.body(rng.choice([0, 0, 0, 1, 2] if world.focus else [1, 2, 3, 3, 4, 5, 6]))
-    body.append(
-        writer.returned(
-            rng.choice([accumulator, f"tanh({accumulator})", f"{accumulator} + {writer.value(0)}"])
-        )
-    )
-    signature = ["p", *(name for name, _, _ in world.data)]
+    result = rng.choice([accumulator, f"tanh({accumulator})", f"{accumulator} + {writer.value(0)}"])
+    # In some programs a factor passed as data hides the result of the first calls, which is the one
+    # that the compiler compares with eager's. It is drawn apart: other programs stay as they are.
+    masked = mode not in ("batch", "train") and random.Random(f"masked {seed}").random() < 0.25
+    body.append(writer.returned(f"({result}) * shown" if masked else result))
+    signature = ["p", *(name for name, _, _ in world.data), *(["shown"] if masked else [])]
     blocks.append([f"def f({', '.join(signature)}):", *indent(body)])
     written = "\n".join(line for lines in blocks for line in lines)
     for name, (definition, events) in CLASSES.items():
@@ -494,7 +498,11 @@ def program(seed: int) -> Program:
     lift = rng.choices([None, True, False], [7, 1, 2])[0]  # machine code takes seconds to build
     if lift is not None:
         options["lift"] = lift
-    return Program(seed, source, tuple(calls(world, mode)), mode, options)
+    made = calls(world, mode)
+    if masked:
+        hidden = len(made) // 3 + 1
+        made = [call.with_argument("0.0" if i < hidden else "1.0") for i, call in enumerate(made)]
+    return Program(seed, source, tuple(made), mode, options)
 
 
 def calls(world: World, mode: str) -> list[Call]:

@@ -839,4 +839,46 @@ def f(p, s):
         "    ITEMS[0] = ITEMS[0] + 1\n    return p * ITEMS[0]",
         ["(1.5,)"] * 3,
     ),
+    # --- arrays of data: writes and views ---
+    "an array made inside is sorted": Case(
+        "def f(p, xs):\n    x = np.array(xs)\n    x.sort()\n    return p * (x[0] * 2 + x[-1])",
+        [f"(1.5, {xs})" for xs in ("[1.0, 2.0]", "[1.0, 2.0]", "[7.0, 3.0]", "[3, 1]", "[1, 3]")],
+        mode="call",
+    ),
+    "an array that is passed is sorted, though it is sorted at first": Case(
+        "def f(p, x):\n    x.sort()\n    return p * x[0]",
+        [f"(1.5, np.array({x}))" for x in ("[5.0, 6.0]", "[5.0, 6.0]", "[12.0, 3.0]", "[2, 1]")],
+        mode="call",
+    ),
+    "a write through a view of an array": Case(
+        "def f(p, m, x):\n    np.ravel(x)[0] = 9\n    np.flip(x)[0] = 3\n"
+        "    return (abs(m) + m) * p * x.sum() + p",
+        [f"(1.5, {m}, np.array([1.0, 2.0, 4.0]))" for m in (-1.0, 1.0, 0.5)],
+    ),
+    "narrow floats beside a wide copy of them": Case(
+        "def f(p, m, x):\n    y = x.astype(float)\n    y[0] = 9\n"
+        "    return (abs(m) + m) * (p * (x.sum() + y.sum())) + p",
+        [
+            f"(1.5, {m}, np.array([1, 2, 3, 4], np.float32) * np.float32(0.7))"
+            for m in (-1.0, 1.0, 0.7)
+        ],
+    ),
+    "the largest of data that are not numbers": Case(
+        "def f(p, x):\n    return p * float(np.argmax(x) + 10 * x.argmin())",
+        [
+            f"(1.5, np.array([{x}]))"
+            for x in ("3.0, 1.0, 2.0", "4.0, 1.0, 2.0", "3.0, 1.0, math.nan", "math.nan, 1.0, 2.0")
+        ],
+    ),
+    # --- derivatives inside, names of arguments ---
+    "a derivative inside depends on a parameter in a dict": Case(
+        "def f(p, x):\n    return chainrule.grad(lambda q: p['w'] * q * q)(x)",
+        ["({'w': 0.5}, 3.0)", "({'w': 0.7}, 2.0)", "({'w': 0.7}, 1.0)"],
+    ),
+    "second derivatives of a compiled helper": Case(
+        "@chainrule.compile\ndef cube(w):\n    return w ** 3 * 2\n\n"
+        "def f(p, x):\n    return p * (chainrule.hessian(lambda v: cube(v))(x)\n"
+        "        + chainrule.grad(chainrule.grad(lambda v: cube(v)))(x))",
+        ["(1.5, 1.5)", "(1.5, 2.5)", "(0.5, 2.5)"],
+    ),
 }

@@ -19,6 +19,7 @@ from chainrule.compiler.training.batches import batch_value_and_grad
 from chainrule.compiler.training.driver import Callback, train
 from chainrule.compiler.training.function import TrainableFunction
 from chainrule.core.backend import modes
+from chainrule.derivatives.transforms import is_differentiated_again
 from chainrule.optim import Optimizer
 from chainrule.trees import Floats
 
@@ -61,17 +62,20 @@ class CompiledFunction:
     def __repr__(self) -> str:
         return f"<compiled {self.dispatch.name}: {report.path(self.dispatch)}>"
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+    def __call__(self, /, *arguments: Any, **keywords: Any) -> Any:
         """The function's value: a Value where Values are involved, else floats."""
-        if modes.recorder is not None or is_internal():  # part of another recording or its check
+        # Part of another recording or its check; or a replay's derivatives, which are numbers,
+        # would be differentiated again.
+        if modes.recorder is not None or is_internal() or is_differentiated_again():
             return self.dispatch.function(*arguments, **keywords)
         return calls.value(self.dispatch, arguments, keywords)
 
-    def value_and_grad(self, *arguments: Any, out: Any = None, **keywords: Any) -> Any:
+    def value_and_grad(self, /, *arguments: Any, out: Any = None, **keywords: Any) -> Any:
         """The value and its gradient by the first argument, in that argument's structure.
 
         ``out``, an array for each array of the first argument in the same structure, receives the
-        gradient in place. If the function returns ``(value, extras)``, so does this.
+        gradient in place; an argument of the function with that name is passed by position. If the
+        function returns ``(value, extras)``, so does this.
         """
         return calls.value_and_grad(self.dispatch, arguments, keywords, out)
 

@@ -160,6 +160,7 @@ class _Enclosing(threading.local):
 
     def __init__(self) -> None:
         self.inputs: list[list[Value]] = []
+        self.again = 0  # how many of them are known to need a derivative that has one itself
 
 
 _enclosing = _Enclosing()
@@ -168,6 +169,11 @@ _enclosing = _Enclosing()
 def is_nested() -> bool:
     """Whether this runs inside a function that another transform differentiates."""
     return bool(_enclosing.inputs)
+
+
+def is_differentiated_again() -> bool:
+    """Whether the derivative of what runs may be differentiated: it is needed as Values."""
+    return _enclosing.again > 0 or len(_enclosing.inputs) > 1
 
 
 @dataclass(frozen=True)
@@ -198,10 +204,15 @@ def call(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     several: bool = False,
+    twice: bool = False,
 ) -> Call:
-    """Call ``f`` with fresh Values in place of the numbers of its first argument."""
+    """Call ``f`` with fresh Values in place of the numbers of its first argument.
+
+    ``twice``: its derivative is differentiated.
+    """
     leaves = _fresh(argument.numbers)
-    result = _run(f, argument.filled(leaves), leaves, args, kwargs or {})
+    again = twice or argument.has_values
+    result = _run(f, argument.filled(leaves), leaves, args, kwargs or {}, again)
     outputs, shape = nodes_of(result, transform, f, several)
     create_graph = argument.has_values or _is_wanted_again(f, outputs)
     return Call(argument, leaves, outputs, shape, create_graph)
@@ -213,9 +224,10 @@ def _run(
     leaves: list[Value],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
+    again: bool,
 ) -> Any:
     """``f`` with its graph kept; ``leaves``: the Values in ``x``."""
-    with differentiating(leaves):
+    with differentiating(leaves, again or bool(values_around(f))):  # see _closes_over
         if modes.grad:
             return f(x, *args, **kwargs)
         with recording():
@@ -223,15 +235,21 @@ def _run(
 
 
 class differentiating:  # a context manager, quicker than a generator
-    """Inside, a function runs that will be differentiated by some Values: transforms in it nest."""
+    """Inside, a function runs that will be differentiated by some Values: transforms in it nest.
 
-    def __init__(self, leaves: list[Value]) -> None:
+    ``again``: its derivative will be differentiated too.
+    """
+
+    def __init__(self, leaves: list[Value], again: bool = False) -> None:
         self._leaves = leaves
+        self._again = again
 
     def __enter__(self) -> None:
         _enclosing.inputs.append(self._leaves)
+        _enclosing.again += self._again
 
     def __exit__(self, *_: object) -> None:
+        _enclosing.again -= self._again
         _enclosing.inputs.pop()
 
 
@@ -259,7 +277,7 @@ def value_and_derivative(
         leaves = _fresh(argument.numbers)
         usual = argument.filled(leaves), leaves
     filled, leaves = usual
-    result = _run(f, filled, leaves, args, kwargs)
+    result = _run(f, filled, leaves, args, kwargs, argument is not None and argument.has_values)
     y = result if main is None else main(result)
     if type(y) is not Value:
         ((y,), _) = nodes_of(y, transform, f)
@@ -446,7 +464,7 @@ def hessian(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(f)
     def second_derivative(x: Any, /, *args: Any, **kwargs: Any) -> Any:
-        made = call("hessian", f, flatten_argument(x), args, kwargs)
+        made = call("hessian", f, flatten_argument(x), args, kwargs, twice=True)
         matrix = made.rows(made.gradients())
         argument = made.argument
         return argument.map(
@@ -475,7 +493,7 @@ def hvp(f: Callable[..., Any]) -> Callable[..., Any]:
             raise ValueError(
                 f"hvp needs v in the structure of x: {_shapes(argument)}, not {_shapes(direction)}"
             )
-        made = call("hvp", f, argument, args, kwargs)
+        made = call("hvp", f, argument, args, kwargs, twice=True)
         with recording(), nonfinite("allow"):  # only its derivative counts, not the sum itself
             along = vsum(
                 g * step for g, step in zip(made.gradients(), direction.numbers, strict=True)

@@ -15,7 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arrays import data_array, object_array
+from chainrule.compiler.capture.arrays import (
+    DataArray,
+    data_array,
+    data_view,
+    items_of,
+    object_array,
+)
 from chainrule.core.backend import Value
 from chainrule.trees import (
     FLOAT,
@@ -193,12 +199,12 @@ class Rebuilt:
     keywords: dict[str, Any]
     lists: list[tuple[Any, tuple[Any, ...]]]
     dicts: list[tuple[dict[Any, Any], dict[Any, Any]]]
-    arrays: list[tuple[Any, bytes]]  # masks and the like, which a recording is for
+    arrays: list[tuple[Any, Any]]  # and what each looked like
     records: list[tuple[Any, dict[str, Any]]]  # dataclasses and their fields
 
     def changed(self) -> bool:
         """Whether the function changed a list, dict, array or dataclass it was passed."""
-        if any(array.tobytes() != before for array, before in self.arrays):
+        if any(_looks(array) != before for array, before in self.arrays):
             return True
         dicts = [*self.dicts, *[(_fields(x), before) for x, before in self.records]]
         return any(
@@ -217,7 +223,24 @@ def _fields(record: Any) -> dict[str, Any]:
 
 
 def _contents(container: Any) -> Any:
-    return np.ndarray.ravel(container).tolist() if isinstance(container, np.ndarray) else container
+    return items_of(container) if isinstance(container, np.ndarray) else container
+
+
+def _looks(array: Any) -> Any:
+    """What an array is in memory: of objects, which ones."""
+    memory = np.ndarray.view(array, np.ndarray)
+    return memory.shape, memory.strides, memory.dtype, memory.tobytes()
+
+
+def _laid_out(built: Any, original: Any) -> Any:
+    """The array with its axes in the order in which those of another lie in memory.
+
+    It decides whether ``ravel`` and ``reshape`` give views.
+    """
+    memory = np.ndarray.view(built, np.ndarray)
+    laid = np.empty_like(original, memory.dtype, subok=False)
+    laid[...] = memory
+    return data_view(laid, built) if isinstance(built, DataArray) else laid
 
 
 @dataclass(frozen=True)
@@ -247,7 +270,7 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
     made: list[Any] = []  # what stands for each float, for a Value that comes again
     lists: list[tuple[Any, tuple[Any, ...]]] = []
     dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
-    arrays: list[tuple[Any, bytes]] = []
+    arrays: list[tuple[Any, Any]] = []
     records: list[tuple[Any, dict[str, Any]]] = []
     first = bool(call.key[0])  # it is differentiated by the first argument
 
@@ -259,9 +282,10 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
             built = object_array(items, original.shape)
         else:
             built = makers.array(items, original.shape, original.dtype)
-            if original.flags.f_contiguous and not original.flags.c_contiguous:
-                built = np.array(built, order="F", subok=True)  # which ravel("K") shows
+        if not original.flags.c_contiguous:
+            built = _laid_out(built, original)
         lists.append((built, tuple(items)))
+        arrays.append((built, _looks(built)))
         if not (first and call.key[0]):  # by which it is differentiated: no argument comes again
             containers.append(built)
         return built
@@ -282,7 +306,7 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
             if not isinstance(original, np.ndarray):
                 return original
             static = original if keep else original.copy("K")
-            arrays.append((static, static.tobytes()))
+            arrays.append((static, _looks(static)))
             containers.append(static)
             return static
         if node.kind is INT:

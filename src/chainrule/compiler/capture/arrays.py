@@ -1,9 +1,9 @@
 """Arrays as a recorded function sees them: parameters of Values, and data.
 
 An array of parameters is an object array of Values, as in eager mode. An array of data is a
-``DataArray`` of stand-ins, which says of itself what the array that was passed says. numpy's own
-functions over it do their arithmetic item by item, recorded; where C code wants the numbers
-themselves, these become static.
+``DataArray`` of stand-ins, which says of itself what the array that was passed says. What numpy
+offers for it is listed in ``numpys``: recorded item by item, a view of the same memory, or done
+with the numbers themselves, which become static. Everything else ends the recording.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.compiler.capture import numpys
 from chainrule.compiler.capture.captured import REPLACES
-from chainrule.compiler.capture.operators import UNARY
-from chainrule.compiler.capture.standins import Detached, StandIn
+from chainrule.compiler.capture.standins import Detached, StandIn, Unrecordable, plain
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import Value, modes, nonfinite
 from chainrule.trees import map_leaves
@@ -28,37 +28,69 @@ class DataArray(np.ndarray[Any, Any]):
     _claimed: np.dtype[Any]
 
     def __array_finalize__(self, obj: Any) -> None:
+        if not _holds_objects(self):  # as of ``np.float64(array)``
+            refuse("a conversion of an array of data")
         self._claimed = getattr(obj, "_claimed", np.dtype(np.float64))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
         return _apply(ufunc, method, inputs, keywords)
 
-    def mean(self, axis: Any = None, *rest: Any, **keywords: Any) -> Any:
-        """As numpy does it: the sum, divided."""
-        if rest or keywords or self.dtype != np.float64:
-            return numbers(self).mean(axis, *rest, **keywords)
-        total = self.sum(axis=axis)
-        return total / (self.size // max(np.size(total), 1))
-
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """numpy's functions of arrays: those that do arithmetic item by item are recorded."""
+        """numpy's functions of arrays, by the kind under which they are listed."""
+        if func in numpys.SHAPES:
+            return func(*map_leaves(_unread, args), **map_leaves(_unread, kwargs))
+        if kwargs.get("out") is not None:
+            refuse(f"np.{func.__name__} with out")
+        given: list[DataArray] = []
         kinds: list[Any] = []
-        map_leaves(lambda x: kinds.append(_kind_of(x)) if _is_number(x) else None, args)
+        leaves: list[Any] = []
+        map_leaves(leaves.append, (args, kwargs))
+        for x in leaves:
+            if isinstance(x, DataArray):
+                given.append(x)
+            if _is_number(x):
+                kinds.append(_kind_of(x))
         kinds = [kind for kind in kinds if kind != np.bool_]  # of a condition
+        before = [items_of(x) for x in given]
+        exact = all(kind in numpys.EXACT or not isinstance(kind, np.dtype) for kind in kinds)
         if object in kinds:
-            return super().__array_function__(func, types, args, kwargs)
-        if func not in RECORDED or any(isinstance(k, np.dtype) and k not in _EXACT for k in kinds):
-            args, kwargs = map_leaves(numbers, args), map_leaves(numbers, kwargs)
-            return func(*args, **kwargs)
-        found = super().__array_function__(func, types, args, kwargs)
-        if isinstance(found, np.ndarray) and _holds_objects(found):
-            return as_data(found, np.result_type(*kinds))
-        return found
+            if func not in numpys.BESIDE_VALUES:
+                refuse(f"np.{func.__name__} of data and Values")
+            found = func(*map_leaves(_memory, args), **map_leaves(_memory, kwargs))
+        elif func in numpys.VIEWS or (func in numpys.RECORDED and exact):
+            found = super().__array_function__(func, types, args, kwargs)
+        elif func in numpys.STATIC or func in numpys.RECORDED:
+            return _static(func, args, kwargs)
+        else:
+            refuse(f"np.{func.__name__} of an array of data")
+        for x, items in zip(given, before, strict=True):
+            if any(a is not b for a, b in zip(items_of(x), items, strict=True)):
+                refuse(f"a write by np.{func.__name__}")
+        if object in kinds:
+            return found
+        kind = given[0]._claimed if func in numpys.VIEWS else np.result_type(*kinds)
+        if isinstance(found, tuple | list):
+            return type(found)([_made_from(x, given, kind) for x in found])
+        return _made_from(found, given, kind)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if isinstance(value, Value):
-            float(value)  # an array of floats takes none, and says so
-        super().__setitem__(key, value)
+        """The item, or the items, as an array of this type holds them."""
+        keys = tuple(map(numbers, key)) if type(key) is tuple else numbers(key)
+        kind = self._claimed
+        if isinstance(value, StandIn | Value) or np.isscalar(value):
+            item = _as_item(value, kind)
+            one = not isinstance(np.ndarray.__getitem__(self, keys), np.ndarray)
+            value = item if one else object_array([item], ())
+        else:
+            value = _each(lambda x: _as_item(x, kind), ASARRAY(value))
+        np.ndarray.__setitem__(self, keys, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "_claimed" and hasattr(np.ndarray, name):
+            refuse(f"setting {name!r} of an array of data")
+        if name != "_claimed":
+            raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r}")
+        super().__setattr__(name, value)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -69,64 +101,183 @@ class DataArray(np.ndarray[Any, Any]):
         """That of the array that was passed."""
         return self._claimed
 
-    @dtype.setter
-    def dtype(self, _: Any) -> None:
-        raise AttributeError("the type of an array that is recorded cannot be changed")
+    @property
+    def itemsize(self) -> int:  # noqa: D102
+        return self._claimed.itemsize
+
+    @property
+    def nbytes(self) -> int:  # noqa: D102
+        return self.size * self._claimed.itemsize
+
+    @property  # type: ignore[misc]
+    def real(self) -> DataArray:  # type: ignore[override]  # noqa: D102
+        return self
+
+    def view(self, *arguments: Any, **keywords: Any) -> DataArray:  # type: ignore[override]
+        """The same memory; as another type it would show its bytes."""
+        if arguments or keywords:
+            refuse("a view of an array of data as another type")
+        return np.ndarray.view(self)
+
+    def copy(self, order: Any = "C") -> DataArray:  # noqa: D102
+        return data_view(np.ndarray.copy(self, order), self)
+
+    def __copy__(self) -> DataArray:
+        return self.copy("K")
+
+    def __deepcopy__(self, memo: Any) -> DataArray:
+        return self.copy("K")  # stand-ins do not change
+
+    def astype(self, dtype: Any, *rest: Any, **keywords: Any) -> Any:
+        """Between floats and integers of 64 bits it is recorded; anything else is static."""
+        kind, copy = np.dtype(dtype), keywords.pop("copy", True)
+        if not rest and not keywords and kind == self._claimed:
+            return self.copy("K") if copy else self
+        integral = kind == np.int64 and self._claimed != np.int64
+        if rest or keywords or not {kind, self._claimed} <= numpys.EXACT or integral:
+            return _static(np.ndarray.astype, (self, kind, *rest), keywords)
+        return as_data(self, kind)
+
+    def fill(self, value: Any) -> None:  # noqa: D102
+        self[...] = value
+
+    def item(self, *place: Any) -> Any:
+        """An item as a number of Python's."""
+        return _pythons(np.ndarray.item(self, *map(plain, place)))
+
+    def tolist(self) -> Any:
+        """All items as numbers of Python's."""
+        return _each(_pythons, self).tolist()
+
+    def mean(self, axis: Any = None, *rest: Any, **keywords: Any) -> Any:
+        """As numpy does it: the sum, divided."""
+        keywords = {name: x for name, x in keywords.items() if x is not None}
+        if rest or keywords or self._claimed != np.float64:
+            return _static(np.ndarray.mean, (self, axis, *rest), keywords)
+        total = self.sum(axis=axis)
+        return total / (self.size // max(np.size(total), 1))
+
+    def dot(self, other: Any, out: Any = None) -> Any:  # noqa: D102
+        return np.dot(self, other, out=out)
+
+    def take(self, indices: Any, axis: Any = None, out: Any = None, mode: Any = "raise") -> Any:
+        """The items at some places, which become static."""
+        if out is not None:
+            refuse("take with out")
+        return np.ndarray.take(self, numbers(indices), axis, mode=mode)
+
+    def argmax(self, axis: Any = None, out: Any = None, **keywords: Any) -> Any:
+        """The first of the largest items, or the first that is not a number."""
+        return self._extreme("argmax", numpys.larger, axis, out, keywords)
+
+    def argmin(self, axis: Any = None, out: Any = None, **keywords: Any) -> Any:
+        """The first of the smallest items, or the first that is not a number."""
+        return self._extreme("argmin", numpys.smaller, axis, out, keywords)
+
+    def _extreme(self, name: str, better: Any, axis: Any, out: Any, keywords: Any) -> Any:
+        items = items_of(self)
+        if axis is not None and self.ndim == 1 and plain(axis) in (0, -1):
+            axis = None
+        if axis is not None or out is not None or keywords or not items:
+            options = {"axis": axis, "out": out, **keywords}
+            return _static(getattr(np.ndarray, name), (self,), options)
+        place = 0
+        for k in range(1, len(items)):
+            if better(items[place], items[k]) is not items[place]:
+                place = k
+        return np.int64(place)
 
 
-#: numpy's functions whose arithmetic is that of their items; others get the numbers themselves
-RECORDED = frozenset(
-    (
-        *(np.sum, np.prod, np.mean, np.dot, np.inner, np.outer, np.max, np.min, np.amax, np.amin),
-        *(np.argmax, np.argmin, np.where, np.clip, np.cumsum, np.diff, np.transpose, np.reshape),
-        *(np.ravel, np.squeeze, np.expand_dims, np.shape, np.ndim, np.size, np.trace, np.diag),
-        *(np.concatenate, np.stack, np.vstack, np.hstack, np.atleast_1d, np.atleast_2d),
-        *(np.any, np.all, np.roll, np.flip, np.take, np.tile, np.repeat, np.einsum, np.vdot),
-    )
-)
+def refuse(what: str) -> Any:
+    """End the recording: this cannot be repeated, or nobody listed it."""
+    if modes.recorder is not None:
+        modes.recorder.forbid(what)
+    raise Unrecordable(what)
+
+
+def items_of(array: Any) -> list[Any]:
+    """The items of an array, as they are."""
+    found: list[Any] = np.ndarray.view(array, np.ndarray).ravel().tolist()
+    return found
+
+
+def _memory(x: Any) -> Any:
+    """The object array of an array of data itself."""
+    return np.ndarray.view(x, np.ndarray) if isinstance(x, DataArray) else x
+
+
+def _unread(x: Any) -> Any:
+    """An array of the same shape and type, for functions that read no number."""
+    return np.empty_like(_memory(x), x._claimed) if isinstance(x, DataArray) else x
+
+
+def _each(function: Callable[[Any], Any], array: Any) -> Any:
+    """The array of objects that a function makes of each item; in memory it lies as this one."""
+    found = np.frompyfunc(function, 1, 1)(_items(array))
+    return found if isinstance(found, np.ndarray) else object_array([found], ())
+
+
+def _pythons(x: Any) -> Any:
+    """A number of numpy's, or a stand-in for one, as Python's."""
+    if type(x) in (Traced, Detached):
+        return x.as_kind(int if type(x) is Traced else float)
+    return x.item() if isinstance(x, np.generic) else x
+
+
+def _as_item(x: Any, kind: np.dtype[Any]) -> Any:
+    """What an array of this type holds where ``x`` was stored."""
+    if isinstance(x, Value):
+        float(x)  # an array of floats takes none, and says so
+    exact = (Traced, Detached) if kind == np.float64 else (Traced,)
+    if kind in numpys.EXACT and type(x) in exact and _kind_of(x) in (int, float, *numpys.EXACT):
+        return _as_kind(x, kind)
+    return kind.type(plain(x))
+
+
+def _made_from(found: Any, given: list[DataArray], kind: np.dtype[Any]) -> Any:
+    """A result of numpy's as an array of data: the same memory as an argument's, or its own."""
+    if not isinstance(found, np.ndarray) or not _holds_objects(found):
+        return found
+    for x in given:
+        if found is x:
+            return x
+        if np.may_share_memory(_memory(found), _memory(x)):
+            return data_view(found, x)
+    return as_data(found, kind)
+
+
+def _static(function: Any, arguments: Any, keywords: dict[str, Any]) -> Any:
+    """A function of the numbers themselves, which become static.
+
+    It gets copies, into which it must not write and of which it must not return a part: either
+    would be one of the array itself.
+    """
+    copies: list[Any] = []
+
+    def copied(x: Any) -> Any:
+        found = numbers(x)
+        if isinstance(x, DataArray):
+            copies.append(found)
+            found.flags.writeable = False
+        return found
+
+    if isinstance(keywords.get("out"), DataArray):
+        refuse(f"{function.__name__} with out")
+    found = function(*map_leaves(copied, arguments), **map_leaves(copied, keywords))
+    for x in found if isinstance(found, tuple | list) else (found,):
+        if isinstance(x, np.ndarray) and any(np.may_share_memory(x, copy) for copy in copies):
+            refuse(f"a view by {function.__name__}")
+    return found
 
 
 def numbers(x: Any) -> Any:
     """A stand-in as the number, or the array, that was passed: it becomes static."""
     if isinstance(x, DataArray):
-        items = [numbers(item) for item in np.ndarray.ravel(x).tolist()]
-        return np.array(items, x._claimed).reshape(x.shape)
+        return _each(numbers, x).astype(x._claimed)
     return x.plain("a function of numpy") if isinstance(x, StandIn) else x
 
 
 # --- numpy's arithmetic beside stand-ins ----------------------------------------------------------
-
-_EXACT = frozenset((np.dtype(np.float64), np.dtype(np.int64)))  # what stand-ins compute with
-_COMPARISONS = frozenset(
-    (np.less, np.less_equal, np.equal, np.not_equal, np.greater, np.greater_equal)
-)
-_INTEGRAL = frozenset((np.floor_divide, np.remainder))
-_ARITHMETIC = frozenset(
-    (
-        *(np.add, np.subtract, np.multiply, np.divide, np.negative, np.positive, np.absolute),
-        *(np.power, np.square, np.matmul),
-        *(getattr(np, name) for name in UNARY if hasattr(np, name)),
-    )
-)
-
-
-def _larger(a: Any, b: Any) -> Any:
-    """``np.maximum`` of two numbers: what is not a number stays."""
-    if a >= b:
-        return a
-    return b if b >= a or a == a else a
-
-
-def _smaller(a: Any, b: Any) -> Any:
-    if a <= b:
-        return a
-    return b if b <= a or a == a else a
-
-
-_EXTREMES: dict[Any, Any] = {
-    np.maximum: np.frompyfunc(_larger, 2, 1),
-    np.minimum: np.frompyfunc(_smaller, 2, 1),
-}
 
 
 def _apply(ufunc: np.ufunc, method: str, inputs: Any, keywords: dict[str, Any]) -> Any:
@@ -136,29 +287,34 @@ def _apply(ufunc: np.ufunc, method: str, inputs: Any, keywords: dict[str, Any]) 
     items are recorded, and the result is an array of data again. What rounds or wraps around in
     another way, and functions that are not listed, get the numbers themselves.
     """
+    outs = [x for x in keywords.get("out", ()) if isinstance(x, DataArray)]
+    if method == "at" and isinstance(inputs[0], DataArray):
+        refuse(f"np.{ufunc.__name__}.at of an array of data")
     kinds = [_kind_of(x) for x in inputs]
+    if outs and (object in kinds or len(keywords["out"]) > 1):
+        refuse(f"np.{ufunc.__name__} with out")
     if object in kinds:
         return _on_objects(ufunc, method, inputs, keywords)
     result = _recorded_kind(ufunc, method, kinds, keywords)
     if result is None:
         options = {name: map_leaves(numbers, x) for name, x in keywords.items()}
         found = getattr(ufunc, method)(*map(numbers, inputs), **options)
-        return _written(keywords["out"][0], found) if "out" in keywords else found
+        return _written(outs[0], found) if outs else found
     rest = {name: x for name, x in keywords.items() if name != "out"}
     with nonfinite("allow"):  # numpy raises nothing
-        found = _on_objects(_EXTREMES.get(ufunc, ufunc), method, inputs, rest)
-    if ufunc in _COMPARISONS:
+        found = _on_objects(numpys.EXTREMES.get(ufunc, ufunc), method, inputs, rest)
+    if outs:
+        return _written(outs[0], found)
+    if ufunc in numpys.COMPARISONS:
         return found
-    if not isinstance(found, np.ndarray):
-        return _as_kind(found, result)
-    made = as_data(found, result)
-    return _written(keywords["out"][0], made) if "out" in keywords else made
+    return as_data(found, result) if isinstance(found, np.ndarray) else _as_kind(found, result)
 
 
 def as_data(array: Any, kind: np.dtype[Any]) -> DataArray:
     """An array of objects as one of data of a type."""
-    items = [_as_kind(x, kind) for x in np.ndarray.ravel(array).tolist()]
-    return data_array(items, array.shape, kind)
+    made: DataArray = np.ndarray.view(_each(lambda x: _as_kind(x, kind), array), DataArray)
+    made._claimed = kind
+    return made
 
 
 def _on_objects(ufunc: Any, method: str, inputs: Any, keywords: dict[str, Any]) -> Any:
@@ -169,7 +325,7 @@ def _on_objects(ufunc: Any, method: str, inputs: Any, keywords: dict[str, Any]) 
 
 def _items(x: Any) -> Any:
     if isinstance(x, DataArray):
-        return x.view(np.ndarray)
+        return _memory(x)
     if isinstance(x, StandIn):
         return object_array([x], ())
     return x.astype(object) if isinstance(x, np.ndarray | np.generic) else x
@@ -177,8 +333,7 @@ def _items(x: Any) -> Any:
 
 def _written(out: Any, found: Any) -> Any:
     """The result of ``a += b``, in the array itself."""
-    if isinstance(out, DataArray):
-        np.ndarray.__setitem__(out, ..., found)
+    out[...] = found
     return out
 
 
@@ -209,16 +364,16 @@ def _recorded_kind(
     """The type of the result where its items can be recorded; None where they cannot."""
     plain = {"axis": keywords.get("axis"), "keepdims": keywords.get("keepdims", False)}
     plain |= {"dtype": None, "where": True, "out": keywords.get("out")}
-    known = ufunc in _ARITHMETIC or ufunc in _COMPARISONS or ufunc in _EXTREMES
+    known = ufunc in numpys.ARITHMETIC or ufunc in numpys.COMPARISONS or ufunc in numpys.EXTREMES
     if any(name not in plain or plain[name] is not x for name, x in keywords.items()):
         return None
-    if any(kind not in _EXACT and kind not in (int, float) for kind in kinds):
+    if any(kind not in numpys.EXACT and kind not in (int, float) for kind in kinds):
         return None
     if method != "__call__":
-        reduces = ufunc in (np.add, np.multiply) or ufunc in _EXTREMES
+        reduces = ufunc in (np.add, np.multiply) or ufunc in numpys.EXTREMES
         return kinds[0] if reduces and method in ("reduce", "accumulate") else None
     integers = all(kind is int or kind == np.int64 for kind in kinds)
-    if not known and not (integers and ufunc in _INTEGRAL):
+    if not known and not (integers and ufunc in numpys.INTEGRAL):
         return None
     result = ufunc.resolve_dtypes((*kinds, None))[-1]
     if "out" in keywords:
@@ -242,28 +397,23 @@ setattr(  # noqa: B010  # what numpy asks where a stand-in is an operand
 
 
 def _as_numbers(name: str) -> Any:
-    """What shows the memory of an array shows that of the numbers, which become static."""
-    if callable(getattr(np.ndarray, name)):
-        return lambda self, *arguments, **keywords: getattr(numbers(self), name)(
-            *arguments, **keywords
-        )
-    return property(lambda self: getattr(numbers(self), name))
+    """A method of the numbers themselves, which become static."""
+    return lambda self, *arguments, **keywords: _static(
+        getattr(np.ndarray, name), (self, *arguments), keywords
+    )
 
 
-for _name in (
-    *("tobytes", "itemsize", "nbytes", "dumps", "byteswap", "__str__", "__repr__", "__format__"),
-    *("argsort", "sort", "searchsorted"),
-):
+for _name in numpys.STATIC_ATTRIBUTES:
     setattr(DataArray, _name, _as_numbers(_name))
 
 
-def _memory(self: DataArray) -> Any:
-    assert modes.recorder is not None
-    modes.recorder.forbid("looking at the memory of an array")
+def _refused(name: str) -> Any:
+    """What stands for an attribute that is not listed."""
+    return property(lambda self: refuse(f"{name!r} of an array of data"))
 
 
-for _name in ("strides", "flags", "base", "data", "ctypes", "__array_interface__"):
-    setattr(DataArray, _name, property(_memory))
+for _name in numpys.REFUSED_ATTRIBUTES:
+    setattr(DataArray, _name, _refused(_name))
 
 
 def object_array(items: Sequence[Any], shape: tuple[int, ...]) -> Any:
@@ -276,7 +426,7 @@ def object_array(items: Sequence[Any], shape: tuple[int, ...]) -> Any:
 
 def data_view(array: Any, like: DataArray) -> DataArray:
     """A part of an array of data, which is one too."""
-    made: DataArray = array.view(DataArray)
+    made: DataArray = np.ndarray.view(array, DataArray)
     made._claimed = like._claimed
     return made
 
@@ -288,27 +438,39 @@ def data_array(items: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype[Any
     return made
 
 
+def _refuse_data(x: Any) -> None:
+    if isinstance(x, DataArray):
+        refuse("np.array of an array of data, with options")
+
+
 def _making(original: Callable[..., Any]) -> Callable[..., Any]:
     """What stands for ``np.array`` while recording: of numbers it makes an array of data."""
 
     @functools.wraps(original)
     def array(*arguments: Any, **keywords: Any) -> Any:
-        if modes.recorder is None or len(arguments) != 1 or not {*keywords} <= {"dtype"}:
+        if modes.recorder is None:
+            return original(*arguments, **keywords)
+        if len(arguments) != 1 or not {*keywords} <= {"dtype"}:
+            map_leaves(_refuse_data, (arguments, keywords))
+            leaves: list[Any] = []
+            map_leaves(leaves.append, arguments)
+            if not any(isinstance(x, Value | np.ndarray) for x in leaves):
+                arguments = map_leaves(numbers, arguments)
             return original(*arguments, **keywords)
         (x,) = arguments
         found = original(x)
         if not _holds_objects(found):
             return original(x, **keywords)
-        items = np.ndarray.ravel(found).tolist()
+        items = items_of(found)
         kinds = [_kind_of(item) for item in items if _is_number(item)]
         if len(kinds) < len(items) or object in kinds:
             return original(x, **keywords)
         wanted = keywords.get("dtype")
-        if isinstance(x, DataArray) and wanted is None:
-            return x if original is _asarray else x.copy()
+        if isinstance(x, DataArray) and wanted in (None, x._claimed):
+            return x if original is _asarray else x.copy("K")
         kind = np.dtype(wanted) if wanted is not None else np.result_type(*kinds)
-        exact = all(k in (int, float) or k in _EXACT for k in kinds)
-        if not exact or kind not in _EXACT or (kind == np.int64 and float in kinds):
+        exact = all(k in (int, float) or k in numpys.EXACT for k in kinds)
+        if not exact or kind not in numpys.EXACT or (kind == np.int64 and float in kinds):
             return original(map_leaves(numbers, x), **keywords)
         return as_data(found, kind)
 
@@ -317,5 +479,4 @@ def _making(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _asarray = np.asarray
-#: by name: what stands for a function of numpy's that makes an array
-NUMPY: dict[str, Any] = {"array": _making(np.array), "asarray": _making(np.asarray)}
+ARRAY, ASARRAY = _making(np.array), _making(np.asarray)

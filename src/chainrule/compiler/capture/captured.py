@@ -28,6 +28,10 @@ MISSING = object()
 REPLACES = "_chainrule_replaces"  # attribute of a function that stands for another for a while
 
 
+class Replacement:
+    """An object that stands for a function for a while."""
+
+
 class Method:
     """A function and the instance it is bound to, which it does not keep alive if it can."""
 
@@ -173,7 +177,8 @@ class CapturedState:
 
 def unreplaced(x: Any) -> Any:
     """What a recording in some thread has replaced for now: ``max``, ``math.exp``; else itself."""
-    return getattr(x, REPLACES, x) if isinstance(x, types.FunctionType) else x
+    replaced = isinstance(x, types.FunctionType) or issubclass(type(x), Replacement)
+    return getattr(x, REPLACES, x) if replaced else x
 
 
 def _holds(array: Any, contents: bytes) -> bool:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arrays import NUMPY, DataArray
-from chainrule.compiler.capture.rewriting import Hooks, Rewriter
+from chainrule.compiler.capture.arrays import DataArray
+from chainrule.compiler.capture.rewriting import WATCHED, Hooks, Rewriter
 from chainrule.compiler.capture.standins import Detached, StandIn, is_numpys
+from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import modes
 
@@ -111,8 +112,7 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     type: _type,
     hasattr: _hasattr,
     getattr: _getattr,
-    np.array: NUMPY["array"],
-    np.asarray: NUMPY["asarray"],
+    **{substitute.__wrapped__: substitute for substitute in (*NUMPY.values(), *LINALG.values())},
 }
 
 
@@ -126,4 +126,4 @@ def _called(function: Any) -> Any:
         return function
 
 
-REWRITER = Rewriter(Hooks(_read, _same, _called))
+REWRITER = Rewriter(Hooks(_read, _same, _called), WATCHED | {*NUMPY, *LINALG})

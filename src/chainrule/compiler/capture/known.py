@@ -80,8 +80,19 @@ _IMPURE_NUMPY = frozenset(
         *("copyto", "put", "putmask", "place", "fill_diagonal", "put_along_axis"),
     )
 )
-#: numpy's functions of arrays, written in Python behind a dispatcher in C
+#: numpy's functions of arrays, which ask an array of data what they mean for it
 DISPATCHED: Any = type(np.sum)
+#: its other functions that may be called. ``np.ascontiguousarray`` and its like are not among them:
+#: they take an array of data for the array of objects that it is in memory
+_MAKING = frozenset(
+    getattr(np, name)
+    for name in (
+        "array asarray arange zeros ones empty full eye identity indices tri fromiter fromfunction "
+        "isscalar iterable issubdtype isdtype promote_types broadcast_shapes diag_indices "
+        "tril_indices triu_indices mask_indices bartlett blackman hamming hanning kaiser geterr "
+        "base_repr binary_repr format_float_positional format_float_scientific typename"
+    ).split()
+)
 #: methods that have an effect wherever they are called
 EFFECTS = frozenset(("tofile", "dump", "setflags", "setfield"))
 
@@ -101,8 +112,15 @@ def is_pure_builtin(function: Any) -> bool:
         return name not in _IMPURE_BUILTINS
     top = module.partition(".")[0]
     if top == "numpy":
-        return not module.startswith("numpy.random") and name not in _IMPURE_NUMPY
+        return _is_pure_numpy(function, module)
     return module in _PURE_MODULES or top == "chainrule"
+
+
+def _is_pure_numpy(function: Any, module: str) -> bool:
+    """Whether a function of numpy's is pure, and asks arrays of data or never gets one."""
+    if module.startswith("numpy.random") or function.__name__ in _IMPURE_NUMPY:
+        return False
+    return isinstance(function, DISPATCHED) or function in _MAKING
 
 
 def is_pure_python(function: types.FunctionType) -> bool:
@@ -110,9 +128,7 @@ def is_pure_python(function: types.FunctionType) -> bool:
     module = function.__globals__.get("__name__") or module_of(function)
     top = str(module).partition(".")[0]
     if top == "numpy":
-        return not str(module).startswith("numpy.random") and (
-            function.__name__ not in _IMPURE_NUMPY
-        )
+        return _is_pure_numpy(function, str(module))
     if is_model(str(module)):
         return False
     return module in _PURE_MODULES or function.__code__.co_filename.startswith(errors.PACKAGE)

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arrays import DataArray, as_data, data_view, numbers, object_array
+from chainrule.compiler.capture.arrays import (
+    DataArray,
+    as_data,
+    data_view,
+    items_of,
+    numbers,
+    object_array,
+)
 from chainrule.compiler.capture.selection import Gather, Ints, Selection
 from chainrule.compiler.capture.standins import Detached
 from chainrule.compiler.capture.traced import Traced
@@ -71,7 +78,7 @@ class Selector:
             return container[key.static()]  # no index
         kind = type(container)
         if kind is DataArray:
-            found = self._part(container.view(np.ndarray), key, container)
+            found = self._part(np.ndarray.view(container, np.ndarray), key, container)
             return data_view(found, container) if isinstance(found, np.ndarray) else found
         if kind is np.ndarray:
             return self._part(container, key, container)
@@ -420,7 +427,8 @@ def _flat(items: Sequence[Any]) -> list[Any]:
         if type(x) is list or type(x) is tuple:
             found += _flat(x)
         elif isinstance(x, np.ndarray):
-            found += np.ndarray.ravel(x).tolist() if x.dtype == object else [x.tobytes()]
+            objects = type(x) is DataArray or x.dtype == object
+            found += items_of(x) if objects else [x.tobytes()]
     return found
 
 
@@ -446,7 +454,7 @@ def _grid(key: Any) -> Any:
     if type(key) is list:
         grid = object_array(key, (len(key),))
     elif type(key) is DataArray or (type(key) is np.ndarray and key.dtype in (np.int64, object)):
-        grid = object_array(np.ndarray.ravel(key).tolist(), key.shape)
+        grid = object_array(items_of(key), key.shape)
     else:
         return None
     return grid if all(map(_is_index, grid.ravel().tolist())) else None
@@ -472,7 +480,7 @@ def _contents(container: Any) -> tuple[Any, ...]:
     if isinstance(container, np.ndarray):
         if type(container) is np.ndarray and container.dtype.kind != "O":
             return (container.tobytes(),)
-        return tuple(container.ravel().tolist())
+        return tuple(items_of(container))
     if isinstance(container, dict):
         return tuple(itertools.chain(*container.items()))
     return tuple(container)

@@ -212,7 +212,7 @@ class Recorder:
         if not number.is_data:
             self.forbid(f"a number from .data used through {use}")
         if math.isnan(found):
-            self.forbid(f"a number that is not a number used through {use}")
+            self.forbid(f"a NaN used through {use}")
         # Equal numbers are the same number but for zeros, whose signs this tells apart.
         row, other = (ops.atan2, -1.0) if found == 0.0 else (ops.equal, found)
         node = Value._apply_op(row, (value, other), ())

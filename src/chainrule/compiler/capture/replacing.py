@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arrays import NUMPY
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.mathematics import MATH
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.standins import Detached, is_narrow
+from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core import errors, ops
 from chainrule.core.backend import Value, modes
@@ -43,7 +43,11 @@ def recording(recorder: Recorder) -> Iterator[None]:
 _lock = threading.Lock()
 _users = 0
 _max, _min = builtins.max, builtins.min
-_SUBSTITUTES = [(module, *item) for module, d in ((math, MATH), (np, NUMPY)) for item in d.items()]
+#: the names of each module, what stands for some of them, and what these are
+_SUBSTITUTES = [
+    (vars(module), found, {name: x.__wrapped__ for name, x in found.items()})
+    for module, found in ((math, MATH), (np, NUMPY), (np.linalg, LINALG))
+]
 
 
 def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
@@ -99,8 +103,8 @@ def _replaced() -> Iterator[None]:
         if _users == 1:
             builtins.max = _replacement(_max, ops.first_max)
             builtins.min = _replacement(_min, ops.first_min)
-            for module, name, substitute in _SUBSTITUTES:
-                setattr(module, name, substitute)
+            for names, substitutes, _ in _SUBSTITUTES:
+                names.update(substitutes)
             sys.stdout, sys.stderr = _Muted(sys.stdout), _Muted(sys.stderr)
     try:
         yield
@@ -109,8 +113,8 @@ def _replaced() -> Iterator[None]:
             _users -= 1
             if _users == 0:
                 builtins.max, builtins.min = _max, _min
-                for module, name, substitute in _SUBSTITUTES:
-                    setattr(module, name, substitute.__wrapped__)
+                for names, _, originals in _SUBSTITUTES:
+                    names.update(originals)
                 if isinstance(sys.stdout, _Muted):
                     sys.stdout = sys.stdout.stream
                 if isinstance(sys.stderr, _Muted):

@@ -25,7 +25,7 @@ import bytecode
 _NEWER_CALLS = sys.version_info >= (3, 13)  # the callable comes before self or NULL
 _HAS_PRECALL = sys.version_info < (3, 12)
 #: functions in C whose calls are looked at, by the names under which code loads them
-WATCHED = frozenset(("int", "float", "bool", "type", "hasattr", "getattr", "array", "asarray"))
+WATCHED = frozenset(("int", "float", "bool", "type", "hasattr", "getattr"))
 
 
 _MOST = 10_000  # code objects that are kept rewritten
@@ -50,8 +50,9 @@ class Hooks:
 class Rewriter:
     """Swaps functions' code for rewritten code while at least one thread records."""
 
-    def __init__(self, hooks: Hooks) -> None:
+    def __init__(self, hooks: Hooks, watched: frozenset[str] = WATCHED) -> None:
         self._hooks = hooks
+        self._watched = watched
         self._lock = threading.Lock()
         self._rewritten: dict[int, tuple[types.CodeType, types.CodeType | None]] = {}
         self._users: dict[int, int] = {}  # recordings that need a function rewritten, by its id
@@ -126,7 +127,7 @@ class Rewriter:
             return [step if inner is None else instruction("LOAD_CONST", inner)]
         if step.name == "LOAD_GLOBAL" and isinstance(step.arg, tuple):
             to_call, name = step.arg
-            if to_call and name in WATCHED:
+            if to_call and name in self._watched:
                 around = [instruction("SWAP", 2)] if _NEWER_CALLS else []
                 hook = [instruction("LOAD_CONST", self._hooks.called), instruction("SWAP", 2)]
                 return [step, *around, *hook, *call(0), *around]

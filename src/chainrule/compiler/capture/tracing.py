@@ -29,6 +29,7 @@ from chainrule.compiler.capture.standins import Detached, Unrecordable
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import Value, modes
 from chainrule.derivatives.transforms import differentiating
+from chainrule.trees import map_leaves
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def _trace(
         call, Makers(value, number, lambda _, kind: Traced(recorder, next(slots), kind))
     )
     recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts, *rebuilt.arrays))
+    tuples = _tuples_in([rebuilt.arguments, rebuilt.keywords])
     passed = set(map(id, call.values))
     captured = tuple([v for v in state.values if id(v) not in passed])
     inputs += captured
@@ -102,7 +104,10 @@ def _trace(
             recording(recorder),
         ):
             result = function(*rebuilt.arguments, **rebuilt.keywords)
-            _check_returned(result, recorder, state)
+            _check_returned(result, recorder, state, tuples)
+            if not call.key[0]:
+                held = passed.union(map(id, captured))
+                map_leaves(lambda x: _check_identity(x, held), result)
             made = finish(recorder, inputs, result)
         if recorder.refused is not None:
             raise Unrecordable(recorder.refused)
@@ -132,7 +137,18 @@ def _trace(
     )
 
 
-def _check_returned(result: Any, recorder: Recorder, state: CapturedState) -> None:
+def _tuples_in(tree: Any) -> set[int]:
+    """The ids of the tuples in nested arguments."""
+    found = {id(tree)} if isinstance(tree, tuple) else set()
+    if isinstance(tree, list | tuple | dict):
+        for x in tree.values() if isinstance(tree, dict) else tree:
+            found |= _tuples_in(x)
+    return found
+
+
+def _check_returned(
+    result: Any, recorder: Recorder, state: CapturedState, tuples: set[int]
+) -> None:
     """Refuse a result that is, or holds, a container which others hold too: it would be a copy."""
     outside = {id(x) for x, *_ in (*state.lists, *state.dicts, *state.arrays)} | recorder.passed
     stack, seen = [result], set[int]()
@@ -142,8 +158,15 @@ def _check_returned(result: Any, recorder: Recorder, state: CapturedState) -> No
             if id(x) in outside or id(x) in seen:
                 raise Unrecordable("it returns a list or dict that is held elsewhere too")
             seen.add(id(x))
+        if id(x) in tuples:
+            raise Unrecordable("it returns a tuple that it was passed")
         if type(x) in (list, tuple, dict):
             stack.extend(x.values() if type(x) is dict else x)
+
+
+def _check_identity(x: Any, held: set[int]) -> None:
+    if isinstance(x, Value) and id(x) in held:
+        raise Unrecordable("it returns a Value that it was passed or reaches by itself")
 
 
 @contextmanager

@@ -120,9 +120,15 @@ def fill(out: Any, grads: Any) -> Any:
     if len(targets) != len(sources) or any(
         np.shape(a) != np.shape(b) for a, b in zip(targets, sources, strict=True)
     ):
-        raise ValueError("out must have the structure of the first argument")
+        raise ValueError(
+            "out must have the structure of the first argument (an argument of the function that "
+            "is named out is passed by position)"
+        )
     for target, source in zip(targets, sources, strict=True):
         if not isinstance(target, np.ndarray):
-            raise TypeError("out holds arrays; a plain float cannot be filled in place")
+            raise TypeError(
+                "out holds arrays; a plain float cannot be filled in place (an argument of the "
+                "function that is named out is passed by position)"
+            )
         target[...] = source
     return out

@@ -1,0 +1,123 @@
+"""What stands for numpy's functions while recording: they are given arrays of data, not lists.
+
+C code makes an array of objects of a list of stand-ins, where eager mode has one of floats: with
+another type, other sums and other sorting. So while a function is recorded, lists and numbers that
+are passed to numpy become arrays of data before, or the numbers themselves. Beside Values eager
+mode computes with objects too, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.capture import numpys
+from chainrule.compiler.capture.arrays import ARRAY, ASARRAY, DataArray, numbers
+from chainrule.compiler.capture.captured import REPLACES, Replacement
+from chainrule.compiler.capture.known import DISPATCHED
+from chainrule.compiler.capture.standins import Detached, StandIn
+from chainrule.compiler.capture.traced import Traced
+from chainrule.core.backend import Value, modes
+from chainrule.trees import map_leaves
+
+_JOINING = frozenset((np.concatenate, np.stack, np.vstack, np.hstack, np.column_stack, np.dstack))
+#: which of their arguments are arrays, for functions of more than one
+_ARRAYS = {
+    **dict.fromkeys((np.dot, np.inner, np.outer, np.vdot, np.take), (0, 1)),
+    **dict.fromkeys((np.where, np.clip), (0, 1, 2)),
+    np.einsum: range(1, 9),
+}
+
+
+def _holds_stand_ins_only(tree: Any) -> bool:
+    """Whether there are stand-ins in nested arguments, and no Values beside them."""
+    leaves: list[Any] = []
+    map_leaves(leaves.append, tree)
+    if not any(isinstance(x, StandIn) for x in leaves):
+        return False
+    return not any(
+        isinstance(x, Value) or (isinstance(x, np.ndarray) and x.dtype == object) for x in leaves
+    )
+
+
+def _as_array(x: Any) -> Any:
+    """A list of recorded numbers, or one of them, as an array of data."""
+    if isinstance(x, list | tuple) and _holds_stand_ins_only(x):
+        return ASARRAY(x)
+    if type(x) in (Traced, Detached):
+        return ASARRAY([x]).reshape(())
+    return numbers(x) if isinstance(x, StandIn) else x
+
+
+def _static(x: Any) -> Any:
+    """Stand-ins as the numbers themselves; arrays of data as they are."""
+    return map_leaves(lambda leaf: leaf if isinstance(leaf, DataArray) else numbers(leaf), x)
+
+
+def _asking(original: Any) -> Callable[..., Any]:
+    """What stands for a function of numpy's."""
+    recorded = original in numpys.RECORDED or original in numpys.VIEWS
+    places = _ARRAYS.get(original, (0,)) if recorded else ()
+
+    @functools.wraps(original)
+    def function(*arguments: Any, **keywords: Any) -> Any:
+        if modes.recorder is None or not _holds_stand_ins_only((arguments, keywords)):
+            return original(*arguments, **keywords)
+        given = list(arguments)
+        for k, x in enumerate(given):
+            if k not in places:
+                given[k] = _static(x)
+            elif original in _JOINING and isinstance(x, list | tuple):
+                given[k] = [_as_array(item) for item in x]
+            else:
+                given[k] = _as_array(x)
+        return original(*given, **{name: _static(x) for name, x in keywords.items()})
+
+    setattr(function, REPLACES, original)
+    return function
+
+
+class _Elementwise(Replacement):
+    """What stands for a function of numpy's that works item by item."""
+
+    def __init__(self, original: np.ufunc) -> None:
+        setattr(self, REPLACES, original)
+        self.__wrapped__ = original
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return np.ufunc
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return _elementwise(self.__wrapped__, arguments, keywords)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.__wrapped__, name)
+        if name not in ("reduce", "accumulate", "outer", "reduceat", "at"):
+            return found
+        return lambda *arguments, **keywords: _elementwise(found, arguments, keywords)
+
+
+def _elementwise(function: Any, arguments: Any, keywords: Any) -> Any:
+    if modes.recorder is not None and _holds_stand_ins_only(arguments):
+        arguments = [_as_array(x) if isinstance(x, list | tuple) else x for x in arguments]
+    return function(*arguments, **keywords)
+
+
+def _substitutes(module: Any) -> dict[str, Any]:
+    """By name: what stands for the functions of a module."""
+    found: dict[str, Any] = {}
+    for name, x in vars(module).items():
+        if isinstance(x, np.ufunc):
+            found[name] = _Elementwise(x)
+        elif isinstance(x, DISPATCHED):
+            found[name] = _asking(x)
+    return found
+
+
+NUMPY = _substitutes(np) | {name: _asking(getattr(np, name)) for name in ("full", "arange")}
+NUMPY |= {"array": ARRAY, "asarray": ASARRAY}
+LINALG = _substitutes(np.linalg)
