@@ -301,6 +301,10 @@ def _apply(ufunc: np.ufunc, method: str, inputs: Any, keywords: dict[str, Any]) 
         found = getattr(ufunc, method)(*map(numbers, inputs), **options)
         return _written(outs[0], found) if outs else found
     rest = {name: x for name, x in keywords.items() if name != "out"}
+    if ufunc in numpys.EXTREMES and method == "reduce" and rest.get("axis", 0) is None:
+        if rest.get("keepdims"):
+            refuse(f"np.{ufunc.__name__} of all axes with keepdims")
+        inputs, rest["axis"] = (np.ndarray.ravel(inputs[0]),), 0  # one axis at a time
     with nonfinite("allow"):  # numpy raises nothing
         found = _on_objects(numpys.EXTREMES.get(ufunc, ufunc), method, inputs, rest)
     if outs:
@@ -358,6 +362,9 @@ def _kind_of(x: Any) -> Any:
     return np.dtype(object) if isinstance(x, Value) else np.asarray(x).dtype
 
 
+_SUMS = frozenset((np.add, np.multiply))  # themselves: while recording others stand in np
+
+
 def _recorded_kind(
     ufunc: np.ufunc, method: str, kinds: list[Any], keywords: dict[str, Any]
 ) -> np.dtype[Any] | None:
@@ -370,7 +377,7 @@ def _recorded_kind(
     if any(kind not in numpys.EXACT and kind not in (int, float) for kind in kinds):
         return None
     if method != "__call__":
-        reduces = ufunc in (np.add, np.multiply) or ufunc in numpys.EXTREMES
+        reduces = ufunc in _SUMS or ufunc in numpys.EXTREMES
         return kinds[0] if reduces and method in ("reduce", "accumulate") else None
     integers = all(kind is int or kind == np.int64 for kind in kinds)
     if not known and not (integers and ufunc in numpys.INTEGRAL):
