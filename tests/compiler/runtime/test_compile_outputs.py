@@ -78,7 +78,7 @@ def test_numbers_come_back_as_the_function_returns_them(name, lift):
         for a, b in zip(found, wanted, strict=True):
             assert a == (pytest.approx(b, rel=1e-11, abs=1e-12) if isinstance(b, float) else b)
     assert fast.dispatch.last is (Path.MACHINE if lift else Path.TAPE)
-    assert View(fast).fast_path.plans
+    assert bool(View(fast).fast_path.plans) is (chainrule.engine == "native")
 
 
 def test_no_gradient_is_computed_where_none_is_wanted():
