@@ -8,6 +8,7 @@ from programs import count
 
 pytest.importorskip("chainrule._native")
 
+import chainrule
 from chainrule import _native
 from chainrule.compiler.capture.integer_code import ANOTHER_PATH, BEYOND_BITS, KNOWN, decider
 from chainrule.compiler.capture.integers import (
@@ -18,6 +19,10 @@ from chainrule.compiler.capture.integers import (
     IntegerProgram,
 )
 from chainrule.compiler.capture.selection import Gather, Selection
+
+pytestmark = pytest.mark.skipif(
+    chainrule.engine != "native", reason="the reference engine decides in Python"
+)
 
 BINARY = (
     *("add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift"),
