@@ -81,6 +81,18 @@ class Recording:
                 lines.append(f"    guard %{i} == {guards[i].expected:g}  ({guards[i].line})")
         return "\n".join([*lines, f"return {self.result}"])
 
+    @property
+    def outputs(self) -> list[Output]:
+        """The numbers that the function returned, in order."""
+        found: list[Output] = []
+        map_leaves(lambda x: found.append(x) if isinstance(x, Output) else None, self.result)
+        return found
+
+    @property
+    def wanted(self) -> list[int]:
+        """The instructions whose results are used outside: guards, and what is returned."""
+        return [x.position for x in self.guards] + [x.position for x in self.outputs]
+
     def describe(self, i: int) -> str:
         """One instruction as text."""
         code = int(self.codes[i])
@@ -121,11 +133,8 @@ class Recording:
         assert self.constants.shape == (n, 2)
         assert self.number.shape == self.unflagged.shape == (n,)
         assert ((self.codes >= 0) & (self.codes < FIRST_RULE + len(self.rules))).all()
-        positions_: list[int] = []
-        map_leaves(
-            lambda x: positions_.append(x.position) if isinstance(x, Output) else None, self.result
-        )
-        assert all(0 <= p < n for p in positions_), "a result lies outside the recording"
+        inside = all(0 <= x.position < n for x in self.outputs)
+        assert inside, "a result lies outside the recording"
         assert (self.codes[: self.inputs] == INPUT).all()
         assert (self.codes[self.inputs :] != INPUT).all()
         positions = np.arange(n, dtype=np.int32)[:, None]

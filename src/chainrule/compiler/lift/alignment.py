@@ -8,7 +8,6 @@ program of the longer call, so that one machine code serves both.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +20,7 @@ from chainrule.compiler.lift.loops import Loop, find_loops
 from chainrule.compiler.lift.ordering import Beside, Pieces, is_regular
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
 from chainrule.compiler.lift.schedule import schedule
-from chainrule.trees import Floats, map_leaves
+from chainrule.trees import Floats
 
 FEW_SHAPES = 100  # array instructions: no need to look for loops in time
 MANY_SHAPES = 200  # array instructions: steps take less time, and so does LLVM
@@ -38,8 +37,6 @@ class RecordedCall:
     private: Addresses
     slots: Addresses  # its integers and what is computed from them, among those of the longest
     arrays: tuple[int, ...] = ()  # where among its inputs an array begins
-    more: tuple[int, ...] = ()  # what it returns besides
-    differentiate: bool = True  # the result; else only numbers are wanted
 
     @classmethod
     def of(
@@ -48,17 +45,24 @@ class RecordedCall:
         recording: Recording,
         root: int,
         slots: Addresses | None = None,
-        more: Sequence[int] = (),
     ) -> RecordedCall:
         """A call and its recording; ``slots``: as above, where a longer call's are others."""
         integers = np.arange(len(call.ints) + len(recording.selection.numbers))
         first = recording.inputs - len(integers)
         private = np.concatenate([np.arange(call.first, call.size), first + integers])
         arrays = (*np.cumsum([0, *call.sizes]).tolist(), first)
-        slots = integers if slots is None else slots
-        values: list[bool] = []  # whether what it returns are Values
-        map_leaves(lambda x: values.append(getattr(x, "is_value", False)), recording.result)
-        return cls(recording, root, private, slots, arrays, tuple(more), any(values))
+        return cls(recording, root, private, integers if slots is None else slots, arrays)
+
+    @property
+    def returned(self) -> list[int]:
+        """The result, and what else the function returned."""
+        return [self.root, *[x.position for x in self.recording.outputs]]
+
+    @property
+    def differentiates(self) -> bool:
+        """Whether the result is differentiated, and not numbers alone are wanted."""
+        outputs = self.recording.outputs
+        return not outputs or any(x.is_value for x in outputs)
 
     def program(self, like: Program | None = None, loops: bool = True) -> Program:
         """Its array program, with loops in time where it has some, unless ``like`` has none.
@@ -160,7 +164,7 @@ class RecordedCall:
 
     def _placed(self, made: Program) -> Program:
         """A program of this call, if its result and its guards have addresses."""
-        if (made.address[[self.root, *self.more]] < 0).any() or (made.guards < 0).any():
+        if (made.address[self.returned] < 0).any() or (made.guards < 0).any():
             raise NotLiftable("an output was absorbed into a sum")
         return made
 
@@ -191,7 +195,7 @@ class Prefix:
         for short, long in self._pairs:
             if short is not None:
                 self._match(short, long)
-        if (self.to[program.address[[call.root, *call.more]]] < 0).any():
+        if (self.to[program.address[call.returned]] < 0).any():
             raise NotLiftable("another length returns something else")
 
     @staticmethod

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.recorder import FIRST_RULE, Ints, Output, Recording
+from chainrule.compiler.capture.recorder import FIRST_RULE, Ints, Recording
 from chainrule.compiler.lift.graph import Bytes
 from chainrule.compiler.lift.hashing import Hashes, mix
 from chainrule.compiler.lift.time_loop import Loop
 from chainrule.core import ops
-from chainrule.trees import map_leaves
 
 #: the roles of rules; the native kernel has the same numbers
 PLAIN, ADD, MUL, MAX, MIN = range(5)
@@ -50,12 +49,7 @@ class Annotations:
         )
         self.identities = np.array([0] * FIRST_RULE + [_identity(r.name) for r in rules], np.uint64)
         # Instructions whose results are used outside of the recording.
-        wanted = [guard.position for guard in recording.guards]
-        map_leaves(
-            lambda x: wanted.append(x.position) if isinstance(x, Output) else None,
-            recording.result,
-        )
-        self.wanted: Ints = np.array(wanted, np.int32)
+        self.wanted: Ints = np.array(recording.wanted, np.int32)
         # Per instruction, 0 where it does not apply: the start of its loop, if it is on a
         # recurrence; a number for each iteration of each loop; the signature of a leaf, if other
         # iterations read its result.

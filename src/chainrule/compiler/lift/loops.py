@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chainrule.compiler.capture.recorder import FIRST_RULE, Ints, Output, Recording
+from chainrule.compiler.capture.recorder import FIRST_RULE, Ints, Recording
 from chainrule.compiler.lift.hashing import Hashes, scrambled
 from chainrule.compiler.lift.periods import (
     best,
@@ -21,7 +21,6 @@ from chainrule.compiler.lift.periods import (
 )
 from chainrule.compiler.lift.time_loop import Loop, Positions, Truths
 from chainrule.core import ops
-from chainrule.trees import map_leaves
 
 __all__ = ["Loop", "find_loops"]
 
@@ -59,7 +58,7 @@ class _Search:
         columns = [np.ascontiguousarray(column) for column in recording.operands.T]
         self.columns = [column for column in columns if (column >= 0).any()]
         self.uses = np.bincount(recording.operands.ravel() + 1, minlength=len(recording) + 1)[1:]
-        more = [g.position for g in recording.guards] + _outputs(recording.result)
+        more = recording.wanted
         np.add.at(self.uses, np.array(more, np.int64), 1)
 
     def loops(self, low: int, high: int) -> list[Loop]:
@@ -308,9 +307,3 @@ def _cyclic(sources: Positions, targets: Positions, size: int) -> bool:
         np.subtract.at(waiting, reached, 1)
         free = np.unique(reached[waiting[reached] == 0])
     return True
-
-
-def _outputs(result: object) -> list[int]:
-    found: list[int] = []
-    map_leaves(lambda x: found.append(x.position) if isinstance(x, Output) else None, result)
-    return found

@@ -22,7 +22,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.recorder import FIRST_RULE, Ints, Output, Recording
+from chainrule.compiler.capture.recorder import FIRST_RULE, Ints, Recording
 from chainrule.compiler.lift.commands import commands
 from chainrule.compiler.lift.graph import (
     CONSTANT,
@@ -44,7 +44,6 @@ from chainrule.compiler.lift.program import (
     ranges,
 )
 from chainrule.core import ops
-from chainrule.trees import map_leaves
 
 MOST_CLASSES = 64  # more take LLVM too long
 MOST_GATHERS = 64  # times at which integers select operands; each is an instruction of its own
@@ -113,11 +112,7 @@ class _Nodes:
         graph = self.graph
         uses = np.bincount(graph.plains, minlength=len(graph))
         uses += np.bincount(graph.products.ravel(), minlength=len(graph))
-        wanted = [guard.position for guard in self.recording.guards]
-        map_leaves(
-            lambda x: wanted.append(x.position) if isinstance(x, Output) else None,
-            self.recording.result,
-        )
+        wanted = self.recording.wanted
         uses[graph.at[np.array(wanted, np.int64)]] += 2
         mul = [FIRST_RULE + k for k, rule in enumerate(graph.rules) if rule is ops.mul]
         once = (graph.kinds == RULE) & np.isin(graph.codes, mul) & (uses == 1)

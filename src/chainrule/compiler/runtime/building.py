@@ -28,7 +28,7 @@ from chainrule.compiler.runtime.families import (
     split,
 )
 from chainrule.compiler.runtime.machine import MachineCode
-from chainrule.compiler.runtime.results import outputs_of
+from chainrule.compiler.runtime.results import wanted_of
 from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.compiler.runtime.verification import agrees, on_tape
 
@@ -101,13 +101,12 @@ class OtherLengths:
             return None
         call = resized(self.call, rows)
         made = self.recordings.attempt(call)
-        outputs = [] if made is None else outputs_of(made.recording.result)
-        if made is None or not outputs:
+        root = None if made is None else wanted_of(made.recording)
+        if made is None or root is None:
             return None
-        root, *more = [x.position for x in outputs]
         numbers = len(made.recording.selection.numbers)
         slots = slots_among(runs_of(call)[1], self.runs, numbers)
-        return RecordedCall.of(call, made.recording, root, slots, more)
+        return RecordedCall.of(call, made.recording, root.position, slots)
 
 
 def machine_code(
@@ -198,7 +197,7 @@ class Builder:
         return self._hopeless(variant) is None
 
     def _hopeless(self, variant: Variant) -> str | None:
-        if not outputs_of(variant.recording.result):
+        if wanted_of(variant.recording) is None:
             return "it returns no single Value, and no numbers"
         if len(variant.recording) < SMALL and not self._always:
             return f"it is small (under {SMALL} instructions)"
@@ -206,17 +205,16 @@ class Builder:
 
     def build(self, variant: Variant, call: Call) -> Built:
         """Machine code for a variant, if it has the structure, checked against the tape."""
-        hopeless = self._hopeless(variant)
-        if hopeless is not None:
+        root, hopeless = wanted_of(variant.recording), self._hopeless(variant)
+        if root is None or hopeless is not None:
             return Built(reason=hopeless, attempted=False)
-        root, *more = [x.position for x in outputs_of(variant.recording.result)]
         expected = on_tape(variant, call)
         if expected is None:
             return Built(reason="there is no result to check it by")
         recording = variant.recording
         lengths = self.lengths(call)
         others = None if lengths is None else OtherLengths(self._recordings, call, lengths.runs)
-        source = RecordedCall.of(call, recording, root, more=more)
+        source = RecordedCall.of(call, recording, root.position)
         try:
             machine = machine_code(source, others, self._dtype, self._contract)
         except NotLiftable as reason:
@@ -241,12 +239,11 @@ class Builder:
 
     def join(self, call: Call, made: Trace) -> Variant | None:
         """A variant that runs on the code of a longer call, if there is one and it fits."""
-        outputs, lengths = outputs_of(made.recording.result), self.lengths(call)
-        if lengths is None or not outputs:
+        root, lengths = wanted_of(made.recording), self.lengths(call)
+        if lengths is None or root is None:
             return None
-        positions = [x.position for x in outputs]
         for family in lengths.families:
-            fit = family.fit_for(call, made.recording, positions, lengths.runs)
+            fit = family.fit_for(call, made.recording, root.position, lengths.runs)
             if fit is None:
                 continue
             variant, binding = Variant.of(made), Binding(family.machine, fit)

@@ -99,8 +99,7 @@ def _numbers(run: Run, value: Callable[[float], Any]) -> Any:
     """What the function returned, with ``value`` of each number that is a Value."""
     assert run.variant is not None
     result = run.variant.recording.result
-    outputs: list[Output] = []
-    map_leaves(lambda x: outputs.append(x) if isinstance(x, Output) else None, result)
+    outputs = run.variant.recording.outputs
     if len(outputs) == 1:
         found = [run.number(outputs[0].position)]
     else:

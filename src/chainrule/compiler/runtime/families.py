@@ -129,15 +129,12 @@ class Family:
     machine: MachineCode
     longest: RecordedCall
 
-    def fit_for(
-        self, call: Call, recording: Recording, outputs: Sequence[int], runs: Runs
-    ) -> Fit | None:
+    def fit_for(self, call: Call, recording: Recording, root: int, runs: Runs) -> Fit | None:
         """How a recorded call can use its code, or None."""
         slots = slots_among(runs, self.runs, len(recording.selection.numbers))
         if slots is None:
             return None
-        root, *more = outputs
-        return self.machine.fit_for(RecordedCall.of(call, recording, root, slots, more))
+        return self.machine.fit_for(RecordedCall.of(call, recording, root, slots))
 
     def serves(self, other: Family) -> bool:
         """Whether its code can do what that of other calls does."""

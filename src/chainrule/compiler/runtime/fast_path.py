@@ -20,7 +20,6 @@ from numpy import float64, ndarray
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.recorder import Output
 from chainrule.compiler.runtime.families import decider_of
-from chainrule.compiler.runtime.results import outputs_of
 from chainrule.compiler.runtime.signature import Signature, signature
 from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.core.backend import kernels
@@ -84,8 +83,8 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
         return None
     if differentiate and not (isinstance(result, Output) and result.is_value and call.first):
         return None
-    outputs = outputs_of(result)
-    if not outputs or (not differentiate and outputs[0].is_value):
+    outputs = variant.recording.outputs
+    if not outputs or (not differentiate and any(x.is_value for x in outputs)):
         return None
     positions = [x.position for x in outputs]
     parts = (_tape_parts if binding is None else _code_parts)(call, variant, positions)

@@ -60,6 +60,11 @@ class Allowance:
 
     left: float = 0.3
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether cost is no object."""
+        return math.isinf(self.left)
+
 
 allowance = Allowance()
 
@@ -91,7 +96,7 @@ class Ledger:
         The allowance is for the first time only: whoever has several paths is to earn the others'.
         """
         credit = self._credit(instructions) - (allowance.left if self._has_built else 0.0)
-        return BUILD.of(instructions) <= credit or math.isinf(allowance.left)
+        return BUILD.of(instructions) <= credit or allowance.is_endless
 
     def recorded(self, instructions: int) -> None:
         """A recording was made, to which others may have to be compared."""
@@ -121,12 +126,12 @@ class Ledger:
 
     def replays_pay(self, instructions: int) -> bool:
         """Whether a replay beside the fast path is quicker than an eager call."""
-        return math.isinf(allowance.left) or REPLAY.of(instructions) <= EAGER.of(instructions)
+        return allowance.is_endless or REPLAY.of(instructions) <= EAGER.of(instructions)
 
     def missed(self, variants: int) -> None:
         """So many variants were tried in vain: the more often, the longer until the next time."""
         self._pay(REPLAY.fixed + variants * (REPLAY.of(self._size) - 0.5 * REPLAY.fixed))
-        if not math.isinf(allowance.left):
+        if not allowance.is_endless:
             self._rest = min(2**self._misses, LONGEST_REST)
             self._misses += 1
 

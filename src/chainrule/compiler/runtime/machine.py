@@ -100,7 +100,7 @@ class MachineCode:
         self.width = jit.vector_width() * (2 if dtype == "float32" else 1)
         self.program, self.varying, self.optional = program, set(varying), set(optional)
         self.root = int(program.address[call.root])
-        self.differentiates = call.differentiate
+        self.differentiates = call.differentiates
         self._kernels: dict[int, Kernel] = {}
         self.code = self.kernel(1)
         self._allowed = self._selectable()

@@ -45,13 +45,12 @@ class Memory:
         self.now += 1
         variant.used = self.now
         self._owners.add(owner)
-        owners = {id(v): one for one in list(self._owners) for v in one.kept()}
-        oldest = sorted([v for one in list(self._owners) for v in one.kept()], key=lambda v: v.used)
-        total = sum(map(size, oldest))
-        for old in oldest:
+        kept = [(v, one) for one in list(self._owners) for v in one.kept()]
+        total = sum(size(v) for v, _ in kept)
+        for old, its_owner in sorted(kept, key=lambda pair: pair[0].used):
             if total <= self.limit or old is variant:
                 return
-            total -= self._forget(owners[id(old)], old)
+            total -= self._forget(its_owner, old)
 
     def _forget(self, owner: Owner, old: Variant) -> int:
         """Drop a variant, and those that run on its code; how many bytes that frees."""

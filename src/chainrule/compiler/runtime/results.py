@@ -32,17 +32,15 @@ def root_of(result: Any) -> Output | None:
     return first if isinstance(first, Output) and first.is_value else None
 
 
-def outputs_of(result: Any) -> list[Output]:
-    """What machine code is to give: the Value to differentiate first, or numbers alone.
+def wanted_of(recording: Recording) -> Output | None:
+    """What machine code is built for: the Value to differentiate, or the first of numbers alone.
 
-    Nothing where there are several Values, which have a graph.
+    None where there are several Values, which have a graph.
     """
-    found: list[Output] = []
-    map_leaves(lambda x: found.append(x) if isinstance(x, Output) else None, result)
-    root = root_of(result)
-    if root is None:
-        return [] if any(x.is_value for x in found) else found
-    return [root, *[x for x in found if x is not root]]
+    root, outputs = root_of(recording.result), recording.outputs
+    if root is not None or not outputs or any(x.is_value for x in outputs):
+        return root
+    return outputs[0]
 
 
 def first_of(result: Any) -> Any:

@@ -16,13 +16,13 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, as_float
 from chainrule.compiler.capture.integers import EXACT
-from chainrule.compiler.capture.recorder import Ints, Output, Recording
+from chainrule.compiler.capture.recorder import Ints, Recording
 from chainrule.compiler.capture.tracing import Trace
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.results import root_of
 from chainrule.compiler.runtime.tape import FINE, UNDEFINED, Executor, executor
 from chainrule.core.backend import Value, kernels
-from chainrule.trees import Floats, map_leaves
+from chainrule.trees import Floats
 
 
 class Path(enum.Enum):
@@ -105,10 +105,8 @@ class Variant:
         """Whether a plain call must return several nodes, or none: a replay makes exactly one."""
         if call.key[0] or not (call.values or self.captured):
             return False
-        found: list[Output] = []
-        result = self.recording.result
-        map_leaves(lambda x: found.append(x) if _is_node(x) else None, result)
-        return len(found) != 1 or root_of(result) is None
+        nodes = [x for x in self.recording.outputs if x.is_value]
+        return len(nodes) != 1 or root_of(self.recording.result) is None
 
     def run(self, call: Call, binding: Binding | None) -> Run | None:
         """Compute a call, by machine code where ``binding`` has some that can, else by the tape.
@@ -206,10 +204,6 @@ class Run:
 
 
 EAGERLY = Run(Path.EAGER)
-
-
-def _is_node(x: Any) -> bool:
-    return isinstance(x, Output) and x.is_value
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import nudged, plain_modes
 from chainrule.compiler.runtime.results import (
     gradient_up_to,
-    outputs_of,
     root_of,
     run_eagerly,
     value_places,
@@ -119,8 +118,8 @@ def on_tape(variant: Variant, call: Call) -> Expected | None:
 
 def _results(run: Run, variant: Variant) -> Expected | None:
     """What a run gave; None where a derivative is not finite."""
-    result = variant.recording.result
-    values, root = run.numbers([x.position for x in outputs_of(result)]), root_of(result)
+    recording = variant.recording
+    values, root = run.numbers([x.position for x in recording.outputs]), root_of(recording.result)
     swept = np.zeros(0) if root is None else run.sweep(root.position)
     return None if swept is None else Expected(values, swept.copy())
 

@@ -97,10 +97,6 @@ class Engine:
         """What a training loop does between two steps."""
         setattr(v, self.grad_name, x)
 
-    def set_data(self, v: Any, x: float) -> None:
-        """What a training loop does in each step."""
-        setattr(v, self.data_name, x)
-
     def children(self, v: Any) -> list[Any] | None:
         """What a node was made from, in the engine's own order; None where it does not say."""
         name = _first(v, _CHILDREN)
