@@ -101,6 +101,8 @@ def _numbers(y: Value, xs: list[Value]) -> list[float]:
 
 def _differentiable(y: Value, xs: list[Value]) -> list[Value]:
     """The same sums as Values, each partial derivative evaluated over the node's children."""
+    if modes.recorder is not None:
+        modes.recorder.selector.differentiated(y, xs)
     order = depending_on(y, xs)
     on_path = set(map(id, order))
     totals: dict[int, Value] = {id(y): Value(1.0)}
@@ -308,7 +310,7 @@ def _closes_over(f: Callable[..., Any], outputs: list[Value]) -> bool:
     The derivative is part of that one's graph then: as a number it would lose its gradient.
     """
     held = {id(x) for _, x in values_around(f)}
-    return bool(held) and any(id(v) in held for y in outputs for v in topological_order(y))
+    return bool(held) and not held.isdisjoint(_reached(outputs))
 
 
 def values_around(f: Callable[..., Any]) -> list[tuple[str, Value]]:
@@ -329,7 +331,15 @@ def _depends_on_enclosing(outputs: list[Value]) -> bool:
     if not _enclosing.inputs:
         return False
     inputs = {id(x) for leaves in _enclosing.inputs for x in leaves}
-    return any(not inputs.isdisjoint(map(id, topological_order(y))) for y in outputs)
+    return not inputs.isdisjoint(_reached(outputs))
+
+
+def _reached(outputs: list[Value]) -> set[int]:
+    """The ids of all Values in these graphs; of those too that another call would select."""
+    if modes.recorder is not None:
+        found: set[int] = modes.recorder.selector.reached(outputs)
+        return found
+    return {id(v) for y in outputs for v in topological_order(y)}
 
 
 def nodes_of(

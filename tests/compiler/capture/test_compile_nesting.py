@@ -456,3 +456,36 @@ def test_a_derivative_inside_depends_on_what_is_differentiated_by():
     fast = chainrule.compile(f, on_fallback="raise")
     for w, t in ((0.5, 2.0), (-1.5, 0.25), (3.0, 1.0)):
         assert fast.value_and_grad({"w": w}, t) == chainrule.value_and_grad(f)({"w": w}, t)
+
+
+INSIDE = {
+    "of a selected one": lambda p, i: chainrule.grad(lambda q: p[i] * q * q + p[0] * q)(2.0),
+    "of one in a variable": lambda p, i: (lambda w: chainrule.grad(lambda q: w * q)(2.0))(p[i]),
+    "among its own": lambda p, i: chainrule.grad(lambda q: [q, 2 * q, q * q * p[0]][i])(3.0),
+    "computed from its own": lambda p, i: chainrule.grad(
+        lambda q: [[q, 2 * q, q * p[0]][i] * 3, p[0], q][(i + 1) % 3]
+    )(2.0),
+    "by a selected one": lambda p, i: chainrule.gradients(
+        p[0] * p[1] * p[2] + p[i] * p[i], p[i], create_graph=True
+    ),
+    "by others": lambda p, i: chainrule.gradients(
+        p[0] * p[1] * p[2] + p[i] * p[i], [p[1], p[0]], create_graph=True
+    )[1],
+    "of a derivative": lambda p, i: chainrule.grad(
+        lambda q: q * chainrule.grad(lambda r: p[i] * r * q * r)(2.0)
+    )(3.0),
+    "along a selected direction": lambda p, i: chainrule.hvp(lambda q: q[0] * q[0] * p[i] * q[1])(
+        [1.0, 2.0], [p[i], 1.0]
+    )[0],
+}
+
+
+@pytest.mark.parametrize("inside", INSIDE.values(), ids=INSIDE)
+def test_a_derivative_inside_keeps_its_gradient_whatever_integers_select(inside):
+    # The first scale is 0: no first result would tell that a gradient is lost.
+    def script(compile):
+        fast = compile(lambda p, i, scale: inside(p, i) * scale + p[1])
+        for i, scale in itertools.product((2, 0, 1), (0.0, 1.0, -2.0)):
+            yield fast.value_and_grad([1.0, 0.5, 0.25], i, scale)
+
+    same(script)

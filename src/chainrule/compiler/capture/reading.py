@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +19,24 @@ import numpy as np
 
 from chainrule.compiler.capture.arrays import (
     DataArray,
-    as_data,
     data_view,
-    items_of,
-    numbers,
     object_array,
+)
+from chainrule.compiler.capture.keys import (
+    contents_of,
+    flattened,
+    grid_of,
+    is_grid,
+    is_index,
+    is_same,
+    parts_of,
+    settled,
+    typed,
 )
 from chainrule.compiler.capture.selection import Gather, Ints, Selection
 from chainrule.compiler.capture.standins import Detached
 from chainrule.compiler.capture.traced import Traced
-from chainrule.core.backend import Value, modes
+from chainrule.core.backend import Value, modes, topological_order
 
 if TYPE_CHECKING:
     from chainrule.compiler.capture.recorder import Recorder
@@ -116,19 +124,19 @@ class Selector:
 
     def _part(self, array: Any, key: Any, owner: Any) -> Any:
         """``array[key]``; ``owner`` is what the function sees of the array."""
-        keys = [k[()] if _is_grid(k) and not k.ndim else k for k in _keys(key)]
+        keys = [k[()] if is_grid(k) and not k.ndim else k for k in parts_of(key)]
         if len(keys) > array.ndim:
-            return array[_settled(key)]
-        if any(type(k) is list or _is_grid(k) for k in keys):
+            return array[settled(key)]
+        if any(type(k) is list or is_grid(k) for k in keys):
             found = self._read_many(array, keys)
-            return array[_settled(key)] if found is None else found
-        rows = self._rows(array, keys) if all(map(_is_index, keys)) else None
+            return array[settled(key)] if found is None else found
+        rows = self._rows(array, keys) if all(map(is_index, keys)) else None
         if rows is None:
-            return array[_settled(key)]
+            return array[settled(key)]
         items, shape = rows
         if not shape:
             return items[0]
-        made = _of_type(object_array(items, shape), array.dtype)
+        made = typed(object_array(items, shape), array.dtype)
         self._watch(made)
         self._watch(owner)
         return made
@@ -168,7 +176,7 @@ class Selector:
 
         None where it is not known how to read them.
         """
-        grids = {axis: _grid(k) for axis, k in enumerate(keys) if type(k) is not slice}
+        grids = {axis: grid_of(k) for axis, k in enumerate(keys) if type(k) is not slice}
         if any(grid is None for grid in grids.values()):
             return None
         try:
@@ -191,7 +199,7 @@ class Selector:
         if list(grids) == list(range(first, first + len(grids))):  # side by side: there they stay
             axes = range(template.ndim)
             made = np.moveaxis(made, axes, [first + axis for axis in axes])
-        return _of_type(made, array.dtype)
+        return typed(made, array.dtype)
 
     def _joined(self, keys: Sequence[Traced], counts: Sequence[int]) -> Traced:
         """Several indices as one, into all combinations."""
@@ -221,7 +229,7 @@ class Selector:
 
     def _pick(self, items: Sequence[Any]) -> Callable[[Traced], Any]:
         """What picks one of some items; the same as before while they are the same objects."""
-        flat = _flat(items)
+        flat = flattened(items)
         known = tuple([x if type(x) is bytes else id(x) for x in flat])
         if known not in self._tables:
             self._tables[known] = self._picker(list(items)), flat
@@ -304,7 +312,7 @@ class Selector:
         def pick(key: Traced) -> Any:
             self._in_range(key, len(items))
             made = object_array([pick(key) for pick in picks], first.shape)
-            made = _of_type(made, first.dtype)
+            made = typed(made, first.dtype)
             self._watch(made)
             return made
 
@@ -314,7 +322,7 @@ class Selector:
         """Look at the end whether a container still has its contents."""
         if id(container) not in self._known and isinstance(container, list | dict | np.ndarray):
             self._known.add(id(container))
-            self._watched.append((container, _contents(container)))
+            self._watched.append((container, contents_of(container)))
 
     # --- gathers and numbers ----------------------------------------------------------------------
 
@@ -385,6 +393,32 @@ class Selector:
         finally:
             modes.recorder = recorder
 
+    # --- derivatives ------------------------------------------------------------------------------
+
+    def reached(self, outputs: Collection[Value]) -> set[int]:
+        """The ids of all Values in some graphs; of those too that a gather may select."""
+        found: set[int] = set()
+        while outputs:
+            new = {id(v) for y in outputs for v in topological_order(y)} - found
+            found |= new
+            tables = {id(p.items): p.items for key, p in self.pending.items() if key in new}
+            outputs = list(itertools.chain(*tables.values()))
+        return found
+
+    def differentiated(self, y: Value, xs: Sequence[Value]) -> None:
+        """A derivative is taken inside the function: no path to ``xs`` may go through a gather.
+
+        A gather is a leaf: the sweep back does not see the Values from which it selects.
+        """
+        if not self.pending:
+            return
+        wanted = set(map(id, xs))
+        gathers = [self.pending[id(v)] for v in topological_order(y) if id(v) in self.pending]
+        items = list(itertools.chain(*[gather.items for gather in gathers]))
+        if not wanted.isdisjoint(self.pending) or not wanted.isdisjoint(self.reached(items)):
+            self._observed = True
+            raise Observed
+
     # --- what would tell --------------------------------------------------------------------------
 
     def observed(self, *objects: Any) -> None:
@@ -400,8 +434,8 @@ class Selector:
         if self._observed or (identity and self.pending):
             raise Observed
         for container, before in self._watched:
-            now = _contents(container)
-            if len(now) != len(before) or not all(map(_is_same, now, before)):
+            now = contents_of(container)
+            if len(now) != len(before) or not all(map(is_same, now, before)):
                 raise Observed
 
     # --- the end ----------------------------------------------------------------------------------
@@ -418,69 +452,3 @@ class Selector:
         gathers = tuple(Gather(tables[id(p.items)], place(p.node)) for p in self.pending.values())
         numbers = tuple(place(node) for node in self.numbers)
         return Selection(program, gathers, places, owners, numbers)
-
-
-def _flat(items: Sequence[Any]) -> list[Any]:
-    """Some items, and those of the lists, tuples and arrays among them."""
-    found = list(items)
-    for x in items:
-        if type(x) is list or type(x) is tuple:
-            found += _flat(x)
-        elif isinstance(x, np.ndarray):
-            objects = type(x) is DataArray or x.dtype == object
-            found += items_of(x) if objects else [x.tobytes()]
-    return found
-
-
-def _keys(key: Any) -> tuple[Any, ...]:
-    return key if type(key) is tuple else (key,)
-
-
-def _is_grid(key: Any) -> bool:
-    return type(key) is DataArray or type(key) is np.ndarray
-
-
-def _is_index(key: Any) -> bool:
-    """Whether a key is an integer or a slice; a bool would be a mask."""
-    if type(key) is Traced:
-        return type(key.value) is not bool
-    return type(key) is int or type(key) is slice or type(key) is np.int64
-
-
-def _grid(key: Any) -> Any:
-    """A key of an array as an array of integers, some of them traced; None where it is not one."""
-    if _is_index(key):
-        return object_array([key], ())
-    if type(key) is list:
-        grid = object_array(key, (len(key),))
-    elif type(key) is DataArray or (type(key) is np.ndarray and key.dtype in (np.int64, object)):
-        grid = object_array(items_of(key), key.shape)
-    else:
-        return None
-    return grid if all(map(_is_index, grid.ravel().tolist())) else None
-
-
-def _settled(key: Any) -> Any:
-    """A key with the integers themselves, which become static."""
-    if type(key) is tuple:
-        return tuple(map(_settled, key))
-    return key.static() if type(key) is Traced else numbers(key)
-
-
-def _of_type(items: Any, dtype: np.dtype[Any]) -> Any:
-    """What was read of an array of this type: of numbers an array of data, else one of objects."""
-    return items if dtype.kind == "O" else as_data(items, dtype)
-
-
-def _is_same(now: Any, before: Any) -> bool:
-    return now is before or (type(now) is bytes and now == before)
-
-
-def _contents(container: Any) -> tuple[Any, ...]:
-    if isinstance(container, np.ndarray):
-        if type(container) is np.ndarray and container.dtype.kind != "O":
-            return (container.tobytes(),)
-        return tuple(items_of(container))
-    if isinstance(container, dict):
-        return tuple(itertools.chain(*container.items()))
-    return tuple(container)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,10 @@ from chainrule.compiler.capture.standins import (
     Condition,
     Detached,
     Unrecordable,
-    is_narrow,
-    plain,
 )
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core import errors, functions, ops
-from chainrule.core.backend import Value, kernels, modes
+from chainrule.core.backend import Value, modes
 from chainrule.core.ops import Op
 from chainrule.trees import Floats, map_leaves
 
@@ -344,163 +342,3 @@ class Recorder:
             return best
         data = all(self.is_data(x) or type(x) in (int, float) for x in items)
         return Detached(self, best, data, items[0].__class__)
-
-
-# --- from nodes to arrays -------------------------------------------------------------------------
-
-
-def finish(recorder: Recorder, inputs: list[Value], result: Any) -> Recording:
-    """The recorder's nodes as a Recording; ``inputs`` are the Values the function may have used.
-
-    Called while recording: a gather that is returned becomes an instruction.
-    """
-    selector = recorder.selector
-    returned = map_leaves(lambda x: _returned(recorder, x), result)
-    inputs = [*inputs, *selector.numbers.values()]
-    selected = list(selector.pending.values())
-    arrays = _flatten(recorder, [*inputs, *[p.leaf for p in selected]])
-    wanted = [v for v, _, _ in recorder.guards]
-    map_leaves(lambda x: wanted.append(x[0]) if isinstance(x, _Returned) else None, returned)
-    for items in {id(p.items): p.items for p in selected}.values():
-        wanted += items
-    position = _positions(wanted, inputs, recorder.nodes)
-    places, owners = _take_out_gathers(
-        arrays,
-        len(inputs),
-        [position[id(p.items[recorder.integers.value(p.node)])] for p in selected],
-    )
-    unflagged = np.zeros(len(inputs) + len(recorder.nodes), np.bool_)
-    unflagged[np.array(recorder.unflagged, np.intp) + len(inputs)] = True
-    return Recording(
-        inputs=len(inputs),
-        **arrays,
-        unflagged=unflagged,
-        guards=tuple(Guard(position[id(v)], float(t), line) for v, t, line in recorder.guards),
-        result=map_leaves(
-            lambda x: Output(position[id(x[0])], x[1]) if isinstance(x, _Returned) else x, returned
-        ),
-        selection=selector.finish(lambda values: [position[id(v)] for v in values], places, owners),
-    )
-
-
-class _Returned(NamedTuple):
-    """A number that the function returned, and whether it is a Value."""
-
-    value: Value
-    is_value: bool
-
-
-def _returned(recorder: Recorder, x: Any) -> Any:
-    """What stands in a recording for something that the function returned."""
-    kind = type(x)
-    if is_narrow(x):
-        return plain(x)
-    if isinstance(x, Value) or kind is Detached:
-        value = x if isinstance(x, Value) else x._value
-        if id(value) in recorder.selector.pending:
-            value = value * 1.0
-        return _Returned(value, isinstance(x, Value))
-    if kind is Traced or kind is Condition:
-        return plain(x)
-    if x is not None and not isinstance(x, (bool, int, float, str, bytes, np.generic)):
-        raise Unrecordable(f"it returns a {kind.__name__}")
-    return x
-
-
-def _take_out_gathers(arrays: dict[str, Any], inputs: int, chosen: list[int]) -> tuple[Ints, Ints]:
-    """Let instructions read what gathers selected instead of the inputs that stood for them.
-
-    Returns the operands that gathers select, and which gather each is.
-    """
-    count = len(chosen)
-    if not count:
-        return np.zeros(0, np.int32), np.zeros(0, np.int32)
-    keep = np.r_[0:inputs, inputs + count : len(arrays["codes"])]
-    for name in ("codes", "operands", "constants", "number"):
-        arrays[name] = np.ascontiguousarray(arrays[name][keep])
-    operands = arrays["operands"].ravel()
-    is_gather = (operands >= inputs) & (operands < inputs + count)
-    places = np.flatnonzero(is_gather).astype(np.int32)
-    owners = operands[places] - np.int32(inputs)
-    operands[operands >= inputs + count] -= count
-    operands[places] = np.array(chosen, np.int32)[owners]
-    arrays["operands"] = operands.reshape(-1, 3)
-    return places, owners
-
-
-def _positions(wanted: list[Value], inputs: list[Value], nodes: list[Value]) -> dict[int, int]:
-    """Where some Values are among the instructions; those wanted are mostly the last ones made."""
-    missing = {id(v): v for v in wanted}
-    found: dict[int, int] = {}
-    for i, v in zip(range(len(nodes) - 1, -1, -1), reversed(nodes), strict=True):
-        if not missing:
-            return found
-        if id(v) in missing:
-            found[id(v)] = len(inputs) + i
-            del missing[id(v)]
-    found.update((id(v), i) for i, v in enumerate(inputs) if id(v) in missing)
-    for v in missing.values():
-        if id(v) not in found:
-            raise _unknown(v)
-    return found
-
-
-def _unknown(value: Value) -> Unrecordable:
-    """The refusal of a Value that nobody told of."""
-    if value.op and isinstance(value._rule, str):
-        return Unrecordable(f"the custom operation {value.op!r} has no rule to compute it again")
-    name = f" {value.label!r}" if value.label else ""
-    return Unrecordable(
-        f"it uses a Value{name} ({value._number:g}) that is neither an argument nor found in its "
-        "globals, closure or self"
-    )
-
-
-def _flatten(recorder: Recorder, inputs: list[Value]) -> dict[str, Any]:
-    if kernels is None:
-        return _flatten_in_python(recorder, inputs)
-    codes, operands, constants, number, rules, unknown = kernels.flatten(inputs, recorder.nodes)
-    if unknown is not None:
-        raise _unknown(unknown)
-    return {
-        "codes": np.frombuffer(codes, np.int32),
-        "operands": np.frombuffer(operands, np.int32).reshape(-1, 3),
-        "constants": np.frombuffer(constants, np.float64).reshape(-1, 2),
-        "number": np.frombuffer(number, np.bool_),
-        "rules": tuple(rules),
-    }
-
-
-def _flatten_in_python(recorder: Recorder, inputs: list[Value]) -> dict[str, Any]:
-    position = {id(v): i for i, v in enumerate([*inputs, *recorder.nodes])}
-    n = len(inputs) + len(recorder.nodes)
-    codes = np.zeros(n, np.int32)
-    operands = np.full((n, 3), -1, np.int32)
-    constants = np.zeros((n, 2))
-    number = np.zeros(n, np.bool_)
-    rules: dict[Op, int] = {}
-    for i, node in enumerate(recorder.nodes, len(inputs)):
-        rule = node._rule
-        if not isinstance(rule, Op):
-            if node.children:
-                raise _unknown(node)
-            codes[i] = CONSTANT
-            constants[i, 0] = node._number
-            continue
-        codes[i] = FIRST_RULE + rules.setdefault(rule, len(rules))
-        constants[i, : len(node._parameters)] = node._parameters
-        for j, child in enumerate(node.children):
-            if id(child) in recorder.plain:
-                number[i] = True
-                constants[i, 0] = child._number
-            elif id(child) in position:
-                operands[i, j] = position[id(child)]
-            else:
-                raise _unknown(child)
-    return {
-        "codes": codes,
-        "operands": operands,
-        "constants": constants,
-        "number": number,
-        "rules": tuple(rules),
-    }

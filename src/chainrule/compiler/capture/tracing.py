@@ -21,9 +21,10 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, Makers, as_float, eager_arguments, rebuild
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.flattening import finish
 from chainrule.compiler.capture.hooks import REWRITER
 from chainrule.compiler.capture.reading import Observed
-from chainrule.compiler.capture.recorder import Recorder, Recording, finish
+from chainrule.compiler.capture.recorder import Recorder, Recording
 from chainrule.compiler.capture.replacing import recording
 from chainrule.compiler.capture.standins import Detached, Unrecordable
 from chainrule.compiler.capture.traced import Traced
