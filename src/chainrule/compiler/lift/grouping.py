@@ -15,18 +15,17 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.recorder import FIRST_RULE, Recording
+from chainrule.compiler.capture.recorder import Recording
 from chainrule.compiler.lift.graph import (
     CONSTANT,
     EXTREME,
-    GATHER,
     INPUT,
-    RULE,
     SUM,
     Graph,
     NotLiftable,
 )
 from chainrule.compiler.lift.ordering import Beside, Pieces
+from chainrule.compiler.lift.placed import add_operands
 from chainrule.compiler.lift.program import (
     COPY,
     Addresses,
@@ -290,27 +289,11 @@ class _Layout:
         return self._constants(numbers)
 
     def _instruction(self, group: Group, start: int, number: Addresses | None) -> Instruction:
-        graph, nodes, first = self.graph, group.nodes, group.nodes[0]
-        kind, code = int(graph.kinds[first]), int(graph.codes[first])
+        graph, nodes = self.graph, group.nodes
+        kind = int(graph.kinds[nodes[0]])
         made = Instruction(group.key, kind, start, len(nodes), reordered=group.orders is not None)
-        if kind in (RULE, EXTREME):
-            made.rule = self.recording.rules[code - FIRST_RULE]
-        plain_at, counts = graph.plain_at[nodes], np.diff(graph.plain_at)[nodes]
-        if kind == RULE:
-            assert made.rule is not None
-            made.parameters = tuple(graph.constants[first, : len(made.rule.parameters)].tolist())
-            made.operands = [
-                self.address[graph.plains[plain_at + j]] for j in range(int(counts[0]))
-            ]
-            made.number = number
-        elif kind == GATHER:
-            made.places = graph.places[nodes].astype(np.int64)
-            made.slots = None if self.slots is None else self.slots[made.places]
-            found = np.unique(self.address[graph.plains[ranges(plain_at, counts)]])
-            chosen = np.unique(np.searchsorted(self.stretches, found, side="right") - 1)
-            begin, end = self.stretches[chosen], self.stretches[chosen + 1]
-            made.candidates = ranges(begin, end - begin)
-        else:
+        add_operands(made, self, nodes, number)
+        if kind in (SUM, EXTREME):
             made.plains = self._terms(start, group, graph.plain_at, graph.plains[:, None])
             made.products = self._terms(start, group, graph.product_at, graph.products)
         return made

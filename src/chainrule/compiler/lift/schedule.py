@@ -35,6 +35,7 @@ from chainrule.compiler.lift.graph import (
     NotLiftable,
 )
 from chainrule.compiler.lift.hashing import Hashes, scrambled
+from chainrule.compiler.lift.placed import add_operands
 from chainrule.compiler.lift.program import (
     SHORT,
     Addresses,
@@ -409,33 +410,18 @@ class _Layout:
         scales: tuple[list[_Factors], list[Addresses | None]] | None,
         origin: int,
     ) -> Instruction:
-        graph, first = self.graph, nodes[0]
-        kind, code = int(graph.kinds[first]), int(graph.codes[first])
+        graph, kind = self.graph, int(self.graph.kinds[nodes[0]])
         made = Instruction((start,), kind, start, len(nodes))
-        if kind in (RULE, EXTREME):
-            made.rule = self.recording.rules[code - FIRST_RULE]
-        plain_at, counts = graph.plain_at[nodes], np.diff(graph.plain_at)[nodes]
-        if kind == RULE:
-            assert made.rule is not None
-            made.parameters = tuple(graph.constants[first, : len(made.rule.parameters)].tolist())
-            made.operands = [
-                self.address[graph.plains[plain_at + j]] for j in range(int(counts[0]))
-            ]
-            made.number = number
-        elif kind == GATHER:
-            made.places = graph.places[nodes].astype(np.int64)
-            made.slots = None if self.slots is None else self.slots[made.places]
-            found = np.unique(self.address[graph.plains[ranges(plain_at, counts)]])
-            chosen = np.unique(np.searchsorted(self.stretches, found, side="right") - 1)
-            begin, end = self.stretches[chosen], self.stretches[chosen + 1]
-            made.candidates = ranges(begin, end - begin)
-        elif kind == EXTREME:
+        add_operands(made, self, nodes, number)
+        if kind == EXTREME:
+            counts = np.diff(graph.plain_at)[nodes]
             owners = np.repeat(np.arange(start, start + len(nodes)), counts)
             made.plains = _rows(
-                owners, [self.address[graph.plains[ranges(plain_at, counts)]]], len(nodes)
+                owners,
+                [self.address[graph.plains[ranges(graph.plain_at[nodes], counts)]]],
+                len(nodes),
             )
-        else:
-            assert scales is not None
+        elif scales is not None:
             self._sum(made, *scales, origin)
         return made
 
