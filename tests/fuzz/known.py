@@ -378,6 +378,18 @@ def f(p): return p.a * p.a * p.b[0]
     "integers as parameters": Case(
         "\ndef f(p): return p[0] * p[1]\n", ["([1, 2],)", "((3, 4.0),)"], strict=True
     ),
+    "an integer of numpy's divided by zero, at first where it does not show": Case(
+        """
+import numpy as np
+def f(p, by, scale):
+    try:
+        place = 6 // by
+    except ZeroDivisionError:
+        place = 1
+    return p[place] * scale
+""",
+        [f"([1.0, 2.0, 3.0], np.int64({by}), {scale})" for by in (0, 6, 3) for scale in (0.0, 1.0)],
+    ),
     "an integer parameter": Case("\ndef f(p): return p * p\n", ["(3,)", "(4,)"], strict=True),
     "keyword defaults": Case(
         "\ndef f(p, scale=2.0, *, power=2): return (p * scale) ** power\n", ["(3.0,)", "(3.0, 1.0)"]

@@ -4,7 +4,8 @@
 
 Program number i has the seed ``--seed`` + i. Each difference is made smaller and written as a
 script of its own into ``--found``. The exit status is 1 if there was any. ``--show SEED`` prints a
-program.
+program. With ``--unchecked`` no recording is compared with a second one, nor with eager's first
+result: that finds what those comparisons refuse, and would not where its first result is the same.
 
 Programs run in worker processes, many in one process for speed. A worker that crashes or does not
 answer is replaced, and the program that it was at counts as a crash.
@@ -30,6 +31,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fuzz_compare import differences
 from fuzz_programs import program
 from fuzz_shrink import script, shrunk, signature
+
+from chainrule.compiler.runtime import pipeline
 
 PER_WORKER = 150  # programs, before a fresh process: memory of compiled code adds up
 
@@ -90,6 +93,8 @@ def work(options: argparse.Namespace) -> None:
     """A worker: seeds come by standard input, records go to standard output."""
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever programs print past sys.stdout
+    if options.unchecked:
+        pipeline.confirm = pipeline.check_against_eager = lambda *_: None  # type: ignore[assignment]
     for line in sys.stdin:
         channel.write(json.dumps(examine(int(line), options)) + "\n")
 
@@ -109,6 +114,7 @@ class Worker:
             self.done = 0
             command = [sys.executable, __file__, "--worker", f"--limit={self.options.limit}"]
             command += [f"--shrink={self.options.shrink}"] + ["--strict"] * self.options.strict
+            command += ["--unchecked"] * self.options.unchecked
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
@@ -202,6 +208,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--shrink", type=float, default=15.0, help="seconds to make one smaller")
     parser.add_argument("--found", type=Path, help="folder for reproducers; printed without it")
     parser.add_argument("--strict", action="store_true", help="a list is not an array")
+    parser.add_argument("--unchecked", action="store_true", help="first results are not compared")
     parser.add_argument("--first", action="store_true", help="stop at the first difference")
     parser.add_argument("--show", type=int, metavar="SEED", help="print the program of this seed")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)

@@ -148,6 +148,7 @@ _PYTHONS = (int, bool)
 _BOOLS = (bool, np.bool_)
 _INTEGERS = frozenset((int, bool, np.int64, np.bool_))
 _LOGICAL = frozenset(("and_", "or_", "xor"))
+_DIVISIONS = frozenset(("floordiv", "mod"))  # by zero, numpy's give 0 and a warning
 _WRAPPING = frozenset(("lshift", "rshift", "pow", "invert"))  # differ from Python's for numpy's
 
 
@@ -168,7 +169,8 @@ def _step(name: str, *operands: Any) -> Any:
         if all(kind in _BOOLS for kind in kinds) and name not in COMPARISONS:
             result = np.bool_ if name in _LOGICAL else type(None)
         beyond = any(type(x) is int and not -BEYOND <= x < BEYOND for x in operands)
-        if result is type(None) or name in _WRAPPING or beyond:
+        by_zero = name in _DIVISIONS and not getattr(operands[1], "value", operands[1])
+        if result is type(None) or name in _WRAPPING or beyond or by_zero:
             return getattr(operator, name)(*map(plain, operands))
     recorder = next(x._recorder for x in operands if type(x) is Traced)
     integers = recorder.integers
