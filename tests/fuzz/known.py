@@ -390,6 +390,19 @@ def f(p, by, scale):
 """,
         [f"([1.0, 2.0, 3.0], np.int64({by}), {scale})" for by in (0, 6, 3) for scale in (0.0, 1.0)],
     ),
+    "a function of math of a number with 32 bits": Case(
+        """
+import math
+import numpy as np
+def f(p, x, scale):
+    try:
+        y = math.log(x)
+    except ValueError:
+        y = 2.0
+    return p * y * scale - abs(-x) * 0.1
+""",
+        [f"(0.5, np.float32({x}), {scale})" for x in (2.0, -1.5, 0.0, 0.3) for scale in (0.0, 1.0)],
+    ),
     "an integer parameter": Case("\ndef f(p): return p * p\n", ["(3,)", "(4,)"], strict=True),
     "keyword defaults": Case(
         "\ndef f(p, scale=2.0, *, power=2): return (p * scale) ** power\n", ["(3.0,)", "(3.0, 1.0)"]

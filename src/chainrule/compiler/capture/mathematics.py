@@ -14,7 +14,7 @@ from typing import Any
 
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.operators import UNARY
-from chainrule.compiler.capture.standins import Detached, plain
+from chainrule.compiler.capture.standins import Detached, is_narrow, plain
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core import ops
 from chainrule.core.backend import modes
@@ -47,9 +47,11 @@ def _substitute(original: Callable[..., Any], row: ops.Op, arity: int) -> Any:
             type(x) is not Detached and type(x) not in (int, float) for x in numbers
         ):
             return original(*arguments)
+        if any(map(is_narrow, numbers)):
+            return original(*map(plain, numbers))
         modes.recorder.uses_math |= original.__name__ in _RAISING
         found = first.apply(row, *numbers)
-        if type(found) is Detached and not math.isfinite(found._value._number):
+        if not math.isfinite(found._value._number):
             return original(*[plain(x) for x in numbers])  # infinite, not a number, or it raises
         return found
 

@@ -128,10 +128,8 @@ class Detached(StandIn):
     def __rmul__(self, other: Any) -> Any:
         return self._combine(other, lambda a, b: a * b)
 
-    def apply(self, row: Op, *operands: Any) -> Any:
-        """A function of ``math``, of numbers, this one among them: a float, or it raises."""
-        if self._rounds(*operands):
-            return row.forward(*[plain(x) for x in operands])
+    def apply(self, row: Op, *operands: Any) -> Detached:
+        """A function of ``math``, of floats, this one among them: a float, or it raises."""
         values = [self._recorder.detached_operand(x) for x in operands]
         data = all(x.is_data for x in operands if type(x) is Detached)
         return Detached(self._recorder, Value._apply_op(row, tuple(values), ()), data)
@@ -139,7 +137,7 @@ class Detached(StandIn):
     def as_numpy(self, row: Op, *operands: Any) -> Detached:
         """The same by numpy, which raises nothing."""
         with nonfinite("allow"):
-            return self.apply(row, *operands).as_kind(np.float64)  # type: ignore[no-any-return]
+            return self.apply(row, *operands).as_kind(np.float64)
 
     # Two floats divide in one operation, not by a * b**-1; by zero they raise: flagged.
     def _divided(self, a: Any, b: Any, other: Any) -> Any:
@@ -174,15 +172,16 @@ class Detached(StandIn):
     def __rpow__(self, other: Any) -> Any:
         return NotImplemented if isinstance(other, Value) else other ** self.plain("an exponent")
 
-    def __neg__(self) -> Detached:
-        return self.beside(self._value * -1.0)
+    def __neg__(self) -> Any:
+        return -self.plain("arithmetic") if self._rounds() else self.beside(self._value * -1.0)
 
     def __pos__(self) -> Detached:
         return self
 
     def __abs__(self) -> Any:
-        found = self.apply(ops.abs, self)
-        return found.as_kind(self.kind) if type(found) is Detached else found
+        if self._rounds():
+            return abs(self.plain("arithmetic"))
+        return self.apply(ops.abs, self).as_kind(self.kind)
 
     def __bool__(self) -> bool:
         return bool(self._recorder.truth(self._value))
@@ -217,7 +216,8 @@ class Detached(StandIn):
         return self._compare(other, 5)
 
     def __getattr__(self, name: str) -> Any:
-        row = None if _reads_attribute(sys._getframe(1)) else UNARY.get(name)
+        by_python = _reads_attribute(sys._getframe(1))
+        row = None if by_python or self._rounds() else UNARY.get(name)
         if row is None and not hasattr(self.kind, name):
             raise AttributeError(f"'float' object has no attribute {name!r}")
         if row is not None:  # numpy's functions of an array of objects ask their items

@@ -186,8 +186,8 @@ def nudged(values: list[Value], nudge: Callable[[float], float] | None) -> Itera
             v.data = number
 
 
-def _compare_errors(function: Callable[..., Any], state: CapturedState, call: Call) -> None:
-    """Refuse a function that catches an error which only recording raises.
+def compare_errors(function: Callable[..., Any], state: CapturedState, call: Call) -> None:
+    """Refuse a function that catches an error which only recording raises, or only eager.
 
     C code that wants a float gets a stand-in, and the TypeError of that is not the user's.
     """
@@ -203,11 +203,11 @@ def _compare_errors(function: Callable[..., Any], state: CapturedState, call: Ca
             function(*arguments, **keywords)
     finally:
         state.restore()
-    for error in recorded:
-        if error not in eager:
-            raise Unrecordable(
-                "it catches an error that only recording raises: {0} at {2}:{1}".format(*error)
-            )
+    for error in sorted({*recorded} ^ {*eager}):
+        which = (
+            "that only recording raises" if error in recorded else "that recording does not raise"
+        )
+        raise Unrecordable("it catches an error {3}: {0} at {2}:{1}".format(*error, which))
 
 
 @contextmanager
@@ -304,7 +304,7 @@ def confirm(function: Callable[..., Any], state: CapturedState, call: Call, firs
             raise
         difference = first.recording.differs(again.recording)
         if difference is None:
-            _compare_errors(function, state, call)
+            compare_errors(function, state, call)
             return
         if scale == 0.0 or difference.startswith("a number"):
             raise Unrecordable(f"two runs with the same arguments differ: {difference}")
