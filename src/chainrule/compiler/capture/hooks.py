@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arrays import DataArray
+from chainrule.compiler.capture.branches import FORK, METHOD
+from chainrule.compiler.capture.choices import fork, method
 from chainrule.compiler.capture.rewriting import WATCHED, Hooks, Rewriter
 from chainrule.compiler.capture.standins import Detached, StandIn, is_numpys
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
@@ -18,6 +20,7 @@ from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import modes
 
 _CONTAINERS = (list, dict, tuple, np.ndarray)
+_PLAIN = frozenset((list, tuple, dict, str, np.ndarray, DataArray))
 _CACHED = range(-5, 257)  # integers of which CPython has one object each
 
 
@@ -32,10 +35,12 @@ def _is_traced(key: Any) -> bool:
 def _read(container: Any, key: Any) -> Any:
     """``container[key]``."""
     kind = type(key)
+    recorder = modes.recorder
     if kind is not int and kind is not slice and kind is not str and _is_traced(key):
-        recorder = modes.recorder
         if recorder is not None:
             return recorder.selector.read(container, key)
+    elif recorder is not None and recorder.speculates and type(container) not in _PLAIN:
+        raise KeyError(key)  # such a read might change it
     found = container[key]
     if type(found) is int and kind is int and modes.recorder is not None:
         return modes.recorder.selector.among(container, found)
@@ -126,4 +131,6 @@ def _called(function: Any) -> Any:
         return function
 
 
-REWRITER = Rewriter(Hooks(_read, _same, _called), WATCHED | {*NUMPY, *LINALG})
+REWRITER = Rewriter(
+    Hooks(_read, _same, _called, {FORK: fork, METHOD: method}), WATCHED | {*NUMPY, *LINALG}
+)

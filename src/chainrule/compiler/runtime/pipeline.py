@@ -34,6 +34,7 @@ from chainrule.derivatives.transforms import values_around
 
 STRUCTURES = 256  # of arguments, the least recently used goes
 VARIANTS = 64  # of one structure, likewise
+MERGE_AFTER = 2  # recordings of one structure that branches tell apart
 SEVERAL = 4  # recordings, before it is said that each is for one case only
 FEW = 32  # recordings of one structure in training, before most calls must have had one already
 
@@ -66,6 +67,7 @@ class Pipeline:
         self._ledger, self._lifts_at_once = ledger, options.lift is True
         self.structures: dict[Any, Structure] = {}
         self._function, self._counts = function, counts
+        self._may_merge = True
         self._builder: Builder | None = None  # nothing is lifted
         if options.lift is not False:
             self._builder = Builder(
@@ -105,7 +107,7 @@ class Pipeline:
         try:
             with random_states_kept():
                 self._counts.traces += 1
-                made = trace(self._function, self.captured, call)
+                made = self._traced(structure, call)
                 self._ledger.recorded(len(made.recording))
                 if call.key[0]:
                     _refuse_values_around(self._function, call, made)
@@ -124,6 +126,23 @@ class Pipeline:
         finally:
             self._counts.recording_seconds += time.thread_time() - started
         return variant.run(call, variant.binding) or EAGERLY
+
+    def _traced(self, structure: Structure, call: Call) -> Trace:
+        """A recording; of both sides of each branch, once several ways have been recorded."""
+        branching = sum(v.has_branches for v in structure.variants)
+        if branching >= MERGE_AFTER and self._may_merge:
+            self.captured.merges = True
+        if self.captured.merges:
+            try:
+                return trace(self._function, self.captured, call)
+            except (Unrecordable, Exception):
+                self.stop_merging()
+        return trace(self._function, self.captured, call)
+
+    def stop_merging(self) -> None:
+        """Record one side of each branch only: those that are not taken raise too often."""
+        self.captured.merges = self._may_merge = False
+        self.forget([v for v in self.kept() if v.merges])
 
     def build_when_worth_it(self, variant: Variant, call: Call) -> bool:
         """Build machine code for a variant that answers calls on the tape, if that pays by now."""

@@ -61,6 +61,8 @@ class Variant:
     used: int = 0  # when it was needed last, as ``Memory`` counts
     settled: tuple[str, ...] = ()  # the lines at which data became static
     uses_math: bool = False  # it holds for finite data only
+    merges: bool = False  # it has both sides of some branches
+    undefined: int = 0  # calls in which one of its numbers was, if so
     _decided: tuple[Sequence[int], Any] = ((), None)  # the last integers, and what they decide
 
     @classmethod
@@ -75,12 +77,13 @@ class Variant:
             grads,
             settled=made.settled,
             uses_math=made.uses_math,
+            merges=made.merges,
         )
 
     @property
     def trace(self) -> Trace:
         """What it was made of."""
-        return Trace(self.recording, self.captured, self.numeric, self.settled)
+        return Trace(self.recording, self.captured, self.numeric, self.settled, merges=self.merges)
 
     @functools.cached_property
     def executor(self) -> Executor:
@@ -90,6 +93,12 @@ class Variant:
     def forget_tape(self) -> None:
         """Free the tape, until a call needs it again."""
         self.__dict__.pop("executor", None)
+
+    @property
+    def has_branches(self) -> bool:
+        """Whether it holds for one way through some branch only."""
+        integers = self.recording.selection.program.guards
+        return len(self.recording.guards) > len(self.settled) or any(g.truth for g in integers)
 
     @property
     def is_own(self) -> bool:
