@@ -99,7 +99,7 @@ static inline double negative(const Operand *o) {
 /* While recording, a number may be a stand-in that remembers where it came from: as an operand it is
  * the Value that the recorder has for it. */
 static PyObject *recorded_operand(PyObject *o) {
-    if (is_value(o) || PyFloat_Check(o) || PyLong_Check(o)) {
+    if (is_value(o) || PyFloat_CheckExact(o) || PyLong_CheckExact(o)) {
         return Py_NewRef(o);
     }
     return PyObject_CallMethod(recorder, "operand", "(O)", o);

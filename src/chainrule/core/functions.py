@@ -33,6 +33,10 @@ def _call(op: Op, operands: tuple[Any, ...], parameters: tuple[Any, ...]) -> Any
         return result if values else np.asarray(result, dtype=float)
     if any(isinstance(x, Value) for x in operands):
         return Value._apply_op(op, operands, parameters)
+    if modes.recorder is not None:
+        found = modes.recorder.function(op, operands, parameters)
+        if found is not None:
+            return found
     xs = [errors.real(x, f"an operand of {op.name}") for x in operands]
     return errors.evaluate(op, xs, real_parameters(op, parameters), modes.allow_nonfinite)
 

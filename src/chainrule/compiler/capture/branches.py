@@ -7,31 +7,23 @@ and one small function for each side. A recording can then hold whichever way th
 """
 
 from __future__ import annotations
-import __future__
 
 import ast
-import builtins
 import copy
-import inspect
-import linecache
 import math
 import types
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.captured import content_of, unreplaced
 from chainrule.compiler.capture.operators import UNARY
+from chainrule.compiler.capture.sources import compiled, definition, imported, resolve, source_of
 from chainrule.core import functions
+from chainrule.core.backend import dot, linear, vsum
 
 #: the names under which rewritten code calls the hooks
 FORK, METHOD = "__chainrule_fork__", "__chainrule_method__"
-_OUTER = "__chainrule_outer__"
-_FUTURE = 0
-for _name in __future__.all_feature_names:
-    _FUTURE |= getattr(__future__, _name).compiler_flag
 _METHODS = frozenset((*UNARY, "relu", "sigmoid"))
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.FloorDiv, ast.Mod)
 _COMPARISONS = (ast.Lt, ast.LtE, ast.Eq, ast.NotEq, ast.Gt, ast.GtE)
@@ -41,7 +33,7 @@ _PURE = {
         *[getattr(functions, name) for name in functions.__all__],
         *[x for x in vars(math).values() if isinstance(x, types.BuiltinFunctionType)],
         *[x for x in vars(np).values() if isinstance(x, np.ufunc)],
-        *(abs, float),
+        *(abs, float, dot, linear, vsum),
     )
 }
 _LARGEST = (max, min)  # of several numbers
@@ -72,7 +64,7 @@ def merged(function: types.FunctionType, code: types.CodeType) -> types.CodeType
         except (OSError, SyntaxError, ValueError, RecursionError, IndentationError):
             made = None
         found = _known[id(code)] = _Merged(code, made, needs)
-    if any(_resolve(function, chain) is not x for chain, x in found.needs.items()):
+    if any(resolve(function, chain) is not x for chain, x in found.needs.items()):
         return None
     return found.code
 
@@ -80,82 +72,19 @@ def merged(function: types.FunctionType, code: types.CodeType) -> types.CodeType
 def _merge(
     function: types.FunctionType, code: types.CodeType, needs: dict[tuple[str, ...], Any]
 ) -> types.CodeType | None:
-    tree = _source_of(code)
-    if tree is None or not _is_same(_compiled(tree, code), code):
+    tree = source_of(code)
+    names = None if tree is None else imported(function, tree, code)
+    if tree is None or names is None:
         return None
     merger = _Merger(function, code, needs)
     tree = copy.deepcopy(tree)
     merger.define(tree)
     if not merger.count:
         return None
-    made = _compiled(ast.fix_missing_locations(tree), code)
+    made = compiled(ast.fix_missing_locations(tree), code, names)
     if made is None or made.co_freevars != code.co_freevars:
         return None
     return made
-
-
-def _source_of(code: types.CodeType) -> ast.FunctionDef | None:
-    """The definition of a function, as its file has it now."""
-    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
-    if not lines:
-        return None
-    block = inspect.getblock(lines)
-    nested = block[0][:1].isspace()
-    tree = ast.parse("if 1:\n" * nested + "".join(block))
-    node: Any = tree.body[0]
-    if nested and isinstance(node, ast.If):
-        node = node.body[0]
-    if not isinstance(node, ast.FunctionDef):
-        return None
-    ast.increment_lineno(node, code.co_firstlineno - 1 - nested)
-    node.decorator_list = []
-    return node
-
-
-def _compiled(node: ast.FunctionDef, code: types.CodeType) -> types.CodeType | None:
-    """The code of a definition that stands where the function's own stands."""
-    outer = _definition(_OUTER, code.co_freevars, [node])
-    module = ast.fix_missing_locations(ast.Module([outer], []))
-    flags = code.co_flags & _FUTURE
-    whole = compile(module, code.co_filename, "exec", flags, dont_inherit=True)
-    inner = next(_codes(whole))
-    return next((x for x in _codes(inner) if x.co_name == node.name), None)
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    return (x for x in code.co_consts if isinstance(x, types.CodeType))
-
-
-def _is_same(a: types.CodeType | None, b: types.CodeType) -> bool:
-    """Whether two code objects do the same."""
-    if a is None:
-        return False
-    names = ("co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars")
-    if any(getattr(a, name) != getattr(b, name) for name in names):
-        return False
-    if (a.co_flags ^ b.co_flags) & ~inspect.CO_NESTED or len(a.co_consts) != len(b.co_consts):
-        return False
-    for x, y in zip(a.co_consts, b.co_consts, strict=True):
-        if isinstance(x, types.CodeType) and isinstance(y, types.CodeType):
-            if not _is_same(x, y):
-                return False
-        elif type(x) is not type(y) or repr(x) != repr(y):
-            return False
-    return True
-
-
-def _resolve(function: types.FunctionType, chain: tuple[str, ...]) -> Any:
-    """What ``name`` or ``module.name`` is outside the function."""
-    name, *rest = chain
-    code = function.__code__
-    if name in code.co_freevars:
-        place = code.co_freevars.index(name)
-        found = content_of((function.__closure__ or ())[place])
-    else:
-        found = function.__globals__.get(name, vars(builtins).get(name))
-    if rest:
-        found = getattr(found, rest[0], None) if isinstance(found, types.ModuleType) else None
-    return unreplaced(found)
 
 
 class _Merger:
@@ -291,7 +220,7 @@ class _Merger:
         for word, body in (("then", node.body), ("else", node.orelse)):
             arms.append(f"__chainrule_{word}_{self._arms}__")
             result = ast.Return(ast.Tuple([_load(n) for n in names], ast.Load()))
-            made = _definition(arms[-1], passed, [*body, result])
+            made = definition(arms[-1], passed, [*body, result])
             definitions.append(ast.copy_location(made, node))
         call = ast.Call(
             _load(FORK),
@@ -400,7 +329,7 @@ class _Merger:
         return False
 
     def _is_known(self, chain: tuple[str, ...], count: int) -> bool:
-        found = _resolve(self._function, chain)
+        found = resolve(self._function, chain)
         if id(found) not in _PURE and not (count > 1 and any(found is x for x in _LARGEST)):
             return False
         self._needs[chain] = found
@@ -447,14 +376,6 @@ class _Expressions(ast.NodeTransformer):
 
 
 _NO_ARGUMENTS = ast.arguments([], [], None, [], [], None, [])
-
-
-def _definition(name: str, names: Iterable[str], body: list[ast.stmt]) -> ast.FunctionDef:
-    arguments = ast.arguments([], [ast.arg(n) for n in names], None, [], [], None, [])
-    made = ast.FunctionDef(name, arguments, body, [])
-    if "type_params" in ast.FunctionDef._fields:
-        made.type_params = []  # type: ignore[attr-defined, unused-ignore]
-    return made
 
 
 def _load(name: str) -> ast.Name:

@@ -22,6 +22,7 @@ from chainrule.compiler.capture.standins import (
     Condition,
     Detached,
     Unrecordable,
+    is_narrow,
 )
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core import errors, functions, ops
@@ -325,6 +326,17 @@ class Recorder:
             return functions.choose(condition, a, b)
         pair = (b, a) if condition.negated else (a, b)
         return Value._apply_op(ops.select, (condition.node, *pair), ())
+
+    def function(self, row: Op, operands: tuple[Any, ...], parameters: tuple[Any, ...]) -> Any:
+        """A function of the op table of plain numbers: a number; None where none is recorded."""
+        kinds = [type(x) for x in operands]
+        if not any(kind is Detached or kind is Traced for kind in kinds):
+            return None
+        values = [self.detached_operand(x) for x in operands]
+        if any(v is None for v in values) or any(map(is_narrow, operands)):
+            return None
+        data = all(self.is_data(x) or type(x) in (int, float) for x in operands)
+        return Detached(self, Value._apply_op(row, tuple(values), parameters), data)
 
     def extreme(self, items: Sequence[Any], rule: Op) -> Any:
         """Python's max or min over Values or numbers from ``.data``."""
