@@ -23,6 +23,7 @@ from chainrule.core.text import visible
 
 #: the folder of this package, whose frames are not the user's
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_NUMPY, _STANDARD = (str(Path(file).parent) + os.sep for file in (np.__file__, os.__file__))
 _REAL = (numbers.Real, np.bool_)
 
 
@@ -145,9 +146,20 @@ def _source(x: Any) -> str:
 
 
 def caller() -> str:
-    """``file:line`` of the user's own line."""
-    frame = caller_frame()
+    """``file:line`` of the user's own line; not one of numpy's or of Python's own library."""
+    frame = outside = caller_frame()
+    while outside.f_back is not None and _is_librarys(outside.f_code.co_filename):
+        outside = outside.f_back
+    if not _is_librarys(outside.f_code.co_filename):
+        frame = outside
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def _is_librarys(file: str) -> bool:
+    """Whether a file is chainrule's, numpy's, or Python's own, not installed beside that."""
+    if file.startswith((PACKAGE, _NUMPY, "<frozen ")):
+        return True
+    return file.startswith(_STANDARD) and "-packages" not in file
 
 
 def caller_frame() -> FrameType:

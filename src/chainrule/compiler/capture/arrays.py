@@ -155,7 +155,22 @@ class DataArray(np.ndarray[Any, Any]):
         if rest or keywords or self._claimed != np.float64:
             return _static(np.ndarray.mean, (self, axis, *rest), keywords)
         total = self.sum(axis=axis)
-        return total / (self.size // max(np.size(total), 1))
+        return total / (self.size // _count(total))
+
+    def var(self, axis: Any = None, *rest: Any, ddof: Any = 0, **keywords: Any) -> Any:
+        """As numpy does it: the mean of the squared distances from the mean."""
+        given = {name: x for name, x in keywords.items() if x is not None}
+        plain = self._claimed == np.float64 and type(ddof) is int and self.size
+        if rest or given or not plain:
+            return _static(np.ndarray.var, (self, axis, *rest), {**given, "ddof": ddof})
+        total = self.sum(axis=axis, keepdims=True)
+        count = self.size // _count(total)
+        squares = np.square(self - np.divide(total, count))
+        return np.divide(squares.sum(axis=axis), max(count - ddof, 0))
+
+    def std(self, *arguments: Any, **keywords: Any) -> Any:
+        """The root of the variance."""
+        return np.sqrt(self.var(*arguments, **keywords))
 
     def dot(self, other: Any, out: Any = None) -> Any:  # noqa: D102
         return np.dot(self, other, out=out)
@@ -186,6 +201,11 @@ class DataArray(np.ndarray[Any, Any]):
             if better(items[place], items[k]) is not items[place]:
                 place = k
         return np.int64(place)
+
+
+def _count(result: Any) -> int:
+    """How many numbers there are in a result of numpy's, which may be one by itself."""
+    return max(result.size, 1) if isinstance(result, np.ndarray) else 1
 
 
 def refuse(what: str) -> Any:
@@ -473,6 +493,8 @@ def _making(original: Callable[..., Any]) -> Callable[..., Any]:
         if len(kinds) < len(items) or object in kinds:
             return original(x, **keywords)
         wanted = keywords.get("dtype")
+        if wanted in (object, np.dtype(object)) and not isinstance(x, DataArray):
+            return found  # of numbers of Python's, as in eager mode
         if isinstance(x, DataArray) and wanted in (None, x._claimed):
             return x if original is _asarray else x.copy("K")
         kind = np.dtype(wanted) if wanted is not None else np.result_type(*kinds)

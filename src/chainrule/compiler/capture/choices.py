@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from chainrule.compiler.capture.recorder import Recorder
 
 _NUMBERS = frozenset((float, int, Value, Detached, Traced, np.float64))
+_MOST_SORTED = 40  # numbers, by up to 780 exchanges
+_EQUAL = 2  # as ``Recorder.compare`` counts
 _ATOMS = (bool, int, float, str, type(None))
 
 
@@ -65,6 +67,36 @@ def method(x: Any, name: str) -> Any:
     if recorder is not None and recorder.speculates and type(x) not in (Value, Detached):
         raise _Different
     return getattr(x, name)()
+
+
+def ordered(items: list[Any], reverse: bool) -> list[Any]:
+    """``sorted(items)``; of numbers by exchanges of neighbours, whatever their order is.
+
+    As Python's it leaves equal ones in their order, and so passes gradients on to the same ones.
+    """
+    recorder = modes.recorder
+    kinds = {type(x) for x in items}
+    if recorder is None or not recorder.merges or not 1 < len(items) <= _MOST_SORTED:
+        return sorted(items, reverse=reverse)
+    alike = len({x.__class__ for x in items}) == 1 and not isinstance(items[0], np.integer)
+    if len(kinds) != 1 or not kinds <= {Value, Detached, Traced} or not alike:
+        return sorted(items, reverse=reverse)
+    if kinds != {Traced} and not all(_is_number(recorder, x) for x in items):
+        return sorted(items, reverse=reverse)
+    found = list(items)
+    for start in range(len(found)):
+        for k in range(start % 2, len(found) - 1, 2):
+            a, b = found[k], found[k + 1]
+            late = a < b if reverse else b < a
+            found[k : k + 2] = _chosen(recorder, late, b, a), _chosen(recorder, late, a, b)
+    recorder.has_merged = True
+    return found
+
+
+def _is_number(recorder: Recorder, x: Any) -> bool:
+    """Whether this is not a NaN, which has no place in an order: a guard."""
+    value = x if type(x) is Value else x._value
+    return bool(recorder.compare(value, value, _EQUAL))
 
 
 def _truth(condition: Any) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.branches import FORK, METHOD
-from chainrule.compiler.capture.choices import fork, method
+from chainrule.compiler.capture.choices import fork, method, ordered
 from chainrule.compiler.capture.rewriting import WATCHED, Hooks, Rewriter
 from chainrule.compiler.capture.standins import Detached, StandIn, is_numpys
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
@@ -110,6 +110,12 @@ def _getattr(x: Any, name: str, *default: Any) -> Any:
     return getattr(x, name, *default)
 
 
+def _sorted(items: Any, /, *, key: Any = None, reverse: Any = False) -> Any:
+    if key is not None or type(reverse) is not bool:
+        return sorted(items, key=key, reverse=reverse)
+    return ordered(list(items), reverse)
+
+
 _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     int: _int,
     float: _float,
@@ -117,6 +123,7 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     type: _type,
     hasattr: _hasattr,
     getattr: _getattr,
+    sorted: _sorted,
     **{substitute.__wrapped__: substitute for substitute in (*NUMPY.values(), *LINALG.values())},
 }
 

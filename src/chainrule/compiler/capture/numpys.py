@@ -21,8 +21,8 @@ def _functions(module: Any, names: str) -> frozenset[Any]:
 #: arithmetic of the items, which is recorded; the result is a new array or a number
 RECORDED = _functions(
     np,
-    "sum prod mean dot inner outer vdot max min amax amin argmax argmin where clip cumsum diff "
-    "trace concatenate concat stack vstack hstack any all roll take tile repeat einsum copy",
+    "sum prod mean var std dot inner outer vdot max min amax amin argmax argmin where clip cumsum "
+    "diff trace concatenate concat stack vstack hstack any all roll take tile repeat einsum copy",
 )
 #: the same items in another shape: a write into the result is one into the array, where numpy's is
 VIEWS = _functions(
@@ -50,8 +50,8 @@ STATIC = (
         "nancumprod nancumsum nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile "
         "nanstd nansum nanvar nonzero packbits pad partition percentile poly polyadd polyder "
         "polydiv polyfit polyint polymul polysub polyval ptp quantile ravel_multi_index resize "
-        "roots round searchsorted select setdiff1d setxor1d sinc sort std take_along_axis "
-        "tensordot trapezoid tril triu union1d unique unpackbits unravel_index unwrap vander var",
+        "roots round searchsorted select setdiff1d setxor1d sinc sort take_along_axis "
+        "tensordot trapezoid tril triu union1d unique unpackbits unravel_index unwrap vander",
     )
     | _functions(
         np.linalg,
@@ -73,8 +73,8 @@ RECORDED_ATTRIBUTES = frozenset(
     "__rlshift__ __rmatmul__ __rmod__ __rmul__ __ror__ __rpow__ __rrshift__ __rshift__ __rsub__ "
     "__rtruediv__ __rxor__ __sub__ __truediv__ __xor__ __bool__ __complex__ __contains__ __float__ "
     "__index__ __int__ __iter__ __len__ __setitem__ __copy__ __deepcopy__ all any argmax argmin "
-    "astype clip copy cumsum dot fill flatten item max mean min prod repeat sum take tolist "
-    "trace".split()
+    "astype clip copy cumsum dot fill flatten item max mean min prod repeat std sum take tolist "
+    "trace var".split()
 )
 #: the same memory, by another shape
 VIEW_ATTRIBUTES = frozenset(
@@ -83,7 +83,7 @@ VIEW_ATTRIBUTES = frozenset(
 #: what reads the numbers, which become static
 STATIC_ATTRIBUTES = frozenset(
     "__format__ __repr__ __str__ argpartition argsort choose compress cumprod dumps "
-    "nonzero round searchsorted std tobytes var".split()
+    "nonzero round searchsorted tobytes".split()
 )
 #: what looks at no number
 SHAPE_ATTRIBUTES = frozenset(

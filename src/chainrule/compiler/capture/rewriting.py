@@ -25,7 +25,7 @@ import bytecode
 _NEWER_CALLS = sys.version_info >= (3, 13)  # the callable comes before self or NULL
 _HAS_PRECALL = sys.version_info < (3, 12)
 #: functions in C whose calls are looked at, by the names under which code loads them
-WATCHED = frozenset(("int", "float", "bool", "type", "hasattr", "getattr"))
+WATCHED = frozenset(("int", "float", "bool", "type", "hasattr", "getattr", "sorted"))
 
 
 Merge = Callable[[types.FunctionType, types.CodeType], types.CodeType | None]
