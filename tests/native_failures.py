@@ -617,7 +617,7 @@ case("same bytes of other things", lambda s: _native.same_bytes(s, b""), raises=
 
 def passed(state: State) -> None:
     state.extra["found"] = None
-    state.extra["found"] = _native.passed(state.extra["x"], np.ndarray, np.float64, True)
+    state.extra["found"] = _native.passed(state.extra["x"], np.ndarray, np.float64, True, {})
 
 
 def all_is_passed(state: State, failed: bool) -> None:
@@ -640,7 +640,9 @@ case(
     ),
     check=all_is_passed,
 )
-case("passed other things", lambda s: _native.passed((1.0, [1, 2.0, s]), np.ndarray, float, True))
+case(
+    "passed other things", lambda s: _native.passed((1.0, [1, 2.0, s]), np.ndarray, float, True, {})
+)
 
 
 def filled(state: State) -> None:
@@ -744,7 +746,7 @@ def plan_parts(state: State) -> tuple[Any, ...]:
 
 
 def plan_call() -> Any:
-    return _native.passed(([np.full((2, 1), 0.5), 0.5], 7), np.ndarray, np.float64, True)
+    return _native.passed(([np.full((2, 1), 0.5), 0.5], 7), np.ndarray, np.float64, True, {})
 
 
 def plan_answers(state: State, failed: bool) -> None:

@@ -192,7 +192,12 @@ class Passed:
     def ids(self) -> tuple[int, ...]: ...
 
 def passed(
-    arguments: tuple[Any, ...], array: type[Any], number: type[Any], differentiate: bool, /
+    arguments: tuple[Any, ...],
+    array: type[Any],
+    number: type[Any],
+    differentiate: bool,
+    opened: dict[type[Any], Any],
+    /,
 ) -> Passed | None: ...
 
 @final

@@ -9,12 +9,15 @@ only. The compiler, the transforms, the optimisers and training look into argume
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import enum
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
+from types import SimpleNamespace
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
@@ -179,6 +182,8 @@ class Branch(Node):
             tree = tree.values()
         elif isinstance(self, Record):
             tree = [getattr(tree, name) for name in field_names(self.type)]
+        elif isinstance(self, Namespace):
+            tree = vars(tree).values()
         return tree  # type: ignore[no-any-return]
 
     def build(self, items: list[Any], like: Any = None) -> Any:
@@ -190,6 +195,10 @@ class Branch(Node):
         if isinstance(self, Dict):
             keys = [key for _, key in self.keys] if like is None else like
             return dict(zip(keys, items, strict=True))
+        if isinstance(self, Namespace):
+            return SimpleNamespace(**dict(zip(self.names, items, strict=True)))
+        if isinstance(self, Deque):
+            return deque(items, self.most)
         if not isinstance(self, Record):
             return items
         return build_record(self.type, items)
@@ -246,6 +255,26 @@ class Record(Branch):
         return _record_text(self.type, field_names(self.type), self.items)
 
 
+@node
+class Namespace(Branch):
+    """A ``SimpleNamespace``: its attributes."""
+
+    names: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return _record_text(SimpleNamespace, self.names, self.items)
+
+
+@node
+class Deque(Branch):
+    """A deque; of two lengths it is another one."""
+
+    most: int | None
+
+    def __repr__(self) -> str:
+        return f"deque({list(self.items)!r})"
+
+
 def is_record(x: object) -> bool:
     """Whether ``x`` is an instance of a dataclass."""
     return dataclasses.is_dataclass(x) and not isinstance(x, type)
@@ -270,6 +299,10 @@ def _record_text(kind: Any, names: Iterable[str], items: Iterable[Node]) -> str:
 
 
 # --- flatten and unflatten ------------------------------------------------------------------------
+
+
+_NEVER_CHANGING = frozenset((datetime.date, datetime.timedelta))
+_OPENED = frozenset((SimpleNamespace, deque))
 
 
 @dataclass(eq=False)
@@ -335,6 +368,10 @@ class Flat:
             return NamedTuple(self._items(x, floats_only), kind)
         if dataclasses.is_dataclass(kind) and self.opens(kind):
             return self._add_container(x, floats_only)
+        if kind in _NEVER_CHANGING:
+            return Static(kind, x)
+        if kind in _OPENED and not floats_only:
+            return self._add_container(x, floats_only)
         return self._add_opaque(x)
 
     def opens(self, kind: type) -> bool:
@@ -376,6 +413,10 @@ class Flat:
         if type(x) is dict:
             items = self._items(x.values(), floats_only)
             made = Dict(items, tuple([(type(key), key) for key in x]))
+        elif type(x) is SimpleNamespace:
+            made = Namespace(self._items(vars(x).values(), floats_only), tuple(vars(x)))
+        elif type(x) is deque:
+            made = Deque(self._items(x, floats_only), x.maxlen)
         elif type(x) is not list:
             fields = [getattr(x, name) for name in field_names(x)]
             made = Record(self._items(fields, floats_only), type(x))

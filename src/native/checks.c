@@ -114,6 +114,7 @@ static int read_check(PyObject *check, Check *c) {
         return PyTuple_Check(second) && (c->is_dict || PyList_Check(c->where));
     }
     c->name = second;
+    c->is_dict = PyDict_CheckExact(c->where); /* of one of another class it is an attribute */
     c->expected = width == 3 ? PyTuple_GetItem(check, 2) : NULL;
     if (!PyUnicode_CheckExact(c->name)) {
         return 0;

@@ -9,10 +9,12 @@
 /* The words of a signature: the number of arguments, negative where none is differentiated by, and each of
  * them. After LIST and TUPLE, how many items; after DICT too, each with its key in front; after FLOATS and
  * INTS, how many dimensions and each of these; after FLOAT, INT and NUMPY (a float64 of numpy's that is data),
- * how many there are in a row; after STATIC a text as for a key, or 0, 1 or 2 for False, True and None. */
+ * how many there are in a row; after STATIC a text as for a key, or 0, 1 or 2 for False, True and None, or the
+ * address of what never changes; after RECORD the address of its type, and how many fields; after NAMESPACE
+ * what comes after DICT; after DEQUE its greatest length, or -1, and how many items. */
 enum {
     FLOAT_WORD = 1, INT_WORD, ARRAY_WORD, FLOATS_WORD, INTS_WORD, LIST_WORD, TUPLE_WORD, DICT_WORD,
-    NUMPY_WORD, STATIC_WORD
+    NUMPY_WORD, STATIC_WORD, RECORD_WORD, NAMESPACE_WORD, DEQUE_WORD
 };
 
 #define MOST_SEEN 64 /* lists and dicts of integers */
@@ -23,6 +25,7 @@ PyTypeObject *PassedType;
 
 typedef struct {
     PyTypeObject *array_type, *number_type; /* numpy's ndarray and float64 */
+    PyObject *opened; /* dict: how other types are looked into */
     Passed *to;
     Buffer words;
     int is_first;             /* this is the argument to differentiate by: its integers are floats */
@@ -229,6 +232,95 @@ static int is_another(Look *w, PyObject *container) {
     return 1;
 }
 
+static int look_at_attribute(Look *w, PyObject *x, PyObject *name) {
+    PyObject *item = PyObject_GetAttr(x, name);
+    if (item == NULL) {
+        int is_missing = PyErr_ExceptionMatches(PyExc_AttributeError);
+        if (is_missing) {
+            PyErr_Clear();
+        }
+        return is_missing ? 0 : -1;
+    }
+    int answer = look_at(w, item);
+    Py_DECREF(item);
+    return answer;
+}
+
+/* A named tuple or a dataclass: its fields. */
+static int look_at_record(Look *w, PyObject *x, PyObject *names) {
+    Py_ssize_t count = PyTuple_Size(names);
+    int is_tuple = PyTuple_Check(x);
+    if (is_tuple && PyTuple_Size(x) != count) {
+        return 0;
+    }
+    int answer = put_words(w, RECORD_WORD, (int64_t)(uintptr_t)Py_TYPE(x));
+    answer = answer > 0 ? put_word(w, count) : answer;
+    for (Py_ssize_t k = 0; k < count && answer > 0; k++) {
+        answer = is_tuple ? look_at(w, PyTuple_GetItem(x, k)) : look_at_attribute(w, x, PyTuple_GetItem(names, k));
+    }
+    return answer;
+}
+
+static int look_at_namespace(Look *w, PyObject *x) {
+    PyObject *attributes = PyObject_GetAttrString(x, "__dict__");
+    if (attributes == NULL) {
+        return -1;
+    }
+    int answer = PyDict_CheckExact(attributes) ? put_word(w, NAMESPACE_WORD) : 0;
+    answer = answer > 0 ? look_at_dict(w, attributes) : answer;
+    Py_DECREF(attributes);
+    return answer;
+}
+
+static int look_at_deque(Look *w, PyObject *x) {
+    PyObject *most = PyObject_GetAttrString(x, "maxlen");
+    PyObject *items = most != NULL ? PySequence_List(x) : NULL;
+    int answer = -1;
+    if (items != NULL) {
+        long long length = most == Py_None ? -1 : PyLong_AsLongLong(most);
+        answer = length == -1 && PyErr_Occurred() ? -1 : put_words(w, DEQUE_WORD, length);
+        answer = answer > 0 ? look_at_items(w, items, 1) : answer;
+    }
+    Py_XDECREF(most);
+    Py_XDECREF(items);
+    return answer;
+}
+
+/* By the object that stands for all that are equal to it. */
+static int look_at_known(Look *w, PyObject *x, PyObject *known) {
+    PyObject *same = PyDict_GetItemWithError(known, x);
+    if (same == NULL) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    return put_words(w, STATIC_WORD, (int64_t)(uintptr_t)same);
+}
+
+/* What is none of the usual: as `opened` says for its type. A tuple has the names of fields; None is for
+ * namespaces, False for deques, True for objects of which there is one each, and a dict finds the one that
+ * stands for its equals. Nothing of this runs Python code; see FastPath. */
+static int look_at_opened(Look *w, PyObject *x) {
+    PyObject *how = w->is_first ? NULL : PyDict_GetItemWithError(w->opened, (PyObject *)Py_TYPE(x));
+    if (how == NULL || w->depth >= DEEPEST) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    if (how == Py_True) {
+        return put_words(w, STATIC_WORD, (int64_t)(uintptr_t)x);
+    }
+    if (PyDict_CheckExact(how)) {
+        return look_at_known(w, x, how);
+    }
+    Py_ssize_t held = w->held;
+    int answer;
+    w->depth++;
+    if (how == Py_None) {
+        answer = look_at_namespace(w, x);
+    } else {
+        answer = how == Py_False ? look_at_deque(w, x) : look_at_record(w, x, how);
+    }
+    w->depth--;
+    return answer > 0 && !PyTuple_Check(x) && w->held == held ? is_another(w, x) : answer;
+}
+
 static int look_at(Look *w, PyObject *x) {
     PyTypeObject *type = Py_TYPE(x);
     if (type == &PyFloat_Type) {
@@ -248,7 +340,10 @@ static int look_at(Look *w, PyObject *x) {
         return look_at_static(w, x);
     }
     int is_list = PyList_CheckExact(x), is_tuple = PyTuple_CheckExact(x);
-    if ((!is_list && !is_tuple && !PyDict_CheckExact(x)) || w->depth >= DEEPEST) {
+    if (!is_list && !is_tuple && !PyDict_CheckExact(x)) {
+        return look_at_opened(w, x);
+    }
+    if (w->depth >= DEEPEST) {
         return 0;
     }
     Py_ssize_t held = w->held;
@@ -301,18 +396,20 @@ static void begin(Buffer *b) {
     b->capacity = b->bytes != NULL ? FEW_BYTES : 0;
 }
 
-/* passed(arguments, array, number, differentiate): a Passed, or None where the arguments are not plain.
- * `array` and `number` are numpy's ndarray and float64. No Python code runs while it looks at them. */
+/* passed(arguments, array, number, differentiate, opened): a Passed, or None where the arguments are not plain.
+ * `array` and `number` are numpy's ndarray and float64, `opened` says how other types are looked into. No Python
+ * code runs while it looks at them. */
 static PyObject *passed(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count) {
-    if (count != 4 || !PyTuple_Check(given[0]) || !PyType_Check(given[1]) || !PyType_Check(given[2]) ||
-        !PyBool_Check(given[3])) {
-        return PyErr_Format(PyExc_TypeError, "passed takes a tuple of arguments, two types and a bool");
+    if (count != 5 || !PyTuple_Check(given[0]) || !PyType_Check(given[1]) || !PyType_Check(given[2]) ||
+        !PyBool_Check(given[3]) || !PyDict_CheckExact(given[4])) {
+        return PyErr_Format(PyExc_TypeError, "passed takes a tuple of arguments, two types, a bool and a dict");
     }
     PyObject *made = ((allocfunc)PyType_GetSlot(PassedType, Py_tp_alloc))(PassedType, 0);
     if (made == NULL) {
         return NULL;
     }
     Look w = {.array_type = (PyTypeObject *)given[1], .number_type = (PyTypeObject *)given[2]};
+    w.opened = given[4];
     w.to = (Passed *)made;
     begin(&w.words);
     begin(&w.to->integers);

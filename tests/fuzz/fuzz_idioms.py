@@ -653,4 +653,128 @@ for a, b in zip({S}, {S}[1:]):
 """,
 )
 
-IDIOMS = (*TOKENS, *INTEGERS, *ARITHMETIC, *PARAMETERS, *DATA)
+#: branches of which both sides are recorded, and what may keep them from it
+BRANCHES = (
+    """
+for w in {W}:
+    if w > {X}:
+        {A} = {A} + w * 2
+    elif w < 0:
+        {A} = {A} - w
+""",
+    """
+state = 0.0
+for w in {W}:
+    if w > 0 and w < {K}:
+        state = state + w
+    else:
+        state -= {X}
+{A} = {A} + state
+""",
+    """
+run = {X}
+for x in {XS}:
+    if x < run:
+        run = x
+    if not x > {X}:
+        continue
+    {A} = {A} + run * {W}[0]
+""",
+    """
+for x in {XS}:
+    {A} = {A} + (exp(-x) if x > {X} else x * {W}[0] if x < 0 else {W}[-1])
+""",
+    """
+state, last = -2.0, 2.0
+for x in {XS}:
+    n = (state + last) / 2
+    if n * {W}[0].data < x:
+        state = n
+    else:
+        last = n
+{A} = {A} + state * {W}[0] + last * {W}[-1]
+""",
+    """
+run = [1.0 if i == {I} else 0.0 for i in range({N})]
+{A} = {A} + sum(a * w for a, w in zip(run, {W}))
+""",
+    """
+n = 0
+for t in {TS}:
+    n = n + 2 if t == {I} else n - 1
+    last = (1 if t > {K} else 3) * {W}[{AT}]
+    {A} = {A} + last
+{A} = {A} + n
+""",
+    """
+stack = [1.0, 2.0, 3.0]
+for w in {W}:
+    last = stack.pop() if w > 0 and stack else 0.5
+    {A} = {A} + last * w
+{A} = {A} + len(stack)
+""",
+    """
+run = []
+for w in {W}:
+    n = w if w > {X} else -w
+    run.append(n)
+{A} = {A} + sum(run) * run[0]
+""",
+    """
+last = log({W}[0]) if {W}[0] > 0 else {W}[0] * 0.5
+{A} = {A} + last
+""",
+    """
+last = {W}[0] / {X} if {X} != 0 else {W}[0]
+{A} = {A} + last
+""",
+    """
+run = sorted(w * w - w for w in {W})
+{A} = {A} + run[0] * {K} - run[-1]
+""",
+    """
+run = sorted({XS}, reverse=True)
+{A} = {A} + run[0] * {W}[0] + run[len(run) // 2]
+""",
+    """
+run = sorted({TS})
+{A} = {A} + {W}[run[0] % {N}] - {W}[run[-1] % {N}] * {K}
+""",
+    """
+n = sin({X}) + sqrt({X} * {X} + 1) + tanh({X})
+{A} = {A} + {W}[0] * n + maximum({X}, 0.5)
+""",
+    """
+n = {W}[0].data
+last = True if n > 0 else False
+{A} = {A} * last + n
+""",
+    """
+if {W}[0] > {X}:
+    last = [{W}[0], {W}[-1]]
+else:
+    last = [{W}[-1], {X}]
+{A} = {A} + last[0] * last[1]
+""",
+    """
+state = None
+for w in {W}:
+    if state is None or w > state:
+        state = w
+{A} = {A} + state
+""",
+    """
+{A} = {A} + {W}[0] * np.std({D}) + np.var({D})
+""",
+    """
+last = {W}[0]
+if {X} > 0:
+    if {W}[0] > {X}:
+        last = {W}[-1]
+    else:
+        last += {K}
+{A} = {A} + last * last
+""",
+)
+
+IDIOMS = (*TOKENS, *INTEGERS, *ARITHMETIC, *PARAMETERS, *DATA, *BRANCHES)

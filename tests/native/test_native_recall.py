@@ -3,6 +3,9 @@
 import collections
 import copy
 import ctypes
+import dataclasses
+import datetime
+import enum
 import gc
 import itertools
 import sys
@@ -197,7 +200,7 @@ class Two(NamedTuple):
 
 
 def passed(*arguments, differentiate=True):
-    return _native.passed(arguments, np.ndarray, np.float64, differentiate)
+    return _native.passed(arguments, np.ndarray, np.float64, differentiate, {})
 
 
 def signature(*arguments, differentiate=True):
@@ -312,7 +315,7 @@ def key_and_signature(arguments, differentiate):
     """What flatten_call says of a call and what C says; twice None where that is not to be known."""
     call = flatten_call(arguments, {}, differentiate)
     found = passed(*arguments, differentiate=differentiate)
-    written = signature_of(call.structure[0], arguments, differentiate)
+    written = signature_of(call.structure[0], arguments, differentiate, {})
     if written is None:
         if call.refused is not None:
             assert found is None
@@ -363,6 +366,60 @@ def test_each_of_these_is_another(one):
     assert any(x is one for x in alike)
     key_and_signature((0.0, one), True)
     key_and_signature((0.0, one, 1, one), True)
+
+
+@dataclasses.dataclass
+class Pair:
+    a: Any
+    b: Any
+
+
+class Side(enum.Enum):
+    LEFT = 1
+    RIGHT = 2
+
+
+def opened_kinds():
+    """Trees of types that C looks into only where it is told how; those of a row differ."""
+    one, two = datetime.date(2024, 1, 1), datetime.date(2024, 1, 2)
+    yield [Two(1.0, 2), Two(1, 2.0), Pair(1.0, 2), (1.0, 2), [1.0, 2]]
+    yield [types.SimpleNamespace(a=1.0), types.SimpleNamespace(b=1.0), {"a": 1.0}]
+    yield [types.SimpleNamespace(), types.SimpleNamespace(a=1), types.SimpleNamespace(a="1")]
+    yield [
+        collections.deque([1.0]),
+        collections.deque([1.0], 2),
+        collections.deque([1.0], 3),
+        [1.0],
+    ]
+    yield [one, two, one - two, two - one, None, "one"]
+    yield [Side.LEFT, Side.RIGHT, 1, "LEFT"]
+    yield [Pair(Two(one, Side.LEFT), [3.0]), Pair(Two(two, Side.LEFT), [3.0]), Pair(1, [3.0])]
+
+
+@pytest.mark.parametrize("trees", [*opened_kinds()], ids=repr)
+def test_records_and_their_like_have_signatures_where_it_is_known_how_to_look(trees):
+    opened = {}
+    rows, keys = {}, {}
+    for tree in [*trees, *copy.deepcopy(trees)]:
+        call = flatten_call((0.5, tree), {}, True)
+        written = signature_of(call.structure[0], (0.5, tree), True, opened)
+        found = _native.passed((0.5, tree), np.ndarray, np.float64, True, opened)
+        assert found.signature == written.row
+        assert found.ids == tuple(call.ints)
+        rows.setdefault(found.signature, []).append(tree)
+        keys.setdefault(call.key, []).append(tree)
+        assert _native.passed((tree,), np.ndarray, np.float64, True, opened) is None or type(
+            tree
+        ) in (int, list, tuple, dict), "the first argument is only of the usual types"
+    assert len(rows) == len(keys) == len(trees)
+
+
+def test_fields_that_are_missing_are_left_to_the_slow_path():
+    half = object.__new__(Pair)
+    half.a = 1.0
+    opened = {Pair: ("a", "b"), datetime.date: {}, Two: ("a",)}
+    for tree in (half, datetime.date(2024, 1, 1), Two(1.0, 2.0), Side.LEFT):
+        assert _native.passed((0.5, tree), np.ndarray, np.float64, True, opened) is None
 
 
 def test_integers_are_taken_out():
@@ -479,6 +536,7 @@ def test_passed_takes_arguments_and_types():
         ((1.0,), 1, 2, True),
         ((1.0,), np.ndarray, float),
         ((1.0,), float, float, 1),
+        ((1.0,), float, float, True),
         ((1.0,), float, float, True, True),
     ):
         with pytest.raises(TypeError):
@@ -487,9 +545,9 @@ def test_passed_takes_arguments_and_types():
         _native.Passed()
     with pytest.raises(AttributeError):
         passed(1.0).ids = ()
-    assert _native.passed((), np.ndarray, np.float64, True).ids == ()
-    assert _native.passed((1,), str, int, True).ids == (), "types that say nothing"
-    assert _native.passed((1,), str, int, False).ids == (1,), "not differentiated by"
+    assert _native.passed((), np.ndarray, np.float64, True, {}).ids == ()
+    assert _native.passed((1,), str, int, True, {}).ids == (), "types that say nothing"
+    assert _native.passed((1,), str, int, False, {}).ids == (1,), "not differentiated by"
 
 
 # --- plans ---------------------------------------------------------------------------------------

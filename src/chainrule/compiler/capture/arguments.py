@@ -11,6 +11,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,12 @@ from chainrule.trees import (
     Again,
     Array,
     Branch,
+    Deque,
     Dict,
     Flat,
     Floats,
     List,
+    Namespace,
     Node,
     Number,
     Numbers,
@@ -131,8 +134,9 @@ def flatten_call(arguments: tuple[Any, ...], keywords: dict[str, Any], different
     )
     if call.opaque is not None:
         call.refused = (
-            f"an argument of type {call.opaque} cannot be followed: pass numbers, arrays, lists, "
-            "tuples, dicts, or dataclasses without methods, or let the function read it as a global"
+            f"an argument of type {call.opaque} cannot be followed: pass its numbers, in arrays, "
+            "lists, tuples, dicts, namespaces, or dataclasses without methods, or let the function "
+            "read it as a global"
         )
     elif differentiate and arguments and not _is_differentiable(call.structure[0][0]):
         call.refused = "not everything in its first argument is a number"
@@ -218,6 +222,8 @@ class Rebuilt:
 
 def _fields(record: Any) -> dict[str, Any]:
     """The fields of a dataclass, and whatever else it has as attributes."""
+    if isinstance(record, SimpleNamespace):
+        return dict(vars(record))
     names = [name for name in field_names(record) if hasattr(record, name)]
     return {name: getattr(record, name) for name in names} | getattr(record, "__dict__", {})
 
@@ -328,11 +334,11 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
             lists.append((built, tuple(_contents(built))))
         else:
             built = node.build(items, original)
-            if isinstance(node, List):
+            if isinstance(node, List | Deque):
                 lists.append((built, tuple(built)))
             elif isinstance(node, Dict):
                 dicts.append((built, dict(built)))
-            elif isinstance(node, Record):
+            elif isinstance(node, Record | Namespace):
                 records.append((built, _fields(built)))
         if node.is_mutable:
             containers.append(built)

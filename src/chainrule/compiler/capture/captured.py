@@ -237,13 +237,14 @@ def _dict_of(mapping: Any) -> dict[Any, Any] | None:
 
 
 def _look_up(namespace: Any, name: str) -> Any:
-    if isinstance(namespace, dict):
+    """What a name stands for: in globals, or as an attribute, also of a dict of another class."""
+    if type(namespace) is dict:
         return namespace.get(name, MISSING)
     return getattr(namespace, name, MISSING)
 
 
 def _put(namespace: Any, name: str, x: Any) -> None:
-    if isinstance(namespace, dict):
+    if type(namespace) is dict:
         if x is MISSING:
             namespace.pop(name, None)
         else:

@@ -7,6 +7,7 @@ known to be pure, or not known to be watched completely; see ``known``.
 from __future__ import annotations
 
 import builtins
+import collections
 import dis
 import functools
 import logging
@@ -143,7 +144,10 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
     elif isinstance(x, dict):
         found.dicts.append((x, dict(x), None))
         yield from (*x.keys(), *x.values())
-        if type(x) is not dict:
+        if type(x) is collections.defaultdict:
+            found.names.append((x, "default_factory", x.default_factory))
+            yield x.default_factory
+        elif type(x) not in (dict, collections.OrderedDict):  # which has no attributes in earnest
             yield from _attributes(x, found)
     elif isinstance(x, types.MappingProxyType):
         found.dicts.append((x, dict(x), None))

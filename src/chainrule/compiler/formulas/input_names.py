@@ -17,7 +17,7 @@ from typing import Any
 
 from chainrule.compiler.capture.captured import CapturedState, Method
 from chainrule.core.backend import Value
-from chainrule.trees import INT, Branch, Dict, List, Node, Number, Numbers, children
+from chainrule.trees import INT, Branch, Dict, List, Namespace, Node, Number, Numbers, children
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,9 @@ def _leaves(structure: Node, name: str) -> list[Named]:
         case Dict(items, keys):
             pairs = zip(keys, items, strict=True)
             return [x for (_, key), item in pairs for x in _leaves(item, _within(name, key))]
+        case Namespace(items, names):
+            inner = zip(names, items, strict=True)
+            return [x for key, item in inner for x in _leaves(item, _within(name, key))]
         case List((first, *_) as items) if items.count(first) == len(items):
             inside = _leaves(first, name)
             if len(inside) == 1 and inside[0].name == name:

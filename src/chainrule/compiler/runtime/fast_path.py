@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,18 @@ from numpy import float64, ndarray
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.recorder import Output
 from chainrule.compiler.runtime.families import decider_of
-from chainrule.compiler.runtime.signature import Signature, signature
+from chainrule.compiler.runtime.signature import Opened, Signature, signature
 from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.core.backend import kernels
-from chainrule.trees import Node, Numbers, Shape, map_leaves, unflatten
+from chainrule.trees import (
+    Node,
+    Numbers,
+    Shape,
+    field_names,
+    is_record,
+    map_leaves,
+    unflatten,
+)
 
 DOUBLE = np.dtype(float64)
 STRUCTURES = 64  # that are cached
@@ -160,7 +170,11 @@ def _is_finite(x: Any) -> bool:
         return bool(np.isfinite(x).all())
     if isinstance(x, dict):
         return all(map(_is_finite, x.values()))
-    return not isinstance(x, (list, tuple)) or all(map(_is_finite, x))
+    if isinstance(x, SimpleNamespace):
+        return all(map(_is_finite, vars(x).values()))
+    if is_record(x):
+        return all(_is_finite(getattr(x, name)) for name in field_names(x))
+    return not isinstance(x, (list, tuple, deque)) or all(map(_is_finite, x))
 
 
 class FastPath:
@@ -168,6 +182,8 @@ class FastPath:
 
     def __init__(self) -> None:
         self.plans: dict[bytes, list[CachedCall]] = {}  # by signature
+        self._opened: Opened = {}  # the types of arguments that are looked into beside the usual
+        self._classes: dict[type, dict[str, Any]] = {}  # theirs and their bases', as they were
         self._met: dict[Any, bool] = {}  # what was learnt before, and whether there is a plan
 
     def learn(self, call: Call, variant: Variant) -> bool:
@@ -181,7 +197,9 @@ class FastPath:
     def _learn(self, call: Call, variant: Variant, binding: Binding | None) -> bool:
         shape = None
         if not call.labels and all(kind == DOUBLE.str for _, kind in call.narrow):
-            shape = signature(call.structure[0], call.arguments, bool(call.key[0]))
+            differentiate = bool(call.key[0])
+            shape = signature(call.structure[0], call.arguments, differentiate, self._opened)
+            self._watch_classes()
         plan = None if shape is None else _plan_of(call, shape, variant, binding)
         if shape is None or plan is None:
             return False
@@ -194,11 +212,18 @@ class FastPath:
         del cached[VARIANTS:]
         return True
 
+    def _watch_classes(self) -> None:
+        """Fields are read as attributes, which no code of the user's may answer for."""
+        for kind, how in self._opened.items():
+            if isinstance(how, tuple):
+                for cls in [c for c in kind.__mro__ if c is not tuple and c is not object]:
+                    self._classes.setdefault(cls, dict(vars(cls)))
+
     def answer(self, arguments: tuple[Any, ...], differentiate: bool) -> tuple[Any, Variant] | None:
         """The value, with its gradient or alone, and what computed it; None: the slow path must."""
-        if kernels is None:
+        if kernels is None or any(vars(c) != before for c, before in self._classes.items()):
             return None
-        call = kernels.passed(arguments, ndarray, float64, differentiate)
+        call = kernels.passed(arguments, ndarray, float64, differentiate, self._opened)
         cached = None if call is None else self.plans.get(call.signature)
         for one in cached or ():
             binding = one.binding

@@ -7,8 +7,12 @@ plan may serve: C's ``passed`` writes the same bytes for such arguments, without
 from __future__ import annotations
 
 import array
+import datetime
+import enum
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,18 +21,24 @@ from chainrule.trees import (
     FLOAT,
     VALUE,
     Branch,
+    Deque,
     Dict,
     List,
+    NamedTuple,
+    Namespace,
     Node,
     Number,
     Numbers,
+    Record,
     Shape,
     Static,
     Tuple,
+    field_names,
 )
 
 # The words of a signature, as in src/native/passed.c.
 _FLOAT, _INT, _ARRAY, _FLOATS, _INTS, _LIST, _TUPLE, _DICT, _NUMPY, _STATIC = range(1, 11)
+_RECORD, _NAMESPACE, _DEQUE = range(11, 14)
 _SINGLE = {False: 0, True: 1, None: 2}
 _KINDS: dict[type[Node], int] = {List: _LIST, Tuple: _TUPLE, Dict: _DICT}
 
@@ -40,17 +50,21 @@ class Signature:
     row: bytes
     shapes: tuple[Shape | None, ...]  # of each array of floats, None for a float
     first: int  # how many of these are the first argument's
-    keys: list[Any]  # of dicts, whose addresses are in the row
+    keys: list[Any]  # of dicts, and types and objects, whose addresses are in the row
+
+
+Opened = dict[type, Any]  # how types that are not usual are looked into: see passed.c
 
 
 def signature(
-    structures: Sequence[Node], arguments: Sequence[Any], differentiate: bool
+    structures: Sequence[Node], arguments: Sequence[Any], differentiate: bool, opened: Opened
 ) -> Signature | None:
     """What C's ``passed`` gives for such arguments, and for no others; None where it gives none.
 
-    Of the first argument the shapes of arrays are left out: a plan looks at them.
+    Of the first argument the shapes of arrays are left out: a plan looks at them. ``opened`` is
+    told of the types that are looked into.
     """
-    writer = _Writer()
+    writer = _Writer(opened)
     writer.put(len(arguments) if differentiate else -1 - len(arguments))
     first = 0
     for k, (structure, x) in enumerate(zip(structures, arguments, strict=True)):
@@ -65,7 +79,8 @@ def signature(
 class _Writer:
     """Writes structures as words."""
 
-    def __init__(self) -> None:
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
         self.words: list[int] = []
         self.shapes: list[Shape | None] = []
         self.keys: list[Any] = []
@@ -93,16 +108,49 @@ class _Writer:
                 return self._put_key(node.value)
             self.put(_SINGLE[node.value])
             return True
-        if not isinstance(node, Branch) or type(node) not in _KINDS:
+        if isinstance(node, Static) and not first:
+            return self._put_static(node.type, x)
+        if not isinstance(node, Branch) or (type(node) not in _KINDS and first):
             return False
-        self.put(_KINDS[type(node)], len(node.items))
-        keys = list(x) if isinstance(node, Dict) else []
+        keys = self._put_container(node, x)
         for k, (item, part) in enumerate(zip(node.items, node.children(x), strict=True)):
             if keys and not self._put_key(keys[k]):
                 return False
             if not self.write(item, part, first):
                 return False
         return True
+
+    def _put_static(self, kind: type, x: Any) -> bool:
+        """What never changes: an item of an enum, of which there is one, or a date."""
+        if issubclass(kind, enum.Enum):
+            self._opened[kind] = True
+            same = x
+        elif kind in (datetime.date, datetime.timedelta):
+            same = self._opened.setdefault(kind, {}).setdefault(x, x)
+        else:
+            return False
+        self.keys += [kind, same]
+        self.put(_STATIC, id(same))
+        return True
+
+    def _put_container(self, node: Branch, x: Any) -> list[Any]:
+        """The beginning of a container; its keys, where each item has one in front."""
+        if isinstance(node, Record | NamedTuple):
+            kind = node.type
+            names = field_names(kind) if isinstance(node, Record) else kind._fields
+            self._opened[kind] = tuple(names)
+            self.keys.append(kind)
+            self.put(_RECORD, id(kind), len(node.items))
+        elif isinstance(node, Namespace):
+            self._opened[SimpleNamespace] = None
+            self.put(_NAMESPACE, _DICT, len(node.items))
+            return list(node.names)
+        elif isinstance(node, Deque):
+            self._opened[deque] = False
+            self.put(_DEQUE, -1 if node.most is None else node.most, _LIST, len(node.items))
+        else:
+            self.put(_KINDS[type(node)], len(node.items))
+        return list(x) if isinstance(node, Dict) else []
 
     def _put_number(self, node: Node, word: int) -> None:
         if node is FLOAT:
