@@ -148,14 +148,14 @@ def _source(x: Any) -> str:
 def caller() -> str:
     """``file:line`` of the user's own line; not one of numpy's or of Python's own library."""
     frame = outside = caller_frame()
-    while outside.f_back is not None and _is_librarys(outside.f_code.co_filename):
+    while outside.f_back is not None and is_librarys(outside.f_code.co_filename):
         outside = outside.f_back
-    if not _is_librarys(outside.f_code.co_filename):
+    if not is_librarys(outside.f_code.co_filename):
         frame = outside
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
-def _is_librarys(file: str) -> bool:
+def is_librarys(file: str) -> bool:
     """Whether a file is chainrule's, numpy's, or Python's own, not installed beside that."""
     if file.startswith((PACKAGE, _NUMPY, "<frozen ")):
         return True

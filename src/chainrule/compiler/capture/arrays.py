@@ -343,7 +343,10 @@ def as_data(array: Any, kind: np.dtype[Any]) -> DataArray:
 
 def _on_objects(ufunc: Any, method: str, inputs: Any, keywords: dict[str, Any]) -> Any:
     """The function on the items themselves."""
-    keywords = {name: map_leaves(_items, x) for name, x in keywords.items()}
+    keywords = {
+        name: x if name == "out" else map_leaves(_items, x)  # into which it is written
+        for name, x in keywords.items()
+    }
     return getattr(ufunc, method)(*map(_items, inputs), **keywords)
 
 

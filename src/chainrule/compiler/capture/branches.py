@@ -27,15 +27,17 @@ FORK, METHOD = "__chainrule_fork__", "__chainrule_method__"
 _METHODS = frozenset((*UNARY, "relu", "sigmoid"))
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.FloorDiv, ast.Mod)
 _COMPARISONS = (ast.Lt, ast.LtE, ast.Eq, ast.NotEq, ast.Gt, ast.GtE)
+_OF_ITERABLES = frozenset(("fsum", "prod", "dist", "sumprod"))  # which they may use up
 _PURE = {
     id(x): x
     for x in (
         *[getattr(functions, name) for name in functions.__all__],
-        *[x for x in vars(math).values() if isinstance(x, types.BuiltinFunctionType)],
+        *[x for name, x in vars(math).items() if callable(x) and name not in _OF_ITERABLES],
         *[x for x in vars(np).values() if isinstance(x, np.ufunc)],
-        *(abs, float, dot, linear, vsum),
+        *(abs, float),
     )
 }
+_OF_LISTS = (dot, linear, vsum)
 _LARGEST = (max, min)  # of several numbers
 
 
@@ -207,13 +209,14 @@ class _Merger:
         if any(side is None for side in sides):
             return None
         first, second = (side or {} for side in sides)
-        names = sorted({*first, *second}, key=lambda name: not (first | second).get(name))
+        augmenting = {n: first.get(n, False) or second.get(n, False) for n in {*first, *second}}
+        names = sorted(augmenting, key=lambda name: (not augmenting[name], name))
         if not names or any(n in self._declared or n not in self._locals for n in names):
             return None
         if any(n not in bound and not (n in first and n in second) for n in names):
             return None
         passed = [n for n in names if n in bound]
-        augmented = sum(bool((first | second).get(n)) for n in passed)
+        augmented = sum(augmenting[n] for n in passed)
         self._arms += 1
         arms = []
         definitions: list[ast.stmt] = []
@@ -234,7 +237,7 @@ class _Merger:
         )
         target = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
         made_choice = ast.copy_location(ast.Assign([target], call), node)
-        made_choice._is_choice = first | second  # type: ignore[attr-defined]
+        made_choice._is_choice = augmenting  # type: ignore[attr-defined]
         for one in definitions:
             one._is_choice = {}  # type: ignore[attr-defined]
         return [*definitions, made_choice]
@@ -250,7 +253,7 @@ class _Merger:
                 names = _names_in(node.targets[0])
                 if len(node.targets) != 1 or not names or not self.is_pure(node.value):
                     return None
-                if not _names_only(node.targets[0]):
+                if not _names_only(node.targets[0], node.value):
                     return None
                 found |= {name: found.get(name, False) for name in names}
             elif isinstance(node, ast.AugAssign):
@@ -328,6 +331,19 @@ class _Merger:
             return self._is_known((owner.id, function.attr), len(node.args))
         return False
 
+    def takes_lists(self, node: ast.Call) -> bool:
+        """Whether this is a call of a function of lists, such as ``dot``."""
+        function = node.func
+        if not isinstance(function, ast.Name) or function.id in self._stored or not node.args:
+            return False
+        found = resolve(self._function, (function.id,))
+        if node.keywords or not any(found is x for x in _OF_LISTS):
+            return False
+        if not all(map(self.is_pure, node.args)):
+            return False
+        self._needs[(function.id,)] = found
+        return True
+
     def _is_known(self, chain: tuple[str, ...], count: int) -> bool:
         found = resolve(self._function, chain)
         if id(found) not in _PURE and not (count > 1 and any(found is x for x in _LARGEST)):
@@ -347,9 +363,13 @@ class _Expressions(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
-        """``x.log()`` asks whether x is a number."""
+        """``x.log()`` asks whether x is a number, and ``dot(a, b)`` whether these are lists."""
         self.generic_visit(node)
         function = node.func
+        if self._merger.takes_lists(node):
+            made = ast.Call(_load(METHOD), [*node.args[:1], function, *node.args[1:]], [])
+            made._is_choice = True  # type: ignore[attr-defined]
+            return ast.copy_location(made, node)
         if node.args or node.keywords or not isinstance(function, ast.Attribute):
             return node
         if function.attr not in _METHODS or not self._merger.is_pure(function.value):
@@ -395,10 +415,12 @@ def _names_in(target: ast.expr) -> set[str]:
     return _names_in(target.value) if isinstance(target, ast.Starred) else set()
 
 
-def _names_only(target: ast.expr) -> bool:
-    """Whether an assignment to this assigns nothing but names."""
-    items = target.elts if isinstance(target, ast.Tuple) else [target]
-    return all(isinstance(x, ast.Name) for x in items)
+def _names_only(target: ast.expr, value: ast.expr) -> bool:
+    """Whether an assignment to this assigns nothing but names, and uses up no iterator."""
+    if isinstance(target, ast.Name):
+        return True
+    pairs = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+    return pairs and all(isinstance(x, ast.Name) for x in getattr(target, "elts", ()))
 
 
 def _leaves(node: ast.stmt, kind: type[ast.stmt]) -> bool:

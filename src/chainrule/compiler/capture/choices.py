@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.standins import Condition, Detached, Unrecordable
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core import errors
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _NUMBERS = frozenset((float, int, Value, Detached, Traced, np.float64))
 _MOST_SORTED = 40  # numbers, by up to 780 exchanges
 _EQUAL = 2  # as ``Recorder.compare`` counts
+_LISTS = frozenset((list, tuple, np.ndarray, DataArray))
 _ATOMS = (bool, int, float, str, type(None))
 
 
@@ -45,28 +47,30 @@ def fork(augmented: int, condition: Any, then: Any, other: Any, *state: Any) -> 
         return then(*state) if condition else other(*state)
     if any(type(x) not in _NUMBERS for x in state[: max(augmented, 0)]):
         return then(*state) if condition else other(*state)
-    truth = _truth(condition)
-    results: list[Any] = []
     try:
-        for side, taken in ((then, truth), (other, not truth)):
-            found = _taken(side, state, condition) if taken else _tried(recorder, side, state)
-            results.append(found)
+        results = [_tried(recorder, side, state) for side in (then, other)]
         pairs = [tuple(results)] if augmented < 0 else list(zip(*results, strict=True))
         chosen = tuple([_chosen(recorder, condition, *pair) for pair in pairs])
         recorder.has_merged = True
         return chosen[0] if augmented < 0 else chosen
     except _Different:
-        if not condition:
-            return results[1] if len(results) > 1 else other(*state)
-        return results[0]
+        return then(*state) if condition else other(*state)  # a guard
 
 
-def method(x: Any, name: str) -> Any:
-    """``x.log()`` and its like, which only a number is asked for on a side that is not taken."""
+def method(x: Any, function: Any, *others: Any) -> Any:
+    """``x.log()`` and its like, by name, or ``dot(x, ...)``.
+
+    On a side of a branch only a number is asked for a method, and only lists are read.
+    """
     recorder = modes.recorder
-    if recorder is not None and recorder.speculates and type(x) not in (Value, Detached):
+    is_tried = recorder is not None and recorder.speculates
+    if isinstance(function, str):
+        if is_tried and type(x) not in (Value, Detached):
+            raise _Different
+        return getattr(x, function)()
+    if is_tried and not all(type(one) in _LISTS for one in (x, *others)):
         raise _Different
-    return getattr(x, name)()
+    return function(x, *others)
 
 
 def ordered(items: list[Any], reverse: bool) -> list[Any]:
@@ -99,27 +103,17 @@ def _is_number(recorder: Recorder, x: Any) -> bool:
     return bool(recorder.compare(value, value, _EQUAL))
 
 
-def _truth(condition: Any) -> bool:
-    """Which way the branch goes in this recording, without a guard."""
-    if type(condition) is Traced:
-        return bool(condition.value)
-    return (condition.node._number != 0.0) is not condition.negated
-
-
-def _taken(side: Any, state: Any, condition: Any) -> Any:
-    """The results of the side that is taken."""
-    try:
-        return side(*state)
-    except Exception:
-        bool(condition)  # a guard: it raises for such conditions only
-        raise
-
-
 def _tried(recorder: Recorder, side: Any, state: Any) -> Any:
-    """The results of the other one, if it did nothing but compute them."""
+    """The results of a side, if it does nothing but compute them."""
     before, profile = (recorder.refused, recorder.undefined), sys.getprofile()
+
+    def watch(frame: types.FrameType, event: str, argument: Any) -> None:
+        """Note that code of the user's own is run, as by an operator or a property."""
+        if event == "call" and frame.f_code is not side.__code__:
+            recorder.spoiled |= not _is_harmless(frame)
+
     recorder.speculates += 1
-    sys.setprofile(_only_ours)
+    sys.setprofile(watch)
     try:
         return side(*state)
     except (Exception, Unrecordable):
@@ -130,12 +124,12 @@ def _tried(recorder: Recorder, side: Any, state: Any) -> Any:
         recorder.refused, recorder.undefined = before
 
 
-def _only_ours(frame: types.FrameType, event: str, argument: Any) -> None:
-    """Stop where Python code of the user's own is run, as an operator or a property may be."""
-    if event != "call" or frame.f_code.co_filename.startswith((errors.PACKAGE, "<frozen ")):
-        return
-    if not frame.f_code.co_name.startswith(("__chainrule_", "<lambda>")):
-        raise _Different
+def _is_harmless(frame: types.FrameType) -> bool:
+    """Whether this is code of a library's, or what a dataclass of chainrule's is made by."""
+    code, caller = frame.f_code, frame.f_back
+    if (code.co_filename, code.co_name) == ("<string>", "__init__") and caller is not None:
+        return caller.f_code.co_filename.startswith(errors.PACKAGE)
+    return errors.is_librarys(code.co_filename)
 
 
 def _chosen(recorder: Recorder, condition: Any, a: Any, b: Any) -> Any:

@@ -36,11 +36,11 @@ def _read(container: Any, key: Any) -> Any:
     """``container[key]``."""
     kind = type(key)
     recorder = modes.recorder
-    if kind is not int and kind is not slice and kind is not str and _is_traced(key):
-        if recorder is not None:
-            return recorder.selector.read(container, key)
-    elif recorder is not None and recorder.speculates and type(container) not in _PLAIN:
+    if recorder is not None and recorder.speculates and type(container) not in _PLAIN:
         raise KeyError(key)  # such a read might change it
+    usual = kind is int or kind is slice or kind is str
+    if recorder is not None and not usual and _is_traced(key):
+        return recorder.selector.read(container, key)
     found = container[key]
     if type(found) is int and kind is int and modes.recorder is not None:
         return modes.recorder.selector.among(container, found)

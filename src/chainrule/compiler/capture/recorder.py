@@ -170,7 +170,8 @@ class Recorder:
         self.merges = False  # both sides of a branch are recorded where that can be
         self.mixes = False  # also where only one of them gives a Value
         self.mixed = self.has_merged = False  # that was done
-        self.speculates = 0  # sides of branches that are not taken, and run at present
+        self.speculates = 0  # sides of branches that run at present
+        self.spoiled = False  # one of them ran code of the user's own, which may do anything
         self.nodes: list[Value] = []
         self.unflagged: list[int] = []
         self.guards: list[tuple[Value, bool, str]] = []

@@ -123,8 +123,8 @@ def _trace(
         if recorder.undefined is not None:
             raise Unrecordable(f"it catches an undefined value: {recorder.undefined}")
         recorder.selector.check(recorder.identity)
-        if recorder.merges and recorder.identity:
-            raise Unrecordable("it asks which Value it has")
+        if recorder.merges and (recorder.identity or recorder.spoiled):
+            raise Unrecordable("not both sides of its branches can be recorded")
         if rebuilt.changed():
             raise Unrecordable("it changes a list, dict, array or dataclass it was passed")
         change = state.changed()

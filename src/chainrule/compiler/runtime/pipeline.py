@@ -115,6 +115,9 @@ class Pipeline:
                     _count_recording(structure)
                 variant = self._new_variant(structure, call, made, at_once)
         except Unrecordable as reason:
+            if self.captured.merges:  # without choices it may do
+                self.stop_merging()
+                return self.record(structure, call, at_once)
             structure.blocked = str(reason)
             structure.variants.clear()  # no call gets to them any more
             return Run(Path.EAGER, reason=str(reason))
