@@ -28,12 +28,13 @@ from chainrule.compiler.runtime.variants import Variant
 from chainrule.compiler.runtime.verification import check_against_eager
 
 
-def check(case: Case) -> None:
+def check(case: Case, merging: bool = False) -> None:
     calls = []
     for text in case.calls:
         before, _, arguments = text.rpartition(" ;; ")
         calls.append(Call(before, arguments))
-    program = Program(0, HEADER + case.source, tuple(calls), case.mode, case.options)
+    seed = 0 if merging else 1  # by which the fuzzer decides whether branches become choices
+    program = Program(seed, HEADER + case.source, tuple(calls), case.mode, case.options)
     found = differences(program, case.strict)
     assert not found, "\n".join(map(str, found))
 
@@ -42,6 +43,12 @@ def check(case: Case) -> None:
 def test_compiled_means_what_eager_means(name, monkeypatch):
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     check(CASES[name])
+
+
+@pytest.mark.parametrize("name", [n for n, case in CASES.items() if " if " in case.source])
+def test_so_does_what_records_both_sides_of_branches(name, monkeypatch):
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    check(CASES[name], merging=True)
 
 
 # --- what a case cannot say: files, clocks, installed packages ------------------------------------
