@@ -350,6 +350,19 @@ def test_sides_that_are_undefined_too_often_are_recorded_one_at_a_time():
     assert eager_calls(fast) < 10
 
 
+def cubed_or_squared(q):
+    return q * q * q if q > 1 else 3 * q * q
+
+
+def derivative(p, xs, k):
+    return chainrule.grad(cubed_or_squared)(p[0] * xs[0]) * p[1]
+
+
+def test_a_derivative_inside_sees_the_side_that_is_taken(monkeypatch):
+    monkeypatch.setattr(pipeline, "MERGE_AFTER", 0)
+    compare(derivative, samples())
+
+
 # --- sorting --------------------------------------------------------------------------------------
 
 
