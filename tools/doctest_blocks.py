@@ -1,7 +1,7 @@
 """An extension of griffe, which reads docstrings for the API reference: it fences their examples.
 
-In: a docstring with examples as Python's console shows them. Out: the same with each example in a code
-block, as Markdown would take ``>>>`` for a quotation.
+In: a docstring with examples as Python's console shows them. Out: the same with each example in a
+code block, as Markdown would take ``>>>`` for a quotation.
 """
 
 from __future__ import annotations

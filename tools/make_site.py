@@ -1,12 +1,13 @@
-"""The documentation site: pages of docs/ and pages made from the package, in; the folder site/, out.
+"""The documentation site: pages of docs/ and pages made from the package in, the folder site/ out.
 
 python tools/make_site.py                build it, strictly, and check every link
 python tools/make_site.py --serve        the same, then serve it at http://127.0.0.1:8000/
 python tools/make_site.py --serve 9000   at another port
 
-The pages of docs/ link to one another and to files of the repository, so that they can be read there too.
-Links that lead out of docs/ are changed here: to the page that a file became, or to the repository. Made
-here besides: the API reference from ``chainrule.__all__``, the command line's help, and live pages.
+The pages of docs/ link to one another and to files of the repository, so that they can be read
+there too. Links that lead out of docs/ are changed here: to the page that a file became, or to the
+repository. Made here besides: the API reference from ``chainrule.__all__``, the command line's
+help, and live pages.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import contextlib
 import functools
 import http.server
 import inspect
+import io
 import os
 import re
 import shutil
@@ -52,6 +54,10 @@ REFERENCE = {
     "values": (
         "Values",
         "One number that remembers how it was computed, and what makes and walks graphs of them. "
+        "A Value `v` has `v.data` and `v.grad`, floats that may be set; `v.label` and `v.op`, its "
+        "name and the operation that made it; and `v.children` and `v.local_grads`, its operands "
+        "and the derivative with respect to each. Every [operation](../operations.md) is a method "
+        "too. "
         "`chainrule.engine` is `'native'` or `'reference'`: see [engines](../engines.md).",
         "Value vsum dot linear topological_order no_grad nonfinite".split(),
     ),
@@ -76,6 +82,7 @@ MODULES = {"nn": "nn", "optim": "optim", "gpt": "gpt", "lessons": "see.lessons"}
 
 
 def main() -> None:
+    _, *options = sys.argv
     gather()
     strict = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
     plain = {**os.environ, "NO_COLOR": "1"}
@@ -86,9 +93,11 @@ def main() -> None:
     if problems:
         sys.exit("\n".join(problems))
     pages = len(list(SITE.rglob("*.html")))
-    print(f"{SITE.name}/: {pages} pages, every link leads somewhere, nothing is loaded from elsewhere")
-    if "--serve" in sys.argv:
-        serve(int(sys.argv[-1]) if sys.argv[-1].isdigit() else 8000)
+    print(
+        f"{SITE.name}/: {pages} pages, every link leads somewhere, nothing is loaded from elsewhere"
+    )
+    if options[:1] == ["--serve"]:
+        serve(int(options[1]) if len(options) > 1 else 8000)
 
 
 # --- gathering the pages --------------------------------------------------------------------------
@@ -191,7 +200,9 @@ def write_reference() -> None:
         parts = [f"::: chainrule.{name}\n" for name in names]
         write(f"reference/{page}.md", "\n".join([f"# {title}\n", f"{intro}\n", *parts]))
     if placed != set(package.__all__):
-        sys.exit(f"the reference and chainrule.__all__ differ in {sorted(placed ^ {*package.__all__})}")
+        sys.exit(
+            f"the reference and chainrule.__all__ differ in {sorted(placed ^ {*package.__all__})}"
+        )
     for name, place in MODULES.items():
         module = getattr(package, name)
         intro = (inspect.getdoc(module) or "").partition("\n\n")[0]
@@ -215,12 +226,18 @@ def functions_page(functions: object) -> Iterator[str]:
 
 def chainrule(*arguments: str) -> str:
     """What a command of the command line prints."""
-    command = [sys.executable, "-m", "chainrule", *arguments]
-    plain = {**os.environ, "COLUMNS": "90", "TERM": "dumb", "NO_COLOR": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=plain)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-    return done.stdout
+    from chainrule.cli import main
+
+    os.environ.update(COLUMNS="90", NO_COLOR="1", TERM="dumb")
+    sys.argv = ["chainrule", *arguments]
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            main()
+    except SystemExit as end:
+        if end.code:
+            sys.exit(f"{' '.join(sys.argv)} failed: {end.code}\n{printed.getvalue()}")
+    return printed.getvalue()
 
 
 def write_command_line() -> None:
@@ -248,9 +265,8 @@ class Links(HTMLParser):
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         found = dict(attributes)
         self.ids.update(filter(None, (found.get("id"), found.get("name"))))
-        if tag in ("a", "area"):
-            self.links.append(found.get("href") or "")
-        elif tag == "link" and found.get("rel") in ("canonical", "prev", "next", "edit"):
+        relations = ("canonical", "prev", "next", "edit")
+        if tag in ("a", "area") or (tag == "link" and found.get("rel") in relations):
             self.links.append(found.get("href") or "")
         else:
             names = ("src", "href", "data", "poster")
@@ -259,7 +275,9 @@ class Links(HTMLParser):
 
 def check(site: Path) -> Iterator[str]:
     """What is wrong with the links of a built site, one line each."""
-    parsed = {path: Links(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
+    parsed = {
+        path: Links(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))
+    }
     live = site / "live"  # their scripts make what their links lead to
     for path, page in parsed.items():
         here = path.relative_to(site).as_posix()
@@ -273,13 +291,15 @@ def check(site: Path) -> Iterator[str]:
             if parts.path.startswith("/") and path.name == "404.html":
                 place = site / unquote(parts.path).lstrip("/")
             place = place / "index.html" if place.is_dir() else place
+            fixed = place.suffix == ".html" and live not in place.parents
             if not place.exists():
                 yield f"{here}: {target} leads nowhere"
-            elif parts.fragment and place in parsed and live not in place.parents:
-                if unquote(parts.fragment) not in parsed[place].ids:
-                    yield f"{here}: {target}: no such place on that page"
+            elif fixed and parts.fragment and unquote(parts.fragment) not in parsed[place].ids:
+                yield f"{here}: {target}: no such place on that page"
     for path in sorted(site.rglob("*.css")):
-        for target in re.findall(r"(?:url\(|@import\s+)[\"']?(https?:)?//", path.read_text("utf-8")):
+        for target in re.findall(
+            r"(?:url\(|@import\s+)[\"']?(https?:)?//", path.read_text("utf-8")
+        ):
             yield f"{path.relative_to(site)}: loads from {target}"
 
 
