@@ -71,8 +71,8 @@ def release(tag: str | None) -> None:
     subprocess.run([ROOT / "tools" / "check_wheels.sh", ROOT / "dist"], check=True)
     version = version_of(ROOT)
     print(
-        f"\nchainrule {version} is ready. dist/ holds what was tried here; the wheels for all systems\n"
-        "are built and uploaded by the workflow release.yml, which this starts:\n\n"
+        f"\nchainrule {version} is ready. dist/ holds what was tried here; the wheels for all\n"
+        "systems are built and uploaded by the workflow release.yml, which this starts:\n\n"
         f"  git tag -a v{version} -m 'chainrule {version}' && git push origin v{version}\n"
     )
 
