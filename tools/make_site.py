@@ -220,8 +220,15 @@ def functions_page(functions: object) -> Iterator[str]:
     for name in functions.__all__:
         function = getattr(functions, name)
         yield f"## {name} {{ #chainrule.{name} }}\n"
-        yield f"```python\n{name}{inspect.signature(function)}\n```\n"
+        yield f"```python\n{name}{signature(function)}\n```\n"
         yield fenced(inspect.getdoc(function) or "") + "\n"
+
+
+def signature(function: Callable[..., object]) -> inspect.Signature:
+    """The signature without its annotations, which say Any where numbers of all kinds may come."""
+    full = inspect.signature(function)
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in full.parameters.values()]
+    return inspect.Signature(bare)
 
 
 def chainrule(*arguments: str) -> str:
