@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, Request, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
 
 ROOT = Path(__file__).parents[1]
@@ -48,10 +48,12 @@ def watched(page: Page, problems: list[str]) -> Page:
         if not url.startswith((SITE.as_uri(), "data:", "blob:", "about:")):
             problems.append(f"{page.url}: asks for {url}")
 
+    def failed(request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # by going on to the next page
+            problems.append(f"{page.url}: {request.url}: {request.failure}")
+
     page.on("request", lambda request: asked(request.url))
-    page.on(
-        "requestfailed", lambda request: problems.append(f"{page.url}: not found: {request.url}")
-    )
+    page.on("requestfailed", failed)
     page.on("pageerror", lambda error: problems.append(f"{page.url}: {error}"))
     return page
 
