@@ -161,6 +161,9 @@ def test_the_set_up_is_two_commands():
         ROOT / "docs/course/README.md",
         ROOT / "CONTRIBUTING.md",
         ROOT / "CHANGELOG.md",
+        ROOT / "SECURITY.md",
+        ROOT / "CODE_OF_CONDUCT.md",
+        ROOT / "benchmarks/README.md",
     ],
     ids=lambda page: f"{page.parent.name}/{page.name}",
 )

@@ -33,8 +33,9 @@ class Value(Node):
     (4.0, -3.0, 2.0)
 
     ``Value(y, (x,), (dy_dx,), op="mine")`` is a custom operation: its value, its inputs and the
-    derivative with respect to each. ``==`` and ``hash`` go by identity, so that nodes can be kept
-    in sets; ``<  <=  >  >=`` compare the numbers.
+    derivative with respect to each. Between two Values ``==`` goes by identity, and so does
+    ``hash``, so that nodes can be kept in sets; with a plain number ``==`` compares numbers, and
+    so do ``<  <=  >  >=`` always.
     """
 
     __module__ = "chainrule"  # where users find it, and pickle too

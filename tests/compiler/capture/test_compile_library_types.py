@@ -18,6 +18,7 @@ import warnings
 import pytest
 from compile_twins import same
 
+import chainrule
 from chainrule.compiler.capture import known
 
 _UNSUITABLE = {"antigravity", "this", "idlelib", "turtledemo", "turtle", "tkinter", "lib2to3"}
@@ -159,3 +160,32 @@ def test_a_change_inside_a_container_is_seen(name, derive):
         yield [fast(3.0) for _ in range(3)]
 
     same(script)
+
+
+def with_all(x, signs):
+    return x * 2.0 if all(s > 0 for s in signs) else x
+
+
+def with_any(x, signs):
+    return x * 2.0 if any(s > 0 for s in signs) else x
+
+
+def with_tuple(x, signs):
+    return x * sum(tuple(s * 0.5 for s in signs))
+
+
+@pytest.mark.parametrize("f", [with_all, with_any, with_tuple])
+@pytest.mark.parametrize("signs", [[1.0, 2.0], [-1.0, 2.0], [-1.0, -2.0]])
+def test_builtins_over_a_generator_are_recorded(f, signs):
+    """Python 3.14 writes loops for them, which first ask by ``is`` for the builtin."""
+    fast = chainrule.compile(f, on_fallback="raise")
+    for _ in range(3):
+        assert fast.value_and_grad(3.0, signs) == chainrule.value_and_grad(f)(3.0, signs)
+
+
+def test_what_asks_for_true_beside_such_a_loop_is_still_refused():
+    def f(x):
+        return x * 2.0 if all(y > 0 for y in [x]) and ((x > 1.0) is True) else x
+
+    with pytest.raises(chainrule.FallbackError, match="asks whether something is True"):
+        chainrule.compile(f, on_fallback="raise").value_and_grad(3.0)

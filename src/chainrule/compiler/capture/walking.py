@@ -384,13 +384,29 @@ def _lines(code: types.CodeType, names: set[str]) -> Iterator[int]:
 def _asks_is_true(code: types.CodeType) -> bool:
     """Whether there is an ``is True``, which a comparison's stand-in cannot hear."""
     lines: dict[Any, set[str]] = {}
+    before: dis.Instruction | None = None
     for step in dis.get_instructions(code):
         where = step.positions.lineno if step.positions is not None else None
-        if step.opname == "IS_OP" or isinstance(step.argval, bool):
-            lines.setdefault(where, set()).add("is" if step.opname == "IS_OP" else "truth")
+        # From Python 3.14 on, all() of a generator is a loop, after asking whether it is that all.
+        if step.opname == "IS_OP" and not _is_a_builtin(before):
+            lines.setdefault(where, set()).add("is")
+        if isinstance(step.argval, bool):
+            lines.setdefault(where, set()).add("truth")
+        before = step
     if any(found == {"is", "truth"} for found in lines.values()):
         return True
     return any(_asks_is_true(c) for c in code.co_consts if isinstance(c, types.CodeType))
+
+
+#: builtins over a generator that Python's compiler writes out as loops, as ``dis`` shows them
+_WRITTEN_OUT = {text for f in (all, any, list, set, tuple) for text in (f.__name__, repr(f))}
+
+
+def _is_a_builtin(step: dis.Instruction | None) -> bool:
+    """Whether an instruction loads a function that Python's compiler knows, not the user's code."""
+    return (
+        step is not None and step.opname == "LOAD_COMMON_CONSTANT" and step.argrepr in _WRITTEN_OUT
+    )
 
 
 def _is_generated(function: types.FunctionType) -> bool:

@@ -20,10 +20,15 @@ _libraries: weakref.WeakValueDictionary[str, Library] = weakref.WeakValueDiction
 
 
 def _binding() -> Any:
-    """llvmlite, initialised for this machine on first use."""
+    """llvmlite, initialised for this machine on first use. ImportError where there is none."""
     global _ready
-    import llvmlite.binding as llvm
-
+    try:
+        import llvmlite.binding as llvm
+    except ImportError as error:
+        raise ImportError(
+            "llvmlite is not installed, so there is no machine code, only the tape: "
+            "pip install llvmlite"
+        ) from error
     with _lock:
         if not _ready:
             llvm.initialize_native_target()

@@ -7,6 +7,7 @@ joins the machine code of that one.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,6 +32,7 @@ from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.results import wanted_of
 from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.compiler.runtime.verification import agrees, on_tape
+from chainrule.core import errors
 
 SMALL = 256  # instructions: fewer are as quick on the tape, and keep eager's bits
 FAMILIES = 64  # of calls whose lengths differ; the oldest goes
@@ -219,6 +221,9 @@ class Builder:
             machine = machine_code(source, others, self._dtype, self._contract)
         except NotLiftable as reason:
             return Built(reason=str(reason))
+        except ImportError as error:  # of llvmlite
+            warnings.warn(str(error), stacklevel=errors.caller_depth() + 1)
+            return Built(reason=str(error))
         except Exception as error:  # the tape still serves: say why, and go on
             return Built(reason=f"{type(error).__name__}: {error}")
         binding = Binding(machine, machine.fit)

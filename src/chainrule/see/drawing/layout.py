@@ -11,11 +11,13 @@ bends in the gaps between them.
 from __future__ import annotations
 
 import math
+import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chainrule.see.drawing.picture import Picture, Wire
+from chainrule.see.drawing.plain_ranks import plain_ranks
 
 MARGIN = 24.0
 OP_RADIUS = 16.0
@@ -73,8 +75,16 @@ def rank_boxes(picture: Picture) -> Ranks:
     edges = sorted({(wire.source, wire.target) for wire in picture.wires})
     if not edges:
         return Ranks((0,) * count, tuple(map(float, range(count))), {})
-    from fast_sugiyama import from_edges
-
+    try:
+        from fast_sugiyama import from_edges
+    except ImportError:
+        warnings.warn(
+            "fast-sugiyama is not installed, so drawings are laid out by a simpler rule, in which "
+            "more wires cross: pip install fast-sugiyama",
+            stacklevel=1,  # one place, so that Python shows it once
+        )
+        rank_of, across_of, passing = plain_ranks(count, edges)
+        return Ranks(tuple(rank_of), tuple(across_of), passing)
     ((positions, _, _, links),) = from_edges(edges, vertex_spacing=1.0, dummy_vertices=True)
     # Boxes keep their numbers; the numbers above them are dummy vertices, points a wire passes.
     place = {int(i): (float(x), float(y)) for i, (x, y) in positions}
