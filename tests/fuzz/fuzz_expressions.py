@@ -10,6 +10,18 @@ from fuzz_numbers import Numbers
 from fuzz_scope import Name, Type
 
 
+#: less common operations of one Value, and of two
+OPERATIONS = (
+    *("({}) % 1", "({}) // 0.7", "math.floor({})", "math.ceil(3 * ({}))", "round(2 * ({}))"),
+    *("chainrule.sign({})", "np.floor({})", "chainrule.trunc({})", "divmod({}, 0.9)[1]"),
+    *("chainrule.lgamma(1.5 + ({}) ** 2)", "chainrule.digamma(0.5 + abs({}))"),
+    *("chainrule.normal_cdf({})", "chainrule.normal_pdf({})"),
+    *("chainrule.normal_quantile(sigmoid({}))", "chainrule.log1mexp(0.2 + abs({}))"),
+    *("chainrule.safe_sqrt({})", "chainrule.ramp({})"),
+)
+PAIRS = ("({}) % (1.5 + abs({}))", "({}) // (1.5 + abs({}))", "np.hypot({}, 1.0 + ({}))")
+
+
 class Expressions(Numbers):
     """Writes expressions of every type."""
 
@@ -81,7 +93,7 @@ class Expressions(Numbers):
     def _value_arithmetic(self, depth: int) -> str:
         a, b = self.value(depth), self.value(depth)
         form = self.rng.choice(
-            ["({} + {})", "({} - {})", "{} * tanh({})", "({}) / (2.0 + tanh({}))"]
+            ["({} + {})", "({} - {})", "{} * tanh({})", "({}) / (2.0 + tanh({}))", *PAIRS]
         )
         return form.format(a, b)
 
@@ -102,6 +114,7 @@ class Expressions(Numbers):
                 "-({})",
                 "0.5 * ({})",
                 "np.tanh({})",
+                *OPERATIONS,
             ]
         )
         return form.format(x)

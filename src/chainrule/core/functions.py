@@ -7,13 +7,14 @@ A Value gives a Value, a number a float, an array an array (elementwise). Unlike
 
 from __future__ import annotations
 
+import builtins
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainrule.core import errors, ops
+from chainrule.core import errors, ops, special  # noqa: F401  # special: rows of its own
 from chainrule.core.backend import Value, modes
 from chainrule.core.ops import Op
 from chainrule.core.protocols import real_parameters
@@ -47,12 +48,12 @@ def _documented(function: Callable[..., Any], op: Op) -> Any:
     )
     given = len(op.parameters) - len(op.defaults)  # parameters that must be
     arguments = (*op.example[: op.arity], *[1.0] * given)
-    call, result = ", ".join(map(str, arguments)), round(op(*arguments), 6)
+    call, result = ", ".join(map(str, arguments)), builtins.round(op(*arguments), 6)
     of = "of a Value, a number, or each element of an array"
     function.__doc__ = f"""{op.formula}, {of}.{needs}{edges}
 
-    >>> from chainrule import {op.name}
-    >>> round({op.name}({call}), 6)
+    >>> import chainrule
+    >>> round(chainrule.{op.name}({call}), 6)
     {result}
     """
     return function

@@ -13,16 +13,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from chainrule.core import ops
+from chainrule.core import ops, rounding
 from chainrule.core.ops import Op, Rule
 
 #: what the page's number kit has of the C library (``maths.js``)
 LIBRARY = frozenset(
     "exp expm1 log log1p log2 log10 tanh sin cos tan asin acos atan atan2 sinh cosh asinh acosh"
-    " atanh hypot sqrt pow erf erfc".split()
+    " atanh hypot sqrt pow erf erfc lgamma floor ceil trunc fmod".split()
 )
+#: characters of a formula that are not repeated
+_LONG = 120
 #: of these, what IEEE 754 fixes to the last bit
-_EXACT = frozenset(["sqrt"])
+_EXACT = frozenset(["sqrt", "floor", "ceil", "trunc", "fmod"])
 
 
 class NotWritten(TypeError):
@@ -35,6 +37,8 @@ class Script:
 
     text: str
     calls: frozenset[str] = frozenset()  # rows and library functions used so far
+    #: the rule's statements before this one: what is long, and may be used twice, gets a name
+    names: list[str] | None = None
 
     def __add__(self, other: Any) -> Script:
         return _call("add", self, other)
@@ -93,7 +97,7 @@ class Script:
             return _call("where", parameters[0], *operands)
         xs, ps = [_script(x) for x in operands], [_script(p) for p in parameters]
         arguments = ", ".join([_quoted(op.name), _listed(xs), _listed(ps)])
-        return Script(f"k.apply({arguments})", _calls([*xs, *ps]) | {op.name})
+        return _named(f"k.apply({arguments})", _calls([*xs, *ps]) | {op.name}, [*xs, *ps])
 
 
 def _listed(scripts: Sequence[Script]) -> str:
@@ -106,7 +110,16 @@ def _calls(scripts: Iterable[Script]) -> frozenset[str]:
 
 def _call(name: str, *arguments: Any) -> Script:
     scripts = [_script(x) for x in arguments]
-    return Script(f"k.{name}({', '.join(s.text for s in scripts)})", _calls(scripts))
+    return _named(f"k.{name}({', '.join(s.text for s in scripts)})", _calls(scripts), scripts)
+
+
+def _named(text: str, calls: frozenset[str], parts: Sequence[Script]) -> Script:
+    """A call as it is, or under a name if it is long."""
+    names = next((s.names for s in parts if s.names is not None), None)
+    if names is not None and len(text) > _LONG:
+        names.append(text)
+        text = f"t{len(names)}"
+    return Script(text, calls, names)
 
 
 def _script(x: Any) -> Script:
@@ -169,7 +182,12 @@ def _write(rule: Rule, names: Sequence[str]) -> Script:
             raise NotWritten(f"JavaScript has no {scalar.__name__}")
         call = _call(scalar.__name__, *map(Script, names))
         return Script(call.text, frozenset([f"Math.{scalar.__name__}"]))
-    return _script(rule(*map(Script, names)))
+    named: list[str] = []
+    found = _script(rule(*[Script(name, names=named) for name in names]))
+    if not named:
+        return found
+    lines = [f"const t{i} = {text};" for i, text in enumerate(named, 1)]
+    return Script(f"{{ {' '.join(lines)} return {found.text}; }}", found.calls)
 
 
 def _where(a: Any, b: Any, condition: Any) -> Any:
@@ -189,8 +207,12 @@ def _is_exact(calls: Iterable[str]) -> bool:
     return True
 
 
+#: what rows call that are no rows
+_BLOCKS = {op.name: op for op in (ops.raw_power, rounding.raw_floor, rounding.fmod)}
+
+
 def _row(name: str) -> Op:
-    return ops.raw_power if name == ops.raw_power.name else ops.TABLE[name]
+    return _BLOCKS[name] if name in _BLOCKS else ops.TABLE[name]
 
 
 def _quoted(text: str) -> str:
