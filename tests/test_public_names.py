@@ -172,7 +172,7 @@ LAYERS = [
     ["core.native"],
     ["core.backend"],
     ["core.functions", "core.graph", "core.interrupts"],
-    ["trees"],
+    ["trees", "vectors"],
     ["see.tables"],  # text and HTML out of rich's parts: reports of every layer use it
     ["derivatives.arguments"],
     ["derivatives.transforms", "derivatives.finite_differences"],

@@ -24,6 +24,19 @@ from chainrule.core.backend import (
 )
 from chainrule.core.functions import *  # noqa: F403
 from chainrule.derivatives.transforms import grad, gradients, hessian, hvp, jacobian, value_and_grad
+from chainrule.vectors import (
+    cholesky,
+    cumsum,
+    det,
+    interp,
+    logsumexp,
+    norm,
+    safe_norm,
+    smooth_max,
+    smooth_step,
+    solve,
+    stop_gradient,
+)
 
 if TYPE_CHECKING:
     from chainrule import gpt, nn, optim
@@ -32,6 +45,7 @@ if TYPE_CHECKING:
     from chainrule.core.functions import clip as clip
     from chainrule.core.functions import where as where
     from chainrule.derivatives.checking import GradientError, GradientReport, check_gradients
+    from chainrule.nn import softmax
     from chainrule.see import lessons
     from chainrule.see.debugging import debug, find_nonfinite
     from chainrule.see.drawing import draw, draw_dot
@@ -68,6 +82,18 @@ __all__ = [
     "no_grad",
     "nonfinite",
     "optim",
+    "cholesky",
+    "cumsum",
+    "det",
+    "interp",
+    "logsumexp",
+    "norm",
+    "safe_norm",
+    "smooth_max",
+    "smooth_step",
+    "softmax",
+    "solve",
+    "stop_gradient",
     "topological_order",
     "value_and_grad",
     "vsum",
@@ -88,6 +114,7 @@ _LATER = {
     "explain": "see.explanation",
     "explore": "see.page",
     "find_nonfinite": "see.debugging",
+    "softmax": "nn",
 }
 _MODULES = {"gpt": "gpt", "lessons": "see.lessons", "nn": "nn", "optim": "optim"}
 

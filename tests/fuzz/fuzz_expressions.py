@@ -9,7 +9,6 @@ from __future__ import annotations
 from fuzz_numbers import Numbers
 from fuzz_scope import Name, Type
 
-
 #: less common operations of one Value, and of two
 OPERATIONS = (
     *("({}) % 1", "({}) // 0.7", "math.floor({})", "math.ceil(3 * ({}))", "round(2 * ({}))"),
