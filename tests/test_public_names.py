@@ -172,6 +172,7 @@ LAYERS = [
     ["core.native"],
     ["core.backend"],
     ["core.functions", "core.graph", "core.interrupts"],
+    ["core.operations"],
     ["trees", "vectors"],
     ["see.tables"],  # text and HTML out of rich's parts: reports of every layer use it
     ["derivatives.arguments"],

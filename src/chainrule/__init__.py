@@ -23,6 +23,7 @@ from chainrule.core.backend import (
     vsum,
 )
 from chainrule.core.functions import *  # noqa: F403
+from chainrule.core.operations import operation
 from chainrule.derivatives.transforms import grad, gradients, hessian, hvp, jacobian, value_and_grad
 from chainrule.vectors import (
     cholesky,
@@ -81,6 +82,7 @@ __all__ = [
     "nn",
     "no_grad",
     "nonfinite",
+    "operation",
     "optim",
     "cholesky",
     "cumsum",

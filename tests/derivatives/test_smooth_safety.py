@@ -75,7 +75,7 @@ def test_compiled_as_eager(name, lift):
         wanted, by_eager = chainrule.value_and_grad(total)(p)
         assert value_ == pytest.approx(wanted, rel=1e-14)
         np.testing.assert_allclose(slopes, by_eager, rtol=1e-13)
-        np.testing.assert_allclose(slope(p), by_eager, rtol=1e-13)
+        np.testing.assert_allclose(slope(p.tolist()), by_eager, rtol=1e-13)
 
 
 @pytest.mark.parametrize("lift", [False, True])

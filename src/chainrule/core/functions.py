@@ -32,8 +32,9 @@ def _call(op: Op, operands: tuple[Any, ...], parameters: tuple[Any, ...]) -> Any
         result = each(*operands)
         values = any(isinstance(x, Value) for x in np.ravel(result))
         return result if values else np.asarray(result, dtype=float)
-    if any(isinstance(x, Value) for x in operands):
-        return Value._apply_op(op, operands, parameters)
+    for x in operands:
+        if errors.is_value(x):  # or a number that writes down what is done with it
+            return type(x)._apply_op(op, operands, parameters)
     xs = [errors.real(x, f"an operand of {op.name}") for x in operands]
     return errors.evaluate(op, xs, real_parameters(op, parameters), modes.allow_nonfinite)
 
@@ -127,6 +128,8 @@ def where(condition: Any, a: Any, b: Any) -> Any:
         result = np.frompyfunc(where, 3, 1)(condition, a, b)
         values = any(isinstance(x, Value) for x in np.ravel(result))
         return result if values else np.asarray(result, dtype=float)
+    if errors.is_value(condition) and not isinstance(condition, Value):
+        return ops.where(condition, a, b)  # a condition in a formula
     if modes.recorder is not None:
         return modes.recorder.where(condition, a, b)
     return choose(condition, a, b)

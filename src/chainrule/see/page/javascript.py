@@ -201,8 +201,9 @@ def _is_exact(calls: Iterable[str]) -> bool:
             if name.removeprefix("Math.") not in _EXACT:
                 return False
             continue
-        row = write_row(_row(name))
-        if row is None or not row.exact_forward:
+        row = _row(name)
+        written = None if row is None else write_row(row)
+        if written is None or not written.exact_forward:
             return False
     return True
 
@@ -211,8 +212,9 @@ def _is_exact(calls: Iterable[str]) -> bool:
 _BLOCKS = {op.name: op for op in (ops.raw_power, rounding.raw_floor, rounding.fmod)}
 
 
-def _row(name: str) -> Op:
-    return _BLOCKS[name] if name in _BLOCKS else ops.TABLE[name]
+def _row(name: str) -> Op | None:
+    """The row, or None for an operation of the user's own."""
+    return _BLOCKS.get(name) or ops.TABLE.get(name)
 
 
 def _quoted(text: str) -> str:
@@ -235,13 +237,16 @@ def write_rules(wanted: Iterable[Op]) -> tuple[str, dict[Op, WrittenRow]]:
     };
     """
     rows: dict[str, WrittenRow | None] = {}
-    waiting = [op.name for op in wanted]
-    given = {op.name: op for op in wanted}
+    given: dict[str, Op | None] = {}
+    for op in wanted:  # two operations of the user's own may have one name: then neither is written
+        given[op.name] = op if given.get(op.name, op) is op else None
+    waiting = list(given)
     while waiting:
         name = waiting.pop(0)
         if name in rows:
             continue
-        row = rows[name] = write_row(given[name] if name in given else _row(name))
+        known = given[name] if name in given else _row(name)
+        row = rows[name] = None if known is None else write_row(known)
         if row is not None:
             waiting += sorted(call for call in row.calls if not call.startswith("Math."))
     written = {name: row for name, row in rows.items() if row is not None}
