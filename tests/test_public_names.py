@@ -177,7 +177,7 @@ LAYERS = [
     ["see.tables"],  # text and HTML out of rich's parts: reports of every layer use it
     ["derivatives.arguments"],
     ["derivatives.transforms", "derivatives.finite_differences"],
-    ["derivatives.checking"],
+    ["derivatives.checking", "derivatives.solvers"],
     # see: names, words, then what shows them
     [
         *(

@@ -24,6 +24,7 @@ from chainrule.core.backend import (
 )
 from chainrule.core.functions import *  # noqa: F403
 from chainrule.core.operations import operation
+from chainrule.derivatives.solvers import SolverError, checkpoint, fixed_point, implicit_root
 from chainrule.derivatives.transforms import grad, gradients, hessian, hvp, jacobian, value_and_grad
 from chainrule.vectors import (
     cholesky,
@@ -60,8 +61,10 @@ __all__ = [
     "FallbackWarning",
     "GradientError",
     "GradientReport",
+    "SolverError",
     "Value",
     "check_gradients",
+    "checkpoint",
     "compile",
     "debug",
     "dot",
@@ -71,11 +74,13 @@ __all__ = [
     "explain",
     "explore",
     "find_nonfinite",
+    "fixed_point",
     "gpt",
     "grad",
     "gradients",
     "hessian",
     "hvp",
+    "implicit_root",
     "jacobian",
     "lessons",
     "linear",
