@@ -24,7 +24,15 @@ __all__ = ["SolverError", "checkpoint", "fixed_point", "implicit_root"]
 
 
 class SolverError(ArithmeticError):
-    """No root was found; the message has the last number and what is left of the equation."""
+    """No root was found; the message has the last number and what is left of the equation.
+
+    >>> from chainrule import SolverError, implicit_root
+    >>> try:
+    ...     implicit_root(lambda x: 0.0 * x + 1.0, 2.0)
+    ... except SolverError as error:
+    ...     print(error)
+    implicit_root: the derivative by x is 0 at 2.0
+    """
 
 
 Vector = list[Any]
