@@ -158,6 +158,14 @@ def apart(a: float, b: float) -> bool:
     return abs(a - b) > 0.05
 
 
+def between_integers(x: float) -> bool:
+    return 0.05 < x % 1.0 < 0.95
+
+
+def divisible(a: float, b: float) -> bool:
+    return abs(b) > 0.3 and between_integers(a / b)
+
+
 ALL_OPS = Family(
     rules={
         **{name: SEED_OPS.rules[name] for name in ("+", "-", "*", "+=", "-=", "*=", "neg", "sum")},
@@ -188,6 +196,17 @@ ALL_OPS = Family(
         "where": Rule(2, anything, one_of(False, True)),
         "atan2": Rule(2, lambda a, b: abs(a) > 0.1, constants=True),
         "hypot": Rule(2, lambda a, b: a * a + b * b > 0.1, constants=True),
+        **{name: Rule(1, between_integers) for name in ("floor", "ceil", "trunc")},
+        "round": Rule(1, lambda x: between_integers(x + 0.5)),
+        "sign": Rule(1, away_from_zero),
+        **{name: Rule(2, divisible, constants=True) for name in ("mod", "floor_divide")},
+        **{name: Rule(1, lambda x: x > 0.2) for name in ("lgamma", "digamma")},
+        "polygamma": Rule(1, lambda x, order: x > 0.5, one_of(1, 2)),
+        **{name: Rule(1, within(2.5)) for name in ("normal_pdf", "normal_cdf")},
+        "normal_quantile": Rule(1, lambda p: 0.05 < p < 0.95),
+        "log1mexp": Rule(1, lambda x: x > 0.1),
+        "safe_sqrt": Rule(1, lambda x: x < -0.1 or x > 0.1),
+        "ramp": Rule(1, lambda x: apart(x, 0.0) and apart(x, 1.0)),
     },
     largest=30.0,
     inputs=(-2.0, 2.0),

@@ -159,7 +159,7 @@ def remarks(op):
     parts = [f"needs {op.domain}"] if op.domain else []
     for edge in op.edges:
         slopes = list(dict.fromkeys(map(ops.format_number, edge.partials)))
-        each = " each" if op.arity > 1 else ""
+        each = " each" if len(slopes) < op.arity else ""
         call = op.call_text(edge.operands, edge.parameters)
         parts.append(f"derivative {', '.join(slopes)}{each} at {code(call)}")
     if op.aliases:

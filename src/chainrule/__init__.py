@@ -23,7 +23,22 @@ from chainrule.core.backend import (
     vsum,
 )
 from chainrule.core.functions import *  # noqa: F403
+from chainrule.core.operations import operation
+from chainrule.derivatives.solvers import SolverError, checkpoint, fixed_point, implicit_root
 from chainrule.derivatives.transforms import grad, gradients, hessian, hvp, jacobian, value_and_grad
+from chainrule.vectors import (
+    cholesky,
+    cumsum,
+    det,
+    interp,
+    logsumexp,
+    norm,
+    safe_norm,
+    smooth_max,
+    smooth_step,
+    solve,
+    stop_gradient,
+)
 
 if TYPE_CHECKING:
     from chainrule import gpt, nn, optim
@@ -32,6 +47,7 @@ if TYPE_CHECKING:
     from chainrule.core.functions import clip as clip
     from chainrule.core.functions import where as where
     from chainrule.derivatives.checking import GradientError, GradientReport, check_gradients
+    from chainrule.nn import softmax
     from chainrule.see import lessons
     from chainrule.see.debugging import debug, find_nonfinite
     from chainrule.see.drawing import draw, draw_dot
@@ -45,8 +61,10 @@ __all__ = [
     "FallbackWarning",
     "GradientError",
     "GradientReport",
+    "SolverError",
     "Value",
     "check_gradients",
+    "checkpoint",
     "compile",
     "debug",
     "dot",
@@ -56,18 +74,33 @@ __all__ = [
     "explain",
     "explore",
     "find_nonfinite",
+    "fixed_point",
     "gpt",
     "grad",
     "gradients",
     "hessian",
     "hvp",
+    "implicit_root",
     "jacobian",
     "lessons",
     "linear",
     "nn",
     "no_grad",
     "nonfinite",
+    "operation",
     "optim",
+    "cholesky",
+    "cumsum",
+    "det",
+    "interp",
+    "logsumexp",
+    "norm",
+    "safe_norm",
+    "smooth_max",
+    "smooth_step",
+    "softmax",
+    "solve",
+    "stop_gradient",
     "topological_order",
     "value_and_grad",
     "vsum",
@@ -88,6 +121,7 @@ _LATER = {
     "explain": "see.explanation",
     "explore": "see.page",
     "find_nonfinite": "see.debugging",
+    "softmax": "nn",
 }
 _MODULES = {"gpt": "gpt", "lessons": "see.lessons", "nn": "nn", "optim": "optim"}
 

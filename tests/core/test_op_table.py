@@ -31,6 +31,7 @@ PARAMETERS = {
     "leaky_relu": [(0.01,), (0.25,), (-1.0,)],
     "clip": [(-1.0, 1.5), (-math.inf, 1.0)],
     "where": [(0.0,), (1.0,)],
+    "polygamma": [(1.0,), (2.0,), (3.0,)],
 }
 # What mpmath has under another name, and the operators.
 YARDSTICK = {
@@ -41,7 +42,8 @@ YARDSTICK = {
     "power": mpmath.power,
 }
 # Far out, 1 + tanh(u) cancels: gelu_tanh has absolute precision there, as everywhere it is defined.
-ABSOLUTE = {"gelu_tanh": 1e-14}
+# Near their zeros, the logarithm of the gamma function and its derivatives have it too.
+ABSOLUTE = {"gelu_tanh": 1e-14, "lgamma": 2e-15, "digamma": 2e-15}
 OPERATORS = {"add": operator.add, "mul": operator.mul, "pow": operator.pow, "power": operator.pow}
 
 
@@ -387,7 +389,7 @@ def test_every_row_is_a_method_under_all_its_names(op):
 
 def ufuncs(op: Op):
     """numpy's functions of this name; those that compare and pick make no node."""
-    if op.parameters or op.name in ("power", "maximum", "minimum"):
+    if op.parameters or op.name in ("power", "maximum", "minimum", "sign"):
         return []
     found = [getattr(np, name, None) for name in (op.name, *op.aliases)]
     return [function for function in found if isinstance(function, np.ufunc)]

@@ -9,6 +9,25 @@ from __future__ import annotations
 from fuzz_numbers import Numbers
 from fuzz_scope import Name, Type
 
+#: less common operations of one Value, and of two
+OPERATIONS = (
+    *("({}) % 1", "({}) // 0.7", "math.floor({})", "math.ceil(3 * ({}))", "round(2 * ({}))"),
+    *("chainrule.sign({})", "np.floor({})", "chainrule.trunc({})", "divmod({}, 0.9)[1]"),
+    *("chainrule.lgamma(1.5 + ({}) ** 2)", "chainrule.digamma(0.5 + abs({}))"),
+    *("chainrule.normal_cdf({})", "chainrule.normal_pdf({})"),
+    *("chainrule.normal_quantile(sigmoid({}))", "chainrule.log1mexp(0.2 + abs({}))"),
+    *("chainrule.safe_sqrt({})", "chainrule.ramp({})", "squash({})", "called({})"),
+    *("chainrule.interp({}, [-1.0, 0.0, 2.0], [0.5, -0.5, 1.0])", "chainrule.smooth_step({}, 0.5)"),
+    *("chainrule.stop_gradient({}) * 0.5", "chainrule.checkpoint(tanh)({})"),
+    "chainrule.implicit_root(lambda r, q: r + 0.5 * tanh(r) - q, 0.0, {})",
+)
+PAIRS = (
+    *("({}) % (1.5 + abs({}))", "({}) // (1.5 + abs({}))", "np.hypot({}, 1.0 + ({}))"),
+    *("chainrule.logsumexp([{}, {}])", "chainrule.norm([{}, 1.0 + ({})])"),
+    *("chainrule.smooth_max({}, {}, 0.3)", "chainrule.cumsum([{}, {}])[1]"),
+    *("chainrule.solve([[3.0, tanh({})], [0.5, 2.0]], [{}, 1.0])[0]", "blend({}, {})"),
+)
+
 
 class Expressions(Numbers):
     """Writes expressions of every type."""
@@ -83,6 +102,8 @@ class Expressions(Numbers):
         form = self.rng.choice(
             ["({} + {})", "({} - {})", "{} * tanh({})", "({}) / (2.0 + tanh({}))"]
         )
+        if self.chance(0.15):
+            form = self.rng.choice(PAIRS)
         return form.format(a, b)
 
     def _value_function(self, depth: int) -> str:
@@ -104,6 +125,8 @@ class Expressions(Numbers):
                 "np.tanh({})",
             ]
         )
+        if self.chance(0.25):
+            form = self.rng.choice(OPERATIONS)
         return form.format(x)
 
     def _value_data(self, depth: int) -> str:

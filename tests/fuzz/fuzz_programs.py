@@ -31,6 +31,25 @@ from chainrule import Value, exp, log, maximum, minimum, relu, sigmoid, sin, sqr
 
 LOG = []
 STATE = {"calls": 0}
+
+
+@chainrule.operation(partials=lambda y, x: 1.0 / (1.0 + abs(x)) ** 2)
+def squash(x):
+    return x / (1.0 + abs(x))
+
+
+@chainrule.operation(partials=[lambda y, a, b: b * sin(a), lambda y, a, b: 1.0 - a.cos()])
+def blend(a, b):
+    return b * (1.0 - a.cos())
+
+
+def _called(x):
+    return 0.5 * math.atan(x)
+
+
+called = chainrule.operation(
+    _called, name="called", partials=lambda y, x: 0.5 / (1.0 + x * x), opaque=True
+)
 """
 
 

@@ -430,7 +430,7 @@ CALLS = {
     "float": lambda V: float(V(1.0)),
     "int": lambda V: int(V(1.0)),
     "complex": lambda V: complex(V(1.0)),
-    "round": lambda V: round(V(1.0)),
+    "round to digits": lambda V: round(V(1.0), 2),
     "index": lambda V: [1, 2][V(1.0)],
     "len": lambda V: len(V(1.0)),
     "call": lambda V: V(1.0)(),

@@ -378,6 +378,7 @@ def test_numbers_are_short(x, expected):
 
 POINTS = {"acosh": (1.7,), "where": (2.0, 3.0), "hypot": (3.0, 4.0)}
 PARAMETERS = {"pow": (3.0,), "leaky_relu": (0.25,), "clip": (-1.0, 1.0), "where": (1.0,)}
+PARAMETERS["polygamma"] = (1.0,)
 
 
 @pytest.mark.parametrize("op", ops.TABLE.values(), ids=lambda op: op.name)

@@ -122,10 +122,7 @@ def check(op: Op, y: float, operands: Sequence[Any], parameters: Sequence[Any]) 
         if is_value(x) and x._modes.recorder is not None:
             x._modes.recorder.undefined = call  # whoever catches the error makes a branch of it
     sources = "".join(dict.fromkeys(map(_source, operands)))  # each once, also in a * a
-    if math.isnan(y):
-        kind: type[Exception] = ValueError
-    else:
-        kind = op.pole(*xs, *parameters) or OverflowError
+    kind = op.pole(*xs, *parameters) or (ValueError if math.isnan(y) else OverflowError)
     if kind is OverflowError:
         raise OverflowError(f"{call} overflows: the result is too large for a float{sources}")
     if kind is ZeroDivisionError:

@@ -7,13 +7,14 @@ A Value gives a Value, a number a float, an array an array (elementwise). Unlike
 
 from __future__ import annotations
 
+import builtins
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainrule.core import errors, ops
+from chainrule.core import errors, ops, special  # noqa: F401  # special: rows of its own
 from chainrule.core.backend import Value, modes
 from chainrule.core.ops import Op
 from chainrule.core.protocols import real_parameters
@@ -31,8 +32,9 @@ def _call(op: Op, operands: tuple[Any, ...], parameters: tuple[Any, ...]) -> Any
         result = each(*operands)
         values = any(isinstance(x, Value) for x in np.ravel(result))
         return result if values else np.asarray(result, dtype=float)
-    if any(isinstance(x, Value) for x in operands):
-        return Value._apply_op(op, operands, parameters)
+    for x in operands:
+        if errors.is_value(x):  # or a number that writes down what is done with it
+            return type(x)._apply_op(op, operands, parameters)
     if modes.recorder is not None:
         found = modes.recorder.function(op, operands, parameters)
         if found is not None:
@@ -51,12 +53,12 @@ def _documented(function: Callable[..., Any], op: Op) -> Any:
     )
     given = len(op.parameters) - len(op.defaults)  # parameters that must be
     arguments = (*op.example[: op.arity], *[1.0] * given)
-    call, result = ", ".join(map(str, arguments)), round(op(*arguments), 6)
+    call, result = ", ".join(map(str, arguments)), builtins.round(op(*arguments), 6)
     of = "of a Value, a number, or each element of an array"
     function.__doc__ = f"""{op.formula}, {of}.{needs}{edges}
 
-    >>> from chainrule import {op.name}
-    >>> round({op.name}({call}), 6)
+    >>> import chainrule
+    >>> round(chainrule.{op.name}({call}), 6)
     {result}
     """
     return function
@@ -130,6 +132,8 @@ def where(condition: Any, a: Any, b: Any) -> Any:
         result = np.frompyfunc(where, 3, 1)(condition, a, b)
         values = any(isinstance(x, Value) for x in np.ravel(result))
         return result if values else np.asarray(result, dtype=float)
+    if errors.is_value(condition) and not isinstance(condition, Value):
+        return ops.where(condition, a, b)  # a condition in a formula
     if modes.recorder is not None:
         return modes.recorder.where(condition, a, b)
     return choose(condition, a, b)

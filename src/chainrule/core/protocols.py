@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from chainrule.core import copying, errors, ops
+from chainrule.core import copying, errors, ops, rounding
 from chainrule.core.ops import Op
 
 if TYPE_CHECKING:
@@ -124,6 +124,45 @@ class Protocols(Methods):
 
     def __abs__(self) -> Any:
         return self._apply_op(ops.abs, (self,), ())
+
+    def __floor__(self) -> Any:
+        return self._apply_op(rounding.floor, (self,), ())
+
+    def __ceil__(self) -> Any:
+        return self._apply_op(rounding.ceil, (self,), ())
+
+    def __trunc__(self) -> Any:
+        return self._apply_op(rounding.trunc, (self,), ())
+
+    def __round__(self, digits: None = None) -> Any:
+        if digits is not None:
+            raise TypeError("round(v) gives a Value; for digits round its number: round(v.data, 2)")
+        return self._apply_op(rounding.round, (self,), ())
+
+    def __mod__(self, other: Any) -> Any:
+        return self._divided(rounding.mod, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._divided(rounding.mod, other, swapped=True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._divided(rounding.floor_divide, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._divided(rounding.floor_divide, other, swapped=True)
+
+    def __divmod__(self, other: Any) -> Any:
+        whole = self // other
+        return whole, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        whole = other // self
+        return whole, other % self
+
+    def _divided(self, op: Op, other: Any, swapped: bool = False) -> Any:
+        if not (errors.is_value(other) or errors.is_real(other)):
+            return errors.reject_operand(other)
+        return self._apply_op(op, (other, self) if swapped else (self, other), ())
 
     def conjugate(self) -> Any:
         """The Value itself, since it is real (numpy asks)."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chainrule.core import ops
+from chainrule.core.operations import Opaque
 from chainrule.core.ops import Op
 from chainrule.core.text import visible
 from chainrule.see.names import compact, quoted
@@ -223,8 +224,18 @@ def derivatives(
     """
     if not isinstance(rule, Op):
         return [("", "")] * len(xs)
-    partials = [word(partial(y, *xs, *parameters)) for partial in rule.partials]
-    return [(partial.text, _because(partial.reasons)) for partial in partials]
+    partials = _partials(rule, y, xs, parameters)
+    return [("", "") if p is None else (p.text, _because(p.reasons)) for p in partials]
+
+
+def _partials(
+    rule: Op, y: Word, xs: Sequence[Word], parameters: tuple[float, ...]
+) -> list[Word | None]:
+    """The partial derivatives as Words; None for what is no formula."""
+    return [
+        None if isinstance(partial, Opaque) else word(partial(y, *xs, *parameters))
+        for partial in rule.partials
+    ]
 
 
 def _because(reasons: Iterable[Comparison]) -> str:
@@ -241,8 +252,8 @@ def at_a_tie(rule: Op | str, y: float, xs: Sequence[float], parameters: tuple[fl
     if not isinstance(rule, Op):
         return False
     operands = [word(x) for x in xs]
-    partials = [word(partial(word(y), *operands, *parameters)) for partial in rule.partials]
-    return any(reason.tie for partial in partials for reason in partial.reasons)
+    partials = _partials(rule, word(y), operands, parameters)
+    return any(reason.tie for p in partials if p is not None for reason in p.reasons)
 
 
 def is_stale(rule: Op | str, y: float, xs: Sequence[float], parameters: tuple[float, ...]) -> bool:

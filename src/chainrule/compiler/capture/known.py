@@ -136,7 +136,7 @@ def is_pure_python(function: types.FunctionType) -> bool:
 
 def is_model(module: str) -> bool:
     """Whether a module of chainrule is written as users write theirs: its reads are to be seen."""
-    return module == "chainrule.nn" or module.startswith("chainrule.gpt")
+    return module in ("chainrule.nn", "chainrule.vectors") or module.startswith("chainrule.gpt")
 
 
 def is_pure_class(cls: type) -> bool:

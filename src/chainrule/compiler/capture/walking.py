@@ -34,6 +34,7 @@ from chainrule.compiler.capture.known import ATOMS, DESCRIPTORS
 from chainrule.compiler.capture.rewriting import original
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.core.backend import Value
+from chainrule.core.operations import Formula, Opaque
 
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 # Looked up by name at run time, these reach anything.
@@ -106,6 +107,8 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
     elif isinstance(x, (types.BuiltinFunctionType, known.DISPATCHED)):
         if not known.is_pure_builtin(x):
             raise Unrecordable(f"it calls {_full_name(x)}, which is not known to be pure")
+    elif isinstance(x, (Formula, Opaque)):
+        return  # it does not change, or it is called anew whenever it is computed
     elif isinstance(x, types.MethodType):
         yield from (x.__func__, x.__self__)
     elif isinstance(x, types.FunctionType):

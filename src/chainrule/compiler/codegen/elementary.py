@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from chainrule.compiler.codegen.coefficients import FORMATS, Format
-from chainrule.core import ops
+from chainrule.core import ops, rounding
 from chainrule.core.ops import Op
 
 if TYPE_CHECKING:
@@ -396,6 +396,24 @@ def erfc(x: Vector) -> Vector:
     return (abs(x) < 0.75).choose(small, (x > 0.0).choose(y, 2.0 - y))
 
 
+# --- rounding -------------------------------------------------------------------------------------
+
+
+def _unless_near_a_jump(y: Vector, x: Vector) -> Vector:
+    """``y``, which jumps where x is an integer."""
+    size = abs(x)
+    return _unless_near(y, abs(x - x.intrinsic("rint")), (size > 1.0).choose(size, 1.0))
+
+
+def _unless_near(y: Vector, distance: Vector, size: Vector) -> Vector:
+    """``y``, or nan where a jump of it is near, so that the tape computes the call.
+
+    Machine code adds in its own order, and on the other side of a jump y would be another number.
+    """
+    margin = 1e-9 if y.code.dtype == "float64" else 1e-4
+    return (distance <= size * margin).choose(math.nan, y)
+
+
 def _shared(function: Callable[[Vector], Vector]) -> Callable[[Vector], Vector]:
     """As a helper function, defined once for all instructions that use it."""
     return lambda x: x.code.shared(function.__name__, [x], function)
@@ -419,7 +437,19 @@ INLINE: dict[str, Callable[..., Vector]] = {
     "erf": _shared(erf),
     "erfc": _shared(erfc),
     "sqrt": lambda x: x.intrinsic("sqrt"),
+    "floor": lambda x: x.intrinsic("floor"),
     "pow": power,
 }
 #: rows of the op table that are faster or more exact than their formula
-ROWS: dict[Op, Callable[..., Vector]] = {ops.sigmoid: _shared(sigmoid)}
+ROWS: dict[Op, Callable[..., Vector]] = {
+    ops.sigmoid: _shared(sigmoid),
+    rounding.floor: lambda x: _unless_near_a_jump(x.intrinsic("floor"), x),
+    rounding.ceil: lambda x: _unless_near_a_jump(x.intrinsic("ceil"), x),
+    rounding.trunc: lambda x: _unless_near_a_jump(x.intrinsic("trunc"), x),
+    rounding.round: lambda x: _unless_near_a_jump(x.intrinsic("rint"), x - 0.5),
+    rounding.sign: lambda x: _unless_near(rounding.sign.forward(x), abs(x), x.lift(1.0)),
+    rounding.mod: lambda a, b: _unless_near_a_jump(rounding.mod.forward(a, b), a / b),
+    rounding.floor_divide: lambda a, b: _unless_near_a_jump(
+        rounding.floor_divide.forward(a, b), a / b
+    ),
+}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.compiler.codegen import elementary
 from chainrule.compiler.lift.graph import NotLiftable
+from chainrule.core.operations import Opaque
 from chainrule.core.ops import Op
 
 if TYPE_CHECKING:
@@ -269,6 +270,8 @@ class Vector:
         direct = elementary.ROWS.get(op)
         if direct is not None:
             return direct(*xs, *parameters)
+        if isinstance(op.forward, Opaque):
+            raise NotLiftable(f"{op.name} is opaque, so it is called from the tape")
         scalar = getattr(op.forward, "scalar", None)
         if scalar is None:
             return op.forward(*xs, *parameters)

@@ -13,16 +13,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from chainrule.core import ops
+from chainrule.core import ops, rounding
 from chainrule.core.ops import Op, Rule
 
 #: what the page's number kit has of the C library (``maths.js``)
 LIBRARY = frozenset(
     "exp expm1 log log1p log2 log10 tanh sin cos tan asin acos atan atan2 sinh cosh asinh acosh"
-    " atanh hypot sqrt pow erf erfc".split()
+    " atanh hypot sqrt pow erf erfc lgamma floor ceil trunc fmod".split()
 )
+#: characters of a formula that are not repeated
+_LONG = 120
 #: of these, what IEEE 754 fixes to the last bit
-_EXACT = frozenset(["sqrt"])
+_EXACT = frozenset(["sqrt", "floor", "ceil", "trunc", "fmod"])
 
 
 class NotWritten(TypeError):
@@ -35,6 +37,8 @@ class Script:
 
     text: str
     calls: frozenset[str] = frozenset()  # rows and library functions used so far
+    #: the rule's statements before this one: what is long, and may be used twice, gets a name
+    names: list[str] | None = None
 
     def __add__(self, other: Any) -> Script:
         return _call("add", self, other)
@@ -93,7 +97,7 @@ class Script:
             return _call("where", parameters[0], *operands)
         xs, ps = [_script(x) for x in operands], [_script(p) for p in parameters]
         arguments = ", ".join([_quoted(op.name), _listed(xs), _listed(ps)])
-        return Script(f"k.apply({arguments})", _calls([*xs, *ps]) | {op.name})
+        return _named(f"k.apply({arguments})", _calls([*xs, *ps]) | {op.name}, [*xs, *ps])
 
 
 def _listed(scripts: Sequence[Script]) -> str:
@@ -106,7 +110,16 @@ def _calls(scripts: Iterable[Script]) -> frozenset[str]:
 
 def _call(name: str, *arguments: Any) -> Script:
     scripts = [_script(x) for x in arguments]
-    return Script(f"k.{name}({', '.join(s.text for s in scripts)})", _calls(scripts))
+    return _named(f"k.{name}({', '.join(s.text for s in scripts)})", _calls(scripts), scripts)
+
+
+def _named(text: str, calls: frozenset[str], parts: Sequence[Script]) -> Script:
+    """A call as it is, or under a name if it is long."""
+    names = next((s.names for s in parts if s.names is not None), None)
+    if names is not None and len(text) > _LONG:
+        names.append(text)
+        text = f"t{len(names)}"
+    return Script(text, calls, names)
 
 
 def _script(x: Any) -> Script:
@@ -169,7 +182,12 @@ def _write(rule: Rule, names: Sequence[str]) -> Script:
             raise NotWritten(f"JavaScript has no {scalar.__name__}")
         call = _call(scalar.__name__, *map(Script, names))
         return Script(call.text, frozenset([f"Math.{scalar.__name__}"]))
-    return _script(rule(*map(Script, names)))
+    named: list[str] = []
+    found = _script(rule(*[Script(name, names=named) for name in names]))
+    if not named:
+        return found
+    lines = [f"const t{i} = {text};" for i, text in enumerate(named, 1)]
+    return Script(f"{{ {' '.join(lines)} return {found.text}; }}", found.calls)
 
 
 def _where(a: Any, b: Any, condition: Any) -> Any:
@@ -183,14 +201,20 @@ def _is_exact(calls: Iterable[str]) -> bool:
             if name.removeprefix("Math.") not in _EXACT:
                 return False
             continue
-        row = write_row(_row(name))
-        if row is None or not row.exact_forward:
+        row = _row(name)
+        written = None if row is None else write_row(row)
+        if written is None or not written.exact_forward:
             return False
     return True
 
 
-def _row(name: str) -> Op:
-    return ops.raw_power if name == ops.raw_power.name else ops.TABLE[name]
+#: what rows call that are no rows
+_BLOCKS = {op.name: op for op in (ops.raw_power, rounding.raw_floor, rounding.fmod)}
+
+
+def _row(name: str) -> Op | None:
+    """The row, or None for an operation of the user's own."""
+    return _BLOCKS.get(name) or ops.TABLE.get(name)
 
 
 def _quoted(text: str) -> str:
@@ -213,13 +237,16 @@ def write_rules(wanted: Iterable[Op]) -> tuple[str, dict[Op, WrittenRow]]:
     };
     """
     rows: dict[str, WrittenRow | None] = {}
-    waiting = [op.name for op in wanted]
-    given = {op.name: op for op in wanted}
+    given: dict[str, Op | None] = {}
+    for op in wanted:  # two operations of the user's own may have one name: then neither is written
+        given[op.name] = op if given.get(op.name, op) is op else None
+    waiting = list(given)
     while waiting:
         name = waiting.pop(0)
         if name in rows:
             continue
-        row = rows[name] = write_row(given[name] if name in given else _row(name))
+        known = given[name] if name in given else _row(name)
+        row = rows[name] = None if known is None else write_row(known)
         if row is not None:
             waiting += sorted(call for call in row.calls if not call.startswith("Math."))
     written = {name: row for name, row in rows.items() if row is not None}

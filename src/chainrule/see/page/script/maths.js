@@ -87,6 +87,41 @@ function erfcMiddle(x) {
   return f * gaussian(x);
 }
 
+// ζ(k) - 1 for k = 2, 3, …: the first terms of the sum, and Euler and Maclaurin's formula for the rest.
+const ZETA = Array.from({ length: 30 }, (_, i) => {
+  const [k, n] = [i + 2, 64];
+  let sum = n ** (1 - k) / (k - 1) + n ** -k / 2 + (k * n ** (-k - 1)) / 12;
+  sum += (-k * (k + 1) * (k + 2) * n ** (-k - 3)) / 720 + (k * (k + 1) * (k + 2) * (k + 3) * (k + 4) * n ** (-k - 5)) / 30240;
+  for (let m = n - 1; m > 1; m--) sum += m ** -k;
+  return sum;
+});
+const EULER = 0.5772156649015329;
+
+// ln |Γ(x)|: near 2 a power series, to the right of 8 Stirling's; between them and to the left by Γ(x + 1) = x·Γ(x)
+// and by reflection.
+function lgamma(x) {
+  if (Number.isNaN(x) || x === Infinity) return x;
+  if (x < 0.5) {
+    if (Number.isInteger(x) || x === -Infinity) return Infinity;
+    const fraction = Math.abs(x) % 1; // exact, and so is what is left of 1
+    return Math.log(Math.PI / Math.sin(Math.PI * Math.min(fraction, 1 - fraction))) - lgamma(1 - x);
+  }
+  if (x < 8) {
+    let [product, at] = [1, x];
+    for (; at >= 2.5; product *= at) at--;
+    if (at < 1.5) return lgamma(at + 1) - Math.log1p(at - 1);
+    const z = at - 2;
+    let series = 0;
+    for (let k = ZETA.length + 1; k > 1; k--) series = ZETA[k - 2] / k - z * series;
+    return z * (1 - EULER + z * series) + Math.log(product);
+  }
+  const square = 1 / (x * x);
+  let series = 0;
+  for (const [b, n] of [[-3617, 122400], [1, 156], [-691, 360360], [1, 1188], [-1, 1680], [1, 1260], [-1, 360], [1, 12]])
+    series = series * square + b / n;
+  return (x - 0.5) * (Math.log(x) - 1) + 0.5 * (Math.log(2 * Math.PI) - 1) + series / x;
+}
+
 const NUMBERS = {
   add: (a, b) => a + b,
   sub: (a, b) => a - b,
@@ -104,7 +139,9 @@ const NUMBERS = {
   pow: power,
   erf,
   erfc,
+  lgamma,
+  fmod: (a, b) => a % b,
 };
 for (const name of ["exp", "expm1", "log", "log1p", "log2", "log10", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
-  "sinh", "cosh", "asinh", "acosh", "atanh", "hypot", "sqrt"])
+  "sinh", "cosh", "asinh", "acosh", "atanh", "hypot", "sqrt", "floor", "ceil", "trunc"])
   NUMBERS[name] = Math[name];
