@@ -414,6 +414,18 @@ def _unless_near(y: Vector, distance: Vector, size: Vector) -> Vector:
     return (distance <= size * margin).choose(math.nan, y)
 
 
+def _compared(row: Op) -> Callable[[Vector, Vector], Vector]:
+    """A comparison of computed numbers; near a tie eager's may go the other way."""
+
+    def compare(a: Vector, b: Vector) -> Vector:
+        largest = (abs(a) > abs(b)).choose(abs(a), abs(b))
+        # Terms that cancel leave an error of their own size, not of the sum's.
+        size = (largest > 1e-3).choose(largest, 1e-3)
+        return _unless_near(row.forward(a, b), abs(a - b), size)
+
+    return compare
+
+
 def _shared(function: Callable[[Vector], Vector]) -> Callable[[Vector], Vector]:
     """As a helper function, defined once for all instructions that use it."""
     return lambda x: x.code.shared(function.__name__, [x], function)
@@ -443,6 +455,7 @@ INLINE: dict[str, Callable[..., Vector]] = {
 #: rows of the op table that are faster or more exact than their formula
 ROWS: dict[Op, Callable[..., Vector]] = {
     ops.sigmoid: _shared(sigmoid),
+    **{row: _compared(row) for row in (ops.less, ops.less_equal, ops.equal)},
     rounding.floor: lambda x: _unless_near_a_jump(x.intrinsic("floor"), x),
     rounding.ceil: lambda x: _unless_near_a_jump(x.intrinsic("ceil"), x),
     rounding.trunc: lambda x: _unless_near_a_jump(x.intrinsic("trunc"), x),

@@ -25,6 +25,7 @@ from chainrule.compiler.codegen.instructions import (
     one_walk,
     operands,
     read_by,
+    rule_of,
 )
 from chainrule.compiler.codegen.ir import Integers, Offset, Vector
 from chainrule.compiler.codegen.walks import Walk
@@ -172,8 +173,7 @@ def _instruction(emitter: Emitter, k: int, instruction: Instruction) -> None:
 
 def _rule(emitter: Emitter, walk: Walk, instruction: Instruction) -> None:
     """An operation of the op table, elementwise."""
-    rule, code = instruction.rule, emitter.code
-    assert rule is not None
+    rule, code = rule_of(instruction), emitter.code
 
     def body(offsets: list[Offset], strides: list[int], width: int) -> None:
         xs = operands(emitter, walk, 1, offsets, strides, width)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,10 @@ import numpy as np
 from chainrule.compiler.codegen.contraction import VALUE, Emitter
 from chainrule.compiler.codegen.ir import Code, Offset, Vector
 from chainrule.compiler.codegen.walks import Walk
+from chainrule.compiler.lift.exactness import COMPARISONS
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
+from chainrule.core.ops import Op
 
 FEW_TERMS = 4  # sums of at most so many plain terms are added elementwise
 FEW_PIECES = 16  # at most so many separate stretches of memory are zeroed one by one
@@ -79,6 +81,17 @@ def differentiated_by(instruction: Instruction) -> list[Addresses]:
         for j, column in enumerate(read_by(instruction))
         if j >= operands or rule is None or j in rule.differentiable
     ]
+
+
+def rule_of(instruction: Instruction) -> Op:
+    """The operation to emit: a comparison of exact numbers needs no care near a tie."""
+    rule = instruction.rule
+    assert rule is not None
+    return _EXACT.get(rule, rule) if instruction.is_exact else rule
+
+
+#: copies of the rows: ``elementary`` has no code for these but their formulas
+_EXACT = {rule: replace(rule) for rule in COMPARISONS}
 
 
 def is_few(emitter: Emitter, k: int, terms: Any) -> bool:

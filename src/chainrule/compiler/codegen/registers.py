@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.codegen.contraction import ADJOINT, VALUE, Emitter
-from chainrule.compiler.codegen.instructions import as_vector
+from chainrule.compiler.codegen.instructions import as_vector, rule_of
 from chainrule.compiler.codegen.ir import Code, Offset
 from chainrule.compiler.codegen.vectors import Variable, Vector
 from chainrule.compiler.lift.graph import EXTREME, SUM, NotLiftable
@@ -246,8 +246,7 @@ class _ForwardSamples(_Samples):
         if instruction.kind == SUM:
             pairs = [(self.value(a), self.value(b)) for a, b in point.products]
             return self._sum(pairs, xs)
-        rule = instruction.rule
-        assert rule is not None
+        rule = rule_of(instruction)
         if instruction.kind == EXTREME:
             best = xs[0]
             for x in xs[1:]:

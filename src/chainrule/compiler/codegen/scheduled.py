@@ -17,7 +17,7 @@ import numpy as np
 from chainrule.compiler.codegen.backward import differentiates, reached
 from chainrule.compiler.codegen.contraction import ADJOINT, VALUE, Emitter
 from chainrule.compiler.codegen.forward import check_guards
-from chainrule.compiler.codegen.instructions import as_vector, read_by, seed, zero
+from chainrule.compiler.codegen.instructions import as_vector, read_by, rule_of, seed, zero
 from chainrule.compiler.codegen.ir import Code, Offset, Variable, Vector
 from chainrule.compiler.codegen.walks import Trip
 from chainrule.compiler.lift.commands import (
@@ -248,8 +248,7 @@ class Forward(_Pass):
             self.walk(row, self._rule)
 
     def _rule(self, offsets: list[Offset], strides: list[int], width: int) -> None:
-        rule = self.instruction.rule
-        assert rule is not None
+        rule = rule_of(self.instruction)
         xs = [self.value(c, offsets, strides, width) for c in range(1, len(offsets))]
         result = rule(*xs, *self.instruction.parameters)
         self.emitter.write("%V", offsets[0], as_vector(self.code, result, width))

@@ -15,6 +15,7 @@ import numpy as np
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.recorder import Recording
 from chainrule.compiler.lift.canonical import Graph, NotLiftable, canonicalise
+from chainrule.compiler.lift.exactness import mark_exact
 from chainrule.compiler.lift.grouping import group, grouped
 from chainrule.compiler.lift.loops import Loop, find_loops
 from chainrule.compiler.lift.ordering import Beside, Pieces, is_regular
@@ -166,6 +167,7 @@ class RecordedCall:
         """A program of this call, if its result and its guards have addresses."""
         if (made.address[self.returned] < 0).any() or (made.guards < 0).any():
             raise NotLiftable("an output was absorbed into a sum")
+        mark_exact(made)
         return made
 
 

@@ -85,6 +85,7 @@ class Instruction:
     candidates: Addresses | None = None  # gather: every address that it may select
     loop: int | None = None  # the loop in time that does a slice of it in each iteration
     reordered: bool = False  # the terms of its sums are not sum after sum
+    is_exact: bool = False  # what it reads has the very bits that eager's has, in float64
 
     @property
     def out(self) -> Addresses:

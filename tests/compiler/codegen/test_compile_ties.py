@@ -1,0 +1,60 @@
+"""Comparisons near a tie: machine code adds in another order, and must not go the other way."""
+
+import numpy as np
+import pytest
+
+import chainrule
+from chainrule import where
+
+
+def chosen(p):
+    """Sums that are 1 but for rounding, and a jump there."""
+    sums = [sum(p[8 * i + k] for k in range(8)) for i in range(12)]
+    return sum(where(total >= 1.0, p[8 * i], 0.0) for i, total in enumerate(sums))
+
+
+def branched(p):
+    """The same jump by branches."""
+    total = 0.0
+    for i in range(12):
+        if sum(p[8 * i + k] for k in range(8)) >= 1.0:
+            total = total + p[8 * i]
+    return total + p[0] * 1e-3
+
+
+def equal(p):
+    """Counts sums that are exactly 1."""
+    sums = [sum(p[8 * i + k] for k in range(8)) for i in range(12)]
+    return sum(p[8 * i] * (2.0 if total == 1.0 else 3.0) for i, total in enumerate(sums))
+
+
+@pytest.mark.parametrize("f", [chosen, branched, equal])
+def test_sums_of_decimals_are_compared_as_eagerly(f):
+    fast = chainrule.compile(f, lift=True)
+    rng = np.random.default_rng(0)
+    fast.value_and_grad(rng.uniform(0.1, 5.0, 96))
+    ups = set()
+    for _ in range(20):
+        p = np.round(rng.uniform(0, 0.3, (12, 8)), 1)
+        p[:, 7] = np.round(1 - p[:, :7].sum(1), 1)
+        ups |= {bool(sum(row) >= 1.0) for row in p.tolist()}  # rounding goes both ways
+        value, gradient = fast.value_and_grad(p.ravel())
+        expected, slopes = chainrule.value_and_grad(f)(p.ravel())
+        assert value == pytest.approx(expected, abs=1e-12)
+        np.testing.assert_allclose(gradient, slopes, atol=1e-12)
+    assert ups == {True, False}
+
+
+def test_ties_of_inputs_stay_in_machine_code():
+    # What was passed is compared as it is: there is no rounding to be careful about.
+    def f(p, xs):
+        return sum(where(x >= 1.0, q * x, q) for q, x in zip(p, xs, strict=True))
+
+    fast = chainrule.compile(f, lift=True, on_fallback="raise")
+    xs = np.tile([1.0, 0.5, 2.0, 1.0], 20)
+    for p in (np.linspace(-1, 1, 80), np.linspace(0, 1, 80)):
+        value, gradient = fast.value_and_grad(p, xs)
+        expected, slopes = chainrule.value_and_grad(f)(p, xs)
+        assert value == pytest.approx(expected, abs=1e-12)
+        np.testing.assert_allclose(gradient, slopes, atol=1e-12)
+    assert fast.report().startswith("f: lifted")
