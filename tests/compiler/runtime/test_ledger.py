@@ -3,7 +3,10 @@
 import itertools
 import math
 import random
+import sys
+import threading
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -401,6 +404,38 @@ def test_what_another_thread_uses_stays(little_memory):
     finally:
         owner.lock = lock
     assert owner.kept() == kept
+
+
+def test_threads_may_record_different_functions_at_the_same_time():
+    class Function:
+        """As much of a pipeline as is needed; kept alive by the thread that records."""
+
+        def kept(self):
+            return []
+
+    book, raised = Memory(10**9), []
+
+    def record():
+        mine = []
+        try:
+            for _ in range(300):
+                mine.append(Function())
+                book.add(mine[-1], SimpleNamespace(used=0))
+        except RuntimeError as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=record) for _ in range(4)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not raised
+    assert book.now == 1200
 
 
 def test_tapes_are_freed_where_machine_code_serves():

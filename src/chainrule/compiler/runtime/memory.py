@@ -38,14 +38,17 @@ class Memory:
     def __init__(self, limit: int) -> None:
         self.limit = limit  # bytes
         self.now = 0  # counts what was made: a variant's ``used`` is when it was last needed
+        self._lock = threading.RLock()
         self._owners: weakref.WeakSet[Owner] = weakref.WeakSet()
 
     def add(self, owner: Owner, variant: Variant) -> None:
         """Keep one variant more, and forget others where it is too much."""
-        self.now += 1
-        variant.used = self.now
-        self._owners.add(owner)
-        kept = [(v, one) for one in list(self._owners) for v in one.kept()]
+        with self._lock:  # threads record different functions at the same time
+            self.now += 1
+            variant.used = self.now
+            self._owners.add(owner)
+            owners = list(self._owners)
+        kept = [(v, one) for one in owners for v in one.kept()]
         total = sum(size(v) for v, _ in kept)
         for old, its_owner in sorted(kept, key=lambda pair: pair[0].used):
             if total <= self.limit or old is variant:
