@@ -200,7 +200,9 @@ def any_characters(rng: random.Random) -> str:
 
 def code(rng: random.Random) -> str:
     text = rng.choice(CODE)
-    around = rng.choice(("{}", "{}", "a + {}", "tanh({})", "c = {}; c*a", "{}; a", "a\n{}", "({})*a"))
+    around = rng.choice(
+        ("{}", "{}", "a + {}", "tanh({})", "c = {}; c*a", "{}; a", "a\n{}", "({})*a")
+    )
     return around.replace("{}", text)
 
 

@@ -4,19 +4,23 @@ A run is killed, resumed and killed again until it ends by itself. Then its chec
 (every loss) and its picture must be the bytes of a run that nobody disturbed.
 """
 
+import os
 import random
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 from trials import Outcome
 
 from chainrule import gpt
+from chainrule.cli import app
 from chainrule.files import LOCK
 from chainrule.gpt import checkpoints
 
@@ -29,15 +33,82 @@ _SMALL = "--width 4 --heads 2 --block 6 --seed 5 --samples 0".split()
 RUNS = {
     "eager": ["--engine", "eager", "--steps", "120", "--save-every", "3"],
     "compiled": ["--engine", "compiled", "--steps", "400", "--save-every", "7"],
-    "float32": ["--engine", "compiled", "--dtype", "float32", "--steps", "400", "--save-every", "1"],
+    "float32": [
+        "--engine",
+        "compiled",
+        "--dtype",
+        "float32",
+        "--steps",
+        "400",
+        "--save-every",
+        "5",
+    ],
 }
 
 
-def start(*arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "chainrule", "train", *map(str, arguments)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    )
+class Life:
+    """A process that runs ``chainrule train``, until it ends or is killed.
+
+    Most are forked from this one, which has imported everything: that takes less time than a new
+    interpreter, and the kills fall into training. The others are the command as users start it.
+    """
+
+    def __init__(self, log: Path, *arguments: object, fork: bool) -> None:
+        self.log = log
+        self.status: int | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        words = ["train", *map(str, arguments)]
+        with log.open("wb") as output:
+            if fork:
+                self.pid = os.fork()
+                if self.pid == 0:
+                    _run_here(words, output.fileno())
+            else:
+                command = [sys.executable, "-m", "chainrule", *words]
+                self.process = subprocess.Popen(command, stdout=output, stderr=output)
+                self.pid = self.process.pid
+
+    def ended(self, wait: bool = False) -> bool:
+        """Whether the process has ended, after which it has a status."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, 0 if wait else os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+                if self.process is not None:
+                    self.process.returncode = self.status  # it need not be waited for again
+        return self.status is not None
+
+    def wait_for_training(self, folder: Path) -> None:
+        """Until it holds the folder, or has ended; those killed before left their locks."""
+        lock = folder / LOCK
+        while not self.ended():
+            with suppress(FileNotFoundError):
+                if lock.read_text().startswith(f"{self.pid} "):
+                    return
+            time.sleep(0.001)
+
+    def kill(self) -> bool:
+        """SIGKILL; whether that was what ended it."""
+        if not self.ended():
+            os.kill(self.pid, signal.SIGKILL)
+        self.ended(wait=True)
+        return self.status == -signal.SIGKILL
+
+
+def _run_here(words: list[str], output: int) -> NoReturn:
+    """The command in a forked process, which it ends."""
+    status = 1
+    try:
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        app(words)
+    except SystemExit as exit_:
+        status = exit_.code if isinstance(exit_.code, int) else 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
 
 
 class Kind:
@@ -46,54 +117,40 @@ class Kind:
     def __init__(self, name: str, scratch: Path, text: Path) -> None:
         self.name, self.scratch = name, scratch
         self.command = [text, *_SMALL, *RUNS[name]]
-        self.save_every = RUNS[name][-2:]
-        whole = scratch / f"{name} whole"
-        process = start(*self.command, "--output", whole)
-        self.training = _time_in(process, whole)
-        self.whole = {file: (whole / file).read_bytes() for file in FILES}
         self.number = 0
+        self.next_run()
+        life = self.go_on(fork=False)
+        life.wait_for_training(self.folder)
+        began = time.monotonic()
+        life.ended(wait=True)
+        self.training = time.monotonic() - began
+        if life.status != 0:
+            raise RuntimeError(f"the run to compare with failed: {life.log.read_text()}")
+        self.whole = {file: (self.folder / file).read_bytes() for file in FILES}
         self.next_run()
 
     def next_run(self) -> None:
         self.number += 1
         self.folder = self.scratch / f"{self.name} {self.number}"
 
-    def go_on(self) -> subprocess.Popen[str]:
+    def go_on(self, fork: bool) -> Life:
         """The run's next life: resumed, if there is something to resume."""
+        log = self.scratch / f"{self.name}.log"
         if (self.folder / checkpoints.FILE).exists():
-            return start("--resume", self.folder, "--samples", 0, *self.save_every)
-        return start(*self.command, "--output", self.folder)
+            save_every = RUNS[self.name][-2:]
+            return Life(log, "--resume", self.folder, "--samples", 0, *save_every, fork=fork)
+        return Life(log, *self.command, "--output", self.folder, fork=fork)
 
-    def wrong(self, process: subprocess.Popen[str]) -> str:
+    def wrong(self, life: Life) -> str:
         """What is wrong with a run that ended by itself."""
-        output = process.communicate()[0]
-        if process.returncode != 0:
-            return f"{self.folder.name}: exit status {process.returncode}: {output[-2000:]}"
+        life.ended(wait=True)
+        if life.status != 0:
+            return f"{self.folder.name}: status {life.status}: {life.log.read_text()[-2000:]}"
         for file, wanted in self.whole.items():
             if (self.folder / file).read_bytes() != wanted:
                 return f"{self.folder.name}: {file} differs from the run that was not killed"
         left = [path.name for path in self.folder.iterdir() if path.name.startswith(".")]
         return f"{self.folder.name}: {left} were left" if left else ""
-
-
-def _wait_for_training(process: subprocess.Popen[str], folder: Path) -> None:
-    """Until the process holds the folder, or has ended; those killed before left their locks."""
-    lock = folder / LOCK
-    while process.poll() is None:
-        with suppress(FileNotFoundError):
-            if lock.read_text().startswith(f"{process.pid} "):
-                return
-        time.sleep(0.001)
-
-
-def _time_in(process: subprocess.Popen[str], folder: Path) -> float:
-    """How long an undisturbed run holds its folder."""
-    _wait_for_training(process, folder)
-    began = time.monotonic()
-    output = process.communicate()[0]
-    if process.returncode != 0:
-        raise RuntimeError(f"the run to compare with failed: {output}")
-    return time.monotonic() - began
 
 
 def trials(count: int, seed: int) -> Iterator[Outcome]:
@@ -102,29 +159,30 @@ def trials(count: int, seed: int) -> Iterator[Outcome]:
         scratch = Path(folder)
         text = scratch / "words.txt"
         text.write_text("\n".join(WORDS))
-        names = list(RUNS)[: max(1, count // 3)]
-        kinds = [Kind(name, scratch, text) for name in names]
+        kinds = []
+        for name in list(RUNS)[: max(1, count // 3)]:
+            kinds.append(Kind(name, scratch, text))
+            yield Outcome(f"{name}: run that is not killed", number=0)
         killed = 0
         while killed < count:
             kind = kinds[killed % len(kinds)]
-            process = kind.go_on()
-            if rng.random() < 0.9:  # else while it starts
-                _wait_for_training(process, kind.folder)
+            fork = rng.random() < 0.9
+            life = kind.go_on(fork)
+            if fork:
+                life.wait_for_training(kind.folder)
                 time.sleep(rng.uniform(0, 0.5 * kind.training))
             else:
-                time.sleep(rng.uniform(0, 1.0))
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            if process.returncode != -signal.SIGKILL:  # it had ended before
-                found = kind.wrong(process)
+                time.sleep(rng.uniform(0, 2.0))  # which may be while it starts
+            if life.kill():
+                killed += 1
+                start = "forked" if fork else "command"
+                yield Outcome(f"{kind.name}: killed ({start})", _unsound(kind.folder))
+            else:  # it had ended before
+                yield Outcome(f"{kind.name}: run ended and compared", kind.wrong(life), 0)
                 kind.next_run()
-                yield Outcome(f"{kind.name}: run ended and compared", found, 0)
-                continue
-            process.communicate()
-            killed += 1
-            yield Outcome(f"{kind.name}: killed", _unsound(kind.folder))
         for kind in kinds:
-            yield Outcome(f"{kind.name}: run ended and compared", kind.wrong(kind.go_on()), 0)
+            found = kind.wrong(kind.go_on(fork=True))
+            yield Outcome(f"{kind.name}: run ended and compared", found, 0)
 
 
 def _unsound(folder: Path) -> str:
@@ -137,5 +195,7 @@ def _unsound(folder: Path) -> str:
     except (gpt.GPTError, OSError) as error:
         return f"{folder.name}: {error}"
     if len(rows) - 1 < step:
-        return f"{folder.name}: the checkpoint is at step {step}, the metrics have {len(rows)} lines"
+        return (
+            f"{folder.name}: the checkpoint is at step {step}, the metrics have {len(rows)} lines"
+        )
     return ""

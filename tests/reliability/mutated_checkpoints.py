@@ -110,7 +110,9 @@ def attempt(file: Path, wanted: list[Any]) -> tuple[str, str]:
         found = contents(gpt.load(file.parent))
     except gpt.GPTError as error:
         message = visible(str(error))  # as commands print it
-        sound = message.startswith("cannot load") and not BAD.search(message) and len(message) < 1000
+        sound = (
+            message.startswith("cannot load") and not BAD.search(message) and len(message) < 1000
+        )
         return "refused", "" if sound and "\n" not in str(error) else f"refused with {error!r}"
     except Exception as error:
         return "another error", repr(error)

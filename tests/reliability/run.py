@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 _TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(Path(__file__).parent), str(_TESTS), str(_TESTS / "gpt"), str(_TESTS / "see")]
+sys.path[:0] = [str(Path(__file__).parent), str(_TESTS), str(_TESTS / "gpt")]
 
 import chainrule  # noqa: E402
 
@@ -43,7 +43,8 @@ def run(name: str, count: int | None, seed: int) -> int:
     experiment = importlib.import_module(EXPERIMENTS[name])
     count = experiment.COUNT if count is None else count
     kinds: collections.Counter[str] = collections.Counter()
-    done, found, began, shown = 0, 0, time.monotonic(), 0.0
+    done, found, began = 0, 0, time.monotonic()
+    terminal, shown = sys.stderr.isatty(), began
     faulthandler.dump_traceback_later(LONGEST, exit=True)
     for outcome in experiment.trials(count, seed):
         faulthandler.dump_traceback_later(LONGEST, exit=True)
@@ -52,11 +53,12 @@ def run(name: str, count: int | None, seed: int) -> int:
         if outcome.found:
             found += 1
             print(f"--- {name}: {outcome.found}", flush=True)
-        if sys.stderr.isatty() and time.monotonic() - shown > 0.5:
+        if time.monotonic() - shown > (0.5 if terminal else 60.0):
             shown = time.monotonic()
-            print(f"\r{name}: {done:,} of {count:,}", end="", file=sys.stderr, flush=True)
+            start, end = ("\r", "") if terminal else ("", "\n")
+            print(f"{start}{name}: {done:,} of {count:,}", end=end, file=sys.stderr, flush=True)
     faulthandler.cancel_dump_traceback_later()
-    if sys.stderr.isatty():
+    if terminal:
         print(end="\r", file=sys.stderr)
     version = sys.version.split()[0]
     print(
@@ -78,7 +80,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     unknown = set(options.names) - set(EXPERIMENTS)
     if unknown:
-        parser.error(f"there is no experiment {min(unknown)!r}: choose from {', '.join(EXPERIMENTS)}")
+        parser.error(
+            f"there is no experiment {min(unknown)!r}: choose from {', '.join(EXPERIMENTS)}"
+        )
     if options.list:
         for name, module in EXPERIMENTS.items():
             experiment = importlib.import_module(module)
