@@ -1,4 +1,4 @@
-"""``chainrule train`` killed at random moments (SIGKILL), and resumed: the end is the same, bit for bit.
+"""``chainrule train`` killed at random moments, and resumed: the same end, bit for bit.
 
 A run is killed, resumed and killed again until it ends by itself. Then its checkpoint, its metrics
 (every loss) and its picture must be the bytes of a run that nobody disturbed.

@@ -1,4 +1,4 @@
-"""Checkpoints with random damage: they load to the same contents, or are refused in one clear line."""
+"""Checkpoints with random damage load to the same contents, or are refused in one clear line."""
 
 import random
 import tempfile

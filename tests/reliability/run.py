@@ -45,9 +45,9 @@ def run(name: str, count: int | None, seed: int) -> int:
     kinds: collections.Counter[str] = collections.Counter()
     done, found, began = 0, 0, time.monotonic()
     terminal, shown = sys.stderr.isatty(), began
-    faulthandler.dump_traceback_later(LONGEST, exit=True)
+    faulthandler.dump_traceback_later(LONGEST, exit=True, file=sys.__stderr__)
     for outcome in experiment.trials(count, seed):
-        faulthandler.dump_traceback_later(LONGEST, exit=True)
+        faulthandler.dump_traceback_later(LONGEST, exit=True, file=sys.__stderr__)
         done += outcome.number
         kinds[outcome.kind] += outcome.number or 1
         if outcome.found:

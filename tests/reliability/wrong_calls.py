@@ -1,8 +1,9 @@
 """Every entry point of the C extension, called with wrong things: an exception, never a crash.
 
-A call starts from sound arguments. Some of them are replaced by wrong things: other types, arrays of
-other kinds and shapes, numbers that do not fit, objects that raise or change the world when they are
-asked. After each call a small graph must still give the right gradients. Run it under the sanitizers:
+A call starts from sound arguments. Some of them are replaced by wrong things: other types, arrays
+of other kinds and shapes, numbers that do not fit, objects that raise or change the world when they
+are asked. After each call a small graph must still give the right gradients. Run it under the
+sanitizers:
 
     tools/sanitize.sh --run tests/reliability/run.py calls
 """
