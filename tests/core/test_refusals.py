@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import operator
 import signal
 import sys
 import threading
@@ -145,3 +146,103 @@ def test_a_held_ctrl_c_comes_at_the_end(firm):
 
 def test_letters_stay_and_controls_are_spelt_out():
     assert visible("zoë\x1b[2J\u202e") == "zoë\\x1b[2J\\u202e"
+
+
+def test_a_second_ctrl_c_does_not_wait():
+    steps = []
+
+    def work():
+        with Held():
+            signal.raise_signal(signal.SIGINT)
+            steps.append("held")
+            signal.raise_signal(signal.SIGINT)
+            steps.append("never")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert steps == ["held"]
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        lambda a: pow(a, 2, 3),
+        lambda a: pow(2, a, 3),
+        lambda a: "x" - a,
+        lambda a: "x" / a,
+        lambda a: "x" ** a,
+        chainrule.topological_order,
+    ],
+    ids="modulo,modulo on the left,minus,over,power,order".split(","),
+)
+def test_what_is_no_number_is_a_type_error(attempt):
+    with pytest.raises(TypeError):
+        attempt("x" if attempt is chainrule.topological_order else Value(2.0))
+
+
+class Reflected(Value):
+    """Asked first where it stands on the right."""
+
+    def __radd__(self, other):
+        return super().__radd__(other)
+
+    def __rmul__(self, other):
+        return super().__rmul__(other)
+
+
+def test_operands_stay_in_order_where_a_subclass_is_asked_first():
+    a, b = Value(2.0), Reflected(3.0)
+    for y, data in ((a + b, 5.0), (a * b, 6.0)):
+        assert y.data == data
+        assert y.children == (a, b)
+
+
+class ByNumber(Value):
+    def __eq__(self, other):
+        return self.data == other.data
+
+    __hash__ = Value.__hash__
+
+
+def test_not_equal_is_the_opposite_of_ones_own_equal():
+    assert operator.ne(ByNumber(2.0), ByNumber(2.0)) is False
+    assert ByNumber(2.0) != ByNumber(3.0)
+    assert +ByNumber(2.0) == ByNumber(2.0)
+
+
+# --- the same while a function is recorded --------------------------------------------------------
+
+
+def hashed(x):
+    return x[0] * {x[0]: 2.0, x[1]: 3.0}[x[1]]
+
+
+def identical(x):
+    return x[0] * (2.0 if x[0] == x[1] else 3.0)
+
+
+def equal_numbers(x):
+    return x[0] * (2.0 if x[0] == 1.5 else 3.0)
+
+
+def undefined(x):
+    try:
+        return (x[0] - 5.0).log() * x[1]
+    except ValueError:
+        return x[1] * 7.0
+
+
+def detached(x):
+    return Value(x[0].data) * x[1]
+
+
+def made_by_hand(x):
+    return Value(x[0].data ** 2, (x[0],), (2.0 * x[0].data,), op="square") * x[1]
+
+
+@pytest.mark.filterwarnings("ignore::chainrule.FallbackWarning")
+@pytest.mark.parametrize("f", [hashed, identical, equal_numbers, undefined, detached, made_by_hand])
+def test_identity_errors_and_custom_operations_mean_the_same_compiled(f):
+    fast, eager = chainrule.compile(f), chainrule.value_and_grad(f)
+    for x in ([1.5, 2.0], [9.0, 2.0], [-1.0, 0.5]):
+        assert fast.value_and_grad(x) == eager(x)
