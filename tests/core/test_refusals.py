@@ -25,11 +25,12 @@ from chainrule.core.text import visible
         (lambda a: a.hypot(), TypeError, "hypot takes 2 operands, got 1"),
         (lambda a: Value(1.0, (a,), (1.0,), op=3), TypeError, "op must be a str, not a int"),
         (lambda a: Value(1.0, (a,), "**two"), TypeError, r"\*\*two"),
+        (lambda a: chainrule.dot([a], [a, a]), ValueError, "one length, got 1 and 2"),
         (lambda a: Value(1.0, label=3), TypeError, "a label must be a str"),
         (lambda a: a.__init__(2.0), TypeError, "already built"),
         (lambda a: ops.div(Fraction(1), Fraction(0)), ZeroDivisionError, r"Fraction\(1, 0\)"),
     ],
-    ids="clip parameters operands op symbol label built division".split(),
+    ids="clip parameters operands op symbol dot label built division".split(),
 )
 def test_a_wrong_use_is_refused_in_words(attempt, error, words):
     a = Value(0.5)
@@ -167,7 +168,7 @@ def test_a_second_ctrl_c_does_not_wait():
     "attempt",
     [
         lambda a: pow(a, 2, 3),
-        lambda a: pow(2, a, 3),
+        lambda a: pow(2, a, 3),  # before 3.14 Python does not ask a
         lambda a: "x" - a,
         lambda a: "x" / a,
         lambda a: "x" ** a,
@@ -176,6 +177,7 @@ def test_a_second_ctrl_c_does_not_wait():
     ids="modulo,modulo on the left,minus,over,power,order".split(","),
 )
 def test_what_is_no_number_is_a_type_error(attempt):
+    assert Value(2.0).__rpow__(2, 3) is NotImplemented
     with pytest.raises(TypeError):
         attempt("x" if attempt is chainrule.topological_order else Value(2.0))
 
@@ -240,8 +242,17 @@ def made_by_hand(x):
     return Value(x[0].data ** 2, (x[0],), (2.0 * x[0].data,), op="square") * x[1]
 
 
+def swept(x):
+    y = x[0] * x[1]
+    y.zero_grad()
+    return y
+
+
+USES = [hashed, identical, equal_numbers, undefined, detached, made_by_hand, swept]
+
+
 @pytest.mark.filterwarnings("ignore::chainrule.FallbackWarning")
-@pytest.mark.parametrize("f", [hashed, identical, equal_numbers, undefined, detached, made_by_hand])
+@pytest.mark.parametrize("f", USES, ids=lambda f: f.__name__)
 def test_identity_errors_and_custom_operations_mean_the_same_compiled(f):
     fast, eager = chainrule.compile(f), chainrule.value_and_grad(f)
     for x in ([1.5, 2.0], [9.0, 2.0], [-1.0, 0.5]):
