@@ -6,6 +6,7 @@ import random
 import sys
 import threading
 import warnings
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -436,6 +437,16 @@ def test_threads_may_record_different_functions_at_the_same_time():
         sys.setswitchinterval(before)
     assert not raised
     assert book.now == 1200
+
+
+def test_no_callback_runs_when_a_function_dies():
+    """Python drops what is raised there, and so would drop a Ctrl-C."""
+    fast = chainrule.compile(lists, lift=False)
+    check(fast, lists, [1.0, 2.0], [0.5])
+    owner = fast.dispatch._pipeline
+    held = weakref.getweakrefs(owner)
+    assert held
+    assert all(reference.__callback__ is None for reference in held)
 
 
 def test_tapes_are_freed_where_machine_code_serves():
