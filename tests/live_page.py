@@ -1,4 +1,4 @@
-"""For the tests of the page: graphs to show, and its engine under node, without a browser."""
+"""For the tests of the page: graphs to show, a browser, and the page's engine under node."""
 
 import json
 import shutil
@@ -14,6 +14,16 @@ from chainrule.see.page import ENGINE
 from chainrule.see.page.javascript import write_rules
 
 NODE = shutil.which("node")
+CHROMIUM = shutil.which("chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 SCREENSHOTS = Path(__file__).parents[1] / "screenshots"
 DESKTOP = {"width": 1360, "height": 820}
 PHONE = {"width": 390, "height": 844}

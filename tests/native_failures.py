@@ -8,7 +8,6 @@ process of its own, which a crash may take down.
 """
 
 import copy
-import ctypes
 import gc
 import os
 import pickle
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from native_engines import NATIVE, REFERENCE
+from native_parts import decider_parts, plan_call, plan_parts
 from native_tapes import linearize
 
 from chainrule import _native
@@ -692,13 +692,6 @@ case(
 )
 
 
-def decider_parts(state: State) -> tuple[Any, ...]:
-    """Of a program that adds two integers, gathers by the sum, and computes it as a number."""
-    rows = ([9], [[0, 3, 0, 1, 0]], [], [[3, 0, 4]], [5, 6, 7, 8], [[3, 0]])
-    constants, steps, pool, gathers, candidates, numbers = (np.array(x, np.int64) for x in rows)
-    return 2, constants, steps, pool, np.zeros(0), gathers, candidates, numbers
-
-
 def decided(state: State) -> None:
     made = _native.Decider(*state.extra["parts"])
     selected, numbers, found = state.extra["answer"]
@@ -717,36 +710,11 @@ case(
     decided,
     prepare=with_extra(
         0,
-        parts=decider_parts,
+        parts=lambda s: decider_parts(),
         answer=lambda s: (np.zeros(2, np.int64), np.zeros(2), np.zeros(2, np.int64)),
     ),
     check=all_is_decided,
 )
-
-
-def plan_parts(state: State) -> tuple[Any, ...]:
-    """Of a Plan whose machine code is C's atof: its parameters, read as text, are zero."""
-    own = np.full(1, 4.0)
-    record, places = np.dtype([("x", np.float64, (2, 1))]), np.zeros(1, np.int64)
-    atof = ctypes.cast(ctypes.CDLL(None).atof, ctypes.c_void_p).value
-    arenas = (
-        np.zeros(8),
-        own,
-        np.full(8, 3.0),
-        own,
-        own,
-        places.copy(),
-        places,
-        places,
-        places[:0],
-    )
-    chosen: dict[Any, Any] = {(7,): places}
-    shapes, template = ((2, 1), None), {"k": ["x", 2]}
-    return shapes, 2, template, record, np.ndarray, chosen.get, [], None, atof, atof, arenas, 8
-
-
-def plan_call() -> Any:
-    return _native.passed(([np.full((2, 1), 0.5), 0.5], 7), np.ndarray, np.float64, True, {})
 
 
 def plan_answers(state: State, failed: bool) -> None:
@@ -757,7 +725,7 @@ def plan_answers(state: State, failed: bool) -> None:
 case(
     "a plan",
     lambda s: _native.Plan(*s.extra["parts"]),
-    prepare=with_extra(0, parts=plan_parts),
+    prepare=with_extra(0, parts=lambda s: plan_parts()),
     check=plan_answers,
 )
 case(
@@ -765,8 +733,8 @@ case(
     lambda s: s.extra["plan"].run(s.extra["call"]),
     prepare=with_extra(
         0,
-        parts=plan_parts,
-        plan=lambda s: _native.Plan(*plan_parts(s)),
+        parts=lambda s: plan_parts(),
+        plan=lambda s: _native.Plan(*plan_parts()),
         call=lambda s: plan_call(),
     ),
     check=plan_answers,
@@ -774,7 +742,7 @@ case(
 case(
     "a plan without its arenas",
     lambda s: _native.Plan(*s.extra["parts"][:-2], (), 8),
-    prepare=with_extra(0, parts=plan_parts),
+    prepare=with_extra(0, parts=lambda s: plan_parts()),
     raises=TypeError,
 )
 case("allocation_counts", lambda s: _native.allocation_counts())

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the native engine with AddressSanitizer and UndefinedBehaviorSanitizer and runs pytest on it,
-# under the sanitizers. The arguments are pytest's. The environment is a temporary one, or that of
-# $PYTHON, which then needs the test dependencies; nothing is installed there.
+# under the sanitizers. The arguments are pytest's or, after --run, a Python script and its own. The
+# environment is a temporary one, or that of $PYTHON, which then needs the test dependencies; nothing
+# is installed there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -42,4 +43,9 @@ assert chainrule.engine == 'native', chainrule.engine
 assert chainrule._native.__file__.startswith('$scratch'), chainrule._native.__file__
 chainrule.Value(1.0)
 assert chainrule._native.allocation_counts()[1] == 0, 'not the sanitizers\' build: it has slabs'"
-LD_PRELOAD=$runtime "$PYTHON" -m pytest -p no:cacheprovider --capture=sys "$@"
+if [[ ${1:-} == --run ]]; then
+    shift
+    LD_PRELOAD=$runtime "$PYTHON" "$@"
+else
+    LD_PRELOAD=$runtime "$PYTHON" -m pytest -p no:cacheprovider --capture=sys "$@"
+fi

@@ -1,23 +1,11 @@
 """A browser for the tests of the page."""
 
 import os
-import shutil
 
 import pytest
-from live_page import DESKTOP
+from live_page import CHROMIUM, DESKTOP, FLAGS
 
 from chainrule.see.page import LIMIT, explore
-
-CHROMIUM = shutil.which("chromium")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 @pytest.fixture(scope="module")

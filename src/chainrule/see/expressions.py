@@ -109,7 +109,8 @@ def _parse_python(text: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the tokenizer's advice about things we refuse anyway
-            return ast.parse(text)
+            # A syntax error makes Python look for the line in the file: no file has this name.
+            return ast.parse(text, filename="")
     except SyntaxError as error:
         raise _syntax_error(text, error) from None
     except (RecursionError, MemoryError):
@@ -259,9 +260,10 @@ class _Evaluation:
         name = node.func.id
         op = FUNCTIONS.get(name)
         if op is None:
+            shown = printable(name)
             if name in self.names or name in CONSTANTS:
-                self.fail(f"{name!r} is a number, not a function; write {name}*(...)", node)
-            self.fail(f"unknown function {name!r}{_suggest(name, FUNCTIONS)}", node)
+                self.fail(f"{shown!r} is a number, not a function; write {shown}*(...)", node)
+            self.fail(f"unknown function {shown!r}{_suggest(name, FUNCTIONS)}", node)
         arguments = [self.argument(op, i, node, room) for i in range(len(node.args))]
         arguments += self.keywords(op, node, len(arguments), room)
         wanted = op.arity + len(op.parameters)
@@ -312,8 +314,8 @@ class _Evaluation:
             return CONSTANTS[node.id]
         if node.id in FUNCTIONS:
             self.fail(f"{node.id} is a function: write {node.id}(...)", node)
-        close = _suggest(node.id, [*self.names, *FUNCTIONS])
-        self.fail(f"{node.id!r} has no value: add {node.id}=NUMBER{close}", node)
+        close, shown = _suggest(node.id, [*self.names, *FUNCTIONS]), printable(node.id)
+        self.fail(f"{shown!r} has no value: add {shown}=NUMBER{close}", node)
 
     def constant(self, node: ast.Constant) -> float:
         if type(node.value) not in (int, float):
@@ -431,16 +433,17 @@ def parse_values(arguments: Sequence[str]) -> dict[str, float]:
     for argument in arguments:
         name, equals, number = argument.partition("=")
         name = unicodedata.normalize("NFKC", name.strip())
+        shown = printable(name)
         if not equals or not number.strip():
             raise ExpressionError(
-                f"{argument!r} is not a value: write {name or 'a'}=2", line, column
+                f"{printable(argument)!r} is not a value: write {shown or 'a'}=2", line, column
             )
         if not name.isidentifier() or keyword.iskeyword(name):
-            raise ExpressionError(f"{name!r} cannot be a name", line, column)
+            raise ExpressionError(f"{shown!r} cannot be a name", line, column)
         if name in FUNCTIONS:
             raise ExpressionError(f"{name!r} is a function, so it cannot be a name", line, column)
         if name in values:
-            raise ExpressionError(f"{name!r} is given twice", line, column)
+            raise ExpressionError(f"{shown!r} is given twice", line, column)
         values[name] = _plain_number(argument, number, line, column)
         column += len(argument) + 1
     return values
@@ -478,5 +481,6 @@ def evaluate(text: str, arguments: Sequence[str]) -> tuple[Expression, dict[str,
             column = [a.partition("=")[0].strip() for a in arguments].index(name)
             start = sum(len(a) + 1 for a in arguments[:column])
             close = _suggest(name, expression.inputs)
-            raise ExpressionError(f"{name!r} is given but not used by {text!r}{close}", line, start)
+            unused = f"{printable(name)!r} is given but not used by {printable(text, _SHOWN)!r}"
+            raise ExpressionError(f"{unused}{close}", line, start)
     return expression, inputs, result

@@ -296,3 +296,26 @@ def test_builtins_are_restored_whatever_happens_while_recording():
         assert (max, min) == before
         assert type(max) is type(len), "builtins are themselves again"
         assert type(Value(1.0).data) is float, "nothing records any more"
+
+
+@pytest.mark.parametrize("gather", [list, tuple, all, any], ids=lambda f: f.__name__)
+def test_a_generator_in_a_built_in_function_is_compiled_on_every_python(gather):
+    """Python 3.14 and newer write these calls out, with an ``is`` that nobody wrote."""
+
+    def of_list(x, y):
+        return sum(list(a * b for a, b in zip(x, y, strict=True)))  # noqa: C400
+
+    def of_tuple(x, y):
+        return sum(tuple(a * b for a, b in zip(x, y, strict=True)))
+
+    def of_all(x, y):
+        return x[0] * (2 if all(a > b for a, b in zip(x, y, strict=True)) else 3)
+
+    def of_any(x, y):
+        return x[0] * (2 if any(a > b for a, b in zip(x, y, strict=True)) else 3)
+
+    f = {list: of_list, tuple: of_tuple, all: of_all, any: of_any}[gather]
+    fast, eager = chainrule.compile(f), chainrule.value_and_grad(f)
+    for x in ([1.0, 2.0], [3.0, 4.0], [0.0, 9.0]):
+        assert fast.value_and_grad(x, [0.5, 3.0]) == eager(x, [0.5, 3.0])
+    assert "0 eager" in fast.report()

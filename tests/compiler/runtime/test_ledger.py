@@ -3,7 +3,11 @@
 import itertools
 import math
 import random
+import sys
+import threading
 import warnings
+import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -401,6 +405,48 @@ def test_what_another_thread_uses_stays(little_memory):
     finally:
         owner.lock = lock
     assert owner.kept() == kept
+
+
+def test_threads_may_record_different_functions_at_the_same_time():
+    class Function:
+        """As much of a pipeline as is needed; kept alive by the thread that records."""
+
+        def kept(self):
+            return []
+
+    book, raised = Memory(10**9), []
+
+    def record():
+        mine = []
+        try:
+            for _ in range(300):
+                mine.append(Function())
+                book.add(mine[-1], SimpleNamespace(used=0))
+        except RuntimeError as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=record) for _ in range(4)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not raised
+    assert book.now == 1200
+
+
+def test_no_callback_runs_when_a_function_dies():
+    """Python drops what is raised there, and so would drop a Ctrl-C."""
+    fast = chainrule.compile(lists, lift=False)
+    check(fast, lists, [1.0, 2.0], [0.5])
+    owner = fast.dispatch._pipeline
+    held = weakref.getweakrefs(owner)
+    assert held
+    assert all(reference.__callback__ is None for reference in held)
 
 
 def test_tapes_are_freed_where_machine_code_serves():

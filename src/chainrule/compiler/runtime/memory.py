@@ -38,14 +38,19 @@ class Memory:
     def __init__(self, limit: int) -> None:
         self.limit = limit  # bytes
         self.now = 0  # counts what was made: a variant's ``used`` is when it was last needed
-        self._owners: weakref.WeakSet[Owner] = weakref.WeakSet()
+        self._lock = threading.RLock()
+        # No WeakSet: a Ctrl-C in the callback that it runs when an owner dies would be lost.
+        self._owners: dict[int, weakref.ref[Owner]] = {}
 
     def add(self, owner: Owner, variant: Variant) -> None:
         """Keep one variant more, and forget others where it is too much."""
-        self.now += 1
-        variant.used = self.now
-        self._owners.add(owner)
-        kept = [(v, one) for one in list(self._owners) for v in one.kept()]
+        with self._lock:  # threads record different functions at the same time
+            self.now += 1
+            variant.used = self.now
+            self._owners[id(owner)] = weakref.ref(owner)
+            alive = [(r, one) for r in self._owners.values() if (one := r()) is not None]
+            self._owners = {id(one): r for r, one in alive}
+        kept = [(v, one) for _, one in alive for v in one.kept()]
         total = sum(size(v) for v, _ in kept)
         for old, its_owner in sorted(kept, key=lambda pair: pair[0].used):
             if total <= self.limit or old is variant:

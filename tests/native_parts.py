@@ -1,0 +1,40 @@
+"""Sound arguments of the native engine's entry points, for tests that let them fail."""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from chainrule import _native
+
+
+def decider_parts() -> tuple[Any, ...]:
+    """Of a program that adds two integers, gathers by the sum, and computes it as a number."""
+    rows = ([9], [[0, 3, 0, 1, 0]], [], [[3, 0, 4]], [5, 6, 7, 8], [[3, 0]])
+    constants, steps, pool, gathers, candidates, numbers = (np.array(x, np.int64) for x in rows)
+    return 2, constants, steps, pool, np.zeros(0), gathers, candidates, numbers
+
+
+def plan_parts() -> tuple[Any, ...]:
+    """Of a Plan whose machine code is C's atof: its parameters, read as text, are zero."""
+    own = np.full(1, 4.0)
+    record, places = np.dtype([("x", np.float64, (2, 1))]), np.zeros(1, np.int64)
+    atof = ctypes.cast(ctypes.CDLL(None).atof, ctypes.c_void_p).value
+    arenas = (
+        np.zeros(8),
+        own,
+        np.full(8, 3.0),
+        own,
+        own,
+        places.copy(),
+        places,
+        places,
+        places[:0],
+    )
+    chosen: dict[Any, Any] = {(7,): places}
+    shapes, template = ((2, 1), None), {"k": ["x", 2]}
+    return shapes, 2, template, record, np.ndarray, chosen.get, [], None, atof, atof, arenas, 8
+
+
+def plan_call() -> Any:
+    return _native.passed(([np.full((2, 1), 0.5), 0.5], 7), np.ndarray, np.float64, True, {})
