@@ -72,6 +72,18 @@ REFERENCE = {
         "The backward pass as tables, as a drawing and as a live page; and where a NaN began.",
         "explain draw draw_dot explore debug find_nonfinite".split(),
     ),
+    "several": (
+        "Functions of several numbers",
+        "Short programs of operations, over lists, arrays and nests of Values or floats.",
+        "logsumexp softmax norm safe_norm cumsum interp solve det cholesky smooth_step smooth_max "
+        "stop_gradient".split(),
+    ),
+    "own": (
+        "Operations of one's own",
+        "Formulas that every engine evaluates, calls of other code, and derivatives through "
+        "solvers; [for engineers](../engineers.md) shows them.",
+        "operation implicit_root fixed_point checkpoint SolverError".split(),
+    ),
     "compile": (
         "compile",
         "Machine code from a function of Values; [compile](../compile.md) explains it.",
