@@ -65,6 +65,13 @@ def held_by(frame: FrameType, wanted: set[int]) -> Held:
     return held
 
 
+def held_in(model: Any, wanted: set[int]) -> Held:
+    """The names that one model gives to the wanted objects."""
+    held = Held()
+    _look_into_models([("", model)], wanted, held, _Budget(_MOST_ITEMS), set())
+    return held
+
+
 class _Budget:
     """How much may still be looked at."""
 

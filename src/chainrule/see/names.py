@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from chainrule.core.backend import Value
 from chainrule.core.text import visible
-from chainrule.see.holders import Held, held_by
+from chainrule.see.holders import Held, held_by, held_in
 
 _LONGEST_NAME = 28
 _LONGEST_PATH = 48  # of a weight, layers.0.attention.output[12,15]
@@ -53,8 +53,20 @@ def name_nodes(order: Sequence[Value], frame: FrameType | None = None) -> list[s
 
 def naming(order: Sequence[Value], frame: FrameType | None = None) -> Naming:
     """Names and kinds for the nodes of a topological order."""
-    unlabelled = {id(v) for v in order if not v.label}
-    held = held_by(frame, unlabelled) if frame is not None and unlabelled else Held()
+    wanted = _unlabelled(order)
+    return _named(order, held_by(frame, wanted) if frame is not None and wanted else Held())
+
+
+def naming_by(order: Sequence[Value], model: Any) -> Naming:
+    """The same where a model, and nothing else, gives the names of its weights."""
+    return _named(order, held_in(model, _unlabelled(order)))
+
+
+def _unlabelled(order: Sequence[Value]) -> set[int]:
+    return {id(v) for v in order if not v.label}
+
+
+def _named(order: Sequence[Value], held: Held) -> Naming:
     leaves = {id(v) for v in order if not v.children}
     weights = {place: name for place, name in held.weights.items() if place in leaves}
     known = held.variables | weights

@@ -13,11 +13,13 @@ from chainrule.see.explanation.model import (
     Node,
     SortStep,
     explain,
+    explain_with,
     pops,
 )
 
 __all__ = [
     "explain",
+    "explain_with",
     "Explanation",
     "Node",
     "ForwardStep",

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from chainrule.core.backend import Value, topological_order
 from chainrule.core.errors import caller_frame
@@ -24,9 +24,11 @@ from chainrule.see.explanation.corners import meaning, operand_sides
 from chainrule.see.names import (
     NUMBERS,
     Kind,
+    Naming,
     attribute,
     compact,
     naming,
+    naming_by,
     product,
     short,
 )
@@ -342,7 +344,17 @@ def explain(v: Value) -> Explanation:
     if not isinstance(v, Value):
         raise TypeError(f"explain takes a Value, not a {type(v).__name__}")
     order = topological_order(v)
-    called = naming(order, caller_frame())
+    return _explain_named(order, naming(order, caller_frame()))
+
+
+def explain_with(v: Value, model: Any) -> Explanation:
+    """The backward pass of ``v``, whose weights have the names that ``model`` gives them."""
+    order = topological_order(v)
+    return _explain_named(order, naming_by(order, model))
+
+
+def _explain_named(order: Sequence[Value], called: Naming) -> Explanation:
+    """The backward pass of the last of these nodes, which are in topological order."""
     position = {id(node): i for i, node in enumerate(order)}
     children = [tuple([position[id(c)] for c in node.children]) for node in order]
     edges: list[tuple[float, float]] = []

@@ -7,19 +7,15 @@ puts into text nodes. The page computes its numbers itself, by rules generated f
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
-import json
-import re
 from functools import cached_property
-from importlib import resources
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule.core.backend import Value, topological_order
+from chainrule.core.backend import Value
 from chainrule.files import write_atomically
+from chainrule.see.page.assembly import Markup, assemble, asset
 
 if TYPE_CHECKING:
     from chainrule.see.drawing.picture import Picture
@@ -33,7 +29,7 @@ _NOTEBOOK_HEIGHT = 760
 #: what computes, which needs no document; then what shows it. Joined in this order
 ENGINE = ("numbers", "maths", "words", "graph", "view", "film", "broken", "paths")
 SCREEN = (
-    *("layout", "drawing", "page", "window", "inputs", "tabs", "predict", "nudge"),
+    *("elements", "layout", "drawing", "page", "window", "inputs", "tabs", "predict", "nudge"),
     *("paths-tab", "broken-tab", "weights", "inside", "address", "gif", "export", "controls"),
 )
 
@@ -49,16 +45,21 @@ def explore(v: Value, *, limit: int = LIMIT) -> Page:
     Notebooks show it by themselves; ``.save("page.html")`` writes one file that needs nothing
     else. Graphs of more than ``limit`` nodes are collapsed. No ``.grad`` is changed.
     """
-    from chainrule.see.drawing.picture import make_picture
     from chainrule.see.explanation import explain
 
     if not isinstance(v, Value):
         raise TypeError(f"explore takes a Value, not a {type(v).__name__}")
-    explanation = explain(v)
+    return page_of(explain(v), limit)
+
+
+def page_of(explanation: Explanation, limit: int = LIMIT) -> Page:
+    """The page of a backward pass that is explained already."""
+    from chainrule.see.drawing.picture import make_picture
+
     nodes = explanation.nodes
     names, grads = [node.name for node in nodes], [node.grad for node in nodes]
     kinds = [node.kind for node in nodes]
-    picture = make_picture(topological_order(v), names, limit, grads, kinds)
+    picture = make_picture(list(explanation.values), names, limit, grads, kinds)
     return Page(explanation, picture)
 
 
@@ -73,27 +74,19 @@ class Page:
     def html(self) -> str:
         """The whole file."""
         rules, data = self.program
-        style = _asset("page.css")
-        parts = [rules, *(_asset(f"script/{name}.js") for name in (*ENGINE, *SCREEN))]
-        script = "\n".join(['"use strict";', "(() => {", *parts, "})();"])
-        policy = (
-            f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-            "base-uri 'none'; form-action 'none'"
-        )
+        parts = [rules, *(asset("see.page", f"script/{name}.js") for name in (*ENGINE, *SCREEN))]
         name = self.picture.name
-        filled = {
-            "policy": policy,
-            "style": style,
-            "script": script,
-            "title": html.escape(f"The backward pass of {name}"),
-            "name": html.escape(name),
-            "summary": html.escape(self.picture.summary),
-            "note": html.escape(_collapsed_note(self.picture)),
-            "still": self._still(),
-            "data": _json(data),
-        }
-        # One pass over the template: what is filled in is never searched for further places.
-        return re.sub(r"\{\{(\w+)\}\}", lambda match: filled[match[1]], _asset("page.html"))
+        return assemble(
+            asset("see.page", "page.html"),
+            style=[asset("see.page", "base.css"), asset("see.page", "page.css")],
+            script=parts,
+            data=data,
+            title=f"The backward pass of {name}",
+            name=name,
+            summary=self.picture.summary,
+            note=_collapsed_note(self.picture),
+            still=Markup(self._still()),
+        )
 
     @cached_property
     def program(self) -> tuple[str, dict[str, Any]]:
@@ -153,17 +146,3 @@ def _collapsed_note(picture: Picture) -> str:
     return (
         f"{picture.summary}: each step here stands for many. Choose a box and open it to see them."
     )
-
-
-def _asset(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"sha256-{base64.b64encode(digest).decode()}"
-
-
-def _json(data: Any) -> str:
-    """JSON that no text inside it can end early: ``</script>`` and ``<!--`` have no ``<`` left."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

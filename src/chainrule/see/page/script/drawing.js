@@ -2,25 +2,8 @@
 // pictures are drawn whole. Of large ones, the boxes in the window are drawn; from far away, when
 // no text could be read, all boxes are one shape and all wires another.
 
-const SVG = "http://www.w3.org/2000/svg";
 const DRAWN_WHOLE = 400; // boxes
 const FAR = 0.3; // below this scale, large pictures are shapes only
-
-function svgElement(name, attributes = {}, ...children) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-
-function svgText(className, x, y, text, anchor) {
-  const made = svgElement("text", { class: className, x: coordinate(x), y: coordinate(y), ...(anchor && { "text-anchor": anchor }) });
-  made.textContent = text;
-  return made;
-}
-
-const svgRect = (className, x, y, width, height, rx) =>
-  svgElement("rect", { class: className, x: coordinate(x), y: coordinate(y), width: coordinate(width), height: coordinate(height), rx });
 
 class Drawing {
   constructor(svg, onBox) {

@@ -142,7 +142,6 @@ function inset(size, offset) {
   return LAYOUT.radius - Math.sqrt(Math.max(0, LAYOUT.radius ** 2 - off * off));
 }
 
-const coordinate = (x) => String(Math.round(x * 10) / 10);
 
 // SVG path data of one wire: straight through the ranks it passes, bent in the gaps between them.
 function wayOf(layout, n, arrow = true) {

@@ -1,6 +1,5 @@
 // The page: where the film is, what is shown of it, and the controls.
 
-const find = (id) => document.getElementById(id);
 const given = JSON.parse(find("data").textContent);
 const STAGES = ["Forward", "Sort", "Backward"];
 // What a newcomer needs to know when a stage begins.
@@ -39,13 +38,6 @@ let peeking = false; // an input was moved: all numbers are shown until the next
 // Each tab of the panel; `overlay` may change what the graph shows while the tab is open.
 const tabs = [];
 let tab = null;
-
-function element(name, className, text) {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
 
 const drawing = new Drawing(find("graph"), (b, { element: node }) => {
   const box = view.boxes[b];

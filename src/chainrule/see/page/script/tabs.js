@@ -36,25 +36,4 @@ find("tabs").addEventListener("keydown", (event) => {
   next.button.focus();
 });
 
-function options(select, entries, value) {
-  select.replaceChildren(
-    ...entries.map(([key, text]) => {
-      const option = element("option", "", text);
-      option.value = key;
-      return option;
-    })
-  );
-  if (value !== undefined) select.value = value;
-}
-
-function tableRow(className, ...cells) {
-  const row = element("tr", className);
-  cells.forEach((text, k) => {
-    const cell = element(k ? "td" : "th", "", text);
-    if (!k) cell.scope = "row";
-    row.append(cell);
-  });
-  return row;
-}
-
 addTab("step", "Step");
