@@ -64,3 +64,19 @@ def deep_recursion():
     sys.setrecursionlimit(100_000)
     yield
     sys.setrecursionlimit(before)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from live_page import CHROMIUM, FLAGS
+
+    if CHROMIUM is None:
+        if os.environ.get("CI", "").lower() in ("", "0", "false"):
+            pytest.skip("chromium is not installed (the browser tests need Debian's package)")
+        pytest.fail("chromium is not installed, and CI must run the browser tests")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()

@@ -205,6 +205,7 @@ LAYERS = [
     ["compiler.api"],
     ["compiler"],
     ["nn", "gpt"],
+    ["play"],
     ["cli"],
     ["__init__"],
     ["__main__"],

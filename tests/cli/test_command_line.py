@@ -325,7 +325,18 @@ def test_lessons_runs_an_expression_on_every_engine(command):
 
 @pytest.mark.parametrize(
     "name",
-    ["explain", "draw", "explore", "check", "lessons", "train", "sample", "inspect", "compare"],
+    [
+        "explain",
+        "draw",
+        "explore",
+        "check",
+        "lessons",
+        "train",
+        "sample",
+        "inspect",
+        "compare",
+        "play",
+    ],
 )
 def test_every_command_has_help_with_examples(command, name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")

@@ -1,25 +1,9 @@
-"""A browser for the tests of the page."""
-
-import os
+"""Pages of graphs in the browser."""
 
 import pytest
-from live_page import CHROMIUM, DESKTOP, FLAGS
+from live_page import DESKTOP
 
 from chainrule.see.page import LIMIT, explore
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        if os.environ.get("CI", "").lower() in ("", "0", "false"):
-            pytest.skip("chromium is not installed (the browser tests need Debian's package)")
-        pytest.fail("chromium is not installed, and CI must run the browser tests")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

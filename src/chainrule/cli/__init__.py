@@ -1,8 +1,8 @@
 """The command line: ``chainrule explain "relu(a*b + d)" a=2 b=-3 d=10`` and the other commands.
 
 ``see`` holds those about one expression (explain, draw, explore, check, nudge, lessons), ``models``
-those about GPTs (train, sample, inspect, compare), ``bench`` the one about speed; ``reporting``
-prints lines and errors for all of them.
+those about GPTs (train, sample, inspect, compare), ``bench`` the one about speed, ``play`` the web
+app; ``reporting`` prints lines and errors for all of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from cyclopts import App
 from rich.text import Text
 
-from chainrule.cli import bench, models, see
+from chainrule.cli import bench, models, play, see
 from chainrule.cli.reporting import examples
 
 app = App(
@@ -24,6 +24,7 @@ app = App(
     help_epilogue=examples(
         'chainrule explain "relu(a*b + d)" a=2 b=-3 d=10',
         'chainrule draw "c = a*b; L = c + a" a=2 b=3 -o graph.svg',
+        "chainrule play",
         "chainrule lessons",
         "chainrule train",
     ),
@@ -31,6 +32,7 @@ app = App(
 see.register(app)
 models.register(app)
 bench.register(app)
+play.register(app)
 
 
 def main() -> None:

@@ -64,6 +64,7 @@ addTab("paths", "Paths", {
   showsAll: true,
   open: () => (paths.node ??= chosen !== null && !view.boxes[chosen].isGroup ? view.boxes[chosen].nodes[0] : inputs[0]),
   update: renderPaths,
+  focus: () => view.boxOf.get(paths.node) ?? shownNow.frame.box,
   choose: (b) => !view.boxes[b].isGroup && chooseForPaths(view.boxes[b].nodes[0]),
   point: (b) => {
     if (view.boxes[b].isGroup || paths.hovered === view.boxes[b].nodes[0]) return;

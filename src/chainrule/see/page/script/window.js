@@ -86,12 +86,13 @@ find("scroll").addEventListener("scroll", () => {
   });
 });
 
-// Keep the box in focus, and whatever it hands something to, in view.
+// Keep the box in focus in view: that of the tab, or whatever the step hands something to.
 function follow(atOnce = false) {
   const area = find("scroll");
   if (!shownNow || !area.clientWidth) return;
   const { frame } = shownNow;
-  const place = drawing.layout.places[frame.child === undefined ? frame.box : frame.child];
+  const inFocus = tab.focus ? tab.focus() : frame.child === undefined ? frame.box : frame.child;
+  const place = drawing.layout.places[inFocus];
   const [svg, outer] = [drawing.svg.getBoundingClientRect(), area.getBoundingClientRect()];
   const inner = {
     left: svg.left + place.x * zoom, right: svg.left + (place.x + place.width) * zoom,
