@@ -51,7 +51,9 @@ def play(*, port: int = 0, open: bool = True) -> int:
     console = Console()
     try:
         say(console, "chainrule play is at this address, which only this machine can open:")
-        say(console, f"\n  {server.address}\n")
+        say(console)
+        say(console, f"  {server.address}")
+        say(console)
         say(console, "Ctrl-C ends it.")
         if open and not _open(server.address):
             say(
@@ -60,7 +62,8 @@ def play(*, port: int = 0, open: bool = True) -> int:
         console.file.flush()  # to a pipe, too, now and not in the end
         server.serve_forever()
     except KeyboardInterrupt:
-        say(console, "\nstopped")
+        say(console)
+        say(console, "stopped")
     finally:
         server.server_close()
     return 0

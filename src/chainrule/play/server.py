@@ -148,8 +148,10 @@ class Handler(BaseHTTPRequestHandler):
         except Refused as refused:
             self.close_connection = True  # whatever else was sent is not read
             self._answer(refused.status, "text/plain; charset=utf-8", refused.reason.encode())
-        except PlayError as error:
-            self._json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
+        except PlayError as error:  # an answer for the person at the page, if it asked
+            asked = self.command == "POST"
+            status = HTTPStatus.OK if asked else HTTPStatus.SERVICE_UNAVAILABLE
+            self._json({"error": str(error)}, status)
 
     def _checked_path(self) -> str:
         """The path after the secret, of a request that may be served."""
