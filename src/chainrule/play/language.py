@@ -69,8 +69,8 @@ class LanguageLab(Lab):
         self.version += 1
         self.sampled: list[dict[str, Any]] = []
         self.validation: list[list[float]] = []
-        self._sample_next = 0
         self.prefix = ""
+        self._sample()
         return {
             "version": self.version,
             "documents": len(documents),
@@ -152,13 +152,13 @@ class LanguageLab(Lab):
         return losses
 
     def _sample(self) -> None:
-        """Keep some samples, and the loss of documents held out, at steps that grow with time."""
+        """Keep some samples, and the loss of documents held out; then at ever longer intervals."""
         run = self._started()
         rng = random.Random(run.step)
         found = [gpt.generate(run.model, run.tokenizer, rng) for _ in range(SAMPLES)]
         new = [[sample, sample not in self.known] for sample in found]
         self.sampled = [*self.sampled[1 - MOST_SAMPLED :], {"step": run.step, "texts": new}]
-        held_out = run.validation_loss(20)
+        held_out = run.validation_loss(20) if run.step else None  # which compiles
         if held_out is not None:
             self.validation = [*self.validation[-99:], [run.step, held_out]]
         times, last = len(self.sampled), MOST_SAMPLED - 1

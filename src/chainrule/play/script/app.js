@@ -2,7 +2,7 @@
 
 const VIEWS = {
   formulas: () => formulas.asked || drawFormula(""),
-  network: () => network.started || startNetwork(),
+  network: () => (network.started ? fitDiagram() : startNetwork()),
   language: () => language.started || startLanguage(),
 };
 let view = null;
@@ -50,11 +50,7 @@ function recolour() {
   if (network.state) renderNetwork();
 }
 
-window.addEventListener("resize", later(() => {
-  if (!network.started || find("view-network").hidden) return;
-  buildDiagram(network.state.layers.slice(0, -1).map(({ b }) => b.length));
-  renderNetwork();
-}));
+window.addEventListener("resize", later(fitDiagram));
 
 {
   const said = new URLSearchParams(window.location.hash.slice(1));

@@ -7,10 +7,11 @@ const keyOf = (weight) => [weight.layer, weight.of, weight.row, weight.column ??
 function buildDiagram(hidden) {
   const sizes = [2, ...hidden, 1];
   const tallest = Math.max(...sizes);
-  const size = tallest > 6 ? 44 : 54;
+  const room = find("diagram").clientWidth - 2;
+  const size = tallest > 6 || room < 480 ? 44 : 54;
   const gap = tallest > 6 ? 8 : 14;
   const height = tallest * (size + gap) + 26;
-  const wide = Math.max(find("diagram").clientWidth - 2, 96 * sizes.length);
+  const wide = Math.max(room, 70 * sizes.length);
   const x = (k) => size / 2 + 2 + (k * (wide - size - 4)) / (sizes.length - 1);
   const y = (k, i) => 26 + (tallest - sizes[k]) * (size + gap) / 2 + i * (size + gap) + size / 2;
   const svg = svgElement("svg", { width: wide, height, "aria-hidden": "true" });
@@ -61,6 +62,13 @@ function buildDiagram(hidden) {
   }
   find("diagram").append(over);
   options(find("weight-which"), diagram.lines.map(({ weight }) => [keyOf(weight), weightName(weight)]));
+}
+
+// Drawn again where the window has another width.
+function fitDiagram() {
+  if (!network.state || find("view-network").hidden) return;
+  buildDiagram(network.state.layers.slice(0, -1).map(({ b }) => b.length));
+  renderNetwork();
 }
 
 function addWeight(weight, target, line) {
@@ -118,7 +126,6 @@ find("weight-which").addEventListener("change", ({ target }) => {
 });
 
 async function explainWeight(weight, point = null) {
-  if (!network.started) return;
   await ask("network", "pause"); // what is shown must stay what it is
   const answer = await ask("network", "weight", { ...weight, point });
   if (tell("network", answer)) return;
@@ -131,7 +138,7 @@ async function explainWeight(weight, point = null) {
       `the products along the paths from the weight to the loss add up to ${short(parts[answer.point])}.`
   );
   drawParts(weight, parts, answer.point);
-  graphFrames.show(answer.graph, `#compact&tab=paths&node=${answer.node}`);
+  graphFrames.show(answer.graph, `#${asCompact()}&tab=paths&node=${answer.node}`);
 }
 
 function drawParts(weight, parts, chosenPoint) {

@@ -45,6 +45,9 @@ function dress(frame) {
 
 const graphFrames = makeFrames(find("graph-frames"), "The graph, step by step");
 
+// Beside its explanation the page has little room, unless it comes below it.
+const asCompact = () => (window.innerWidth > 900 ? "compact" : "");
+
 function openGraph(title, said) {
   find("graph-title").textContent = title;
   find("graph-said").textContent = said;

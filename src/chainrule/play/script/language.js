@@ -12,6 +12,7 @@ options(find("language-steps"), [500, 1000, 3000, 10000, 30000].map((n) => [n, n
 const numberOf = (id) => Number(find(`language-${id}`).value);
 
 async function startLanguage() {
+  getReady("language", language);
   const answer = await ask("language", "start", {
     source: find("language-source").value, text: find("language-text").value,
     width: numberOf("width"), heads: numberOf("heads"), layers: numberOf("layers"), block: numberOf("block"),
@@ -19,6 +20,7 @@ async function startLanguage() {
   });
   if (tell("language", answer)) return;
   language.started = answer;
+  setDisabled("language", false);
   language.state = null;
   find("prefix").maxLength = numberOf("block") - 1;
   find("language-about").textContent = `${answer.documents.toLocaleString("en")} documents, such as ${answer.examples.join(", ").slice(0, 80)}. ${answer.vocabulary.length - 1} different characters, ${answer.parameters.toLocaleString("en")} parameters.`;
@@ -130,7 +132,6 @@ async function watchPrefix() {
 find("prefix").addEventListener("input", later(watchPrefix, 60));
 
 find("token-why").addEventListener("click", async () => {
-  if (!language.started) return;
   await ask("language", "pause");
   find("token-why").disabled = true;
   const answer = await ask("language", "token", { prefix: find("prefix").value, next: Number(find("token-next").value) });
@@ -143,7 +144,7 @@ find("token-why").addEventListener("click", async () => {
       `These are all ${answer.nodes.toLocaleString("en")} numbers of this one token, from its embedding on; what was read before it enters as keys and values. ` +
       "Press → to step, and open a box to look inside."
   );
-  graphFrames.show(answer.graph, "#compact");
+  graphFrames.show(answer.graph, `#${asCompact()}`);
 });
 
 labControls("language", language, startLanguage);

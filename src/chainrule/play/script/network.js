@@ -23,15 +23,29 @@ function networkSettings() {
 
 async function startNetwork() {
   const wasRunning = network.state && network.state.running;
+  getReady("network", network);
   const answer = await ask("network", "start", networkSettings());
   if (tell("network", answer)) return;
   network.started = answer;
+  setDisabled("network", false);
   network.state = network.neuron = null;
   find("network-about").textContent = `${answer.parameters} parameters, ${answer.points.length} points. Blue points are ${answer.kinds[0]}, red ones ${answer.kinds[1]}.`;
   buildDiagram(networkSettings().hidden);
   drawPoints();
   await ask("network", "speed", { speed: Number(find("network-speed").value) });
   if (wasRunning) await ask("network", "run");
+}
+
+// Nothing can be pressed before there is something to train.
+function getReady(kind, lab) {
+  if (lab.started) return;
+  find(`${kind}-run`).textContent = "Starting …";
+  setDisabled(kind, true);
+}
+
+function setDisabled(kind, isDisabled) {
+  const asking = { network: "weight-why", language: "token-why" }[kind];
+  for (const id of [`${kind}-run`, `${kind}-step`, asking]) find(id).disabled = isDisabled;
 }
 
 function tell(kind, answer) {
