@@ -31,7 +31,7 @@ document.querySelector(".views").addEventListener("keydown", (event) => {
 
 // The tab and the expression are in the address, so that reloading shows them again.
 function remember() {
-  const parts = new URLSearchParams({ view, f: find("formula").value, in: find("formula-values").value });
+  const parts = new URLSearchParams({ view, f: find("formula").value, in: formulas.values });
   window.history.replaceState(null, "", `#${parts}`);
 }
 
@@ -56,6 +56,6 @@ window.addEventListener("resize", later(fitDiagram));
   const said = new URLSearchParams(window.location.hash.slice(1));
   const [text, values] = EXAMPLES[0];
   find("formula").value = said.get("f") ?? text;
-  find("formula-values").value = said.get("f") ? said.get("in") ?? "" : values;
+  find("formula-values").value = formulas.values = said.get("f") ? said.get("in") ?? "" : values;
   openView(said.get("view") in VIEWS ? said.get("view") : "formulas");
 }

@@ -10,32 +10,33 @@ const EXAMPLES = [
   ["where(x > 0, x**2, 0.1*x)", "x=1.5", "a choice"],
 ];
 
-const formulas = { frames: makeFrames(find("formula-frames"), "The backward pass of the expression"), asked: 0 };
+const formulas = { frames: makeFrames(find("formula-frames"), "The backward pass of the expression"), asked: 0, values: "" };
 
 options(find("formula-example"), [["", "choose one"], ...EXAMPLES.map(([text, , about], k) => [k, `${about}: ${text}`])]);
 find("formula-example").addEventListener("change", ({ target }) => {
   if (target.value === "") return;
   const [text, values] = EXAMPLES[Number(target.value)];
   find("formula").value = text;
-  find("formula-values").value = values;
+  find("formula-values").value = formulas.values = values;
   target.value = "";
   drawFormula("");
 });
 
-// Inputs that were moved in the page count as typed.
+// Inputs that are moved in the page are seen in the field, and count as typed there.
 function takeOverMoved() {
+  if (document.activeElement === find("formula-values")) return;
   const movedInputs = new Map();
   for (const part of formulas.frames.address().slice(1).split("&")) {
     const [key, number] = part.split("=");
-    if (key.startsWith("in.") && !key.startsWith("in.:")) movedInputs.set(decodeURIComponent(key.slice(3)), number);
+    if (key.startsWith("in.")) movedInputs.set(decodeURIComponent(key.slice(3)), number);
   }
-  if (!movedInputs.size) return;
-  const rest = find("formula-values").value.split(/[\s,]+/).filter(Boolean);
-  find("formula-values").value = rest.map((part) => {
+  const parts = formulas.values.split(/[\s,]+/).filter(Boolean).map((part) => {
     const name = part.split("=")[0];
     return movedInputs.has(name) ? `${name}=${movedInputs.get(name)}` : part;
-  }).join(" ");
+  });
+  find("formula-values").value = parts.join(" ");
 }
+window.setInterval(takeOverMoved, 400);
 
 function keptAddress() {
   const kept = formulas.frames.address().slice(1).split("&").filter((part) => part && !part.startsWith("in."));
@@ -62,7 +63,7 @@ async function drawFormula(hash) {
   pointAt(find("formula-values"), find("values-place"), where === "values" && answer.error, answer.column || 0);
   find("formula-frames").classList.toggle("is-stale", Boolean(answer.error));
   if (answer.error) return;
-  if (document.activeElement !== find("formula-values")) find("formula-values").value = answer.values;
+  formulas.values = answer.values;
   remember();
   formulas.frames.show(answer.graph, hash ?? keptAddress());
 }
@@ -72,6 +73,7 @@ const typedFormula = later(() => {
   drawFormula();
 });
 find("formula").addEventListener("input", typedFormula);
+find("formula-values").addEventListener("input", ({ target }) => (formulas.values = target.value));
 find("formula-values").addEventListener("input", later(() => drawFormula()));
 find("formula-values").addEventListener("change", () => drawFormula());
 find("formula-form").addEventListener("submit", (event) => event.preventDefault());
