@@ -6,6 +6,7 @@ steps for a moment at a time, ``advance``, and says how it stands, ``state``.
 
 from __future__ import annotations
 
+import gc
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -42,6 +43,8 @@ class Lab(ABC):
         if action not in ("run", "pause", "step", "speed", *self.actions):
             raise PlayError(f"there is nothing called {action!r} here")
         answer: dict[str, Any] = getattr(self, f"_{action}")(given)
+        if action == "start":
+            gc.collect()  # a model that was dropped is large, but of too few objects to be noticed
         return answer
 
     def advance(self) -> bool:
