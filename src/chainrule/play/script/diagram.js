@@ -85,7 +85,7 @@ const numberAt = (state, { layer, of, row, column }, suffix = "") => {
 function tellWeight(weight) {
   if (!network.state) return;
   const [data, grad] = [numberAt(network.state, weight), numberAt(network.state, weight, "_grad")];
-  find("diagram-said").textContent = `${weightName(weight)} = ${short(data)}, gradient ${short(grad)}: a step moves it ${grad > 0 ? "down" : grad < 0 ? "up" : "nowhere"}. Click for the reason.`;
+  find("diagram-said").textContent = `${weightName(weight)} = ${short(data)}, gradient ${short(grad)}: to raise it a little would ${grad > 0 ? "raise" : grad < 0 ? "lower" : "not change"} the loss. Click for the reason.`;
   find("weight-which").value = keyOf(weight);
 }
 

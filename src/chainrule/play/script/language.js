@@ -152,6 +152,7 @@ for (const id of ["width", "heads", "layers", "block", "steps"]) find(`language-
 find("language-source").addEventListener("change", ({ target }) => {
   find("language-text-part").hidden = target.value !== "text";
   if (target.value === "names" || find("language-text").value) startLanguage();
+  else find("language-text").focus();
 });
 find("language-use").addEventListener("click", startLanguage);
 readInto("language-file", "language-text", startLanguage);
