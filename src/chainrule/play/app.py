@@ -21,6 +21,5 @@ def app_page() -> str:
             *(asset("see.page", f"script/{name}.js") for name in SHARED),
             *(asset("play", f"script/{name}.js") for name in SCRIPT),
         ],
-        data={},
         allowed="connect-src 'self'; frame-src 'self'; ",
     )

@@ -20,7 +20,7 @@ def draw(given: Given) -> dict[str, Any]:
     >>> from chainrule.play.formulas import draw
     >>> drawn = draw({"text": "a*b + 1", "values": "b=-3"})
     >>> drawn["values"], drawn["result"]
-    ('b=-3 a=2', -5.0)
+    ('b=-3 a=3', -8.0)
     >>> draw({"text": "a*/b", "values": ""})["column"]
     2
     """

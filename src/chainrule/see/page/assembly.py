@@ -26,7 +26,7 @@ def assemble(
     *,
     style: Sequence[str],
     script: Sequence[str],
-    data: Any,
+    data: Any = None,
     allowed: str = "",
     **filled: str,
 ) -> str:
