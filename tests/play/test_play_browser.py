@@ -89,7 +89,7 @@ def test_what_was_typed_survives_a_reload_and_examples_can_be_chosen(visit):
 # --- networks -----------------------------------------------------------------------------------
 
 
-def test_a_network_trains_pauses_and_steps(visit):
+def test_a_network_trains_pauses_and_steps_until_the_page_is_closed(visit, server):
     page = visit("#view=network")
     expect(page.locator("#network-right")).to_have_text(re.compile(r"\d+%"))
     before = page.evaluate("document.getElementById('plane').toDataURL()")
@@ -115,6 +115,12 @@ def test_a_network_trains_pauses_and_steps(visit):
     expect(page.locator("#network-at")).to_have_text("0")
     expect(page.locator("#diagram canvas")).to_have_count(6)
     expect(page.locator("#network-about")).to_contain_text("20 parameters, 120 points")
+    page.click("#network-run")
+    (session,) = server.sessions.values()
+    process = session._labs["network"]._process
+    assert process.poll() is None
+    page.close()
+    assert process.wait(60) is not None
 
 
 def test_a_weight_says_why_its_gradient_is_what_it_is(visit):
