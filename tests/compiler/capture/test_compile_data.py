@@ -226,3 +226,18 @@ def test_statistics_of_data_as_extras_are_fresh():
             yield loss, extras
 
     assert same(script).eager == 0
+
+
+def test_chainrules_functions_of_plain_numbers_are_recorded():
+    def f(p, x):
+        return p * chainrule.exp(x * p) + chainrule.sqrt(x) + maximum(x, p) + chainrule.relu(x - 1)
+
+    def script(compile):
+        fast = compile(f)
+        for x in (3.0, 0.5, 2, np.float64(1.5), math.inf, math.nan, 3, -1.0, 2000.0):
+            try:
+                yield fast(2.0, x)
+            except (ValueError, OverflowError) as error:
+                yield type(error), str(error)
+
+    assert same(script).replayed >= 5

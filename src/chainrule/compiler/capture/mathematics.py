@@ -1,8 +1,9 @@
-"""The functions of ``math`` on numbers that are recorded: operations of the op table.
+"""Functions of numbers that are recorded, ``math``'s and chainrule's own: operations of the table.
 
 While any thread records, ``math.exp`` and the others are replaced by these, which do what ``math``
 does unless the calling thread records and a stand-in is among the arguments. A function that was
 imported by its own name (``from math import exp``) is C code that asks for the number: static.
+``chainrule.exp`` is recorded by whatever name, because what all of them call is replaced.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.operators import UNARY
 from chainrule.compiler.capture.standins import Detached, is_narrow, plain
 from chainrule.compiler.capture.traced import Traced
-from chainrule.core import ops
+from chainrule.core import functions, ops
 from chainrule.core.backend import modes
 
 _ROWS: dict[str, tuple[ops.Op, int]] = {
@@ -76,3 +77,24 @@ MATH: dict[str, Any] = {
 }
 MATH["isnan"] = _tested(math.isnan, lambda x: x != x)
 MATH["isfinite"] = _tested(math.isfinite, lambda x: x - x == 0.0)
+
+
+def _of_numbers(original: Callable[..., Any]) -> Any:
+    @functools.wraps(original)
+    def call(op: ops.Op, operands: tuple[Any, ...], parameters: tuple[Any, ...]) -> Any:
+        if modes.recorder is None or parameters:
+            return original(op, operands, parameters)
+        numbers = [x.number() if type(x) is Traced else x for x in operands]
+        first = next((x for x in numbers if type(x) is Detached), None)
+        if first is None or any(
+            type(x) not in (Detached, int, float) or is_narrow(x) for x in numbers
+        ):
+            return original(op, operands, parameters)
+        return first.apply(op, *numbers)
+
+    setattr(call, REPLACES, original)
+    return call
+
+
+#: what stands for that which all of chainrule's functions call
+FUNCTIONS: dict[str, Any] = {"_call": _of_numbers(functions._call)}

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.captured import REPLACES
-from chainrule.compiler.capture.mathematics import MATH
+from chainrule.compiler.capture.mathematics import FUNCTIONS, MATH
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.standins import Detached, is_narrow
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.traced import Traced
-from chainrule.core import errors, ops
+from chainrule.core import errors, functions, ops
 from chainrule.core.backend import Value, modes
 from chainrule.core.ops import Op
 
@@ -46,7 +46,12 @@ _max, _min = builtins.max, builtins.min
 #: the names of each module, what stands for some of them, and what these are
 _SUBSTITUTES = [
     (vars(module), found, {name: x.__wrapped__ for name, x in found.items()})
-    for module, found in ((math, MATH), (np, NUMPY), (np.linalg, LINALG))
+    for module, found in (
+        (math, MATH),
+        (functions, FUNCTIONS),
+        (np, NUMPY),
+        (np.linalg, LINALG),
+    )
 ]
 
 
