@@ -140,7 +140,7 @@ def flatten_call(arguments: tuple[Any, ...], keywords: dict[str, Any], different
         )
     elif differentiate and arguments and not _is_differentiable(call.structure[0][0]):
         call.refused = "not everything in its first argument is a number"
-    elif differentiate and arguments and _holds_values(arguments[0]):
+    elif differentiate and arguments and holds_values(arguments[0]):
         call.refused = (
             "its first argument holds Values, and so does its derivative: pass numbers, or call "
             "the function itself and backward()"
@@ -172,7 +172,7 @@ def _containers_of_floats(node: Node) -> int:
     return inside + (node.holds_floats and not isinstance(node, Number))
 
 
-def _holds_values(tree: Any) -> bool:
+def holds_values(tree: Any) -> bool:
     """Whether there is a Value in a tree."""
     found: list[bool] = []
     map_leaves(lambda x: found.append(_is_value(x)), tree, records=True)

@@ -1,7 +1,7 @@
 """The LLVM module of an array program.
 
 In: a ``Program``, and which of its loops have a run-time trip count. Out: LLVM IR of three
-functions, built by ``forward`` and ``backward``, over these arrays:
+functions, of a batch four, built by ``forward`` and ``backward``, over these arrays:
 
 - P and V: the numbers that all samples share, and each sample's own; Q and D: their adjoints;
 - S: the adjoint of the result, one for each sample;
@@ -10,17 +10,22 @@ functions, built by ``forward`` and ``backward``, over these arrays:
 
 ``forward`` returns a number that is finite only if all of V is finite and every guard holds.
 ``reverse`` computes the gradient; ``backward`` calls it and returns a number that is finite only if
-the gradient is.
+the gradient is. ``check`` tells for each sample of a batch whether it is one that made ``forward``
+give up.
 """
 
 from __future__ import annotations
+
+import math
+
+import numpy as np
 
 from chainrule.compiler.codegen import scheduled
 from chainrule.compiler.codegen.backward import Backward
 from chainrule.compiler.codegen.contraction import Emitter
 from chainrule.compiler.codegen.forward import emit_forward
 from chainrule.compiler.codegen.instructions import Machine, differentiated
-from chainrule.compiler.codegen.ir import Code, Vector
+from chainrule.compiler.codegen.ir import Code, Integers, Offset, Vector
 from chainrule.compiler.codegen.walks import Walks
 from chainrule.compiler.lift.commands import commands
 from chainrule.compiler.lift.program import Program
@@ -79,6 +84,10 @@ def machine(
         ),
     ]
     declarations = forward.code.declarations | backward.code.declarations
+    if batch > 1:
+        each = _check_samples(Emitter(walks, width, batch, dtype))
+        parts.append(_function(each, f"void @check({arguments}, ptr noalias %F)"))
+        declarations |= each.declarations
     made.text = "\n".join([*sorted(declarations), *parts])
     return made
 
@@ -87,7 +96,7 @@ def _check_gradient(emitter: Emitter) -> Vector:
     """A number that is finite only if the gradient is."""
     program, code = emitter.program, emitter.code
     emitter.flags = emitter.new_flags()
-    whole, own = program.inputs // emitter.width, differentiated(program) * emitter.batch
+    whole, own = program.inputs // emitter.width, differentiated(program)
     if whole:
         with code.loop(whole) as i:
             emitter.watch(code.load("%Q", [(i, emitter.width)], emitter.width))
@@ -95,8 +104,35 @@ def _check_gradient(emitter: Emitter) -> Vector:
         emitter.watch(code.load("%Q", [(None, at)]))
     if own:
         with code.loop(own) as i:
-            emitter.watch(code.load("%D", [(i, 1)]))
+            for at, width in emitter.chunks(emitter.batch):
+                emitter.watch(code.load("%D", [(i, emitter.batch), (None, at)], width))
     return emitter.flag_total()
+
+
+def _check_samples(emitter: Emitter) -> Code:
+    """F: a double for each sample, finite only if all its numbers are and its guards hold.
+
+    A hint, so that the others can be computed without these: it is stricter than ``forward`` about
+    numbers, and silent about guards that all samples share.
+    """
+    program, code, batch = emitter.program, emitter.code, emitter.batch
+    wide = code.over("float64")
+    own = program.guards >= program.shared
+    guards = program.guards[own] - program.shared
+    expected = np.ascontiguousarray(program.expected[own]).view(np.int64)
+    for at, width in emitter.chunks(batch):
+        flag = wide.variable(wide.constant(1.0, width))
+        with code.loop(program.size - program.shared) as i:
+            x = code.load("%V", [(i, batch), (None, at)], width).over("float64")
+            flag.set(x.times_plus(x, flag.get()))
+        if len(guards):
+            with code.loop(len(guards)) as i:
+                place: Offset = [(code.table(guards, i), batch), (None, at)]
+                x = code.load("%V", place, width).over("float64")
+                right = Integers(wide, code.table(expected, i), 1).numbers().splat(width)
+                flag.set(flag.get() + x._compare("une", right).choose(math.inf, 0.0))
+        wide.store("%F", [(None, at)], flag.get())
+    return code
 
 
 def _function(code: Code, head: str, result: Vector | None = None) -> str:

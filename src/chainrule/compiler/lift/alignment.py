@@ -98,6 +98,22 @@ class RecordedCall:
             raise reason
         return flat
 
+    def straight(self, limit: int) -> Program:
+        """Its array program whatever its shapes, with so many instructions at most.
+
+        For machine code whose lanes are samples: an instruction of one number is a vector too.
+        """
+        made = group(
+            self.graph,
+            self.recording,
+            self.private,
+            self.arrays,
+            limit=limit,
+            slots=self.selecting,
+            structured=False,
+        )
+        return self._placed(made)
+
     def arranged(self, shorter: RecordedCall, plain: Program) -> Program:
         """Its program with what a shorter recording does in front, where ``plain`` is its own."""
         graph = shorter.graph

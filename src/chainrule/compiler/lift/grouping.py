@@ -53,8 +53,11 @@ def group(
     limit: int = 400,
     slots: Addresses | None = None,
     arranged: Pieces | Beside | None = None,
+    structured: bool = True,
 ) -> Program:
-    """The array program of a graph; NotLiftable where nearly every node is a shape of its own.
+    """The array program of a graph; NotLiftable where it has more shapes than ``limit``.
+
+    ``structured``: or where nearly every node is a shape of its own.
 
     ``private``: the inputs of which each sample has its own, in order. ``arrays``: where among the
     inputs an array begins; a gather that selects one of its numbers may select any. ``like``: a
@@ -62,7 +65,7 @@ def group(
     there. ``slots``: for each operand that depends on an integer, that integer, or -1.
     ``arranged``: how to reorder the groups.
     """
-    groups = grouped(graph, like, limit)
+    groups = grouped(graph, like, limit, structured)
     if arranged is not None:
         groups = arranged.groups(graph, groups)
     longer = arranged.longer if isinstance(arranged, Beside) else like
@@ -77,7 +80,9 @@ def group(
     return layout.program(groups, arranged is not None)
 
 
-def grouped(graph: Graph, like: Program | None = None, limit: int = 400) -> list[Group]:
+def grouped(
+    graph: Graph, like: Program | None = None, limit: int = 400, structured: bool = True
+) -> list[Group]:
     """The nodes of a graph by their shapes, in an order that computes operands first."""
     stage = stages(graph)
     order = np.lexsort((np.arange(len(graph.kinds)), graph.origin, graph.signature, stage))
@@ -85,7 +90,7 @@ def grouped(graph: Graph, like: Program | None = None, limit: int = 400) -> list
     shapes, at = graph.signature[order], stage[order]
     change = (shapes[1:] != shapes[:-1]) | (at[1:] != at[:-1])
     count = int(change.sum()) + 1
-    if count > limit or count * 8 > len(graph.kinds) + 400:
+    if count > limit or (structured and count * 8 > len(graph.kinds) + 400):
         raise NotLiftable(f"{count} shapes among {len(graph.kinds)} nodes: no structure")
     parts = np.split(order, np.flatnonzero(change) + 1) if len(order) else []
     lengths = np.stack([np.diff(graph.product_at), np.diff(graph.plain_at)], axis=1)

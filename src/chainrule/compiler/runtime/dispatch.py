@@ -93,12 +93,13 @@ class Dispatch:
 
     # --- calls ------------------------------------------------------------------------------------
 
-    def run(self, call: Call, at_once: bool = False) -> Run:
+    def run(self, call: Call, at_once: bool = False, build: bool = True) -> Run:
         """Compute a call by one of its variants, recorded if need be, or leave it to eager.
 
-        ``at_once``: what can be machine code is, also where that will not pay for itself.
+        ``at_once``: it is recorded, also where that will not pay for itself, and unless not
+        ``build`` it is machine code if it can be.
         """
-        run = self._run(call, at_once)
+        run = self._run(call, at_once, build)
         if run.variant is not None and run.variant.returns_several(call):
             run = Run(Path.EAGER, reason="it returns several Values, and Values are involved")
         self.counts.calls += 1
@@ -208,7 +209,7 @@ class Dispatch:
         if not is_served and not self._ledger.replays_pay(len(run.variant.recording)):
             self._ledger.refused()
 
-    def _run(self, call: Call, at_once: bool) -> Run:
+    def _run(self, call: Call, at_once: bool, build: bool) -> Run:
         if call.refused is not None:
             return Run(Path.EAGER, reason=call.refused)
         try:
@@ -240,7 +241,7 @@ class Dispatch:
             if not ledger.affords_recording(pipeline.may_join(call)):
                 return self._leave_unserved()
         with Held():  # Ctrl-C waits: half a recording would leave max replaced and Values moved
-            run = pipeline.record(structure, call, at_once)
+            run = pipeline.record(structure, call, at_once, build)
         self._tell_of_recordings(pipeline)
         return run
 
@@ -315,12 +316,14 @@ class Dispatch:
     def _warn(self, message: str) -> None:
         warnings.warn(message, FallbackWarning, stacklevel=errors.caller_depth() + 1)
 
-    # --- for training -----------------------------------------------------------------------------
+    # --- for many samples at a time ---------------------------------------------------------------
 
-    def count_replayed(self, calls: int) -> None:
-        """Count calls that training computed by itself."""
+    def count_replayed(self, calls: int, like: Call | None = None) -> None:
+        """Count calls that were computed many at a time; ``like``: one of this structure."""
         self.counts.calls += calls
         self.counts.replayed += calls
+        if like is not None and self._pipeline is not None:
+            self._pipeline.structure(like).hits += calls
 
     def captured_arrays(self) -> list[Any]:
         """The arrays that the function reaches by itself."""

@@ -94,15 +94,19 @@ class MachineCode:
         contract: bool = True,
         varying: Collection[tuple[int, str]] = (),
         optional: Collection[int] = (),
+        lanes: int = 1,
     ) -> None:
-        """``varying``: walks that shorter calls cut; ``optional``: instructions they may lack."""
+        """``varying``: walks that shorter calls cut; ``optional``: instructions they may lack.
+
+        ``lanes``: how many samples ``code`` computes at once; ``run`` and what follows need one.
+        """
         self.dtype, self.contract = dtype, contract
         self.width = jit.vector_width() * (2 if dtype == "float32" else 1)
         self.program, self.varying, self.optional = program, set(varying), set(optional)
         self.root = int(program.address[call.root])
         self.differentiates = call.differentiates
         self._kernels: dict[int, Kernel] = {}
-        self.code = self.kernel(1)
+        self.code = self.kernel(lanes)
         self._allowed = self._selectable()
         fit = self.fit_of(call, Prefix(call, program, itself=True))
         if fit is None:
@@ -287,6 +291,7 @@ class Kernel:
         self.forward, self.backward, self.reverse = map(
             self._library.address, ("forward", "backward", "reverse")
         )
+        self.check = self._library.address("check") if batch > 1 else 0
         self._forward = ctypes.CFUNCTYPE(real, *[pointer] * 4)(self.forward)
         self._backward = ctypes.CFUNCTYPE(real, *[pointer] * 7)(self.backward)
         self._p, self._v, self._q, self._d, self._s, self._g = (

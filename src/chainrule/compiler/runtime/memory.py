@@ -72,7 +72,8 @@ class Memory:
 
 def size(variant: Variant) -> int:
     """The bytes of a variant, about; machine code that it shares counts with the longest call."""
-    return len(variant.recording) * (RECORDED + (BUILT if variant.is_own else 0))
+    built = variant.is_own + sum(not isinstance(code, str) for code in variant.lanes.values())
+    return len(variant.recording) * (RECORDED + BUILT * built)
 
 
 def _limit(text: str | None) -> int:

@@ -98,10 +98,10 @@ class Pipeline:
             structure.variants = [v for v in structure.variants if id(v) not in gone]
         self._on_forget()
 
-    def record(self, structure: Structure, call: Call, at_once: bool) -> Run:
+    def record(self, structure: Structure, call: Call, at_once: bool, build: bool = True) -> Run:
         """Record a call that no variant serves, and run it.
 
-        ``at_once``: as machine code, whatever that costs.
+        ``at_once``: whatever it costs, and so is machine code unless not ``build``.
         """
         started = time.thread_time()
         try:
@@ -113,7 +113,7 @@ class Pipeline:
                     _refuse_values_around(self._function, call, made)
                 if at_once:
                     _count_recording(structure)
-                variant = self._new_variant(structure, call, made, at_once)
+                variant = self._new_variant(structure, call, made, at_once and build)
         except Unrecordable as reason:
             if self.captured.merges:  # without choices it may do
                 self.stop_merging()

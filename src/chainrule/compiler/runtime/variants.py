@@ -63,6 +63,9 @@ class Variant:
     uses_math: bool = False  # it holds for finite data only
     merges: bool = False  # it has both sides of some branches
     undefined: int = 0  # calls in which one of its numbers was, if so
+    #: machine code for many samples at once, or why there is none, by what the samples share
+    lanes: dict[Any, Any] = field(default_factory=dict)
+    mapped: int = 0  # samples that had no such code
     _decided: tuple[Sequence[int], Any] = ((), None)  # the last integers, and what they decide
 
     @classmethod

@@ -141,8 +141,13 @@ def agrees(variant: Variant, call: Call, binding: Binding, expected: Expected) -
         return True
     found = np.concatenate([results.values, results.gradient])
     wanted = np.concatenate([expected.values, expected.gradient])
+    return are_close(found, wanted, binding.machine.dtype)
+
+
+def are_close(found: Floats, wanted: Floats, dtype: str) -> bool:
+    """Whether machine code's numbers are the tape's to rounding."""
     if not np.isfinite(wanted).all() or not np.isfinite(found).all():
         return bool(np.array_equal(found, wanted, equal_nan=True))
     scale = max(1.0, float(np.max(np.abs(wanted), initial=0.0)))
     error = float(np.max(np.abs(found - wanted), initial=0.0))
-    return error <= (1e-9 if binding.machine.dtype == "float64" else 1e-3) * scale
+    return error <= (1e-9 if dtype == "float64" else 1e-3) * scale

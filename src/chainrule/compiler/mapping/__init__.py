@@ -1,0 +1,10 @@
+"""One compiled function over many samples: in lanes of machine code, and on all cores.
+
+In: arguments stacked along an axis, or a batch of samples (``stacks``). Out: values and gradients,
+a row for each sample or added up (``calls``). ``lane_code`` is a variant's machine code for as many
+samples as a vector has lanes, ``loop_code`` takes stacked samples through it without Python,
+``blocks`` does that block by block in several threads, always with the same bits, and ``rounds``
+finds a variant for every sample. A sample that no such code serves is a call of its own.
+To print what became of the function: ``fast.report()``.
+A variant's first group of lanes is compared with the tape; tests compare with single calls.
+"""

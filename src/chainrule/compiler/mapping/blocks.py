@@ -1,0 +1,261 @@
+"""Samples through the code of one variant, block by block, in several threads.
+
+In: a ``LaneCode``, samples, and which of them to compute. Out: their values and gradients, and
+which samples it could not compute: their branches go another way, or a number is not finite.
+Blocks depend on the work alone and are added up in their order: the same bits whatever the number
+of threads. Machine code runs without the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.lift.program import Addresses
+from chainrule.compiler.mapping.lane_code import Arenas, LaneCode
+from chainrule.compiler.mapping.loop_code import address
+from chainrule.compiler.mapping.stacks import Layout
+from chainrule.trees import Array, Floats
+
+THREADS = "CHAINRULE_THREADS"  # in the environment: how many, where nobody says
+BLOCKS = 32  # so that all threads have work until the end
+MOST_SAMPLES = 1 << 14  # in a block: what is prepared for one takes a bounded amount of memory
+MOST_BYTES = 1 << 24  # likewise
+NUMBERS = 1_000_000  # that a block computes at least: some tenths of a millisecond
+
+Rows = range | Addresses
+NONE = np.zeros(0, np.int64)
+
+
+def thread_count(threads: int | None) -> int:
+    """How many threads to use: what was asked for, or the environment says, or all cores."""
+    if threads is None:
+        text = os.environ.get(THREADS)
+        if text is None:
+            if hasattr(os, "sched_getaffinity"):
+                return len(os.sched_getaffinity(0))
+            return os.cpu_count() or 1
+        if not text.isdecimal() or int(text) < 1:
+            raise ValueError(f"{THREADS} is a whole number above 0, not {text!r}")
+        return int(text)
+    if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)):
+        raise TypeError(f"threads is a whole number above 0, not a {type(threads).__name__}")
+    if threads < 1:
+        raise ValueError(f"threads is a whole number above 0, not {threads}")
+    return int(threads)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """What some samples gave in total, and those that were not computed."""
+
+    value: float
+    gradient: Floats
+    left: Addresses
+
+
+@dataclass(frozen=True, eq=False)
+class Destination:
+    """Where the results of each sample go: rows of two arrays, None where only totals count."""
+
+    values: Floats | None
+    gradients: Floats | None
+
+
+class Blocks:
+    """Samples of one kind on their way through machine code."""
+
+    def __init__(
+        self, code: LaneCode, call: Call, layout: Layout, inputs: Floats, to: Destination
+    ) -> None:
+        """``call``, ``inputs``: one of the samples, and its inputs as the recording has them."""
+        self._code, self._layout, self._to = code, layout, to
+        self._ints = np.array(call.ints, np.int64) if layout.integers or call.ints else None
+        self._inputs, self._shared = inputs, code.share(inputs)
+        self._direct = [s for s in layout.floats if _is_direct(s.array)]
+        self._others = [s for s in layout.floats if not _is_direct(s.array)]
+        self._sources = [self._source(s.array, s.first) for s in self._direct]
+        rows, gradients = to.values is not None, to.gradients is not None
+        self._fields = {  # of the loop
+            "shared": address(self._shared),
+            "values": 0 if to.values is None else address(to.values),
+            "output_count": len(code.outputs) if rows else 0,
+            "gradients": 0 if to.gradients is None else address(to.gradients),
+            "gradient_count": code.parameters if gradients else 0,
+            "own_total_count": code.parameters if code.has_own_parameters and not gradients else 0,
+            "shared_total_count": 0 if code.has_own_parameters else code.parameters,
+        }
+        self._size = 0  # of a block
+        self._free: list[_Worker] = []
+
+    # --- blocks and threads -----------------------------------------------------------------------
+
+    def run(self, rows: Rows, threads: int) -> Iterator[Block]:
+        """The blocks of these samples, in order."""
+        self._size = size = self._block_size(len(rows))
+        parts = [rows[at : at + size] for at in range(0, len(rows), size)]
+        threads = min(threads, len(parts))
+        if threads == 1:
+            yield from map(self._block, parts)
+            return
+        executor = ThreadPoolExecutor(threads, "chainrule.map")
+        try:
+            yield from _in_order(executor, self._block, parts, 4 * threads)
+        finally:
+            executor.shutdown(cancel_futures=True)
+
+    def _block_size(self, count: int) -> int:
+        """How many samples make a block: the same for any number of threads."""
+        program, lanes = self._code.machine.program, self._code.lanes
+        numbers = program.size - program.shared
+        held = sum(s.count for s in (*self._others, *self._layout.integers))
+        held += len(program.places) + len(self._code.variant.recording.selection.numbers)
+        size = max(-(-count // BLOCKS), NUMBERS // numbers)
+        size = min(size, MOST_SAMPLES, MOST_BYTES // (8 * held + 8))
+        return max(1, -(-size // lanes)) * lanes
+
+    def _block(self, rows: Rows) -> Block:
+        """Compute some samples. Those that shared a group with others that go another way run again
+        without these.
+        """
+        worker = self._free.pop() if self._free else _Worker(self._code, self._size, self._inputs)
+        worker.arenas.clear()
+        ready = self._ready(rows)
+        left: list[Addresses] = []
+        places: Addresses | None = None  # all of them
+        if ready.known is not None and not ready.known.all():
+            places = np.flatnonzero(ready.known)
+            left.append(np.asarray(rows)[~ready.known])
+        for last in (False, True):
+            if places is not None and not len(places):
+                break
+            flags = self._compute(worker, rows, places, ready)
+            if not flags.any():
+                break
+            tried = np.arange(len(rows)) if places is None else places
+            again = (flags != 0.0) & np.isfinite(flags) & (not last)
+            left.append(np.asarray(rows)[tried[(flags != 0.0) & ~again]])
+            places = tried[again]
+        gradient, value = worker.arenas.gradient, float(worker.arenas.value_total.sum())
+        self._free.append(worker)
+        return Block(value, gradient, np.sort(np.concatenate([NONE, *left])))
+
+    # --- one block --------------------------------------------------------------------------------
+
+    def _ready(self, some: Rows) -> _Ready:
+        """What machine code reads of some samples, beside the arrays that it reads as they are."""
+        uses_math = self._code.variant.uses_math
+        if self._ints is None and not self._others and not uses_math:
+            return _Ready(None, [], np.zeros((0, 0), np.int64))
+        rows, known = np.asarray(some), np.ones(len(some), np.bool_)
+        tables = [(_as_rows(s.array[rows]), s.first) for s in self._others]
+        if uses_math:  # which holds for finite data only
+            for source in self._layout.floats:
+                known &= np.isfinite(_as_rows(source.array[rows])).all(axis=1)
+        gathered = np.zeros((0, 0), np.int64)
+        if self._ints is not None:
+            ids = np.tile(self._ints, (len(rows), 1))
+            for source in self._layout.integers:
+                taken = source.array[rows].reshape(len(rows), -1)
+                ids[:, source.first : source.first + source.count] = taken
+            decided = self._code.decide(ids)
+            known &= decided.known
+            numbers = np.concatenate([ids.astype(np.float64), decided.numbers], axis=1)
+            inputs = self._code.variant.recording.inputs
+            tables.append((numbers, inputs - numbers.shape[1]))
+            gathered = decided.gathered
+        return _Ready(known, tables, gathered)
+
+    def _compute(
+        self, worker: _Worker, rows: Rows, places: Addresses | None, ready: _Ready
+    ) -> Floats:
+        """Compute the samples at some places of a block; 0 for each that is done.
+
+        For the others, a number that is finite where it is not known to be in the way.
+        """
+        code, lanes, arenas = self._code, self._code.lanes, worker.arenas
+        count = len(rows) if places is None else len(places)
+        groups = -(-count // lanes)
+        index, chosen = (x[: groups * lanes] for x in (worker.index, worker.rows))
+        index[:count] = worker.places[:count] if places is None else places
+        index[count:] = index[count - 1]
+        if isinstance(rows, range):
+            np.add(index, rows.start, out=chosen)
+        else:
+            np.take(rows, index, out=chosen)
+        if self._to.values is None:  # lanes that are left over repeat a sample: add it up once
+            arenas.seeds[lanes:] = np.arange(lanes) < count - (groups - 1) * lanes
+        at_places, at_rows, at_flags = worker.addresses
+        sources = [(base, at_rows, *rest) for base, *rest in self._sources]
+        for table, first in ready.tables:
+            base, *rest = self._source(table, first)
+            sources.append((base, at_places, *rest))
+        table = np.array(sources, np.int64)
+        code.compute(
+            arenas,
+            **self._fields,
+            sources=address(table),
+            source_count=len(sources),
+            places=at_places,
+            gathered=address(ready.gathered),
+            gather_bytes=ready.gathered.shape[1] * 8,
+            rows=at_rows,
+            flags=at_flags,
+            groups=groups,
+        )
+        return worker.flags[:count]
+
+    def _source(self, array: Array, first: int) -> tuple[int, int, int, int]:
+        """An array as the loop reads it, without which of its rows: see ``loop_code.SOURCE``."""
+        target = int(np.searchsorted(self._code.private, first))
+        return address(array), array.strides[0], array[0].size, target
+
+
+class _Worker:
+    """What one thread computes a block with, one after the other."""
+
+    def __init__(self, code: LaneCode, size: int, inputs: Floats) -> None:
+        self.arenas = Arenas(code)
+        code.fill(self.arenas, inputs)
+        self.places = np.arange(size)
+        self.index, self.rows = (np.empty(size, np.int64) for _ in range(2))
+        self.flags = np.empty(size)
+        self.addresses = [address(x) for x in (self.index, self.rows, self.flags)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """What was prepared for a block."""
+
+    known: npt.NDArray[np.bool_] | None  # whether the integers of a sample are this variant's
+    tables: list[tuple[Array, int]]  # numbers, a row for each sample, and their first input
+    gathered: Addresses  # what integers select
+
+
+def _is_direct(array: Array) -> bool:
+    """Whether machine code can read the rows of an array where they are."""
+    return array.dtype == np.float64 and array.dtype.isnative and array[:1].flags.c_contiguous
+
+
+def _as_rows(some: Array) -> Floats:
+    return np.ascontiguousarray(some.reshape(len(some), -1), np.float64)
+
+
+def _in_order(
+    executor: ThreadPoolExecutor, work: Callable[[Rows], Block], parts: Sequence[Rows], most: int
+) -> Iterator[Block]:
+    """The results of work on some parts, in their order; at most so many wait to be read."""
+    waiting: deque[Future[Block]] = deque()
+    for part in parts:
+        if len(waiting) == most:
+            yield waiting.popleft().result()
+        waiting.append(executor.submit(work, part))
+    while waiting:
+        yield waiting.popleft().result()

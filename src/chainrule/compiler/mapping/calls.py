@@ -1,0 +1,102 @@
+"""``map``: a compiled function over stacked arguments, from the arguments to what is returned.
+
+In: the arguments as the user gave them, and which of them are stacked. Out: values and gradients in
+the function's own structure, with one more axis in front, or their sum or mean over all samples.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.capture.arguments import Call, holds_values, like_first
+from chainrule.compiler.capture.tracing import is_internal
+from chainrule.compiler.mapping.blocks import thread_count
+from chainrule.compiler.mapping.rounds import Results, Rounds
+from chainrule.compiler.mapping.stacks import Samples, Stacks
+from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.core.backend import modes
+from chainrule.derivatives import transforms
+from chainrule.trees import Floats, Node, Numbers, map_leaves, unflatten
+
+Axes = int | Sequence[int | None] | None
+REDUCTIONS = (None, "sum", "mean")
+
+
+def map_calls(
+    dispatch: Dispatch,
+    arguments: Sequence[Any],
+    in_axes: Axes,
+    reduce: str | None,
+    threads: int | None,
+    differentiate: bool,
+) -> Any:
+    """``CompiledFunction.map`` and ``map_value_and_grad``; see there."""
+    if reduce not in REDUCTIONS:
+        raise ValueError(f'reduce is "sum", "mean" or None, not {reduce!r}')
+    count = thread_count(threads)
+    if modes.recorder is not None:
+        modes.recorder.forbid("map of a compiled function")
+    if transforms.is_nested() or is_internal():
+        raise TypeError("map gives numbers, which cannot be differentiated again")
+    if any(map(holds_values, arguments)):
+        raise TypeError("map takes numbers and gives numbers: an argument holds Values")
+    stacks = Stacks(arguments, _axes(in_axes, len(arguments)))
+    rounds = Rounds(dispatch, stacks, differentiate, reduce is None, count)
+    results = rounds.run()
+    if reduce is not None:
+        return _reduced(results, rounds.call, reduce == "mean")
+    values = _stacked_values(results)
+    if not differentiate:
+        return values
+    assert results.gradients is not None
+    return values, _stacked_gradient(rounds.call, stacks, results.gradients)
+
+
+def _axes(in_axes: Axes, count: int) -> list[int | None]:
+    """The axis of each argument."""
+    if in_axes is None:
+        return [None, *[0] * count][:count]
+    if isinstance(in_axes, (int, np.integer)):
+        return [operator.index(in_axes)] * count
+    if not isinstance(in_axes, (tuple, list)):
+        raise TypeError(f"in_axes has an axis or None for each argument: got {in_axes!r}")
+    if len(in_axes) != count:
+        raise ValueError(f"in_axes has {len(in_axes)} entries for {count} arguments")
+    for axis in in_axes:
+        if axis is not None and not isinstance(axis, (int, np.integer)):
+            raise TypeError(f"in_axes has an axis or None for each argument: got {axis!r}")
+    return [None if axis is None else operator.index(axis) for axis in in_axes]
+
+
+def _stacked_values(results: Results) -> Any:
+    """What the function returns, with an array of all samples for each number."""
+    values = results.values
+    assert values is not None
+    return map_leaves(lambda place: values[:, place].copy(), results.template)
+
+
+def _stacked_gradient(call: Call, samples: Samples, gradients: Floats) -> Any:
+    """The gradients in the structure of the first argument, each with an axis of samples first."""
+    place = 0
+
+    def make(node: Node, _: Any) -> Any:
+        nonlocal place
+        start, shape = place, node.shape if isinstance(node, Numbers) else ()
+        place += int(np.prod(shape, dtype=np.int64))
+        return gradients[:, start:place].reshape(len(gradients), *shape)
+
+    return unflatten(call.structure[0][0], make, samples.arguments(0)[0])
+
+
+def _reduced(results: Results, call: Call, mean: bool) -> Any:
+    """The sum or the mean over all samples."""
+    scale = results.count if mean else 1
+    value = results.value / scale
+    if results.gradient is None:
+        return value
+    gradient = np.concatenate([results.gradient / scale, np.zeros(call.size - call.first)])
+    return value, like_first(call, call.arguments[0], gradient)

@@ -1,0 +1,233 @@
+"""A variant's machine code for many samples at once, one in each lane.
+
+In: a variant, a call that it serves, and where samples have their numbers. Out: a ``LaneCode``:
+what they share is read from one place, what each has of its own lies in lanes, side by side. It was
+compared with the tape; where there is none, the reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.capture.integers import EXACT
+from chainrule.compiler.codegen import jit
+from chainrule.compiler.lift.alignment import RecordedCall
+from chainrule.compiler.lift.canonical import NotLiftable
+from chainrule.compiler.lift.program import Addresses, Program
+from chainrule.compiler.mapping import loop_code
+from chainrule.compiler.mapping.stacks import Layout
+from chainrule.compiler.runtime.families import Decided, Decisions
+from chainrule.compiler.runtime.machine import MachineCode, cache_aligned
+from chainrule.compiler.runtime.pipeline import Options
+from chainrule.compiler.runtime.results import wanted_of
+from chainrule.compiler.runtime.variants import Variant
+from chainrule.compiler.runtime.verification import are_close, on_tape
+from chainrule.trees import Floats
+
+FEW_PARAMETERS = 64  # each lane has its own copy: gradients are added up at the end only
+MANY_SHAPES = 3000  # instructions of one number each that are worth LLVM's time
+
+
+class Arenas:
+    """The memory that one thread computes a group of samples in."""
+
+    def __init__(self, code: LaneCode) -> None:
+        kernel, lanes, number = code.machine.code, code.lanes, np.dtype(code.machine.dtype)
+        self.own, self.adjoints = (cache_aligned(len(kernel.own), number) for _ in range(2))
+        self.shared_adjoints = cache_aligned(len(kernel.shared), number)
+        self.gathers = np.zeros_like(kernel.gathers)
+        self.seeds = np.ones(2 * lanes, number)  # of a whole group, and of the last one
+        self.value_total = np.zeros(lanes)
+        self.own_total = np.zeros((code.parameters if code.has_own_parameters else 0, lanes))
+        self.shared_total = np.zeros(0 if code.has_own_parameters else code.parameters)
+        self.fields = {  # of the loop
+            name: loop_code.address(getattr(self, name))
+            for name in (
+                *("own", "adjoints", "shared_adjoints", "gathers", "seeds"),
+                *("value_total", "own_total", "shared_total"),
+            )
+        }
+
+    def clear(self) -> None:
+        """Set the totals to zero."""
+        for total in (self.value_total, self.own_total, self.shared_total):
+            total[...] = 0.0
+
+    @property
+    def gradient(self) -> Floats:
+        """The total of the gradients."""
+        both: Floats = np.concatenate([self.own_total.sum(axis=1), self.shared_total])
+        return both
+
+
+@dataclass(frozen=True, eq=False)
+class LaneCode:
+    """Machine code for samples of one variant."""
+
+    variant: Variant
+    machine: MachineCode
+    parameters: int  # the numbers of the first argument, by which it is differentiated
+    has_own_parameters: bool  # each lane has a copy of them
+    private: Addresses  # the inputs that lie in lanes
+    outputs: Addresses  # where a sample has the numbers that it returns, the value first
+
+    @property
+    def lanes(self) -> int:
+        """How many samples it computes at once."""
+        return self.machine.code.batch
+
+    @property
+    def differentiates(self) -> bool:
+        """Whether it computes gradients."""
+        return self.machine.differentiates
+
+    def decide(self, ids: Addresses) -> Decisions:
+        """What samples decide, a row of integers for each; integers beyond floats are no path."""
+        made = Decided.of(self.variant.recording.selection, self.machine.fit).rows(ids)
+        numbers = ids[:, sorted(self.variant.numeric)]
+        beyond = (numbers < -EXACT) | (numbers > EXACT)
+        return dataclasses.replace(made, known=made.known & ~beyond.any(axis=1))
+
+    def share(self, inputs: Floats) -> npt.NDArray[Any]:
+        """All inputs of one call, and the constants: what samples share is read from there."""
+        row: npt.NDArray[Any] = cache_aligned(len(self.machine.code.shared), self.machine.dtype)
+        with np.errstate(over="ignore"):  # of float32: then a number is not finite
+            row[: len(inputs)] = inputs
+        row[self.machine.program.inputs :] = self.machine.fit.constants
+        return row
+
+    def fill(self, arenas: Arenas, inputs: Floats) -> None:
+        """Let all lanes have the numbers of one call."""
+        with np.errstate(over="ignore"):
+            rows = arenas.own[: len(self.private) * self.lanes].reshape(-1, self.lanes)
+            rows[:] = inputs[self.private][:, None]
+
+    @functools.cached_property
+    def fields(self) -> dict[str, int]:
+        """What the loop reads of the code itself; see ``loop_code``."""
+        kernel = self.machine.code
+        return {
+            "forward": kernel.forward,
+            "backward": kernel.backward,
+            "check": kernel.check,
+            "counts": loop_code.address(self.machine.fit.counts),
+            "outputs": loop_code.address(self.outputs),
+            "differentiates": int(self.differentiates),
+        }
+
+    def compute(self, arenas: Arenas, **fields: int) -> None:
+        """Compute groups of samples; ``fields``: the others that the loop reads."""
+        loop_code.run(self.machine.dtype, self.lanes, self.fields | arenas.fields | fields)
+
+
+def lane_code(
+    variant: Variant, call: Call, layout: Layout, per_sample: bool, options: Options
+) -> LaneCode | str:
+    """Machine code for samples such as a call that this variant serves, or why there is none.
+
+    ``per_sample``: for a gradient of each sample, not only their sum.
+    """
+    expected = on_tape(variant, call)
+    if expected is None:
+        return "there is no result to check it by"
+    first = call.first if call.key[0] else 0
+    stacked = any(source.first < call.first for source in layout.floats)
+    own = stacked or per_sample or 0 < first <= FEW_PARAMETERS
+    reason = ""
+    for has_own in dict.fromkeys([own, True]):
+        try:
+            code = _build(variant, call, layout, has_own, first, options)
+        except NotLiftable as error:
+            reason = str(error)
+            continue
+        except Exception as error:  # single calls still work: say why, and go on
+            return f"{type(error).__name__}: {error}"
+        if not _agrees(code, call, np.concatenate([expected.values, expected.gradient[:first]])):
+            return "its result differs (please report this)"
+        return code
+    return reason
+
+
+def _build(
+    variant: Variant, call: Call, layout: Layout, has_own: bool, first: int, options: Options
+) -> LaneCode:
+    recording, root = variant.recording, wanted_of(variant.recording)
+    if root is None or variant.captured:
+        raise NotLiftable("it returns no single Value, or reaches Values by itself")
+    integers = len(call.ints) + len(recording.selection.numbers)
+    parts = [np.arange(call.first if has_own else 0)]
+    parts += [source.first + np.arange(source.count) for source in layout.floats]
+    parts.append(recording.inputs - integers + np.arange(integers))
+    private = np.unique(np.concatenate(parts).astype(np.int64))
+    arrays = (*np.cumsum([0, *call.sizes]).tolist(), recording.inputs - integers)
+    source = RecordedCall(recording, root.position, private, np.arange(integers), arrays)
+    fixed = len(private) - (first if has_own else 0)
+    machine = _machine(source, fixed, options)
+    addresses = machine.fit.address[[x.position for x in recording.outputs]]
+    if (addresses < machine.program.shared).any():
+        raise NotLiftable("a result is no number of each sample's own")
+    return LaneCode(variant, machine, first, has_own, private, addresses - machine.program.shared)
+
+
+def _machine(source: RecordedCall, fixed: int, options: Options) -> MachineCode:
+    """The code of the first program of a call that can be compiled; ``fixed``: see ``Program``."""
+    lanes = jit.vector_width() * (2 if options.dtype == "float32" else 1)
+    programs: list[Callable[[], Program]] = [
+        source.program,
+        lambda: source.program(loops=False),
+        lambda: source.straight(MANY_SHAPES),
+    ]
+    for last, program in enumerate(programs, 1 - len(programs)):
+        try:
+            made = dataclasses.replace(program(), fixed=fixed)
+            return MachineCode(source, made, options.dtype, options.contract, lanes=lanes)
+        except NotLiftable:
+            if not last:
+                raise
+    raise AssertionError
+
+
+def _agrees(code: LaneCode, call: Call, expected: Floats) -> bool:
+    """Whether the first and the last lane give a call's result, where they give one."""
+    variant, lanes, first = code.variant, code.lanes, code.parameters
+    decided = variant.decide(call.ints)
+    if decided is None:
+        return False
+    gathered = code.machine.fit.gathered(decided[0])
+    if gathered is None:
+        return True  # such samples are calls of their own
+    arenas, shared = Arenas(code), code.share(variant.inputs)
+    code.fill(arenas, variant.inputs)
+    arenas.gathers.reshape(lanes, -1)[:, code.machine.fit.gathers] = gathered
+    rows, flags = np.arange(lanes), np.ones(lanes)
+    values = np.zeros((lanes, len(code.outputs)))
+    for lane in (0, lanes - 1):
+        arenas.clear()
+        arenas.seeds[:] = np.tile(np.arange(lanes) == lane, 2)
+        code.compute(
+            arenas,
+            shared=loop_code.address(shared),
+            **dict.fromkeys(("sources", "source_count", "places", "gathered", "gather_bytes"), 0),
+            **dict.fromkeys(("gradients", "gradient_count"), 0),
+            rows=loop_code.address(rows),
+            values=loop_code.address(values),
+            flags=loop_code.address(flags),
+            groups=1,
+            output_count=len(code.outputs),
+            own_total_count=len(arenas.own_total),
+            shared_total_count=len(arenas.shared_total),
+        )
+        if flags.any():
+            return True  # not finite in float32, say: nothing is computed by it then
+        found = np.concatenate([values[lane], arenas.gradient[:first]])
+        if not are_close(found, expected, code.machine.dtype):
+            return False
+    return True

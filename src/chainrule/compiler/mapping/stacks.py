@@ -1,0 +1,177 @@
+"""Samples that lie in arrays, one after the other.
+
+In: the arguments of a call, some of them stacked: of these each sample has what ``array[k]`` is.
+Out: ``Stacks``: the arguments of sample k, and ``Source``s: which numbers of the arrays go where
+among the inputs of a recording.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from chainrule.compiler.capture.arguments import Call
+from chainrule.core.backend import Value
+from chainrule.trees import (
+    FLOAT,
+    INT,
+    VALUE,
+    Array,
+    Branch,
+    Node,
+    Number,
+    Numbers,
+    children,
+    field_names,
+    is_record,
+    map_leaves,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """An array that has a row for each sample: ``count`` numbers, for the inputs from ``first``."""
+
+    array: Array
+    first: int  # among the floats of a call, or among its integers
+    count: int
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where the numbers of samples are."""
+
+    floats: tuple[Source, ...]
+    integers: tuple[Source, ...]
+
+
+class Samples(Protocol):
+    """Samples with one structure, so that a recording for one of them may serve all."""
+
+    count: int
+
+    def arguments(self, k: int) -> tuple[Any, ...]:
+        """The arguments of a call with sample k."""
+
+    def layout(self, call: Call) -> Layout | None:
+        """Where their numbers are; ``call``: with one of them. None: each is a call of its own."""
+
+
+class Stacks:
+    """Arguments of which some are stacked: each array in them has an axis of samples."""
+
+    def __init__(self, arguments: Sequence[Any], axes: Sequence[int | None]) -> None:
+        """``axes``: of each argument, the axis along which its arrays are stacked, or None."""
+        self.stacked = [axis is not None for axis in axes]
+        self._trees = [
+            x if axis is None else _with_axis_first(x, axis, f"argument {place}")
+            for place, (x, axis) in enumerate(zip(arguments, axes, strict=True))
+        ]
+        self.count = self._count()
+
+    def _count(self) -> int:
+        """How many samples there are; ValueError where arrays have different numbers of them."""
+        found: dict[int, str] = {}
+        for place, (tree, stacked) in enumerate(zip(self._trees, self.stacked, strict=True)):
+            for path, array in _leaves(tree, f"argument {place}") if stacked else ():
+                found.setdefault(len(array), path)
+        if not found:
+            raise ValueError(
+                "no argument is stacked: in_axes says which are, as in in_axes=(None, 0)"
+            )
+        if len(found) > 1:
+            (first, one), (second, other) = list(found.items())[:2]
+            raise ValueError(f"{one} holds {first} samples and {other} holds {second}")
+        (count,) = found
+        if not count:
+            raise ValueError(f"there are no samples: {found[0]} is empty")
+        return count
+
+    def arguments(self, k: int) -> tuple[Any, ...]:
+        """The arguments of a call with sample k."""
+        return tuple(
+            [
+                map_leaves(lambda array: array[k], tree, records=True) if stacked else tree
+                for tree, stacked in zip(self._trees, self.stacked, strict=True)
+            ]
+        )
+
+    def layout(self, call: Call) -> Layout | None:
+        """Where their numbers are; None where integers or truths of few bits are among them.
+
+        A recording holds for one such array only.
+        """
+        rows: dict[Number, list[Source]] = {FLOAT: [], INT: []}
+        at = {FLOAT: 0, INT: 0}
+        for tree, stacked, node in zip(self._trees, self.stacked, call.structure[0], strict=True):
+            arrays = iter([array for _, array in _leaves(tree, "")] if stacked else [])
+            for leaf in _nodes(node):
+                kind, count = _size(leaf)
+                if stacked:
+                    array = next(arrays)
+                    if kind is None:
+                        return None
+                    rows[kind].append(Source(array, at[kind], count))
+                if kind is not None:
+                    at[kind] += count
+        return Layout(tuple(rows[FLOAT]), tuple(rows[INT]))
+
+
+def _nodes(node: Node) -> Iterator[Node]:
+    """The leaves of a structure, in order."""
+    if isinstance(node, Branch):
+        for item in node.items:
+            yield from _nodes(item)
+    else:
+        yield node
+
+
+def _size(leaf: Node) -> tuple[Number | None, int]:
+    """Whether a leaf is floats or integers, and how many; None: it is no number."""
+    if isinstance(leaf, Numbers):
+        return leaf.kind, math.prod(leaf.shape)
+    if leaf is FLOAT or leaf is VALUE:
+        return FLOAT, 1
+    return (INT, 1) if leaf is INT else (None, 0)
+
+
+def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The leaves of a tree, and where each is."""
+    if is_record(tree):
+        for name in field_names(tree):
+            yield from _leaves(getattr(tree, name), f"{path}.{name}")
+        return
+    items = children(tree)
+    if items is None:
+        yield path, tree
+        return
+    for key, item in items:
+        yield from _leaves(item, f"{path}[{key!r}]")
+
+
+def _with_axis_first(tree: Any, axis: int, path: str) -> Any:
+    """A stacked argument with the axis of samples first; an error names what is no such array."""
+    paths = iter([where for where, _ in _leaves(tree, path)])
+    return map_leaves(lambda leaf: _stack(leaf, axis, next(paths)), tree, records=True)
+
+
+def _stack(leaf: Any, axis: int, path: str) -> Array:
+    if type(leaf) is not np.ndarray:
+        if isinstance(leaf, np.ma.MaskedArray):
+            raise TypeError(f"{path} is a masked array: fill what is masked, or leave it out")
+        if isinstance(leaf, Value):
+            raise TypeError(f"{path} is a Value: map takes numbers, in arrays")
+        raise TypeError(
+            f"{path} is a {type(leaf).__name__}, not an array of samples: stack them with "
+            "np.array, or say None in in_axes to pass the argument to every sample"
+        )
+    if leaf.dtype.kind not in "fiub":
+        what = "objects" if leaf.dtype == object else str(leaf.dtype)
+        raise TypeError(f"{path} is an array of {what}, not of numbers")
+    if not -leaf.ndim <= axis < leaf.ndim:
+        raise ValueError(f"{path} has {leaf.ndim} axes, so that none is axis {axis}")
+    return np.moveaxis(leaf, axis, 0)
