@@ -25,7 +25,7 @@ PyTypeObject *PassedType;
 
 typedef struct {
     PyTypeObject *array_type, *number_type; /* numpy's ndarray and float64 */
-    PyObject *opened; /* dict: how other types are looked into */
+    PyObject *opened; /* dict: how other types are looked into; NULL: not at all */
     Passed *to;
     Buffer words;
     int is_first;             /* this is the argument to differentiate by: its integers are floats */
@@ -299,6 +299,9 @@ static int look_at_known(Look *w, PyObject *x, PyObject *known) {
  * namespaces, False for deques, True for objects of which there is one each, and a dict finds the one that
  * stands for its equals. Nothing of this runs Python code; see FastPath. */
 static int look_at_opened(Look *w, PyObject *x) {
+    if (w->opened == NULL) {
+        return 0;
+    }
     PyObject *how = w->is_first ? NULL : PyDict_GetItemWithError(w->opened, (PyObject *)Py_TYPE(x));
     if (how == NULL || w->depth >= DEEPEST) {
         return PyErr_Occurred() ? -1 : 0;
@@ -383,10 +386,6 @@ static int look_at_arguments(Look *w, PyObject *arguments, int differentiate) {
         answer = look_at(w, PyTuple_GetItem(arguments, k));
         w->run = 0; /* the first argument's floats are not the others' */
     }
-    if (answer > 0) {
-        w->to->signature = PyBytes_FromStringAndSize(w->words.bytes, (Py_ssize_t)w->words.size);
-        answer = w->to->signature != NULL ? 1 : -1;
-    }
     return answer;
 }
 
@@ -415,6 +414,10 @@ static PyObject *passed(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     begin(&w.to->integers);
     begin(&w.to->entries);
     int answer = look_at_arguments(&w, given[0], given[3] == Py_True);
+    if (answer > 0) {
+        w.to->signature = PyBytes_FromStringAndSize(w.words.bytes, (Py_ssize_t)w.words.size);
+        answer = w.to->signature != NULL ? 1 : -1;
+    }
     PyMem_Free(w.words.bytes);
     if (answer > 0) {
         return made;
@@ -423,15 +426,20 @@ static PyObject *passed(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     return answer < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-static void passed_dealloc(PyObject *self) {
-    Passed *x = (Passed *)self;
-    PyTypeObject *type = Py_TYPE(self);
+static void empty_passed(Passed *x) {
     for (Py_ssize_t k = 0; k < COUNT(x->entries, Entry); k++) {
         Py_XDECREF(ITEM(x->entries, Entry, k).array);
     }
     for (Py_ssize_t k = 0; k < COUNT(x->large, Large); k++) {
         Py_DECREF(ITEM(x->large, Large, k).integer);
     }
+    x->entries.size = x->integers.size = x->large.size = 0;
+}
+
+static void passed_dealloc(PyObject *self) {
+    Passed *x = (Passed *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    empty_passed(x);
     PyMem_Free(x->entries.bytes);
     PyMem_Free(x->integers.bytes);
     PyMem_Free(x->large.bytes);
@@ -450,7 +458,100 @@ static PyType_Slot passed_slots[] = {
 PyType_Spec passed_spec = {"chainrule._native.Passed", sizeof(Passed), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, passed_slots};
 
+/* ----------------------------------------------------------------- many calls ------------------ */
+
+/* The numbers of one sample into rows of so many floats and integers: 1; 0 where it has others. */
+static int write_sample(const Passed *x, double *floats, Py_ssize_t float_count, int64_t *integers,
+                        Py_ssize_t integer_count) {
+    if (x->large.size || COUNT(x->integers, int64_t) != integer_count) {
+        return 0;
+    }
+    if (integer_count > 0) {
+        memcpy(integers, x->integers.bytes, x->integers.size);
+    }
+    Py_ssize_t at = 0;
+    for (Py_ssize_t k = 0; k < COUNT(x->entries, Entry); k++) {
+        const Entry *entry = &ITEM(x->entries, Entry, k);
+        Py_buffer view = {.len = sizeof(double)};
+        int answer = entry->array == NULL ? 1 : open_array(entry->array, &view);
+        Py_ssize_t count = view.len / (Py_ssize_t)sizeof(double);
+        if (answer > 0 && at + count <= float_count) {
+            memcpy(floats + at, entry->array == NULL ? (const void *)&entry->number : view.buf, (size_t)view.len);
+        } else {
+            answer = answer < 0 ? -1 : 0;
+        }
+        if (entry->array != NULL && view.obj != NULL) {
+            PyBuffer_Release(&view);
+        }
+        if (answer <= 0) {
+            return answer;
+        }
+        at += count;
+    }
+    return at == float_count;
+}
+
+/* The samples from the first on that look alike and have so many numbers; -1: an error. */
+static Py_ssize_t write_samples(Look *w, PyObject *samples, double *floats, Py_ssize_t float_count,
+                                int64_t *integers, Py_ssize_t integer_count) {
+    Py_ssize_t count = PyList_Size(samples), k = 0;
+    Buffer first = {0};
+    int answer = 1;
+    for (; k < count && answer > 0; k++) {
+        PyObject *sample = PyList_GetItem(samples, k);
+        w->words.size = 0;
+        w->run = 0;
+        w->held = w->seen_count = 0;
+        empty_passed(w->to);
+        answer = PyTuple_Check(sample) ? look_at_arguments(w, sample, 0) : 0;
+        if (answer > 0 && k == 0) {
+            first = w->words;
+            w->words = (Buffer){0};
+        } else if (answer > 0) {
+            answer = w->words.size == first.size && memcmp(w->words.bytes, first.bytes, first.size) == 0;
+        }
+        if (answer > 0) {
+            answer = write_sample(w->to, floats + k * float_count, float_count, integers + k * integer_count,
+                                  integer_count);
+        }
+    }
+    PyMem_Free(first.bytes);
+    return answer < 0 ? -1 : k - (answer == 0);
+}
+
+/* sample_numbers(samples, array, number, floats, integers): how many samples from the first on have one
+ * structure. `floats` and `integers`, as many for each sample, receive their numbers. `array` and `number`
+ * are numpy's ndarray and float64. No Python code runs here. */
+static PyObject *sample_numbers(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *samples, *array, *number, *floats, *integers;
+    Py_buffer float_view, integer_view;
+    if (!PyArg_ParseTuple(args, "O!O!O!OO:sample_numbers", &PyList_Type, &samples, &PyType_Type, &array,
+                          &PyType_Type, &number, &floats, &integers) ||
+        get_buffer(floats, &float_view, "d", 0, 1) < 0) {
+        return NULL;
+    }
+    if (get_buffer(integers, &integer_view, "q", 0, 1) < 0) {
+        PyBuffer_Release(&float_view);
+        return NULL;
+    }
+    Py_ssize_t count = PyList_Size(samples), found = -1, each = (Py_ssize_t)sizeof(double);
+    PyObject *made = ((allocfunc)PyType_GetSlot(PassedType, Py_tp_alloc))(PassedType, 0);
+    if (made != NULL) {
+        Look w = {.array_type = (PyTypeObject *)array, .number_type = (PyTypeObject *)number};
+        w.to = (Passed *)made;
+        found = count == 0 ? 0
+                           : write_samples(&w, samples, float_view.buf, float_view.len / each / count,
+                                           integer_view.buf, integer_view.len / each / count);
+        PyMem_Free(w.words.bytes);
+        Py_DECREF(made);
+    }
+    PyBuffer_Release(&float_view);
+    PyBuffer_Release(&integer_view);
+    return found < 0 ? NULL : PyLong_FromSsize_t(found);
+}
+
 PyMethodDef passed_functions[] = {
     {"passed", (PyCFunction)(void (*)(void))passed, METH_FASTCALL, NULL},
+    {"sample_numbers", sample_numbers, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -108,3 +108,82 @@ def test_kinds_of_samples_are_those_of_python(monkeypatch):
     ]
     monkeypatch.setattr(module, "kernels", None)
     assert found == kinds()
+
+
+# --- sample_numbers ---------------------------------------------------------------------------------
+
+
+def read_numbers(samples, floats, integers):
+    """How many were read, and the rows of numbers."""
+    rows = np.zeros((len(samples), floats)), np.zeros((len(samples), integers), np.int64)
+    found = _native.sample_numbers(samples, np.ndarray, np.float64, *rows)
+    return found, rows[0].tolist(), rows[1].tolist()
+
+
+def test_numbers_of_samples():
+    samples = [
+        (1.5, [2.0, 3], {"a": np.array([4.0, 5.0]), "n": 6}),
+        (-1.5, [-2.0, -3], {"a": np.array([-4.0, -5.0]), "n": -6}),
+    ]
+    wanted = [[1.5, 2.0, 4.0, 5.0], [-1.5, -2.0, -4.0, -5.0]]
+    assert read_numbers(samples, 4, 2) == (2, wanted, [[3, 6], [-3, -6]])
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *[(), (1,), ("a",), (None,), (True,), ([1.0],), (1.0, 2.0), (np.float64(1.0),), [1.0]],
+        *[(np.zeros(2),), (np.zeros(1, np.float32),), (object(),), ({"x": 1.0},), 3, None],
+    ],
+    ids=repr,
+)
+def test_numbers_end_at_a_sample_of_another_structure(odd):
+    assert read_numbers([(1.0,), (2.0,), odd, (3.0,)], 1, 0)[0] == 2
+    assert read_numbers([(1.0,), odd], 1, 0)[0] == 1
+
+
+@pytest.mark.parametrize("odd", [(2**63,), (-(2**70),)])
+def test_numbers_end_at_an_integer_beyond_64_bits(odd):
+    assert read_numbers([(1,), odd], 0, 1)[0] == 1
+
+
+def test_numbers_of_arrays_that_do_not_lie_in_one_piece_are_left():
+    table = np.arange(12.0).reshape(3, 4)
+    assert read_numbers([(table[0],), (table[:, 1],)], 4, 0)[0] == 1
+    assert read_numbers([(table[::2],)], 8, 0)[0] == 0
+    assert read_numbers([(np.zeros(0),)], 0, 0)[0] == 0
+
+
+def test_numbers_are_as_many_as_there_is_room_for():
+    assert read_numbers([(1.0, 2.0)], 1, 0)[0] == 0
+    assert read_numbers([(1.0, 2.0)], 3, 0)[0] == 0
+    assert read_numbers([(1.0, 2)], 1, 0)[0] == 0
+    assert read_numbers([(np.zeros(5),)], 4, 0)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (((1.0,),), np.ndarray, np.float64, np.zeros(1), words(0)),
+        ([(1.0,)], 1, np.float64, np.zeros(1), words(0)),
+        ([(1.0,)], np.ndarray, None, np.zeros(1), words(0)),
+        ([(1.0,)], np.ndarray, np.float64, words(0), words(0)),
+        ([(1.0,)], np.ndarray, np.float64, np.zeros(1), np.zeros(1)),
+        ([(1.0,)], np.ndarray, np.float64, None, words(0)),
+        ([(1.0,)],),
+    ],
+)
+def test_reading_numbers_refuses_what_does_not_fit(arguments):
+    with pytest.raises(TypeError):
+        _native.sample_numbers(*arguments)
+
+
+def test_reading_numbers_keeps_no_references():
+    array, number = np.zeros(3), 1234.5
+    samples = [(array, number, [2**65]), (array, number, [2**65])]
+    before = [sys.getrefcount(x) for x in (array, number, samples[0][2])]
+    for _ in range(100):
+        read_numbers(samples, 4, 1)
+        read_numbers(samples[:1] * 2, 3, 1)
+    assert [sys.getrefcount(x) for x in (array, number, samples[0][2])] == before
+    assert read_numbers([], 0, 0) == (0, [], [])

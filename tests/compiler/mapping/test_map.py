@@ -213,6 +213,26 @@ def test_rows_that_do_not_lie_in_one_piece():
     check(f, (1.5, np.broadcast_to(x[0], (40, 6))))
 
 
+def test_what_samples_share_is_read_afresh_at_every_call():
+    def f(w, scale, n, x):
+        return tanh(w["a"] * x) * scale[0] + w["b"][n]
+
+    fast = chainrule.compile(f)
+    x = rng().normal(size=25)
+    for a, scale, n in ((0.5, 2.0, 0), (1.5, 2.0, 0), (1.5, 3.0, 0), (1.5, 3.0, 1)):
+        w = {"a": a, "b": np.array([a, 2 * a])}
+        wanted = [chainrule.value_and_grad(f)(w, [scale], n, x_k) for x_k in x]
+        values, grads = (stacked([one[j] for one in wanted]) for j in range(2))
+        axes = (None, None, None, 0)
+        close(fast.map_value_and_grad(w, [scale], n, x, in_axes=axes), [*values, *grads])
+        close(fast.map(w, [scale], n, x, in_axes=axes), values)
+        total = fast.map_value_and_grad(w, [scale], n, x, in_axes=axes, reduce="sum")
+        close(total, [one.sum(axis=0) for one in (*values, *grads)])
+        batch = fast.batch_value_and_grad(w, [([scale], n, float(x_k)) for x_k in x])
+        close(batch, [one.mean(axis=0) for one in (*values, *grads)])
+    assert len(lane_codes(fast)) >= 3
+
+
 # --- integers and branches ------------------------------------------------------------------------
 
 

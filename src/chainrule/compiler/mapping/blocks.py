@@ -72,13 +72,13 @@ class Destination:
 class Blocks:
     """Samples of one kind on their way through machine code."""
 
-    def __init__(
-        self, code: LaneCode, call: Call, layout: Layout, inputs: Floats, to: Destination
-    ) -> None:
-        """``call``, ``inputs``: one of the samples, and its inputs as the recording has them."""
+    def __init__(self, code: LaneCode, call: Call, layout: Layout, to: Destination) -> None:
+        """``call``: with any of the samples, for what all of them share."""
         self._code, self._layout, self._to = code, layout, to
         self._ints = np.array(call.ints, np.int64) if layout.integers or call.ints else None
-        self._inputs, self._shared = inputs, code.share(inputs)
+        self._inputs = np.zeros(code.variant.recording.inputs)
+        call.write(self._inputs[: call.size])
+        self._shared = code.share(self._inputs)
         self._direct = [s for s in layout.floats if _is_direct(s.array)]
         self._others = [s for s in layout.floats if not _is_direct(s.array)]
         self._sources = [self._source(s.array, s.first) for s in self._direct]
@@ -111,6 +111,15 @@ class Blocks:
         finally:
             executor.shutdown(cancel_futures=True)
 
+    def close(self) -> None:
+        """Give back what threads computed in, for the next time."""
+        self._code.free.extend([worker.arenas for worker in self._free])
+
+    def _new_worker(self) -> _Worker:
+        arenas = self._code.free.pop() if self._code.free else Arenas(self._code)
+        self._code.fill(arenas, self._inputs)
+        return _Worker(arenas, self._size)
+
     def _block_size(self, count: int) -> int:
         """How many samples make a block: the same for any number of threads."""
         program, lanes = self._code.machine.program, self._code.lanes
@@ -118,14 +127,14 @@ class Blocks:
         held = sum(s.count for s in (*self._others, *self._layout.integers))
         held += len(program.places) + len(self._code.variant.recording.selection.numbers)
         size = max(-(-count // BLOCKS), NUMBERS // numbers)
-        size = min(size, MOST_SAMPLES, MOST_BYTES // (8 * held + 8))
+        size = min(size, count, MOST_SAMPLES, MOST_BYTES // (8 * held + 8))
         return max(1, -(-size // lanes)) * lanes
 
     def _block(self, rows: Rows) -> Block:
         """Compute some samples. Those that shared a group with others that go another way run again
         without these.
         """
-        worker = self._free.pop() if self._free else _Worker(self._code, self._size, self._inputs)
+        worker = self._free.pop() if self._free else self._new_worker()
         worker.arenas.clear()
         ready = self._ready(rows)
         left: list[Addresses] = []
@@ -221,9 +230,8 @@ class Blocks:
 class _Worker:
     """What one thread computes a block with, one after the other."""
 
-    def __init__(self, code: LaneCode, size: int, inputs: Floats) -> None:
-        self.arenas = Arenas(code)
-        code.fill(self.arenas, inputs)
+    def __init__(self, arenas: Arenas, size: int) -> None:
+        self.arenas = arenas
         self.places = np.arange(size)
         self.index, self.rows = (np.empty(size, np.int64) for _ in range(2))
         self.flags = np.empty(size)

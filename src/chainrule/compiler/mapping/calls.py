@@ -48,7 +48,7 @@ def map_calls(
     rounds = Rounds(dispatch, stacks, differentiate, reduce is None, count)
     results = rounds.run()
     if reduce is not None:
-        return _reduced(results, rounds.call, reduce == "mean")
+        return reduced(results, rounds.call, reduce == "mean")
     values = _stacked_values(results)
     if not differentiate:
         return values
@@ -92,7 +92,7 @@ def _stacked_gradient(call: Call, samples: Samples, gradients: Floats) -> Any:
     return unflatten(call.structure[0][0], make, samples.arguments(0)[0])
 
 
-def _reduced(results: Results, call: Call, mean: bool) -> Any:
+def reduced(results: Results, call: Call, mean: bool) -> Any:
     """The sum or the mean over all samples."""
     scale = results.count if mean else 1
     value = results.value / scale

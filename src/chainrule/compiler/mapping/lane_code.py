@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,8 @@ class LaneCode:
     has_own_parameters: bool  # each lane has a copy of them
     private: Addresses  # the inputs that lie in lanes
     outputs: Addresses  # where a sample has the numbers that it returns, the value first
+    number: int = field(default_factory=itertools.count().__next__)  # in the order of building
+    free: list[Arenas] = field(default_factory=list)  # that no thread uses now
 
     @property
     def lanes(self) -> int:

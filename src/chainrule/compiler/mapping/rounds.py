@@ -95,9 +95,8 @@ class Rounds:
     ) -> None:
         self._dispatch, self._samples, self._threads = dispatch, samples, threads
         self._differentiate, self._rows = differentiate, rows
-        call = self._call(0)
+        self.call = call = flatten_call(samples.arguments(0), {}, differentiate)
         parameters = call.first if differentiate else 0
-        self.call = call
         self.results = Results(differentiate, parameters, samples.count, rows)
         self._layout = samples.layout(call) if call.refused is None else None
         self._met: list[Variant] = []
@@ -107,9 +106,24 @@ class Rounds:
     def _call(self, k: int) -> Call:
         return flatten_call(self._samples.arguments(k), {}, self._differentiate)
 
+    @property
+    def _key(self) -> Any:
+        """What machine code for the lanes of samples depends on, beside the variant."""
+        assert self._layout is not None
+        return (tuple([(s.first, s.count) for s in self._layout.floats]), self._rows)
+
+    def run_in_lanes(self) -> Results | None:
+        """Compute all samples; None where there is no machine code for the first of them."""
+        if self._layout is None:
+            return None
+        left = self._round(range(self._samples.count), self._layout)
+        return self._run(left) if self._met else None
+
     def run(self) -> Results:
         """Compute all samples."""
-        left: Rows = range(self._samples.count)
+        return self._run(range(self._samples.count))
+
+    def _run(self, left: Rows) -> Results:
         while len(left):
             if self._layout is not None and self._skipped >= self._pause:
                 before, left = len(left), self._round(left, self._layout)
@@ -130,48 +144,58 @@ class Rounds:
 
     def _round(self, left: Rows, layout: Layout) -> Rows:
         """Send samples through the machine code of the first one's variant; those that are left."""
-        dispatch = self._dispatch
-        if len(left) < FEWEST or len(self._met) >= MOST_KINDS or dispatch.options.lift is False:
+        if len(left) < FEWEST or len(self._met) >= MOST_KINDS:
             return left
+        dispatch = self._dispatch
         with dispatch.lock:
-            if dispatch.busy:
+            if dispatch.busy or dispatch.options.lift is False:
                 return left
             dispatch.busy = True
             try:
-                return self._through_lanes(self._call(int(left[0])), layout, left)
+                found = self._found(int(left[0]), layout, len(left))
+                return left if found is None else self._through_lanes(*found, layout, left)
             finally:
                 dispatch.busy = False
 
-    def _through_lanes(self, call: Call, layout: Layout, left: Rows) -> Rows:
-        dispatch, results = self._dispatch, self.results
-        variant = dispatch.run(call, at_once=True, build=False).variant
+    def _found(self, k: int, layout: Layout, count: int) -> tuple[LaneCode, Call] | None:
+        """Machine code for samples of a variant not met yet: one that has some, or sample k's.
+
+        The first that was built comes first, so that the same samples are added up in one order.
+        """
+        found = [v.lanes.get(self._key) for v in self._dispatch.known(self.call)]
+        codes = [x for x in found if isinstance(x, LaneCode) and x.variant not in self._met]
+        if codes:
+            return min(codes, key=lambda code: code.number), self.call
+        call = self.call if k == 0 else self._call(k)
+        variant = self._dispatch.run(call, at_once=True, build=False).variant
         if variant is None or variant in self._met or not self._is_stackable(variant):
-            return left
-        code = self._code(variant, call, layout, len(left))
-        if code is None:
-            return left
+            return None
+        code = self._code(variant, call, layout, count)
+        return None if code is None else (code, call)
+
+    def _through_lanes(self, code: LaneCode, call: Call, layout: Layout, left: Rows) -> Rows:
+        dispatch, results, variant = self._dispatch, self.results, code.variant
         self._met.append(variant)
         leaves = results.accept(dispatch.name, variant.recording.result)
         columns = [k for k, leaf in enumerate(leaves) if isinstance(leaf, Output)]
         values = results.values
         if values is not None and len(columns) < len(leaves):
             values = np.empty((results.count, len(columns)))
-        blocks = Blocks(
-            code, call, layout, variant.inputs.copy(), Destination(values, results.gradients)
-        )
+        blocks = Blocks(code, call, layout, Destination(values, results.gradients))
         still: list[Addresses] = []
         for block in blocks.run(left, self._threads):
             still.append(block.left)
             results.value += block.value
             if results.gradient is not None:
                 results.gradient += block.gradient
+        blocks.close()
         rest = np.concatenate(still)
         if values is not results.values and values is not None and results.values is not None:
             done = np.setdiff1d(np.asarray(left), rest)
             constants = [0.0 if isinstance(x, Output) else float(x) for x in leaves]
             results.values[done] = constants
             results.values[done[:, None], columns] = values[done]
-        dispatch.count_replayed(len(left) - len(rest), call)
+        dispatch.count_replayed(len(left) - len(rest), call, variant)
         return rest
 
     def _is_stackable(self, variant: Variant) -> bool:
@@ -183,16 +207,14 @@ class Rounds:
 
     def _code(self, variant: Variant, call: Call, layout: Layout, count: int) -> LaneCode | None:
         """The machine code for samples of a variant, built if that pays for itself."""
-        key = (tuple([(s.first, s.count) for s in layout.floats]), self._rows)
+        key = self._key
         if key not in variant.lanes:
-            size = len(variant.recording)
-            predicted = count if not self._met else 1
-            variant.mapped += 1 + self._skipped
-            saved = (variant.mapped + predicted) * REPLAY.of(size)
-            eager = self._dispatch.options.lift is True or allowance.is_endless
-            if not eager and saved < BUILD.of(size):
+            # Of the first variant all samples may be, of another one as many as were met.
+            variant.mapped += count if not self._met and not self._failed else 1 + self._skipped
+            size, options = len(variant.recording), self._dispatch.options
+            pays = variant.mapped * REPLAY.of(size) >= BUILD.of(size)
+            if not (pays or options.lift is True or allowance.is_endless):
                 return None
-            options = self._dispatch.options
             variant.lanes[key] = lane_code(variant, call, layout, self._rows, options)
         found = variant.lanes[key]
         return None if isinstance(found, str) else found

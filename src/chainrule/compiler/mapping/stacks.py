@@ -1,8 +1,9 @@
 """Samples that lie in arrays, one after the other.
 
-In: the arguments of a call, some of them stacked: of these each sample has what ``array[k]`` is.
-Out: ``Stacks``: the arguments of sample k, and ``Source``s: which numbers of the arrays go where
-among the inputs of a recording.
+In: the arguments of a call, some of them stacked: of these each sample has what ``array[k]`` is. Or
+a list of samples, whose numbers are copied into arrays. Out: ``Stacks`` or a ``Batch``: the
+arguments of sample k, and ``Source``s: which numbers of the arrays go where among the inputs of a
+recording.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from chainrule.compiler.capture.arguments import Call
-from chainrule.core.backend import Value
+from chainrule.compiler.capture.arguments import Call, flatten_call
+from chainrule.core.backend import Value, kernels
 from chainrule.trees import (
     FLOAT,
     INT,
@@ -119,6 +120,47 @@ class Stacks:
                 if kind is not None:
                     at[kind] += count
         return Layout(tuple(rows[FLOAT]), tuple(rows[INT]))
+
+
+class Batch:
+    """Samples from a list, with one structure; the first argument is for all of them."""
+
+    def __init__(self, params: Any, samples: list[tuple[Any, ...]], floats: Array, ints: Array):
+        self._params, self._samples = params, samples
+        self._floats, self._ints = floats, ints
+        self.count = len(samples)
+
+    @classmethod
+    def of(cls, params: Any, samples: list[tuple[Any, ...]]) -> Batch | None:
+        """Some samples; None where their structures differ, or are not plain."""
+        first = flatten_call(samples[0], {}, differentiate=False)
+        if first.comes_again or first.refused is not None or first.values:
+            return None
+        floats = np.empty((len(samples), first.size))
+        ints = np.empty((len(samples), len(first.ints)), np.int64)
+        if kernels is not None:
+            found = kernels.sample_numbers(samples, np.ndarray, np.float64, floats, ints)
+            return cls(params, samples, floats, ints) if found == len(samples) else None
+        for k, sample in enumerate(samples):
+            call = flatten_call(sample, {}, differentiate=False)
+            if call.key != first.key:
+                return None
+            call.write(floats[k])
+            try:
+                ints[k] = call.ints
+            except OverflowError:
+                return None
+        return cls(params, samples, floats, ints)
+
+    def arguments(self, k: int) -> tuple[Any, ...]:
+        """The arguments of a call with sample k."""
+        return (self._params, *self._samples[k])
+
+    def layout(self, call: Call) -> Layout:
+        """Where their numbers are."""
+        floats = Source(self._floats, call.first, self._floats.shape[1])
+        ints = Source(self._ints, 0, self._ints.shape[1])
+        return Layout((floats,), (ints,) if ints.count else ())
 
 
 def _nodes(node: Node) -> Iterator[Node]:

@@ -318,12 +318,30 @@ class Dispatch:
 
     # --- for many samples at a time ---------------------------------------------------------------
 
-    def count_replayed(self, calls: int, like: Call | None = None) -> None:
-        """Count calls that were computed many at a time; ``like``: one of this structure."""
+    def count_replayed(
+        self, calls: int, like: Call | None = None, variant: Variant | None = None
+    ) -> None:
+        """Count calls that were computed many at a time, by this variant, of one structure."""
         self.counts.calls += calls
         self.counts.replayed += calls
-        if like is not None and self._pipeline is not None:
+        if like is not None and variant is not None and self._pipeline is not None:
             self._pipeline.structure(like).hits += calls
+            variant.used = memory.now
+
+    def known(self, call: Call) -> list[Variant]:
+        """The variants for calls of this structure, whatever their integers and branches."""
+        try:
+            return self._refreshed().structure(call).variants if call.refused is None else []
+        except Unrecordable:
+            return []
+
+    def tells_apart(self, call: Call) -> bool:
+        """Whether it may matter which of a call's containers are one, for calls such as this."""
+        with self.lock:
+            try:
+                return call.may_come_again and self._refreshed().captured.identity
+            except Unrecordable:
+                return True
 
     def captured_arrays(self) -> list[Any]:
         """The arrays that the function reaches by itself."""

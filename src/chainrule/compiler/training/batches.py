@@ -1,7 +1,8 @@
 """The mean over a batch of samples and its gradient, many samples at a time in machine code.
 
 In: a function's ``Dispatch``, parameters and samples. Out: the mean value and its gradient. Samples
-that do not run on the code of the others are computed one by one.
+of one structure go the way of ``map``. Those with lists of integers of several lengths share the
+code of the longest, and what does not run on it is computed one by one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler.capture.arguments import flatten_call, like_first
+from chainrule.compiler.capture.tracing import is_internal
+from chainrule.compiler.mapping.blocks import thread_count
+from chainrule.compiler.mapping.calls import reduced
+from chainrule.compiler.mapping.rounds import Rounds
+from chainrule.compiler.mapping.stacks import Batch
 from chainrule.compiler.runtime.calls import value_and_grad
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.results import NUMERIC, fill, numeric_leaves
@@ -20,6 +26,7 @@ from chainrule.compiler.training import step_code
 from chainrule.compiler.training.lanes import Arrangement
 from chainrule.compiler.training.packing import PackedSamples
 from chainrule.core.backend import Value, modes
+from chainrule.derivatives import transforms
 from chainrule.trees import map_leaves
 
 Floats = npt.NDArray[Any]
@@ -38,6 +45,9 @@ def batch_value_and_grad(
                 "a sample is a tuple of the arguments after the first: "
                 f"got a {type(sample).__name__}"
             )
+    results = _mapped(dispatch, params, samples)
+    if results is not None:
+        return results[0], fill(out, results[1])
     mean, grads, left = _batched(dispatch, params, samples) or (0.0, None, samples)
     sums = None if grads is None else numeric_leaves(grads)
     for sample in left:
@@ -48,6 +58,20 @@ def batch_value_and_grad(
     rest = iter(sums or [])
     filled = map_leaves(lambda x: next(rest) if isinstance(x, NUMERIC) else x, grads, True)
     return mean, fill(out, filled)
+
+
+def _mapped(dispatch: Dispatch, params: Any, samples: list[Any]) -> tuple[float, Any] | None:
+    """The mean and its gradient, where all samples have one structure and run in lanes."""
+    if len(samples) < 2 or modes.recorder is not None or transforms.is_nested() or is_internal():
+        return None
+    batch = Batch.of(params, samples)
+    if batch is None:
+        return None
+    rounds = Rounds(dispatch, batch, True, rows=False, threads=thread_count(None))
+    if dispatch.tells_apart(rounds.call):
+        return None
+    results = rounds.run_in_lanes()
+    return None if results is None else reduced(results, rounds.call, mean=True)
 
 
 def _batched(
