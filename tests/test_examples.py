@@ -6,6 +6,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from chainrule import engine, gpt
@@ -100,3 +101,30 @@ def test_fine_tuning_without_a_checkpoint_says_so(tmp_path):
     assert result.returncode == 1
     assert "there is no checkpoint in" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_the_asian_option_has_the_price_and_greeks_it_should_have(example, tmp_path):
+    text = example("asian_option.py", 20_000)
+    found = {
+        name: float(number)
+        for name, number in re.findall(r"(\w+) +(-?[\d.]+) ± [\d.]+$", text, re.M)
+    }
+    normals = np.random.default_rng(0).normal(size=(20_000, 20))
+    growth = (0.05 - 0.2**2 / 2) / 20 + 0.2 * np.sqrt(1 / 20) * normals
+    means = 100 * np.exp(growth.cumsum(axis=1)).mean(axis=1)
+    price = np.exp(-0.05) * np.maximum(means - 100, 0).mean()
+    assert found["price"] == pytest.approx(price, abs=1e-4)
+    # Twice the spot price and the strike is twice the price, so that its derivatives add up to it.
+    assert 100 * found["delta"] + 100 * found["strike"] == pytest.approx(price, abs=0.011)
+    beside = re.findall(r"(price|delta) +([\d.]+) ± ([\d.]+) +([\d.]+)$", text, re.M)
+    assert len(beside) == 2
+    for _, number, error, exact in beside:
+        assert float(number) == pytest.approx(float(exact), abs=4 * float(error))
+    root = ElementTree.parse(tmp_path / "asian_option.svg").getroot()
+    curves = [
+        [float(point.split(",")[1]) for point in curve.get("points").split()]
+        for curve in root.findall("{http://www.w3.org/2000/svg}polyline")
+    ]
+    assert [len(heights) for heights in curves] == [41, 41]
+    assert all(heights == sorted(heights, reverse=True) for heights in curves), "both rise"
+    assert all(heights[0] - heights[-1] > 200 for heights in curves)
