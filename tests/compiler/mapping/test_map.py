@@ -101,6 +101,7 @@ def test_samples_go_through_the_lanes_of_one_piece_of_machine_code(dtype):
     value, _ = fast.map_value_and_grad(MARKET, normals, reduce="mean")
     (code,) = lane_codes(fast)
     assert code.lanes > 1
+    assert f"many samples: {code.lanes} at a time" in fast.report()
     counts = fast.dispatch.counts
     assert (counts.traces, counts.eager) == (1, 0)
     wanted = np.mean([asian(MARKET, z) for z in normals])

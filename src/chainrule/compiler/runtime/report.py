@@ -87,6 +87,10 @@ def _summary(dispatch: Dispatch) -> str:
             lines.append("    on the tape until machine code pays")
         elif variant.not_lifted is not None:
             lines.append(f"    not lifted: {variant.not_lifted}")
+        for code in variant.lanes.values():
+            one_by_one = isinstance(code, str)
+            how = f"one by one: {code}" if one_by_one else f"{code.lanes} at a time"
+            lines.append(f"    many samples: {how}")
     reasons = reasons_for_recordings([variant for _, variant in _variants(dispatch)])
     for reason, count in list(reasons.items())[:REASONS]:
         lines.append(f"  {count} recordings hold for one case only: {reason}")
