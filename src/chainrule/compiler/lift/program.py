@@ -224,6 +224,11 @@ class Program:
         return self.inputs + len(self.constants)
 
     @property
+    def work(self) -> int:
+        """How many numbers it computes or adds up, for one sample."""
+        return sum(i.count + sum(map(len, i.sums)) for i in self.instructions)
+
+    @property
     def places(self) -> Addresses:
         """The operands that depend on integers, in the order of the gathers."""
         found = [i.places for i in self.instructions if i.places is not None]

@@ -28,7 +28,7 @@ THREADS = "CHAINRULE_THREADS"  # in the environment: how many, where nobody says
 BLOCKS = 32  # so that all threads have work until the end
 MOST_SAMPLES = 1 << 14  # in a block: what is prepared for one takes a bounded amount of memory
 MOST_BYTES = 1 << 24  # likewise
-NUMBERS = 1_000_000  # that a block computes at least: some tenths of a millisecond
+WORK = 1_000_000  # numbers that a block computes at least: some tenths of a millisecond
 
 Rows = range | Addresses
 NONE = np.zeros(0, np.int64)
@@ -123,10 +123,9 @@ class Blocks:
     def _block_size(self, count: int) -> int:
         """How many samples make a block: the same for any number of threads."""
         program, lanes = self._code.machine.program, self._code.lanes
-        numbers = program.size - program.shared
         held = sum(s.count for s in (*self._others, *self._layout.integers))
         held += len(program.places) + len(self._code.variant.recording.selection.numbers)
-        size = max(-(-count // BLOCKS), NUMBERS // numbers)
+        size = max(-(-count // BLOCKS), WORK // max(1, program.work))
         size = min(size, count, MOST_SAMPLES, MOST_BYTES // (8 * held + 8))
         return max(1, -(-size // lanes)) * lanes
 

@@ -33,7 +33,11 @@ Floats = npt.NDArray[Any]
 
 
 def batch_value_and_grad(
-    dispatch: Dispatch, params: Any, samples: Sequence[Sequence[Any]], out: Any = None
+    dispatch: Dispatch,
+    params: Any,
+    samples: Sequence[Sequence[Any]],
+    out: Any = None,
+    threads: int | None = None,
 ) -> Any:
     """``CompiledFunction.batch_value_and_grad``; see there."""
     samples = list(samples)
@@ -45,7 +49,7 @@ def batch_value_and_grad(
                 "a sample is a tuple of the arguments after the first: "
                 f"got a {type(sample).__name__}"
             )
-    results = _mapped(dispatch, params, samples)
+    results = _mapped(dispatch, params, samples, thread_count(threads))
     if results is not None:
         return results[0], fill(out, results[1])
     mean, grads, left = _batched(dispatch, params, samples) or (0.0, None, samples)
@@ -60,14 +64,16 @@ def batch_value_and_grad(
     return mean, fill(out, filled)
 
 
-def _mapped(dispatch: Dispatch, params: Any, samples: list[Any]) -> tuple[float, Any] | None:
+def _mapped(
+    dispatch: Dispatch, params: Any, samples: list[Any], threads: int
+) -> tuple[float, Any] | None:
     """The mean and its gradient, where all samples have one structure and run in lanes."""
     if len(samples) < 2 or modes.recorder is not None or transforms.is_nested() or is_internal():
         return None
     batch = Batch.of(params, samples)
     if batch is None:
         return None
-    rounds = Rounds(dispatch, batch, True, rows=False, threads=thread_count(None))
+    rounds = Rounds(dispatch, batch, True, rows=False, threads=threads)
     if dispatch.tells_apart(rounds.call):
         return None
     results = rounds.run_in_lanes()

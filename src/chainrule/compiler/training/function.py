@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from chainrule.compiler.mapping.blocks import thread_count
 from chainrule.compiler.runtime.calls import value_and_grad
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.training.batches import batch_value_and_grad
@@ -17,8 +18,8 @@ Sample = tuple[Any, ...]
 class TrainableFunction:
     """The ``driver.Function`` of a compiled function."""
 
-    def __init__(self, dispatch: Dispatch) -> None:
-        self._dispatch = dispatch
+    def __init__(self, dispatch: Dispatch, threads: int | None = None) -> None:
+        self._dispatch, self._threads = dispatch, thread_count(threads)
 
     def value_and_grad(self, *arguments: Any) -> Any:
         """The loss of one sample and its gradient."""
@@ -26,10 +27,11 @@ class TrainableFunction:
 
     def batch_value_and_grad(self, params: Any, samples: Sequence[Sample]) -> Any:
         """The mean loss of some samples and its gradient."""
-        return batch_value_and_grad(self._dispatch, params, samples)
+        return batch_value_and_grad(self._dispatch, params, samples, threads=self._threads)
 
     def inner_loop(
         self, params: Any, samples: Sequence[Sample], optimiser: Optimizer, batch: int
     ) -> MachineLoop | None:
         """Steps in machine code, where there can be some."""
-        return machine_loop(self._dispatch, params, list(samples), optimiser, batch)
+        every = list(samples)
+        return machine_loop(self._dispatch, params, every, optimiser, batch, self._threads)

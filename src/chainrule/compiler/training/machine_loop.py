@@ -7,6 +7,7 @@ to Python, one step at a time.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,15 @@ from chainrule import optim
 from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.runtime.machine import MachineCode, cache_aligned
+from chainrule.compiler.runtime.machine import Kernel, MachineCode, cache_aligned
 from chainrule.compiler.training import step_code
 from chainrule.compiler.training.lanes import Arrangement
 from chainrule.compiler.training.packing import UNKNOWN, PackedSamples
 from chainrule.trees import Array, Floats
 
 AT_ONCE = 4096  # samples in one call of the loop
+WORK = 1_000_000  # numbers that a step computes, for which threads are worth waiting for
+TRY_AGAIN = 16  # turns until it is seen again whether more threads, or fewer, are quicker
 
 
 class MachineLoop:
@@ -34,6 +37,7 @@ class MachineLoop:
         samples: list[tuple[Any, ...]],
         optimiser: optim.Optimizer,
         batch: int,
+        threads: int,
     ) -> None:
         self._dispatch = dispatch
         self._samples = PackedSamples(dispatch, params, samples)
@@ -42,6 +46,10 @@ class MachineLoop:
         self._size = sum(a.size for a in self._arrays)
         #: where in the optimiser's moments the parameters are, in the order of the machine code
         self._places = np.zeros(0, np.int64)
+        self._threads = threads
+        self._pace: dict[int, float] = {}  # seconds of a step with so many threads
+        self._turns = 0
+        self._copies: tuple[Kernel, list[list[Array]]] | None = None  # for the other threads
 
     def _alone(self) -> bool:
         """Whether nothing else has the memory of a parameter."""
@@ -117,18 +125,24 @@ class MachineLoop:
         for array in self._arrays:
             code.shared[at : at + array.size] = array.ravel()
             at += array.size
+        threads = self._quickest(self._most_threads(made))
+        arenas, began = self._arenas(code, threads), time.perf_counter()
+        part = -(-(program.shared * dtype.itemsize + 128) // 64) * 64
+        parts = cache_aligned(part * step_code.PARTS, np.uint8)
         total, losses = cache_aligned(program.shared, dtype), np.zeros(count)
+        part_losses = np.zeros(step_code.PARTS, dtype)
         kind = "sgd" if isinstance(self._optimiser, optim.SGD) else "adam"
         update = step_code.update(kind, self._size, machine.dtype)
         done = step_code.take(
             machine.dtype,
+            arenas,
             forward=code.forward,
             reverse=code.reverse,
             update=update.address("update"),
-            shared=step_code.words(code.shared),
-            own=step_code.words(code.own),
-            shared_adjoints=step_code.words(code.shared_adjoints),
-            adjoints=step_code.words(code.adjoints),
+            parameters=step_code.words(code.shared),
+            parts=step_code.words(parts),
+            part_losses=step_code.words(part_losses),
+            part_bytes=part,
             total=step_code.words(total),
             first_moment=step_code.words(moments[0]),
             second_moment=step_code.words(moments[1]),
@@ -151,11 +165,44 @@ class MachineLoop:
             root=made.root - program.shared,
             gradient_bytes=self._size * dtype.itemsize,
         )
+        self._pace[threads] = (time.perf_counter() - began) / count
         machine.current = None  # the constants there are another recording's now
         if not all(np.isfinite(row).all() for row in (code.shared[: self._size], *moments)):
             return np.zeros(0)  # nothing has been written: Python finds the step
         self._write(code.shared, moments)
         return losses[:done]
+
+    def _most_threads(self, made: Arrangement) -> int:
+        """How many threads can share the groups of a step."""
+        each = int(np.diff(made.groups.starts).max(initial=1))
+        if made.program.work * made.lanes * each < WORK or not step_code.rest():
+            return 1
+        return min(self._threads, each, step_code.PARTS)
+
+    def _quickest(self, most: int) -> int:
+        """One thread or all of them: they wait for each other, in vain where cores are busy.
+
+        The clock decides; it does not show in the results.
+        """
+        if most == 1:
+            return 1
+        self._turns += 1
+        if most not in self._pace or 1 not in self._pace:
+            return 1 if most in self._pace else most
+        best, other = sorted((most, 1), key=self._pace.__getitem__)
+        return other if self._turns % TRY_AGAIN == 0 else best
+
+    def _arenas(self, code: Kernel, threads: int) -> list[dict[str, int]]:
+        """The memory of each thread: the code's own for the first."""
+        if self._copies is None or self._copies[0] is not code:
+            self._copies = code, []
+        copies = self._copies[1]
+        own = (code.shared, code.own, code.shared_adjoints, code.adjoints)
+        while len(copies) < threads - 1:
+            copies.append([cache_aligned(len(x), x.dtype) for x in own])
+        names = ("shared", "own", "shared_adjoints", "adjoints")
+        rows = [own, *copies[: threads - 1]]
+        return [dict(zip(names, map(step_code.words, row), strict=True)) for row in rows]
 
     def _moment(self, name: str, dtype: np.dtype[Any]) -> Array:
         made: Array = cache_aligned(self._size, dtype)
@@ -205,11 +252,12 @@ def machine_loop(
     samples: list[tuple[Any, ...]],
     optimiser: optim.Optimizer,
     batch: int,
+    threads: int,
 ) -> MachineLoop | None:
     """Steps in machine code, where there is some for the longest sample and for the optimiser."""
     if dispatch.options.lift is False:
         return None
     if type(optimiser) not in (optim.SGD, optim.Adam, optim.AdamW):
         return None
-    loop = MachineLoop(dispatch, params, samples, optimiser, batch)
+    loop = MachineLoop(dispatch, params, samples, optimiser, batch, threads)
     return loop if loop.start() else None

@@ -4,12 +4,18 @@ In: the addresses of a program's forward and backward. Out: a loop around them, 
 thousands of steps, which stops before the first loss that is not finite, and the updates of the
 optimisers, each one pass over parameters, gradient and moments. A gradient that is not finite shows
 in the moments and parameters after the call.
+
+Several threads can be in the loop at once, each with its own arenas. They share the groups of a
+step, add up what these gave, each a stretch of the gradient, and wait for the first of them, which
+does the update. Parts of a step and the order of sums do not depend on how many threads there are.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,14 +26,18 @@ from chainrule.compiler.codegen.ir import Code, Vector
 
 #: what the loop reads, each a word: addresses first, then sizes
 FIELDS = (
-    *("forward", "reverse", "update"),
-    *("shared", "own", "shared_adjoints", "adjoints", "total", "first_moment", "second_moment"),
+    *("forward", "reverse", "update", "rest"),
+    *("shared", "own", "shared_adjoints", "adjoints"),  # of this thread
+    *("parameters", "parts", "part_losses", "total", "first_moment", "second_moment", "state"),
     *("constants", "counts", "gathers", "samples", "seeds"),  # a row for each group of samples
     *("fits", "starts", "rates", "losses"),
     *("steps", "inputs", "constant_bytes", "count_words", "gather_words", "sample_bytes"),
-    *("lanes", "root", "gradient_bytes"),
+    *("lanes", "root", "gradient_bytes", "part_bytes", "thread", "threads"),
 )
 RATES = 8  # numbers of each step that its update reads
+PARTS = 8  # at most, of the groups of a step: each is added up by itself
+STATE = 16  # words: how many threads have arrived, and in another cache line whether to stop
+SPINS = 2_000  # that a thread waits for others before it lets something else run
 
 
 def _loop_text(number: str, size: int, width: int) -> str:
@@ -40,9 +50,29 @@ def _loop_text(number: str, size: int, width: int) -> str:
     ]
     copy = "call void @llvm.memcpy.p0.p0.i64"
     vector = f"<{width} x {number}>"
-    widen = "fadd double %loss, 0.0" if number == "double" else "fpext float %loss to double"
+    wide = width * size
+    widen = "fadd double %mean, 0.0" if number == "double" else "fpext float %mean to double"
     return f"""
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+define internal void @meet(ptr %state, i64 %all, ptr %rest) nounwind noinline {{
+entry:
+  %before = atomicrmw add ptr %state, i64 1 seq_cst
+  br label %look
+look:
+  %spins = phi i64 [0, %entry], [%spins_next, %wait], [{SPINS}, %yield]
+  %here = load atomic i64, ptr %state acquire, align 8
+  %complete = icmp uge i64 %here, %all
+  br i1 %complete, label %end, label %wait
+wait:
+  %spins_next = add i64 %spins, 1
+  %long = icmp ugt i64 %spins_next, {SPINS}
+  br i1 %long, label %yield, label %look
+yield:
+  %answer = call i32 %rest()
+  br label %look
+end:
+  ret void
+}}
 define i64 @train(ptr noalias %plan) nounwind {{
 entry:
 {chr(10).join(load)}
@@ -50,21 +80,59 @@ entry:
   %lane_bytes = mul i64 %lanes, {size}
   %root_at = mul i64 %root, %lanes
   %results = getelementptr inbounds {number}, ptr %own, i64 %root_at
+  %stop = getelementptr inbounds i64, ptr %state, i64 {STATE // 2}
+  %is_main = icmp eq i64 %thread, 0
+  %rounded = add i64 %gradient_bytes, {wide - 1}
+  %stretches = udiv i64 %rounded, {wide}
+  %threads_up_to = add i64 %thread, 1
+  %stretch_before = mul i64 %stretches, %thread
+  %stretch_after = mul i64 %stretches, %threads_up_to
+  %stretch_first = udiv i64 %stretch_before, %threads
+  %stretch_last = udiv i64 %stretch_after, %threads
+  %add_first = mul i64 %stretch_first, {wide}
+  %add_last = mul i64 %stretch_last, {wide}
   br label %step
 step:
   %s = phi i64 [0, %entry], [%s_next, %moved]
+  %met = phi i64 [0, %entry], [%met_3, %moved]
   %more = icmp ult i64 %s, %steps
   br i1 %more, label %begin, label %end
 begin:
+  %met_1 = add i64 %met, %threads
+  %met_2 = add i64 %met_1, %threads
+  %met_3 = add i64 %met_2, %threads
   %first_at = getelementptr inbounds i64, ptr %starts, i64 %s
   %first = load i64, ptr %first_at, align 8
   %s_next = add nuw nsw i64 %s, 1
   %last_at = getelementptr inbounds i64, ptr %starts, i64 %s_next
   %last = load i64, ptr %last_at, align 8
+  %groups = sub i64 %last, %first
+  %few = icmp ult i64 %groups, {PARTS}
+  %part_count = select i1 %few, i64 %groups, i64 {PARTS}
+  br i1 %is_main, label %next_part, label %refresh
+refresh:
+  {copy}(ptr %shared, ptr %parameters, i64 %gradient_bytes, i1 false)
+  br label %next_part
+next_part:
+  %p = phi i64 [%thread, %begin], [%thread, %refresh], [%p_next, %part_done]
+  %parts_left = icmp ult i64 %p, %part_count
+  br i1 %parts_left, label %part, label %computed
+part:
+  %p_following = add i64 %p, 1
+  %groups_before = mul i64 %groups, %p
+  %groups_after = mul i64 %groups, %p_following
+  %share_before = udiv i64 %groups_before, %part_count
+  %share_after = udiv i64 %groups_after, %part_count
+  %g_first = add i64 %first, %share_before
+  %g_last = add i64 %first, %share_after
+  %part_offset = mul i64 %p, %part_bytes
+  %part_at = getelementptr inbounds i8, ptr %parts, i64 %part_offset
   br label %group
 group:
-  %g = phi i64 [%first, %begin], [%g_next, %added]
-  %loss_before = phi {number} [0.0, %begin], [%loss, %added]
+  %g = phi i64 [%g_first, %part], [%g_next, %added]
+  %loss_before = phi {number} [0.0, %part], [%loss, %added]
+  %is_first = icmp eq i64 %g, %g_first
+  %adjoints_here = select i1 %is_first, ptr %part_at, ptr %shared_adjoints
   %fit_at = getelementptr inbounds i64, ptr %fits, i64 %g
   %fit = load i64, ptr %fit_at, align 8
   %constant_row = mul i64 %fit, %constant_bytes
@@ -82,7 +150,7 @@ group:
   %flag = call {number} %forward(ptr %shared, ptr %own, ptr %gathers_here, ptr %counts_here)
   %difference = fsub {number} %flag, %flag
   %finite = fcmp oeq {number} %difference, 0.0
-  br i1 %finite, label %lane, label %end
+  br i1 %finite, label %lane, label %broken
 lane:
   %l = phi i64 [0, %group], [%l_next, %lane]
   %loss_so_far = phi {number} [%loss_before, %group], [%loss, %lane]
@@ -96,33 +164,77 @@ lane:
   %lanes_left = icmp ult i64 %l_next, %lanes
   br i1 %lanes_left, label %lane, label %reverse_pass
 reverse_pass:
-  call void %reverse(ptr %shared, ptr %own, ptr %shared_adjoints, ptr %adjoints,
+  call void %reverse(ptr %shared, ptr %own, ptr %adjoints_here, ptr %adjoints,
                      ptr %seeds_here, ptr %gathers_here, ptr %counts_here)
   %g_next = add nuw nsw i64 %g, 1
-  %is_first = icmp eq i64 %g, %first
-  %groups_left = icmp ult i64 %g_next, %last
-  %alone_end = icmp eq i64 %g_next, %last
-  %alone = and i1 %is_first, %alone_end
-  br i1 %alone, label %added, label %sum
-sum:
-  br i1 %is_first, label %copy, label %add
-copy:
-  {copy}(ptr %total, ptr %shared_adjoints, i64 %gradient_bytes, i1 false)
-  br label %added
+  br i1 %is_first, label %added, label %add
 add:
-  %a = phi i64 [0, %sum], [%a_next, %add]
-  %to = getelementptr inbounds i8, ptr %total, i64 %a
+  %a = phi i64 [0, %reverse_pass], [%a_next, %add]
+  %to = getelementptr inbounds i8, ptr %part_at, i64 %a
   %from = getelementptr inbounds i8, ptr %shared_adjoints, i64 %a
   %x = load {vector}, ptr %to, align {size}
   %y = load {vector}, ptr %from, align {size}
   %z = fadd {vector} %x, %y
   store {vector} %z, ptr %to, align {size}
-  %a_next = add nuw nsw i64 %a, {width * size}
+  %a_next = add nuw nsw i64 %a, {wide}
   %adds_left = icmp ult i64 %a_next, %gradient_bytes
   br i1 %adds_left, label %add, label %added
 added:
-  %used = phi ptr [%shared_adjoints, %reverse_pass], [%total, %copy], [%total, %add]
-  br i1 %groups_left, label %group, label %move
+  %groups_left = icmp ult i64 %g_next, %g_last
+  br i1 %groups_left, label %group, label %part_done
+part_done:
+  %part_loss_at = getelementptr inbounds {number}, ptr %part_losses, i64 %p
+  store {number} %loss, ptr %part_loss_at, align {size}
+  %p_next = add i64 %p, %threads
+  br label %next_part
+broken:
+  store atomic i64 1, ptr %stop release, align 8
+  br label %computed
+computed:
+  call void @meet(ptr %state, i64 %met_1, ptr %rest)
+  %stopped = load atomic i64, ptr %stop acquire, align 8
+  %goes_on = icmp eq i64 %stopped, 0
+  br i1 %goes_on, label %sum, label %end
+sum:
+  %alone = icmp eq i64 %part_count, 1
+  %nothing = icmp uge i64 %add_first, %add_last
+  %skipped = or i1 %alone, %nothing
+  br i1 %skipped, label %summed, label %stretch
+stretch:
+  %b = phi i64 [%add_first, %sum], [%b_next, %stretch_done]
+  %first_part = getelementptr inbounds i8, ptr %parts, i64 %b
+  %of_first = load {vector}, ptr %first_part, align {size}
+  br label %term
+term:
+  %q = phi i64 [1, %stretch], [%q_next, %term]
+  %term_offset = phi i64 [%b, %stretch], [%term_here, %term]
+  %so_far = phi {vector} [%of_first, %stretch], [%sum_here, %term]
+  %term_here = add i64 %term_offset, %part_bytes
+  %term_at = getelementptr inbounds i8, ptr %parts, i64 %term_here
+  %of_part = load {vector}, ptr %term_at, align {size}
+  %sum_here = fadd {vector} %so_far, %of_part
+  %q_next = add i64 %q, 1
+  %terms_left = icmp ult i64 %q_next, %part_count
+  br i1 %terms_left, label %term, label %stretch_done
+stretch_done:
+  %total_at = getelementptr inbounds i8, ptr %total, i64 %b
+  store {vector} %sum_here, ptr %total_at, align {size}
+  %b_next = add i64 %b, {wide}
+  %stretches_left = icmp ult i64 %b_next, %add_last
+  br i1 %stretches_left, label %stretch, label %summed
+summed:
+  %used = select i1 %alone, ptr %parts, ptr %total
+  call void @meet(ptr %state, i64 %met_2, ptr %rest)
+  br i1 %is_main, label %part_mean, label %moved
+part_mean:
+  %r = phi i64 [0, %summed], [%r_next, %part_mean]
+  %mean_so_far = phi {number} [0.0, %summed], [%mean, %part_mean]
+  %mean_at = getelementptr inbounds {number}, ptr %part_losses, i64 %r
+  %mean_of_part = load {number}, ptr %mean_at, align {size}
+  %mean = fadd {number} %mean_so_far, %mean_of_part
+  %r_next = add i64 %r, 1
+  %means_left = icmp ult i64 %r_next, %part_count
+  br i1 %means_left, label %part_mean, label %move
 move:
   %rate_at = mul i64 %s, {RATES * size}
   %rates_here = getelementptr inbounds i8, ptr %rates, i64 %rate_at
@@ -132,6 +244,7 @@ move:
   store double %loss_wide, ptr %loss_at, align 8
   br label %moved
 moved:
+  call void @meet(ptr %state, i64 %met_3, ptr %rest)
   br label %step
 end:
   ret i64 %s
@@ -147,10 +260,41 @@ def _loop(dtype: str) -> tuple[jit.Library, Any]:
     return library, ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(library.address("train"))
 
 
-def take(dtype: str, **fields: int) -> int:
-    """Take steps; how many were whole. ``fields``: the words of ``FIELDS``."""
-    plan = np.array([fields[name] for name in FIELDS], np.int64)
-    return int(_loop(dtype)[1](plan.ctypes.data))
+def take(dtype: str, arenas: Sequence[Mapping[str, int]], **fields: int) -> int:
+    """Take steps; how many were whole. ``fields``: the words of ``FIELDS``.
+
+    In as many threads as there are ``arenas``, which have the words that each has of its own.
+    """
+    loop, state = _loop(dtype)[1], np.zeros(STATE, np.int64)
+    fields |= {"state": words(state), "rest": rest() if len(arenas) > 1 else 0}
+    plans = []
+    for thread, own in enumerate(arenas):
+        every = {**fields, **own, "thread": thread, "threads": len(arenas)}
+        plans.append(np.array([every[name] for name in FIELDS], np.int64))
+    others = [threading.Thread(target=loop, args=(words(plan),)) for plan in plans[1:]]
+    try:
+        for other in others:
+            other.start()
+    except RuntimeError:  # there can be no more threads: those that wait for the first may go
+        state[:] = 1 << 62
+        for other in others:
+            if other.ident is not None:
+                other.join()
+        return take(dtype, arenas[:1], **fields)
+    done = int(loop(words(plans[0])))
+    for other in others:
+        other.join()
+    return done
+
+
+@functools.cache
+def rest() -> int:
+    """The address of the C function that lets another thread run; 0 where there is none."""
+    try:
+        found = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value
+    except (OSError, TypeError, AttributeError):
+        return 0
+    return found or 0
 
 
 # --- updates --------------------------------------------------------------------------------------

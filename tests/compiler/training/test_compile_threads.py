@@ -1,0 +1,112 @@
+"""Training in several threads: the same bits as in one."""
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from test_compile_batches import by_hand, copied
+from test_compile_lifted import flat, normal
+
+import chainrule
+from chainrule import log, sqrt, tanh
+from chainrule.compiler.training import machine_loop, step_code
+from chainrule.compiler.training.machine_loop import MachineLoop
+from chainrule.optim import Adam
+
+pytest.importorskip("llvmlite")
+
+
+def neuron(p, x, y):
+    hidden = [tanh(w * x + b) for w, b in zip(p["w"], p["b"], strict=True)]
+    return (log(sum(v * h for v, h in zip(p["v"], hidden, strict=True)) + 4.0) - y) ** 2
+
+
+NEURON = {"w": normal(1, 7), "b": normal(2, 7), "v": normal(3, 7, scale=0.2)}
+POINTS = [(float(x), float(x * x)) for x in normal(4, 100)]
+
+
+@pytest.fixture
+def threaded(monkeypatch):
+    """All threads take part in every step; a list of how many did."""
+    used: list[int] = []
+    take = step_code.take
+
+    def counted(dtype: str, arenas: Any, **fields: int) -> int:
+        used.append(len(arenas))
+        return take(dtype, arenas, **fields)
+
+    monkeypatch.setattr(machine_loop, "WORK", 0)
+    monkeypatch.setattr(MachineLoop, "_quickest", lambda self, most: most)
+    monkeypatch.setattr(step_code, "take", counted)
+    return used
+
+
+def trained(fast: Any, batch: int, threads: int, points: Any = POINTS) -> tuple[Any, ...]:
+    """The bits of losses and parameters after some steps, or the error."""
+    moved = copied(NEURON)
+    optimiser, error = Adam(moved, lr=0.01), None
+    losses = np.zeros(0)
+    try:
+        losses = fast.train(moved, points, optimiser, 9, batch, threads=threads)
+    except ValueError as raised:
+        error = str(raised)
+    return losses.tobytes(), flat(moved).tobytes(), optimiser.steps, error
+
+
+@pytest.mark.parametrize("batch", [1, 3, 16, 64, 75])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_threads_train_to_the_same_bits(batch, dtype, threaded):
+    fast = chainrule.compile(neuron, dtype=dtype, lift=True)
+    found = [trained(fast, batch, threads) for threads in (1, 2, 3, 8)]
+    assert found == found[:1] * 4
+    assert max(threaded) > 1 or batch < 64
+    hand = copied(NEURON)
+    losses = by_hand(neuron, hand, POINTS, Adam(hand, lr=0.01), 9, batch)
+    tolerance = 1e-9 if dtype == "float64" else 1e-4
+    np.testing.assert_allclose(np.frombuffer(found[0][0]), losses, rtol=tolerance)
+
+
+def test_threads_stop_before_the_step_that_raises(threaded):
+    def roots(p, x, y):
+        return sum(sqrt(w * w * x) for w in (*p["w"], *p["b"], *p["v"])) * y
+
+    points = [(1.0 + k, 0.5) for k in range(100)]
+    points[3 * 16 + 5] = (-1.0, 0.5)
+    fast = chainrule.compile(roots, lift=True)
+    found = [trained(fast, 16, threads, points) for threads in (1, 2, 4)]
+    assert found == found[:1] * 3
+    steps, error = found[0][2:]
+    assert steps == 3
+    assert "sqrt" in error
+    assert max(threaded) > 1
+
+
+def test_a_thread_that_cannot_start_is_done_without(threaded, monkeypatch):
+    fast = chainrule.compile(neuron, lift=True)
+    wanted = trained(fast, 64, 1)
+    start, started = threading.Thread.start, []
+
+    def second_fails(thread: threading.Thread) -> None:
+        started.append(thread)
+        if len(started) % 2 == 0:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", second_fails)
+    assert trained(fast, 64, 4) == wanted
+    assert len(started) > 1
+
+
+def test_threads_are_used_where_they_are_quicker():
+    loop = object.__new__(MachineLoop)
+    loop._pace, loop._turns = {}, 0
+    assert loop._quickest(1) == 1
+    assert loop._quickest(2) == 2
+    loop._pace[2] = 1.0
+    assert loop._quickest(2) == 1
+    for seconds, best in ((0.5, 1), (2.0, 2)):
+        loop._pace[1] = seconds
+        chosen = [loop._quickest(2) for _ in range(64)]
+        assert chosen.count(best) == 60
+        assert chosen.count(3 - best) == 4
