@@ -1,6 +1,8 @@
 """``map`` and ``map_value_and_grad``: what single calls give, for stacked arguments."""
 
 import math
+import subprocess
+import sys
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -10,6 +12,7 @@ import pytest
 
 import chainrule
 from chainrule import Value, exp, relu, tanh, where
+from chainrule.compiler.mapping import checking
 
 THREADS = (1, 2, 3)
 
@@ -328,6 +331,18 @@ def test_nan_and_infinity_in_the_data_are_those_of_single_calls():
     check(f, (1.5, x))
 
 
+def test_a_first_sample_that_is_not_finite_does_not_keep_the_others_from_machine_code():
+    x = rng().normal(size=(30, 2))
+    x[0], x[1] = math.nan, math.inf
+    fast = check(lambda w, x: w * x[0] + w * w * x[1], (1.5, x))
+    assert lane_codes(fast)
+    assert not any(isinstance(code, str) for code in lane_codes(fast))
+
+
+def test_an_integer_for_all_samples_that_is_beyond_64_bits():
+    check(lambda w, x, n: w * x + n % 7, (1.5, rng().normal(size=9), 2**70 + 3), (None, 0, None))
+
+
 def test_a_derivative_that_is_infinite_is_that_of_the_single_call():
     def f(w, x):
         return chainrule.sqrt(w * x)
@@ -418,6 +433,24 @@ def test_no_structure_at_all_still_runs_in_lanes():
     assert not any(isinstance(code, str) for code in lane_codes(fast))
 
 
+@pytest.mark.parametrize("reduce", [None, "sum"])
+def test_machine_code_that_differs_from_the_tape_is_not_used(reduce, monkeypatch):
+    computed = checking._computed
+
+    def wrong(*given):
+        found = computed(*given)
+        found[-1] += 1e-6
+        return found
+
+    monkeypatch.setattr(checking, "_computed", wrong)
+    fast = chainrule.compile(lambda w, x: tanh(w * x))
+    x = np.linspace(-1, 1, 20)
+    values, grads = fast.map_value_and_grad(0.5, x, reduce=reduce)
+    y = np.tanh(0.5 * x)
+    close([values, grads], [y, (1 - y**2) * x] if reduce is None else [0.0, ((1 - y**2) * x).sum()])
+    assert "many samples: one by one: its result differs" in fast.report()
+
+
 def test_many_parameters_are_shared_by_the_lanes():
     def f(w, x):
         return tanh(sum(a * b for a, b in zip(w, x, strict=True)))
@@ -478,6 +511,9 @@ def test_the_environment_says_how_many_threads(monkeypatch):
     monkeypatch.setenv("CHAINRULE_THREADS", "many")
     with pytest.raises(ValueError, match="CHAINRULE_THREADS is a whole number above 0"):
         chainrule.compile(asian).map(MARKET, np.zeros((3, 2)))
+    command = [sys.executable, "-c", "import chainrule; chainrule.compile"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "ImportError: CHAINRULE_THREADS is a whole number above 0, not 'many'" in result.stderr
     monkeypatch.delenv("CHAINRULE_THREADS")
     assert thread_count(None) >= 1
 

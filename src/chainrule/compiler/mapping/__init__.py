@@ -6,5 +6,5 @@ samples as a vector has lanes, ``loop_code`` takes stacked samples through it wi
 ``blocks`` does that block by block in several threads, always with the same bits, and ``rounds``
 finds a variant for every sample. A sample that no such code serves is a call of its own.
 To print what became of the function: ``fast.report()``.
-A variant's first group of lanes is compared with the tape; tests compare with single calls.
+``checking`` compares lanes with the tape before they are used; tests compare with single calls.
 """

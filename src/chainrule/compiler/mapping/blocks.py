@@ -52,6 +52,12 @@ def thread_count(threads: int | None) -> int:
     return int(threads)
 
 
+try:
+    thread_count(None)
+except ValueError as error:  # where it can still be set right
+    raise ImportError(str(error)) from None
+
+
 @dataclass(frozen=True, eq=False)
 class Block:
     """What some samples gave in total, and those that were not computed."""
@@ -75,7 +81,8 @@ class Blocks:
     def __init__(self, code: LaneCode, call: Call, layout: Layout, to: Destination) -> None:
         """``call``: with any of the samples, for what all of them share."""
         self._code, self._layout, self._to = code, layout, to
-        self._ints = np.array(call.ints, np.int64) if layout.integers or call.ints else None
+        counted = bool(call.ints or code.variant.recording.selection.numbers)
+        self._ints = np.array(call.ints, np.int64) if counted else None
         self._inputs = np.zeros(code.variant.recording.inputs)
         call.write(self._inputs[: call.size])
         self._shared = code.share(self._inputs)
@@ -117,7 +124,7 @@ class Blocks:
 
     def _new_worker(self) -> _Worker:
         arenas = self._code.free.pop() if self._code.free else Arenas(self._code)
-        self._code.fill(arenas, self._inputs)
+        self._code.fill(arenas, self._inputs[:, None])
         return _Worker(arenas, self._size)
 
     def _block_size(self, count: int) -> int:

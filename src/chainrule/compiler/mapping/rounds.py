@@ -17,6 +17,7 @@ from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.recorder import Output
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.mapping.blocks import Blocks, Destination, Rows
+from chainrule.compiler.mapping.checking import difference, sample_of
 from chainrule.compiler.mapping.lane_code import LaneCode, lane_code
 from chainrule.compiler.mapping.stacks import Layout, Samples
 from chainrule.compiler.runtime import calls
@@ -98,7 +99,8 @@ class Rounds:
         self.call = call = flatten_call(samples.arguments(0), {}, differentiate)
         parameters = call.first if differentiate else 0
         self.results = Results(differentiate, parameters, samples.count, rows)
-        self._layout = samples.layout(call) if call.refused is None else None
+        large = any(not -(1 << 63) <= i < 1 << 63 for i in call.ints)  # for machine code
+        self._layout = None if large or call.refused is not None else samples.layout(call)
         self._met: list[Variant] = []
         self._failed = 0  # rounds in a row that did nothing
         self._skipped = 0  # samples since the last round
@@ -215,7 +217,15 @@ class Rounds:
             pays = variant.mapped * REPLAY.of(size) >= BUILD.of(size)
             if not (pays or options.lift is True or allowance.is_endless):
                 return None
-            variant.lanes[key] = lane_code(variant, call, layout, self._rows, options)
+            sample = sample_of(variant, call)
+            if sample is None:  # nothing to check it by, but another one may have
+                return None
+            made = lane_code(variant, call, layout, self._rows, options)
+            if isinstance(made, LaneCode):
+                made = difference(made, call, sample) or made
+            variant.lanes[key] = made
+            if variant.binding is not None:
+                variant.forget_tape()
         found = variant.lanes[key]
         return None if isinstance(found, str) else found
 
