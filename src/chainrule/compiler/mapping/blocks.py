@@ -132,8 +132,9 @@ class Blocks:
         program, lanes = self._code.machine.program, self._code.lanes
         held = sum(s.count for s in (*self._others, *self._layout.integers))
         held += len(program.places) + len(self._code.variant.recording.selection.numbers)
-        size = max(-(-count // BLOCKS), WORK // max(1, program.work))
-        size = min(size, count, MOST_SAMPLES, MOST_BYTES // (8 * held + 8))
+        blocks = min(BLOCKS, count * program.work // WORK)
+        blocks = 1 << max(0, blocks.bit_length() - 1)  # so that 2, 4 or 8 threads have as many each
+        size = min(-(-count // blocks), MOST_SAMPLES, MOST_BYTES // (8 * held + 8))
         return max(1, -(-size // lanes)) * lanes
 
     def _block(self, rows: Rows) -> Block:
@@ -197,25 +198,32 @@ class Blocks:
         """
         code, lanes, arenas = self._code, self._code.lanes, worker.arenas
         count = len(rows) if places is None else len(places)
-        groups = -(-count // lanes)
-        index, chosen = (x[: groups * lanes] for x in (worker.index, worker.rows))
-        index[:count] = worker.places[:count] if places is None else places
-        index[count:] = index[count - 1]
-        if isinstance(rows, range):
-            np.add(index, rows.start, out=chosen)
+        groups, first_row = -(-count // lanes), 0
+        at_places, at_rows, at_flags = worker.addresses
+        if places is None and isinstance(rows, range) and count % lanes == 0:
+            # Samples one after the other: the same index for every block, from its first row on.
+            first_row, at_places, at_rows = rows.start, worker.in_order, worker.in_order
         else:
-            np.take(rows, index, out=chosen)
+            index, chosen = (x[: groups * lanes] for x in (worker.index, worker.rows))
+            index[:count] = worker.places[:count] if places is None else places
+            index[count:] = index[count - 1]
+            np.take(np.asarray(rows), index, out=chosen)
         if self._to.values is None:  # lanes that are left over repeat a sample: add it up once
             arenas.seeds[lanes:] = np.arange(lanes) < count - (groups - 1) * lanes
-        at_places, at_rows, at_flags = worker.addresses
-        sources = [(base, at_rows, *rest) for base, *rest in self._sources]
+        sources = [
+            (base + first_row * stride, at_rows, stride, *rest)
+            for base, stride, *rest in self._sources
+        ]
         for table, first in ready.tables:
             base, *rest = self._source(table, first)
             sources.append((base, at_places, *rest))
         table = np.array(sources, np.int64)
+        fields = dict(self._fields)
+        for name, width in (("values", "output_count"), ("gradients", "gradient_count")):
+            fields[name] += 8 * first_row * fields[width]
         code.compute(
             arenas,
-            **self._fields,
+            **fields,
             sources=address(table),
             source_count=len(sources),
             places=at_places,
@@ -242,6 +250,7 @@ class _Worker:
         self.index, self.rows = (np.empty(size, np.int64) for _ in range(2))
         self.flags = np.empty(size)
         self.addresses = [address(x) for x in (self.index, self.rows, self.flags)]
+        self.in_order = address(self.places)
 
 
 @dataclass(frozen=True, eq=False)

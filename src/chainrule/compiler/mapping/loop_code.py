@@ -103,12 +103,26 @@ def _read_source(code: Code, lanes: int, at: dict[str, str], first: str, s: str)
         offset = code.let(f"mul nsw i64 {_word(code, index, place)}, {stride}")
         rows.append(code.let(f"getelementptr inbounds i8, ptr {base}, i64 {offset}"))
     own = code.pointer(at["own"], [(target, lanes)])
+    _prefetch(code, rows, stride, count)
     with code.loop(count) as j:
         made = "poison"
         for lane, row in enumerate(rows):
             x = wide.load(row, [(j, 1)]).register
             made = code.let(f"insertelement {wide.kind(lanes)} {made}, double {x}, i64 {lane}")
         code.store(own, [(j, lanes)], Vector(wide, made, lanes).over(code.dtype))
+
+
+def _prefetch(code: Code, rows: list[str], stride: str, count: str) -> None:
+    """Ask for the rows of the next group, which mostly come after these in memory."""
+    code.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    ahead = code.let(f"mul nsw i64 {stride}, {len(rows)}")
+    more = code.let(f"add nuw nsw i64 {count}, 7")
+    with code.loop(code.let(f"lshr i64 {more}, 3")) as line:
+        at = code.let(f"shl nuw nsw i64 {line}, 6")
+        at = code.let(f"add nsw i64 {at}, {ahead}")
+        for row in rows:
+            place = code.let(f"getelementptr i8, ptr {row}, i64 {at}")
+            code.emit(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
 
 
 def _read_gathers(code: Code, lanes: int, at: dict[str, str], first: str) -> None:
