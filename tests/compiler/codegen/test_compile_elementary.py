@@ -294,7 +294,10 @@ ROWS = [
     for parameters in choices(op)
 ]
 #: rows whose slope cancels: its error is one of its parts, not of the result
-JUMPING = ("floor", "ceil", "trunc", "round", "sign", "mod", "floor_divide")
+JUMPING = (
+    *("floor", "ceil", "trunc", "round", "sign", "mod", "floor_divide"),
+    *("less", "less_equal", "equal"),
+)
 ABSOLUTE = ("gelu_tanh", "lgamma", "digamma")
 CANCELLING = ("gelu_tanh", "gelu", "silu", "sigmoid", "power", "tanh", "polygamma")
 
