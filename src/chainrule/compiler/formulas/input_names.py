@@ -12,12 +12,25 @@ import contextlib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chainrule.compiler.capture.captured import CapturedState, Method
 from chainrule.core.backend import Value
-from chainrule.trees import INT, Branch, Dict, List, Namespace, Node, Number, Numbers, children
+from chainrule.trees import (
+    INT,
+    Branch,
+    Dict,
+    List,
+    NamedTuple,
+    Namespace,
+    Node,
+    Number,
+    Numbers,
+    Record,
+    children,
+    field_names,
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +40,7 @@ class Named:
     name: str
     shape: tuple[int, ...]
     integers: bool = False
+    path: str = field(default="", compare=False)  # Python that reads it from the arguments
 
     @property
     def size(self) -> int:
@@ -60,7 +74,7 @@ def arguments(
     parts = [*structures, *[part for _, part in named]]
     found: list[Named] = []
     for k, (word, part) in enumerate(zip(words, parts, strict=True)):
-        mine = _leaves(part, word)
+        mine = _leaves(part, word, word)
         if k == 0:  # W1 rather than params.W1, where nothing else is called so
             short = [x.name.removeprefix(f"{word}.") for x in mine]
             if len({*short, *words[1:]}) == len(short) + len(words) - 1:
@@ -83,25 +97,40 @@ def parameters(function: Callable[..., Any], count: int) -> list[str]:
     return words[:count]
 
 
-def _leaves(structure: Node, name: str) -> list[Named]:
+def _leaves(structure: Node, name: str, path: str) -> list[Named]:
     """What is in one argument, in order."""
     match structure:
         case Number():
-            return [Named(name, (), structure is INT)]
+            return [Named(name, (), structure is INT, path)]
         case Numbers(shape, kind):
-            return [Named(name, shape, kind is INT)]
+            return [Named(name, shape, kind is INT, path)]
         case Dict(items, keys):
-            pairs = zip(keys, items, strict=True)
-            return [x for (_, key), item in pairs for x in _leaves(item, _within(name, key))]
+            parts = [
+                _leaves(item, _within(name, key), f"{path}[{key!r}]")
+                for (_, key), item in zip(keys, items, strict=True)
+            ]
+            return [x for part in parts for x in part]
         case Namespace(items, names):
-            inner = zip(names, items, strict=True)
-            return [x for key, item in inner for x in _leaves(item, _within(name, key))]
+            parts = [
+                _leaves(item, _within(name, key), f"{path}.{key}")
+                for key, item in zip(names, items, strict=True)
+            ]
+            return [x for part in parts for x in part]
         case List((first, *_) as items) if items.count(first) == len(items):
-            inside = _leaves(first, name)
+            inside = _leaves(first, name, path)
             if len(inside) == 1 and inside[0].name == name:
                 return [replace(inside[0], shape=(len(items), *inside[0].shape))]
     items = structure.items if isinstance(structure, Branch) else ()
-    return [x for k, item in enumerate(items) for x in _leaves(item, f"{name}[{k}]")]
+    fields: Sequence[str] = ()
+    if isinstance(structure, Record):
+        fields = field_names(structure.type)
+    elif isinstance(structure, NamedTuple):
+        fields = structure.type._fields
+    return [
+        x
+        for k, item in enumerate(items)
+        for x in _leaves(item, f"{name}[{k}]", path + (f".{fields[k]}" if fields else f"[{k}]"))
+    ]
 
 
 def _within(name: str, key: Any) -> str:

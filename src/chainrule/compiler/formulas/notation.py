@@ -76,6 +76,13 @@ class Array:
     axes: tuple[Axis, ...] = ()
 
 
+@dataclass(eq=False)
+class Table(Array):
+    """Plain numbers of the program, an array of their own."""
+
+    values: tuple[float, ...] = ()
+
+
 @dataclass(frozen=True)
 class Select:
     """An index that an integer argument decides; ``exact``: it is that integer."""

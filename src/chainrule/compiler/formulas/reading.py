@@ -36,7 +36,7 @@ from chainrule.compiler.formulas.notation import (
     text,
     walk,
 )
-from chainrule.compiler.formulas.translation import Formulas, Line
+from chainrule.compiler.formulas.translation import SEVERAL, Formulas, Line
 from chainrule.compiler.lift.program import Program
 
 WIDTH = 100
@@ -61,11 +61,18 @@ class Reading:
     """The lines of a program, short ones inlined into others."""
 
     def __init__(
-        self, program: Program, inputs: Sequence[Named], choice: Choice | None, root: int | None
+        self,
+        program: Program,
+        inputs: Sequence[Named],
+        choice: Choice | None,
+        root: int | None,
+        others: Sequence[int] = (),
+        several: int = SEVERAL,
     ) -> None:
-        self.program, self.root = program, root
+        """``others``: addresses of further results; ``several``: how many parts a sum may have."""
+        self.program, self.root, self.others = program, root, others
         self.arena = Arena(program, inputs, choice)
-        self.formulas = Formulas(program, self.arena)
+        self.formulas = Formulas(program, self.arena, several)
         self.lines = self.formulas.lines
         self._join()
 
@@ -75,6 +82,7 @@ class Reading:
         """Inline short formulas that are used once, and drop unused ones."""
         uses = self.uses = Counter(array for line in self.lines for array in _arrays(line))
         seen = [*self.program.guards.tolist(), *([] if self.root is None else [self.root])]
+        seen += self.others
         uses.update({self.arena.at(address): MANY for address in seen})
         for line in reversed(self.lines):
             line.kept = uses[line.array] > 0
@@ -120,8 +128,8 @@ class Reading:
 
     # --- text -------------------------------------------------------------------------------------
 
-    def text(self) -> str:
-        """The whole program."""
+    def name_results(self) -> set[str]:
+        """Give names to the arrays that lines define; all names that are taken then."""
         names = {re.split(r"[.[]", s.name)[0] for s in self.arena.stretches}
         fresh = _names({*names, *INDICES})
         result = None if self.root is None else self.arena.at(self.root)
@@ -129,14 +137,19 @@ class Reading:
             array = line.array
             if line.kept and not array.name:
                 array.name = "result" if array is result and not array.axes else next(fresh)
-        taken = {s.name for s in self.arena.stretches} | names
+        return {s.name for s in self.arena.stretches} | names
+
+    def text(self) -> str:
+        """The whole program."""
+        taken = self.name_results()
+        result = None if self.root is None else self.arena.at(self.root)
         rows: list[tuple[str, str]] = []
         for repeat, lines in groupby(self.lines, key=lambda line: line.instruction.loop):
             if repeat is not None:
                 rows.append((f"{self.program.loops[repeat].count} times:", ""))
             for line in lines:
                 if line.kept:
-                    formula, size = self._row(line, taken)
+                    formula, size = self.row(line, taken)
                     rows.append(("    " * (repeat is not None) + formula, size))
         if self.root is not None and (result is None or result.name != "result"):
             at = self.formulas.ref(self.arena.see(np.array([self.root])), [])
@@ -149,7 +162,7 @@ class Reading:
         wide = min(max((len(left) for left, _ in rows), default=0), LONGEST)
         return "\n".join(_wrapped(left, size, wide) for left, size in rows)
 
-    def _row(self, line: Line, taken: set[str]) -> tuple[str, str]:
+    def row(self, line: Line, taken: set[str]) -> tuple[str, str]:
         """A formula, and its size."""
         value = line.value
         letters = Letters(taken).of(line.axes, Number(0.0) if value is None else value)

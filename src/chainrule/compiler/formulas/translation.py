@@ -83,8 +83,9 @@ class Line:
 class Formulas:
     """The lines of a program, in order."""
 
-    def __init__(self, program: Program, arena: Arena) -> None:
-        self.program, self.arena = program, arena
+    def __init__(self, program: Program, arena: Arena, several: int = SEVERAL) -> None:
+        """``several``: how many parts a sum may have."""
+        self.program, self.arena, self.several = program, arena, several
         for instruction in program.instructions:
             if instruction.start in arena.results:
                 self._shape(instruction)
@@ -112,7 +113,7 @@ class Formulas:
         _, which = np.unique(keys.reshape(-1, terms.each), axis=1, return_inverse=True)
         which = which.ravel()
         ranks = list(dict.fromkeys(which.tolist()))  # in the order in which they come
-        if len(ranks) > SEVERAL:
+        if len(ranks) > self.several:
             raise ValueError("sums of too many parts")
         made = []
         for rank in ranks:
