@@ -9,6 +9,7 @@ arrays.
 from __future__ import annotations
 
 import contextlib
+import enum
 import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +29,7 @@ from chainrule.trees import (
     Number,
     Numbers,
     Record,
+    Static,
     children,
     field_names,
 )
@@ -105,32 +107,57 @@ def _leaves(structure: Node, name: str, path: str) -> list[Named]:
         case Numbers(shape, kind):
             return [Named(name, shape, kind is INT, path)]
         case Dict(items, keys):
-            parts = [
-                _leaves(item, _within(name, key), f"{path}[{key!r}]")
-                for (_, key), item in zip(keys, items, strict=True)
-            ]
-            return [x for part in parts for x in part]
+            words = [_within(name, key) for _, key in keys]
+            parts = zip(items, words, _paths(structure, path), strict=True)
+            return [x for part in parts for x in _leaves(*part)]
         case Namespace(items, names):
-            parts = [
-                _leaves(item, _within(name, key), f"{path}.{key}")
-                for key, item in zip(names, items, strict=True)
-            ]
-            return [x for part in parts for x in part]
+            words = [_within(name, key) for key in names]
+            parts = zip(items, words, _paths(structure, path), strict=True)
+            return [x for part in parts for x in _leaves(*part)]
         case List((first, *_) as items) if items.count(first) == len(items):
             inside = _leaves(first, name, path)
             if len(inside) == 1 and inside[0].name == name:
                 return [replace(inside[0], shape=(len(items), *inside[0].shape))]
-    items = structure.items if isinstance(structure, Branch) else ()
-    fields: Sequence[str] = ()
-    if isinstance(structure, Record):
-        fields = field_names(structure.type)
-    elif isinstance(structure, NamedTuple):
-        fields = structure.type._fields
-    return [
-        x
-        for k, item in enumerate(items)
-        for x in _leaves(item, f"{name}[{k}]", path + (f".{fields[k]}" if fields else f"[{k}]"))
-    ]
+    if not isinstance(structure, Branch):
+        return []
+    words = [f"{name}[{k}]" for k in range(len(structure.items))]
+    parts = zip(structure.items, words, _paths(structure, path), strict=True)
+    return [x for part in parts for x in _leaves(*part)]
+
+
+def expectations(structure: Node, path: str) -> list[tuple[str, str]]:
+    """What a function depends on besides shapes: Python that reads it, and what it must be.
+
+    How many items each container has that is no array, and what is no number.
+    """
+    if isinstance(structure, Static):
+        is_enum = issubclass(structure.type, enum.Enum)
+        return [(f"{path}.name" if is_enum else path, repr(structure.value))]
+    if not isinstance(structure, Branch) or [x.path for x in _leaves(structure, "", path)] == [
+        path
+    ]:
+        return []
+    found = []
+    if isinstance(structure, Namespace):
+        found = [(f"len(vars({path}))", str(len(structure.items)))]
+    elif not isinstance(structure, Record):
+        found = [(f"len({path})", str(len(structure.items)))]
+    inside = zip(structure.items, _paths(structure, path), strict=True)
+    return [*found, *[pair for part in inside for pair in expectations(*part)]]
+
+
+def _paths(structure: Branch, path: str) -> list[str]:
+    """Python that reads each item of a container."""
+    match structure:
+        case Dict(_, keys):
+            return [f"{path}[{key!r}]" for _, key in keys]
+        case Record(_, kind):
+            return [f"{path}.{name}" for name in field_names(kind)]
+        case Namespace(_, names):
+            return [f"{path}.{name}" for name in names]
+        case NamedTuple(_, kind):
+            return [f"{path}.{name}" for name in kind._fields]
+    return [f"{path}[{k}]" for k in range(len(structure.items))]
 
 
 def _within(name: str, key: Any) -> str:

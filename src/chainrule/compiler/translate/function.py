@@ -1,0 +1,220 @@
+"""``to_numpy`` and ``to_jax``: a function of Values as a function of arrays.
+
+In: a function and example arguments. Out: a ``Translated`` function over arguments of the same
+structure, its source, and nothing else: what cannot be translated, or does not give eager's value
+and gradient, raises a ``TranslationError`` that says why in one line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from chainrule.compiler.capture.arguments import Call, flatten_call
+from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.recorder import Recording
+from chainrule.compiler.capture.standins import Unrecordable
+from chainrule.compiler.capture.tracing import Trace, confirm, random_states_kept, trace
+from chainrule.compiler.capture.walking import survey
+from chainrule.compiler.formulas import input_names
+from chainrule.compiler.formulas.decoding import Choice
+from chainrule.compiler.formulas.input_names import expectations
+from chainrule.compiler.formulas.reading import Reading
+from chainrule.compiler.lift.alignment import RecordedCall
+from chainrule.compiler.lift.graph import NotLiftable
+from chainrule.compiler.lift.program import Program
+from chainrule.compiler.runtime.results import has_extras, wanted_of
+from chainrule.compiler.runtime.variants import Variant
+from chainrule.compiler.runtime.verification import check_against_eager
+from chainrule.compiler.translate.checking import Evaluate, check
+from chainrule.compiler.translate.dialects import DIALECTS, Dialect
+from chainrule.compiler.translate.module import Signature, written
+from chainrule.compiler.translate.terms import Untranslatable
+from chainrule.trees import Again, Branch, Node, SameValue
+
+PARTS = 64  # a sum has at most so many, each a term of its own in the source
+
+
+class TranslationError(ValueError):
+    """A function that has no array source, and why."""
+
+
+class Translated:
+    """A function of arrays, written as source from a function of Values.
+
+    Call it with arguments of the structure it was made with. ``source`` is the text of a module
+    that runs without chainrule; ``save(path)`` writes it to a file.
+    """
+
+    def __init__(self, source: str, name: str, dialect: str) -> None:
+        self.source, self.__name__, self.dialect = source, name, dialect
+        self.function = _loaded(source, name)
+        self.__wrapped__ = self.function
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """The value, of arrays."""
+        return self.function(*arguments, **keywords)
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__} in {self.dialect}, {len(self.source.splitlines())} lines>"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the source to a file."""
+        Path(path).write_text(self.source, encoding="utf-8")
+
+
+def _loaded(source: str, name: str) -> Callable[..., Any]:
+    """The function that a source defines; tracebacks show its lines."""
+    file = f"<translated {name} {hash(source) & 0xFFFFFFFF:08x}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    namespace: dict[str, Any] = {"__name__": f"translated_{name}"}
+    exec(compile(source, file, "exec"), namespace)
+    function: Callable[..., Any] = namespace[name]
+    return function
+
+
+def translate(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    to: str,
+) -> Translated:
+    """The function as source of a dialect, recorded with these arguments and checked with them."""
+    name = getattr(function, "__qualname__", type(function).__name__)
+    if not arguments:
+        raise TranslationError(f"{name} needs example arguments: the structure of its calls")
+    dialect = DIALECTS[to]
+    evaluate = _evaluator(to)
+    try:
+        with random_states_kept():
+            return _translate(function, flatten_call(arguments, keywords, True), dialect, evaluate)
+    except Unrecordable as reason:
+        raise TranslationError(f"{name} runs eagerly: {reason}") from None
+    except (Untranslatable, NotLiftable) as reason:
+        raise TranslationError(f"{name} has no {to} source: {reason}") from None
+
+
+def _translate(
+    function: Callable[..., Any], call: Call, dialect: Dialect, evaluate: Callable[[Any], Evaluate]
+) -> Translated:
+    if call.refused is not None:
+        raise Unrecordable(call.refused)
+    if any(_comes_again(node) for node in (*call.structure[0], *call.structure[1].values())):
+        raise Untranslatable("a list, dict, array or Value comes twice in its arguments: copy it")
+    captured = survey(function)
+    made = trace(function, captured, call)
+    confirm(function, captured, call, made)
+    check_against_eager(function, captured, Variant.of(made), call)
+    _refuse_guards(made.recording)
+    signature = _signature(function, call, made, captured)
+    sources = []
+    reasons: list[str] = []
+    for program in _programs(call, made.recording, reasons):
+        try:
+            sources.append(
+                written(_reading(program, made.recording, signature), signature, dialect)
+            )
+        except Untranslatable as reason:
+            reasons.append(str(reason))
+    if not sources:
+        raise Untranslatable(reasons[-1])
+    source = min(sources, key=lambda text: len(text.splitlines()))
+    translated = Translated(source, signature.name, dialect.name)
+    check(function, evaluate(translated.function), call)
+    return translated
+
+
+def _comes_again(node: Node) -> bool:
+    if isinstance(node, Branch):
+        return any(map(_comes_again, node.items))
+    return isinstance(node, Again | SameValue)
+
+
+def _refuse_guards(recording: Recording) -> None:
+    """A recording that holds for one case only is no program for others."""
+    lines = [f"a branch at {guard.line}" for guard in recording.guards]
+    lines += [
+        f"a branch on integers at {guard.line}"
+        if guard.truth
+        else f"an integer is static at {guard.line}"
+        for guard in recording.selection.program.guards
+    ]
+    if lines:
+        more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+        raise Untranslatable(f"it holds for one case only: {lines[0]}{more}")
+
+
+def _programs(call: Call, recording: Recording, reasons: list[str]) -> list[Program]:
+    """The array programs of a recording: without loops in time, and with them."""
+    root = wanted_of(recording)
+    if root is None:
+        raise Untranslatable("it returns no single Value, and no numbers")
+    source = RecordedCall.of(call, recording, root.position)
+    found = []
+    for with_loops in (False, True):
+        try:
+            made = source.without_steps(with_loops)
+            if made is not None:
+                found.append(made)
+        except NotLiftable as reason:
+            reasons.append(str(reason))
+    if not found:
+        raise Untranslatable(reasons[-1])
+    return found
+
+
+def _reading(program: Program, recording: Recording, signature: Signature) -> Reading:
+    root = wanted_of(recording)
+    assert root is not None
+    outputs = [int(program.address[x.position]) for x in recording.outputs]
+    address = int(program.address[root.position])
+    return Reading(program, signature.inputs, Choice(recording), address, outputs, PARTS)
+
+
+def _signature(
+    function: Callable[..., Any], call: Call, made: Trace, captured: CapturedState
+) -> Signature:
+    structures, named = call.structure
+    inputs = input_names.inputs(function, structures, named.items(), made.captured, captured)
+    parameters = (*input_names.parameters(function, len(structures)), *named)
+    name = getattr(function, "__name__", "function")
+    name = name if name.isidentifier() else "function"
+    where = getattr(function, "__module__", "")
+    summary = (
+        f"{name}, written as arrays by chainrule from scalar Python ({where}).",
+        "",
+        "Each line of the function has its formula above it.",
+    )
+    parts = [*structures, *named.values()]
+    known = [pair for x in zip(parts, parameters, strict=True) for pair in expectations(*x)]
+    return Signature(name, parameters, tuple(inputs), made.recording.result, tuple(known), summary)
+
+
+def _evaluator(to: str) -> Callable[[Any], Evaluate]:
+    """How a translated function is evaluated, in double precision, with its gradient in JAX."""
+    if to == "numpy":
+        return lambda function: lambda arguments: (function(*arguments), None)
+    try:
+        jax = importlib.import_module("jax")
+    except ImportError:
+        raise TranslationError("to_jax needs JAX: pip install 'chainrule[jax]'") from None
+
+    def evaluator(function: Any) -> Evaluate:
+        def first(*arguments: Any) -> tuple[Any, Any]:
+            result = function(*arguments)
+            return (result[0] if has_extras(result) else result), result
+
+        def evaluate(arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+            with jax.enable_x64(True):
+                result = function(*arguments)
+                if isinstance(result, list | dict | tuple) and not has_extras(result):
+                    return result, None
+                return result, jax.grad(first, has_aux=True)(*arguments)[0]
+
+        return evaluate
+
+    return evaluator

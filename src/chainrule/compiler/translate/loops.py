@@ -1,0 +1,237 @@
+"""Loops in time: ``lax.scan``, a Python loop, or a cumulative sum.
+
+In: the lines of one loop, each over a first axis that is time, and what their arrays begin with.
+Out: a block of text that defines these arrays, for all times where someone reads them so, else for
+the last. What an iteration reads from outside is passed in one slice at a time; what it reads of
+the iterations before is carried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from chainrule.compiler.formulas.notation import AffineIndex, Array, Axis, Ref, walk
+from chainrule.compiler.formulas.translation import Line
+from chainrule.compiler.translate.expressions import Writer
+from chainrule.compiler.translate.lines import Lines
+from chainrule.compiler.translate.scope import Scope, Stored
+from chainrule.compiler.translate.terms import Term, Untranslatable, indented
+from chainrule.compiler.translate.views import axes_of
+
+UNROLLED = 8  # iterations that JAX traces one by one
+
+
+@dataclass(eq=False)
+class Body:
+    """What an iteration reads: arrays of the loop by how long ago, and slices from outside."""
+
+    mine: dict[Array, Line]
+    count: int
+    scope: Scope
+    current: dict[Array, Stored] = field(default_factory=dict)
+    before: dict[tuple[Array, int], Stored] = field(default_factory=dict)
+    passed: dict[str, str] = field(default_factory=dict)  # the name of a slice, by its code
+
+    def writer(self, time: Axis) -> type[Writer]:
+        """A writer for a line of the loop whose time is this axis."""
+        body = self
+
+        class Inside(Writer):
+            def ref(self, x: Ref) -> Term:
+                if x.arrays[0] in body.mine:
+                    return self._carried(x)
+                places = [place for place in x.places if place is not None]
+                if not any(time in axes_of(place) for place in places):
+                    return super().ref(x)
+                outside = Writer(self.scope, [time, *self.order], self.letters)
+                term = outside.ref(x)
+                self.order += [axis for axis in outside.order[1:] if axis not in self.order]
+                rest = tuple([axis for axis in term.axes if axis is not time])
+                code = term.ordered([time, *rest]).code
+                if code not in body.passed:
+                    body.passed[code] = self.scope.fresh(f"{x.arrays[0].name}_now")
+                return Term(body.passed[code], rest)
+
+            def _carried(self, x: Ref) -> Term:
+                first = x.places[0]
+                if len(x.arrays) > 1 or not isinstance(first, AffineIndex):
+                    raise Untranslatable("a loop reads several of its arrays at once")
+                if first.parts != ((1, time),) or first.constant > 0:
+                    raise Untranslatable("a loop reads irregular times")
+                ago, array = -first.constant, x.arrays[0]
+                stored = body.before[array, ago] if ago else body.current[array]
+                places = [place for place in x.places[1:] if place is not None]
+                return self._read(stored, places)
+
+        return Inside
+
+
+def written_loop(lines: Lines, count: int, inside: list[Line], every: Sequence[Line]) -> None:
+    """Write a loop; ``every``: all lines, of which later ones read its arrays."""
+    scope = lines.scope
+    mine = {line.array: line for line in inside}
+    body = Body(mine, count, scope)
+    reach = _reach(mine)
+    whole, last, earliest = _read_later(mine, reach, count, every, lines)
+    for array, ago in reach.items():
+        for k in range(1, ago + 1):
+            name = _start(scope, array, k)  # which the loop carries on, unless it is needed again
+            if earliest.get(array, 0) < 0 or not name.isidentifier():
+                name = scope.fresh(f"{array.name}_before{k if k > 1 else ''}")
+            body.before[array, k] = Stored.plain(name, [axis.count for axis in array.axes[1:]])
+    written: list[str] = []
+    for line in inside:
+        axes = line.axes[1:]
+        term = lines.value(line, axes, body.writer(line.axes[0]))
+        term = term.ordered(axes)
+        written += [lines.comment(line), f"{line.array.name} = {term.code}"]
+        body.current[line.array] = Stored.of(line.array.name, axes, term)
+    starts = [_start(scope, array, k) for array, k in body.before]
+    ends = {a: scope.fresh(f"{a.name}_last") if a in whole else a.name for a in last}
+    block = _Block(body, written, starts, whole, ends)
+    scanned = scope.dialect.scans and count > UNROLLED
+    lines.blocks.append(block.scan() if scanned else block.python())
+    for array in whole:
+        sizes = [axis.count for axis in array.axes]
+        before = min(0, earliest.get(array, 0))
+        stored = Stored.plain(array.name, sizes)
+        if before:
+            front = [f"{_start(scope, array, k)}[None]" for k in range(-before, 0, -1)]
+            code = f"{scope.dialect.module}.concatenate([{', '.join([*front, array.name])}])"
+            lines.blocks.append(f"{array.name} = {code}")
+            stored = replace(stored, sizes=(sizes[0] - before, *sizes[1:]), offset=-before)
+        scope.stored[array] = stored
+    for array, name in ends.items():
+        sizes = [axis.count for axis in array.axes[1:]]
+        scope.lasts[array] = (count, Stored.plain(name, sizes))
+
+
+@dataclass(eq=False)
+class _Block:
+    """The text of a loop."""
+
+    body: Body
+    written: list[str]
+    starts: list[str]
+    whole: list[Array]  # read for all times afterwards
+    last: dict[Array, str]  # read for the last time only, and the name of that
+
+    @property
+    def state(self) -> list[str]:
+        """The names of what is carried."""
+        return [stored.code for stored in self.body.before.values()]
+
+    @property
+    def following(self) -> list[str]:
+        """What is carried on, in the same order."""
+        before = self.body.before
+        return [a.name if k == 1 else before[a, k - 1].code for a, k in before]
+
+    def scan(self) -> str:
+        """As a scan."""
+        slices = list(self.body.passed.values())
+        step = self.body.scope.fresh("step")
+        inner = [f"{_pattern(self.state)} = before"]
+        inner += [f"{_pattern(slices)} = now"] if slices else []
+        inner += self.written
+        outs = _pattern([array.name for array in self.whole]) if self.whole else "None"
+        inner.append(f"return {_pattern(self.following)}, {outs}")
+        head = f"def {step}(before, {'now' if slices else '_'}):"
+        names = [self.last.get(a, "_") if k == 1 else "_" for a, k in self.body.before]
+        ends = _pattern(names) if set(names) != {"_"} else "_"
+        data = _pattern(list(self.body.passed)) if slices else "None"
+        more = "" if slices else f", length={self.body.count}"
+        made = outs if self.whole else "_"
+        call = f"{ends}, {made} = lax.scan({step}, {_pattern(self.starts)}, {data}{more})"
+        return "\n".join([head, *map(indented, inner), call])
+
+    def python(self) -> str:
+        """As a loop in Python."""
+        slices, module = self.body.passed, self.body.scope.dialect.module
+        lists = {array: self.body.scope.fresh(f"{array.name}s") for array in self.whole}
+        pairs = [pair for pair in zip(self.state, self.starts, strict=True) if pair[0] != pair[1]]
+        lines = [f"{name} = {start}" for name, start in pairs]
+        lines += [f"{name} = []" for name in lists.values()]
+        if len(slices) == 1:
+            ((code, name),) = slices.items()
+            lines.append(f"for {name} in {code}:")
+        elif slices:
+            lines.append(f"for {', '.join(slices.values())} in zip({', '.join(slices)}):")
+        else:
+            lines.append(f"for _ in range({self.body.count}):")
+        inner = list(self.written)
+        inner += [f"{name}.append({array.name})" for array, name in lists.items()]
+        if self.state:
+            inner.append(f"{', '.join(self.state)} = {', '.join(self.following)}")
+        lines += map(indented, inner)
+        lines += [f"{name} = {a.name}" for a, name in self.last.items() if name != a.name]
+        lines += [f"{array.name} = {module}.stack({name})" for array, name in lists.items()]
+        return "\n".join(lines)
+
+
+def _pattern(names: Sequence[str]) -> str:
+    """Names as one, or a tuple of several."""
+    return names[0] if len(names) == 1 else f"({', '.join(names)})"
+
+
+def _references(line: Line) -> Iterator[Ref]:
+    for x in walk(line.value) if line.value is not None else ():
+        if isinstance(x, Ref):
+            yield x
+
+
+def _reach(mine: dict[Array, Line]) -> dict[Array, int]:
+    """How many iterations ago each array of a loop is read at most."""
+    found: dict[Array, int] = {}
+    for line in mine.values():
+        for ref in _references(line):
+            first = ref.places[0] if ref.places else None
+            if ref.arrays[0] in mine and isinstance(first, AffineIndex) and first.constant < 0:
+                array = ref.arrays[0]
+                found[array] = max(found.get(array, 0), -first.constant)
+    return found
+
+
+def _start(scope: Scope, array: Array, ago: int) -> str:
+    """What an array begins with, so many iterations before the first."""
+    name = scope.pieces.get(array, {}).get((-ago,))
+    if name is None:
+        raise Untranslatable(f"nothing is known of {array.name} before the loop")
+    return name
+
+
+def _read_later(
+    mine: dict[Array, Line],
+    reach: dict[Array, int],
+    count: int,
+    every: Sequence[Line],
+    lines: Lines,
+) -> tuple[list[Array], list[Array], dict[Array, int]]:
+    """The arrays that are read for all times later, for the last time only, and how far back."""
+    whole: dict[Array, None] = {}
+    last: dict[Array, None] = {}
+    earliest: dict[Array, int] = {}
+    reading = lines.reading
+    outputs = [reading.root, *reading.others, *reading.program.guards.tolist()]
+    for address in outputs:
+        stretch = None if address is None else reading.arena.at(address)
+        if address is not None and stretch is not None and stretch in mine:
+            at = stretch.coordinates[0][address - stretch.start]
+            ends = at == count - 1 and stretch in reach
+            (last if ends else whole)[stretch] = None
+    for line in every:
+        for ref in _references(line) if line not in mine.values() else ():
+            for array in ref.arrays:
+                if array not in mine:
+                    continue
+                place = ref.places[len(ref.places) - len(array.axes)]
+                ends = isinstance(place, AffineIndex) and place == AffineIndex(count - 1)
+                if ends and len(ref.arrays) == 1 and array in reach:
+                    last[array] = None
+                    continue
+                whole[array] = None
+                if isinstance(place, AffineIndex):
+                    lowest = sum(min(0, times * (axis.count - 1)) for times, axis in place.parts)
+                    earliest[array] = min(earliest.get(array, 0), place.constant + lowest)
+    return list(whole), list(last), earliest
