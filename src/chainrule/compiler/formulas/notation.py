@@ -244,6 +244,16 @@ def is_open(x: Expression) -> bool:
     return any(isinstance(y, Ref) and None in y.places for y in walk(x))
 
 
+def is_complete(x: Expression) -> bool:
+    """Whether every index in it is known, those that integers decide too."""
+    places = [place for y in walk(x) if isinstance(y, Ref) for place in y.places]
+    return all(
+        place is not None
+        and not (isinstance(place, Select) and (None in place.at or not place.exact))
+        for place in places
+    )
+
+
 def covers(x: Expression, axis: Axis) -> bool:
     """Whether an axis indexes an array that is read over its full length."""
     found: list[tuple[Place, int]] = []

@@ -29,6 +29,7 @@ from chainrule.compiler.formulas.notation import (
     Power,
     Reduce,
     Ref,
+    is_complete,
     is_open,
     moved,
     operands,
@@ -68,13 +69,29 @@ class Reading:
         root: int | None,
         others: Sequence[int] = (),
         several: int = SEVERAL,
+        complete: bool = False,
     ) -> None:
-        """``others``: addresses of further results; ``several``: how many parts a sum may have."""
+        """``others``: addresses of further results; ``several``: how many parts a sum may have.
+
+        ``complete``: a formula that is not known in full is none, and what such an instruction
+        reads keeps its lines.
+        """
         self.program, self.root, self.others = program, root, others
         self.arena = Arena(program, inputs, choice)
         self.formulas = Formulas(program, self.arena, several)
         self.lines = self.formulas.lines
+        self.read_by_address: set[Array] = set()
+        if complete:
+            self._open_incomplete()
         self._join()
+
+    def _open_incomplete(self) -> None:
+        """Take formulas away that are not known in full."""
+        for line in self.lines:
+            if line.value is None or not is_complete(line.value):
+                line.shown, line.value = line.value, None
+                read = np.unique(self.arena.owner[np.concatenate(line.instruction.reads)])
+                self.read_by_address.update(self.arena.stretches[k] for k in read.tolist())
 
     # --- inlining ---------------------------------------------------------------------------------
 
@@ -84,6 +101,7 @@ class Reading:
         seen = [*self.program.guards.tolist(), *([] if self.root is None else [self.root])]
         seen += self.others
         uses.update({self.arena.at(address): MANY for address in seen})
+        uses.update(dict.fromkeys(self.read_by_address, MANY))
         for line in reversed(self.lines):
             line.kept = uses[line.array] > 0
             uses.subtract([] if line.kept else _arrays(line))
@@ -164,7 +182,7 @@ class Reading:
 
     def row(self, line: Line, taken: set[str]) -> tuple[str, str]:
         """A formula, and its size."""
-        value = line.value
+        value = line.shown if line.value is None else line.value
         letters = Letters(taken).of(line.axes, Number(0.0) if value is None else value)
         size = size_text([f"≤{a.count}" if a.length else a.count for a in line.axes])
         if line.whole:

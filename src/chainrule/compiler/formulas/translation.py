@@ -73,6 +73,7 @@ class Line:
     value: Expression | None  # None: it has no formula
     whole: bool = True  # it defines the whole array, not part of it
     kept: bool = True
+    shown: Expression | None = None  # as far as it is known, where it has no formula
 
     @property
     def array(self) -> Array:
@@ -222,13 +223,13 @@ class Formulas:
             parts = [self._reduced(part, basis, word) for part in self._all_parts(instruction)]
             return parts[0] if len(parts) == 1 else Call(word, tuple(parts))
         operands = [self.ref(self.arena.see(c), basis) for c in instruction.columns]
-        return _applied(rule, operands, instruction.parameters)
+        return applied(rule, operands, instruction.parameters)
 
     def ref(self, column: Seen, basis: Basis) -> Expression:
         """What a column reads, as an expression in these axes."""
         if isinstance(column, Applied):
             operands = [self.ref(operand, basis) for operand in column.operands]
-            return _applied(column.rule, operands, column.parameters)
+            return applied(column.rule, operands, column.parameters)
         if column.number is not None:
             return Number(column.number)
         places: list[Place] = []
@@ -321,7 +322,7 @@ def _by_chance(line: Line) -> bool:
     )
 
 
-def _applied(rule: ops.Op, xs: list[Expression], parameters: tuple[float, ...]) -> Expression:
+def applied(rule: ops.Op, xs: list[Expression], parameters: tuple[float, ...]) -> Expression:
     """An operation as an expression."""
     if rule is ops.add:
         return add(xs)

@@ -172,7 +172,7 @@ def _reading(program: Program, recording: Recording, signature: Signature) -> Re
     assert root is not None
     outputs = [int(program.address[x.position]) for x in recording.outputs]
     address = int(program.address[root.position])
-    return Reading(program, signature.inputs, Choice(recording), address, outputs, PARTS)
+    return Reading(program, signature.inputs, Choice(recording), address, outputs, PARTS, True)
 
 
 def _signature(

@@ -24,6 +24,7 @@ from chainrule.compiler.formulas.translation import Line
 from chainrule.compiler.translate.expressions import Writer
 from chainrule.compiler.translate.scope import Scope, Stored
 from chainrule.compiler.translate.sums import size_of
+from chainrule.compiler.translate.tables import tabulated
 from chainrule.compiler.translate.terms import Term, Untranslatable
 
 WITHOUT_DERIVATIVE = (".data", "<", "≤", "==")
@@ -55,7 +56,9 @@ class Lines:
     def value(self, line: Line, axes: Sequence[Axis], make: type[Writer] = Writer) -> Term:
         """The right side of a line, over these axes, in the order that suits it best."""
         if line.value is None:
-            raise Untranslatable(f"no formula was found for {self.formula(line)}")
+            if make is not Writer or not line.whole:
+                raise Untranslatable(f"no formula was found for {self.formula(line)}")
+            return tabulated(self.reading, self.scope, line)
         letters = Letters(self.taken).of(line.axes, line.value).given
         detached = line.array in self.scope.detached
         try:
@@ -165,6 +168,7 @@ def only_detached(reading: Reading) -> set[Array]:
     for line in reading.lines:
         if line.kept and line.value is not None:
             visit(line.value, False)
+    plain.update(reading.read_by_address)
     roots = {reading.arena.at(k) for k in [reading.root, *reading.others] if k is not None}
     return hidden - set(plain) - roots
 

@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
+
 from chainrule.compiler.formulas.notation import Axis
 
 SUM, PRODUCT, POWER, ATOM = range(4)  # how tightly an expression binds
+
+
+Places = npt.NDArray[np.int64]
 
 
 class Untranslatable(Exception):

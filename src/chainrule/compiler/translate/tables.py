@@ -1,0 +1,137 @@
+"""Instructions without a formula: their operands are read through tables of places.
+
+In: a line whose indices follow no rule, and the addresses that its instruction reads. Out: a
+``Term`` that reads them from the arrays laid end to end, such as
+``np.concatenate([a.ravel(), b])[PLACES]``. Only such a line has tables; the others stay formulas.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from chainrule.compiler.formulas.notation import AffineIndex, Array, Expression, Ref
+from chainrule.compiler.formulas.reading import Reading
+from chainrule.compiler.formulas.translation import Line, applied
+from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
+from chainrule.compiler.lift.program import Terms
+from chainrule.compiler.translate.expressions import Writer
+from chainrule.compiler.translate.scope import Scope, Stored
+from chainrule.compiler.translate.terms import ATOM, Places, Term, Untranslatable
+from chainrule.core import ops
+
+NOWHERE = -1  # the place of padding
+
+
+def tabulated(reading: Reading, scope: Scope, line: Line) -> Term:
+    """The results of an instruction, over the axes of its line."""
+    return _Tables(reading, scope, line).term()
+
+
+class _Tables:
+    """Writes one line."""
+
+    def __init__(self, reading: Reading, scope: Scope, line: Line) -> None:
+        self.reading, self.scope, self.line = reading, scope, line
+        self.writer = Writer(scope, line.axes, {}, line.array in scope.detached)
+        sizes = [axis.count for axis in line.axes]
+        #: for each point of the padded array, which of the instruction's results it is
+        self.rows = np.full(sizes, NOWHERE, np.int64)
+        stretch = reading.arena.results[line.instruction.start]
+        if sizes:
+            self.rows[tuple(stretch.coordinates)] = np.arange(line.instruction.count)
+        else:
+            self.rows[()] = 0
+
+    def term(self) -> Term:
+        instruction, axes = self.line.instruction, self.line.axes
+        if instruction.kind == GATHER:
+            raise Untranslatable("an index is computed from integers")
+        if instruction.kind in (SUM, EXTREME):
+            parts = [self._reduced(terms) for terms in instruction.sums]
+            if instruction.kind == SUM:
+                return self.writer.added([(False, part) for part in parts])
+            (part,) = parts
+            return part
+        assert instruction.rule is not None
+        refs: list[Expression] = [self._operand(column, 1.0) for column in instruction.columns]
+        term = self.writer.value(applied(instruction.rule, refs, instruction.parameters))
+        return Term(self.writer.full(term, axes), axes)
+
+    def _operand(self, column: Places, padding: float) -> Ref:
+        """A column of addresses as an array over the axes of the line."""
+        padded = np.asarray(np.append(column, NOWHERE)[self.rows])
+        code = self._flat(padded, padding)
+        made = Array("column", self.line.axes)
+        self.scope.stored[made] = Stored.plain(code, padded.shape)
+        return Ref((made,), tuple([AffineIndex.along(axis) for axis in self.line.axes]))
+
+    def _reduced(self, terms: Terms) -> Term:
+        """Sums or extremes of terms, padded to the longest."""
+        instruction, np_ = self.line.instruction, self.scope.dialect.module
+        terms = terms.side_by_side()
+        owners = terms.owners - instruction.start
+        lengths = np.bincount(owners, minlength=instruction.count)
+        begin = np.cumsum(lengths) - lengths
+        table = np.full((instruction.count + 1, int(lengths.max())), NOWHERE, np.int64)
+        table[owners, np.arange(len(owners)) - begin[owners]] = np.arange(len(owners))
+        if instruction.kind == EXTREME:
+            padding = -np.inf if instruction.rule is ops.first_max else np.inf
+        else:
+            padding = 0.0
+        chosen = table[self.rows]  # the last row is that of padding
+        codes = [
+            self._flat(np.append(column, NOWHERE)[chosen], padding) for column in terms.columns
+        ]
+        inside = " * ".join(codes)
+        if instruction.kind == SUM:
+            return Term(f"{np_}.sum({inside}, -1)", self.line.axes, ATOM)
+        symbol = "max" if instruction.rule is ops.first_max else "min"
+        plain = self.writer.detached or not self.scope.dialect.scans
+        word = f"{np_}.{symbol}" if plain else f"first_{symbol}"
+        if not plain:
+            self.scope.helpers.add(word)
+        return Term(f"{word}({inside}, -1)", self.line.axes)
+
+    def _flat(self, addresses: Places, padding: float) -> str:
+        """The numbers at some addresses, as an array of the same shape."""
+        arena, np_ = self.reading.arena, self.scope.dialect.module
+        real = addresses != NOWHERE
+        owners = np.where(real, arena.owner[addresses], NOWHERE)
+        places = np.full(addresses.shape, NOWHERE, np.int64)
+        words: list[str] = []
+        at = 0
+        for k in np.unique(owners[real]).tolist():
+            mine = owners == k
+            stretch = arena.stretches[k]
+            offsets = addresses[mine] - stretch.start
+            if k == arena.numbers:
+                some = self.reading.program.constants[offsets]
+                values, which = np.unique(some, return_inverse=True)
+                places[mine] = at + which.ravel()
+                words.append(self.scope.table(values))
+                at += len(values)
+                continue
+            stored = self.scope.find(stretch)
+            coordinates = [c[offsets] for c in stretch.coordinates]
+            if stored.offset:
+                coordinates[0] = coordinates[0] + stored.offset
+            own = [coordinates[i] for i in stored.turns]
+            places[mine] = at + (np.ravel_multi_index(own, stored.sizes) if own else 0)
+            number = f"1.0 * {stored.code}" if stored.integers else stored.code
+            several = len(stored.sizes) > 1
+            words.append(f"{number}.ravel()" if several else number)
+            if not stored.sizes:
+                words[-1] = f"{number}[None]"
+            at += int(np.prod(stored.sizes, dtype=np.int64))
+        if not real.all():
+            places[~real] = at
+            words.append(f"{np_}.full(1, {padding})".replace("inf", f"{np_}.inf"))
+            at += 1
+        code = words[0] if len(words) == 1 else f"{np_}.concatenate([{', '.join(words)}])"
+        if places.ndim == 0:
+            return f"{code}[{places}]"
+        if np.array_equal(places.ravel(), np.arange(at)):
+            if places.ndim == 1:
+                return code
+            return f"{code}.reshape({', '.join(map(str, places.shape))})"
+        return f"{code}[{self.scope.table(places)}]"
