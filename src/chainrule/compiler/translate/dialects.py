@@ -48,7 +48,14 @@ def integers(x, *shape):
     return x
 '''
 
+_INSIDE = '''
+def inside(index, count):
+    """A list's index counted from its beginning; far beyond any list where it has no such item."""
+    return {0}.where((index >= -count) & (index < count), index % count, 10**6)
+'''
+
 _NUMPY_HELPERS = {
+    "inside": _INSIDE.format("np"),
     "integers": _INTEGERS.format("np"),
     "array": '''
 def array(x, *shape):
@@ -122,9 +129,10 @@ NUMPY = Dialect(
     "{}",
 )
 
-_USED_BY_NAME = ("array", "integers", "expect", "pick", "windows")
+_USED_BY_NAME = ("array", "integers", "inside", "expect", "pick", "windows")
 
 _JAX_HELPERS = {
+    "inside": _INSIDE.format("jnp"),
     "integers": _INTEGERS.format("jnp"),
     "array": '''
 def array(x, *shape):

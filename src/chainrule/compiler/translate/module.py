@@ -23,9 +23,11 @@ from chainrule.compiler.formulas.reading import Reading, size_text
 from chainrule.compiler.formulas.translation import Line
 from chainrule.compiler.translate.dialects import Dialect
 from chainrule.compiler.translate.expressions import Writer
+from chainrule.compiler.translate.integers import IntegerCode
 from chainrule.compiler.translate.lines import Lines, only_detached
 from chainrule.compiler.translate.loops import written_loop
 from chainrule.compiler.translate.scope import Scope, Stored
+from chainrule.compiler.translate.sums import size_of
 from chainrule.compiler.translate.terms import Untranslatable, indented
 
 
@@ -56,7 +58,7 @@ class Module:
             dialect, {*reserved, *dialect.helpers, *dialect.functions, *signature.parameters}
         )
         self.scope.detached = only_detached(reading)
-        self.unpacking = self._inputs()
+        self.unpacking = [*self._inputs(), *self._computed()]
         taken = reading.name_results()
         self.scope.taken |= taken | {line.array.name for line in reading.lines if line.kept}
         self.lines = Lines(reading, self.scope, taken)
@@ -89,9 +91,31 @@ class Module:
             kind = "integers" if named.integers else "array"
             lines.append(f"{name} = {kind}({named.path}{shape})")
             self.scope.helpers.add(kind)
+        return lines
+
+    def _computed(self) -> list[str]:
+        """The lines that compute numbers from integers."""
+        arena, lines = self.reading.arena, list[str]()
+        assert arena.choice is not None
+        selection = arena.choice.selection
+        passed = [self.scope.stored[stretch] for _, stretch in arena.integers]
+        self.scope.integers = IntegerCode(selection.program, passed, self.scope)
+        used, at = _used(self.reading.lines) | self.reading.read_by_address, 0
         for stretch in arena.stretches[len(self.signature.inputs) : arena.numbers]:
-            if stretch in used:
-                raise Untranslatable(f"a number is computed from integers: {stretch.name}")
+            nodes = selection.numbers[at : at + size_of(stretch.axes)]
+            at += len(nodes)
+            if stretch not in used:
+                continue
+            name = self.scope.fresh(re.sub(r"\W+", "_", stretch.name).strip("_"))
+            code = f"1.0 * {self.scope.integers.code(nodes)}"
+            sizes = [axis.count for axis in stretch.axes]
+            if len(sizes) != 1:
+                code = (
+                    f"({code}).reshape({', '.join(map(str, sizes))})" if sizes else f"({code})[0]"
+                )
+            lines += [f"# {name} = {stretch.name}", f"{name} = {code}"]
+            stretch.name = name
+            self.scope.stored[stretch] = Stored.plain(name, sizes)
         return lines
 
     # --- text -------------------------------------------------------------------------------------

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chainrule.compiler.formulas.notation import Array, Axis, Table
 from chainrule.compiler.translate.dialects import Dialect
 from chainrule.compiler.translate.terms import Term, Untranslatable, number_code
+
+if TYPE_CHECKING:
+    from chainrule.compiler.translate.integers import IntegerCode
 
 LONGEST_TABLE = 10_000  # numbers that are written into a source
 
@@ -61,6 +65,7 @@ class Scope:
     tables: dict[tuple[object, ...], str] = field(default_factory=dict)
     helpers: set[str] = field(default_factory=set)
     casts: bool = False  # numbers of tables get the type of the parameters
+    integers: IntegerCode | None = None  # writes what is computed from the integers passed
     detached: set[Array] = field(default_factory=set)  # of which nobody asks for the derivative
 
     def fresh(self, wanted: str) -> str:

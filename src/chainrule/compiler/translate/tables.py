@@ -45,7 +45,7 @@ class _Tables:
     def term(self) -> Term:
         instruction, axes = self.line.instruction, self.line.axes
         if instruction.kind == GATHER:
-            raise Untranslatable("an index is computed from integers")
+            return self._gathered()
         if instruction.kind in (SUM, EXTREME):
             parts = [self._reduced(terms) for terms in instruction.sums]
             if instruction.kind == SUM:
@@ -56,6 +56,42 @@ class _Tables:
         refs: list[Expression] = [self._operand(column, 1.0) for column in instruction.columns]
         term = self.writer.value(applied(instruction.rule, refs, instruction.parameters))
         return Term(self.writer.full(term, axes), axes)
+
+    def _gathered(self) -> Term:
+        """Numbers that integers select, by what is computed from them."""
+        places, axes = self.line.instruction.places, self.line.axes
+        choice = self.reading.arena.choice
+        assert places is not None
+        assert choice is not None
+        if (self.rows == NOWHERE).any():
+            raise Untranslatable("an index is computed from integers in sums of different lengths")
+        selection = choice.selection
+        gathers = [selection.gathers[k] for k in selection.owners[places].tolist()]
+        order = self.rows.ravel()
+        gathers = [gathers[k] for k in order.tolist()]
+        counts = np.array([len(gather.candidates) for gather in gathers])
+        addresses = np.full((len(gathers), int(counts.max())), NOWHERE, np.int64)
+        for row, gather in zip(addresses, gathers, strict=True):
+            row[: len(gather.candidates)] = self.reading.program.address[gather.candidates]
+            if (row[: len(gather.candidates)] < 0).any():
+                raise Untranslatable("integers select what is only part of a sum")
+        assert self.scope.integers is not None
+        index = self.scope.integers.code([gather.index for gather in gathers])
+        if len({*counts.tolist()}) > 1:
+            self.scope.helpers.add("inside")
+            index = f"inside({index}, {self.scope.table(counts)})"
+        alike = (addresses == addresses[0]).all()
+        code = self._flat(addresses[0] if alike else addresses, np.nan)
+        if self.scope.dialect.scans:
+            self.scope.helpers.add("pick")
+            more = "" if alike else f"np.arange({len(order)}), "
+            code = f"pick({code}, {more}{index})"
+        else:
+            code = f"{code}[{index}]" if alike else f"{code}[np.arange({len(order)}), {index}]"
+        shape = ", ".join(str(axis.count) for axis in axes)
+        if len(axes) != 1:
+            code = f"{code}.reshape({shape})" if axes else f"{code}[0]"
+        return Term(code, axes)
 
     def _operand(self, column: Places, padding: float) -> Ref:
         """A column of addresses as an array over the axes of the line."""
@@ -125,7 +161,11 @@ class _Tables:
             at += int(np.prod(stored.sizes, dtype=np.int64))
         if not real.all():
             places[~real] = at
-            words.append(f"{np_}.full(1, {padding})".replace("inf", f"{np_}.inf"))
+            words.append(
+                f"{np_}.full(1, {padding})".replace("inf", f"{np_}.inf").replace(
+                    "nan", f"{np_}.nan"
+                )
+            )
             at += 1
         code = words[0] if len(words) == 1 else f"{np_}.concatenate([{', '.join(words)}])"
         if places.ndim == 0:
