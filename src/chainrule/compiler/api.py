@@ -176,12 +176,14 @@ class CompiledFunction:
         function = TrainableFunction(self.dispatch, threads)
         return train(function, params, samples, optimiser, steps, batch, callback, every)
 
-    def to_numpy(self, /, *example: Any, **keywords: Any) -> Translated:
+    def to_numpy(self, /, *example: Any, specialise: bool = False, **keywords: Any) -> Translated:
         """The function as readable numpy source, for calls of the structure of the example.
 
         The result is a function over the same nested arguments; its ``source`` has one line for
         each formula, runs without chainrule, and is written to a file by ``save``. It was compared
-        with eager mode; what has no such source raises a ``TranslationError`` that says why.
+        with eager mode; what has no such source raises a ``TranslationError`` that says why. So do
+        branches that depend on numbers or integers, unless ``specialise=True``: the function then
+        returns ``(result, valid)``, and ``valid`` says whether they went as in the example.
 
         >>> import chainrule
         >>> def loss(p, xs):
@@ -194,15 +196,15 @@ class CompiledFunction:
         >>> float(model({"w": 0.5, "b": 0.0}, [1.0, 2.0, 3.0]).round(6))
         2.12886
         """
-        return translate(self.dispatch.function, example, keywords, "numpy")
+        return translate(self.dispatch.function, example, keywords, "numpy", specialise)
 
-    def to_jax(self, /, *example: Any, **keywords: Any) -> Translated:
+    def to_jax(self, /, *example: Any, specialise: bool = False, **keywords: Any) -> Translated:
         """The function as readable JAX source: see ``to_numpy``.
 
         The result may be given to ``jax.jit``, ``jax.grad`` and ``jax.vmap``. Its gradient was
         compared with eager mode's too. Needs JAX: ``pip install 'chainrule[jax]'``.
         """
-        return translate(self.dispatch.function, example, keywords, "jax")
+        return translate(self.dispatch.function, example, keywords, "jax", specialise)
 
     def report(self, stage: str = "summary") -> str:
         """What became of the function: its recordings, and why it was not lifted or ran eagerly.

@@ -40,7 +40,11 @@ def check(
                 raise
             continue  # out of a domain, or an index out of range
         arguments = _arguments(other)
-        found, gradient = evaluate(arguments)
+        try:
+            found, gradient = evaluate(arguments)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise Untranslatable(f"its source fails with {text} (please report this)") from error
         if specialised:
             found, holds = found
             if not holds and k > 0:

@@ -82,16 +82,21 @@ def translate(
     arguments: tuple[Any, ...],
     keywords: dict[str, Any],
     to: str,
+    specialise: bool = False,
 ) -> Translated:
-    """The function as source of a dialect, recorded with these arguments and checked with them."""
+    """The function as source of a dialect, recorded with these arguments and checked with them.
+
+    ``specialise``: also where it has branches; it returns whether they were the recorded ones then.
+    """
     name = getattr(function, "__qualname__", type(function).__name__)
     if not arguments:
         raise TranslationError(f"{name} needs example arguments: the structure of its calls")
     dialect = DIALECTS[to]
-    evaluate = _evaluator(to)
+    evaluate = _evaluator(to, specialise)
     try:
         with random_states_kept():
-            return _translate(function, flatten_call(arguments, keywords, True), dialect, evaluate)
+            call = flatten_call(arguments, keywords, True)
+            return _translate(function, call, dialect, evaluate, specialise)
     except Unrecordable as reason:
         raise TranslationError(f"{name} runs eagerly: {reason}") from None
     except (Untranslatable, NotLiftable) as reason:
@@ -99,7 +104,11 @@ def translate(
 
 
 def _translate(
-    function: Callable[..., Any], call: Call, dialect: Dialect, evaluate: Callable[[Any], Evaluate]
+    function: Callable[..., Any],
+    call: Call,
+    dialect: Dialect,
+    evaluate: Callable[[Any], Evaluate],
+    specialise: bool,
 ) -> Translated:
     if call.refused is not None:
         raise Unrecordable(call.refused)
@@ -109,8 +118,9 @@ def _translate(
     made = trace(function, captured, call)
     confirm(function, captured, call, made)
     check_against_eager(function, captured, Variant.of(made), call)
-    _refuse_guards(made.recording)
-    signature = _signature(function, call, made, captured)
+    if not specialise:
+        _refuse_guards(made.recording)
+    signature = _signature(function, call, made, captured, specialise)
     sources = []
     reasons: list[str] = []
     for program in _programs(call, made.recording, reasons):
@@ -124,8 +134,14 @@ def _translate(
         raise Untranslatable(reasons[-1])
     source = min(sources, key=lambda text: len(text.splitlines()))
     translated = Translated(source, signature.name, dialect.name)
-    check(function, evaluate(translated.function), call)
+    check(function, evaluate(translated.function), call, specialise)
     return translated
+
+
+_ADVICE = (
+    "write where(condition, a, b), or ask for specialise=True, which returns beside the result "
+    "whether this case holds"
+)
 
 
 def _comes_again(node: Node) -> bool:
@@ -145,7 +161,7 @@ def _refuse_guards(recording: Recording) -> None:
     ]
     if lines:
         more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
-        raise Untranslatable(f"it holds for one case only: {lines[0]}{more}")
+        raise Untranslatable(f"it holds for one case only: {lines[0]}{more}; {_ADVICE}")
 
 
 def _programs(call: Call, recording: Recording, reasons: list[str]) -> list[Program]:
@@ -176,7 +192,11 @@ def _reading(program: Program, recording: Recording, signature: Signature) -> Re
 
 
 def _signature(
-    function: Callable[..., Any], call: Call, made: Trace, captured: CapturedState
+    function: Callable[..., Any],
+    call: Call,
+    made: Trace,
+    captured: CapturedState,
+    specialised: bool,
 ) -> Signature:
     structures, named = call.structure
     inputs = input_names.inputs(function, structures, named.items(), made.captured, captured)
@@ -191,10 +211,12 @@ def _signature(
     )
     parts = [*structures, *named.values()]
     known = [pair for x in zip(parts, parameters, strict=True) for pair in expectations(*x)]
-    return Signature(name, parameters, tuple(inputs), made.recording.result, tuple(known), summary)
+    return Signature(
+        name, parameters, tuple(inputs), made.recording.result, specialised, tuple(known), summary
+    )
 
 
-def _evaluator(to: str) -> Callable[[Any], Evaluate]:
+def _evaluator(to: str, specialised: bool) -> Callable[[Any], Evaluate]:
     """How a translated function is evaluated, in double precision, with its gradient in JAX."""
     if to == "numpy":
         return lambda function: lambda arguments: (function(*arguments), None)
@@ -206,12 +228,14 @@ def _evaluator(to: str) -> Callable[[Any], Evaluate]:
     def evaluator(function: Any) -> Evaluate:
         def first(*arguments: Any) -> tuple[Any, Any]:
             result = function(*arguments)
-            return (result[0] if has_extras(result) else result), result
+            value = result[0] if specialised else result
+            return (value[0] if has_extras(value) else value), result
 
         def evaluate(arguments: tuple[Any, ...]) -> tuple[Any, Any]:
             with jax.enable_x64(True):
                 result = function(*arguments)
-                if isinstance(result, list | dict | tuple) and not has_extras(result):
+                value = result[0] if specialised else result
+                if isinstance(value, list | dict | tuple) and not has_extras(value):
                     return result, None
                 return result, jax.grad(first, has_aux=True)(*arguments)[0]
 

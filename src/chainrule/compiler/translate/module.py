@@ -28,7 +28,8 @@ from chainrule.compiler.translate.lines import Lines, only_detached
 from chainrule.compiler.translate.loops import written_loop
 from chainrule.compiler.translate.scope import Scope, Stored
 from chainrule.compiler.translate.sums import size_of
-from chainrule.compiler.translate.terms import Untranslatable, indented
+from chainrule.compiler.translate.tables import laid_end_to_end
+from chainrule.compiler.translate.terms import Untranslatable, indented, number_code
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Signature:
     parameters: tuple[str, ...]
     inputs: tuple[Named, ...]
     result: Any  # the returned tree, an Output in place of each number
+    specialised: bool = False  # it returns whether the recorded branches were the right ones
     expected: tuple[tuple[str, str], ...] = ()  # what must be as in the example: code, and value
     summary: tuple[str, ...] = ()  # lines of the module's docstring
 
@@ -54,11 +56,14 @@ class Module:
     def __init__(self, reading: Reading, signature: Signature, dialect: Dialect) -> None:
         self.reading, self.signature, self.dialect = reading, signature, dialect
         reserved = {"np", "jnp", "jax", "lax", "math", "dtype", signature.name}
-        self.scope = Scope(
-            dialect, {*reserved, *dialect.helpers, *dialect.functions, *signature.parameters}
-        )
+        reserved |= {*dialect.helpers, *dialect.functions}
+        for word in signature.parameters:
+            if word in reserved:
+                raise Untranslatable(f"an argument has the name {word}, which its source needs")
+        self.scope = Scope(dialect, {*reserved, *signature.parameters})
         self.scope.detached = only_detached(reading)
-        self.unpacking = [*self._inputs(), *self._computed()]
+        self.unpacking = self._inputs()
+        self.computed = self._computed()
         taken = reading.name_results()
         self.scope.taken |= taken | {line.array.name for line in reading.lines if line.kept}
         self.lines = Lines(reading, self.scope, taken)
@@ -72,7 +77,7 @@ class Module:
             self.scope.helpers.add("expect")
             pairs = [f"({found}, {wanted})" for found, wanted in self.signature.expected]
             lines.append(f"expect({', '.join(pairs)})")
-        used = _used(self.reading.lines)
+        used = _used(self.reading.lines) | self.reading.read_by_address
         used |= {arena.at(k) for k in (self.reading.root, *self.reading.others) if k is not None}
         for stretch, named in zip(
             arena.stretches[: arena.numbers], self.signature.inputs, strict=False
@@ -130,7 +135,16 @@ class Module:
                 count = self.reading.program.loops[repeat].count
                 written_loop(self.lines, count, list(some), lines)
         returned = self._returned(self.signature.result)
-        body = [*self.unpacking, *self._type(), *self.lines.blocks, f"return {returned}"]
+        if self.signature.specialised:
+            self.lines.blocks += ["# whether the branches are those of the example", self._valid()]
+            returned = f"{returned}, valid"
+        body = [
+            *self.unpacking,
+            *self._type(),
+            *self.computed,
+            *self.lines.blocks,
+            f"return {returned}",
+        ]
         head = f"def {self.signature.name}({', '.join(self.signature.parameters)}):"
         function = "\n".join([head, *[indented(block) for block in body]])
         parts = [self._docstring(), "\n".join(self._imports(function))]
@@ -140,6 +154,28 @@ class Module:
         for name in sorted(self.scope.helpers):
             text += f"\n{self.dialect.helpers[name].rstrip()}\n"
         return f"{text}\n\n{function}\n"
+
+    def _valid(self) -> str:
+        """The line that compares every guard with what it was in the recording."""
+        program, np_ = self.reading.program, self.dialect.module
+        words = []
+        if len(program.guards):
+            code = laid_end_to_end(self.reading, self.scope, program.guards)
+            wanted = program.expected
+            same = (wanted == wanted[0]).all()
+            number = number_code(wanted[0]) if same else self.scope.table(wanted)
+            words.append(f"{np_}.all({code} == {number})")
+        assert self.reading.arena.choice is not None
+        guards = self.reading.arena.choice.selection.program.guards
+        for truth in (False, True):
+            mine = [guard for guard in guards if guard.truth is truth]
+            if mine:
+                assert self.scope.integers is not None
+                code = self.scope.integers.code([guard.node for guard in mine])
+                code = f"(({code} != 0) * 1)" if truth else code
+                wanted = np.array([int(guard.expected) for guard in mine], np.int64)
+                words.append(f"{np_}.all({code} == {self.scope.table(wanted)})")
+        return f"valid = {' & '.join(words) or True}"
 
     def _imports(self, function: str) -> list[str]:
         """Those that something needs."""

@@ -16,7 +16,7 @@ from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
 from chainrule.compiler.lift.program import Terms
 from chainrule.compiler.translate.expressions import Writer
 from chainrule.compiler.translate.scope import Scope, Stored
-from chainrule.compiler.translate.terms import ATOM, Places, Term, Untranslatable
+from chainrule.compiler.translate.terms import ATOM, Places, Term, Untranslatable, number_code
 from chainrule.core import ops
 
 NOWHERE = -1  # the place of padding
@@ -129,49 +129,49 @@ class _Tables:
         return Term(f"{word}({inside}, -1)", self.line.axes)
 
     def _flat(self, addresses: Places, padding: float) -> str:
-        """The numbers at some addresses, as an array of the same shape."""
-        arena, np_ = self.reading.arena, self.scope.dialect.module
-        real = addresses != NOWHERE
-        owners = np.where(real, arena.owner[addresses], NOWHERE)
-        places = np.full(addresses.shape, NOWHERE, np.int64)
-        words: list[str] = []
-        at = 0
-        for k in np.unique(owners[real]).tolist():
-            mine = owners == k
-            stretch = arena.stretches[k]
-            offsets = addresses[mine] - stretch.start
-            if k == arena.numbers:
-                some = self.reading.program.constants[offsets]
-                values, which = np.unique(some, return_inverse=True)
-                places[mine] = at + which.ravel()
-                words.append(self.scope.table(values))
-                at += len(values)
-                continue
-            stored = self.scope.find(stretch)
-            coordinates = [c[offsets] for c in stretch.coordinates]
-            if stored.offset:
-                coordinates[0] = coordinates[0] + stored.offset
-            own = [coordinates[i] for i in stored.turns]
-            places[mine] = at + (np.ravel_multi_index(own, stored.sizes) if own else 0)
-            number = f"1.0 * {stored.code}" if stored.integers else stored.code
-            several = len(stored.sizes) > 1
-            words.append(f"{number}.ravel()" if several else number)
-            if not stored.sizes:
-                words[-1] = f"{number}[None]"
-            at += int(np.prod(stored.sizes, dtype=np.int64))
-        if not real.all():
-            places[~real] = at
-            words.append(
-                f"{np_}.full(1, {padding})".replace("inf", f"{np_}.inf").replace(
-                    "nan", f"{np_}.nan"
-                )
-            )
-            at += 1
-        code = words[0] if len(words) == 1 else f"{np_}.concatenate([{', '.join(words)}])"
-        if places.ndim == 0:
-            return f"{code}[{places}]"
-        if np.array_equal(places.ravel(), np.arange(at)):
-            if places.ndim == 1:
-                return code
-            return f"{code}.reshape({', '.join(map(str, places.shape))})"
-        return f"{code}[{self.scope.table(places)}]"
+        return laid_end_to_end(self.reading, self.scope, addresses, padding)
+
+
+def laid_end_to_end(reading: Reading, scope: Scope, addresses: Places, padding: float = 0.0) -> str:
+    """The numbers at some addresses, as an array of the same shape."""
+    arena, np_ = reading.arena, scope.dialect.module
+    real = addresses != NOWHERE
+    owners = np.where(real, arena.owner[addresses], NOWHERE)
+    places = np.full(addresses.shape, NOWHERE, np.int64)
+    words: list[str] = []
+    at = 0
+    for k in np.unique(owners[real]).tolist():
+        mine = owners == k
+        stretch = arena.stretches[k]
+        offsets = addresses[mine] - stretch.start
+        if k == arena.numbers:
+            some = reading.program.constants[offsets]
+            values, which = np.unique(some, return_inverse=True)
+            places[mine] = at + which.ravel()
+            words.append(scope.table(values))
+            at += len(values)
+            continue
+        stored = scope.find(stretch)
+        coordinates = [c[offsets] for c in stretch.coordinates]
+        if stored.offset:
+            coordinates[0] = coordinates[0] + stored.offset
+        own = [coordinates[i] for i in stored.turns]
+        places[mine] = at + (np.ravel_multi_index(own, stored.sizes) if own else 0)
+        number = f"1.0 * {stored.code}" if stored.integers else stored.code
+        several = len(stored.sizes) > 1
+        words.append(f"{number}.ravel()" if several else number)
+        if not stored.sizes:
+            words[-1] = f"{number}[None]"
+        at += int(np.prod(stored.sizes, dtype=np.int64))
+    if not real.all():
+        places[~real] = at
+        words.append(f"{np_}.full(1, {number_code(padding)})")
+        at += 1
+    code = words[0] if len(words) == 1 else f"{np_}.concatenate([{', '.join(words)}])"
+    if places.ndim == 0:
+        return f"{code}[{places}]"
+    if np.array_equal(places.ravel(), np.arange(at)):
+        if places.ndim == 1:
+            return code
+        return f"{code}.reshape({', '.join(map(str, places.shape))})"
+    return f"{code}[{scope.table(places)}]"
