@@ -73,12 +73,23 @@ def _calls(call: Call) -> Iterator[Call]:
 def _arguments(call: Call) -> tuple[Any, ...]:
     """A call's arguments as plain numbers and arrays, keywords last."""
     arguments, keywords = eager_arguments(call, lambda x: float(getattr(x, "data", x)))
-    plain = [map_leaves(_plain, x, True) for x in (*arguments, *keywords.values())]
-    return tuple(plain)
+    return tuple([_as_arrays(x) for x in (*arguments, *keywords.values())])
 
 
-def _plain(x: Any) -> Any:
-    return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == object else x
+def _as_arrays(x: Any) -> Any:
+    """Lists of numbers, and arrays of objects, as arrays of numbers; JAX takes these sooner."""
+    if isinstance(x, np.ndarray):
+        return x.astype(np.float64) if x.dtype == object else x
+    if isinstance(x, dict):
+        return {key: _as_arrays(item) for key, item in x.items()}
+    if type(x) is tuple:
+        return tuple(map(_as_arrays, x))
+    if type(x) is not list:
+        return x
+    items = [_as_arrays(item) for item in x]
+    shapes = {np.shape(item) for item in items if isinstance(item, int | float | np.ndarray)}
+    alike = len(shapes) == 1 and not any(isinstance(item, list | dict | tuple) for item in items)
+    return np.array(items) if alike else items
 
 
 def _eager(function: Callable[..., Any], call: Call) -> tuple[Floats, Floats | None]:

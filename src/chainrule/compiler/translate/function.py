@@ -231,13 +231,21 @@ def _evaluator(to: str, specialised: bool) -> Callable[[Any], Evaluate]:
             value = result[0] if specialised else result
             return (value[0] if has_extras(value) else value), result
 
+        def both(*arguments: Any) -> tuple[Any, Any]:
+            result = function(*arguments)
+            value = result[0] if specialised else result
+            if isinstance(value, list | dict | tuple) and not has_extras(value):
+                return result, None
+            return result, jax.grad(first, has_aux=True)(*arguments)[0]
+
+        compiled = jax.jit(both)
+
         def evaluate(arguments: tuple[Any, ...]) -> tuple[Any, Any]:
             with jax.enable_x64(True):
-                result = function(*arguments)
-                value = result[0] if specialised else result
-                if isinstance(value, list | dict | tuple) and not has_extras(value):
-                    return result, None
-                return result, jax.grad(first, has_aux=True)(*arguments)[0]
+                try:
+                    return compiled(*arguments)  # type: ignore[no-any-return]
+                except TypeError:  # an argument that is no number: jit takes none
+                    return both(*arguments)
 
         return evaluate
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from chainrule.compiler.formulas.notation import (
     AffineIndex,
@@ -37,11 +37,10 @@ class Lines:
         self.reading, self.scope, self.taken = reading, scope, taken
         self.blocks: list[str] = []
 
-    def straight(self, lines: Iterable[Line]) -> None:
-        """Lines in order."""
-        for line in lines:
-            self.blocks.append(self.comment(line))
-            self._define(line)
+    def straight(self, line: Line) -> None:
+        """A line that is done at once."""
+        self.blocks.append(self.comment(line))
+        self._define(line)
 
     def formula(self, line: Line) -> str:
         """The formula as one line of text."""
@@ -150,7 +149,7 @@ def preferred(seen: Sequence[tuple[Axis, ...]], axes: Sequence[Axis]) -> list[Ax
     return made
 
 
-def only_detached(reading: Reading) -> set[Array]:
+def only_detached(reading: Reading, lines: Sequence[Line]) -> set[Array]:
     """The arrays that are read for their data only, so that they need no derivative."""
     plain: Counter[Array] = Counter()
     hidden: set[Array] = set()
@@ -165,8 +164,8 @@ def only_detached(reading: Reading) -> set[Array]:
         for y in operands(x):
             visit(y, inside)
 
-    for line in reading.lines:
-        if line.kept and line.value is not None:
+    for line in lines:
+        if line.value is not None:
             visit(line.value, False)
     plain.update(reading.read_by_address)
     roots = {reading.arena.at(k) for k in [reading.root, *reading.others] if k is not None}

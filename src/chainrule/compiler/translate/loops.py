@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from chainrule.compiler.formulas.notation import AffineIndex, Array, Axis, Ref, walk
+from chainrule.compiler.formulas.reading import WIDTH
 from chainrule.compiler.formulas.translation import Line
 from chainrule.compiler.translate.expressions import Writer
 from chainrule.compiler.translate.lines import Lines
+from chainrule.compiler.translate.rolling import Loop, Section
 from chainrule.compiler.translate.scope import Scope, Stored
 from chainrule.compiler.translate.terms import Term, Untranslatable, indented
 from chainrule.compiler.translate.views import axes_of
@@ -67,9 +69,15 @@ class Body:
         return Inside
 
 
-def written_loop(lines: Lines, count: int, inside: list[Line], every: Sequence[Line]) -> None:
-    """Write a loop; ``every``: all lines, of which later ones read its arrays."""
-    scope = lines.scope
+def written_loop(lines: Lines, loop: Loop, every: Sequence[Section]) -> None:
+    """Write a loop; ``every``: all sections, of which later ones read its arrays."""
+    scope, count, inside = lines.scope, loop.count, loop.lines
+    for array, ref in loop.starts.items():
+        axes = array.axes[1:]
+        writer = Writer(scope, axes, {})
+        name = scope.fresh(f"{array.name}_before")
+        lines.blocks.append(f"{name} = {writer.full(writer.value(ref), axes)}")
+        scope.pieces.setdefault(array, {})[(-1,)] = name
     mine = {line.array: line for line in inside}
     body = Body(mine, count, scope)
     reach = _reach(mine)
@@ -84,7 +92,8 @@ def written_loop(lines: Lines, count: int, inside: list[Line], every: Sequence[L
     for line in inside:
         axes = line.axes[1:]
         term = lines.value(line, axes, body.writer(line.axes[0]))
-        term = term.ordered(axes)
+        if line.array in (*reach, *whole, *last):
+            term = term.ordered(axes)
         written += [lines.comment(line), f"{line.array.name} = {term.code}"]
         body.current[line.array] = Stored.of(line.array.name, axes, term)
     starts = [_start(scope, array, k) for array, k in body.before]
@@ -157,7 +166,11 @@ class _Block:
             ((code, name),) = slices.items()
             lines.append(f"for {name} in {code}:")
         elif slices:
-            lines.append(f"for {', '.join(slices.values())} in zip({', '.join(slices)}):")
+            head = f"for {', '.join(slices.values())} in zip({', '.join(slices)}):"
+            if len(head) > WIDTH:
+                arguments = [f"    {code}," for code in slices]
+                head = "\n".join([f"for {', '.join(slices.values())} in zip(", *arguments, "):"])
+            lines.append(head)
         else:
             lines.append(f"for _ in range({self.body.count}):")
         inner = list(self.written)
@@ -205,7 +218,7 @@ def _read_later(
     mine: dict[Array, Line],
     reach: dict[Array, int],
     count: int,
-    every: Sequence[Line],
+    every: Sequence[Section],
     lines: Lines,
 ) -> tuple[list[Array], list[Array], dict[Array, int]]:
     """The arrays that are read for all times later, for the last time only, and how far back."""
@@ -220,8 +233,10 @@ def _read_later(
             at = stretch.coordinates[0][address - stretch.start]
             ends = at == count - 1 and stretch in reach
             (last if ends else whole)[stretch] = None
-    for line in every:
-        for ref in _references(line) if line not in mine.values() else ():
+    others = [line for section in every for line in section.lines if line.array not in mine]
+    begins = [x for s in every if isinstance(s, Loop) for x in s.starts.values()]
+    for refs in [*map(_references, others), begins]:
+        for ref in refs:
             for array in ref.arrays:
                 if array not in mine:
                     continue

@@ -11,7 +11,6 @@ import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from chainrule.compiler.translate.expressions import Writer
 from chainrule.compiler.translate.integers import IntegerCode
 from chainrule.compiler.translate.lines import Lines, only_detached
 from chainrule.compiler.translate.loops import written_loop
+from chainrule.compiler.translate.rolling import Loop, sections
 from chainrule.compiler.translate.scope import Scope, Stored
 from chainrule.compiler.translate.sums import size_of
 from chainrule.compiler.translate.tables import laid_end_to_end
@@ -61,10 +61,12 @@ class Module:
             if word in reserved:
                 raise Untranslatable(f"an argument has the name {word}, which its source needs")
         self.scope = Scope(dialect, {*reserved, *signature.parameters})
-        self.scope.detached = only_detached(reading)
         self.unpacking = self._inputs()
         self.computed = self._computed()
         taken = reading.name_results()
+        self.sections = sections(reading)
+        every = [line for section in self.sections for line in section.lines]
+        self.scope.detached = only_detached(reading, every)
         self.scope.taken |= taken | {line.array.name for line in reading.lines if line.kept}
         self.lines = Lines(reading, self.scope, taken)
 
@@ -127,13 +129,11 @@ class Module:
 
     def text(self) -> str:
         """The whole module."""
-        lines = [line for line in self.reading.lines if line.kept]
-        for repeat, some in groupby(lines, key=lambda line: line.instruction.loop):
-            if repeat is None:
-                self.lines.straight(some)
+        for section in self.sections:
+            if isinstance(section, Loop):
+                written_loop(self.lines, section, self.sections)
             else:
-                count = self.reading.program.loops[repeat].count
-                written_loop(self.lines, count, list(some), lines)
+                self.lines.straight(section.line)
         returned = self._returned(self.signature.result)
         if self.signature.specialised:
             self.lines.blocks += ["# whether the branches are those of the example", self._valid()]
