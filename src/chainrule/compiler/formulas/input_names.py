@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import inspect
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -150,7 +151,10 @@ def _paths(structure: Branch, path: str) -> list[str]:
     """Python that reads each item of a container."""
     match structure:
         case Dict(_, keys):
-            return [f"{path}[{key!r}]" for _, key in keys]
+            words = [json.dumps(k, ensure_ascii=False) for _, k in keys if type(k) is str]
+            if len(words) < len(keys):
+                words = [repr(key) for _, key in keys]
+            return [f"{path}[{word}]" for word in words]
         case Record(_, kind):
             return [f"{path}.{name}" for name in field_names(kind)]
         case Namespace(_, names):

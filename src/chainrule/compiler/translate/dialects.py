@@ -144,6 +144,11 @@ def array(x, *shape):
     return x
 ''',
     "expect": _EXPECT,
+    "absolute": '''
+def absolute(x):
+    """Its derivative at 0 is 0."""
+    return x * jnp.sign(x)
+''',
     "leaky_relu": """
 def leaky_relu(x, slope):
     return jnp.where(x > 0, x, slope * x)
@@ -215,6 +220,7 @@ JAX = Dialect(
         "erf": "jax.scipy.special.erf",
         "erfc": "jax.scipy.special.erfc",
         "gelu_tanh": "jax.nn.gelu",
+        "abs": "absolute",
         **{name: name for name in _JAX_HELPERS if name not in _USED_BY_NAME},
     },
     _JAX_HELPERS,

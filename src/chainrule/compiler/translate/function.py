@@ -10,7 +10,9 @@ from __future__ import annotations
 import importlib
 import linecache
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.formulas import input_names
 from chainrule.compiler.formulas.decoding import Choice
 from chainrule.compiler.formulas.input_names import expectations
-from chainrule.compiler.formulas.reading import Reading
+from chainrule.compiler.formulas.reading import Reading, read
 from chainrule.compiler.lift.alignment import RecordedCall
 from chainrule.compiler.lift.graph import NotLiftable
 from chainrule.compiler.lift.program import Program
@@ -77,6 +79,19 @@ def _loaded(source: str, name: str) -> Callable[..., Any]:
     return function
 
 
+def formulas(
+    function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> str:
+    """The function in index notation, recorded with these arguments."""
+    with _clear_lines(function, arguments, "formulas"), random_states_kept():
+        recorded = _recorded(function, flatten_call(arguments, keywords, True))
+        program, root = _programs(recorded, [])[0], wanted_of(recorded.recording)
+        assert root is not None
+        inputs = _signature(function, recorded, False).inputs
+        choice, address = Choice(recorded.recording), int(program.address[root.position])
+        return read(program, inputs, choice, address)
+
+
 def translate(
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
@@ -88,28 +103,44 @@ def translate(
 
     ``specialise``: also where it has branches; it returns whether they were the recorded ones then.
     """
+    dialect, evaluate = DIALECTS[to], _evaluator(to, specialise)
+    with _clear_lines(function, arguments, f"{to} source"), random_states_kept():
+        recorded = _recorded(function, flatten_call(arguments, keywords, True))
+        return _translate(function, recorded, dialect, evaluate, specialise)
+
+
+@contextmanager
+def _clear_lines(
+    function: Callable[..., Any], arguments: tuple[Any, ...], what: str
+) -> Iterator[None]:
+    """What goes wrong ends as one line that names the function."""
     name = getattr(function, "__qualname__", type(function).__name__)
     if not arguments:
         raise TranslationError(f"{name} needs example arguments: the structure of its calls")
-    dialect = DIALECTS[to]
-    evaluate = _evaluator(to, specialise)
     try:
-        with random_states_kept():
-            call = flatten_call(arguments, keywords, True)
-            return _translate(function, call, dialect, evaluate, specialise)
+        yield
     except Unrecordable as reason:
         raise TranslationError(f"{name} runs eagerly: {reason}") from None
     except (Untranslatable, NotLiftable) as reason:
-        raise TranslationError(f"{name} has no {to} source: {reason}") from None
+        raise TranslationError(f"{name} has no {what}: {reason}") from None
 
 
-def _translate(
-    function: Callable[..., Any],
-    call: Call,
-    dialect: Dialect,
-    evaluate: Callable[[Any], Evaluate],
-    specialise: bool,
-) -> Translated:
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """A call, its recording, and the state that the function captured."""
+
+    call: Call
+    made: Trace
+    captured: CapturedState
+
+    @property
+    def recording(self) -> Recording:
+        """The recording itself."""
+        return self.made.recording
+
+
+def _recorded(function: Callable[..., Any], call: Call) -> Recorded:
+    """Record a call, and compare it with eager mode."""
     if call.refused is not None:
         raise Unrecordable(call.refused)
     if any(_comes_again(node) for node in (*call.structure[0], *call.structure[1].values())):
@@ -118,23 +149,31 @@ def _translate(
     made = trace(function, captured, call)
     confirm(function, captured, call, made)
     check_against_eager(function, captured, Variant.of(made), call)
+    return Recorded(call, made, captured)
+
+
+def _translate(
+    function: Callable[..., Any],
+    recorded: Recorded,
+    dialect: Dialect,
+    evaluate: Callable[[Any], Evaluate],
+    specialise: bool,
+) -> Translated:
     if not specialise:
-        _refuse_guards(made.recording)
-    signature = _signature(function, call, made, captured, specialise)
+        _refuse_guards(recorded.recording)
+    signature = _signature(function, recorded, specialise)
     sources = []
     reasons: list[str] = []
-    for program in _programs(call, made.recording, reasons):
+    for program in _programs(recorded, reasons):
         try:
-            sources.append(
-                written(_reading(program, made.recording, signature), signature, dialect)
-            )
+            sources.append(written(_reading(program, recorded, signature), signature, dialect))
         except Untranslatable as reason:
             reasons.append(str(reason))
     if not sources:
         raise Untranslatable(reasons[-1])
     source = min(sources, key=lambda text: len(text.splitlines()))
     translated = Translated(source, signature.name, dialect.name)
-    check(function, evaluate(translated.function), call, specialise)
+    check(function, evaluate(translated.function), recorded.call, specialise)
     return translated
 
 
@@ -164,12 +203,13 @@ def _refuse_guards(recording: Recording) -> None:
         raise Untranslatable(f"it holds for one case only: {lines[0]}{more}; {_ADVICE}")
 
 
-def _programs(call: Call, recording: Recording, reasons: list[str]) -> list[Program]:
+def _programs(recorded: Recorded, reasons: list[str]) -> list[Program]:
     """The array programs of a recording: without loops in time, and with them."""
+    recording = recorded.recording
     root = wanted_of(recording)
     if root is None:
         raise Untranslatable("it returns no single Value, and no numbers")
-    source = RecordedCall.of(call, recording, root.position)
+    source = RecordedCall.of(recorded.call, recording, root.position)
     found = []
     for with_loops in (False, True):
         try:
@@ -183,7 +223,8 @@ def _programs(call: Call, recording: Recording, reasons: list[str]) -> list[Prog
     return found
 
 
-def _reading(program: Program, recording: Recording, signature: Signature) -> Reading:
+def _reading(program: Program, recorded: Recorded, signature: Signature) -> Reading:
+    recording = recorded.recording
     root = wanted_of(recording)
     assert root is not None
     outputs = [int(program.address[x.position]) for x in recording.outputs]
@@ -191,15 +232,12 @@ def _reading(program: Program, recording: Recording, signature: Signature) -> Re
     return Reading(program, signature.inputs, Choice(recording), address, outputs, PARTS, True)
 
 
-def _signature(
-    function: Callable[..., Any],
-    call: Call,
-    made: Trace,
-    captured: CapturedState,
-    specialised: bool,
-) -> Signature:
-    structures, named = call.structure
-    inputs = input_names.inputs(function, structures, named.items(), made.captured, captured)
+def _signature(function: Callable[..., Any], recorded: Recorded, specialised: bool) -> Signature:
+    made = recorded.made
+    structures, named = recorded.call.structure
+    inputs = input_names.inputs(
+        function, structures, named.items(), made.captured, recorded.captured
+    )
     parameters = (*input_names.parameters(function, len(structures)), *named)
     name = getattr(function, "__name__", "function")
     name = name if name.isidentifier() else "function"

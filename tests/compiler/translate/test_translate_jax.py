@@ -1,0 +1,127 @@
+"""``to_jax``: value and gradient of translated programs, and what JAX may do with them.
+
+Every translation was compared with eager's value and gradient, to 1e-9, before it was returned:
+the tests below that only translate something rely on that.
+"""
+
+import sys
+
+import numpy as np
+import pytest
+from test_translate import LIFTED, benchmark_program, branching, layered, normal
+
+import chainrule
+from chainrule import TranslationError, exp, tanh, where
+from chainrule.core import ops
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+
+def translated(function, *example, **options):
+    return chainrule.compile(function).to_jax(*example, **options)
+
+
+def flat(tree):
+    leaves = [tree[key] for key in tree] if isinstance(tree, dict) else list(tree)
+    return np.concatenate([np.ravel(x) for x in leaves])
+
+
+@pytest.mark.parametrize("name", [*LIFTED, "pendulum"])
+def test_benchmark_programs_come_out_without_tables_of_places(name):
+    program = benchmark_program(name)
+    model = translated(program.loss, program.params, *program.samples[0])
+    assert "PLACES" not in model.source
+    assert ("lax.scan" in model.source) is (name in ("option", "lorenz", "pendulum", "rnn"))
+
+
+def test_a_gpt_under_jit_grad_and_vmap():
+    program = benchmark_program("gpt-8")
+    model = translated(program.loss, program.params, *program.samples[0])
+    eager = chainrule.value_and_grad(program.loss)
+    tokens = np.array([sample[0] for sample in program.samples[:2]])
+    with jax.enable_x64(True):
+        step = jax.jit(jax.value_and_grad(model))
+        expected = [eager(program.params, row.tolist()) for row in tokens]
+        for row, (value, gradient) in zip(tokens, expected, strict=True):
+            found, slopes = step(program.params, row)
+            assert found == pytest.approx(value, rel=1e-9)
+            ordered = {name: slopes[name] for name in gradient}
+            assert flat(ordered) == pytest.approx(flat(gradient), rel=1e-9, abs=1e-12)
+        batch = jax.jit(jax.vmap(model, (None, 0)))(program.params, tokens)
+        assert batch == pytest.approx([value for value, _ in expected], rel=1e-9)
+    single = jax.jit(model)(program.params, tokens[0])
+    assert single.dtype == jnp.float32
+    assert single == pytest.approx(expected[0][0], rel=1e-4)
+
+
+def test_all_operations_have_eagers_value_and_gradient():
+    unary = [op for op in ops.TABLE.values() if op.arity == 1 and not op.is_operator]
+    pairs = [op for op in ops.TABLE.values() if op.arity == 2 and op.name not in ("where", "pow")]
+
+    def f(p):
+        x, y, z = p
+        total = sum(op(z if op.name == "acosh" else x, *op.defaults) for op in unary)
+        total = total + sum(op(x, y) for op in pairs) + where(x < y, x * z, y) + x**2.5 + x**-3
+        return total + sum(a * b for a, b in zip(p, p, strict=True))
+
+    assert len(unary) > 20
+    translated(f, [0.3, 0.6, 1.7])
+
+
+EDGES = [(op, edge) for op in ops.TABLE.values() for edge in op.edges]
+
+
+@pytest.mark.parametrize(("op", "edge"), EDGES, ids=lambda x: getattr(x, "name", ""))
+def test_derivatives_at_edges_are_the_tables(op, edge):
+    def f(p):
+        return op(*p[: len(edge.operands)], *edge.parameters)
+
+    model = translated(f, list(edge.operands))
+    with jax.enable_x64(True):
+        found = jax.grad(model)(np.array(edge.operands))
+    assert found == pytest.approx(np.array(edge.partials))
+
+
+def test_the_first_of_equal_numbers_gets_the_derivative():
+    def f(p):
+        return max(p) * 2 + min(p[:2]) + sum(p)
+
+    model = translated(f, [3.0, 3.0, 1.0])
+    assert jax.grad(model)(np.array([3.0, 3.0, 1.0])).tolist() == [4.0, 1.0, 1.0]
+
+
+def test_data_pass_no_gradient_on():
+    def f(p):
+        top = max(x.data for x in p)
+        return sum(exp(x - top) for x in p) * p[0].data
+
+    model = translated(f, [0.5, 1.0, 0.25])
+    assert "stop_gradient" in model.source
+
+
+def test_an_index_out_of_range_gives_nan_and_a_negative_one_counts_from_the_end():
+    model = translated(lambda p, ts: sum(tanh(p[t]) for t in ts), [1.0, 2.0, 3.0], [0, 1, 1])
+    assert np.isnan(jax.jit(model)(np.array([1.0, 2.0, 3.0]), np.array([0, 1, 3])))
+    last, minus = ([0, 1, k] for k in (2, -1))
+    p = np.array([1.0, 2.0, 3.0])
+    assert model(p, np.array(last)) == model(p, np.array(minus))
+
+
+def test_a_specialised_translation_is_valid_or_not_under_jit():
+    model = jax.jit(translated(branching, [1.0, 2.0], [0.5, 1.5], specialise=True))
+    assert model(np.array([1.0, 2.0]), np.array([0.5, 1.5]))[1]
+    assert not model(np.array([1.0, 2.0]), np.array([1.5, 0.5]))[1]
+
+
+def test_many_equal_layers_are_a_scan():
+    p = [{"W": normal(k, 4, 4), "b": normal(k, 4)} for k in range(12)]
+    model = translated(layered, p, normal(9, 4))
+    assert "lax.scan" in model.source
+    assert model.source.count("einsum") == 1
+
+
+def test_without_jax_there_is_one_clear_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(TranslationError, match=r"to_jax needs JAX: pip install 'chainrule\[jax\]'"):
+        translated(lambda p: p[0] * 2, [1.0])
