@@ -16,7 +16,14 @@ from chainrule.compiler.capture.recorder import Recording
 from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.formulas.indices import Integers, deciding
 from chainrule.compiler.formulas.input_names import Named
-from chainrule.compiler.formulas.notation import AffineIndex, Array, Axis, Table, number_text
+from chainrule.compiler.formulas.notation import (
+    AffineIndex,
+    Array,
+    Axis,
+    Several,
+    Table,
+    number_text,
+)
 from chainrule.compiler.lift.graph import GATHER
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
 from chainrule.compiler.lift.strides import iteration_space
@@ -278,7 +285,7 @@ class Arena:
                 coordinates = [c[slots - first] for c in stretch.coordinates]
                 return stretch, coordinates, list(stretch.axes)
         names = [s.name for k, s in self.integers if k in set(slots.tolist())]
-        return Array("{" + ",".join(names[:4]) + "}"), [], []
+        return Several("{" + ",".join(names[:4]) + "}"), [], []
 
 
 def _is_plain(instruction: Instruction) -> bool:

@@ -77,6 +77,11 @@ class Array:
 
 
 @dataclass(eq=False)
+class Several(Array):
+    """Integers of several arguments, of which nobody knows which is where."""
+
+
+@dataclass(eq=False)
 class Table(Array):
     """Plain numbers of the program, an array of their own."""
 
@@ -249,7 +254,10 @@ def is_complete(x: Expression) -> bool:
     places = [place for y in walk(x) if isinstance(y, Ref) for place in y.places]
     return all(
         place is not None
-        and not (isinstance(place, Select) and (None in place.at or not place.exact))
+        and not (
+            isinstance(place, Select)
+            and (None in place.at or not place.exact or isinstance(place.integers, Several))
+        )
         for place in places
     )
 

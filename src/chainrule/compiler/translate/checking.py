@@ -34,7 +34,7 @@ def check(
     """Compare a translation with the function itself; ``specialised``: it says where it holds."""
     for k, other in enumerate(_calls(call)):
         try:
-            result, slopes = _eager(function, other)
+            result, slopes = eager(function, other)
         except Exception:
             if k == 0:
                 raise
@@ -87,12 +87,13 @@ def _as_arrays(x: Any) -> Any:
     if type(x) is not list:
         return x
     items = [_as_arrays(item) for item in x]
-    shapes = {np.shape(item) for item in items if isinstance(item, int | float | np.ndarray)}
-    alike = len(shapes) == 1 and not any(isinstance(item, list | dict | tuple) for item in items)
-    return np.array(items) if alike else items
+    if not all(isinstance(item, int | float | np.ndarray) for item in items):
+        return items
+    kinds = {(np.shape(item), np.asarray(item).dtype) for item in items}
+    return np.array(items) if len(kinds) == 1 else items
 
 
-def _eager(function: Callable[..., Any], call: Call) -> tuple[Any, Floats | None]:
+def eager(function: Callable[..., Any], call: Call) -> tuple[Any, Floats | None]:
     """What a call returns, and its gradient by the first argument; None where it has none."""
     inputs: list[Value] = []
 

@@ -263,11 +263,11 @@ class Writer:
             return self.ref(Ref((x.arrays[which.constant],), tuple(places[1:])))
         stored = [self.scope.find(array) for array in x.arrays]
         first = stored[0]
-        if any(other.offset or other.integers for other in stored):
+        if any(other.offset for other in stored):
             raise Untranslatable("arrays of different kinds are read together")
         codes = [_turned(other) for other in stored]
         if all(other.turns == first.turns for other in stored):
-            codes, turns = [other.code for other in stored], first.turns
+            codes, turns = [_number(other) for other in stored], first.turns
         else:
             turns = tuple(range(len(first.turns)))
         sizes = [first.sizes[first.turns.index(k)] for k in turns]
@@ -316,7 +316,12 @@ class Writer:
         return self._read(stored, [index for index in place.at if index is not None])
 
 
+def _number(stored: Stored) -> str:
+    """An array as numbers, also if it is one of integers."""
+    return f"1.0 * {stored.code}" if stored.integers else stored.code
+
+
 def _turned(stored: Stored) -> str:
     """An array with its dimensions as the formula has them."""
     back = tuple([stored.turns.index(k) for k in range(len(stored.turns))])
-    return stored.code if back == tuple(range(len(back))) else f"{stored.code}.transpose{back}"
+    return _number(stored) if back == tuple(range(len(back))) else f"{stored.code}.transpose{back}"

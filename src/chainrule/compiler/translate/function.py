@@ -32,7 +32,7 @@ from chainrule.compiler.lift.program import Program
 from chainrule.compiler.runtime.results import has_extras, wanted_of
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.compiler.runtime.verification import check_against_eager
-from chainrule.compiler.translate.checking import Evaluate, check
+from chainrule.compiler.translate.checking import Evaluate, check, eager
 from chainrule.compiler.translate.dialects import DIALECTS, Dialect
 from chainrule.compiler.translate.module import Signature, written
 from chainrule.compiler.translate.terms import Untranslatable
@@ -146,7 +146,13 @@ def _recorded(function: Callable[..., Any], call: Call) -> Recorded:
     if any(_comes_again(node) for node in (*call.structure[0], *call.structure[1].values())):
         raise Untranslatable("a list, dict, array or Value comes twice in its arguments: copy it")
     captured = survey(function)
-    made = trace(function, captured, call)
+    try:
+        made = trace(function, captured, call)
+    except Exception as error:
+        captured.restore()
+        eager(function, call)  # which raises the function's own error, if it is that
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise Untranslatable(f"recording it raised {text}") from error
     confirm(function, captured, call, made)
     check_against_eager(function, captured, Variant.of(made), call)
     return Recorded(call, made, captured)

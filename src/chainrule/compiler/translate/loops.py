@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from chainrule.compiler.formulas.decoding import Arena, Stretch
 from chainrule.compiler.formulas.notation import AffineIndex, Array, Axis, Ref, walk
 from chainrule.compiler.formulas.reading import WIDTH
 from chainrule.compiler.formulas.translation import Line
@@ -18,6 +21,7 @@ from chainrule.compiler.translate.expressions import Writer
 from chainrule.compiler.translate.lines import Lines
 from chainrule.compiler.translate.rolling import Loop, Section
 from chainrule.compiler.translate.scope import Scope, Stored
+from chainrule.compiler.translate.tables import tabulated_in_loop
 from chainrule.compiler.translate.terms import Term, Untranslatable, indented
 from chainrule.compiler.translate.views import axes_of
 
@@ -35,13 +39,21 @@ class Body:
     before: dict[tuple[Array, int], Stored] = field(default_factory=dict)
     passed: dict[str, str] = field(default_factory=dict)  # the name of a slice, by its code
 
+    def holds(self, array: Array) -> bool:
+        """Whether an array is one of the loop."""
+        return array in self.mine
+
+    def ago(self, array: Array, iterations: int) -> Stored:
+        """The numbers of an array from so many iterations ago."""
+        return self.before[array, iterations] if iterations else self.current[array]
+
     def writer(self, time: Axis) -> type[Writer]:
         """A writer for a line of the loop whose time is this axis."""
         body = self
 
         class Inside(Writer):
             def ref(self, x: Ref) -> Term:
-                if x.arrays[0] in body.mine:
+                if body.mine.keys() & {*x.arrays}:
                     return self._carried(x)
                 places = [place for place in x.places if place is not None]
                 if not any(time in axes_of(place) for place in places):
@@ -56,15 +68,23 @@ class Body:
                 return Term(body.passed[code], rest)
 
             def _carried(self, x: Ref) -> Term:
-                first = x.places[0]
-                if len(x.arrays) > 1 or not isinstance(first, AffineIndex):
-                    raise Untranslatable("a loop reads several of its arrays at once")
+                several = len(x.arrays) > 1
+                first = x.places[several]
+                if not isinstance(first, AffineIndex) or not {*x.arrays} <= body.mine.keys():
+                    raise Untranslatable("a loop reads its arrays and others at once")
                 if first.parts != ((1, time),) or first.constant > 0:
                     raise Untranslatable("a loop reads irregular times")
-                ago, array = -first.constant, x.arrays[0]
-                stored = body.before[array, ago] if ago else body.current[array]
-                places = [place for place in x.places[1:] if place is not None]
-                return self._read(stored, places)
+                ago = -first.constant
+                stored = [body.ago(array, ago) for array in x.arrays]
+                places = [place for place in x.places[several + 1 :] if place is not None]
+                which = x.places[0]
+                if not several or which is None:
+                    return self._read(stored[0], places)
+                if any(other.turns != tuple(range(len(other.sizes))) for other in stored):
+                    raise Untranslatable("a loop reads several of its arrays at once")
+                code = f"{self.np}.stack([{', '.join(other.code for other in stored)}])"
+                sizes = [len(stored), *stored[0].sizes]
+                return self.viewer.view(code, sizes, [which, *places])
 
         return Inside
 
@@ -80,7 +100,7 @@ def written_loop(lines: Lines, loop: Loop, every: Sequence[Section]) -> None:
         scope.pieces.setdefault(array, {})[(-1,)] = name
     mine = {line.array: line for line in inside}
     body = Body(mine, count, scope)
-    reach = _reach(mine)
+    reach = _reach(mine, count, lines.reading.arena)
     whole, last, earliest = _read_later(mine, reach, count, every, lines)
     for array, ago in reach.items():
         for k in range(1, ago + 1):
@@ -91,7 +111,10 @@ def written_loop(lines: Lines, loop: Loop, every: Sequence[Section]) -> None:
     written: list[str] = []
     for line in inside:
         axes = line.axes[1:]
-        term = lines.value(line, axes, body.writer(line.axes[0]))
+        if line.value is None:
+            term = tabulated_in_loop(lines.reading, scope, line, count, body)
+        else:
+            term = lines.value(line, axes, body.writer(line.axes[0]))
         if line.array in (*reach, *whole, *last):
             term = term.ordered(axes)
         written += [lines.comment(line), f"{line.array.name} = {term.code}"]
@@ -194,16 +217,27 @@ def _references(line: Line) -> Iterator[Ref]:
             yield x
 
 
-def _reach(mine: dict[Array, Line]) -> dict[Array, int]:
+def _reach(mine: dict[Array, Line], count: int, arena: Arena) -> dict[Array, int]:
     """How many iterations ago each array of a loop is read at most."""
     found: dict[Array, int] = {}
     for line in mine.values():
+        for column in line.instruction.reads if line.value is None else ():
+            addresses = column.reshape(count, -1)[1]
+            for k in np.unique(arena.owner[addresses]).tolist():
+                stretch = arena.stretches[k]
+                if stretch in mine:
+                    here = addresses[arena.owner[addresses] == k] - stretch.start
+                    ago = 1 - int(stretch.coordinates[0][here].min())
+                    found[stretch] = max(found.get(stretch, 0), ago)
         for ref in _references(line):
-            first = ref.places[0] if ref.places else None
-            if ref.arrays[0] in mine and isinstance(first, AffineIndex) and first.constant < 0:
-                array = ref.arrays[0]
-                found[array] = max(found.get(array, 0), -first.constant)
-    return found
+            several = len(ref.arrays) > 1
+            first = ref.places[several] if len(ref.places) > several else None
+            if isinstance(first, AffineIndex):
+                inside = [part for part in first.parts if part[1] is not line.axes[0]]
+                lowest = sum(min(0, times * (axis.count - 1)) for times, axis in inside)
+                for array in mine.keys() & {*ref.arrays}:
+                    found[array] = max(found.get(array, 0), -first.constant - lowest)
+    return {array: ago for array, ago in found.items() if ago}
 
 
 def _start(scope: Scope, array: Array, ago: int) -> str:
@@ -212,6 +246,20 @@ def _start(scope: Scope, array: Array, ago: int) -> str:
     if name is None:
         raise Untranslatable(f"nothing is known of {array.name} before the loop")
     return name
+
+
+def _by_address(
+    mine: dict[Array, Line], others: Sequence[Line], lines: Lines
+) -> Iterator[tuple[Array, int]]:
+    """The arrays that lines without a formula read, and the first time that they read."""
+    arena = lines.reading.arena
+    tabulated = [np.concatenate(x.instruction.reads) for x in others if x.value is None]
+    for array in mine if tabulated else ():
+        if isinstance(array, Stretch):
+            addresses = np.unique(np.concatenate(tabulated))
+            addresses = addresses[arena.owner[addresses] == arena.owner[array.start]]
+            if len(addresses):
+                yield array, int(array.coordinates[0][addresses - array.start].min())
 
 
 def _read_later(
@@ -234,6 +282,9 @@ def _read_later(
             ends = at == count - 1 and stretch in reach
             (last if ends else whole)[stretch] = None
     others = [line for section in every for line in section.lines if line.array not in mine]
+    for array, first in _by_address(mine, others, lines):
+        whole[array] = None
+        earliest[array] = first
     begins = [x for s in every if isinstance(s, Loop) for x in s.starts.values()]
     for refs in [*map(_references, others), begins]:
         for ref in refs:

@@ -23,7 +23,7 @@ from chainrule.compiler.formulas.notation import (
     moved,
     walk,
 )
-from chainrule.compiler.translate.terms import PRODUCT, Term
+from chainrule.compiler.translate.terms import PRODUCT, Term, Untranslatable
 from chainrule.compiler.translate.views import axes_of
 
 if TYPE_CHECKING:
@@ -40,10 +40,25 @@ def size_of(axes: Sequence[Axis] | set[Axis]) -> int:
 
 def summed(writer: Writer, axes: tuple[Axis, ...], body: Expression) -> Term:
     """A sum over axes."""
-    if size_of(axes) <= FEW and any(_mixes(x, axis) for x in walk(body) for axis in axes):
-        every = itertools.product(*[range(axis.count) for axis in axes])
-        at = [dict(zip(axes, map(AffineIndex, point), strict=True)) for point in every]
-        return writer.value(add([moved(body, places) for places in at]))
+    few = size_of(axes) <= FEW and all(axis.length is None for axis in axes)
+    if few and any(_mixes(x, axis) for x in walk(body) for axis in axes):
+        return _one_by_one(writer, axes, body)
+    try:
+        return _summed(writer, axes, body)
+    except Untranslatable:
+        if not few:
+            raise
+        return _one_by_one(writer, axes, body)
+
+
+def _one_by_one(writer: Writer, axes: tuple[Axis, ...], body: Expression) -> Term:
+    """A sum written term by term."""
+    every = itertools.product(*[range(axis.count) for axis in axes])
+    at = [dict(zip(axes, map(AffineIndex, point), strict=True)) for point in every]
+    return writer.value(add([moved(body, places) for places in at]))
+
+
+def _summed(writer: Writer, axes: tuple[Axis, ...], body: Expression) -> Term:
     number, over, under = 1.0, [body], list[Expression]()
     if isinstance(body, Product):
         number, over, under = body.number, list(body.over), list(body.under)
