@@ -159,19 +159,38 @@ def test_windows_slices_and_strides():
     assert "PLACES" not in model.source
 
 
-def test_steps_over_many_paths_become_a_loop():
+def paths(step):
+    """The sum of all prices along several paths."""
+
     def f(p, xs):
         total = 0
         for path in xs:
             y = p["y"]
             for x in path:
-                y = y * exp(p["a"] * x)
+                y = step(p, y, x)
                 total = total + y
         return total
 
+    return f
+
+
+def test_steps_over_many_paths_become_a_loop():
+    f = paths(lambda p, y, x: tanh(y * p["a"] + x))
     model = translated(f, {"y": 1.5, "a": 0.3}, normal(1, 7, 12))
-    assert len(body(model)) <= 12
-    assert any(line.startswith("for ") for line in body(model))
+    assert any(line.startswith("for xs_now in ") for line in body(model))
+    assert sum("np.tanh" in line for line in body(model)) <= 2
+
+
+def test_products_of_exponentials_and_sums_are_cumulative():
+    prices = translated(
+        paths(lambda p, y, x: y * exp(p["a"] * x)), {"y": 1.5, "a": 0.3}, normal(1, 7, 12)
+    )
+    assert body(prices)[0] == "d = y * np.exp(np.cumsum(a * xs, 1))"
+    assert "# d[-1,t] = y\n" in prices.source
+    walks = translated(
+        paths(lambda p, y, x: y + (p["a"] * x) ** 2), {"y": 1.5, "a": 0.3}, normal(1, 7, 12)
+    )
+    assert not any("for " in line for line in body(walks))
 
 
 def layered(p, xs):

@@ -32,7 +32,7 @@ def test_benchmark_programs_come_out_without_tables_of_places(name):
     program = benchmark_program(name)
     model = translated(program.loss, program.params, *program.samples[0])
     assert "PLACES" not in model.source
-    assert ("lax.scan" in model.source) is (name in ("option", "lorenz", "pendulum", "rnn"))
+    assert ("lax.scan" in model.source) is (name in ("lorenz", "pendulum", "rnn"))
 
 
 def test_a_gpt_under_jit_grad_and_vmap():

@@ -18,6 +18,7 @@ from chainrule.compiler.formulas.notation import (
     Letters,
     Ref,
     operands,
+    text,
 )
 from chainrule.compiler.formulas.reading import WIDTH, Reading
 from chainrule.compiler.formulas.translation import Line
@@ -49,8 +50,15 @@ class Lines:
     def comment(self, line: Line) -> str:
         """The formula and its size."""
         formula, size = self.reading.row(line, self.taken)
-        text = f"{formula}  {size}".rstrip()
-        return textwrap.fill(text, WIDTH, initial_indent="# ", subsequent_indent="#     ")
+        whole = f"{formula}  {size}".rstrip()
+        return textwrap.fill(whole, WIDTH, initial_indent="# ", subsequent_indent="#     ")
+
+    def beginning(self, array: Array, start: Ref) -> str:
+        """What an array of a loop is before the first iteration, as a comment."""
+        axes = array.axes[1:]
+        letters = Letters(self.taken).of(axes, start)
+        at = ",".join(["-1", *[letters.given[axis] for axis in axes]])
+        return f"# {array.name}[{at}] = {text(start, letters)}"
 
     def value(self, line: Line, axes: Sequence[Axis], make: type[Writer] = Writer) -> Term:
         """The right side of a line, over these axes, in the order that suits it best."""

@@ -17,12 +17,13 @@ from chainrule.compiler.formulas.decoding import Arena, Stretch
 from chainrule.compiler.formulas.notation import AffineIndex, Array, Axis, Ref, walk
 from chainrule.compiler.formulas.reading import WIDTH
 from chainrule.compiler.formulas.translation import Line
+from chainrule.compiler.translate.ends import Cumulated
 from chainrule.compiler.translate.expressions import Writer
 from chainrule.compiler.translate.lines import Lines
 from chainrule.compiler.translate.rolling import Loop, Section
 from chainrule.compiler.translate.scope import Scope, Stored
 from chainrule.compiler.translate.tables import tabulated_in_loop
-from chainrule.compiler.translate.terms import Term, Untranslatable, indented
+from chainrule.compiler.translate.terms import PRODUCT, Term, Untranslatable, indented
 from chainrule.compiler.translate.views import axes_of
 
 UNROLLED = 8  # iterations that JAX traces one by one
@@ -92,10 +93,13 @@ class Body:
 def written_loop(lines: Lines, loop: Loop, every: Sequence[Section]) -> None:
     """Write a loop; ``every``: all sections, of which later ones read its arrays."""
     scope, count, inside = lines.scope, loop.count, loop.lines
+    if loop.cumulated is not None and _cumulative(lines, loop, loop.cumulated, every):
+        return
     for array, ref in loop.starts.items():
         axes = array.axes[1:]
         writer = Writer(scope, axes, {})
         name = scope.fresh(f"{array.name}_before")
+        lines.blocks.append(lines.beginning(array, ref))
         lines.blocks.append(f"{name} = {writer.full(writer.value(ref), axes)}")
         scope.pieces.setdefault(array, {})[(-1,)] = name
     mine = {line.array: line for line in inside}
@@ -137,6 +141,29 @@ def written_loop(lines: Lines, loop: Loop, every: Sequence[Section]) -> None:
     for array, name in ends.items():
         sizes = [axis.count for axis in array.axes[1:]]
         scope.lasts[array] = (count, Stored.plain(name, sizes))
+
+
+def _cumulative(lines: Lines, loop: Loop, sums: Cumulated, every: Sequence[Section]) -> bool:
+    """Write a loop as a cumulative sum, unless what comes before its first iteration is read."""
+    (line,), scope = loop.lines, lines.scope
+    array, time = line.array, line.axes[0]
+    _, _, earliest = _read_later({array: line}, {}, loop.count, every, lines)
+    if earliest.get(array, 0) < 0:
+        return False
+    np_ = scope.dialect.module
+    term = lines.value(replace(line, value=sums.terms), line.axes)
+    writer = Writer(scope, term.axes, {})
+    start = loop.starts.get(array)
+    begin = Term(_start(scope, array, 1), line.axes[1:]) if start is None else writer.value(start)
+    total = f"{np_}.cumsum({term.code}, {term.axes.index(time)})"
+    if sums.exponential:
+        code = f"{begin.aligned(term.axes, PRODUCT)} * {np_}.exp({total})"
+    else:
+        code = f"{begin.aligned(term.axes, PRODUCT)} + {total}"
+    lines.blocks += [lines.beginning(array, start)] if start is not None else []
+    lines.blocks += [lines.comment(line), f"{array.name} = {code}"]
+    scope.stored[array] = replace(Stored.of(array.name, line.axes, term), zero=frozenset())
+    return True
 
 
 @dataclass(eq=False)

@@ -8,6 +8,7 @@ index that moves on by a constant step. Every reference of every iteration is co
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -32,6 +33,14 @@ from chainrule.compiler.formulas.notation import (
 )
 from chainrule.compiler.formulas.reading import Reading
 from chainrule.compiler.formulas.translation import Line
+from chainrule.compiler.translate.ends import (
+    Chain,
+    Cumulated,
+    cumulated,
+    later,
+    one_more_after,
+    one_more_before,
+)
 
 FEWEST = 4  # iterations
 FEWER = 3  # of several lines each
@@ -49,6 +58,7 @@ class Loop:
     count: int
     lines: list[Line]
     starts: dict[Array, Ref] = field(default_factory=dict)
+    cumulated: Cumulated | None = None  # what it sums up, if it does nothing else
 
 
 @dataclass(eq=False)
@@ -80,8 +90,24 @@ def sections(reading: Reading) -> list[Section]:
     while True:
         rolled = _rolled_once(found, fixed)
         if rolled is None:
-            return found
+            break
         found = rolled
+    lines = {x.line.array: x.line for x in found if isinstance(x, Straight) and x.line.whole}
+    for section in found:
+        if isinstance(section, Loop) and len(section.lines) == 1:
+            section.cumulated = cumulated(section.lines[0], lines)
+    return _used(found, fixed)
+
+
+def _used(found: list[Section], fixed: set[Array]) -> list[Section]:
+    """Without lines that nobody reads any more."""
+    kept: list[Section] = []
+    read = set(fixed)
+    for section in reversed(found):
+        if isinstance(section, Loop) or not section.line.whole or section.line.array in read:
+            kept.append(section)
+            read.update(array for ref in _references(section) for array in ref.arrays)
+    return kept[::-1]
 
 
 # --- which lines repeat ---------------------------------------------------------------------------
@@ -199,7 +225,7 @@ def _rolled_once(found: list[Section], fixed: set[Array]) -> list[Section] | Non
         for first in (start, start + period):  # the first iteration often reads something else
             count = most - (first - start) // period
             if count >= (FEWEST if period < SEVERAL else FEWER):
-                made = _Roll(found, usual, shapes, first, period, count).sections()
+                made = _Roll(found, usual, shapes, first, period, count, fixed).sections()
                 if made is not None:
                     return made
     return None
@@ -223,7 +249,9 @@ class _Roll:
         first: int,
         period: int,
         count: int,
+        fixed: set[Array],
     ) -> None:
+        self.fixed = fixed
         self.found, self.refs = found, refs
         self.first, self.period, self.count = first, period, count
         self.old = [x.lines[0] for x in found[first : first + period * count]]
@@ -235,6 +263,7 @@ class _Roll:
             for line, time in zip(self.base, self.time, strict=True)
         ]
         self.starts: dict[int, Array] = {}
+        self.begin: Ref | None = None  # instead, where the line before it is part of the loop
 
     def sections(self) -> list[Section] | None:
         """All sections with the loop in the place of its lines; None where it is none."""
@@ -243,31 +272,64 @@ class _Roll:
             if not self.starts:
                 return None
             others = [s for s in self.found if s.lines[0] not in self.old]
+            if self.period == 1:
+                values[0], others = self._with_first(values[0], others)
             for section in others:
                 for line in section.lines:
                     if line.value is not None:
                         _everywhere(line.value, self._reread)  # raises where it cannot
         except _Different:
             return None
-        later: set[Array] = set()
+        later_arrays: set[Array] = set()
         before: list[Section] = []
         after: list[Section] = []
         for section in others:
             read = {a for x in _references(section) for a in x.arrays}
-            if read & (later | set(self.where)):
-                later.update(line.array for line in section.lines)
+            if read & (later_arrays | set(self.where)):
+                later_arrays.update(line.array for line in section.lines)
                 after.append(section)
             else:
                 before.append(section)
         refs = [x for value in values for x in walk(value) if isinstance(x, Ref)]
         needed = {array for ref in refs for array in ref.arrays}
-        if (needed | set(self.starts.values())) & later:
+        begins = {*self.begin.arrays} if self.begin is not None else {*self.starts.values()}
+        if (needed | begins) & later_arrays:
             return None
-        for section in after:
-            for line in section.lines:
-                if line.value is not None:
-                    line.value = _everywhere(_everywhere(line.value, self._reread), self._merged)
+        lines = [line for section in after for line in section.lines if line.value is not None]
+        changed = [_everywhere(x.value, self._reread) for x in lines if x.value is not None]
+        changed = self._with_last(values[0], changed) if self.period == 1 else changed
+        for line, value in zip(lines, changed, strict=True):
+            line.value = _everywhere(value, self._merged)
         return [*before, self._loop(values), *after]
+
+    def _with_first(
+        self, value: Expression, others: list[Section]
+    ) -> tuple[Expression, list[Section]]:
+        """With the line that the loop begins with as its first iteration, where that is alike."""
+        (array,), begin = self.arrays, self.starts[0]
+        chain = Chain.of(array, value)
+        found = [s for s in others if isinstance(s, Straight) and s.line.array is begin]
+        if chain is None or not found or begin in self.fixed or not found[0].line.whole:
+            return value, others
+        start = one_more_before(chain, _in_usual_order(found[0].line))
+        if start is None:
+            return value, others
+        self.begin = start
+        self.where = {x: (k + 1, j) for x, (k, j) in self.where.items()} | {begin: (0, 0)}
+        self.count += 1
+        array.axes[0].count = self.count
+        return _replaced(value, iter(later(value, array))), [s for s in others if s is not found[0]]
+
+    def _with_last(self, value: Expression, changed: list[Expression]) -> list[Expression]:
+        """With iterations that another line does by itself, where there is one such line."""
+        while (chain := Chain.of(self.arrays[0], value)) is not None:
+            tried = [_everywhere(x, functools.partial(one_more_after, chain)) for x in changed]
+            if sum(a != b for a, b in zip(tried, changed, strict=True)) != 1:
+                break
+            changed = tried
+            self.count += 1
+            self.arrays[0].axes[0].count = self.count
+        return changed
 
     def _loop(self, values: list[Expression]) -> Loop:
         lines = []
@@ -280,6 +342,8 @@ class _Roll:
             )
             for j, begin in self.starts.items()
         }
+        if self.begin is not None:
+            starts = {self.arrays[0]: self.begin}
         return Loop(self.count, lines, starts)
 
     def _value(self, j: int) -> Expression:
