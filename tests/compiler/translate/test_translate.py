@@ -185,8 +185,8 @@ def test_products_of_exponentials_and_sums_are_cumulative():
     prices = translated(
         paths(lambda p, y, x: y * exp(p["a"] * x)), {"y": 1.5, "a": 0.3}, normal(1, 7, 12)
     )
-    assert body(prices)[0] == "d = y * np.exp(np.cumsum(a * xs, 1))"
-    assert "# d[-1,t] = y\n" in prices.source
+    assert body(prices)[0] == "b = y * np.exp(np.cumsum(a * xs, 1))"
+    assert "# b[-1,t] = y\n" in prices.source
     walks = translated(
         paths(lambda p, y, x: y + (p["a"] * x) ** 2), {"y": 1.5, "a": 0.3}, normal(1, 7, 12)
     )

@@ -146,12 +146,12 @@ class Reading:
 
     # --- text -------------------------------------------------------------------------------------
 
-    def name_results(self) -> set[str]:
+    def name_results(self, lines: Sequence[Line] | None = None) -> set[str]:
         """Give names to the arrays that lines define; all names that are taken then."""
         names = {re.split(r"[.[]", s.name)[0] for s in self.arena.stretches}
         fresh = _names({*names, *INDICES})
         result = None if self.root is None else self.arena.at(self.root)
-        for line in self.lines:
+        for line in self.lines if lines is None else lines:
             array = line.array
             if line.kept and not array.name:
                 array.name = "result" if array is result and not array.axes else next(fresh)

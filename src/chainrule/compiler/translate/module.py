@@ -63,11 +63,11 @@ class Module:
         self.scope = Scope(dialect, {*reserved, *signature.parameters})
         self.unpacking = self._inputs()
         self.computed = self._computed()
-        taken = reading.name_results()
         self.sections = sections(reading)
         every = [line for section in self.sections for line in section.lines]
+        taken = reading.name_results(every) | {line.array.name for line in every}
         self.scope.detached = only_detached(reading, every)
-        self.scope.taken |= taken | {line.array.name for line in reading.lines if line.kept}
+        self.scope.taken |= taken
         self.lines = Lines(reading, self.scope, taken)
 
     # --- arguments --------------------------------------------------------------------------------
