@@ -5,16 +5,18 @@ the tests below that only translate something rely on that.
 """
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from test_translate import LIFTED, benchmark_program, branching, layered, normal
 
 import chainrule
-from chainrule import TranslationError, exp, tanh, where
+from chainrule import TranslationError, exp, gpt, tanh, where
 from chainrule.core import ops
 
 jax = pytest.importorskip("jax")
+PAGE = Path(__file__).parents[3] / "docs" / "from-scalars-to-a-gpu.md"
 jnp = jax.numpy
 
 
@@ -53,6 +55,23 @@ def test_a_gpt_under_jit_grad_and_vmap():
     single = jax.jit(model)(program.params, tokens[0])
     assert single.dtype == jnp.float32
     assert single == pytest.approx(expected[0][0], rel=1e-4)
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="there are no docs here")
+def test_the_page_shows_the_source_there_is():
+    config = gpt.Config(width=16, heads=4, block=8)
+
+    def loss(weights, tokens):
+        return gpt.GPT.of(config, weights).loss(tokens)
+
+    weights = gpt.GPT(config, vocabulary=27).arrays()
+    model = translated(loss, weights, [26, 1, 2, 3, 4, 5, 6, 7, 26])
+    shown = PAGE.read_text().split("these are its formulas:")[1].split("What the source")[0]
+    formulas, source = shown.split("and this is the JAX source:")
+    for line in [x for x in source.splitlines() if " = " in x]:
+        assert f"    {line}\n" in model.source
+    for line in [x for x in formulas.splitlines() if " = " in x]:
+        assert f"# {line.split('  ')[0]}  " in model.source
 
 
 def test_all_operations_have_eagers_value_and_gradient():

@@ -251,8 +251,9 @@ def is_open(x: Expression) -> bool:
 
 def is_complete(x: Expression) -> bool:
     """Whether every index in it is known, those that integers decide too."""
-    places = [place for y in walk(x) if isinstance(y, Ref) for place in y.places]
-    return all(
+    refs = [y for y in walk(x) if isinstance(y, Ref)]
+    places = [place for ref in refs for place in ref.places]
+    return not any(ref.joined for ref in refs) and all(
         place is not None
         and not (
             isinstance(place, Select)
