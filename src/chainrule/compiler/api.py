@@ -196,7 +196,8 @@ class CompiledFunction:
         >>> float(model({"w": 0.5, "b": 0.0}, [1.0, 2.0, 3.0]).round(6))
         2.12886
         """
-        return translate(self.dispatch.function, example, keywords, "numpy", specialise)
+        with self.dispatch.lock:
+            return translate(self.dispatch.function, example, keywords, "numpy", specialise)
 
     def to_jax(self, /, *example: Any, specialise: bool = False, **keywords: Any) -> Translated:
         """The function as readable JAX source: see ``to_numpy``.
@@ -204,7 +205,8 @@ class CompiledFunction:
         The result may be given to ``jax.jit``, ``jax.grad`` and ``jax.vmap``. Its gradient was
         compared with eager mode's too. Needs JAX: ``pip install 'chainrule[jax]'``.
         """
-        return translate(self.dispatch.function, example, keywords, "jax", specialise)
+        with self.dispatch.lock:
+            return translate(self.dispatch.function, example, keywords, "jax", specialise)
 
     def report(self, stage: str = "summary") -> str:
         """What became of the function: its recordings, and why it was not lifted or ran eagerly.

@@ -306,6 +306,32 @@ def test_other_shapes_lengths_and_words_are_refused():
             model(*wrong)
 
 
+def test_constants_from_outside_are_listed():
+    rate = 0.25
+    model = translated(lambda p, ts: sum(p[t] * SCALE[t] * rate for t in ts), [1.0, 2.0], [0, 1, 1])
+    head = model.source[: model.source.index("import")]
+    assert "Constants, as they were in its surroundings: SCALE = (0.5, 2.0, 3.0, -1.0)" in head
+    assert "rate = 0.25" in head
+
+
+def test_a_loop_may_read_through_a_table():
+    def lotka_volterra(p, steps=20):
+        prey, predators = p[4], p[5]
+        for _ in range(steps):
+            born, eaten = p[0] * prey, p[1] * prey * predators
+            grown, died = p[2] * prey * predators, p[3] * predators
+            prey = prey + (born - eaten) * 0.01
+            predators = predators + (grown - died) * 0.01
+        return prey + predators * 2
+
+    p = [1.1, 0.4, 0.1, 0.4, 10.0, 5.0]
+    model = translated(lotka_volterra, p)
+    assert "for _ in range(" in model.source
+    other = [x * 1.1 for x in p]
+    expected = chainrule.value_and_grad(lotka_volterra)(other)[0]
+    assert model(other) == pytest.approx(expected, rel=1e-12)
+
+
 def test_the_returned_tree_is_the_functions():
     def f(p, xs):
         return p["a"] * sum(xs), {"w": p["b"].data, "l": [p["a"] * 1, (p["b"] * 2, None)]}

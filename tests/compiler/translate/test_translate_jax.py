@@ -140,6 +140,20 @@ def test_many_equal_layers_are_a_scan():
     assert model.source.count("einsum") == 1
 
 
+def test_an_exported_model_runs_without_its_source(tmp_path):
+    def f(p, xs, ts):
+        return sum(tanh(p["w"] * x) for x in xs) * p["t"][ts[0]]
+
+    example = {"w": 0.5, "t": [1.0, 2.0]}, [1.0, 2.0, 3.0], [1]
+    model = translated(f, *example)
+    model.save(tmp_path / "model.stablehlo")
+    loaded = jax.export.deserialize(bytearray((tmp_path / "model.stablehlo").read_bytes()))
+    arguments = {"w": jnp.float32(0.7), "t": jnp.array([1.0, 3.0])}, jnp.arange(3.0), jnp.array([0])
+    assert loaded.call(*arguments) == pytest.approx(model(*arguments), rel=1e-6)
+    with pytest.raises(TranslationError, match="use to_jax"):
+        chainrule.compile(f).to_numpy(*example).save(tmp_path / "model.stablehlo")
+
+
 def test_without_jax_there_is_one_clear_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(TranslationError, match=r"to_jax needs JAX: pip install 'chainrule\[jax\]'"):

@@ -39,7 +39,7 @@ def check(
             if k == 0:
                 raise
             continue  # out of a domain, or an index out of range
-        arguments = _arguments(other)
+        arguments = plain_arguments(other)
         try:
             found, gradient = evaluate(arguments)
         except Exception as error:
@@ -70,7 +70,7 @@ def _calls(call: Call) -> Iterator[Call]:
         yield replace(call, ints=[max(0, i - 1) for i in call.ints], copied=True)
 
 
-def _arguments(call: Call) -> tuple[Any, ...]:
+def plain_arguments(call: Call) -> tuple[Any, ...]:
     """A call's arguments as plain numbers and arrays, keywords last."""
     arguments, keywords = eager_arguments(call, lambda x: float(getattr(x, "data", x)))
     return tuple([_as_arrays(x) for x in (*arguments, *keywords.values())])

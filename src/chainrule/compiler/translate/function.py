@@ -10,11 +10,14 @@ from __future__ import annotations
 import importlib
 import linecache
 import os
+import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.captured import CapturedState
@@ -25,19 +28,22 @@ from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.formulas import input_names
 from chainrule.compiler.formulas.decoding import Choice
 from chainrule.compiler.formulas.input_names import expectations
-from chainrule.compiler.formulas.reading import Reading, read
+from chainrule.compiler.formulas.reading import WIDTH, Reading, read
 from chainrule.compiler.lift.alignment import RecordedCall
 from chainrule.compiler.lift.graph import NotLiftable
 from chainrule.compiler.lift.program import Program
 from chainrule.compiler.runtime.results import has_extras, wanted_of
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.compiler.runtime.verification import check_against_eager
-from chainrule.compiler.translate.checking import Evaluate, check, eager
+from chainrule.compiler.translate.checking import Evaluate, check, eager, plain_arguments
 from chainrule.compiler.translate.dialects import DIALECTS, Dialect
 from chainrule.compiler.translate.module import Signature, written
 from chainrule.compiler.translate.terms import Untranslatable
+from chainrule.core.interrupts import Held
+from chainrule.files import write_atomically
 from chainrule.trees import Again, Branch, Node, SameValue
 
+SHORT = 40  # characters of a constant that are shown
 PARTS = 64  # a sum has at most so many, each a term of its own in the source
 
 
@@ -52,8 +58,9 @@ class Translated:
     that runs without chainrule; ``save(path)`` writes it to a file.
     """
 
-    def __init__(self, source: str, name: str, dialect: str) -> None:
+    def __init__(self, source: str, name: str, dialect: str, example: tuple[Any, ...]) -> None:
         self.source, self.__name__, self.dialect = source, name, dialect
+        self._example = example
         self.function = _loaded(source, name)
         self.__wrapped__ = self.function
 
@@ -65,8 +72,23 @@ class Translated:
         return f"<{self.__name__} in {self.dialect}, {len(self.source.splitlines())} lines>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the source to a file."""
-        Path(path).write_text(self.source, encoding="utf-8")
+        """Write the source to a file; JAX's also compiled, to one that ends in .stablehlo.
+
+        ``jax.export.deserialize(content).call(*arguments)`` runs the latter, without any source, on
+        a CPU or a GPU. Its numbers are float32, or float64 where JAX has that switched on.
+        """
+        file = Path(path)
+        if file.suffix != ".stablehlo":
+            write_atomically(file, self.source)
+            return
+        if self.dialect != "jax":
+            raise TranslationError("a .stablehlo file is written from JAX source: use to_jax")
+        jax = _imported_jax()
+        shapes = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(np.shape(x), jax.numpy.result_type(x)), self._example
+        )
+        exported = jax.export.export(jax.jit(self.function), platforms=("cpu", "cuda"))(*shapes)
+        write_atomically(file, bytes(exported.serialize()))
 
 
 def _loaded(source: str, name: str) -> Callable[..., Any]:
@@ -83,7 +105,7 @@ def formulas(
     function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> str:
     """The function in index notation, recorded with these arguments."""
-    with _clear_lines(function, arguments, "formulas"), random_states_kept():
+    with _clear_lines(function, arguments, "formulas"):
         recorded = _recorded(function, flatten_call(arguments, keywords, True))
         program, root = _programs(recorded, [])[0], wanted_of(recorded.recording)
         assert root is not None
@@ -104,7 +126,7 @@ def translate(
     ``specialise``: also where it has branches; it returns whether they were the recorded ones then.
     """
     dialect, evaluate = DIALECTS[to], _evaluator(to, specialise)
-    with _clear_lines(function, arguments, f"{to} source"), random_states_kept():
+    with _clear_lines(function, arguments, f"{to} source"):
         recorded = _recorded(function, flatten_call(arguments, keywords, True))
         return _translate(function, recorded, dialect, evaluate, specialise)
 
@@ -145,6 +167,11 @@ def _recorded(function: Callable[..., Any], call: Call) -> Recorded:
         raise Unrecordable(call.refused)
     if any(_comes_again(node) for node in (*call.structure[0], *call.structure[1].values())):
         raise Untranslatable("a list, dict, array or Value comes twice in its arguments: copy it")
+    with Held(), random_states_kept():  # half a recording would leave max replaced
+        return _record(function, call)
+
+
+def _record(function: Callable[..., Any], call: Call) -> Recorded:
     captured = survey(function)
     try:
         made = trace(function, captured, call)
@@ -178,8 +205,10 @@ def _translate(
     if not sources:
         raise Untranslatable(reasons[-1])
     source = min(sources, key=lambda text: len(text.splitlines()))
-    translated = Translated(source, signature.name, dialect.name)
-    check(function, evaluate(translated.function), recorded.call, specialise)
+    example = plain_arguments(recorded.call)
+    translated = Translated(source, signature.name, dialect.name, example)
+    with random_states_kept():
+        check(function, evaluate(translated.function), recorded.call, specialise)
     return translated
 
 
@@ -248,26 +277,49 @@ def _signature(function: Callable[..., Any], recorded: Recorded, specialised: bo
     name = getattr(function, "__name__", "function")
     name = name if name.isidentifier() else "function"
     where = getattr(function, "__module__", "")
-    summary = (
+    summary = [
         f"{name}, written as arrays by chainrule from scalar Python ({where}).",
         "",
         "Each line of the function has its formula above it.",
-    )
+    ]
+    constants = _constants(function, recorded.captured)
+    if constants:
+        words = f"Constants, as they were in its surroundings: {', '.join(constants)}"
+        summary += ["", *textwrap.wrap(words, WIDTH - 4, subsequent_indent="  ")]
     parts = [*structures, *named.values()]
     known = [pair for x in zip(parts, parameters, strict=True) for pair in expectations(*x)]
-    return Signature(
-        name, parameters, tuple(inputs), made.recording.result, specialised, tuple(known), summary
-    )
+    result, about = made.recording.result, tuple(summary)
+    return Signature(name, parameters, tuple(inputs), result, specialised, tuple(known), about)
+
+
+def _constants(function: Callable[..., Any], captured: CapturedState) -> list[str]:
+    """The numbers and words that a function finds outside of its arguments, by name."""
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    found = [(name, x) for space, name, x in captured.names if isinstance(space, dict)]
+    for name, cell in zip(getattr(code, "co_freevars", ()), cells or (), strict=False):
+        with suppress(ValueError):  # an empty cell
+            found.append((name, cell.cell_contents))
+    made = {}
+    for name, x in found:
+        if isinstance(x, int | float | str | list | tuple | np.ndarray):
+            text = " ".join(repr(x).split())
+            made[name] = f"{name} = {text if len(text) <= SHORT else '...'}"
+    return list(made.values())
+
+
+def _imported_jax() -> Any:
+    try:
+        importlib.import_module("jax.export")
+        return importlib.import_module("jax")
+    except ImportError:
+        raise TranslationError("to_jax needs JAX: pip install 'chainrule[jax]'") from None
 
 
 def _evaluator(to: str, specialised: bool) -> Callable[[Any], Evaluate]:
     """How a translated function is evaluated, in double precision, with its gradient in JAX."""
     if to == "numpy":
         return lambda function: lambda arguments: (function(*arguments), None)
-    try:
-        jax = importlib.import_module("jax")
-    except ImportError:
-        raise TranslationError("to_jax needs JAX: pip install 'chainrule[jax]'") from None
+    jax = _imported_jax()
 
     def evaluator(function: Any) -> Evaluate:
         def first(*arguments: Any) -> tuple[Any, Any]:
