@@ -126,9 +126,24 @@ def translate(
     ``specialise``: also where it has branches; it returns whether they were the recorded ones then.
     """
     dialect, evaluate = DIALECTS[to], _evaluator(to, specialise)
+    arguments = tuple(map(_in_double, arguments))
+    keywords = {name: _in_double(x) for name, x in keywords.items()}
     with _clear_lines(function, arguments, f"{to} source"):
         recorded = _recorded(function, flatten_call(arguments, keywords, True))
         return _translate(function, recorded, dialect, evaluate, specialise)
+
+
+def _in_double(x: Any) -> Any:
+    """An example with arrays of 64 bits in the place of JAX's and of narrower ones."""
+    if isinstance(x, dict):
+        return {key: _in_double(item) for key, item in x.items()}
+    if type(x) in (list, tuple):
+        return type(x)(map(_in_double, x))
+    if type(x).__module__.partition(".")[0] in ("jax", "jaxlib"):
+        x = np.asarray(x)
+    if isinstance(x, np.ndarray) and x.dtype.kind in "fiu":
+        return x.astype(np.float64 if x.dtype.kind == "f" else np.int64)
+    return x
 
 
 @contextmanager
