@@ -112,6 +112,10 @@ def test_every_operation_is_translated(op):
         return sum(op(x, *op.defaults) if op.defaults else op(x) for x in xs)
 
     xs = base + 0.01 * np.arange(6)
+    if op.name in ("digamma", "polygamma", "normal_quantile"):
+        with pytest.raises(TranslationError, match=f"numpy source has no {op.name}"):
+            translated(f, xs)
+        return
     expected = chainrule.value_and_grad(f)(xs)[0]
     assert translated(f, xs)(xs) == pytest.approx(expected, rel=1e-12)
 

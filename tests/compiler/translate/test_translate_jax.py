@@ -78,14 +78,16 @@ def test_all_operations_have_eagers_value_and_gradient():
     unary = [op for op in ops.TABLE.values() if op.arity == 1 and not op.is_operator]
     pairs = [op for op in ops.TABLE.values() if op.arity == 2 and op.name not in ("where", "pow")]
 
-    def f(p):
-        x, y, z = p
-        total = sum(op(z if op.name == "acosh" else x, *op.defaults) for op in unary)
-        total = total + sum(op(x, y) for op in pairs) + where(x < y, x * z, y) + x**2.5 + x**-3
-        return total + sum(a * b for a, b in zip(p, p, strict=True))
+    def f(rows):
+        total = 0
+        for x, y, z in rows:
+            total = total + sum(op(z if op.name == "acosh" else x, *op.defaults) for op in unary)
+            total = total + sum(op(x, y) for op in pairs)
+            total = total + where(x < y, x * z, y) + x**2.5 + x**-3
+        return total
 
-    assert len(unary) > 20
-    translated(f, [0.3, 0.6, 1.7])
+    assert len(unary) > 30
+    translated(f, [[0.3 + 0.01 * k, 0.6 + 0.01 * k, 1.7] for k in range(4)])
 
 
 EDGES = [(op, edge) for op in ops.TABLE.values() for edge in op.edges]

@@ -28,6 +28,7 @@ class Dialect:
 _ALIKE = {
     **{name: name for name in "exp expm1 log log1p log2 log10 sqrt abs".split()},
     **{name: name for name in "sin cos tan sinh cosh tanh maximum minimum".split()},
+    **{name: name for name in "floor ceil trunc round sign floor_divide mod".split()},
     **{f"a{name}": f"arc{name}" for name in "sin cos tan sinh cosh tanh".split()},
 }
 
@@ -94,6 +95,29 @@ erf = np.vectorize(math.erf, otypes=[float])
     "erfc": """
 erfc = np.vectorize(math.erfc, otypes=[float])
 """,
+    "lgamma": """
+lgamma = np.vectorize(math.lgamma, otypes=[float])
+""",
+    "normal_pdf": """
+def normal_pdf(x):
+    return np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
+""",
+    "normal_cdf": """
+def normal_cdf(x):
+    return 0.5 * np.vectorize(math.erfc, otypes=[float])(-math.sqrt(0.5) * x)
+""",
+    "log1mexp": """
+def log1mexp(x):
+    return np.where(x < math.log(2.0), np.log(-np.expm1(-x)), np.log1p(-np.exp(-x)))
+""",
+    "safe_sqrt": """
+def safe_sqrt(x):
+    return np.sqrt(np.where(x <= 0, 0.0, x))
+""",
+    "ramp": """
+def ramp(x):
+    return np.clip(x, 0.0, 1.0)
+""",
     "gelu": """
 def gelu(x):
     return 0.5 * x * np.vectorize(math.erfc, otypes=[float])(-math.sqrt(0.5) * x)
@@ -122,7 +146,18 @@ NUMPY = Dialect(
         "smaller": "np.minimum",
         **{
             name: name
-            for name in "relu leaky_relu sigmoid softplus silu erf erfc gelu gelu_tanh".split()
+            for name in (
+                *("relu", "leaky_relu", "sigmoid", "softplus", "silu", "erf", "erfc", "gelu"),
+                *(
+                    "gelu_tanh",
+                    "lgamma",
+                    "normal_pdf",
+                    "normal_cdf",
+                    "log1mexp",
+                    "safe_sqrt",
+                    "ramp",
+                ),
+            )
         },
     },
     _NUMPY_HELPERS,
@@ -153,6 +188,24 @@ def absolute(x):
 def leaky_relu(x, slope):
     return jnp.where(x > 0, x, slope * x)
 """,
+    "polygamma": """
+def polygamma(x, order):
+    return jax.scipy.special.polygamma(int(order), x)
+""",
+    "log1mexp": """
+def log1mexp(x):
+    return jnp.where(x < jnp.log(2.0), jnp.log(-jnp.expm1(-x)), jnp.log1p(-jnp.exp(-x)))
+""",
+    "safe_sqrt": '''
+def safe_sqrt(x):
+    """Its derivative is 0 where x is not positive."""
+    return jnp.where(x > 0, jnp.sqrt(jnp.where(x > 0, x, 1.0)), 0.0)
+''',
+    "ramp": '''
+def ramp(x):
+    """Its derivative is 1 at 0, and 0 at 1."""
+    return jnp.where(x < 0, 0.0, jnp.where(x < 1, x, 1.0))
+''',
     "gelu": """
 def gelu(x):
     return jax.nn.gelu(x, approximate=False)
@@ -217,6 +270,11 @@ JAX = Dialect(
     {
         **{name: f"jnp.{function}" for name, function in _ALIKE.items()},
         **{name: f"jax.nn.{name}" for name in ("relu", "sigmoid", "softplus", "silu")},
+        "lgamma": "jax.scipy.special.gammaln",
+        "digamma": "jax.scipy.special.digamma",
+        "normal_pdf": "jax.scipy.stats.norm.pdf",
+        "normal_cdf": "jax.scipy.stats.norm.cdf",
+        "normal_quantile": "jax.scipy.special.ndtri",
         "erf": "jax.scipy.special.erf",
         "erfc": "jax.scipy.special.erfc",
         "gelu_tanh": "jax.nn.gelu",
