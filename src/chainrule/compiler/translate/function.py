@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import linecache
+import operator
 import os
 import textwrap
 from collections.abc import Callable, Iterator
@@ -48,7 +49,16 @@ PARTS = 64  # a sum has at most so many, each a term of its own in the source
 
 
 class TranslationError(ValueError):
-    """A function that has no array source, and why."""
+    """A function that has no array source, and why.
+
+    >>> import chainrule
+    >>> sign = chainrule.compile(lambda p: p[0] if p[0] > 0 else -p[0])
+    >>> try:
+    ...     sign.to_numpy([1.0])
+    ... except chainrule.TranslationError as error:
+    ...     print(str(error).partition(" at ")[0])
+    <lambda> has no numpy source: it holds for one case only: a branch
+    """
 
 
 class Translated:
@@ -134,15 +144,20 @@ def translate(
 
 
 def _in_double(x: Any) -> Any:
-    """An example with arrays of 64 bits in the place of JAX's and of narrower ones."""
+    """An example with arrays of 64 bits in the place of JAX's and of narrower ones.
+
+    What holds none of these stays the same object: one that comes twice is noticed.
+    """
     if isinstance(x, dict):
-        return {key: _in_double(item) for key, item in x.items()}
+        items = {key: _in_double(item) for key, item in x.items()}
+        return items if any(items[key] is not x[key] for key in x) else x
     if type(x) in (list, tuple):
-        return type(x)(map(_in_double, x))
+        inside = list(map(_in_double, x))
+        return type(x)(inside) if any(map(operator.is_not, inside, x)) else x
     if type(x).__module__.partition(".")[0] in ("jax", "jaxlib"):
         x = np.asarray(x)
     if isinstance(x, np.ndarray) and x.dtype.kind in "fiu":
-        return x.astype(np.float64 if x.dtype.kind == "f" else np.int64)
+        return x.astype(np.float64 if x.dtype.kind == "f" else np.int64, copy=False)
     return x
 
 
