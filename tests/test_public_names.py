@@ -202,7 +202,7 @@ LAYERS = [
     ["compiler.codegen", "compiler.formulas"],
     ["compiler.runtime"],
     ["compiler.mapping"],
-    ["compiler.training"],
+    ["compiler.training", "compiler.translate"],
     ["compiler.api"],
     ["compiler"],
     ["nn", "gpt"],

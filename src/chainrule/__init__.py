@@ -42,7 +42,7 @@ from chainrule.vectors import (
 
 if TYPE_CHECKING:
     from chainrule import gpt, nn, optim
-    from chainrule.compiler import FallbackError, FallbackWarning, compile
+    from chainrule.compiler import FallbackError, FallbackWarning, TranslationError, compile
     from chainrule.core.declarations import *  # noqa: F403
     from chainrule.core.functions import clip as clip
     from chainrule.core.functions import where as where
@@ -62,6 +62,7 @@ __all__ = [
     "GradientError",
     "GradientReport",
     "SolverError",
+    "TranslationError",
     "Value",
     "check_gradients",
     "checkpoint",
@@ -111,6 +112,7 @@ __all__ += _functions.__all__  # the op table's
 _LATER = {
     "FallbackError": "compiler",
     "FallbackWarning": "compiler",
+    "TranslationError": "compiler",
     "compile": "compiler",
     "GradientError": "derivatives.checking",
     "GradientReport": "derivatives.checking",

@@ -2,7 +2,8 @@
 
 ``see`` holds those about one expression (explain, draw, explore, check, nudge, lessons), ``models``
 those about GPTs (train, sample, inspect, compare), ``bench`` the one about speed, ``play`` the web
-app; ``reporting`` prints lines and errors for all of them.
+app, ``translate`` the one that writes source; ``reporting`` prints lines and errors for all of
+them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from cyclopts import App
 from rich.text import Text
 
-from chainrule.cli import bench, models, play, see
+from chainrule.cli import bench, models, play, see, translate
 from chainrule.cli.reporting import examples
 
 app = App(
@@ -33,6 +34,7 @@ see.register(app)
 models.register(app)
 bench.register(app)
 play.register(app)
+translate.register(app)
 
 
 def main() -> None:

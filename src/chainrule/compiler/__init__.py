@@ -2,11 +2,17 @@
 
 ``capture`` records a call, ``lift`` finds the arrays in the recording, ``formulas`` writes them in
 index notation, ``codegen`` makes machine code of them, ``runtime`` answers calls, ``training``
-takes whole steps, and ``api`` has what users call.
+takes whole steps, ``translate`` writes source, and ``api`` has what users call.
 In: a function of Values. Out: a ``CompiledFunction``, whose results are eager's or it does not run
 compiled. To print each stage: ``fast.report()``. ``runtime.verification`` compares with eager.
 """
 
-from chainrule.compiler.api import CompiledFunction, FallbackError, FallbackWarning, compile
+from chainrule.compiler.api import (
+    CompiledFunction,
+    FallbackError,
+    FallbackWarning,
+    TranslationError,
+    compile,
+)
 
-__all__ = ["CompiledFunction", "FallbackError", "FallbackWarning", "compile"]
+__all__ = ["CompiledFunction", "FallbackError", "FallbackWarning", "TranslationError", "compile"]

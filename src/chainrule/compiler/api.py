@@ -19,12 +19,13 @@ from chainrule.compiler.runtime.pipeline import Options
 from chainrule.compiler.training.batches import batch_value_and_grad
 from chainrule.compiler.training.driver import Callback, train
 from chainrule.compiler.training.function import TrainableFunction
+from chainrule.compiler.translate.function import Translated, TranslationError, translate
 from chainrule.core.backend import modes
 from chainrule.derivatives.transforms import is_differentiated_again
 from chainrule.optim import Optimizer
 from chainrule.trees import Floats
 
-__all__ = ["CompiledFunction", "FallbackError", "FallbackWarning", "compile"]
+__all__ = ["CompiledFunction", "FallbackError", "FallbackWarning", "TranslationError", "compile"]
 
 METHODS = 256  # instances whose compiled methods are kept
 
@@ -174,6 +175,38 @@ class CompiledFunction:
         """
         function = TrainableFunction(self.dispatch, threads)
         return train(function, params, samples, optimiser, steps, batch, callback, every)
+
+    def to_numpy(self, /, *example: Any, specialise: bool = False, **keywords: Any) -> Translated:
+        """The function as readable numpy source, for calls of the structure of the example.
+
+        The result is a function over the same nested arguments; its ``source`` has one line for
+        each formula, runs without chainrule, and is written to a file by ``save``. It was compared
+        with eager mode; what has no such source raises a ``TranslationError`` that says why. So do
+        branches that depend on numbers or integers, unless ``specialise=True``: the function then
+        returns ``(result, valid)``, and ``valid`` says whether they went as in the example.
+
+        >>> import chainrule
+        >>> def loss(p, xs):
+        ...     return sum((p["w"] * x + p["b"]).tanh() for x in xs)
+        >>> model = chainrule.compile(loss).to_numpy({"w": 0.5, "b": 0.0}, [1.0, 2.0, 3.0])
+        >>> print(model.source.split("xs = ")[1].split(")", 1)[1])  # doctest: +NORMALIZE_WHITESPACE
+            # result = Σ_i tanh(w·xs[i] + b)
+            result = np.sum(np.tanh(w * xs + b))
+            return result
+        >>> float(model({"w": 0.5, "b": 0.0}, [1.0, 2.0, 3.0]).round(6))
+        2.12886
+        """
+        with self.dispatch.lock:
+            return translate(self.dispatch.function, example, keywords, "numpy", specialise)
+
+    def to_jax(self, /, *example: Any, specialise: bool = False, **keywords: Any) -> Translated:
+        """The function as readable JAX source: see ``to_numpy``.
+
+        The result may be given to ``jax.jit``, ``jax.grad`` and ``jax.vmap``. Its gradient was
+        compared with eager mode's too. Needs JAX: ``pip install 'chainrule[jax]'``.
+        """
+        with self.dispatch.lock:
+            return translate(self.dispatch.function, example, keywords, "jax", specialise)
 
     def report(self, stage: str = "summary") -> str:
         """What became of the function: its recordings, and why it was not lifted or ran eagerly.

@@ -16,7 +16,14 @@ from chainrule.compiler.capture.recorder import Recording
 from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.formulas.indices import Integers, deciding
 from chainrule.compiler.formulas.input_names import Named
-from chainrule.compiler.formulas.notation import AffineIndex, Array, Axis, number_text
+from chainrule.compiler.formulas.notation import (
+    AffineIndex,
+    Array,
+    Axis,
+    Several,
+    Table,
+    number_text,
+)
 from chainrule.compiler.lift.graph import GATHER
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
 from chainrule.compiler.lift.strides import iteration_space
@@ -225,13 +232,16 @@ class Arena:
         if len(distinct) == 1:
             return Column((stretch,), number=float(values[0]))
         order = np.argsort(np.argsort(first))
-        made = Column((stretch,))
-        if len(distinct) <= 4:
-            shown = ",".join(number_text(x) for x in values[np.sort(first)].tolist())
-            made.arrays = (Array(f"({shown})", (Axis(len(distinct)),)),)
-        made.put(order[inverse], Axis(len(distinct)))
-        made.otherwise = Column((stretch,))
-        made.otherwise.put(addresses - addresses.min(), None)
+        shown = values[np.sort(first)].tolist()
+        name = f"({','.join(map(number_text, shown))})" if len(distinct) <= 4 else "numbers"
+        axis = Axis(len(distinct))
+        made = Column((Table(name, (axis,), tuple(shown)),))
+        made.put(order[inverse], axis)
+        begin = int(addresses.min())
+        every = self.program.constants[begin - stretch.start : addresses.max() + 1 - stretch.start]
+        all_of_them = Table("numbers", (Axis(len(every)),), tuple(every.tolist()))
+        made.otherwise = Column((all_of_them,))
+        made.otherwise.put(addresses - begin, None)
         return made
 
     def gathered(self, instruction: Instruction, at: Addresses | slice = slice(None)) -> Column:
@@ -275,7 +285,7 @@ class Arena:
                 coordinates = [c[slots - first] for c in stretch.coordinates]
                 return stretch, coordinates, list(stretch.axes)
         names = [s.name for k, s in self.integers if k in set(slots.tolist())]
-        return Array("{" + ",".join(names[:4]) + "}"), [], []
+        return Several("{" + ",".join(names[:4]) + "}"), [], []
 
 
 def _is_plain(instruction: Instruction) -> bool:

@@ -17,6 +17,7 @@ from chainrule.compiler.capture.selection import Gather
 from chainrule.compiler.formulas.input_names import Named
 from chainrule.compiler.lift.program import Addresses
 
+SHOWN = 4  # numbers that are named one by one
 LONG = 40  # characters: what computes a number is not shown
 
 
@@ -85,6 +86,9 @@ class Integers:
             array = items[used[0]][0]
             if used == [i for i, (x, _) in enumerate(items) if x is array]:
                 found.append(Named(word, array.shape))
+            elif len(used) > SHOWN and min(used) > -1 and used == [*range(used[0], used[-1] + 1)]:
+                first = used[0] - next(i for i, (x, _) in enumerate(items) if x is array)
+                found.append(Named(f"{word}[{first}:{first + len(used)}]", (len(used),)))
             else:
                 found += [Named(exact[node], ()) for node in mine]
         return found

@@ -9,15 +9,31 @@ arrays.
 from __future__ import annotations
 
 import contextlib
+import enum
 import inspect
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chainrule.compiler.capture.captured import CapturedState, Method
 from chainrule.core.backend import Value
-from chainrule.trees import INT, Branch, Dict, List, Namespace, Node, Number, Numbers, children
+from chainrule.trees import (
+    INT,
+    Branch,
+    Dict,
+    List,
+    NamedTuple,
+    Namespace,
+    Node,
+    Number,
+    Numbers,
+    Record,
+    Static,
+    children,
+    field_names,
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +43,7 @@ class Named:
     name: str
     shape: tuple[int, ...]
     integers: bool = False
+    path: str = field(default="", compare=False)  # Python that reads it from the arguments
 
     @property
     def size(self) -> int:
@@ -60,7 +77,7 @@ def arguments(
     parts = [*structures, *[part for _, part in named]]
     found: list[Named] = []
     for k, (word, part) in enumerate(zip(words, parts, strict=True)):
-        mine = _leaves(part, word)
+        mine = _leaves(part, word, word)
         if k == 0:  # W1 rather than params.W1, where nothing else is called so
             short = [x.name.removeprefix(f"{word}.") for x in mine]
             if len({*short, *words[1:]}) == len(short) + len(words) - 1:
@@ -83,25 +100,68 @@ def parameters(function: Callable[..., Any], count: int) -> list[str]:
     return words[:count]
 
 
-def _leaves(structure: Node, name: str) -> list[Named]:
+def _leaves(structure: Node, name: str, path: str) -> list[Named]:
     """What is in one argument, in order."""
     match structure:
         case Number():
-            return [Named(name, (), structure is INT)]
+            return [Named(name, (), structure is INT, path)]
         case Numbers(shape, kind):
-            return [Named(name, shape, kind is INT)]
+            return [Named(name, shape, kind is INT, path)]
         case Dict(items, keys):
-            pairs = zip(keys, items, strict=True)
-            return [x for (_, key), item in pairs for x in _leaves(item, _within(name, key))]
+            words = [_within(name, key) for _, key in keys]
+            parts = zip(items, words, _paths(structure, path), strict=True)
+            return [x for part in parts for x in _leaves(*part)]
         case Namespace(items, names):
-            inner = zip(names, items, strict=True)
-            return [x for key, item in inner for x in _leaves(item, _within(name, key))]
+            words = [_within(name, key) for key in names]
+            parts = zip(items, words, _paths(structure, path), strict=True)
+            return [x for part in parts for x in _leaves(*part)]
         case List((first, *_) as items) if items.count(first) == len(items):
-            inside = _leaves(first, name)
+            inside = _leaves(first, name, path)
             if len(inside) == 1 and inside[0].name == name:
                 return [replace(inside[0], shape=(len(items), *inside[0].shape))]
-    items = structure.items if isinstance(structure, Branch) else ()
-    return [x for k, item in enumerate(items) for x in _leaves(item, f"{name}[{k}]")]
+    if not isinstance(structure, Branch):
+        return []
+    words = [f"{name}[{k}]" for k in range(len(structure.items))]
+    parts = zip(structure.items, words, _paths(structure, path), strict=True)
+    return [x for part in parts for x in _leaves(*part)]
+
+
+def expectations(structure: Node, path: str) -> list[tuple[str, str]]:
+    """What a function depends on besides shapes: Python that reads it, and what it must be.
+
+    How many items each container has that is no array, and what is no number.
+    """
+    if isinstance(structure, Static):
+        is_enum = issubclass(structure.type, enum.Enum)
+        return [(f"{path}.name" if is_enum else path, repr(structure.value))]
+    if not isinstance(structure, Branch) or [x.path for x in _leaves(structure, "", path)] == [
+        path
+    ]:
+        return []
+    found = []
+    if isinstance(structure, Namespace):
+        found = [(f"len(vars({path}))", str(len(structure.items)))]
+    elif not isinstance(structure, Record):
+        found = [(f"len({path})", str(len(structure.items)))]
+    inside = zip(structure.items, _paths(structure, path), strict=True)
+    return [*found, *[pair for part in inside for pair in expectations(*part)]]
+
+
+def _paths(structure: Branch, path: str) -> list[str]:
+    """Python that reads each item of a container."""
+    match structure:
+        case Dict(_, keys):
+            words = [json.dumps(k, ensure_ascii=False) for _, k in keys if type(k) is str]
+            if len(words) < len(keys):
+                words = [repr(key) for _, key in keys]
+            return [f"{path}[{word}]" for word in words]
+        case Record(_, kind):
+            return [f"{path}.{name}" for name in field_names(kind)]
+        case Namespace(_, names):
+            return [f"{path}.{name}" for name in names]
+        case NamedTuple(_, kind):
+            return [f"{path}.{name}" for name in kind._fields]
+    return [f"{path}[{k}]" for k in range(len(structure.items))]
 
 
 def _within(name: str, key: Any) -> str:

@@ -76,6 +76,18 @@ class Array:
     axes: tuple[Axis, ...] = ()
 
 
+@dataclass(eq=False)
+class Several(Array):
+    """Integers of several arguments, of which nobody knows which is where."""
+
+
+@dataclass(eq=False)
+class Table(Array):
+    """Plain numbers of the program, an array of their own."""
+
+    values: tuple[float, ...] = ()
+
+
 @dataclass(frozen=True)
 class Select:
     """An index that an integer argument decides; ``exact``: it is that integer."""
@@ -235,6 +247,20 @@ def walk(x: Expression) -> Iterator[Expression]:
 def is_open(x: Expression) -> bool:
     """Whether an index in it has no formula."""
     return any(isinstance(y, Ref) and None in y.places for y in walk(x))
+
+
+def is_complete(x: Expression) -> bool:
+    """Whether every index in it is known, those that integers decide too."""
+    refs = [y for y in walk(x) if isinstance(y, Ref)]
+    places = [place for ref in refs for place in ref.places]
+    return not any(ref.joined for ref in refs) and all(
+        place is not None
+        and not (
+            isinstance(place, Select)
+            and (None in place.at or not place.exact or isinstance(place.integers, Several))
+        )
+        for place in places
+    )
 
 
 def covers(x: Expression, axis: Axis) -> bool:

@@ -29,6 +29,7 @@ from chainrule.compiler.formulas.notation import (
     Power,
     Reduce,
     Ref,
+    is_complete,
     is_open,
     moved,
     operands,
@@ -36,7 +37,7 @@ from chainrule.compiler.formulas.notation import (
     text,
     walk,
 )
-from chainrule.compiler.formulas.translation import Formulas, Line
+from chainrule.compiler.formulas.translation import SEVERAL, Formulas, Line
 from chainrule.compiler.lift.program import Program
 
 WIDTH = 100
@@ -61,13 +62,36 @@ class Reading:
     """The lines of a program, short ones inlined into others."""
 
     def __init__(
-        self, program: Program, inputs: Sequence[Named], choice: Choice | None, root: int | None
+        self,
+        program: Program,
+        inputs: Sequence[Named],
+        choice: Choice | None,
+        root: int | None,
+        others: Sequence[int] = (),
+        several: int = SEVERAL,
+        complete: bool = False,
     ) -> None:
-        self.program, self.root = program, root
+        """``others``: addresses of further results; ``several``: how many parts a sum may have.
+
+        ``complete``: a formula that is not known in full is none, and what such an instruction
+        reads keeps its lines.
+        """
+        self.program, self.root, self.others = program, root, others
         self.arena = Arena(program, inputs, choice)
-        self.formulas = Formulas(program, self.arena)
+        self.formulas = Formulas(program, self.arena, several)
         self.lines = self.formulas.lines
+        self.read_by_address: set[Array] = set()
+        if complete:
+            self._open_incomplete()
         self._join()
+
+    def _open_incomplete(self) -> None:
+        """Take formulas away that are not known in full."""
+        for line in self.lines:
+            if line.value is None or not is_complete(line.value):
+                line.shown, line.value = line.value, None
+                read = np.unique(self.arena.owner[np.concatenate(line.instruction.reads)])
+                self.read_by_address.update(self.arena.stretches[k] for k in read.tolist())
 
     # --- inlining ---------------------------------------------------------------------------------
 
@@ -75,7 +99,9 @@ class Reading:
         """Inline short formulas that are used once, and drop unused ones."""
         uses = self.uses = Counter(array for line in self.lines for array in _arrays(line))
         seen = [*self.program.guards.tolist(), *([] if self.root is None else [self.root])]
+        seen += self.others
         uses.update({self.arena.at(address): MANY for address in seen})
+        uses.update(dict.fromkeys(self.read_by_address, MANY))
         for line in reversed(self.lines):
             line.kept = uses[line.array] > 0
             uses.subtract([] if line.kept else _arrays(line))
@@ -120,23 +146,28 @@ class Reading:
 
     # --- text -------------------------------------------------------------------------------------
 
-    def text(self) -> str:
-        """The whole program."""
+    def name_results(self, lines: Sequence[Line] | None = None) -> set[str]:
+        """Give names to the arrays that lines define; all names that are taken then."""
         names = {re.split(r"[.[]", s.name)[0] for s in self.arena.stretches}
         fresh = _names({*names, *INDICES})
         result = None if self.root is None else self.arena.at(self.root)
-        for line in self.lines:
+        for line in self.lines if lines is None else lines:
             array = line.array
             if line.kept and not array.name:
                 array.name = "result" if array is result and not array.axes else next(fresh)
-        taken = {s.name for s in self.arena.stretches} | names
+        return {s.name for s in self.arena.stretches} | names
+
+    def text(self) -> str:
+        """The whole program."""
+        taken = self.name_results()
+        result = None if self.root is None else self.arena.at(self.root)
         rows: list[tuple[str, str]] = []
         for repeat, lines in groupby(self.lines, key=lambda line: line.instruction.loop):
             if repeat is not None:
                 rows.append((f"{self.program.loops[repeat].count} times:", ""))
             for line in lines:
                 if line.kept:
-                    formula, size = self._row(line, taken)
+                    formula, size = self.row(line, taken)
                     rows.append(("    " * (repeat is not None) + formula, size))
         if self.root is not None and (result is None or result.name != "result"):
             at = self.formulas.ref(self.arena.see(np.array([self.root])), [])
@@ -149,9 +180,9 @@ class Reading:
         wide = min(max((len(left) for left, _ in rows), default=0), LONGEST)
         return "\n".join(_wrapped(left, size, wide) for left, size in rows)
 
-    def _row(self, line: Line, taken: set[str]) -> tuple[str, str]:
+    def row(self, line: Line, taken: set[str]) -> tuple[str, str]:
         """A formula, and its size."""
-        value = line.value
+        value = line.shown if line.value is None else line.value
         letters = Letters(taken).of(line.axes, Number(0.0) if value is None else value)
         size = size_text([f"≤{a.count}" if a.length else a.count for a in line.axes])
         if line.whole:

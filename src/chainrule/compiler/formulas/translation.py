@@ -73,6 +73,7 @@ class Line:
     value: Expression | None  # None: it has no formula
     whole: bool = True  # it defines the whole array, not part of it
     kept: bool = True
+    shown: Expression | None = None  # as far as it is known, where it has no formula
 
     @property
     def array(self) -> Array:
@@ -83,8 +84,9 @@ class Line:
 class Formulas:
     """The lines of a program, in order."""
 
-    def __init__(self, program: Program, arena: Arena) -> None:
-        self.program, self.arena = program, arena
+    def __init__(self, program: Program, arena: Arena, several: int = SEVERAL) -> None:
+        """``several``: how many parts a sum may have."""
+        self.program, self.arena, self.several = program, arena, several
         for instruction in program.instructions:
             if instruction.start in arena.results:
                 self._shape(instruction)
@@ -112,7 +114,7 @@ class Formulas:
         _, which = np.unique(keys.reshape(-1, terms.each), axis=1, return_inverse=True)
         which = which.ravel()
         ranks = list(dict.fromkeys(which.tolist()))  # in the order in which they come
-        if len(ranks) > SEVERAL:
+        if len(ranks) > self.several:
             raise ValueError("sums of too many parts")
         made = []
         for rank in ranks:
@@ -221,13 +223,13 @@ class Formulas:
             parts = [self._reduced(part, basis, word) for part in self._all_parts(instruction)]
             return parts[0] if len(parts) == 1 else Call(word, tuple(parts))
         operands = [self.ref(self.arena.see(c), basis) for c in instruction.columns]
-        return _applied(rule, operands, instruction.parameters)
+        return applied(rule, operands, instruction.parameters)
 
     def ref(self, column: Seen, basis: Basis) -> Expression:
         """What a column reads, as an expression in these axes."""
         if isinstance(column, Applied):
             operands = [self.ref(operand, basis) for operand in column.operands]
-            return _applied(column.rule, operands, column.parameters)
+            return applied(column.rule, operands, column.parameters)
         if column.number is not None:
             return Number(column.number)
         places: list[Place] = []
@@ -320,7 +322,7 @@ def _by_chance(line: Line) -> bool:
     )
 
 
-def _applied(rule: ops.Op, xs: list[Expression], parameters: tuple[float, ...]) -> Expression:
+def applied(rule: ops.Op, xs: list[Expression], parameters: tuple[float, ...]) -> Expression:
     """An operation as an expression."""
     if rule is ops.add:
         return add(xs)

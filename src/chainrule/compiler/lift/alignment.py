@@ -114,6 +114,11 @@ class RecordedCall:
         )
         return self._placed(made)
 
+    def without_steps(self, loops: bool) -> Program | None:
+        """Its array program without steps: with loops in time, or without; None: it has none."""
+        found = find_loops(self.recording, self.recording.selection.places) if loops else ()
+        return None if loops and not found else self._program(None, found)
+
     def arranged(self, shorter: RecordedCall, plain: Program) -> Program:
         """Its program with what a shorter recording does in front, where ``plain`` is its own."""
         graph = shorter.graph

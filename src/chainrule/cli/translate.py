@@ -1,0 +1,121 @@
+"""The command that writes source: translate.
+
+A function of the user's own file, recorded with the example that the file has for it, comes out as
+JAX or numpy source or as formulas. What cannot be translated ends as one line and the exit code 2.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.syntax import Syntax
+
+from chainrule.cli.reporting import Output, examples, file_named, reported
+from chainrule.files import write_atomically
+from chainrule.see.expressions import ExpressionError
+
+
+def register(app: App) -> None:
+    """Add the command to the command line."""
+    app.command(
+        translate,
+        name="translate",
+        usage="Usage: chainrule translate FILE.py:FUNCTION [OPTIONS]",
+        help_epilogue=examples(
+            "chainrule translate model.py:loss",
+            "chainrule translate model.py:loss --to jax -o loss_jax.py",
+            "chainrule translate model.py:loss --to formulas --example small",
+        ),
+    )
+
+
+@reported
+def translate(
+    function: Annotated[str, Parameter(help="A file and a function in it, as in model.py:loss.")],
+    /,
+    *,
+    to: Literal["numpy", "jax", "formulas"] = "numpy",
+    example: str = "example",
+    specialise: Annotated[bool, Parameter(negative=())] = False,
+    output: Output | None = None,
+) -> int:
+    """Write a function of scalars as readable array source.
+
+    The file has an example of the function's arguments, a tuple, which
+    is also the structure of all calls that the source is for.
+
+    Parameters
+    ----------
+    to
+        The language: numpy or JAX source, or formulas in index notation.
+    example
+        The name of the example in the file: a tuple of arguments, or a
+        function that returns one.
+    specialise
+        Translate the branches that the example takes; the function then
+        returns beside its result whether they are the right ones.
+    output
+        The file to write, instead of printing.
+    """
+    from chainrule.compiler.api import CompiledFunction, TranslationError
+    from chainrule.compiler.translate import function as translation
+
+    file, _, name = function.rpartition(":")
+    if not file or not name:
+        raise ExpressionError(f"name a file and a function, as in model.py:loss, not {function!r}")
+    module = _loaded(Path(file))
+    chosen = _found(module, name, "function")
+    if isinstance(chosen, CompiledFunction):
+        chosen = chosen.dispatch.function
+    arguments = _found(module, example, "example (a tuple of arguments)")
+    arguments = arguments() if callable(arguments) else arguments
+    arguments = arguments if isinstance(arguments, tuple) else (arguments,)
+    try:
+        if to == "formulas":
+            source = translation.formulas(chosen, arguments, {}) + "\n"
+        else:
+            source = translation.translate(chosen, arguments, {}, to, specialise).source
+    except TranslationError as error:
+        raise ExpressionError(str(error)) from None
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ExpressionError(f"{name} raises with this example: {what}") from error
+    if output is not None:
+        suffixes = (".txt",) if to == "formulas" else (".py",)
+        write_atomically(file_named(output, *suffixes), source)
+        return 0
+    console = Console()
+    if console.is_terminal and to != "formulas":
+        console.print(Syntax(source, "python", theme="ansi_dark", background_color="default"))
+    else:
+        sys.stdout.write(source)
+    return 0
+
+
+def _loaded(path: Path) -> ModuleType:
+    """The module that a file is."""
+    if not path.is_file():
+        raise ExpressionError(f"there is no file {str(path)!r}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ExpressionError(f"{path.name!r} is no Python file: its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    sys.path.insert(0, str(path.parent))  # it may import its neighbours
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ExpressionError(f"{path.name} raises {type(error).__name__}: {error}") from error
+    return module
+
+
+def _found(module: ModuleType, name: str, what: str) -> Any:
+    if not hasattr(module, name):
+        raise ExpressionError(f"{module.__name__}.py has no {what} named {name!r}")
+    return getattr(module, name)

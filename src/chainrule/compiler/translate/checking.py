@@ -1,0 +1,135 @@
+"""A translation is compared with eager mode before anybody gets it.
+
+In: the function that was translated, its source as a function, and the recorded call. Out: nothing
+where value and gradient agree, for this call, for other numbers and for other integers; else an
+``Untranslatable``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.capture.arguments import Call, eager_arguments
+from chainrule.compiler.capture.tracing import plain_modes
+from chainrule.compiler.runtime.results import gradient_up_to, has_extras
+from chainrule.compiler.translate.terms import Untranslatable
+from chainrule.core.backend import Value
+from chainrule.derivatives.transforms import differentiating
+from chainrule.trees import Flat, Floats, map_leaves
+
+CLOSE = 1e-9
+
+#: the value of a translated function and its gradient by the first argument, if the dialect has one
+Evaluate = Callable[[tuple[Any, ...]], tuple[Any, Any]]
+
+
+def check(
+    function: Callable[..., Any], evaluate: Evaluate, call: Call, specialised: bool = False
+) -> None:
+    """Compare a translation with the function itself; ``specialised``: it says where it holds."""
+    for k, other in enumerate(_calls(call)):
+        try:
+            result, slopes = eager(function, other)
+        except Exception:
+            if k == 0:
+                raise
+            continue  # out of a domain, or an index out of range
+        arguments = plain_arguments(other)
+        try:
+            found, gradient = evaluate(arguments)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise Untranslatable(f"its source fails with {text} (please report this)") from error
+        if specialised:
+            found, holds = found
+            if not holds and k > 0:
+                continue
+        _compare(_numbers(result), _numbers(_in_order(result, found)), "value")
+        if gradient is not None and slopes is not None:
+            _compare(slopes, _numbers(_in_order(arguments[0], gradient)), "gradient")
+
+
+def _calls(call: Call) -> Iterator[Call]:
+    """The call itself, then others of its structure."""
+    chance = random.Random(len(call.floats))
+
+    def nudge(x: float) -> float:
+        return x * (1.0 + 0.02 * chance.uniform(-1.0, 1.0)) + 1e-3 * chance.uniform(-1.0, 1.0)
+
+    yield replace(call, copied=True)
+    yield call.nudged(nudge, ())
+    if call.ints:
+        for _ in range(2):
+            shuffled = chance.sample(call.ints, len(call.ints))
+            yield replace(call, ints=shuffled, copied=True)
+        yield replace(call, ints=[max(0, i - 1) for i in call.ints], copied=True)
+
+
+def plain_arguments(call: Call) -> tuple[Any, ...]:
+    """A call's arguments as plain numbers and arrays, keywords last."""
+    arguments, keywords = eager_arguments(call, lambda x: float(getattr(x, "data", x)))
+    return tuple([_as_arrays(x) for x in (*arguments, *keywords.values())])
+
+
+def _as_arrays(x: Any) -> Any:
+    """Lists of numbers, and arrays of objects, as arrays of numbers; JAX takes these sooner."""
+    if isinstance(x, np.ndarray):
+        return x.astype(np.float64) if x.dtype == object else x
+    if isinstance(x, dict):
+        return {key: _as_arrays(item) for key, item in x.items()}
+    if type(x) is tuple:
+        return tuple(map(_as_arrays, x))
+    if type(x) is not list:
+        return x
+    items = [_as_arrays(item) for item in x]
+    if not all(isinstance(item, int | float | np.ndarray) for item in items):
+        return items
+    kinds = {(np.shape(item), np.asarray(item).dtype) for item in items}
+    return np.array(items) if len(kinds) == 1 else items
+
+
+def eager(function: Callable[..., Any], call: Call) -> tuple[Any, Floats | None]:
+    """What a call returns, and its gradient by the first argument; None where it has none."""
+    inputs: list[Value] = []
+
+    def value(x: Any) -> Value:
+        inputs.append(Value(float(getattr(x, "data", x))))
+        return inputs[-1]
+
+    with plain_modes(), differentiating(inputs):
+        arguments, keywords = eager_arguments(call, value)
+        result = function(*arguments, **keywords)
+    first = result[0] if has_extras(result) else result
+    slopes = gradient_up_to(first, inputs) if isinstance(first, Value) else None
+    return map_leaves(lambda x: x.data if isinstance(x, Value) else x, result), slopes
+
+
+def _numbers(tree: Any) -> Floats:
+    """The numbers of a tree, in order."""
+    flat = Flat()
+    plain = map_leaves(lambda x: np.asarray(x) if hasattr(x, "__array__") else x, tree, True)
+    flat.add(plain, True)
+    found = [np.ravel(np.asarray(x, np.float64)) for x in flat.floats]
+    return np.concatenate([np.zeros(0), *found])
+
+
+def _in_order(like: Any, tree: Any) -> Any:
+    """A tree with the items of its dicts in the order of another's: JAX sorts them."""
+    if isinstance(like, dict):
+        return {key: _in_order(item, tree[key]) for key, item in like.items()}
+    if type(like) in (list, tuple):
+        return [_in_order(*pair) for pair in zip(like, tree, strict=True)]
+    return tree
+
+
+def _compare(wanted: Floats, found: Floats, what: str) -> None:
+    if wanted.shape != found.shape:
+        raise Untranslatable(f"its {what} has another shape than eager's (please report this)")
+    scale = max(1.0, float(np.max(np.abs(wanted), initial=0.0, where=np.isfinite(wanted))))
+    if not np.allclose(found, wanted, rtol=0.0, atol=CLOSE * scale, equal_nan=True):
+        raise Untranslatable(f"its {what} differs from eager's (please report this)")

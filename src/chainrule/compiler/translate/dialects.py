@@ -1,0 +1,290 @@
+"""What differs between the languages that source is written in: numpy and JAX.
+
+In: names of operations as formulas have them. Out: the text of a call, and the few helper functions
+that a source needs because a library lacks one, or differs from chainrule where a derivative is a
+convention (the largest of equal numbers, a clipped number at its bound).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, eq=False)
+class Dialect:
+    """One language: ``functions`` by the name of an operation, ``helpers`` by their own name."""
+
+    name: str
+    module: str  # what arrays are made with
+    imports: tuple[str, ...]
+    functions: Mapping[str, str]
+    helpers: Mapping[str, str]
+    detach: str  # a template
+    rsqrt: str | None = None
+    scans: bool = False  # it has a loop of its own
+
+
+_ALIKE = {
+    **{name: name for name in "exp expm1 log log1p log2 log10 sqrt abs".split()},
+    **{name: name for name in "sin cos tan sinh cosh tanh maximum minimum".split()},
+    **{name: name for name in "floor ceil trunc round sign floor_divide mod".split()},
+    **{f"a{name}": f"arc{name}" for name in "sin cos tan sinh cosh tanh".split()},
+}
+
+_EXPECT = '''
+def expect(*pairs):
+    """The arguments are like those of the example, or another program is needed."""
+    for found, wanted in pairs:
+        if found != wanted:
+            raise ValueError(f"this source is for {wanted!r}, not {found!r}: translate it again")
+'''
+
+_INTEGERS = '''
+def integers(x, *shape):
+    """An argument as an array of integers of the shape that it has in the example."""
+    x = {}.asarray(x)
+    if x.shape != shape or (x.size and x.dtype.kind not in "iu"):
+        raise ValueError(f"this source is for {{shape}} integers, not {{x.shape}} of {{x.dtype}}")
+    return x
+'''
+
+_INSIDE = '''
+def inside(index, count):
+    """A list's index counted from its beginning; far beyond any list where it has no such item."""
+    return {0}.where((index >= -count) & (index < count), index % count, 10**6)
+'''
+
+_NUMPY_HELPERS = {
+    "inside": _INSIDE.format("np"),
+    "integers": _INTEGERS.format("np"),
+    "array": '''
+def array(x, *shape):
+    """An argument as an array of the shape that it has in the example."""
+    x = np.asarray(x, float)
+    if x.shape != shape:
+        raise ValueError(f"this source is for shape {shape}, not {x.shape}: translate it again")
+    return x
+''',
+    "expect": _EXPECT,
+    "relu": """
+def relu(x):
+    return np.where(x > 0, x, 0.0)
+""",
+    "leaky_relu": """
+def leaky_relu(x, slope):
+    return np.where(x > 0, x, slope * x)
+""",
+    "sigmoid": """
+def sigmoid(x):
+    e = np.exp(-np.abs(x))  # neither branch can overflow
+    return np.where(x >= 0, 1.0, e) / (1.0 + e)
+""",
+    "softplus": """
+def softplus(x):
+    return np.logaddexp(x, 0.0)
+""",
+    "silu": """
+def silu(x):
+    e = np.exp(-np.abs(x))
+    return x * np.where(x >= 0, 1.0, e) / (1.0 + e)
+""",
+    "erf": """
+erf = np.vectorize(math.erf, otypes=[float])
+""",
+    "erfc": """
+erfc = np.vectorize(math.erfc, otypes=[float])
+""",
+    "lgamma": """
+lgamma = np.vectorize(math.lgamma, otypes=[float])
+""",
+    "normal_pdf": """
+def normal_pdf(x):
+    return np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
+""",
+    "normal_cdf": """
+def normal_cdf(x):
+    return 0.5 * np.vectorize(math.erfc, otypes=[float])(-math.sqrt(0.5) * x)
+""",
+    "log1mexp": """
+def log1mexp(x):
+    return np.where(x < math.log(2.0), np.log(-np.expm1(-x)), np.log1p(-np.exp(-x)))
+""",
+    "safe_sqrt": """
+def safe_sqrt(x):
+    return np.sqrt(np.where(x <= 0, 0.0, x))
+""",
+    "ramp": """
+def ramp(x):
+    return np.clip(x, 0.0, 1.0)
+""",
+    "gelu": """
+def gelu(x):
+    return 0.5 * x * np.vectorize(math.erfc, otypes=[float])(-math.sqrt(0.5) * x)
+""",
+    "gelu_tanh": """
+def gelu_tanh(x):
+    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+""",
+    "windows": '''
+def windows(x, axis, count, width, start=0, step=1):
+    """One axis as two: [i, j] is number start + step * i + j."""
+    return np.take(x, start + step * np.arange(count)[:, None] + np.arange(width), axis)
+''',
+}
+
+NUMPY = Dialect(
+    "numpy",
+    "np",
+    ("import math", "import numpy as np"),
+    {
+        **{name: f"np.{function}" for name, function in _ALIKE.items()},
+        "atan2": "np.arctan2",
+        "hypot": "np.hypot",
+        "clip": "np.clip",
+        "larger": "np.maximum",
+        "smaller": "np.minimum",
+        **{
+            name: name
+            for name in (
+                *("relu", "leaky_relu", "sigmoid", "softplus", "silu", "erf", "erfc", "gelu"),
+                *(
+                    "gelu_tanh",
+                    "lgamma",
+                    "normal_pdf",
+                    "normal_cdf",
+                    "log1mexp",
+                    "safe_sqrt",
+                    "ramp",
+                ),
+            )
+        },
+    },
+    _NUMPY_HELPERS,
+    "{}",
+)
+
+_USED_BY_NAME = ("array", "integers", "inside", "expect", "pick", "windows")
+
+_JAX_HELPERS = {
+    "inside": _INSIDE.format("jnp"),
+    "integers": _INTEGERS.format("jnp"),
+    "array": '''
+def array(x, *shape):
+    """An argument as an array of the shape that it has in the example."""
+    x = jnp.asarray(x)
+    x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
+    if x.shape != shape:
+        raise ValueError(f"this source is for shape {shape}, not {x.shape}: translate it again")
+    return x
+''',
+    "expect": _EXPECT,
+    "absolute": '''
+def absolute(x):
+    """Its derivative at 0 is 0."""
+    return x * jnp.sign(x)
+''',
+    "leaky_relu": """
+def leaky_relu(x, slope):
+    return jnp.where(x > 0, x, slope * x)
+""",
+    "polygamma": """
+def polygamma(x, order):
+    return jax.scipy.special.polygamma(int(order), x)
+""",
+    "log1mexp": """
+def log1mexp(x):
+    return jnp.where(x < jnp.log(2.0), jnp.log(-jnp.expm1(-x)), jnp.log1p(-jnp.exp(-x)))
+""",
+    "safe_sqrt": '''
+def safe_sqrt(x):
+    """Its derivative is 0 where x is not positive."""
+    return jnp.where(x > 0, jnp.sqrt(jnp.where(x > 0, x, 1.0)), 0.0)
+''',
+    "ramp": '''
+def ramp(x):
+    """Its derivative is 1 at 0, and 0 at 1."""
+    return jnp.where(x < 0, 0.0, jnp.where(x < 1, x, 1.0))
+''',
+    "gelu": """
+def gelu(x):
+    return jax.nn.gelu(x, approximate=False)
+""",
+    "clip": '''
+def clip(x, low, high):
+    """Its derivative at a bound is 1."""
+    return jnp.where(x < low, low, jnp.where(x > high, high, x))
+''',
+    "hypot": '''
+def hypot(a, b):
+    """Its derivative at the origin is 0."""
+    zero = (a == 0) & (b == 0)
+    return jnp.where(zero, 0.0, jnp.hypot(jnp.where(zero, 1.0, a), b))
+''',
+    "atan2": '''
+def atan2(a, b):
+    """Its derivative at the origin is 0."""
+    zero = (a == 0) & (b == 0)
+    return jnp.arctan2(jnp.where(zero, 0.0 * lax.stop_gradient(a), a), jnp.where(zero, 1.0, b))
+''',
+    "larger": '''
+def larger(a, b):
+    """The first of equals: the derivative goes to it alone."""
+    return jnp.where(b > a, b, a)
+''',
+    "smaller": '''
+def smaller(a, b):
+    """The first of equals: the derivative goes to it alone."""
+    return jnp.where(b < a, b, a)
+''',
+    "first_max": '''
+def first_max(x, axis):
+    """The largest, the first of equals: the derivative goes to it alone."""
+    at = jnp.expand_dims(jnp.argmax(x, axis), axis)
+    return jnp.take_along_axis(x, at, axis).squeeze(axis)
+''',
+    "first_min": '''
+def first_min(x, axis):
+    """The smallest, the first of equals: the derivative goes to it alone."""
+    at = jnp.expand_dims(jnp.argmin(x, axis), axis)
+    return jnp.take_along_axis(x, at, axis).squeeze(axis)
+''',
+    "pick": '''
+def pick(x, *index):
+    """x[index]; nan where an index is out of range, which JAX would move into it."""
+    return x.at[index].get(mode="fill", fill_value=jnp.nan)
+''',
+    "windows": '''
+def windows(x, axis, count, width, start=0, step=1):
+    """One axis as two: [i, j] is number start + step * i + j."""
+    end = start + step * (count - 1) + 1
+    parts = [lax.slice_in_dim(x, start + j, end + j, step, axis) for j in range(width)]
+    return jnp.stack(parts, axis + 1)
+''',
+}
+
+JAX = Dialect(
+    "jax",
+    "jnp",
+    ("import jax", "import jax.numpy as jnp", "import numpy as np", "from jax import lax"),
+    {
+        **{name: f"jnp.{function}" for name, function in _ALIKE.items()},
+        **{name: f"jax.nn.{name}" for name in ("relu", "sigmoid", "softplus", "silu")},
+        "lgamma": "jax.scipy.special.gammaln",
+        "digamma": "jax.scipy.special.digamma",
+        "normal_pdf": "jax.scipy.stats.norm.pdf",
+        "normal_cdf": "jax.scipy.stats.norm.cdf",
+        "normal_quantile": "jax.scipy.special.ndtri",
+        "erf": "jax.scipy.special.erf",
+        "erfc": "jax.scipy.special.erfc",
+        "gelu_tanh": "jax.nn.gelu",
+        "abs": "absolute",
+        **{name: name for name in _JAX_HELPERS if name not in _USED_BY_NAME},
+    },
+    _JAX_HELPERS,
+    "lax.stop_gradient({})",
+    rsqrt="lax.rsqrt",
+    scans=True,
+)
+
+DIALECTS = {dialect.name: dialect for dialect in (NUMPY, JAX)}

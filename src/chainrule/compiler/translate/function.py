@@ -1,0 +1,378 @@
+"""``to_numpy`` and ``to_jax``: a function of Values as a function of arrays.
+
+In: a function and example arguments. Out: a ``Translated`` function over arguments of the same
+structure, its source, and nothing else: what cannot be translated, or does not give eager's value
+and gradient, raises a ``TranslationError`` that says why in one line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+import operator
+import os
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.capture.arguments import Call, flatten_call
+from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.recorder import Recording
+from chainrule.compiler.capture.standins import Unrecordable
+from chainrule.compiler.capture.tracing import Trace, confirm, random_states_kept, trace
+from chainrule.compiler.capture.walking import survey
+from chainrule.compiler.formulas import input_names
+from chainrule.compiler.formulas.decoding import Choice
+from chainrule.compiler.formulas.input_names import expectations
+from chainrule.compiler.formulas.reading import WIDTH, Reading, read
+from chainrule.compiler.lift.alignment import RecordedCall
+from chainrule.compiler.lift.graph import NotLiftable
+from chainrule.compiler.lift.program import Program
+from chainrule.compiler.runtime.results import has_extras, wanted_of
+from chainrule.compiler.runtime.variants import Variant
+from chainrule.compiler.runtime.verification import check_against_eager
+from chainrule.compiler.translate.checking import Evaluate, check, eager, plain_arguments
+from chainrule.compiler.translate.dialects import DIALECTS, Dialect
+from chainrule.compiler.translate.module import Signature, written
+from chainrule.compiler.translate.terms import Untranslatable
+from chainrule.core.interrupts import Held
+from chainrule.files import write_atomically
+from chainrule.trees import Again, Branch, Node, SameValue
+
+SHORT = 40  # characters of a constant that are shown
+PARTS = 64  # a sum has at most so many, each a term of its own in the source
+
+
+class TranslationError(ValueError):
+    """A function that has no array source, and why.
+
+    >>> import chainrule
+    >>> sign = chainrule.compile(lambda p: p[0] if p[0] > 0 else -p[0])
+    >>> try:
+    ...     sign.to_numpy([1.0])
+    ... except chainrule.TranslationError as error:
+    ...     print(str(error).partition(" at ")[0])
+    <lambda> has no numpy source: it holds for one case only: a branch
+    """
+
+
+class Translated:
+    """A function of arrays, written as source from a function of Values.
+
+    Call it with arguments of the structure it was made with. ``source`` is the text of a module
+    that runs without chainrule; ``save(path)`` writes it to a file.
+    """
+
+    def __init__(self, source: str, name: str, dialect: str, example: tuple[Any, ...]) -> None:
+        self.source, self.__name__, self.dialect = source, name, dialect
+        self._example = example
+        self.function = _loaded(source, name)
+        self.__wrapped__ = self.function
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """The value, of arrays."""
+        return self.function(*arguments, **keywords)
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__} in {self.dialect}, {len(self.source.splitlines())} lines>"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the source to a file; JAX's also compiled, to one that ends in .stablehlo.
+
+        ``jax.export.deserialize(content).call(*arguments)`` runs the latter, without any source, on
+        a CPU or a GPU. Its numbers are float32, or float64 where JAX has that switched on.
+        """
+        file = Path(path)
+        if file.suffix != ".stablehlo":
+            write_atomically(file, self.source)
+            return
+        if self.dialect != "jax":
+            raise TranslationError("a .stablehlo file is written from JAX source: use to_jax")
+        jax = _imported_jax()
+        shapes = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(np.shape(x), jax.numpy.result_type(x)), self._example
+        )
+        exported = jax.export.export(jax.jit(self.function), platforms=("cpu", "cuda"))(*shapes)
+        write_atomically(file, bytes(exported.serialize()))
+
+
+def _loaded(source: str, name: str) -> Callable[..., Any]:
+    """The function that a source defines; tracebacks show its lines."""
+    file = f"<translated {name} {hash(source) & 0xFFFFFFFF:08x}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    namespace: dict[str, Any] = {"__name__": f"translated_{name}"}
+    exec(compile(source, file, "exec"), namespace)
+    function: Callable[..., Any] = namespace[name]
+    return function
+
+
+def formulas(
+    function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> str:
+    """The function in index notation, recorded with these arguments."""
+    with _clear_lines(function, arguments, "formulas"):
+        recorded = _recorded(function, flatten_call(arguments, keywords, True))
+        program, root = _programs(recorded, [])[0], wanted_of(recorded.recording)
+        assert root is not None
+        inputs = _signature(function, recorded, False).inputs
+        choice, address = Choice(recorded.recording), int(program.address[root.position])
+        return read(program, inputs, choice, address)
+
+
+def translate(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    to: str,
+    specialise: bool = False,
+) -> Translated:
+    """The function as source of a dialect, recorded with these arguments and checked with them.
+
+    ``specialise``: also where it has branches; it returns whether they were the recorded ones then.
+    """
+    dialect, evaluate = DIALECTS[to], _evaluator(to, specialise)
+    arguments = tuple(map(_in_double, arguments))
+    keywords = {name: _in_double(x) for name, x in keywords.items()}
+    with _clear_lines(function, arguments, f"{to} source"):
+        recorded = _recorded(function, flatten_call(arguments, keywords, True))
+        return _translate(function, recorded, dialect, evaluate, specialise)
+
+
+def _in_double(x: Any) -> Any:
+    """An example with arrays of 64 bits in the place of JAX's and of narrower ones.
+
+    What holds none of these stays the same object: one that comes twice is noticed.
+    """
+    if isinstance(x, dict):
+        items = {key: _in_double(item) for key, item in x.items()}
+        return items if any(items[key] is not x[key] for key in x) else x
+    if type(x) in (list, tuple):
+        inside = list(map(_in_double, x))
+        return type(x)(inside) if any(map(operator.is_not, inside, x)) else x
+    if type(x).__module__.partition(".")[0] in ("jax", "jaxlib"):
+        x = np.asarray(x)
+    if isinstance(x, np.ndarray) and x.dtype.kind in "fiu":
+        return x.astype(np.float64 if x.dtype.kind == "f" else np.int64, copy=False)
+    return x
+
+
+@contextmanager
+def _clear_lines(
+    function: Callable[..., Any], arguments: tuple[Any, ...], what: str
+) -> Iterator[None]:
+    """What goes wrong ends as one line that names the function."""
+    name = getattr(function, "__qualname__", type(function).__name__)
+    if not arguments:
+        raise TranslationError(f"{name} needs example arguments: the structure of its calls")
+    try:
+        yield
+    except Unrecordable as reason:
+        raise TranslationError(f"{name} runs eagerly: {reason}") from None
+    except (Untranslatable, NotLiftable) as reason:
+        raise TranslationError(f"{name} has no {what}: {reason}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """A call, its recording, and the state that the function captured."""
+
+    call: Call
+    made: Trace
+    captured: CapturedState
+
+    @property
+    def recording(self) -> Recording:
+        """The recording itself."""
+        return self.made.recording
+
+
+def _recorded(function: Callable[..., Any], call: Call) -> Recorded:
+    """Record a call, and compare it with eager mode."""
+    if call.refused is not None:
+        raise Unrecordable(call.refused)
+    if any(_comes_again(node) for node in (*call.structure[0], *call.structure[1].values())):
+        raise Untranslatable("a list, dict, array or Value comes twice in its arguments: copy it")
+    with Held(), random_states_kept():  # half a recording would leave max replaced
+        return _record(function, call)
+
+
+def _record(function: Callable[..., Any], call: Call) -> Recorded:
+    captured = survey(function)
+    try:
+        made = trace(function, captured, call)
+    except Exception as error:
+        captured.restore()
+        eager(function, call)  # which raises the function's own error, if it is that
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise Untranslatable(f"recording it raised {text}") from error
+    confirm(function, captured, call, made)
+    check_against_eager(function, captured, Variant.of(made), call)
+    return Recorded(call, made, captured)
+
+
+def _translate(
+    function: Callable[..., Any],
+    recorded: Recorded,
+    dialect: Dialect,
+    evaluate: Callable[[Any], Evaluate],
+    specialise: bool,
+) -> Translated:
+    if not specialise:
+        _refuse_guards(recorded.recording)
+    signature = _signature(function, recorded, specialise)
+    sources = []
+    reasons: list[str] = []
+    for program in _programs(recorded, reasons):
+        try:
+            sources.append(written(_reading(program, recorded, signature), signature, dialect))
+        except Untranslatable as reason:
+            reasons.append(str(reason))
+    if not sources:
+        raise Untranslatable(reasons[-1])
+    source = min(sources, key=lambda text: len(text.splitlines()))
+    example = plain_arguments(recorded.call)
+    translated = Translated(source, signature.name, dialect.name, example)
+    with random_states_kept():
+        check(function, evaluate(translated.function), recorded.call, specialise)
+    return translated
+
+
+_ADVICE = (
+    "write where(condition, a, b), or ask for specialise=True, which returns beside the result "
+    "whether this case holds"
+)
+
+
+def _comes_again(node: Node) -> bool:
+    if isinstance(node, Branch):
+        return any(map(_comes_again, node.items))
+    return isinstance(node, Again | SameValue)
+
+
+def _refuse_guards(recording: Recording) -> None:
+    """A recording that holds for one case only is no program for others."""
+    lines = [f"a branch at {guard.line}" for guard in recording.guards]
+    lines += [
+        f"a branch on integers at {guard.line}"
+        if guard.truth
+        else f"an integer is static at {guard.line}"
+        for guard in recording.selection.program.guards
+    ]
+    if lines:
+        more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+        raise Untranslatable(f"it holds for one case only: {lines[0]}{more}; {_ADVICE}")
+
+
+def _programs(recorded: Recorded, reasons: list[str]) -> list[Program]:
+    """The array programs of a recording: without loops in time, and with them."""
+    recording = recorded.recording
+    root = wanted_of(recording)
+    if root is None:
+        raise Untranslatable("it returns no single Value, and no numbers")
+    source = RecordedCall.of(recorded.call, recording, root.position)
+    found = []
+    for with_loops in (False, True):
+        try:
+            made = source.without_steps(with_loops)
+            if made is not None:
+                found.append(made)
+        except NotLiftable as reason:
+            reasons.append(str(reason))
+    if not found:
+        raise Untranslatable(reasons[-1])
+    return found
+
+
+def _reading(program: Program, recorded: Recorded, signature: Signature) -> Reading:
+    recording = recorded.recording
+    root = wanted_of(recording)
+    assert root is not None
+    outputs = [int(program.address[x.position]) for x in recording.outputs]
+    address = int(program.address[root.position])
+    return Reading(program, signature.inputs, Choice(recording), address, outputs, PARTS, True)
+
+
+def _signature(function: Callable[..., Any], recorded: Recorded, specialised: bool) -> Signature:
+    made = recorded.made
+    structures, named = recorded.call.structure
+    inputs = input_names.inputs(
+        function, structures, named.items(), made.captured, recorded.captured
+    )
+    parameters = (*input_names.parameters(function, len(structures)), *named)
+    name = getattr(function, "__name__", "function")
+    name = name if name.isidentifier() else "function"
+    where = getattr(function, "__module__", "")
+    summary = [
+        f"{name}, written as arrays by chainrule from scalar Python ({where}).",
+        "",
+        "Each line of the function has its formula above it.",
+    ]
+    constants = _constants(function, recorded.captured)
+    if constants:
+        words = f"Constants, as they were in its surroundings: {', '.join(constants)}"
+        summary += ["", *textwrap.wrap(words, WIDTH - 4, subsequent_indent="  ")]
+    parts = [*structures, *named.values()]
+    known = [pair for x in zip(parts, parameters, strict=True) for pair in expectations(*x)]
+    result, about = made.recording.result, tuple(summary)
+    return Signature(name, parameters, tuple(inputs), result, specialised, tuple(known), about)
+
+
+def _constants(function: Callable[..., Any], captured: CapturedState) -> list[str]:
+    """The numbers and words that a function finds outside of its arguments, by name."""
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    found = [(name, x) for space, name, x in captured.names if isinstance(space, dict)]
+    for name, cell in zip(getattr(code, "co_freevars", ()), cells or (), strict=False):
+        with suppress(ValueError):  # an empty cell
+            found.append((name, cell.cell_contents))
+    made = {}
+    for name, x in found:
+        if isinstance(x, int | float | str | list | tuple | np.ndarray):
+            text = " ".join(repr(x).split())
+            made[name] = f"{name} = {text if len(text) <= SHORT else '...'}"
+    return list(made.values())
+
+
+def _imported_jax() -> Any:
+    try:
+        importlib.import_module("jax.export")
+        return importlib.import_module("jax")
+    except ImportError:
+        raise TranslationError("to_jax needs JAX: pip install 'chainrule[jax]'") from None
+
+
+def _evaluator(to: str, specialised: bool) -> Callable[[Any], Evaluate]:
+    """How a translated function is evaluated, in double precision, with its gradient in JAX."""
+    if to == "numpy":
+        return lambda function: lambda arguments: (function(*arguments), None)
+    jax = _imported_jax()
+
+    def evaluator(function: Any) -> Evaluate:
+        def first(*arguments: Any) -> tuple[Any, Any]:
+            result = function(*arguments)
+            value = result[0] if specialised else result
+            return (value[0] if has_extras(value) else value), result
+
+        def both(*arguments: Any) -> tuple[Any, Any]:
+            result = function(*arguments)
+            value = result[0] if specialised else result
+            if isinstance(value, list | dict | tuple) and not has_extras(value):
+                return result, None
+            return result, jax.grad(first, has_aux=True)(*arguments)[0]
+
+        compiled = jax.jit(both)
+
+        def evaluate(arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+            with jax.enable_x64(True):
+                try:
+                    return compiled(*arguments)  # type: ignore[no-any-return]
+                except TypeError:  # an argument that is no number: jit takes none
+                    return both(*arguments)
+
+        return evaluate
+
+    return evaluator
