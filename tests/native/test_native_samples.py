@@ -133,7 +133,7 @@ def test_numbers_of_samples():
     "odd",
     [
         *[(), (1,), ("a",), (None,), (True,), ([1.0],), (1.0, 2.0), (np.float64(1.0),), [1.0]],
-        *[(np.zeros(2),), (np.zeros(1, np.float32),), (object(),), ({"x": 1.0},), 3, None],
+        *[(np.zeros(2),), (np.zeros(1, np.float32),), (object,), ({"x": 1.0},), 3, None],
     ],
     ids=repr,
 )
