@@ -572,6 +572,30 @@ def test_a_derivative_that_is_too_large_runs_eagerly(monkeypatch):
         close(jacobian(chainrule.compile(broyden))(np.ones(6)), jacobian(broyden)(np.ones(6)))
 
 
+def test_operations_of_the_users_own():
+    cube = chainrule.operation(lambda x: x * x * x, name="cube", partials=lambda y, x: 3 * x * x)
+    table = chainrule.operation(
+        lambda x: math.floor(x) * 2.0,
+        name="table",
+        partials=lambda y, x: 1.0 if math.floor(x) > 1 else 2.0,
+        opaque=True,
+    )
+
+    def formula(x):
+        return [cube(x[0]) * x[1]]
+
+    def call_out(x):
+        return [table(x[0]) * x[1]]
+
+    fast = jacobian(chainrule.compile(formula))
+    slow = jacobian(chainrule.compile(call_out, on_fallback="eager"))
+    for x in ([0.5, 2.0], [2.5, 3.0]):
+        close(fast(x), jacobian(formula)(x))
+        close(slow(x), jacobian(call_out)(x))
+    replayed(fast)
+    assert "the derivative of table is no formula" in slow.report()
+
+
 def test_methods_and_compiled_helpers():
     class Model:
         def __init__(self):

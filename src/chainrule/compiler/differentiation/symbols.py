@@ -264,7 +264,7 @@ class Symbol:
 
 
 def _slope(rule: Op, k: int, *numbers: Any) -> Any:
-    """The derivative of a rule by operand ``k``, over Symbols; not if it takes plain floats only."""
+    """The derivative of a rule by operand ``k``, over Symbols; refused if it takes floats only."""
     partial = rule.partials[k]
     if not isinstance(partial, Opaque):
         try:
