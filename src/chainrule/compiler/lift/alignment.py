@@ -109,7 +109,6 @@ class RecordedCall:
             self.recording,
             self.private,
             self.arrays,
-            spare=SPARE if self.differentiates else ALONE,
             limit=limit,
             slots=self.selecting,
             structured=False,
@@ -178,6 +177,7 @@ class RecordedCall:
             like,
             slots=self.selecting,
             arranged=arranged,
+            spare=SPARE if self.differentiates else ALONE,
         )
         return self._placed(made)
 
