@@ -739,6 +739,38 @@ case(
     ),
     check=plan_answers,
 )
+
+
+def array_parts(state: State) -> tuple[Any, ...]:
+    """Of a Plan that returns an array: a number of its own memory, and one that is fixed."""
+    parts = plan_parts(state)
+    record = np.dtype([("y", np.float64, (2,))])
+    outputs, targets, fixed = np.array([8]), np.array([1]), np.array([5.0, 0.0])
+    return (*parts[:2], ["y"], record, *parts[4:-1], outputs, targets, fixed)
+
+
+def arrays_are_returned(state: State, failed: bool) -> None:
+    (found,) = _native.Plan(*state.extra["parts"]).run(plan_call())
+    assert found.tolist() == [5.0, 4.0]
+
+
+case(
+    "a plan that returns an array",
+    lambda s: _native.Plan(*s.extra["parts"]),
+    prepare=with_extra(0, parts=array_parts),
+    check=arrays_are_returned,
+)
+case(
+    "a plan that returns an array runs",
+    lambda s: s.extra["plan"].run(s.extra["call"]),
+    prepare=with_extra(
+        0,
+        parts=array_parts,
+        plan=lambda s: _native.Plan(*array_parts(s)),
+        call=lambda s: plan_call(),
+    ),
+    check=arrays_are_returned,
+)
 case(
     "a plan without its arenas",
     lambda s: _native.Plan(*s.extra["parts"][:-2], (), 8),

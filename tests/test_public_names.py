@@ -17,7 +17,7 @@ PACKAGE = Path(chainrule.__file__).parent
 
 PUBLIC = [
     *("Value", "vsum", "dot", "linear", "topological_order", "engine"),
-    *("gradients", "grad", "value_and_grad", "jacobian", "hessian", "hvp"),
+    *("gradients", "grad", "value_and_grad", "jacobian", "hessian", "hvp", "jvp", "vjp"),
     *("check_gradients", "no_grad", "nonfinite"),
     *NAMES,
 ]
@@ -181,8 +181,10 @@ LAYERS = [
     ["trees", "vectors"],
     ["see.tables"],  # text and HTML out of rich's parts: reports of every layer use it
     ["derivatives.arguments"],
+    ["derivatives.backward"],
     ["derivatives.transforms", "derivatives.finite_differences"],
-    ["derivatives.checking", "derivatives.solvers"],
+    ["derivatives.checking", "derivatives.matrices"],
+    ["derivatives.solvers"],
     # see: names, words, then what shows them
     [
         *(
@@ -198,7 +200,7 @@ LAYERS = [
     ["optim"],
     # compiler: the stages in the order that data flows
     ["compiler.capture"],
-    ["compiler.lift"],
+    ["compiler.lift", "compiler.differentiation"],
     ["compiler.codegen", "compiler.formulas"],
     ["compiler.runtime"],
     ["compiler.mapping"],

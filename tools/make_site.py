@@ -63,8 +63,9 @@ REFERENCE = {
     ),
     "derivatives": (
         "Derivatives",
-        "Functions that give derivatives of functions, to any order, and the check of a gradient.",
-        "grad value_and_grad jacobian hessian hvp gradients check_gradients GradientReport "
+        "Functions that give derivatives of functions, to any order, and the check of a gradient; "
+        "[derivatives](../derivatives.md) explains them.",
+        "grad value_and_grad jacobian hessian hvp jvp vjp gradients check_gradients GradientReport "
         "GradientError".split(),
     ),
     "seeing": (

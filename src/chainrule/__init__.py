@@ -24,8 +24,10 @@ from chainrule.core.backend import (
 )
 from chainrule.core.functions import *  # noqa: F403
 from chainrule.core.operations import operation
+from chainrule.derivatives.backward import gradients
+from chainrule.derivatives.matrices import hessian, hvp, jacobian, jvp, vjp
 from chainrule.derivatives.solvers import SolverError, checkpoint, fixed_point, implicit_root
-from chainrule.derivatives.transforms import grad, gradients, hessian, hvp, jacobian, value_and_grad
+from chainrule.derivatives.transforms import grad, value_and_grad
 from chainrule.vectors import (
     cholesky,
     cumsum,
@@ -83,6 +85,7 @@ __all__ = [
     "hvp",
     "implicit_root",
     "jacobian",
+    "jvp",
     "lessons",
     "linear",
     "nn",
@@ -104,6 +107,7 @@ __all__ = [
     "stop_gradient",
     "topological_order",
     "value_and_grad",
+    "vjp",
     "vsum",
 ]
 __all__ += _functions.__all__  # the op table's

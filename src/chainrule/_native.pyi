@@ -219,6 +219,9 @@ class Plan:
         backward: int,
         arenas: tuple[Any, ...],
         root: Any,
+        targets: Any = ...,
+        fixed: Any = ...,
+        only_finite: bool = ...,
         /,
     ) -> Plan: ...
     def run(self, call: Passed, /) -> Any: ...

@@ -275,9 +275,15 @@ class Deque(Branch):
         return f"deque({list(self.items)!r})"
 
 
+class Leaf:
+    """Base of dataclasses that are leaves of trees, and not looked into."""
+
+    __slots__ = ()
+
+
 def is_record(x: object) -> bool:
     """Whether ``x`` is an instance of a dataclass."""
-    return dataclasses.is_dataclass(x) and not isinstance(x, type)
+    return dataclasses.is_dataclass(x) and not isinstance(x, (type, Leaf))
 
 
 def build_record(kind: Any, items: Iterable[Any]) -> Any:

@@ -52,6 +52,9 @@ typedef struct {
     const void *root;
     Py_ssize_t instruction; /* of a tape: the value */
     Buffer outputs;         /* int64_t: where the numbers are that are returned, in the template's tree; or empty */
+    Buffer targets;         /* int64_t: where each of them goes in `fixed`; or empty: in their order */
+    Buffer fixed;           /* double: what is returned of arrays, with something in the places of outputs */
+    int only_finite;        /* a tape that is for finite inputs only */
 } Plan;
 
 #define MOST_CHOICES 10000
@@ -84,6 +87,11 @@ static int run_code(const Plan *p, void *to_shared) {
 static int run_on_tape(const Plan *p, double *to_shared) {
     Tape *t = (Tape *)p->owner;
     Py_ssize_t position;
+    for (Py_ssize_t k = 0; p->only_finite && k < t->inputs; k++) {
+        if (!isfinite(((const double *)p->views[P_SHARED].buf)[k])) {
+            return 0;
+        }
+    }
     int status = run_tape(t, p->views[P_SHARED].buf, &position);
     if (status != 0 || to_shared == NULL) {
         return status < 0 ? -1 : status == 0;
@@ -425,18 +433,27 @@ static double number_at(const Plan *p, int64_t at) {
     return p->is_float ? ((const float *)arena)[at] : ((const double *)arena)[at];
 }
 
-/* All that the function returned. */
+/* All that the function returned, its arrays as fields of the record. */
 static PyObject *outputs_of(const Plan *p) {
-    Py_ssize_t count = COUNT(p->outputs, int64_t);
-    PyObject *bytes, *result = NULL;
-    double *numbers = new_array(&bytes, count, sizeof(double));
+    Py_ssize_t count = COUNT(p->outputs, int64_t), size = p->fixed.size ? COUNT(p->fixed, double) : count;
+    PyObject *bytes, *record = NULL, *result = NULL;
+    double *numbers = new_array(&bytes, size, sizeof(double));
     if (numbers != NULL) {
-        for (Py_ssize_t k = 0; k < count; k++) {
-            numbers[k] = number_at(p, ITEM(p->outputs, int64_t, k));
+        if (p->fixed.size != 0) {
+            memcpy(numbers, p->fixed.bytes, p->fixed.size);
         }
-        Gradient found = {numbers, count, Py_None};
+        for (Py_ssize_t k = 0; k < count; k++) {
+            int64_t to = p->targets.size ? ITEM(p->targets, int64_t, k) : k;
+            numbers[to] = number_at(p, ITEM(p->outputs, int64_t, k));
+        }
+        record = p->record == Py_None ? Py_NewRef(Py_None)
+                                      : PyObject_CallFunctionObjArgs(p->make, empty_tuple, p->record, bytes, NULL);
+    }
+    if (record != NULL) {
+        Gradient found = {numbers, size, record};
         result = fill_template(p->template, &found);
     }
+    Py_XDECREF(record);
     Py_XDECREF(bytes);
     return result;
 }
@@ -569,6 +586,10 @@ static int check_arenas(Plan *p, Py_ssize_t root) {
     for (Py_ssize_t k = 0; k < COUNT(p->outputs, int64_t) && fits; k++) {
         fits = ITEM(p->outputs, int64_t, k) >= 0 && ITEM(p->outputs, int64_t, k) < numbers;
     }
+    fits = fits && p->targets.size == (p->fixed.size == 0 ? 0 : p->outputs.size);
+    for (Py_ssize_t k = 0; k < COUNT(p->targets, int64_t) && fits; k++) {
+        fits = ITEM(p->targets, int64_t, k) >= 0 && ITEM(p->targets, int64_t, k) < COUNT(p->fixed, double);
+    }
     for (Py_ssize_t k = 0; k < v[P_INTEGERS].len / v[P_INTEGERS].itemsize && fits; k++) {
         fits = integers[k] >= 0 && integers[k] < own;
     }
@@ -608,6 +629,8 @@ static void plan_dealloc(PyObject *self) {
     }
     PyMem_Free(p->extents.bytes);
     PyMem_Free(p->outputs.bytes);
+    PyMem_Free(p->targets.bytes);
+    PyMem_Free(p->fixed.bytes);
     Py_XDECREF(p->template);
     Py_XDECREF(p->record);
     Py_XDECREF(p->make);
@@ -619,21 +642,29 @@ static void plan_dealloc(PyObject *self) {
     Py_DECREF((PyObject *)type);
 }
 
+/* Keep a copy of an array's numbers. */
+static int keep_array(Buffer *to, PyObject *array, const char *format) {
+    Py_buffer view;
+    if (get_buffer(array, &view, format, 1, 0) < 0) {
+        return -1;
+    }
+    int failed = grow(to, (size_t)view.len) < 0;
+    if (!failed) {
+        memcpy(to->bytes, view.buf, (size_t)view.len);
+        to->size = (size_t)view.len;
+    }
+    PyBuffer_Release(&view);
+    return failed ? -1 : 0;
+}
+
 /* Note where the numbers are that are returned; the first of them, or the only one, or -1: an error. */
-static Py_ssize_t note_outputs(Plan *p, PyObject *root) {
+static Py_ssize_t note_outputs(Plan *p, PyObject *root, PyObject *targets, PyObject *fixed) {
     if (PyLong_Check(root)) {
         return PyLong_AsSsize_t(root);
     }
-    Py_buffer view;
-    if (get_buffer(root, &view, "q", 1, 0) < 0) {
-        return -1;
-    }
-    int failed = grow(&p->outputs, (size_t)view.len) < 0;
-    if (!failed) {
-        memcpy(p->outputs.bytes, view.buf, (size_t)view.len);
-        p->outputs.size = (size_t)view.len;
-    }
-    PyBuffer_Release(&view);
+    int failed = keep_array(&p->outputs, root, "q") < 0 ||
+                 (targets != Py_None && keep_array(&p->targets, targets, "q") < 0) ||
+                 (fixed != Py_None && keep_array(&p->fixed, fixed, "d") < 0);
     return failed ? -1 : (Py_ssize_t)ITEM(p->outputs, int64_t, 0);
 }
 
@@ -642,14 +673,17 @@ static Py_ssize_t note_outputs(Plan *p, PyObject *root) {
  * the first argument's; `root` is the address of the value, `forward` and `backward` are where the
  * machine code is. With a Tape for an owner these are 0, `root` is an instruction, what is shared are all
  * its inputs, and places are those of its operands. With an array for a root, all these numbers are
- * returned, in the tree that is the template, without a gradient. */
+ * returned, in the tree that is the template, without a gradient; `targets` and `fixed`, which may follow,
+ * are for trees with arrays. `only_finite`: the tape does not run where an input is not finite. */
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
     PyObject *shapes, *template, *record, *make, *choose, *seen, *owner, *forward, *backward, *arenas;
     Py_ssize_t first;
-    PyObject *root;
-    if (!PyArg_ParseTuple(args, "O!nOOOOO!OO!O!O!O:Plan", &PyTuple_Type, &shapes, &first, &template, &record,
+    PyObject *root, *targets = Py_None, *fixed = Py_None;
+    int only_finite = 0;
+    if (!PyArg_ParseTuple(args, "O!nOOOOO!OO!O!O!O|OOp:Plan", &PyTuple_Type, &shapes, &first, &template, &record,
                           &make, &choose, &PyList_Type, &seen, &owner, &PyLong_Type, &forward, &PyLong_Type,
-                          &backward, &PyTuple_Type, &arenas, &root)) {
+                          &backward, &PyTuple_Type, &arenas, &root, &targets, &fixed,
+                          &only_finite)) {
         return NULL;
     }
     if (PyTuple_Size(arenas) != P_ARENAS) {
@@ -660,6 +694,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
         return NULL;
     }
     p->first = first;
+    p->only_finite = only_finite;
     p->template = Py_NewRef(template);
     p->record = Py_NewRef(record);
     p->make = Py_NewRef(make);
@@ -687,7 +722,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
         }
         p->view_count -= failed;
     }
-    Py_ssize_t position = failed ? -1 : note_outputs(p, root);
+    Py_ssize_t position = failed ? -1 : note_outputs(p, root, targets, fixed);
     failed = failed || (position == -1 && PyErr_Occurred() != NULL) || note_shapes(p, shapes) < 0 ||
              check_arenas(p, position) < 0;
     if (failed) {

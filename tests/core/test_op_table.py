@@ -16,10 +16,9 @@ from number_systems import MPMATH
 from temporary_rows import temporary_row
 
 import chainrule
-from chainrule import Value
+from chainrule import Value, gradients, hessian
 from chainrule.core import ops
 from chainrule.core.ops import TABLE, Edge, Op
-from chainrule.derivatives.transforms import gradients, hessian
 
 ORDINARY = (-3.1, -1.7, -0.6, -0.2, 0.3, 0.8, 1.4, 2.6)
 FAR = (-700.0, -40.0, -9.0, -1e-8, -1e-300, 1e-300, 1e-8, 9.0, 40.0, 700.0)

@@ -329,6 +329,15 @@ def plain_call(function: Callable[..., Any], values: bool) -> Callable[..., Any]
     return call
 
 
+def product(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The Hessian times the parameters themselves."""
+    made = chainrule.hvp(f)
+    return lambda params, *data: made(params, params, *data)
+
+
+DERIVATIVES = {"jacobian": chainrule.jacobian, "hessian": chainrule.hessian, "hvp": product}
+
+
 # --- the comparison -------------------------------------------------------------------------------
 
 
@@ -347,6 +356,9 @@ def functions(program: Program, eager: World, compiled: World) -> tuple[Any, Any
             return fast.train(params, samples, optimiser, 2 * len(samples)), params
 
         return eager_train(f), train
+    if program.mode in DERIVATIVES:
+        derivative = DERIVATIVES[program.mode]
+        return derivative(f), derivative(fast)
     values = program.mode == "values"
     return plain_call(f, values), plain_call(fast, values)
 

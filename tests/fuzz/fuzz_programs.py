@@ -15,6 +15,7 @@ from fuzz_classes import CLASSES
 from fuzz_scope import Helper, Scope, Type, literal
 from fuzz_statements import VALUE, Statements, indent
 
+FEW = 12  # calls of derivatives, which take longer
 HEADER = """\
 import dataclasses
 import enum
@@ -69,7 +70,8 @@ class Call:
 class Program:
     """Source that defines ``f``, its calls, and how they are made.
 
-    ``mode`` is value_and_grad, call, values (a plain call of Values), batch or train.
+    ``mode`` is value_and_grad, call, values (a plain call of Values), batch, train, or one of the
+    derivatives jacobian, hessian and hvp.
     """
 
     seed: int
@@ -521,6 +523,9 @@ def program(seed: int) -> Program:
     if masked:
         hidden = len(made) // 3 + 1
         made = [call.with_argument("0.0" if i < hidden else "1.0") for i, call in enumerate(made)]
+    apart = random.Random(f"derivative {seed}")
+    if mode == "value_and_grad" and apart.random() < 0.1:
+        mode, made = apart.choice(["jacobian", "hessian", "hvp"]), made[:FEW]
     return Program(seed, source, tuple(made), mode, options)
 
 

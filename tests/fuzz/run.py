@@ -32,6 +32,7 @@ from fuzz_compare import differences
 from fuzz_programs import program
 from fuzz_shrink import script, shrunk, signature
 
+from chainrule.compiler.capture import tracing
 from chainrule.compiler.capture.tracing import compare_errors
 from chainrule.compiler.runtime import pipeline
 
@@ -96,7 +97,7 @@ def work(options: argparse.Namespace) -> None:
     os.dup2(2, 1)  # whatever programs print past sys.stdout
     if options.unchecked:
         pipeline.check_against_eager = lambda *_: None  # type: ignore[assignment]
-        pipeline.confirm = lambda f, state, call, _: compare_errors(f, state, call)  # type: ignore[assignment]
+        tracing.confirm = lambda f, state, call, *_: compare_errors(f, state, call)  # type: ignore[assignment]
     for line in sys.stdin:
         channel.write(json.dumps(examine(int(line), options)) + "\n")
 

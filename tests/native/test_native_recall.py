@@ -914,6 +914,32 @@ def test_a_plan_is_given_all_its_parts():
             _native.Plan(*machine.without(place, 2**70))
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_plan_returns_arrays(dtype):
+    _, machine = example(dtype)
+    record = np.dtype([("y", np.float64, (2, 2)), ("k", np.float64)])
+    root, fixed = len(machine.shared), np.array([1.0, 0.0, 3.0, 0.0, 0.0])
+    machine.parts[2:4] = [{"a": "y", "b": [4, 2.5]}, record]
+    outputs, targets = np.array([root, 0, root]), np.array([3, 1, 4])
+    plan = _native.Plan(*machine.without(11, outputs), targets, fixed)
+    first = machine.arrays[0][0, 0]
+    value = sum(a.sum() for a in machine.arrays) * machine.arrays[0][0, 1]
+    found = plan.run(machine.call(1))
+    assert found["a"].tolist() == [[1.0, first], [3.0, value]]
+    assert found["b"] == [value, 2.5]
+    found["a"][:] = 0.0
+    assert plan.run(machine.call(1))["a"].tolist() == [[1.0, first], [3.0, value]]
+    for wrong in ([0, 1], [0, 1, 5], [0, 1, -1], [0, 1, 2, 3]):
+        with pytest.raises(ValueError, match="do not fit"):
+            _native.Plan(*machine.without(11, outputs), np.array(wrong), fixed)
+    for parts in ((targets,), (None, fixed)):
+        with pytest.raises(ValueError, match="do not fit"):
+            _native.Plan(*machine.without(11, outputs), *parts)
+    for parts in ((2.5, fixed), (targets, "text"), (targets, np.zeros(5, np.int64))):
+        with pytest.raises(TypeError):
+            _native.Plan(*machine.without(11, outputs), *parts)
+
+
 def test_arenas_fit_the_arrays_and_each_other():
     _, machine = example()
     shapes = machine.parts[0]

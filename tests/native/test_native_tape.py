@@ -13,7 +13,7 @@ from native_tapes import linearize
 from programs import ALL_OPS, SEED_OPS, count, random_program, run
 
 from chainrule import _native, nonfinite
-from chainrule.compiler.capture.recorder import CONSTANT, FIRST_RULE, Guard, Recording
+from chainrule.compiler.capture.recordings import CONSTANT, FIRST_RULE, Guard, Recording
 from chainrule.compiler.runtime import tape as execute
 from chainrule.core import ops
 from chainrule.core.native import Value

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from chainrule.cli.reporting import Output, complain, examples, file_named, reported
 from chainrule.core.backend import Value
-from chainrule.derivatives.transforms import gradients
+from chainrule.derivatives.backward import gradients
 from chainrule.files import write_atomically
 from chainrule.see.explanation import Explanation
 from chainrule.see.explanation import explain as explained

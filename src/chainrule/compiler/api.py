@@ -14,6 +14,7 @@ from chainrule.compiler.capture.captured import Method
 from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.mapping.calls import map_calls
 from chainrule.compiler.runtime import calls, report
+from chainrule.compiler.runtime.derived import CompiledDerivative, derivative_of
 from chainrule.compiler.runtime.dispatch import Dispatch, FallbackError, FallbackWarning
 from chainrule.compiler.runtime.pipeline import Options
 from chainrule.compiler.training.batches import batch_value_and_grad
@@ -21,7 +22,8 @@ from chainrule.compiler.training.driver import Callback, train
 from chainrule.compiler.training.function import TrainableFunction
 from chainrule.compiler.translate.function import Translated, TranslationError, translate
 from chainrule.core.backend import modes
-from chainrule.derivatives.transforms import is_differentiated_again
+from chainrule.derivatives.matrices import transformed
+from chainrule.derivatives.transforms import Transform, is_differentiated_again
 from chainrule.optim import Optimizer
 from chainrule.trees import Floats
 
@@ -38,6 +40,7 @@ class CompiledFunction:
         #: which path answers a call; for tests and tools, not part of the public interface
         self.dispatch = Dispatch(function, options)
         self._bound: dict[int, tuple[Callable[[], Any], CompiledFunction]] = {}
+        self._derivatives: dict[Transform, CompiledDerivative] = {}
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A method: compiled once per instance, whose attributes are part of its captured state."""
@@ -208,6 +211,13 @@ class CompiledFunction:
         with self.dispatch.lock:
             return translate(self.dispatch.function, example, keywords, "jax", specialise)
 
+    def _derivative(self, transform: Transform) -> CompiledDerivative:
+        """What ``chainrule.jacobian`` and its like make of it; kept, with its recordings."""
+        with self.dispatch.lock:
+            if transform not in self._derivatives:
+                self._derivatives[transform] = derivative_of(self.dispatch, transform)
+            return self._derivatives[transform]
+
     def report(self, stage: str = "summary") -> str:
         """What became of the function: its recordings, and why it was not lifted or ran eagerly.
 
@@ -254,8 +264,14 @@ def compile(
         return functools.partial(
             compile, dtype=dtype, on_fallback=on_fallback, lift=lift, contract=contract
         )
-    if isinstance(f, CompiledFunction):
+    if isinstance(f, (CompiledFunction, CompiledDerivative)):
         return f
+    known = transformed(f)
+    if known is not None:
+        transform, plain = known
+        return compile(plain, dtype, on_fallback, lift=lift, contract=contract)._derivative(
+            transform
+        )
     if not callable(f):
         raise TypeError(f"compile takes a function, not a {type(f).__name__}")
     return CompiledFunction(f, Options(dtype, on_fallback, lift, contract))

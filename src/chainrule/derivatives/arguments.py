@@ -60,7 +60,7 @@ class Argument:
         """The tree with ``function`` applied to every Block."""
         return map_leaves(function, self.tree, records=True)
 
-    def filled(self, values: Sequence[Value]) -> Any:
+    def filled(self, values: Sequence[Any]) -> Any:
         """The argument as it came, with Values for numbers: arrays stay arrays, lists lists."""
 
         def fill(block: Block) -> Any:
@@ -92,8 +92,11 @@ class Argument:
         return self.map(cut)
 
 
-def flatten_argument(argument: Any, name: str = "x") -> Argument:
-    """Read the numbers out of an argument; a TypeError names the place of what is not one."""
+def flatten_argument(argument: Any, name: str = "x", several: bool = False) -> Argument:
+    """Read the numbers out of an argument; a TypeError names the place of what is not one.
+
+    ``several``: it is a tuple of arguments, each of which has a derivative of its own.
+    """
     numbers: list[Value | float] = []
     names: list[str] = []
 
@@ -111,7 +114,28 @@ def flatten_argument(argument: Any, name: str = "x") -> Argument:
             return build_record(type(x), [walk(item, f"{path}.{name}") for name, item in fields])
         return _like(x, [walk(item, f"{path}[{i}]") for i, item in enumerate(x)])
 
+    if several:
+        trees = [walk(item, f"{name}[{i}]") for i, item in enumerate(argument)]
+        return Argument(tuple(trees), numbers, names)
     return Argument(walk(argument, name), numbers, names)
+
+
+def flatten_results(result: Any) -> Argument:
+    """What a function returned, in the same two halves; its items may be anything."""
+    items: list[Any] = []
+
+    def walk(x: Any) -> Any:
+        start, shape = len(items), _shape(x)
+        if shape is not None:
+            items.extend(item for _, item in _places(x, ""))
+            return Block(x, shape, start)
+        if isinstance(x, Mapping):
+            return {key: walk(item) for key, item in x.items()}
+        if is_record(x):
+            return build_record(type(x), [walk(getattr(x, name)) for name in field_names(x)])
+        return _like(x, [walk(item) for item in x])
+
+    return Argument(walk(result), items, [])
 
 
 # --- the usual arguments, natively ----------------------------------------------------------------
@@ -224,6 +248,9 @@ def _refilled(original: Any, values: Iterator[Any]) -> Any:
 
 def array_of(items: Sequence[Any], shape: tuple[int, ...], dtype: Any) -> Array:
     """An array of these items, in this shape; Values are not looked into."""
+    if dtype is np.float64 and modes.recorder is not None:
+        recorded: Array = modes.recorder.array(items, shape)
+        return recorded
     array = np.empty(len(items), dtype)
     array[:] = items
     return array.reshape(shape)

@@ -17,6 +17,7 @@ from typing import Any
 from chainrule.core.backend import Value, _mode, topological_order
 from chainrule.core.text import visible
 from chainrule.derivatives.arguments import Argument, flatten_argument
+from chainrule.derivatives.backward import gradients, recording
 from chainrule.derivatives.finite_differences import (
     Estimate,
     Line,
@@ -25,7 +26,7 @@ from chainrule.derivatives.finite_differences import (
     telling_step,
     wrong_by_a_corner,
 )
-from chainrule.derivatives.transforms import gradients, nodes_of, recording
+from chainrule.derivatives.transforms import node_of
 
 _ROUNDING = 2.0**-51  # a few roundings, relative to the number rounded
 _SMALLEST = 2.0**-1072  # what underflow can hide
@@ -255,7 +256,7 @@ class _Function:
             leaf.label = x.label if isinstance(x, Value) else ""
         with recording():
             result = self.f(*self.argument.filled(leaves))
-        return nodes_of(result, "check_gradients", self.f)[0][0], leaves
+        return node_of(result, "check_gradients", self.f), leaves
 
     def number(self, i: int, offset: float) -> float | None:
         """The result alone, None where it is undefined."""

@@ -17,7 +17,8 @@ import numpy as np
 
 from chainrule.core import errors
 from chainrule.core.backend import Value, modes, no_grad, topological_order
-from chainrule.derivatives.transforms import gradients, is_differentiated_again, recording
+from chainrule.derivatives.backward import gradients, recording
+from chainrule.derivatives.transforms import is_differentiated_again
 from chainrule.vectors import _data, _items, _like, solve
 
 __all__ = ["SolverError", "checkpoint", "fixed_point", "implicit_root"]

@@ -1,4 +1,4 @@
-"""Derivatives of functions: ``grad``, ``value_and_grad``, ``jacobian``, ``hessian``, ``hvp``.
+"""Derivatives of functions: ``gradients``, ``grad``, ``value_and_grad``; ``matrices`` has others.
 
 A function of numbers comes in, a function that gives its derivative goes out, in the structure of
 the argument. All of them stand on ``gradients``, which differentiates one Value with respect to
@@ -8,151 +8,29 @@ over Values, so that the result can be differentiated again, to any order.
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Any, Literal, overload
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, wraps
+from typing import Any
 
 import numpy as np
 
 from chainrule.core import errors
-from chainrule.core.backend import Value, _mode, modes, nonfinite, topological_order, vsum
-from chainrule.core.graph import depending_on
-from chainrule.core.ops import Op
+from chainrule.core.backend import Value, modes, topological_order
 from chainrule.derivatives.arguments import (
     Argument,
+    Block,
     array_of,
     flatten_argument,
+    flatten_results,
     is_number,
     is_sequence,
-    stacked,
     usual_like,
     usual_values,
 )
-from chainrule.trees import Array
-
-
-def recording() -> AbstractContextManager[None]:
-    """Keep the graph, even inside ``no_grad``: a derivative without one would be 0."""
-    return _mode("grad", True)
-
-
-# --- one Value with respect to others -------------------------------------------------------------
-
-
-@overload
-def gradients(y: Value, xs: Value, create_graph: Literal[False] = False) -> float: ...
-@overload
-def gradients(y: Value, xs: Value, create_graph: Literal[True]) -> Value: ...
-@overload
-def gradients(y: Value, xs: Array, create_graph: bool = False) -> Array: ...
-@overload
-def gradients(
-    y: Value, xs: Iterable[Value], create_graph: Literal[False] = False
-) -> list[float]: ...
-@overload
-def gradients(y: Value, xs: Iterable[Value], create_graph: Literal[True]) -> list[Value]: ...
-@overload
-def gradients(y: Value, xs: Any, create_graph: bool = False) -> Any: ...
-def gradients(y: Value, xs: Any, create_graph: bool = False) -> Any:
-    """The derivative of ``y`` with respect to each of ``xs``; no ``.grad`` is touched.
-
-    For one Value the result is one number, for a sequence a list, for an array an array; where
-    ``y`` does not depend on an x, 0. With ``create_graph`` the results are Values, to be
-    differentiated further.
-
-    >>> from chainrule import Value, gradients
-    >>> x = Value(3.0)
-    >>> gradients(x**3, x)
-    27.0
-    >>> slope = gradients(x**3, x, create_graph=True)
-    >>> gradients(slope, x), x.grad
-    (18.0, 0.0)
-    """
-    if not isinstance(y, Value):
-        raise TypeError(
-            f"gradients differentiates a Value, not {errors.describe(y)}; "
-            "grad(f) differentiates a function"
-        )
-    elements = xs.flat if isinstance(xs, np.ndarray) else xs
-    nodes = list(elements) if isinstance(elements, Iterable) else [xs]
-    for x in nodes:
-        if not isinstance(x, Value):
-            raise TypeError(
-                f"gradients takes a Value or a sequence of Values as xs, not {errors.describe(x)}"
-            )
-    results = _differentiable(y, nodes) if create_graph else _numbers(y, nodes)
-    if isinstance(xs, Value):
-        return results[0]
-    if isinstance(xs, np.ndarray):
-        return array_of(results, xs.shape, object if create_graph else np.float64)
-    return results
-
-
-def _numbers(y: Value, xs: list[Value]) -> list[float]:
-    """The derivatives as numbers; a compiled function records how they are computed."""
-    if modes.recorder is None:
-        return y._gradients(xs, False)
-    return [slope.data for slope in _differentiable(y, xs)]
-
-
-def _differentiable(y: Value, xs: list[Value]) -> list[Value]:
-    """The same sums as Values, each partial derivative evaluated over the node's children."""
-    if modes.recorder is not None:
-        modes.recorder.selector.differentiated(y, xs)
-    order = depending_on(y, xs)
-    on_path = set(map(id, order))
-    totals: dict[int, Value] = {id(y): Value(1.0)}
-    # Partials never raise. While a compiled function is recorded they do: a replay cannot tell what
-    # is infinite, and leaves that to eager.
-    with recording(), nonfinite("allow" if modes.recorder is None else "raise"):
-        for node in reversed(order):
-            total = totals.get(id(node))
-            if total is None:
-                continue
-            for i, child in enumerate(node.children):
-                if id(child) in on_path:
-                    share = _share(total, _slope(node, i))
-                    if share is not None:
-                        before = totals.get(id(child))
-                        totals[id(child)] = share if before is None else before + share
-    return [totals[id(x)] if id(x) in on_path and id(x) in totals else Value(0.0) for x in xs]
-
-
-def _slope(node: Value, i: int) -> Value | float:
-    """∂node/∂child i as an expression of Values, or a float where the row says a constant."""
-    rule = node._rule
-    if not isinstance(rule, Op):
-        label = f" labelled {node.label!r}" if node.label else ""
-        raise TypeError(
-            f"the custom operation {rule!r}{label} gave its derivatives as numbers, so they cannot "
-            "be differentiated again: write it with chainrule's own operations, or add a row for "
-            "it to the op table (chainrule.core.ops.row)"
-        )
-    slope: Value | float = rule.partials[i](node, *node.children, *node._parameters)
-    return slope
-
-
-def _share(total: Value, slope: Value | float) -> Value | None:
-    """What a node passes on to one child; None for nothing.
-
-    A total or slope that is 0 here may still have a derivative, so it is passed on, except where
-    the other is infinite. A slope that is the constant 0 has none.
-    """
-    if not isinstance(slope, Value):
-        if slope == 1.0:
-            return total
-        if slope == 0.0:
-            return None
-    if modes.recorder is not None:
-        return total * slope  # both are finite
-    number = slope.data if isinstance(slope, Value) else slope
-    zero = total.data == 0.0 or number == 0.0
-    return None if zero and not math.isfinite(total.data * number) else total * slope
-
+from chainrule.derivatives.backward import differentiable, gradients, numbers, recording
+from chainrule.trees import Array, map_leaves
 
 # --- a function, called ---------------------------------------------------------------------------
 
@@ -185,8 +63,9 @@ class Call:
     argument: Argument
     leaves: list[Value]
     outputs: list[Value]
-    shape: tuple[int, ...]  # of the outputs
+    results: Argument  # what it returned, a Block in the place of each number or array
     create_graph: bool  # somebody differentiates the result again
+    aux: tuple[Any, ...] = ()  # what else it returned, with ``has_aux``
 
     def gradients(self) -> list[Value]:
         """The derivative of the only output with respect to every leaf, to be used once more."""
@@ -207,17 +86,21 @@ def call(
     kwargs: Mapping[str, Any] | None = None,
     several: bool = False,
     twice: bool = False,
+    has_aux: bool = False,
 ) -> Call:
     """Call ``f`` with fresh Values in place of the numbers of its first argument.
 
-    ``twice``: its derivative is differentiated.
+    ``twice``: its derivative is differentiated. ``has_aux``: it returns a pair, as in ``grad``.
     """
     leaves = _fresh(argument.numbers)
     again = twice or argument.has_values
-    result = _run(f, argument.filled(leaves), leaves, args, kwargs or {}, again)
-    outputs, shape = nodes_of(result, transform, f, several)
+    returned = _run(f, argument.filled(leaves), leaves, args, kwargs or {}, again)
+    result, *aux = parts_of(returned, transform, f) if has_aux else (returned,)
+    results = results_of(result, transform, f, several)
+    outputs = [y if isinstance(y, Value) else Value(y) for y in results.numbers]
     create_graph = argument.has_values or _is_wanted_again(f, outputs)
-    return Call(argument, leaves, outputs, shape, create_graph)
+    extras = [x if create_graph else as_numbers(x) for x in aux]
+    return Call(argument, leaves, outputs, results, create_graph, tuple(extras))
 
 
 def _run(
@@ -282,10 +165,10 @@ def value_and_derivative(
     result = _run(f, filled, leaves, args, kwargs, argument is not None and argument.has_values)
     y = result if main is None else main(result)
     if type(y) is not Value:
-        ((y,), _) = nodes_of(y, transform, f)
+        y = node_of(y, transform, f)
     create_graph = argument is not None and argument.has_values
     create_graph = create_graph or _is_wanted_again(f, [y])
-    slopes: list[Any] = _differentiable(y, leaves) if create_graph else _numbers(y, leaves)
+    slopes: list[Any] = differentiable(y, leaves) if create_graph else numbers(y, leaves)
     like = usual_like(x, slopes) if argument is None else argument.like(slopes)
     return y if create_graph else y.data, like, result
 
@@ -315,6 +198,7 @@ def _closes_over(f: Callable[..., Any], outputs: list[Value]) -> bool:
 
 def values_around(f: Callable[..., Any]) -> list[tuple[str, Value]]:
     """The Values among the variables of enclosing functions and the global ones, by name."""
+    f = getattr(f, "_in_order", f)
     code, outside = getattr(f, "__code__", None), getattr(f, "__globals__", {})
     found = [(name, outside.get(name)) for name in getattr(code, "co_names", ())]
     cells = getattr(f, "__closure__", None) or ()
@@ -342,31 +226,54 @@ def _reached(outputs: list[Value]) -> set[int]:
     return {id(v) for y in outputs for v in topological_order(y)}
 
 
-def nodes_of(
+def parts_of(returned: Any, transform: str, f: Callable[..., Any]) -> tuple[Any, Any]:
+    """The result and the rest of a function that returns both; else a TypeError."""
+    if isinstance(returned, tuple) and len(returned) == 2:
+        return returned
+    raise TypeError(
+        f"{transform} with has_aux takes a function that returns a pair (result, aux) but "
+        f"{name_of(f)} returned {errors.describe(returned)}"
+    )
+
+
+def as_numbers(tree: Any) -> Any:
+    """A tree with the numbers of its Values."""
+
+    def number(x: Any) -> Any:
+        if isinstance(x, np.ndarray) and x.dtype == object:
+            items = x.ravel().tolist()
+            numbers = [y.data if isinstance(y, Value) else y for y in items]
+            plain = all(is_number(y) for y in items)
+            return array_of(numbers, x.shape, np.float64 if plain else object)
+        return x.data if isinstance(x, Value) else x
+
+    return map_leaves(number, tree, records=True)
+
+
+def node_of(result: Any, transform: str, f: Callable[..., Any]) -> Value:
+    """The one number that ``f`` returned as a Value, or a TypeError that says what to return."""
+    (y,) = results_of(result, transform, f).numbers
+    return y if isinstance(y, Value) else Value(y)
+
+
+def results_of(
     result: Any, transform: str, f: Callable[..., Any], several: bool = False
-) -> tuple[list[Value], tuple[int, ...]]:
-    """What ``f`` returned as nodes and their shape, or a TypeError that says what to return."""
-    items: list[Any] = []
-    shape = _output_shape(result, items)
-    if shape is None or (shape and not several) or not all(map(is_number, items)):
+) -> Argument:
+    """What ``f`` returned as a tree and its numbers, or a TypeError that says what to return."""
+    found = flatten_results(result)
+    numbers = found.numbers
+    one = isinstance(found.tree, Block) and not found.tree.shape
+    if not (several or one) or not all(map(is_number, numbers)):
         raise _wrong_result(transform, f, result, several)
-    return [y if isinstance(y, Value) else Value(y) for y in items], shape
+    return found
 
 
-def _output_shape(result: Any, items: list[Any]) -> tuple[int, ...] | None:
-    """The shape of what a function returned, None if ragged; its elements go to ``items``."""
-    if isinstance(result, np.ndarray):
-        items.extend(result.flat)
-        shape: tuple[int, ...] = result.shape
-        return shape
-    if not is_sequence(result):
-        items.append(result)
-        return ()
-    return stacked([_output_shape(item, items) for item in result])
+def name_of(f: Callable[..., Any]) -> str:
+    """The function's name."""
+    return str(getattr(f, "__name__", type(f).__name__))
 
 
 def _wrong_result(transform: str, f: Callable[..., Any], result: Any, several: bool) -> TypeError:
-    name = getattr(f, "__name__", type(f).__name__)
     wanted = "a Value, or a sequence or array of Values," if several else "one Value"
     if result is None:
         advice = "; is a return missing?"
@@ -375,7 +282,7 @@ def _wrong_result(transform: str, f: Callable[..., Any], result: Any, several: b
     else:
         advice = ""
     return TypeError(
-        f"{transform} takes a function that returns {wanted} but {name} returned "
+        f"{transform} takes a function that returns {wanted} but {name_of(f)} returned "
         f"{errors.describe(result)}{advice}"
     )
 
@@ -383,13 +290,83 @@ def _wrong_result(transform: str, f: Callable[..., Any], result: Any, several: b
 # --- the transforms -------------------------------------------------------------------------------
 
 
-def _check_callable(transform: str, f: object) -> None:
-    if not callable(f):
-        advice = "; for a Value use gradients(y, xs)" if isinstance(f, Value) else ""
-        raise TypeError(f"{transform} takes a function, not {errors.describe(f)}{advice}")
+@lru_cache(256)
+def _places(name: str, argnums: Any, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Which of so many arguments are differentiated by, and which are not."""
+    places = argnums if isinstance(argnums, tuple) else (argnums,)
+    wrong = [place for place in places if not -count <= place < count]
+    if wrong:
+        raise TypeError(
+            f"{name} differentiates by argument {wrong[0]}, and the function was passed {count} by "
+            "position"
+        )
+    chosen = tuple([place % count for place in places])
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"argnums has an argument twice: {argnums}")
+    return chosen, tuple([k for k in range(count) if k not in chosen])
 
 
-def grad(f: Callable[..., Any]) -> Callable[..., Any]:
+@dataclass(frozen=True)
+class Transform:
+    """Which derivative of a function is wanted; ``sparse``: as a sparse matrix."""
+
+    name: str
+    argnums: int | tuple[int, ...] = 0
+    has_aux: bool = False
+    sparse: bool = False
+
+    def check(self, f: object) -> None:
+        """Raise a TypeError unless ``f`` is a function, and argnums positions of arguments."""
+        if not callable(f):
+            advice = "; for a Value use gradients(y, xs)" if isinstance(f, Value) else ""
+            raise TypeError(f"{self.name} takes a function, not {errors.describe(f)}{advice}")
+        places = self.argnums if isinstance(self.argnums, tuple) else (self.argnums,)
+        if not places or not all(type(place) is int for place in places):
+            raise TypeError(
+                f"argnums is the position of an argument, or a tuple of some, not {self.argnums!r}"
+            )
+
+    def pick(self, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        """The argument to differentiate by, or a tuple of those, and the others."""
+        if self.argnums == 0 and args:
+            return args[0], args[1:]
+        chosen, others = _places(self.name, self.argnums, len(args))
+        rest = tuple([args[k] for k in others])
+        if isinstance(self.argnums, tuple):
+            return tuple([args[k] for k in chosen]), rest
+        return args[chosen[0]], rest
+
+    def flatten(self, x: Any, name: str = "x") -> Argument:
+        """What is picked as a tree of its own numbers."""
+        return flatten_argument(x, name, several=isinstance(self.argnums, tuple))
+
+    def in_order(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        """``f`` as a function of what is picked, and the others."""
+        if self.argnums == 0:
+            return f
+        name, argnums = self.name, self.argnums
+
+        @wraps(f)
+        def arranged(x: Any, *others: Any, **kwargs: Any) -> Any:
+            xs = x if isinstance(argnums, tuple) else (x,)
+            chosen, rest = _places(name, argnums, len(xs) + len(others))
+            args = dict(zip((*chosen, *rest), (*xs, *others), strict=True))
+            return f(*[args[k] for k in range(len(args))], **kwargs)
+
+        arranged._in_order = f  # type: ignore[attr-defined]
+        return arranged
+
+
+def compiled_derivative(f: Any, transform: Transform) -> Any:
+    """The derivative of a compiled function, compiled too; None for any other function."""
+    transform.check(f)
+    derive = getattr(type(f), "_derivative", None)
+    return None if derive is None else derive(f, transform)
+
+
+def grad(
+    f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """The function that gives the derivative of ``f`` with respect to its first argument.
 
     That argument is a number, an array, or a tree (dicts, lists, tuples, dataclasses) of those;
@@ -403,23 +380,38 @@ def grad(f: Callable[..., Any]) -> Callable[..., Any]:
     >>> grad(lambda p: p["w"][0] * p["w"][1] + p["b"])({"w": [2.0, 3.0], "b": 1.0})
     {'w': [3.0, 2.0], 'b': 1.0}
 
+    ``argnums`` is the position of another argument, or a tuple of several. With ``has_aux``, ``f``
+    returns a pair, and the second of it comes along.
+
+    >>> grad(lambda x, y: x * y**2, argnums=(0, 1))(2.0, 3.0)
+    (9.0, 12.0)
+
     An argument that holds Values gives a derivative of Values, part of the same graph. So
     derivatives nest, to any order:
 
     >>> grad(grad(grad(lambda x: x**4)))(2.0)
     48.0
     """
-    _check_callable("grad", f)
+    transform = Transform("grad", argnums, has_aux)
+    compiled = compiled_derivative(f, transform)
+    if compiled is not None:
+        return compiled  # type: ignore[no-any-return]
+    both = _both(f, transform)
 
     @wraps(f)
-    def derivative(x: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return value_and_derivative("grad", f, x, args, kwargs)[1]
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        value, slopes = both(*args, **kwargs)
+        return (slopes, value[1]) if has_aux else slopes
 
     return derivative
 
 
-def value_and_grad(f: Callable[..., Any]) -> Callable[..., Any]:
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """The function that gives the value of ``f`` and its derivative, as ``grad`` does, together.
+
+    With ``has_aux``, ``f`` returns a pair, and so is the value: ``(value, aux), slopes``.
 
     >>> from scipy.optimize import minimize
     >>> from chainrule import value_and_grad
@@ -430,98 +422,36 @@ def value_and_grad(f: Callable[..., Any]) -> Callable[..., Any]:
     >>> minimize(value_and_grad(rosenbrock), [-1.0, 2.0], jac=True).x.round(4)
     array([1., 1.])
     """
-    _check_callable("value_and_grad", f)
+    transform = Transform("value_and_grad", argnums, has_aux)
+    compiled = compiled_derivative(f, transform)
+    return _both(f, transform) if compiled is None else compiled
+
+
+def _both(f: Callable[..., Any], transform: Transform) -> Callable[..., Any]:
+    """The value and the derivative together, whatever the transform is called."""
+    function = transform.in_order(f)
 
     @wraps(f)
-    def both(x: Any, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        return value_and_derivative("value_and_grad", f, x, args, kwargs)[:2]
+    def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        x, others = transform.pick(args)
+        return value_and_slopes(function, transform, x, *others, **kwargs)
 
     return both
 
 
-def jacobian(f: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that gives the derivative of every result of ``f`` by every number it is given.
+def value_and_slopes(
+    f: Callable[..., Any], transform: Transform, x: Any, *others: Any, **kwargs: Any
+) -> tuple[Any, Any]:
+    """The value of ``f``, with what comes along, and its derivative by ``x``."""
+    name = transform.name
+    if not transform.has_aux:
+        return value_and_derivative(name, f, x, others, kwargs)[:2]
+    aux: list[Any] = []
 
-    ``f`` returns a Value or a sequence or array of them; the derivative has the shape of the
-    result followed by that of the argument.
+    def main(returned: Any) -> Any:
+        result, extras = parts_of(returned, name, f)
+        aux.append(extras)
+        return result
 
-    >>> from chainrule import jacobian
-    >>> jacobian(lambda x: [x[0] * x[1], x[0] + x[1]])([2.0, 3.0])
-    array([[3., 2.],
-           [1., 1.]])
-    """
-    _check_callable("jacobian", f)
-
-    @wraps(f)
-    def derivative(x: Any, /, *args: Any, **kwargs: Any) -> Any:
-        made = call("jacobian", f, flatten_argument(x), args, kwargs, several=True)
-        return made.argument.results(made.rows(made.outputs), made.shape)
-
-    return derivative
-
-
-def hessian(f: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that gives the second derivatives of ``f``: argument's shape, twice.
-
-    For a tree it is a tree of trees: ``h["w"]["b"]`` is ∂²f/∂w∂b.
-
-    >>> from chainrule import hessian
-    >>> hessian(lambda x: x[0] ** 2 * x[1])([3.0, 5.0])
-    array([[10.,  6.],
-           [ 6.,  0.]])
-    """
-    _check_callable("hessian", f)
-
-    @wraps(f)
-    def second_derivative(x: Any, /, *args: Any, **kwargs: Any) -> Any:
-        made = call("hessian", f, flatten_argument(x), args, kwargs, twice=True)
-        matrix = made.rows(made.gradients())
-        argument = made.argument
-        return argument.map(
-            lambda block: argument.results(matrix[block.start : block.stop], block.shape)
-        )
-
-    return second_derivative
-
-
-def hvp(f: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of ``x`` and ``v`` that gives the Hessian of ``f`` at ``x`` times ``v``.
-
-    The Hessian itself is never made: the cost is a few evaluations of ``f``, however many numbers
-    ``x`` has. ``v`` has the structure of ``x``, and so has the result.
-
-    >>> from chainrule import hvp
-    >>> hvp(lambda x: x[0] ** 2 * x[1])([3.0, 5.0], [1.0, 0.0])
-    array([10.,  6.])
-    """
-    _check_callable("hvp", f)
-
-    @wraps(f)
-    def product(x: Any, v: Any, /, *args: Any, **kwargs: Any) -> Any:
-        argument, direction = flatten_argument(x), flatten_argument(_ordered_like(v, x), "v")
-        if _shapes(argument) != _shapes(direction):
-            raise ValueError(
-                f"hvp needs v in the structure of x: {_shapes(argument)}, not {_shapes(direction)}"
-            )
-        made = call("hvp", f, argument, args, kwargs, twice=True)
-        with recording(), nonfinite("allow"):  # only its derivative counts, not the sum itself
-            along = vsum(
-                g * step for g, step in zip(made.gradients(), direction.numbers, strict=True)
-            )
-        keep = made.create_graph or direction.has_values or _depends_on_enclosing([along])
-        return argument.results(replace(made, create_graph=keep).rows([along]))
-
-    return product
-
-
-def _ordered_like(v: Any, x: Any) -> Any:
-    """``v`` with the keys of its dicts in the order that ``x`` has them."""
-    if isinstance(v, Mapping) and isinstance(x, Mapping) and v.keys() == x.keys():
-        return {key: _ordered_like(v[key], item) for key, item in x.items()}
-    if type(v) is type(x) and type(v) in (list, tuple) and len(v) == len(x):
-        return type(v)([_ordered_like(a, b) for a, b in zip(v, x, strict=True)])
-    return v
-
-
-def _shapes(argument: Argument) -> Any:
-    return argument.map(lambda block: block.shape)
+    value, slopes, _ = value_and_derivative(name, f, x, others, kwargs, main)
+    return (value, aux[0] if isinstance(value, Value) else as_numbers(aux[0])), slopes

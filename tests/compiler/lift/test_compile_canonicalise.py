@@ -26,7 +26,7 @@ from programs import count
 
 import chainrule
 from chainrule import tanh
-from chainrule.compiler.capture.recorder import FIRST_RULE, Guard, Output, Recording
+from chainrule.compiler.capture.recordings import FIRST_RULE, Guard, Output, Recording
 from chainrule.compiler.capture.selection import Gather, Selection
 from chainrule.compiler.lift.canonical import (
     CONSTANT,

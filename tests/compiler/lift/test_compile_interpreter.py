@@ -14,7 +14,7 @@ from programs import ALL_OPS, SEED_OPS, count, random_program, run
 import chainrule
 from chainrule import Value, maximum, nonfinite, vsum, where
 from chainrule.compiler.capture.arguments import flatten_call
-from chainrule.compiler.capture.recorder import CONSTANT, FIRST_RULE, INPUT, Output, Recording
+from chainrule.compiler.capture.recordings import CONSTANT, FIRST_RULE, INPUT, Output, Recording
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import trace
 from chainrule.compiler.capture.walking import survey

@@ -28,7 +28,7 @@ from test_compile_reroll import (
 )
 
 import chainrule
-from chainrule.compiler.capture.recorder import Recording
+from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.codegen import registers
 from chainrule.compiler.lift import alignment
 from chainrule.compiler.lift import interpreter as arrays

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chainrule
-from chainrule.compiler.capture.recorder import (
+from chainrule.compiler.capture.recordings import (
     CONSTANT,
     FIRST_RULE,
     INPUT,

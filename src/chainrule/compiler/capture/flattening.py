@@ -6,17 +6,19 @@ arrays, in which instructions read what gathers selected, with guards and output
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from chainrule.compiler.capture.recorder import (
+from chainrule.compiler.capture.recorder import Recorder
+from chainrule.compiler.capture.recordings import (
     CONSTANT,
     FIRST_RULE,
+    ArrayOutput,
     Guard,
     Ints,
     Output,
-    Recorder,
     Recording,
 )
 from chainrule.compiler.capture.standins import (
@@ -43,7 +45,7 @@ def finish(recorder: Recorder, inputs: list[Value], result: Any) -> Recording:
     selected = list(selector.pending.values())
     arrays = _flatten(recorder, [*inputs, *[p.leaf for p in selected]])
     wanted = [v for v, _, _ in recorder.guards]
-    map_leaves(lambda x: wanted.append(x[0]) if isinstance(x, _Returned) else None, returned)
+    map_leaves(lambda x: wanted.extend(_values_in(x)), returned)
     for items in {id(p.items): p.items for p in selected}.values():
         wanted += items
     position = _positions(wanted, inputs, recorder.nodes)
@@ -59,9 +61,7 @@ def finish(recorder: Recorder, inputs: list[Value], result: Any) -> Recording:
         **arrays,
         unflagged=unflagged,
         guards=tuple(Guard(position[id(v)], float(t), line) for v, t, line in recorder.guards),
-        result=map_leaves(
-            lambda x: Output(position[id(x[0])], x[1]) if isinstance(x, _Returned) else x, returned
-        ),
+        result=map_leaves(lambda x: _as_output(x, position), returned),
         selection=selector.finish(lambda values: [position[id(v)] for v in values], places, owners),
     )
 
@@ -73,9 +73,47 @@ class _Returned(NamedTuple):
     is_value: bool
 
 
+class _ReturnedArray(NamedTuple):
+    """An array that the function returned: a ``_Returned`` or a number for each item."""
+
+    items: list[Any]
+    shape: tuple[int, ...]
+    is_value: bool  # it holds objects
+
+
+def _values_in(leaf: Any) -> list[Value]:
+    if isinstance(leaf, _ReturnedArray):
+        return [x.value for x in leaf.items if isinstance(x, _Returned)]
+    return [leaf.value] if isinstance(leaf, _Returned) else []
+
+
+def _as_output(leaf: Any, position: dict[int, int]) -> Any:
+    if isinstance(leaf, _ReturnedArray):
+        items = [_as_output(x, position) for x in leaf.items]
+        return replace(ArrayOutput.of(items, leaf.shape), is_value=leaf.is_value)
+    if isinstance(leaf, _Returned):
+        return Output(position[id(leaf.value)], leaf.is_value)
+    return leaf
+
+
+def _returned_array(recorder: Recorder, array: Any) -> _ReturnedArray:
+    """An array of Values, or of floats that were computed from data."""
+    items = [_returned(recorder, x) for x in np.ndarray.view(array, np.ndarray).ravel().tolist()]
+    kinds = {x.is_value if isinstance(x, _Returned) else type(x) for x in items}
+    if array.dtype == object:
+        fits = kinds <= {True, float, int}
+    else:
+        fits = array.dtype == np.float64 and kinds <= {False, float}
+    if not fits or not items:
+        raise Unrecordable(f"it returns an array of {array.dtype}")
+    return _ReturnedArray(items, array.shape, array.dtype == object)
+
+
 def _returned(recorder: Recorder, x: Any) -> Any:
     """What stands in a recording for something that the function returned."""
     kind = type(x)
+    if isinstance(x, np.ndarray):
+        return _returned_array(recorder, x)
     if is_narrow(x):
         return plain(x)
     if isinstance(x, Value) or kind is Detached:

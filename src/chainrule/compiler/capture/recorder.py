@@ -1,23 +1,21 @@
 """Recording is running: the function runs eagerly, on the real engine, under a recorder.
 
-In: a function and its arguments. Out: a ``Recording``, every node in creation order as flat arrays
-(also those the result does not reach: an index may select them another time), the guards, and what
-the function returned. Instruction 0..inputs-1 are the inputs.
+The recorder is told of every node in the order in which they are made (also of those the result
+does not reach: an index may select them another time), and hands out stand-ins for what is read.
+``flattening`` makes a ``Recording`` of what it noted.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from chainrule.compiler.capture.arrays import data_array
 from chainrule.compiler.capture.integers import EXACT, IntegerRecorder
 from chainrule.compiler.capture.reading import Selector
-from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.capture.standins import (
     Condition,
     Detached,
@@ -28,139 +26,6 @@ from chainrule.compiler.capture.traced import Traced
 from chainrule.core import errors, functions, ops
 from chainrule.core.backend import Value, modes
 from chainrule.core.ops import Op
-from chainrule.trees import Floats, map_leaves
-
-Ints = npt.NDArray[np.int32]
-
-#: instruction codes below the rules: an input, a constant
-INPUT, CONSTANT = 0, 1
-FIRST_RULE = 2
-
-
-@dataclass(frozen=True)
-class Guard:
-    """A branch that the recording took: instruction ``position`` must give ``expected`` again."""
-
-    position: int
-    expected: float
-    line: str
-
-
-@dataclass(frozen=True, eq=False)
-class Recording:
-    """One run of a function as flat arrays.
-
-    ``codes[i]`` is INPUT, CONSTANT or FIRST_RULE + the position of its rule in ``rules``;
-    ``operands[i]`` up to three earlier positions (-1: none); ``constants[i]`` its numbers: the
-    constant, a plain number in the place of the second operand (``number[i]``), or the rule's
-    static parameters. ``unflagged[i]``: made where undefined values were allowed. ``selection``:
-    what the integers passed decide: operands, numbers, and whether this recording holds at all.
-    """
-
-    inputs: int
-    codes: Ints
-    operands: Ints
-    constants: Floats
-    number: npt.NDArray[np.bool_]
-    rules: tuple[Op, ...]
-    unflagged: npt.NDArray[np.bool_]
-    guards: tuple[Guard, ...]
-    result: Any = field(repr=False)  # the returned tree, an Output in place of each number
-    selection: Selection = field(repr=False, default_factory=Selection)
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def __str__(self) -> str:
-        lines = [f"{len(self)} instructions, {self.inputs} inputs, {len(self.guards)} guards"]
-        guards = {g.position: g for g in self.guards}
-        for i in range(self.inputs, len(self)):
-            lines.append(f"%{i} = {self.describe(i)}")
-            if i in guards:
-                lines.append(f"    guard %{i} == {guards[i].expected:g}  ({guards[i].line})")
-        return "\n".join([*lines, f"return {self.result}"])
-
-    @property
-    def outputs(self) -> list[Output]:
-        """The numbers that the function returned, in order."""
-        found: list[Output] = []
-        map_leaves(lambda x: found.append(x) if isinstance(x, Output) else None, self.result)
-        return found
-
-    @property
-    def wanted(self) -> list[int]:
-        """The instructions whose results are used outside: guards, and what is returned."""
-        return [x.position for x in self.guards] + [x.position for x in self.outputs]
-
-    def describe(self, i: int) -> str:
-        """One instruction as text."""
-        code = int(self.codes[i])
-        if code < FIRST_RULE:
-            return "input" if code == INPUT else f"constant {self.constants[i, 0]:g}"
-        rule = self.rules[code - FIRST_RULE]
-        words = [f"%{p}" for p in self.operands[i] if p >= 0]
-        numbers = len(rule.parameters) + bool(self.number[i])
-        words += [f"{c:g}" for c in self.constants[i, :numbers]]
-        return f"{rule.name} {' '.join(words)}"
-
-    def differs(self, other: Recording) -> str | None:
-        """Why another recording is not this one again, in words, or None."""
-        if len(self) != len(other) or self.rules != other.rules:
-            return "it does other operations"
-        for name in ("codes", "number", "unflagged"):
-            if not np.array_equal(getattr(self, name), getattr(other, name)):
-                return "it does other operations"
-        if [(g.position, g.expected) for g in self.guards] != [
-            (g.position, g.expected) for g in other.guards
-        ]:
-            return "a branch goes the other way"
-        if not _same_result(self.result, other.result):
-            return "it returns something else"
-        changed = np.flatnonzero(
-            (self.constants.view(np.int64) != other.constants.view(np.int64)).any(axis=1)
-        )
-        if len(changed):
-            return f"a number in it changes by itself: {self.describe(int(changed[0]))}"
-        if not np.array_equal(self.operands, other.operands):
-            return "it uses other operands"
-        return None
-
-    def verify(self) -> None:
-        """Raise AssertionError unless every array fits the others."""
-        n = len(self)
-        assert self.operands.shape == (n, 3)
-        assert self.constants.shape == (n, 2)
-        assert self.number.shape == self.unflagged.shape == (n,)
-        assert ((self.codes >= 0) & (self.codes < FIRST_RULE + len(self.rules))).all()
-        inside = all(0 <= x.position < n for x in self.outputs)
-        assert inside, "a result lies outside the recording"
-        assert (self.codes[: self.inputs] == INPUT).all()
-        assert (self.codes[self.inputs :] != INPUT).all()
-        positions = np.arange(n, dtype=np.int32)[:, None]
-        assert (self.operands < positions).all(), "an operand comes after its use"
-        for i in np.flatnonzero(self.codes >= FIRST_RULE):
-            rule = self.rules[self.codes[i] - FIRST_RULE]
-            given = int((self.operands[i] >= 0).sum()) + int(self.number[i])
-            assert given == rule.arity, self.describe(int(i))
-        assert all(self.inputs <= g.position < n for g in self.guards)
-
-
-def _same_result(a: object, b: object) -> bool:
-    try:
-        return bool(a == b) or repr(a) == repr(b)
-    except Exception:  # an object of the user's own
-        return False
-
-
-@dataclass(frozen=True)
-class Output:
-    """The place of a number in what the function returned."""
-
-    position: int
-    is_value: bool
-
-    def __repr__(self) -> str:
-        return f"%{self.position}" + ("" if self.is_value else ".data")
 
 
 class Recorder:
@@ -311,6 +176,10 @@ class Recorder:
         """Stop recording: the function does what a replay would not repeat."""
         self.refused = f"{what} at {errors.caller()}"  # in case the function swallows it
         raise Unrecordable(self.refused)
+
+    def array(self, numbers: Sequence[Any], shape: tuple[int, ...]) -> Any:
+        """An array of numbers, some of which were read from Values: a derivative."""
+        return data_array(list(numbers), shape, np.dtype(np.float64))
 
     # --- called by the stand-ins and by functions -------------------------------------------------
 

@@ -25,12 +25,13 @@ from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.flattening import finish
 from chainrule.compiler.capture.hooks import REWRITER
 from chainrule.compiler.capture.reading import Observed
-from chainrule.compiler.capture.recorder import Recorder, Recording
+from chainrule.compiler.capture.recorder import Recorder
+from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.replacing import recording
 from chainrule.compiler.capture.rewriting import original
 from chainrule.compiler.capture.standins import Detached, Unrecordable
 from chainrule.compiler.capture.traced import Traced
-from chainrule.compiler.capture.walking import names_in
+from chainrule.compiler.capture.walking import names_in, survey
 from chainrule.core.backend import Value, modes
 from chainrule.derivatives.transforms import differentiating
 from chainrule.trees import map_leaves
@@ -46,6 +47,32 @@ class Trace:
     settled: tuple[str, ...]  # where data became static
     uses_math: bool = False  # it holds for finite data only: functions of ``math`` would raise
     merges: bool = False  # both sides of a branch were recorded
+    derived_from: Trace | None = None  # of a derivative: the recording that was differentiated
+
+
+@dataclass(frozen=True)
+class Tracer:
+    """Makes the recordings of a function; ``select``: also for integers that select Values."""
+
+    function: Callable[..., Any]
+    select: bool = True
+
+    @property
+    def source(self) -> Callable[..., Any]:
+        """The function that runs to be recorded."""
+        return self.function
+
+    def survey(self) -> CapturedState:
+        """What the function reads without being passed it."""
+        return survey(self.source)
+
+    def trace(self, state: CapturedState, call: Call) -> Trace:
+        """One recorded run."""
+        return trace(self.function, state, call, select=self.select)
+
+    def confirm(self, state: CapturedState, call: Call, first: Trace) -> None:
+        """Refuse a recording that another run with numbers a little off does not repeat."""
+        confirm(self.function, state, call, first, self.select)
 
 
 def trace(
@@ -54,6 +81,7 @@ def trace(
     call: Call,
     nudge: Callable[[float], float] | None = None,
     nudge_data: bool = True,
+    select: bool = True,
 ) -> Trace:
     """Run the function recorded, its numbers nudged (of data only with ``nudge_data``).
 
@@ -62,7 +90,7 @@ def trace(
     """
     if nudge is not None:
         call = call.nudged(nudge, state.place, nudge_data)
-    if not state.looks:
+    if select and not state.looks:
         try:
             return _trace(function, state, call, nudge, select=True)
         except Observed:
@@ -111,7 +139,7 @@ def _trace(
             recording(recorder),
         ):
             result = function(*rebuilt.arguments, **rebuilt.keywords)
-            _check_returned(result, recorder, state, tuples)
+            _check_returned(result, recorder, state, tuples, [x for x, _ in rebuilt.arrays])
             if not call.key[0]:
                 held = passed.union(map(id, captured))
                 map_leaves(lambda x: _check_identity(x, held), result)
@@ -181,13 +209,22 @@ def _tuples_in(tree: Any) -> set[int]:
 
 
 def _check_returned(
-    result: Any, recorder: Recorder, state: CapturedState, tuples: set[int]
+    result: Any, recorder: Recorder, state: CapturedState, tuples: set[int], arrays: list[Any]
 ) -> None:
-    """Refuse a result that is, or holds, a container which others hold too: it would be a copy."""
+    """Refuse a result that is, or holds, a container which others hold too: it would be a copy.
+
+    ``arrays``: those that were passed; what shares memory with one is a view of it.
+    """
     outside = {id(x) for x, *_ in (*state.lists, *state.dicts, *state.arrays)} | recorder.passed
     stack, seen = [result], set[int]()
+    held = [np.ndarray.view(x, np.ndarray) for x in (*arrays, *[x for x, *_ in state.arrays])]
     while stack:
         x = stack.pop()
+        if isinstance(x, np.ndarray):
+            memory = np.ndarray.view(x, np.ndarray)
+            if any(np.may_share_memory(memory, other) for other in held):
+                raise Unrecordable("it returns an array whose memory is used elsewhere too")
+            held.append(memory)
         if type(x) in (list, dict):
             if id(x) in outside or id(x) in seen:
                 raise Unrecordable("it returns a list or dict that is held elsewhere too")
@@ -315,7 +352,13 @@ def random_states_kept() -> Iterator[None]:
         np.random.set_state(numpy)  # noqa: NPY002
 
 
-def confirm(function: Callable[..., Any], state: CapturedState, call: Call, first: Trace) -> None:
+def confirm(
+    function: Callable[..., Any],
+    state: CapturedState,
+    call: Call,
+    first: Trace,
+    select: bool = True,
+) -> None:
     """Run again with numbers a little off: only inputs may make a difference.
 
     A branch near its edge goes the other way, so the nudge shrinks until every guard agrees; the
@@ -330,7 +373,7 @@ def confirm(function: Callable[..., Any], state: CapturedState, call: Call, firs
 
         try:
             data = not first.settled  # data that became static must be the same again
-            again = trace(function, state, call, nudge if scale else None, data)
+            again = trace(function, state, call, nudge if scale else None, data, select)
         except Exception:
             if scale:
                 continue  # out of a domain: nearer

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from chainrule.compiler.capture.recorder import Recording
+from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.formulas.indices import Integers, deciding
 from chainrule.compiler.formulas.input_names import Named

@@ -1,6 +1,6 @@
 """From a recording of scalar operations to an array program.
 
-In: a ``capture.recorder.Recording`` and its operands that depend on integers. Out: a
+In: a ``capture.recordings.Recording`` and its operands that depend on integers. Out: a
 ``program.Program``, instructions over columns of addresses. ``loops`` finds loops in time,
 ``canonical`` builds a ``graph.Graph`` of sums and elementwise operations, ``grouping`` makes one
 instruction of all nodes of one shape, that is of one signature (``stages``: before, in and after a

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call
-from chainrule.compiler.capture.recorder import Recording
+from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.lift.canonical import Graph, NotLiftable, canonicalise
 from chainrule.compiler.lift.exactness import mark_exact
-from chainrule.compiler.lift.grouping import group, grouped
+from chainrule.compiler.lift.grouping import SPARE, group, grouped
 from chainrule.compiler.lift.loops import Loop, find_loops
 from chainrule.compiler.lift.ordering import Beside, Pieces, is_regular
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
@@ -24,6 +24,7 @@ from chainrule.compiler.lift.schedule import schedule
 from chainrule.trees import Floats
 
 FEW_SHAPES = 100  # array instructions: no need to look for loops in time
+ALONE = 4 * SPARE  # shapes that need no others like them where there is no backward pass
 MANY_SHAPES = 200  # array instructions: steps take less time, and so does LLVM
 Points = dict[tuple[int, str], tuple[int, int]]  # of a walk: how many here, and at most
 LOOPS = True  # whether loops in time are lifted as loops
@@ -176,6 +177,7 @@ class RecordedCall:
             like,
             slots=self.selecting,
             arranged=arranged,
+            spare=SPARE if self.differentiates else ALONE,
         )
         return self._placed(made)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.recorder import FIRST_RULE, Ints, Recording
+from chainrule.compiler.capture.recordings import FIRST_RULE, Ints, Recording
 from chainrule.compiler.lift.graph import Bytes
 from chainrule.compiler.lift.hashing import Hashes, mix
 from chainrule.compiler.lift.time_loop import Loop

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.recorder import Recording
+from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.lift.annotations import ADD, MAX, MIN, MUL, PAIR, Annotations
 from chainrule.compiler.lift.graph import (
     CONSTANT,

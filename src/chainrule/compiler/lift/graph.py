@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.recorder import FIRST_RULE, Ints
+from chainrule.compiler.capture.recordings import FIRST_RULE, Ints
 from chainrule.compiler.lift.hashing import Hashes, mix
 from chainrule.compiler.lift.time_loop import Loop
 from chainrule.core.ops import Op

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.recorder import Recording
+from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.lift.graph import (
     CONSTANT,
     EXTREME,
@@ -41,6 +41,8 @@ from chainrule.compiler.lift.stages import Straight, check_members, levels, stag
 from chainrule.compiler.lift.strides import iteration_space
 from chainrule.compiler.lift.time_loop import Loop
 
+MOST_SHAPES = 400
+SPARE = 50  # shapes that need no others like them
 FEW_LENGTHS = 3  # sums of at most so many different lengths become one instruction per length
 
 
@@ -50,10 +52,11 @@ def group(
     private: Addresses,
     arrays: Sequence[int] = (),
     like: Program | None = None,
-    limit: int = 400,
+    limit: int = MOST_SHAPES,
     slots: Addresses | None = None,
     arranged: Pieces | Beside | None = None,
     structured: bool = True,
+    spare: int = SPARE,
 ) -> Program:
     """The array program of a graph; NotLiftable where it has more shapes than ``limit``.
 
@@ -63,9 +66,9 @@ def group(
     inputs an array begins; a gather that selects one of its numbers may select any. ``like``: a
     program of the same function at another length; sums are separated by their lengths as they were
     there. ``slots``: for each operand that depends on an integer, that integer, or -1.
-    ``arranged``: how to reorder the groups.
+    ``arranged``: how to reorder the groups. ``spare``: how many shapes may be alone.
     """
-    groups = grouped(graph, like, limit, structured)
+    groups = grouped(graph, like, limit, structured, spare)
     if arranged is not None:
         groups = arranged.groups(graph, groups)
     longer = arranged.longer if isinstance(arranged, Beside) else like
@@ -81,7 +84,11 @@ def group(
 
 
 def grouped(
-    graph: Graph, like: Program | None = None, limit: int = 400, structured: bool = True
+    graph: Graph,
+    like: Program | None = None,
+    limit: int = MOST_SHAPES,
+    structured: bool = True,
+    spare: int = SPARE,
 ) -> list[Group]:
     """The nodes of a graph by their shapes, in an order that computes operands first."""
     stage = stages(graph)
@@ -90,7 +97,7 @@ def grouped(
     shapes, at = graph.signature[order], stage[order]
     change = (shapes[1:] != shapes[:-1]) | (at[1:] != at[:-1])
     count = int(change.sum()) + 1
-    if count > limit or (structured and count * 8 > len(graph.kinds) + 400):
+    if count > limit or (structured and (count - spare) * 8 > len(graph.kinds)):
         raise NotLiftable(f"{count} shapes among {len(graph.kinds)} nodes: no structure")
     parts = np.split(order, np.flatnonzero(change) + 1) if len(order) else []
     lengths = np.stack([np.diff(graph.product_at), np.diff(graph.plain_at)], axis=1)

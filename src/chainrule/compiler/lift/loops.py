@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chainrule.compiler.capture.recorder import FIRST_RULE, Ints, Recording
+from chainrule.compiler.capture.recordings import FIRST_RULE, Ints, Recording
 from chainrule.compiler.lift.hashing import Hashes, scrambled
 from chainrule.compiler.lift.periods import (
     best,

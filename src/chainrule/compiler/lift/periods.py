@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from chainrule.compiler.capture.recorder import FIRST_RULE, Ints, Recording
+from chainrule.compiler.capture.recordings import FIRST_RULE, Ints, Recording
 from chainrule.compiler.lift.hashing import GOLDEN, MASK, Hashes, scrambled
 from chainrule.compiler.lift.time_loop import Positions, has_parameters
 from chainrule.core import ops

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from chainrule.compiler.capture.recorder import FIRST_RULE, Recording
+from chainrule.compiler.capture.recordings import FIRST_RULE, Recording
 from chainrule.compiler.lift.graph import EXTREME, GATHER, RULE, Graph
 from chainrule.compiler.lift.program import Addresses, Instruction, ranges
 

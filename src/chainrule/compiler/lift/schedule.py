@@ -22,7 +22,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.recorder import FIRST_RULE, Ints, Recording
+from chainrule.compiler.capture.recordings import FIRST_RULE, Ints, Recording
 from chainrule.compiler.lift.commands import commands
 from chainrule.compiler.lift.graph import (
     CONSTANT,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.recorder import CONSTANT, FIRST_RULE, Ints, Recording
+from chainrule.compiler.capture.recordings import CONSTANT, FIRST_RULE, Ints, Recording
 
 Positions = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.bool_]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
-from chainrule.compiler.capture.recorder import Output
+from chainrule.compiler.capture.recordings import Output
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.mapping.blocks import Blocks, Destination, Rows
 from chainrule.compiler.mapping.checking import difference, sample_of

@@ -8,14 +8,13 @@ joins the machine code of that one.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.standins import Unrecordable
-from chainrule.compiler.capture.tracing import Trace, trace
+from chainrule.compiler.capture.tracing import Trace, Tracer
 from chainrule.compiler.lift.alignment import Prefix, RecordedCall, prefix_of
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.lift.program import Program
@@ -67,13 +66,13 @@ class Lengths:
 class Recordings:
     """Makes further recordings of a function."""
 
-    function: Callable[..., Any]
+    tracer: Tracer
     captured: CapturedState
 
     def attempt(self, call: Call) -> Trace | None:
         """One more recording; None where the function fails with these integers."""
         try:
-            return trace(self.function, self.captured, call)
+            return self.tracer.trace(self.captured, call)
         except (Exception, Unrecordable):
             self.captured.restore()
             return None
@@ -164,20 +163,20 @@ class Builder:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        tracer: Tracer,
         captured: CapturedState,
         dtype: str,
         always: bool,
         contract: bool,
     ) -> None:
         """``always``: for small recordings too."""
-        self._recordings, self._captured = Recordings(function, captured), captured
+        self._recordings, self._captured = Recordings(tracer, captured), captured
         self._dtype, self._always, self._contract = dtype, always, contract
         self._families: dict[Any, list[Family]] = {}
 
     def lengths(self, call: Call) -> Lengths | None:
         """The lengths of a call's lists of integers; None where it passes none."""
-        if call.comes_again:
+        if call.comes_again or not self._recordings.tracer.select:
             return None
         key, runs = runs_of(call)
         if not any(is_list for _, is_list in runs):

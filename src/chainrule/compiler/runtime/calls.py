@@ -6,13 +6,14 @@ user's own structure: from the fast path, from a ``Run``, or from the function i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arguments import Call, flatten_call, like_first
-from chainrule.compiler.capture.recorder import Output
+from chainrule.compiler.capture.arguments import Call, flatten_call, holds_values, like_first
+from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.results import (
@@ -92,6 +93,28 @@ def value_and_grad(
     return result, fill(out, like_first(call, arguments[0], grads))
 
 
+def derivative(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """``CompiledDerivative.__call__``; the first argument is what it differentiates by."""
+    if dispatch.fast_path is not None and not keywords:
+        answer = dispatch.answer(arguments, differentiate=True)
+        if answer is not None:
+            return answer
+    if dispatch.rests() or holds_values(arguments[0]):
+        return _eager_value(dispatch, arguments, keywords)
+    call = flatten_call(arguments, keywords, differentiate=True)
+    result = None
+    with dispatch.lock:
+        alone, dispatch.busy = not dispatch.busy, True
+        try:
+            run = dispatch.run(call) if alone else EAGERLY
+            if run.path is not Path.EAGER:
+                dispatch.cache(call, run)
+                result = (_floats(run),)
+        finally:
+            dispatch.busy = not alone
+    return _eager_value(dispatch, arguments, keywords, call) if result is None else result[0]
+
+
 # --- from a run -----------------------------------------------------------------------------------
 
 
@@ -107,11 +130,13 @@ def _numbers(run: Run, value: Callable[[float], Any]) -> Any:
     rest = iter(found)
 
     def number(x: Any) -> Any:
+        if isinstance(x, ArrayOutput):
+            return x.filled(np.array(list(itertools.islice(rest, len(x.positions))), np.float64))
         if not isinstance(x, Output):
             return x
         return value(next(rest)) if x.is_value else next(rest)
 
-    return map_leaves(number, result)
+    return map_leaves(number, result, records=True)
 
 
 def _floats(run: Run) -> Any:

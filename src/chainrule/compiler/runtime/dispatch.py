@@ -16,7 +16,7 @@ from typing import Any
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.standins import Unrecordable
-from chainrule.compiler.capture.walking import survey
+from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.fast_path import FastPath
 from chainrule.compiler.runtime.ledger import Ledger
@@ -60,8 +60,12 @@ class Dispatch:
     finalizers, whose calls then run eagerly.
     """
 
-    def __init__(self, function: Callable[..., Any], options: Options) -> None:
+    def __init__(
+        self, function: Callable[..., Any], options: Options, tracer: Tracer | None = None
+    ) -> None:
+        """``tracer``: what records its calls, if not the function itself is recorded."""
         self.function, self.options = function, options
+        self._tracer = tracer or Tracer(function)
         self.lock = threading.RLock()
         self.fast_path: FastPath | None = None
         self._counts = Counts()
@@ -273,9 +277,9 @@ class Dispatch:
         if pipeline is None or change is not None:
             self.fast_path = None
             self.structures.clear()
-            captured = survey(self.function)
+            captured = self._tracer.survey()
             pipeline = Pipeline(
-                self.function,
+                self._tracer,
                 captured,
                 self.options,
                 self.counts,

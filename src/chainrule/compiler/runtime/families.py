@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.integer_code import ANOTHER_PATH, BEYOND_BITS, KNOWN, decider
-from chainrule.compiler.capture.recorder import Recording
+from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.lift.alignment import RecordedCall
 from chainrule.compiler.lift.program import Addresses

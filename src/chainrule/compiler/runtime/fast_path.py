@@ -8,10 +8,9 @@ at the arguments, and answers them without Python. All others take the slow path
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -20,12 +19,14 @@ import numpy as np
 from numpy import float64, ndarray
 
 from chainrule.compiler.capture.arguments import Call
-from chainrule.compiler.capture.recorder import Output
+from chainrule.compiler.capture.recordings import ArrayOutput, Output
+from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.families import decider_of
 from chainrule.compiler.runtime.signature import Opened, Signature, signature
 from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.core.backend import kernels
 from chainrule.trees import (
+    Floats,
     Node,
     Numbers,
     Shape,
@@ -41,14 +42,12 @@ VARIANTS = 16  # of each, the least recently used goes
 MOST = 2**28  # numbers: one item of a numpy array has less than 2**31 bytes
 
 
-class _Gradient:
-    """How the gradient of the first argument lies in one row of numbers."""
+class _Row:
+    """Numbers and arrays in one row of numbers."""
 
-    def __init__(self, structure: Node, argument: Any) -> None:
+    def __init__(self) -> None:
         self._fields: list[tuple[int, Shape]] = []  # where each array begins
         self._size = 0
-        #: the argument with a field's name for each array and its position for each float
-        self.template = unflatten(structure, self._name, argument)
 
     @property
     def record(self) -> np.dtype[Any] | None:
@@ -64,14 +63,30 @@ class _Gradient:
             }
         )
 
-    def _name(self, structure: Node, _: Any) -> str | int:
-        at = self._size
-        if not isinstance(structure, Numbers):
-            self._size += 1
-            return at
-        self._fields.append((at, structure.shape))
-        self._size += math.prod(structure.shape)
+    def _numbered(self) -> int:
+        """The position of the next number."""
+        self._size += 1
+        return self._size - 1
+
+    def _named(self, shape: Shape) -> str:
+        """The name of the next array's field."""
+        self._fields.append((self._size, shape))
+        self._size += math.prod(shape)
         return f"f{len(self._fields) - 1}"
+
+
+class _Gradient(_Row):
+    """How the gradient of the first argument lies in one row of numbers."""
+
+    def __init__(self, structure: Node, argument: Any) -> None:
+        super().__init__()
+        #: the argument with a field's name for each array and its position for each float
+        self.template = unflatten(structure, self._name, argument)
+
+    def _name(self, structure: Node, _: Any) -> str | int:
+        if isinstance(structure, Numbers):
+            return self._named(structure.shape)
+        return self._numbered()
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +97,7 @@ class CachedCall:
     binding: Binding | None  # None: on the tape
     signature: Signature
     plan: Any  # a kernels.Plan
+    finish: Callable[[Any], Any] | None = None  # what becomes of its answer, if anything
 
 
 def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | None) -> Any:
@@ -91,26 +107,33 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
     decider = selection.decider if binding is None else decider_of(selection, binding.fit)
     if decider is None or variant.captured or call.values or call.size >= MOST or kernels is None:
         return None
-    if differentiate and not (isinstance(result, Output) and result.is_value and call.first):
+    with_gradient = differentiate and not variant.is_derivative
+    if with_gradient and not (isinstance(result, Output) and result.is_value and call.first):
         return None
     outputs = variant.recording.outputs
-    if not outputs or (not differentiate and any(x.is_value for x in outputs)):
+    if not (outputs or variant.is_derivative) or (
+        not with_gradient and any(x.is_value for x in outputs)
+    ):
         return None
-    positions = [x.position for x in outputs]
+    positions = [x.position for x in outputs] or [0]  # of a constant matrix: an input
     parts = (_tape_parts if binding is None else _code_parts)(call, variant, positions)
     if parts is None:
         return None
     template: Any = None
     record: Any = None
-    if differentiate:
+    row: tuple[Any, Any] = (None, None)
+    if with_gradient:
         gradient = _Gradient(call.structure[0][0], call.arguments[0])
         template, record = gradient.template, gradient.record
-    if differentiate or isinstance(result, Output):
+    if with_gradient or isinstance(result, Output):
         parts = (*parts[:-1], int(parts[-1][0]))
     else:
-        template = _result_template(result)
-        if template is None:
+        results = _Results(result)
+        if results.others:
             return None
+        template, record = results.template, results.record
+        if record is not None:
+            row = results.row
     return kernels.Plan(
         shape.shapes,
         shape.first,
@@ -120,22 +143,68 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
         decider,
         [],
         *parts,
+        *row,
+        variant.is_derivative,
     )
 
 
-def _result_template(result: Any) -> Any:
-    """The tree that a function returned with each number's place among them; None: no such tree."""
-    places, others = itertools.count(), list[Any]()
+class _Results(_Row):
+    """How what a function returned lies in one row of numbers."""
 
-    def place(x: Any) -> Any:
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self._targets: list[Addresses] = []
+        self._fixed: list[Floats] = []
+        self.others: list[Any] = []  # leaves that are no numbers: no plan returns them
+        self.template = map_leaves(self._leaf, result)
+
+    def _leaf(self, x: Any) -> Any:
+        if isinstance(x, ArrayOutput):
+            self._targets.append(self._size + x.places)
+            self._fixed.append(x.fixed)
+            return self._named(x.shape)
         if isinstance(x, Output):
-            return next(places)
+            self._targets.append(np.array([self._size]))
+            self._fixed.append(np.zeros(1))
+            return self._numbered()
         if type(x) is not float:
-            others.append(x)
+            self.others.append(x)
         return x
 
-    template = map_leaves(place, result)
-    return None if others else template
+    @property
+    def row(self) -> tuple[Addresses, Floats]:
+        """Where in the row each number goes, and what else is in it."""
+        nothing = np.zeros(0)
+        targets = np.concatenate([nothing, *self._targets]).astype(np.int64)
+        fixed = np.concatenate([nothing, *self._fixed])
+        if not len(targets):  # one number goes after the others, where nobody looks
+            return np.array([len(fixed)]), np.append(fixed, 0.0)
+        return targets, fixed
+
+
+def _finish(variant: Variant) -> Callable[[Any], Any] | None:
+    """What makes sparse matrices of the rows of their numbers; None where there are none."""
+    result = variant.recording.result
+    found = [x.sparse for x in _leaves(result) if isinstance(x, ArrayOutput)]
+    if not any(x is not None for x in found):
+        return None
+
+    def finish(answer: Any) -> Any:
+        patterns = iter(found)
+
+        def matrix(x: Any) -> Any:
+            pattern = next(patterns) if isinstance(x, ndarray) else None
+            return x if pattern is None else pattern.filled(x)
+
+        return map_leaves(matrix, answer)
+
+    return finish
+
+
+def _leaves(tree: Any) -> list[Any]:
+    found: list[Any] = []
+    map_leaves(found.append, tree)
+    return found
 
 
 def _code_parts(call: Call, variant: Variant, positions: Sequence[int]) -> tuple[Any, ...] | None:
@@ -206,7 +275,7 @@ class FastPath:
         if shape.row not in self.plans and len(self.plans) >= STRUCTURES:
             return False
         cached = self.plans.setdefault(shape.row, [])
-        cached.insert(0, CachedCall(variant, binding, shape, plan))
+        cached.insert(0, CachedCall(variant, binding, shape, plan, _finish(variant)))
         for one in cached[VARIANTS:]:
             self._met.pop(one.variant if one.binding is None else one.binding.fit, None)
         del cached[VARIANTS:]
@@ -235,6 +304,8 @@ class FastPath:
                 continue
             answer = one.plan.run(call)
             if answer is not None:
+                if one.finish is not None:
+                    answer = one.finish(answer)
                 if cached and cached[0] is not one:
                     cached.sort(key=lambda x: x is not one)
                 return answer, one.variant

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.recorder import Ints
+from chainrule.compiler.capture.recordings import Ints
 from chainrule.compiler.codegen import emit, jit
 from chainrule.compiler.lift.alignment import Points, Prefix, RecordedCall, columns_of
 from chainrule.compiler.lift.canonical import GATHER, NotLiftable

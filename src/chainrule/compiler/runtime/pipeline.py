@@ -14,8 +14,9 @@ from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.recordings import ArrayOutput
 from chainrule.compiler.capture.standins import Unrecordable
-from chainrule.compiler.capture.tracing import Trace, confirm, random_states_kept, trace
+from chainrule.compiler.capture.tracing import Trace, Tracer, random_states_kept
 from chainrule.compiler.runtime.building import Builder
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.ledger import Ledger
@@ -31,6 +32,7 @@ from chainrule.compiler.runtime.variants import (
 )
 from chainrule.compiler.runtime.verification import check_against_eager
 from chainrule.derivatives.transforms import values_around
+from chainrule.trees import map_leaves
 
 STRUCTURES = 256  # of arguments, the least recently used goes
 VARIANTS = 64  # of one structure, likewise
@@ -54,7 +56,7 @@ class Pipeline:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        tracer: Tracer,
         captured: CapturedState,
         options: Options,
         counts: Counts,
@@ -66,12 +68,12 @@ class Pipeline:
         self.captured, self.lock, self._on_forget = captured, lock, on_forget
         self._ledger, self._lifts_at_once = ledger, options.lift is True
         self.structures: dict[Any, Structure] = {}
-        self._function, self._counts = function, counts
-        self._may_merge = True
+        self._tracer, self._counts = tracer, counts
+        self._may_merge = tracer.select
         self._builder: Builder | None = None  # nothing is lifted
         if options.lift is not False:
             self._builder = Builder(
-                function, captured, options.dtype, options.lift is True, options.contract
+                tracer, captured, options.dtype, options.lift is True, options.contract
             )
 
     def structure(self, call: Call) -> Structure:
@@ -109,8 +111,9 @@ class Pipeline:
                 self._counts.traces += 1
                 made = self._traced(structure, call)
                 self._ledger.recorded(len(made.recording))
+                _refuse_arrays_of_values(made)
                 if call.key[0]:
-                    _refuse_values_around(self._function, call, made)
+                    _refuse_values_around(self._tracer.source, call, made)
                 if at_once:
                     _count_recording(structure)
                 variant = self._new_variant(structure, call, made, at_once and build)
@@ -137,10 +140,10 @@ class Pipeline:
             self.captured.merges = True
         if self.captured.merges:
             try:
-                return trace(self._function, self.captured, call)
+                return self._tracer.trace(self.captured, call)
             except (Unrecordable, Exception):
                 self.stop_merging()
-        return trace(self._function, self.captured, call)
+        return self._tracer.trace(self.captured, call)
 
     def stop_merging(self) -> None:
         """Record one side of each branch only: those that are not taken raise too often."""
@@ -177,9 +180,9 @@ class Pipeline:
         """A variant of a recording, compared with another one and with eager."""
         started = time.thread_time()
         try:
-            confirm(self._function, self.captured, call, made)
+            self._tracer.confirm(self.captured, call, made)
             variant = Variant.of(made)
-            check_against_eager(self._function, self.captured, variant, call)
+            check_against_eager(self._tracer.function, self.captured, variant, call)
         finally:
             self._ledger.checked(len(made.recording), time.thread_time() - started)
         return variant
@@ -253,17 +256,33 @@ class Pipeline:
                 ]
 
 
+def _refuse_arrays_of_values(made: Trace) -> None:
+    """Refuse a function that returns an array of Values: a replay has numbers for it only."""
+    found: list[Any] = []
+    map_leaves(found.append, made.recording.result, records=True)
+    if any(isinstance(x, ArrayOutput) and x.is_value for x in found):
+        raise Unrecordable("it returns an array of Values")
+
+
 def _refuse_values_around(function: Callable[..., Any], call: Call, made: Trace) -> None:
     """Where the function itself has a Value in its graph, its derivative is a Value, not a number.
 
     That one's gradient would be lost otherwise: see ``transforms.value_and_derivative``.
     """
     around = {id(x): name for name, x in values_around(function)}
-    root = root_of(made.recording.result) if around else None
-    if root is None:
+    if not around:
         return
-    reached = carriers(made.recording, root.position)
-    for place, value in enumerate(made.captured, call.size):
+    roots = [root_of(made.recording.result)]
+    while made.derived_from is not None:  # eager asks for the graph of the function itself
+        made = made.derived_from
+        roots = [x for x in made.recording.outputs if x.is_value]
+    recording = made.recording
+    reached: set[int] = set()
+    for root in roots:
+        if root is not None and root.position not in reached:
+            reached |= carriers(recording, root.position)
+    integers = len(call.ints) + len(recording.selection.numbers)
+    for place, value in enumerate(made.captured, recording.inputs - integers - len(made.captured)):
         if id(value) in around and place in reached:
             raise Unrecordable(
                 f"it uses the Value {around[id(value)]} from outside, and so its derivative is a "

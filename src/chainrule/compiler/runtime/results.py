@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, eager_arguments
-from chainrule.compiler.capture.recorder import FIRST_RULE, Output, Recording
+from chainrule.compiler.capture.recordings import FIRST_RULE, Output, Recording
 from chainrule.core import errors
 from chainrule.core.backend import Value, kernels
 from chainrule.trees import Floats, map_leaves

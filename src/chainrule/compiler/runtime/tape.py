@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from chainrule.compiler.capture.recorder import CONSTANT, FIRST_RULE, Ints, Recording
+from chainrule.compiler.capture.recordings import CONSTANT, FIRST_RULE, Ints, Recording
 from chainrule.core.backend import kernels
 from chainrule.trees import Floats
 

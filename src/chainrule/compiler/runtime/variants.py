@@ -16,7 +16,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, as_float
 from chainrule.compiler.capture.integers import EXACT
-from chainrule.compiler.capture.recorder import Ints, Recording
+from chainrule.compiler.capture.recordings import Ints, Recording
 from chainrule.compiler.capture.tracing import Trace
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.results import root_of
@@ -66,6 +66,7 @@ class Variant:
     #: machine code for many samples at once, or why there is none, by what the samples share
     lanes: dict[Any, Any] = field(default_factory=dict)
     mapped: int = 0  # samples that had no such code
+    is_derivative: bool = False  # so do derivatives on the tape: eager's 0 times infinity is 0
     _decided: tuple[Sequence[int], Any] = ((), None)  # the last integers, and what they decide
 
     @classmethod
@@ -81,6 +82,7 @@ class Variant:
             settled=made.settled,
             uses_math=made.uses_math,
             merges=made.merges,
+            is_derivative=made.derived_from is not None,
         )
 
     @property
@@ -133,7 +135,8 @@ class Variant:
         if any(abs(ids[slot]) > EXACT for slot in self.numeric):
             return EAGERLY  # beyond floats
         self._write(call, decided[1])
-        if self.uses_math and not np.isfinite(self.inputs[: call.size]).all():
+        given = self.inputs[: call.size + len(self.captured)]
+        if (self.uses_math or self.is_derivative) and not np.isfinite(given).all():
             return EAGERLY  # where ``math`` raises, and recorded operations do not
         if binding is not None:
             gathered = binding.fit.gathered(decided[0])

@@ -7,15 +7,15 @@ In: a variant and the call it was built from. Out: nothing where they agree; els
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.capture.arguments import Call, eager_arguments
 from chainrule.compiler.capture.captured import CapturedState
-from chainrule.compiler.capture.recorder import Output
+from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import nudged, plain_modes
 from chainrule.compiler.runtime.results import (
@@ -57,6 +57,9 @@ def _check_result(function: Callable[..., Any], variant: Variant, call: Call) ->
     run, root = variant.run(call, None), root_of(variant.recording.result)
     if run is None or run.path is Path.EAGER:
         return False
+    if variant.is_derivative:
+        _check_derivative(function, run, variant, call)
+        return True
     inputs: list[Value] = []
     with plain_modes(), differentiating(inputs if call.key[0] else []):
         result = run_eagerly(function, call, inputs)
@@ -82,6 +85,56 @@ def _check_result(function: Callable[..., Any], variant: Variant, call: Call) ->
     return True
 
 
+def _check_derivative(function: Callable[..., Any], run: Run, variant: Variant, call: Call) -> None:
+    """All that a derivative returns, with what eager returns, which are numbers too."""
+    arguments: Sequence[Any] = call.arguments
+    keywords = call.keywords
+    if call.copied:
+        arguments, keywords = eager_arguments(call, float)
+    with plain_modes():
+        result = function(*arguments, **keywords)
+    pairs = zip(_leaves(_filled(run, variant.recording.result)), _leaves(result), strict=True)
+    try:
+        agree = all(_agree(x, y) for x, y in pairs)
+    except ValueError:  # another number of them
+        agree = False
+    if not agree:
+        raise Unrecordable(_DIFFERS)
+
+
+def _filled(run: Run, recorded: Any) -> Any:
+    """What a run returns."""
+
+    def read(x: Any) -> Any:
+        if isinstance(x, ArrayOutput):
+            return x.filled(run.numbers(x.positions.tolist()))
+        return run.number(x.position) if isinstance(x, Output) else x
+
+    return map_leaves(read, recorded, records=True)
+
+
+def _leaves(tree: Any) -> list[Any]:
+    found: list[Any] = []
+    map_leaves(found.append, tree, records=True)
+    return found
+
+
+def _agree(x: Any, y: Any) -> bool:
+    """Whether two numbers, arrays or sparse matrices agree to rounding."""
+    if hasattr(y, "toarray"):
+        if x.shape != y.shape:
+            return False
+        difference, size = np.abs((x - y).data), np.abs(y.data)
+    elif isinstance(y, np.ndarray) or (errors.is_real(y) and not isinstance(y, bool)):
+        if np.shape(x) != np.shape(y):
+            return False
+        difference, size = np.abs(np.subtract(x, y)), np.abs(y)
+    else:
+        return bool(x is y or x == y)
+    scale = max(1.0, float(np.max(size, initial=0.0)))
+    return bool(np.max(difference, initial=0.0) <= 1e-9 * scale)
+
+
 _DIFFERS = "the replay does not give eager's result"
 
 
@@ -89,8 +142,8 @@ def _compare_numbers(run: Run, recorded: Any, eager: Any) -> None:
     """All that the function returned, with what it returns eagerly."""
     found: list[Any] = []
     wanted: list[Any] = []
-    map_leaves(found.append, recorded)
-    map_leaves(wanted.append, eager)
+    map_leaves(lambda x: _add_items(x, found), recorded)
+    map_leaves(lambda x: _add_items(x, wanted), eager)
     if len(found) != len(wanted):
         raise Unrecordable(_DIFFERS)
     for x, y in zip(found, wanted, strict=True):
@@ -105,6 +158,16 @@ def _compare_numbers(run: Run, recorded: Any, eager: Any) -> None:
             same = x is y or x == y or (x != x and y != y)
         if not same:
             raise Unrecordable(_DIFFERS)
+
+
+def _add_items(leaf: Any, found: list[Any]) -> None:
+    """Note a leaf; of an array its shape and its items."""
+    if isinstance(leaf, ArrayOutput):
+        found += [leaf.shape, *leaf.items]
+    elif isinstance(leaf, np.ndarray):
+        found += [leaf.shape, *leaf.ravel().tolist()]
+    else:
+        found.append(leaf)
 
 
 @dataclass(frozen=True, eq=False)

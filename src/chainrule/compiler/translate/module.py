@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.recorder import Output
+from chainrule.compiler.capture.recordings import Output
 from chainrule.compiler.formulas.input_names import Named
 from chainrule.compiler.formulas.notation import Array, Ref, Select, walk
 from chainrule.compiler.formulas.reading import Reading, size_text

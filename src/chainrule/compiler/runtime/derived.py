@@ -1,0 +1,127 @@
+"""The derivative of a compiled function, compiled too: ``chainrule.jacobian(fast)`` and its like.
+
+In: a function, what records it, and a ``Transform``. Out: a ``CompiledDerivative``. Its recordings
+are those of the function, differentiated; guards, captured state, the tape and machine code are
+those of any compiled function.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from chainrule.compiler.capture.arguments import holds_values
+from chainrule.compiler.capture.tracing import Tracer, is_internal
+from chainrule.compiler.differentiation.tracing import DerivativeTracer
+from chainrule.compiler.runtime import calls, report
+from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.core.backend import modes
+from chainrule.derivatives.matrices import compute
+from chainrule.derivatives.transforms import Transform, is_nested
+
+FIRST_ORDER = ("grad", "value_and_grad")  # of one number: machine code has a backward pass for it
+MATRICES = ("jacobian", "hessian")
+
+
+class CompiledDerivative:
+    """A derivative that records itself and replays; made by ``chainrule.jacobian`` and its like."""
+
+    def __init__(
+        self, transform: Transform, of: Dispatch, tracer: Tracer, known: Dispatch | None = None
+    ) -> None:
+        """``of``: what is differentiated, ``tracer``: what records it with its arguments in order.
+
+        ``known``: what computes the gradient where that is all that is wanted.
+        """
+        functools.update_wrapper(self, of.function, updated=())
+        self.transform, self._tracer, self._known = transform, tracer, known
+        self._ordered = transform.in_order(of.function)
+        #: which path answers a call; for tests and tools, not part of the public interface
+        self.dispatch = Dispatch(self._named(of.name), of.options, self._derived_tracer())
+        self._derivatives: dict[Transform, CompiledDerivative] = {}
+
+    def _named(self, name: str) -> Callable[..., Any]:
+        """The eager derivative, as a function of what it differentiates by first."""
+
+        def derivative(x: Any, *others: Any, **keywords: Any) -> Any:
+            return compute(self.transform, self._ordered, x, *others, **keywords)
+
+        derivative.__name__ = derivative.__qualname__ = f"{self.transform.name}({name})"
+        return derivative
+
+    def _derived_tracer(self, again: bool = False) -> DerivativeTracer:
+        return DerivativeTracer(
+            self._named(""), select=False, transform=self.transform, of=self._tracer, again=again
+        )
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            f"a compiled derivative cannot be pickled: pickle the function, and make "
+            f"{self.transform.name} of it again"
+        )
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.dispatch.name}: {report.path(self.dispatch)}>"
+
+    def __call__(self, /, *arguments: Any, **keywords: Any) -> Any:
+        """The derivative, for the arguments of the function."""
+        first, others = self._arranged(arguments)
+        if modes.recorder is not None or is_internal() or is_nested():
+            return self.dispatch.function(first, *others, **keywords)
+        if self._known is not None:
+            return self._gradient(self._known, first, others, keywords)
+        return calls.derivative(self.dispatch, (first, *others), keywords)
+
+    def _arranged(self, arguments: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        """What it differentiates by, with the vector if there is one, and the other arguments."""
+        name = self.transform.name
+        if name in ("jvp", "vjp"):
+            return arguments, ()
+        if name != "hvp":
+            return self.transform.pick(arguments)
+        if len(arguments) < 2:
+            raise TypeError("hvp takes x and v")
+        x, v, *rest = arguments
+        first, others = self.transform.pick((x, *rest))
+        return (first, v), others
+
+    def _gradient(
+        self, known: Dispatch, first: Any, others: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
+        """By the backward pass of the function's own machine code."""
+        if not holds_values(first):
+            value, slopes = calls.value_and_grad(known, (first, *others), keywords)
+            if isinstance(value, tuple) is self.transform.has_aux:
+                if self.transform.name == "value_and_grad":
+                    return value, slopes
+                return (slopes, value[1]) if self.transform.has_aux else slopes
+        return self.dispatch.function(first, *others, **keywords)
+
+    def report(self, stage: str = "summary") -> str:
+        """What became of it, as ``report`` of a compiled function says."""
+        return report.report(self._known or self.dispatch, stage)
+
+    def _derivative(self, transform: Transform) -> CompiledDerivative | None:
+        """Its own derivative; None where that is not compiled."""
+        mine = self.transform
+        if not (
+            (mine.name in MATRICES or mine.name == "grad")
+            and (transform.name in (*MATRICES, *FIRST_ORDER, "hvp"))
+            and mine.argnums == transform.argnums == 0
+            and not (mine.has_aux or mine.sparse)
+        ):
+            return None
+        if transform not in self._derivatives:
+            tracer = self._derived_tracer(again=True)
+            self._derivatives[transform] = CompiledDerivative(transform, self.dispatch, tracer)
+        return self._derivatives[transform]
+
+
+def derivative_of(dispatch: Dispatch, transform: Transform) -> CompiledDerivative:
+    """The derivative of a compiled function."""
+    ordered, known = transform.in_order(dispatch.function), None
+    if transform.name in FIRST_ORDER:
+        same = ordered is dispatch.function
+        known = dispatch if same else Dispatch(ordered, dispatch.options)
+    return CompiledDerivative(transform, dispatch, Tracer(ordered, select=False), known)
