@@ -129,7 +129,9 @@ def _zeta(x: Any, n: Any) -> Any:
 
 
 def _factorial(n: Any) -> Any:
-    return math.gamma(n + 1.0) if type(n) is float else exp(lgamma(n + 1.0))
+    if type(n) is float:
+        return math.gamma(n + 1.0) if n > -1.0 else math.nan
+    return exp(lgamma(n + 1.0))
 
 
 def _polygamma(x: Any, n: Any) -> Any:

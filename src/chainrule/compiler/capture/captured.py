@@ -8,6 +8,7 @@ changed ``p.data`` needs no new recording.
 
 from __future__ import annotations
 
+import collections
 import copy
 import functools
 import gc
@@ -229,9 +230,12 @@ def _same(now: Any, before: Any) -> bool:
 
 
 def _dict_of(mapping: Any) -> dict[Any, Any] | None:
-    """The dict itself, also of a class's attributes, where only the collector shows it."""
+    """The dict itself, also of a class's attributes, where only the collector shows it.
+
+    None for an OrderedDict: it has an order of its own, which C code does not see.
+    """
     if isinstance(mapping, dict):
-        return mapping
+        return None if isinstance(mapping, collections.OrderedDict) else mapping
     found = gc.get_referents(mapping) if type(mapping) is types.MappingProxyType else []
     return found[0] if [type(x) for x in found] == [dict] else None
 
