@@ -28,13 +28,12 @@ from chainrule.compiler.runtime.variants import Variant
 from chainrule.compiler.runtime.verification import check_against_eager
 
 
-def check(case: Case, merging: bool = False) -> None:
+def check(case: Case) -> None:
     calls = []
     for text in case.calls:
         before, _, arguments = text.rpartition(" ;; ")
         calls.append(Call(before, arguments))
-    seed = 0 if merging else 1  # by which the fuzzer decides whether branches become choices
-    program = Program(seed, HEADER + case.source, tuple(calls), case.mode, case.options)
+    program = Program(0, HEADER + case.source, tuple(calls), case.mode, case.options)
     found = differences(program, case.strict)
     assert not found, "\n".join(map(str, found))
 
@@ -43,12 +42,6 @@ def check(case: Case, merging: bool = False) -> None:
 def test_compiled_means_what_eager_means(name, monkeypatch):
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     check(CASES[name])
-
-
-@pytest.mark.parametrize("name", [n for n, case in CASES.items() if " if " in case.source])
-def test_so_does_what_records_both_sides_of_branches(name, monkeypatch):
-    monkeypatch.setattr(sys, "argv", list(sys.argv))
-    check(CASES[name], merging=True)
 
 
 # --- what a case cannot say: files, clocks, installed packages ------------------------------------

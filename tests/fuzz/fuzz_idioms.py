@@ -653,7 +653,7 @@ for a, b in zip({S}, {S}[1:]):
 """,
 )
 
-#: branches of which both sides are recorded, and what may keep them from it
+#: branches that only assign numbers, and some that do more
 BRANCHES = (
     """
 for w in {W}:

@@ -41,13 +41,9 @@ def usual_allowance():
 
 def steps(p, signs):
     """A path of its own for each row of signs: 2**n of them."""
-    y, ups = p[0], []
+    y = p[0]
     for s in signs:
-        if s > 0:
-            ups.append(s)  # more than numbers: one side of the branch cannot stand for both
-            y = y * p[1] + s
-        else:
-            y = (y - s).tanh()
+        y = y * p[1] + s if s > 0 else (y - s).tanh()
     return y
 
 

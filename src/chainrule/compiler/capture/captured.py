@@ -79,7 +79,6 @@ class CapturedState:
     catches: set[types.CodeType] = field(default_factory=set)  # code that may catch errors
     bound: set[int] = field(default_factory=set)  # ids of instances that are not to be kept alive
     functions: list[types.FunctionType] = field(default_factory=list)  # Python code it may run
-    merges: bool = False  # both sides of its branches are recorded where that can be
     _labels: list[str] = field(default_factory=list)
 
     def marks(self, passed: list[Value]) -> tuple[Any, ...]:

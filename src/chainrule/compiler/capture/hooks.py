@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arrays import DataArray
-from chainrule.compiler.capture.branches import FORK, METHOD
-from chainrule.compiler.capture.choices import fork, method, ordered
 from chainrule.compiler.capture.rewriting import WATCHED, Hooks, Rewriter
 from chainrule.compiler.capture.standins import Detached, StandIn, is_numpys
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
@@ -20,7 +18,6 @@ from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import modes
 
 _CONTAINERS = (list, dict, tuple, np.ndarray)
-_PLAIN = frozenset((list, tuple, dict, str, np.ndarray, DataArray))
 _CACHED = range(-5, 257)  # integers of which CPython has one object each
 
 
@@ -35,12 +32,10 @@ def _is_traced(key: Any) -> bool:
 def _read(container: Any, key: Any) -> Any:
     """``container[key]``."""
     kind = type(key)
-    recorder = modes.recorder
-    if recorder is not None and recorder.speculates and type(container) not in _PLAIN:
-        raise KeyError(key)  # such a read might change it
-    usual = kind is int or kind is slice or kind is str
-    if recorder is not None and not usual and _is_traced(key):
-        return recorder.selector.read(container, key)
+    if kind is not int and kind is not slice and kind is not str and _is_traced(key):
+        recorder = modes.recorder
+        if recorder is not None:
+            return recorder.selector.read(container, key)
     found = container[key]
     if type(found) is int and kind is int and modes.recorder is not None:
         return modes.recorder.selector.among(container, found)
@@ -110,12 +105,6 @@ def _getattr(x: Any, name: str, *default: Any) -> Any:
     return getattr(x, name, *default)
 
 
-def _sorted(items: Any, /, *, key: Any = None, reverse: Any = False) -> Any:
-    if key is not None or type(reverse) is not bool:
-        return sorted(items, key=key, reverse=reverse)
-    return ordered(list(items), reverse)
-
-
 _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     int: _int,
     float: _float,
@@ -123,7 +112,6 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     type: _type,
     hasattr: _hasattr,
     getattr: _getattr,
-    sorted: _sorted,
     **{substitute.__wrapped__: substitute for substitute in (*NUMPY.values(), *LINALG.values())},
 }
 
@@ -138,6 +126,4 @@ def _called(function: Any) -> Any:
         return function
 
 
-REWRITER = Rewriter(
-    Hooks(_read, _same, _called, {FORK: fork, METHOD: method}), WATCHED | {*NUMPY, *LINALG}
-)
+REWRITER = Rewriter(Hooks(_read, _same, _called), WATCHED | {*NUMPY, *LINALG})

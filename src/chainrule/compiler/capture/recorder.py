@@ -32,11 +32,6 @@ class Recorder:
     """Told by the engine of every node; hands out the stand-ins of ``standins``."""
 
     def __init__(self, integers: Sequence[int] = (), select: bool = True) -> None:
-        self.merges = False  # both sides of a branch are recorded where that can be
-        self.mixes = False  # also where only one of them gives a Value
-        self.mixed = self.has_merged = False  # that was done
-        self.speculates = 0  # sides of branches that run at present
-        self.spoiled = False  # one of them ran code of the user's own, which may do anything
         self.nodes: list[Value] = []
         self.unflagged: list[int] = []
         self.guards: list[tuple[Value, bool, str]] = []

@@ -25,10 +25,9 @@ import bytecode
 _NEWER_CALLS = sys.version_info >= (3, 13)  # the callable comes before self or NULL
 _HAS_PRECALL = sys.version_info < (3, 12)
 #: functions in C whose calls are looked at, by the names under which code loads them
-WATCHED = frozenset(("int", "float", "bool", "type", "hasattr", "getattr", "sorted"))
+WATCHED = frozenset(("int", "float", "bool", "type", "hasattr", "getattr"))
 
 
-Merge = Callable[[types.FunctionType, types.CodeType], types.CodeType | None]
 _MOST = 10_000  # code objects that are kept rewritten
 _originals: dict[int, tuple[types.CodeType, types.CodeType]] = {}  # by the id of the rewritten code
 
@@ -46,7 +45,6 @@ class Hooks:
     read: Callable[[Any, Any], Any]  # container, key -> container[key]
     same: Callable[[Any, Any], bool]  # a, b -> a is b
     called: Callable[[Any], Any]  # a builtin -> what to call in its place
-    named: dict[str, Callable[..., Any]]  # what ``branches`` calls by these names
 
 
 class Rewriter:
@@ -60,16 +58,13 @@ class Rewriter:
         self._users: dict[int, int] = {}  # recordings that need a function rewritten, by its id
 
     @contextmanager
-    def visible(
-        self, functions: Iterable[types.FunctionType], merged: Merge | None = None
-    ) -> Iterator[None]:
-        """Inside this block these functions run rewritten; ``merged`` gives other code for some."""
+    def visible(self, functions: Iterable[types.FunctionType]) -> Iterator[None]:
+        """Inside this block these functions run rewritten."""
         functions = list({id(f): f for f in functions}.values())
         with self._lock:
             for f in functions:
                 if id(f) not in self._users:
-                    code = None if merged is None else merged(f, f.__code__)
-                    f.__code__ = self.rewritten(f.__code__, code) or f.__code__
+                    f.__code__ = self.rewritten(f.__code__) or f.__code__
                 self._users[id(f)] = self._users.get(id(f), 0) + 1
         try:
             yield
@@ -84,23 +79,17 @@ class Rewriter:
                     self._rewritten.clear()
                     _originals.clear()
 
-    def rewritten(
-        self, code: types.CodeType, instead: types.CodeType | None = None
-    ) -> types.CodeType | None:
-        """The code with hooks; None where this Python's code cannot be rewritten.
-
-        ``instead``: other code of the same meaning, to be rewritten in its place.
-        """
-        source = instead or code
-        if id(source) not in self._rewritten:
+    def rewritten(self, code: types.CodeType) -> types.CodeType | None:
+        """The code with hooks; None where this Python's code cannot be rewritten."""
+        if id(code) not in self._rewritten:
             try:
-                made = self._rewrite(source)
+                made = self._rewrite(code)
             except Exception:  # an instruction that the library does not know
                 made = None
-            self._rewritten[id(source)] = source, made
+            self._rewritten[id(code)] = code, made
             if made is not None:
                 _originals[id(made)] = made, code
-        return self._rewritten[id(source)][1]
+        return self._rewritten[id(code)][1]
 
     def _rewrite(self, code: types.CodeType) -> types.CodeType:
         steps = bytecode.Bytecode.from_code(code)
@@ -128,7 +117,6 @@ class Rewriter:
             below = [instruction("SWAP", 3), instruction("SWAP", 2)]
             return [instruction("LOAD_CONST", hook), *below, *call(1)]
 
-        push_null = instruction("PUSH_NULL")
         if step.name == "BINARY_SUBSCR" or _is_new_subscript(step):
             return of_two(self._hooks.read)
         if step.name == "IS_OP":
@@ -139,9 +127,6 @@ class Rewriter:
             return [step if inner is None else instruction("LOAD_CONST", inner)]
         if step.name == "LOAD_GLOBAL" and isinstance(step.arg, tuple):
             to_call, name = step.arg
-            if name in self._hooks.named:
-                pushed = [instruction("LOAD_CONST", self._hooks.named[name])]
-                return [*pushed, push_null] if _NEWER_CALLS else [push_null, *pushed]
             if to_call and name in self._watched:
                 around = [instruction("SWAP", 2)] if _NEWER_CALLS else []
                 hook = [instruction("LOAD_CONST", self._hooks.called), instruction("SWAP", 2)]

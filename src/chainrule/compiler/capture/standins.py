@@ -193,10 +193,6 @@ class Detached(StandIn):
             name = ("lt", "le", "eq", "ne", "gt", "ge")[comparison]
             return getattr(operator, name)(self.plain("a comparison"), plain(other))
         found = self._recorder.compare(self._value, other, comparison)
-        if type(found) is Condition:
-            found.is_data = self.is_data and not (
-                isinstance(other, Value) or (type(other) is Detached and not other.is_data)
-            )
         if type(found) is Condition and (is_numpys(self) or is_numpys(other)):
             found.kind = np.bool_
         return found
@@ -273,14 +269,13 @@ class Condition(StandIn):
     """The truth of a comparison while recording. ``bool()`` of it is a guard; ``where`` takes it
     as it is."""
 
-    __slots__ = ("_recorder", "is_data", "kind", "negated", "node")
+    __slots__ = ("_recorder", "kind", "negated", "node")
 
     def __init__(self, recorder: Recorder, node: Value, negated: bool = False) -> None:
         self._recorder = recorder
         self.node = node
         self.negated = negated
         self.kind: type = bool  # or np.bool_
-        self.is_data = False  # of numbers that were passed, or computed from such alone
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:

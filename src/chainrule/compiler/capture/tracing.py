@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, Makers, as_float, eager_arguments, rebuild
-from chainrule.compiler.capture.branches import merged
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.flattening import finish
 from chainrule.compiler.capture.hooks import REWRITER
@@ -28,10 +27,9 @@ from chainrule.compiler.capture.reading import Observed
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.replacing import recording
-from chainrule.compiler.capture.rewriting import original
 from chainrule.compiler.capture.standins import Detached, Unrecordable
 from chainrule.compiler.capture.traced import Traced
-from chainrule.compiler.capture.walking import names_in, survey
+from chainrule.compiler.capture.walking import survey
 from chainrule.core.backend import Value, modes
 from chainrule.derivatives.transforms import differentiating
 from chainrule.trees import map_leaves
@@ -46,7 +44,6 @@ class Trace:
     numeric: frozenset[int]  # integer slots used as a number
     settled: tuple[str, ...]  # where data became static
     uses_math: bool = False  # it holds for finite data only: functions of ``math`` would raise
-    merges: bool = False  # both sides of a branch were recorded
     derived_from: Trace | None = None  # of a derivative: the recording that was differentiated
 
 
@@ -106,8 +103,6 @@ def _trace(
     select: bool,
 ) -> Trace:
     recorder = Recorder(call.ints, select)
-    recorder.merges = state.merges and select and may_merge(state, call)
-    recorder.mixes = recorder.merges and not _looks_at_types(state)
     inputs: list[Value] = []
 
     def value(x: Any) -> Value:
@@ -135,7 +130,7 @@ def _trace(
             nudged(state.values, nudge),
             plain_modes(),
             differentiating(inputs[: call.first] if call.key[0] else []),
-            REWRITER.visible(state.functions, merged if recorder.merges else None),
+            REWRITER.visible(state.functions),
             recording(recorder),
         ):
             result = function(*rebuilt.arguments, **rebuilt.keywords)
@@ -143,16 +138,12 @@ def _trace(
             if not call.key[0]:
                 held = passed.union(map(id, captured))
                 map_leaves(lambda x: _check_identity(x, held), result)
-            if recorder.mixed and not isinstance(result, Value):
-                raise Unrecordable("a branch gives a Value or a number, and it returns several")
             made = finish(recorder, inputs, result)
         if recorder.refused is not None:
             raise Unrecordable(recorder.refused)
         if recorder.undefined is not None:
             raise Unrecordable(f"it catches an undefined value: {recorder.undefined}")
         recorder.selector.check(recorder.identity)
-        if recorder.merges and (recorder.identity or recorder.spoiled):
-            raise Unrecordable("not both sides of its branches can be recorded")
         if rebuilt.changed():
             raise Unrecordable("it changes a list, dict, array or dataclass it was passed")
         change = state.changed()
@@ -173,30 +164,7 @@ def _trace(
         frozenset(recorder.used_as_number),
         tuple(recorder.settled),
         recorder.uses_math,
-        recorder.has_merged,
     )
-
-
-_INSPECTING = frozenset(
-    (
-        *("isinstance", "issubclass", "type", "hasattr", "getattr", "callable", "__class__"),
-        *("data", "grad", "backward", "np", "numpy", "array", "asarray"),
-    )
-)
-
-
-def may_merge(state: CapturedState, call: Call) -> bool:
-    """Whether both sides of a branch may be recorded: nobody can tell a choice from what it chose.
-
-    Code that catches errors is left alone: it would catch those of the side not taken.
-    """
-    values = call.values or state.values
-    return bool(call.key[0] or not values) and not (state.identity or state.looks or state.catches)
-
-
-def _looks_at_types(state: CapturedState) -> bool:
-    """Whether some code may tell a Value from a number."""
-    return any(not _INSPECTING.isdisjoint(names_in(original(f.__code__))) for f in state.functions)
 
 
 def _tuples_in(tree: Any) -> set[int]:

@@ -29,7 +29,6 @@ from chainrule.core.interrupts import Held
 
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
 LONG = 1.0  # seconds of recording after which the user is told, where it could be less
-FEW_UNDEFINED = 3  # calls, before they are held against a recording of both sides of a branch
 QUICK = 64  # calls of the fast path that are counted at a time
 MOST_UNSERVED = 64  # calls that had to run eagerly, more than were replayed, before it is told
 
@@ -233,8 +232,6 @@ class Dispatch:
                 if place and run.path is not Path.EAGER:
                     structure.variants.insert(0, structure.variants.pop(place))
                 ledger.replayed(len(variant.recording))
-                if run.path is Path.EAGER and variant.merges:
-                    self._note_undefined(variant, structure, pipeline)
                 if run.path is Path.TAPE and variant.waits:
                     with Held():
                         if pipeline.build_when_worth_it(variant, call):
@@ -248,12 +245,6 @@ class Dispatch:
             run = pipeline.record(structure, call, at_once, build)
         self._tell_of_recordings(pipeline)
         return run
-
-    def _note_undefined(self, variant: Variant, structure: Structure, pipeline: Pipeline) -> None:
-        """A number was undefined, maybe on the side of a branch that Python would not take."""
-        variant.undefined += 1
-        if variant.undefined > FEW_UNDEFINED and 4 * variant.undefined > structure.hits:
-            pipeline.stop_merging()
 
     def _tell_of_recordings(self, pipeline: Pipeline) -> None:
         """Say once what takes so long, where most recordings hold for one case only."""

@@ -36,7 +36,6 @@ from chainrule.trees import map_leaves
 
 STRUCTURES = 256  # of arguments, the least recently used goes
 VARIANTS = 64  # of one structure, likewise
-MERGE_AFTER = 2  # recordings of one structure that branches tell apart
 SEVERAL = 4  # recordings, before it is said that each is for one case only
 FEW = 32  # recordings of one structure in training, before most calls must have had one already
 
@@ -69,7 +68,6 @@ class Pipeline:
         self._ledger, self._lifts_at_once = ledger, options.lift is True
         self.structures: dict[Any, Structure] = {}
         self._tracer, self._counts = tracer, counts
-        self._may_merge = tracer.select
         self._builder: Builder | None = None  # nothing is lifted
         if options.lift is not False:
             self._builder = Builder(
@@ -109,7 +107,7 @@ class Pipeline:
         try:
             with random_states_kept():
                 self._counts.traces += 1
-                made = self._traced(structure, call)
+                made = self._tracer.trace(self.captured, call)
                 self._ledger.recorded(len(made.recording))
                 _refuse_arrays_of_values(made)
                 if call.key[0]:
@@ -118,9 +116,6 @@ class Pipeline:
                     _count_recording(structure)
                 variant = self._new_variant(structure, call, made, at_once and build)
         except Unrecordable as reason:
-            if self.captured.merges:  # without choices it may do
-                self.stop_merging()
-                return self.record(structure, call, at_once)
             structure.blocked = str(reason)
             structure.variants.clear()  # no call gets to them any more
             return Run(Path.EAGER, reason=str(reason))
@@ -132,23 +127,6 @@ class Pipeline:
         finally:
             self._counts.recording_seconds += time.thread_time() - started
         return variant.run(call, variant.binding) or EAGERLY
-
-    def _traced(self, structure: Structure, call: Call) -> Trace:
-        """A recording; of both sides of each branch, once several ways have been recorded."""
-        branching = sum(v.has_branches for v in structure.variants)
-        if branching >= MERGE_AFTER and self._may_merge:
-            self.captured.merges = True
-        if self.captured.merges:
-            try:
-                return self._tracer.trace(self.captured, call)
-            except (Unrecordable, Exception):
-                self.stop_merging()
-        return self._tracer.trace(self.captured, call)
-
-    def stop_merging(self) -> None:
-        """Record one side of each branch only: those that are not taken raise too often."""
-        self.captured.merges = self._may_merge = False
-        self.forget([v for v in self.kept() if v.merges])
 
     def build_when_worth_it(self, variant: Variant, call: Call) -> bool:
         """Build machine code for a variant that answers calls on the tape, if that pays by now."""

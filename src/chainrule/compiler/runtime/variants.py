@@ -61,8 +61,6 @@ class Variant:
     used: int = 0  # when it was needed last, as ``Memory`` counts
     settled: tuple[str, ...] = ()  # the lines at which data became static
     uses_math: bool = False  # it holds for finite data only
-    merges: bool = False  # it has both sides of some branches
-    undefined: int = 0  # calls in which one of its numbers was, if so
     #: machine code for many samples at once, or why there is none, by what the samples share
     lanes: dict[Any, Any] = field(default_factory=dict)
     mapped: int = 0  # samples that had no such code
@@ -81,14 +79,13 @@ class Variant:
             grads,
             settled=made.settled,
             uses_math=made.uses_math,
-            merges=made.merges,
             is_derivative=made.derived_from is not None,
         )
 
     @property
     def trace(self) -> Trace:
         """What it was made of."""
-        return Trace(self.recording, self.captured, self.numeric, self.settled, merges=self.merges)
+        return Trace(self.recording, self.captured, self.numeric, self.settled)
 
     @functools.cached_property
     def executor(self) -> Executor:
@@ -98,12 +95,6 @@ class Variant:
     def forget_tape(self) -> None:
         """Free the tape, until a call needs it again."""
         self.__dict__.pop("executor", None)
-
-    @property
-    def has_branches(self) -> bool:
-        """Whether it holds for one way through some branch only."""
-        integers = self.recording.selection.program.guards
-        return len(self.recording.guards) > len(self.settled) or any(g.truth for g in integers)
 
     @property
     def is_own(self) -> bool:
