@@ -351,9 +351,9 @@ class Flat:
             return self._add_container(x, floats_only)
         if isinstance(x, Value):
             return self._add_value(x, floats_only)
-        if isinstance(x, (bool, np.bool_)) or x is None or isinstance(x, (str, bytes)):
+        if isinstance(x, (bool, np.bool_)) or x is None or kind is str or kind is bytes:
             return Static(kind, x)
-        if isinstance(x, enum.Enum):
+        if isinstance(x, enum.Enum) and self.opens(x):
             return Static(kind, x.name)
         if isinstance(x, int) and kind is not int:
             return self._add_opaque(x)
@@ -370,9 +370,9 @@ class Flat:
             return self._add_float(x if isinstance(x, np.floating) else float(x))
         if kind is tuple:
             return Tuple(self._items(x, floats_only))
-        if isinstance(x, tuple) and hasattr(kind, "_make") and self.opens(kind):
+        if isinstance(x, tuple) and hasattr(kind, "_make") and self.opens(x):
             return NamedTuple(self._items(x, floats_only), kind)
-        if dataclasses.is_dataclass(kind) and self.opens(kind):
+        if dataclasses.is_dataclass(kind) and self.opens(x):
             return self._add_container(x, floats_only)
         if kind in _NEVER_CHANGING:
             return Static(kind, x)
@@ -380,8 +380,8 @@ class Flat:
             return self._add_container(x, floats_only)
         return self._add_opaque(x)
 
-    def opens(self, kind: type) -> bool:
-        """Whether instances of a named tuple or dataclass are looked into."""
+    def opens(self, x: Any) -> bool:
+        """Whether a named tuple, a dataclass or an item of an enum is looked into."""
         return True
 
     def _add_float(self, x: Any) -> Node:
@@ -417,6 +417,8 @@ class Flat:
             return Again(self._containers[id(x)])
         made: Node
         if type(x) is dict:
+            if any(type(key) is float and (key != key or str(key) == "-0.0") for key in x):
+                return self._add_opaque(x)  # equal keys that are not the same
             items = self._items(x.values(), floats_only)
             made = Dict(items, tuple([(type(key), key) for key in x]))
         elif type(x) is SimpleNamespace:

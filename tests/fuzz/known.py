@@ -403,6 +403,77 @@ def f(p, x, scale):
 """,
         [f"(0.5, np.float32({x}), {scale})" for x in (2.0, -1.5, 0.0, 0.3) for scale in (0.0, 1.0)],
     ),
+    "what is not finite, divided by zero": Case(
+        """
+def f(p, x, y):
+    return p[0] + (x / y) * 0.0 if y >= 0 else p[1]
+""",
+        [
+            f"([0.5, 1.5], {x}, {y})"
+            for x in ("1.0", "float('nan')", "float('inf')")
+            for y in (2.0, 0.0)
+        ],
+    ),
+    "a dataclass with more than its fields": Case(
+        """
+import dataclasses
+@dataclasses.dataclass
+class A:
+    a: float
+    k = 3.0
+    @staticmethod
+    def twice(x): return x * A.k
+def own(k):
+    made = A(1.0)
+    made.k = k
+    return made
+def f(p, d): return p[0] * d.a * d.k + d.twice(p[1])
+""",
+        ["([0.5, 1.5], A(1.0))", "([0.5, 1.5], own(4.0))", "A.k = 9.0 ;; ([0.5, 1.5], A(1.0))"],
+    ),
+    "items of enums with more than a value": Case(
+        """
+import enum
+K = 2.0
+class E(enum.Enum):
+    A = 1
+    def __init__(self, v): self.w = 1.0
+    def act(self, x): return x * K
+class F(enum.IntFlag):
+    A = 1
+def f(p, e):
+    return p[0] * e.value + (p[1] * e.w + e.act(p[0]) if isinstance(e, E) else p[1])
+""",
+        [
+            *(
+                "([0.5, 1.5], E.A)",
+                "E.A.w = 9.0 ;; ([0.5, 1.5], E.A)",
+                "K = 3.0 ;; ([0.5, 1.5], E.A)",
+            ),
+            *("([0.5, 1.5], F(4))", "([0.5, 1.5], F(8))"),
+        ],
+    ),
+    "keys of both zeros": Case(
+        """
+import math
+def f(p, d): return p[0] + math.copysign(2.0, list(d)[0]) * p[1]
+""",
+        [f"([0.5, 1.5], {{{zero}: 1.0}})" for zero in (0.0, -0.0)],
+    ),
+    "continue in an inner block": Case(
+        """
+def f(p, xs):
+    total = p[0] * 0.0
+    for x in xs:
+        if x > 0:
+            if x > 1:
+                continue
+            total = total + p[1]
+        total = total - p[0] * x
+    return total
+""",
+        [f"([0.5, 1.5], {xs})" for xs in ([2.0, 0.5], [0.5, -1.0], [-1.0, 2.0], [2.0, 2.0])],
+    ),
     "an integer parameter": Case("\ndef f(p): return p * p\n", ["(3,)", "(4,)"], strict=True),
     "keyword defaults": Case(
         "\ndef f(p, scale=2.0, *, power=2): return (p * scale) ** power\n", ["(3.0,)", "(3.0, 1.0)"]

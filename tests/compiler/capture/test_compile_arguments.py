@@ -404,3 +404,17 @@ def test_enumerations_are_static():
             yield graded(colored(p, color), *p)
 
     same(script)
+
+
+class Named(str):
+    """A text with an attribute."""
+
+    weight: float
+
+
+def test_a_text_with_attributes_is_more_than_a_text():
+    fast = chainrule.compile(lambda p, s: p * s.weight, on_fallback="eager")
+    for weight in (1.0, 2.0):
+        text = Named("a")
+        text.weight = weight
+        assert fast.value_and_grad(3.0, text) == (3.0 * weight, weight)

@@ -8,7 +8,9 @@ the recorded function sees them. Where the first argument is differentiated its 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
+import typing
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -62,9 +64,9 @@ class Call(Flat):
     failed: str | None = None  # an error that recording it raised
     copied: bool = False  # its Values are copies of the user's
 
-    def opens(self, kind: type) -> bool:
-        """Not where it has methods of its own: these would run without being known."""
-        return not any(_has_methods(cls) for cls in kind.__mro__[:-1] if cls is not tuple)
+    def opens(self, x: Any) -> bool:
+        """Whether its fields are all there is to it: no methods, no attributes of the class."""
+        return _is_plain_item(x) if isinstance(x, enum.Enum) else _is_plain_record(x)
 
     @property
     def comes_again(self) -> bool:
@@ -149,15 +151,55 @@ def flatten_call(arguments: tuple[Any, ...], keywords: dict[str, Any], different
 
 
 _GENERATED = ("<string>", dataclasses.__file__, "collections/__init__.py", "typing.py")
+#: what Python puts into classes; the rest are fields, or generated functions
+_PYTHONS_OWN = frozenset(
+    (
+        *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__slots__"),
+        "__slotnames__",  # which copying leaves behind
+        *("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"),
+        *("__firstlineno__", "__static_attributes__", "__type_params__", "__parameters__"),
+        *("__orig_bases__", "__match_args__", "__hash__", "__new__", "__getnewargs__"),
+        *("__dataclass_fields__", "__dataclass_params__"),
+        *("_fields", "_field_defaults", "_make", "_asdict", "_replace", "__replace__"),
+    )
+)
+_BASES = (object, tuple, typing.Generic)
+_OF_ITEMS = frozenset(("_value_", "_name_", "__objclass__", "_sort_order_", "_unhashable_values_"))
+_ATOMS = (bool, int, float, str, bytes, type(None))
 
 
-def _has_methods(cls: type) -> bool:
-    """Whether a class has Python code that was not generated for it."""
-    for item in vars(cls).values():
-        code = getattr(getattr(item, "fget", item), "__code__", None)
-        if code is not None and not code.co_filename.endswith(_GENERATED):
-            return True
-    return False
+def _is_plain_record(x: Any) -> bool:
+    """Whether a named tuple or dataclass has its fields and nothing else to be asked for."""
+    kind = type(x)
+    is_tuple = isinstance(x, tuple)
+    names = set(kind._fields if is_tuple else field_names(kind))
+    if getattr(x, "__dict__", {}).keys() - (() if is_tuple else names):
+        return False
+    for cls in kind.__mro__:
+        for name, item in () if cls in _BASES else vars(cls).items():
+            code = getattr(item, "__code__", None)
+            generated = code is not None and code.co_filename.endswith(_GENERATED)
+            if not (generated or (code is None and (name in names or name in _PYTHONS_OWN))):
+                return False
+    return True
+
+
+def _is_plain_item(x: enum.Enum) -> bool:
+    """Whether an item of an enum is a name and a number or text, without methods or attributes."""
+    kind = type(x)
+    if issubclass(kind, enum.Flag) or type(x.value) not in _ATOMS or vars(x).keys() - _OF_ITEMS:
+        return False
+    for cls in kind.__mro__:
+        if cls.__module__ in ("builtins", "enum"):
+            continue
+        for name, item in vars(cls).items():
+            code = getattr(item, "__code__", None)
+            pythons = name.startswith("_") and name.endswith("_") and code is None
+            of_enum = isinstance(item, enum.Enum) or type(item).__module__ == "enum"
+            generated = code is not None and code.co_filename.endswith("enum.py")
+            if not (pythons or of_enum or generated):
+                return False
+    return True
 
 
 def _any_node(node: Node, test: Callable[[Node], bool]) -> bool:

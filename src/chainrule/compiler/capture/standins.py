@@ -147,6 +147,7 @@ class Detached(StandIn):
             return plain(a) / plain(b)
         if is_numpys(a) or is_numpys(b):
             return self.as_numpy(ops.divide, a, b)
+        self._recorder.uses_math = True  # nan / 0.0 raises, and is no new nan: finite data only
         return self.apply(ops.divide, a, b)
 
     def __truediv__(self, other: Any) -> Any:

@@ -150,7 +150,7 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         if type(x) is collections.defaultdict:
             found.names.append((x, "default_factory", x.default_factory))
             yield x.default_factory
-        elif type(x) not in (dict, collections.OrderedDict):  # which has no attributes in earnest
+        elif type(x) is not dict:
             yield from _attributes(x, found)
     elif isinstance(x, types.MappingProxyType):
         found.dicts.append((x, dict(x), None))
