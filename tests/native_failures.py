@@ -669,6 +669,24 @@ case(
 )
 
 
+def numbers_taken(state: State) -> Any:
+    rows = np.zeros((2, 2)), np.zeros((2, 1), np.int64)
+    taken = _native.sample_numbers(state.extra["samples"], np.ndarray, np.float64, *rows)
+    assert (taken, rows[0].tolist(), rows[1].tolist()) == (2, [[1.5, 2.0], [2.5, 4.0]], [[3], [5]])
+
+
+def number_samples_are_as_before(state: State, failed: bool) -> None:
+    assert state.extra["samples"] == [(1.5, [2.0, 3]), (2.5, [4.0, 5])]
+
+
+case(
+    "sample_numbers",
+    numbers_taken,
+    prepare=with_extra(0, samples=lambda s: [(1.5, [2.0, 3]), (2.5, [4.0, 5])]),
+    check=number_samples_are_as_before,
+)
+
+
 def samples_taken(state: State) -> None:
     lengths = state.extra["lengths"]
     found = _native.sample_integers(state.extra["samples"], np.arange(3), lengths)
@@ -743,7 +761,7 @@ case(
 
 def array_parts(state: State) -> tuple[Any, ...]:
     """Of a Plan that returns an array: a number of its own memory, and one that is fixed."""
-    parts = plan_parts(state)
+    parts = plan_parts()
     record = np.dtype([("y", np.float64, (2,))])
     outputs, targets, fixed = np.array([8]), np.array([1]), np.array([5.0, 0.0])
     return (*parts[:2], ["y"], record, *parts[4:-1], outputs, targets, fixed)

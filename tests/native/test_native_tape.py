@@ -94,6 +94,7 @@ def test_every_row_runs_on_the_tape(name):
     parameters = {
         "clip": [(-0.5, 1.5)],
         "leaky_relu": [(0.1,)],
+        "polygamma": [(1.0,), (2.0,)],
         "where": [(0.0,), (1.0,)],
         "pow": [(2.0,), (-1.0,), (0.5,), (0.0,), (1.0,), (3.0,), (math.inf,), (math.nan,)],
     }.get(name, [()])

@@ -1,4 +1,4 @@
-"""A small share of each experiment of ``run.py``, and whether the experiments can find anything."""
+"""A small share of each experiment, and whether the experiments can find anything."""
 
 import importlib.util
 import subprocess
@@ -10,7 +10,7 @@ import trials
 
 import chainrule
 
-RUN = Path(__file__).with_name("run.py")
+RUN = Path(__file__).with_name("experiments.py")
 SHARES = {
     "expressions": 27,
     "pages": 1,
@@ -46,7 +46,7 @@ def test_there_is_no_experiment_of_that_name():
 
 def test_what_is_found_is_printed_and_makes_the_status_1(monkeypatch, capsys):
     spec = importlib.util.spec_from_file_location("reliability_run", RUN)
-    runner = importlib.util.module_from_spec(spec)  # tests/fuzz has a run.py, too
+    runner = importlib.util.module_from_spec(spec)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     spec.loader.exec_module(runner)
 

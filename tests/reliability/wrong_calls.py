@@ -5,7 +5,7 @@ of other kinds and shapes, numbers that do not fit, objects that raise or change
 are asked. After each call a small graph must still give the right gradients. Run it under the
 sanitizers:
 
-    tools/sanitize.sh --run tests/reliability/run.py calls
+    tools/sanitize.sh --run tests/reliability/experiments.py calls
 """
 
 import ctypes
@@ -129,6 +129,16 @@ ENTRIES: dict[str, Entry] = {
     "sample_integers": (
         _native.sample_integers,
         lambda: ([([1, 2],), ("3",), ([10**9],)], np.arange(3), np.zeros((3, 1), np.int64)),
+    ),
+    "sample_numbers": (
+        _native.sample_numbers,
+        lambda: (
+            [(1.5, [2.0, 3]), (-1.5, [-2.0, -3])],
+            np.ndarray,
+            np.float64,
+            np.zeros((2, 2)),
+            np.zeros((2, 1), np.int64),
+        ),
     ),
     "passed": (
         _native.passed,

@@ -7,7 +7,6 @@ A Value gives a Value, a number a float, an array an array (elementwise). Unlike
 
 from __future__ import annotations
 
-import builtins
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -53,13 +52,13 @@ def _documented(function: Callable[..., Any], op: Op) -> Any:
     )
     given = len(op.parameters) - len(op.defaults)  # parameters that must be
     arguments = (*op.example[: op.arity], *[1.0] * given)
-    call, result = ", ".join(map(str, arguments)), builtins.round(op(*arguments), 6)
+    call, result = ", ".join(map(str, arguments)), op(*arguments)
     of = "of a Value, a number, or each element of an array"
     function.__doc__ = f"""{op.formula}, {of}.{needs}{edges}
 
     >>> import chainrule
-    >>> round(chainrule.{op.name}({call}), 6)
-    {result}
+    >>> print(f"{{chainrule.{op.name}({call}):.6g}}")
+    {result:.6g}
     """
     return function
 

@@ -1,8 +1,8 @@
 """Experiments that try to break chainrule, with as many trials as one likes.
 
-    python tests/reliability/run.py                      all of them, with their full counts
-    python tests/reliability/run.py kills --count 20     one of them, less
-    python tests/reliability/run.py --list               their names and counts
+    python tests/reliability/experiments.py                      all of them, with their full counts
+    python tests/reliability/experiments.py kills --count 20     one of them, less
+    python tests/reliability/experiments.py --list               their names and counts
 
 Whatever is found is printed with what it takes to see it again, and makes the exit status 1. So
 does a crash, or a trial that does not end in time: then the stack is printed.
