@@ -189,6 +189,9 @@ def _shortened(equations: Equations, found: Vector, step: Vector, size: Any) -> 
 
 
 def _shown(xs: Vector) -> Any:
+    """Numbers for a message; while a compiled function is recorded they are not known."""
+    if modes.recorder is not None:
+        return "some number" if len(xs) == 1 else "some numbers"
     return xs[0] if len(xs) == 1 else xs
 
 
