@@ -296,8 +296,8 @@ static int look_at_known(Look *w, PyObject *x, PyObject *known) {
 }
 
 /* What is none of the usual: as `opened` says for its type. A tuple has the names of fields; None is for
- * namespaces, False for deques, True for objects of which there is one each, and a dict finds the one that
- * stands for its equals. Nothing of this runs Python code; see FastPath. */
+ * namespaces, False for deques, and a dict finds the one that stands for its equals. Nothing of this runs
+ * Python code; see FastPath. */
 static int look_at_opened(Look *w, PyObject *x) {
     if (w->opened == NULL) {
         return 0;
@@ -305,9 +305,6 @@ static int look_at_opened(Look *w, PyObject *x) {
     PyObject *how = w->is_first ? NULL : PyDict_GetItemWithError(w->opened, (PyObject *)Py_TYPE(x));
     if (how == NULL || w->depth >= DEEPEST) {
         return PyErr_Occurred() ? -1 : 0;
-    }
-    if (how == Py_True) {
-        return put_words(w, STATIC_WORD, (int64_t)(uintptr_t)x);
     }
     if (PyDict_CheckExact(how)) {
         return look_at_known(w, x, how);

@@ -236,7 +236,7 @@ def _slots(cls: type) -> tuple[str, ...]:
 
 def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iterator[Any]:
     code = original(function.__code__)  # another thread may be recording it
-    names, used = names_in(code), _global_names(code)
+    names, used = _names(code), _global_names(code)
     namespace = function.__globals__
     for name in sorted((used & _DYNAMIC) | (names & (_DYNAMIC_ATTRIBUTES | known.EFFECTS))):
         if name not in namespace or not isinstance(namespace[name], types.FunctionType):
@@ -364,7 +364,7 @@ def _place(x: Any, reader: types.FunctionType | None) -> str:
     code = reader.__code__
     cells = zip(code.co_freevars, map(content_of, reader.__closure__ or ()), strict=True)
     scope = {**vars(builtins), **reader.__globals__, **dict(cells)}
-    names = {name for name in (*names_in(code), *code.co_freevars) if scope.get(name) is x}
+    names = {name for name in (*_names(code), *code.co_freevars) if scope.get(name) is x}
     return _line(code, names | {getattr(x, "__name__", "")})
 
 
@@ -461,10 +461,10 @@ def _global_names(code: types.CodeType) -> set[str]:
     return names
 
 
-def names_in(code: types.CodeType) -> set[str]:
+def _names(code: types.CodeType) -> set[str]:
     """Every global or attribute name in a function and the functions inside it."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            names |= names_in(constant)
+            names |= _names(constant)
     return names

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from chainrule.compiler.codegen.coefficients import FORMATS, Format
+from chainrule.compiler.lift.exactness import COMPARISONS
 from chainrule.core import ops, rounding
 from chainrule.core.ops import Op
 
@@ -455,7 +456,7 @@ INLINE: dict[str, Callable[..., Vector]] = {
 #: rows of the op table that are faster or more exact than their formula
 ROWS: dict[Op, Callable[..., Vector]] = {
     ops.sigmoid: _shared(sigmoid),
-    **{row: _compared(row) for row in (ops.less, ops.less_equal, ops.equal)},
+    **{row: _compared(row) for row in COMPARISONS},
     rounding.floor: lambda x: _unless_near_a_jump(x.intrinsic("floor"), x),
     rounding.ceil: lambda x: _unless_near_a_jump(x.intrinsic("ceil"), x),
     rounding.trunc: lambda x: _unless_near_a_jump(x.intrinsic("trunc"), x),

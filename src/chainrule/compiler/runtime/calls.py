@@ -40,15 +40,7 @@ def value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, An
     if dispatch.rests():
         return _eager_value(dispatch, arguments, keywords)
     call = flatten_call(arguments, keywords, differentiate=False)
-    with dispatch.lock:
-        alone, dispatch.busy = not dispatch.busy, True
-        try:
-            run = dispatch.run(call) if alone else EAGERLY
-            if run.path is not Path.EAGER:
-                dispatch.cache(call, run)
-            answer = None if run.path is Path.EAGER else _answer(dispatch, run, call)
-        finally:
-            dispatch.busy = not alone
+    answer = _served(dispatch, call, lambda run: _answer(dispatch, run, call))
     return _eager_value(dispatch, arguments, keywords, call) if answer is None else answer[0]
 
 
@@ -77,17 +69,12 @@ def value_and_grad(
     if not at_once and dispatch.rests():
         return _eager_value_and_grad(dispatch, arguments, keywords, out)
     call = flatten_call(arguments, keywords, differentiate=True)
-    grads = None
-    with dispatch.lock:
-        alone, dispatch.busy = not dispatch.busy, True
-        try:
-            run = dispatch.run(call, at_once) if alone else EAGERLY
-            if run.path is not Path.EAGER:
-                dispatch.cache(call, run)
-                result = _with_float(_floats(run))
-                grads = _gradient(dispatch, run, call, result)
-        finally:
-            dispatch.busy = not alone
+
+    def differentiated(run: Run) -> tuple[Any, Any]:
+        result = _with_float(_floats(run))
+        return result, _gradient(dispatch, run, call, result)
+
+    result, grads = _served(dispatch, call, differentiated, at_once) or (None, None)
     if grads is None:  # outside the lock: eager code may call other compiled functions
         return _eager_value_and_grad(dispatch, arguments, keywords, out, call)
     return result, fill(out, like_first(call, arguments[0], grads))
@@ -102,17 +89,24 @@ def derivative(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[st
     if dispatch.rests() or holds_values(arguments[0]):
         return _eager_value(dispatch, arguments, keywords)
     call = flatten_call(arguments, keywords, differentiate=True)
-    result = None
+    result = _served(dispatch, call, lambda run: (_floats(run),))
+    return _eager_value(dispatch, arguments, keywords, call) if result is None else result[0]
+
+
+def _served(
+    dispatch: Dispatch, call: Call, read: Callable[[Run], Any], at_once: bool = False
+) -> Any:
+    """What ``read`` makes of the run of a call; None for one that has to run eagerly."""
     with dispatch.lock:
         alone, dispatch.busy = not dispatch.busy, True
         try:
-            run = dispatch.run(call) if alone else EAGERLY
-            if run.path is not Path.EAGER:
-                dispatch.cache(call, run)
-                result = (_floats(run),)
+            run = dispatch.run(call, at_once) if alone else EAGERLY
+            if run.path is Path.EAGER:
+                return None
+            dispatch.cache(call, run)
+            return read(run)
         finally:
             dispatch.busy = not alone
-    return _eager_value(dispatch, arguments, keywords, call) if result is None else result[0]
 
 
 # --- from a run -----------------------------------------------------------------------------------
