@@ -1,7 +1,8 @@
 """A yield curve fitted to bond prices: scipy's least_squares with chainrule's Jacobian.
 
-Run: python calibration.py. The curve is Nelson and Siegel's, with four parameters; the prices are
-those of bonds with coupons, made from a curve that is known, so that the fit can be judged.
+Run: pip install 'chainrule[scipy]', then python calibration.py. The curve is Nelson and Siegel's,
+with four parameters; the prices are those of bonds with coupons, made from a curve that is known,
+so that the fit can be judged.
 """
 
 import numpy as np

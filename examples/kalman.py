@@ -1,8 +1,8 @@
 """The likelihood of a Kalman filter, and the parameters that make it largest.
 
-Run: python kalman.py. A point moves with a velocity that wanders, and its position is measured with
-noise. The filter is a plain loop over 2 by 2 matrices; compiled, its gradient drives scipy's
-minimize.
+Run: pip install 'chainrule[scipy]', then python kalman.py. A point moves with a velocity that
+wanders, and its position is measured with noise. The filter is a plain loop over 2 by 2 matrices;
+compiled, its gradient drives scipy's minimize.
 """
 
 import math
