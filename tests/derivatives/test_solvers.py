@@ -18,8 +18,11 @@ from chainrule import (
     implicit_root,
     jacobian,
     sin,
+    tanh,
     topological_order,
 )
+from chainrule.compiler.capture import tracing
+from chainrule.compiler.runtime import pipeline
 
 
 def cube_root(a):
@@ -108,6 +111,20 @@ def test_compiled_as_eager(lift):
         assert value == pytest.approx(wanted, rel=1e-13)
         np.testing.assert_allclose(slopes, by_eager, rtol=1e-11)
     assert " 0 eager" in fast.report()
+
+
+@pytest.mark.parametrize("g", [lambda x, a: x, lambda x, a: x + 0.5 * tanh(x) - a])
+def test_the_root_of_numbers_is_a_number_in_compiled_functions_too(monkeypatch, g):
+    def root(p, k):
+        return implicit_root(g, 0.0, p[k])
+
+    # without the comparison of the first result, which would leave the call to eager
+    monkeypatch.setattr(pipeline, "check_against_eager", lambda *_: None)
+    monkeypatch.setattr(tracing, "confirm", lambda *_: None)
+    fast = chainrule.compile(root, on_fallback="raise")
+    for p in ([0.5, 0.3], [0.2, -0.4], [0.1, 0.3]):
+        assert type(fast(p, 1)) is type(root(p, 1)) is float
+        assert fast(p, 1) == root(p, 1)
 
 
 @pytest.mark.parametrize(

@@ -171,8 +171,10 @@ class World:
 
     counter = 0
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, inner: bool = False) -> None:
+        """``inner``: a compiled function is called by others."""
         World.counter += 1
+        self.inner = inner
         self.module = types.ModuleType(f"fuzz_world_{World.counter}")
         self.file = f"fuzz_world_{World.counter}.py"
         linecache.cache[self.file] = (len(source), None, source.splitlines(True), self.file)
@@ -209,12 +211,17 @@ class World:
             try:
                 result = tree(function(*arguments))
             except Exception as problem:
-                error = (type(problem).__name__, cleaned(str(problem)))
+                error = (type(problem).__name__, cleaned(str(problem), self.inner))
         return Outcome(result, error, printed.getvalue(), self.snapshot(), tree(arguments))
 
 
-def cleaned(message: str) -> str:
-    """A message without addresses and numbers of worlds, its floats rounded."""
+def cleaned(message: str, inner: bool) -> str:
+    """A message without addresses and numbers of worlds, its floats rounded.
+
+    What an inner compiled function returns is one node: its name is where an operand came from.
+    """
+    if inner:
+        message = re.sub(r" came from .*", " came from …", message, flags=re.DOTALL)
     message = re.sub(r"0x[0-9a-f]+|fuzz_world_\d+", "…", message)
     return re.sub(r"\d+\.\d+(e[-+]\d+)?", lambda found: f"{float(found[0]):.6g}", message)
 
@@ -369,7 +376,8 @@ def differences(program: Program, strict: bool = False, stop: bool = True) -> li
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        eager, compiled = World(program.eager_source), World(program.source)
+        inner = program.eager_source != program.source
+        eager, compiled = World(program.eager_source, inner), World(program.source, inner)
         try:
             return list(_differences(program, eager, compiled, strict, stop))
         finally:

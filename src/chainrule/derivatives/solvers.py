@@ -197,10 +197,9 @@ def _shown(xs: Vector) -> Any:
 
 def _attached(equations: Equations, found: Vector) -> Vector:
     """The numbers as Values with the derivatives of the root; as they are if no Value is near."""
-    if modes.recorder is None:
-        with no_grad():
-            if not any(isinstance(y, Value) for y in equations(found)):
-                return found
+    with no_grad():
+        if not any(isinstance(y, Value) for y in equations(found)):
+            return found
     with recording():
         xs: Vector = [Value(x) for x in found]
         for _ in range(2):
