@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from native_engines import NATIVE, REFERENCE
-from native_parts import decider_parts, plan_call, plan_parts
+from native_parts import decider_parts, plan_call, plan_parts, vector_call, vector_parts
 from native_tapes import linearize
 
 from chainrule import _native
@@ -756,6 +756,26 @@ case(
         call=lambda s: plan_call(),
     ),
     check=plan_answers,
+)
+
+
+def out_is_filled(state: State, failed: bool) -> None:
+    out = np.zeros((2, 1))
+    assert _native.Plan(*state.extra["parts"]).run(vector_call(), out) == 4.0
+    assert out.tolist() == [[3.0], [3.0]]
+
+
+case(
+    "a plan fills an array",
+    lambda s: s.extra["plan"].run(s.extra["call"], s.extra["out"]),
+    prepare=with_extra(
+        0,
+        parts=lambda s: vector_parts(),
+        plan=lambda s: _native.Plan(*vector_parts()),
+        call=lambda s: vector_call(),
+        out=lambda s: np.zeros((2, 1)),
+    ),
+    check=out_is_filled,
 )
 
 

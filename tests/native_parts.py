@@ -36,5 +36,15 @@ def plan_parts() -> tuple[Any, ...]:
     return shapes, 2, template, record, np.ndarray, chosen.get, [], None, atof, atof, arenas, 8
 
 
+def vector_parts() -> tuple[Any, ...]:
+    """Of a Plan whose gradient is one array."""
+    shapes, _, _, record, *others = plan_parts()
+    return shapes[:1], 1, "x", record, *others
+
+
+def vector_call() -> Any:
+    return _native.passed((np.full((2, 1), 0.5), 7), np.ndarray, np.float64, True, {})
+
+
 def plan_call() -> Any:
     return _native.passed(([np.full((2, 1), 0.5), 0.5], 7), np.ndarray, np.float64, True, {})

@@ -279,8 +279,7 @@ static PyObject *new_gradient(const Plan *p, Py_ssize_t *offset) {
     return bytes;
 }
 
-static void copy_gradient(const Plan *p, PyObject *bytes) {
-    double *to = (double *)(void *)PyByteArray_AsString(bytes);
+static void copy_gradient(const Plan *p, double *to) {
     const void *from = p->views[P_SHARED_ADJOINTS].buf;
     if (p->is_float) {
         widen(to, from, p->size);
@@ -458,30 +457,55 @@ static PyObject *outputs_of(const Plan *p) {
     return result;
 }
 
-/* run(call): the value and its gradient, or the value alone, or None where something is not finite, an array has another
- * shape or type than those the Plan is for, or it is not known what these integers select. One at a
- * time for all Plans with the same arenas: the machine code runs without the GIL. */
-static PyObject *plan_run(PyObject *self, PyObject *given) {
+/* Take the memory of `out`, if the gradient is one array and `out` is one of the same shape, contiguous, of
+ * doubles that may be written; whether it is. */
+static int takes_gradient(const Plan *p, PyObject *out, Py_buffer *view) {
+    const Py_ssize_t *extent = (const Py_ssize_t *)p->extents.bytes;
+    if (p->first != 1 || !PyUnicode_Check(p->template) || p->outputs.size != 0) {
+        return 0;
+    }
+    if (get_buffer(out, view, "d", p->size, 1) < 0) {
+        PyErr_Clear();
+        return 0;
+    }
+    int fits = view->ndim == *extent;
+    for (Py_ssize_t j = 0; j < *extent && fits; j++) {
+        fits = view->shape[j] == extent[1 + j];
+    }
+    if (!fits) {
+        PyBuffer_Release(view);
+    }
+    return fits;
+}
+
+/* run(call, out=None): the value and its gradient, or the value alone, or None where something is not
+ * finite, an array has another shape or type than those the Plan is for, or it is not known what these
+ * integers select. Where the gradient is one array that fits `out`, it goes there, and the value is all
+ * that is returned. One at a time for all Plans with the same arenas: the machine code runs without the
+ * GIL. */
+static PyObject *plan_run(PyObject *self, PyObject *const *given, Py_ssize_t count) {
     Plan *p = (Plan *)self;
-    if (Py_TYPE(given) != PassedType) {
+    if (count < 1 || count > 2 || Py_TYPE(given[0]) != PassedType) {
         return PyErr_Format(PyExc_TypeError, "a Plan runs what passed() gave");
     }
-    const Passed *call = (Passed *)given;
+    const Passed *call = (Passed *)given[0];
+    Py_buffer out;
+    int to_out = count == 2 && given[1] != Py_None && takes_gradient(p, given[1], &out);
     int is_tape = p->forward == 0, has_outputs = p->outputs.size != 0;
-    int only_value = p->template == Py_None || has_outputs;
+    int only_value = p->template == Py_None || has_outputs, in_place = p->in_place && !to_out;
     PyObject *bytes = NULL, *result = NULL;
     Py_ssize_t offset = 0;
     int fine = choose_gathers(p, call);
     if (fine > 0) {
-        bytes = only_value ? NULL : new_gradient(p, &offset);
-        fine = only_value || bytes != NULL ? read_ids(p, call) : -1;
+        bytes = only_value || to_out ? NULL : new_gradient(p, &offset);
+        fine = only_value || to_out || bytes != NULL ? read_ids(p, call) : -1;
     }
     if (fine > 0) {
         fine = read_numbers(p, call);
     }
     if (fine > 0) {
-        void *to_shared = only_value    ? NULL
-                          : p->in_place ? PyByteArray_AsString(bytes) + offset : p->views[P_SHARED_ADJOINTS].buf;
+        void *to_shared = only_value ? NULL
+                          : in_place ? PyByteArray_AsString(bytes) + offset : p->views[P_SHARED_ADJOINTS].buf;
         if (is_tape) {
             fine = run_on_tape(p, to_shared);
         } else {
@@ -491,17 +515,20 @@ static PyObject *plan_run(PyObject *self, PyObject *given) {
         }
     }
     if (fine > 0) {
-        if (!p->in_place && !only_value) {
-            copy_gradient(p, bytes);
+        if (!in_place && !only_value) {
+            copy_gradient(p, to_out ? out.buf : (void *)PyByteArray_AsString(bytes));
         }
         double number = is_tape       ? *tape_place((Tape *)p->owner, p->instruction)
                         : p->is_float ? *(const float *)p->root
                                       : *(const double *)p->root;
-        result = has_outputs  ? outputs_of(p)
-                 : only_value ? PyFloat_FromDouble(number)
-                              : answer_of(p, number, bytes, offset);
+        result = has_outputs            ? outputs_of(p)
+                 : only_value || to_out ? PyFloat_FromDouble(number)
+                                        : answer_of(p, number, bytes, offset);
     } else if (fine == 0) {
         result = Py_NewRef(Py_None);
+    }
+    if (to_out) {
+        PyBuffer_Release(&out);
     }
     Py_XDECREF(bytes);
     return result;
@@ -732,7 +759,8 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     return (PyObject *)p;
 }
 
-static PyMethodDef plan_methods[] = {{"run", plan_run, METH_O, NULL}, {NULL, NULL, 0, NULL}};
+static PyMethodDef plan_methods[] = {{"run", (PyCFunction)(void (*)(void))plan_run, METH_FASTCALL, NULL},
+                                     {NULL, NULL, 0, NULL}};
 static PyType_Slot plan_slots[] = {{Py_tp_new, plan_new},           {Py_tp_dealloc, plan_dealloc},
                                    {Py_tp_traverse, plan_traverse}, {Py_tp_methods, plan_methods},
                                    {0, NULL}};

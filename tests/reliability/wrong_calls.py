@@ -19,7 +19,7 @@ from types import BuiltinFunctionType, MethodDescriptorType
 from typing import Any
 
 import numpy as np
-from native_parts import decider_parts, plan_call, plan_parts
+from native_parts import decider_parts, plan_call, plan_parts, vector_call, vector_parts
 from native_tapes import linearize
 from trials import Outcome
 
@@ -86,6 +86,12 @@ _HARMLESS = ctypes.cast(ctypes.CDLL(ctypes.util.find_library("m")).fabs, ctypes.
 def sound_plan() -> tuple[Any, ...]:
     """With machine code that reads and writes nothing, whatever the arenas are."""
     parts = list(plan_parts())
+    parts[8] = parts[9] = _HARMLESS
+    return tuple(parts)
+
+
+def sound_vector_plan() -> tuple[Any, ...]:
+    parts = list(vector_parts())
     parts[8] = parts[9] = _HARMLESS
     return tuple(parts)
 
@@ -183,7 +189,14 @@ ENTRIES: dict[str, Entry] = {
     ),
     "Plan": (_native.Plan, sound_plan),
     "a wrong Plan runs": (lambda *x: _native.Plan(*x).run(plan_call()), sound_plan),
-    "Plan.run": (lambda *x: _native.Plan(*sound_plan()).run(*x), lambda: (plan_call(),)),
+    "Plan.run": (
+        lambda *x: _native.Plan(*sound_plan()).run(*x),
+        lambda: (plan_call(),),
+    ),
+    "Plan.run with out": (
+        lambda *x: _native.Plan(*sound_vector_plan()).run(*x),
+        lambda: (vector_call(), np.zeros((2, 1))),
+    ),
     "Value.backward": (lambda *x: small()[2].backward(*x), lambda: (1.0,)),
     "Value.zero_grad": (lambda *x: small()[2].zero_grad(*x), lambda: ()),
     "Value._backward": (lambda *x: small()[2]._backward(*x), lambda: ()),

@@ -63,7 +63,7 @@ def value_and_grad(
         # The derivative may depend on what an outer transform differentiates by.
         return _eager_value_and_grad(dispatch, arguments, keywords, out)
     if dispatch.fast_path is not None and not keywords:
-        answer = dispatch.answer(arguments, differentiate=True)
+        answer = dispatch.answer(arguments, True, out)
         if answer is not None:
             return answer if out is None else (answer[0], fill(out, answer[1]))
     if not at_once and dispatch.rests():

@@ -145,8 +145,11 @@ class Dispatch:
         self._told = len(variants) >= SEVERAL
         return Run(Path.EAGER, reason=own_paths(variants)) if self._told else EAGERLY
 
-    def answer(self, arguments: tuple[Any, ...], differentiate: bool) -> Any:
-        """The value of a cached call, and its gradient; None for the slow path."""
+    def answer(self, arguments: tuple[Any, ...], differentiate: bool, out: Any = None) -> Any:
+        """The value of a cached call, and its gradient; None for the slow path.
+
+        An ``out`` that holds the gradient by then is in its place.
+        """
         with self.lock:
             fast_path, pipeline = self.fast_path, self._pipeline
             if self.busy or fast_path is None or pipeline is None:
@@ -156,7 +159,7 @@ class Dispatch:
                 return None
             self.busy = True
             try:
-                found = fast_path.answer(arguments, differentiate)
+                found = fast_path.answer(arguments, differentiate, out)
             finally:
                 self.busy = False
             if found is None:

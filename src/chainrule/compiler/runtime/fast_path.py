@@ -288,9 +288,16 @@ class FastPath:
                 for cls in [c for c in kind.__mro__ if c is not tuple and c is not object]:
                     self._classes.setdefault(cls, dict(vars(cls)))
 
-    def answer(self, arguments: tuple[Any, ...], differentiate: bool) -> tuple[Any, Variant] | None:
-        """The value, with its gradient or alone, and what computed it; None: the slow path must."""
-        if kernels is None or any(vars(c) != before for c, before in self._classes.items()):
+    def answer(
+        self, arguments: tuple[Any, ...], differentiate: bool, out: Any = None
+    ) -> tuple[Any, Variant] | None:
+        """The value, with its gradient or alone, and what computed it; None: the slow path must.
+
+        An ``out`` that holds the gradient by then is in its place.
+        """
+        if kernels is None:
+            return None
+        if self._classes and any(vars(c) != before for c, before in self._classes.items()):
             return None
         call = kernels.passed(arguments, ndarray, float64, differentiate, self._opened)
         cached = None if call is None else self.plans.get(call.signature)
@@ -302,7 +309,12 @@ class FastPath:
                 binding.machine.settle(binding.fit)
             if one.variant.uses_math and not all(map(_is_finite, arguments[bool(differentiate) :])):
                 continue
-            answer = one.plan.run(call)
+            if type(out) is ndarray:
+                answer = one.plan.run(call, out)
+                if type(answer) is float:
+                    answer = (answer, out)
+            else:
+                answer = one.plan.run(call)
             if answer is not None:
                 if one.finish is not None:
                     answer = one.finish(answer)

@@ -112,7 +112,7 @@ def numeric_leaves(tree: Any) -> list[Any]:
 
 def fill(out: Any, grads: Any) -> Any:
     """Copy the gradient into the arrays of ``out``, if it was given."""
-    if out is None:
+    if out is None or out is grads:
         return grads
     targets, sources = numeric_leaves(out), numeric_leaves(grads)
     if len(targets) != len(sources) or any(
@@ -122,11 +122,14 @@ def fill(out: Any, grads: Any) -> Any:
             "out must have the structure of the first argument (an argument of the function that "
             "is named out is passed by position)"
         )
-    for target, source in zip(targets, sources, strict=True):
+    for target in targets:
         if not isinstance(target, np.ndarray):
             raise TypeError(
                 "out holds arrays; a plain float cannot be filled in place (an argument of the "
                 "function that is named out is passed by position)"
             )
+        if target.dtype.kind != "f":
+            raise TypeError(f"out holds arrays of floats, not of {target.dtype}")
+    for target, source in zip(targets, sources, strict=True):
         target[...] = source
     return out

@@ -1,0 +1,157 @@
+"""``out=`` and ``bound``: the gradient goes where the user says, whatever path answers the call."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import chainrule
+from chainrule import tanh
+
+
+@dataclass
+class Line:
+    w: np.ndarray
+    b: np.ndarray
+
+
+def chain(x):
+    return sum(100 * (x[i + 1] - x[i] ** 2) ** 2 + (1 - x[i]) ** 2 for i in range(len(x) - 1))
+
+
+def grid(x):
+    return sum(tanh(x[i, j] * x[j, i]) * (i + 1) for i in range(3) for j in range(3))
+
+
+def sides(x):
+    return x[0] * x[1] if x[0] > 0 else tanh(x[1]) - x[0]
+
+
+def expected(f, *arguments):
+    return chainrule.value_and_grad(f)(*arguments)
+
+
+@pytest.mark.parametrize("lift", [False, True])
+@pytest.mark.parametrize(("f", "shape"), [(chain, (10,)), (grid, (3, 3))])
+def test_the_gradient_goes_into_out(f, shape, lift):
+    fast = chainrule.compile(f, lift=lift)
+    out = np.zeros(shape)
+    for seed in range(30):
+        x = np.random.default_rng(seed).normal(size=shape)
+        out[...] = 7.0
+        value, found = fast.value_and_grad(x, out=out)
+        wanted, slopes = expected(f, x)
+        assert found is out
+        assert value == pytest.approx(wanted, rel=1e-13)
+        np.testing.assert_allclose(out, slopes, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("lift", [False, True])
+def test_arrays_of_every_form_are_filled_alike(lift):
+    fast = chainrule.compile(chain, lift=lift)
+    x = np.linspace(-1.0, 1.0, 10)
+    _, slopes = expected(chain, x)
+    for _ in range(20):
+        fast.value_and_grad(x)
+    for out in (
+        np.zeros(20)[::2],
+        np.zeros(10, np.float32),
+        np.zeros(10, ">f8"),
+        np.zeros((2, 10), order="F")[1],
+        np.zeros(10).view(np.matrix).A1,
+        np.ma.zeros(10),
+    ):
+        assert fast.value_and_grad(x, out=out)[1] is out
+        np.testing.assert_allclose(out, slopes, rtol=1e-6)
+    own = x.copy()
+    fast.value_and_grad(own, out=own)
+    np.testing.assert_allclose(own, slopes, rtol=1e-12)
+
+
+def test_what_does_not_fit_is_told_and_nothing_changes():
+    fast = chainrule.compile(chain, lift=True)
+    x = np.linspace(-1.0, 1.0, 10)
+    for _ in range(20):
+        fast.value_and_grad(x)
+    locked = np.zeros(10)
+    locked.flags.writeable = False
+    for out, error in (
+        (np.zeros(11), "structure of the first argument"),
+        (np.zeros((2, 5)), "structure of the first argument"),
+        (np.zeros((10, 1)), "structure of the first argument"),
+        (locked, "read-only"),
+        (np.zeros(10, int), "arrays of floats, not of int64"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=error):
+            fast.value_and_grad(x, out=out)
+        assert not out.any()
+
+
+@pytest.mark.parametrize("lift", [False, True])
+def test_a_bound_call_reads_its_arrays_where_they_are(lift):
+    x = np.linspace(-1.0, 1.0, 10)
+    bound = chainrule.compile(chain, lift=lift).bound(x)
+    kept = bound.gradient
+    for seed in range(30):
+        x[:] = np.random.default_rng(seed).normal(size=10)
+        wanted, slopes = expected(chain, x)
+        assert bound() == pytest.approx(wanted, rel=1e-13)
+        assert bound.gradient is kept
+        np.testing.assert_allclose(kept, slopes, rtol=1e-12)
+
+
+def test_bound_calls_take_other_branches_and_other_data():
+    x, data = np.array([1.0, 2.0]), [0, 3.0]
+
+    def f(x, data):
+        return sides(x) * data[1] + x[data[0]]
+
+    bound = chainrule.compile(f).bound(x, data)
+    for step in range(40):
+        x[:] = np.random.default_rng(step).normal(size=2)
+        data[:] = [step % 2, float(step)]
+        wanted, slopes = expected(f, x, data)
+        assert bound() == pytest.approx(wanted, rel=1e-13)
+        np.testing.assert_allclose(bound.gradient, slopes, rtol=1e-12)
+
+
+def test_bound_calls_see_what_changes_around_the_function():
+    scale = [2.0]
+    x = np.array([1.0, 2.0, 3.0])
+    bound = chainrule.compile(lambda x: sum(v * v for v in x) * scale[0]).bound(x)
+    for number in (2.0, 2.0, 5.0, -1.0):
+        scale[0] = number
+        assert bound() == 14.0 * number
+        np.testing.assert_array_equal(bound.gradient, 2.0 * number * x)
+
+
+def test_trees_of_arrays_are_bound_too():
+    line = Line(np.array([1.0, -2.0]), np.array(0.5))
+    params = {"line": line, "rest": [np.ones((2, 2))]}
+
+    def f(p, x):
+        return tanh(p["line"].w[0] * x + p["line"].b.item()) * p["rest"][0][1, 0] + p["line"].w[1]
+
+    bound = chainrule.compile(f).bound(params, 0.25)
+    for step in range(20):
+        line.w[:] = step / 10.0, step / 20.0
+        wanted, slopes = expected(f, params, 0.25)
+        assert bound() == pytest.approx(wanted, rel=1e-13)
+        assert type(bound.gradient["line"]) is Line
+        np.testing.assert_allclose(bound.gradient["line"].w, slopes["line"].w, rtol=1e-12)
+        np.testing.assert_allclose(bound.gradient["line"].b, slopes["line"].b, rtol=1e-12)
+        np.testing.assert_allclose(bound.gradient["rest"][0], slopes["rest"][0], rtol=1e-12)
+
+
+def test_what_cannot_be_bound_is_told():
+    fast = chainrule.compile(chain)
+    for first, what in (
+        ([1.0, 2.0], "not a float"),
+        (np.arange(3), "not a int64 array"),
+        (np.zeros(3, np.float32), "not a float32 array"),
+    ):
+        with pytest.raises(TypeError, match=what):
+            fast.bound(first)
+    with pytest.raises(TypeError, match="differentiate by first"):
+        fast.bound()
+    assert repr(fast.bound(np.zeros(3))) == "<chain, bound to its arguments>"
