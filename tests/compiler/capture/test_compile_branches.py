@@ -268,6 +268,32 @@ def test_wrong_uses_of_max_raise_as_eager_does(f):
     same(script)
 
 
+@pytest.mark.parametrize(
+    ("f", "is_either"),
+    [
+        (lambda x: max(x, 0.0), True),
+        (lambda x: 2.0 * min(0.5, x, 0.7) + 1.0, True),
+        (lambda x: sum(max(0.0, 1.0 - y * x) for y in (1.0, 2.0)), True),
+        (lambda x: [x * 3.0, max([0.0, x])], True),
+        (lambda x: np.array([x * 3.0, max([0.0, x])]), True),
+        (lambda x: max(x, 0.0) * x, False),
+        (lambda x: max(x, x * 0.5) + 1.0, False),
+        (lambda x: maximum(x, 0.0), False),
+    ],
+)
+def test_a_result_that_is_a_value_or_a_number_is_what_eager_gives(f, is_either):
+    fast = chainrule.compile(f, on_fallback="eager")
+    for number in (1.0, 2.0, -1.0, 0.6, 0.25, 3.0, -2.0):
+        wanted, found = f(Value(number)), fast(Value(number))
+        assert type(found) is type(wanted)
+        for a, b in zip(np.ravel(found), np.ravel(wanted), strict=True):
+            assert type(a) is type(b)
+            assert (a.data if isinstance(a, Value) else a) == (
+                b.data if isinstance(b, Value) else b
+            )
+    assert ("decides which of them it returns" in fast.report()) is is_either
+
+
 def test_max_under_another_name_is_guarded():
     biggest = max
 

@@ -46,6 +46,7 @@ class Recorder:
         self.refused: str | None = None
         self.undefined: str | None = None  # an operation that raised; f may have caught it
         self.plain: set[int] = set()  # leaves that are plain numbers (reference engine)
+        self.either: dict[int, tuple[Value, str]] = {}  # what is a Value or a number in eager mode
         self._detached: dict[int, Value] = {}
 
     # --- called by the engine -------------------------------------------------------------------
@@ -220,6 +221,8 @@ class Recorder:
         for other in values[1:]:
             best = Value._apply_op(rule, (best, other), ())
         if mixed:
+            if not all(isinstance(x, Value) for x in items):
+                self.either[id(best)] = best, f"{rule.name.split('_')[-1]} at {errors.caller()}"
             return best
         data = all(self.is_data(x) or type(x) in (int, float) for x in items)
         return Detached(self, best, data, items[0].__class__)

@@ -30,7 +30,7 @@ from chainrule.compiler.capture.replacing import recording
 from chainrule.compiler.capture.standins import Detached, Unrecordable
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.walking import survey
-from chainrule.core.backend import Value, modes
+from chainrule.core.backend import Value, modes, topological_order
 from chainrule.derivatives.transforms import differentiating
 from chainrule.trees import map_leaves
 
@@ -138,6 +138,8 @@ def _trace(
             if not call.key[0]:
                 held = passed.union(map(id, captured))
                 map_leaves(lambda x: _check_identity(x, held), result)
+                if recorder.either:
+                    map_leaves(lambda x: _check_kind(x, held, recorder.either), result)
             made = finish(recorder, inputs, result)
         if recorder.refused is not None:
             raise Unrecordable(recorder.refused)
@@ -201,6 +203,30 @@ def _check_returned(
             raise Unrecordable("it returns a tuple that it was passed")
         if type(x) in (list, tuple, dict):
             stack.extend(x.values() if type(x) is dict else x)
+
+
+def _check_kind(x: Any, held: set[int], either: dict[int, tuple[Value, str]]) -> None:
+    """Refuse a Value that may be a plain number in eager mode: it depends on what ``max`` chose.
+
+    What is computed from a Value that was passed or captured (``held``) is a Value in any case.
+    """
+    for v in [v for v in x.flat if isinstance(v, Value)] if isinstance(x, np.ndarray) else [x]:
+        if not isinstance(v, Value):
+            return
+        certain, reached = set[int](), dict[int, str]()
+        for node in topological_order(v):
+            key, children = id(node), [id(c) for c in node.children]
+            if key in either:
+                reached[key] = either[key][1]
+            elif key in held or any(c in certain for c in children):
+                certain.add(key)
+            elif any(c in reached for c in children):
+                reached[key] = next(reached[c] for c in children if c in reached)
+        if id(v) in reached:
+            raise Unrecordable(
+                f"{reached[id(v)]}, of a Value and a number, decides which of them it returns: "
+                "maximum(x, y) and minimum(x, y) give a Value in any case"
+            )
 
 
 def _check_identity(x: Any, held: set[int]) -> None:
