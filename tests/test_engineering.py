@@ -1,6 +1,7 @@
 """What engineers do: scipy takes chainrule's functions as they are; the examples' numbers."""
 
 import importlib
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -152,3 +153,46 @@ def test_the_kalman_filters_likelihood_is_the_normal_distributions(example):
         slopes, grad(module.unlikelihood)(np.log([wandering, noise]), positions), rtol=1e-12
     )
     np.testing.assert_allclose(module.fit(module.measured(400)), module.TRUE, rtol=0.05)
+
+
+def test_the_pendulum_swings_up(example):
+    module = example("swing_up")
+    efforts = module.swing_up()
+    states = module.simulate(list(efforts))
+    assert all(abs(torque) <= module.STRONGEST for _, _, torque in states)
+    assert np.cos(states[-1][0]) < -0.999
+    assert abs(states[-1][1]) < 0.1
+    value, slopes = chainrule.compile(module.cost, lift=True).value_and_grad(efforts)
+    wanted, by_eager = value_and_grad(module.cost)(efforts)
+    assert value == pytest.approx(wanted, rel=1e-11)
+    np.testing.assert_allclose(slopes, by_eager, rtol=1e-8, atol=1e-10)
+
+
+def test_bundle_adjustment_finds_cameras_and_points(example):
+    module = example("bundle_adjustment")
+    true = module.scene()
+    first, rest = true[: module.FIXED], true[module.FIXED :]
+    guess = rest + np.random.default_rng(2).normal(0, 0.1, rest.shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", chainrule.FallbackWarning)
+        found, entries, whole = module.adjust(guess, first, module.photographs(true))
+    np.testing.assert_allclose(found, rest, atol=1e-9)
+    free = sum(camera * module.POSE >= module.FIXED for camera, _ in module.PAIRS)
+    most = 2 * (free * module.POSE + len(module.PAIRS) * module.POINT)
+    assert entries <= most < whole / 20
+
+
+def test_the_mixture_is_more_likely_than_the_clouds_it_comes_from(example):
+    module = example("mixture")
+    points = module.sample(4000)
+    found = module.fit(points)
+    np.testing.assert_allclose(found, [[w, *m, *s] for w, m, s in module.CLOUDS], atol=0.15)
+
+    def likelihood(rows):
+        parts = [
+            w * multivariate_normal([m0, m1], np.diag([s0**2, s1**2])).pdf(points)
+            for w, m0, m1, s0, s1 in rows
+        ]
+        return np.log(np.sum(parts, axis=0)).mean()
+
+    assert likelihood(found) > likelihood([[w, *m, *s] for w, m, s in module.CLOUDS])

@@ -662,3 +662,29 @@ def test_wrong_input_says_what_is_wrong(compiled):
     for transform in (jacobian, hessian, grad):
         with pytest.raises(TypeError, match=f"{transform.__name__} takes a function"):
             transform(3.0)
+
+
+@pytest.mark.parametrize("make", [jacobian, hessian])
+def test_data_may_be_divided_as_numpy_does(make):
+    """numpy's numbers give infinities where floats raise; of data no derivative is taken."""
+
+    def f(x, data):
+        first = data[0] / data[1]  # numpy's
+        y = (x[0] * first + x[1] ** 3) * x[0]
+        return [y, x[1] * first] if make is jacobian else y
+
+    compiled, x = make(chainrule.compile(f, on_fallback="eager")), np.array([0.3, -0.7])
+    for numbers in ([1.0, 2.0], [3.0, -0.5], [0.0, 4.0]):
+        data = np.array(numbers)
+        np.testing.assert_allclose(compiled(x, data), make(f)(x, data), rtol=1e-12)
+    assert " 0 eager" in compiled.report()
+    with np.errstate(all="ignore"):
+        here, there = (outcome(g, x, np.array([1.0, 0.0])) for g in (make(f), compiled))
+    assert repr(here) == repr(there)
+
+
+def outcome(f, *arguments):
+    try:
+        return np.asarray(f(*arguments)).tolist()
+    except (ArithmeticError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"

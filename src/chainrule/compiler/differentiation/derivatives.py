@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from chainrule.compiler.capture.recordings import ArrayOutput, Output, Recording
 from chainrule.compiler.capture.standins import Unrecordable
@@ -38,13 +39,25 @@ def derive(
     ``again``: the derivative will be differentiated itself, so what it returns are Values. Where
     eager raises, this raises too: the caller leaves it to eager then.
     """
-    if recording.unflagged.any():
+    if (
+        recording.unflagged.any()
+        and _depends(recording, len(argument.numbers))[recording.unflagged].any()
+    ):
         raise Unrecordable("it allows undefined values, whose derivatives only eager knows")
     if recording.selection.gathers:
         raise Unrecordable("it differentiates what integers select")
     if vector is not None:
         recording = with_inputs(recording, len(argument.numbers), len(vector.numbers))
     return _Derivative(transform, recording, argument, vector, again).recording()
+
+
+def _depends(recording: Recording, count: int) -> npt.NDArray[np.bool_]:
+    """Of each instruction: whether it is computed from any of the first ``count`` inputs."""
+    found = np.zeros(len(recording) + 1, np.bool_)  # the last is for no operand, which is -1
+    found[:count] = True
+    for i, operands in enumerate(recording.operands[count:].tolist(), count):
+        found[i] = found[operands].any()
+    return found[:-1]
 
 
 def check_alike(vector: Argument, to: Argument) -> None:
