@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import bytecode
+from bytecode.instr import InstrLocation
 
 _NEWER_CALLS = sys.version_info >= (3, 13)  # the callable comes before self or NULL
 _HAS_PRECALL = sys.version_info < (3, 12)
@@ -28,6 +29,7 @@ _HAS_PRECALL = sys.version_info < (3, 12)
 WATCHED = frozenset(("int", "float", "bool", "type", "hasattr", "getattr"))
 
 
+_COLUMNS = 128  # the library writes those from here on as CPython does not: as parts of their own
 _MOST = 10_000  # code objects that are kept rewritten
 _originals: dict[int, tuple[types.CodeType, types.CodeType]] = {}  # by the id of the rewritten code
 
@@ -100,7 +102,13 @@ class Rewriter:
                 continue
             found += self._replaced(step)
         steps[:] = found
-        return steps.to_code()
+        for step in found:
+            if isinstance(step, bytecode.Instr):
+                step.location = _narrow(step.location)
+        made = steps.to_code()
+        if not _has_sound_lines(made):
+            raise ValueError("its table of lines does not fit")
+        return made
 
     def _replaced(self, step: bytecode.Instr) -> list[bytecode.Instr]:
         """The instructions in place of one."""
@@ -132,6 +140,22 @@ class Rewriter:
                 hook = [instruction("LOAD_CONST", self._hooks.called), instruction("SWAP", 2)]
                 return [step, *around, *hook, *call(0), *around]
         return [step]
+
+
+def _narrow(location: InstrLocation | None) -> InstrLocation | None:
+    """The place of an instruction in the source, by its line alone where columns are large."""
+    if location is None or max(location.col_offset or 0, location.end_col_offset or 0) < _COLUMNS:
+        return location
+    return InstrLocation(location.lineno, None, None, None)
+
+
+def _has_sound_lines(code: types.CodeType) -> bool:
+    """Whether its table of lines is for as many instructions as there are.
+
+    Debuggers and coverage make CPython write a row for each, and it does not look where it ends.
+    """
+    starts = [byte for byte in code.co_linetable if byte & 128]  # the first byte of an entry
+    return sum((byte & 7) + 1 for byte in starts) == len(code.co_code) // 2
 
 
 def _is_new_subscript(step: bytecode.Instr) -> bool:
