@@ -28,7 +28,7 @@ from chainrule.compiler.mapping.stacks import Layout
 from chainrule.compiler.runtime.families import Decided, Decisions
 from chainrule.compiler.runtime.machine import MachineCode, cache_aligned
 from chainrule.compiler.runtime.pipeline import Options
-from chainrule.compiler.runtime.results import wanted_of
+from chainrule.compiler.runtime.results import lifted_of, wanted_of
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.trees import Floats
 
@@ -154,7 +154,8 @@ def lane_code(
 def _build(
     variant: Variant, call: Call, layout: Layout, has_own: bool, first: int, options: Options
 ) -> LaneCode:
-    recording, root = variant.recording, wanted_of(variant.recording)
+    recording = lifted_of(variant.recording, call, variant.captured)
+    root = wanted_of(recording)
     if root is None or variant.captured:
         raise NotLiftable("it returns no single Value, or reaches Values by itself")
     integers = len(call.ints) + len(recording.selection.numbers)

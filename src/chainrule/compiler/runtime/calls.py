@@ -125,12 +125,21 @@ def _numbers(run: Run, value: Callable[[float], Any]) -> Any:
 
     def number(x: Any) -> Any:
         if isinstance(x, ArrayOutput):
-            return x.filled(np.array(list(itertools.islice(rest, len(x.positions))), np.float64))
+            items = list(itertools.islice(rest, len(x.positions)))
+            if x.is_value:  # all of them: see ``pipeline._refuse_arrays_of_values``
+                return _array_of(list(map(value, items)), x.shape)
+            return x.filled(np.array(items, np.float64))
         if not isinstance(x, Output):
             return x
         return value(next(rest)) if x.is_value else next(rest)
 
     return map_leaves(number, result, records=True)
+
+
+def _array_of(items: list[Any], shape: tuple[int, ...]) -> Any:
+    row = np.empty(len(items), object)
+    row[:] = items
+    return row.reshape(shape)
 
 
 def _floats(run: Run) -> Any:
