@@ -1,8 +1,8 @@
 """How the next token is chosen from the model's scores.
 
-In: logits, and a random number from 0 to 1. Out: a token. ``Choice.token`` chooses for one document,
-in scalars; ``Choice.tokens`` for many at once, in arrays, and says where rounding could make a
-difference, so that whoever asks can let the scalars decide.
+In: logits, and a random number from 0 to 1. Out: a token. ``Choice.token`` chooses for one
+document, in scalars; ``Choice.tokens`` for many at once, in arrays, and says where rounding could
+make a difference, so that whoever asks can let the scalars decide.
 """
 
 from __future__ import annotations
@@ -126,4 +126,5 @@ class Choice:
         np.put_along_axis(weights, order, np.where(beyond, 0.0, ordered), axis=1)
         each: Any = np.arange(rows)
         last, next_one = ordered[each, count - 1], ordered[each, np.minimum(count, size - 1)]
-        return certain & ((count == size) | (last - next_one > doubt))
+        certain &= (count == size) | (last - next_one > doubt)
+        return certain

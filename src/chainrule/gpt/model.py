@@ -57,7 +57,8 @@ class Cache:
 
     def shares(self, matches: Vector) -> Vector:
         """How much attention each token gets that matches so well: more than 0, together 1."""
-        return softmax(matches)
+        found: Vector = softmax(matches)
+        return found
 
 
 class GPT(Module):

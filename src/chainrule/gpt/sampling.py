@@ -20,7 +20,7 @@ from chainrule.gpt.model import GPT
 from chainrule.gpt.side_by_side import step_of
 from chainrule.gpt.tokenizer import Tokenizer
 
-AT_ONCE = 4096  # documents whose random numbers are drawn together
+AT_ONCE = 1 << 18  # random numbers that are drawn together
 TRIES = 200  # in a row, to find a document that is not known
 
 
@@ -86,12 +86,15 @@ def _documents(
 ) -> Iterator[str]:
     block, step = model.config.block, step_of(model.config)
     reads = (len(numbers) - 1 + block) // 2 + 1  # about so many tokens each
-    is_compiled = engine == "compiled" or (engine == "auto" and step.pays(model, count * reads))
-    for begun in range(0, count, AT_ONCE):
-        some = min(count - begun, AT_ONCE)
+    is_compiled = type(model) is GPT and len(numbers) <= block and engine != "eager"
+    if engine == "auto":
+        is_compiled = is_compiled and step.pays(model, count * reads)
+    most = max(1, AT_ONCE // block)
+    for begun in range(0, count, most):
+        some = min(count - begun, most)
         chances = [[rng.random() for _ in range(block)] for _ in range(some)]
         found: list[list[int] | None] = [None] * some
-        if is_compiled and len(numbers) <= block:
+        if is_compiled:
             with computing("the model cannot be sampled"):
                 found = step.documents(model, choice, numbers, np.array(chances))
         for made, own in zip(found, chances, strict=True):

@@ -13,16 +13,16 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from chainrule.core.backend import engine as scalar_engine
 from chainrule.gpt.choice import Choice, Floats
 from chainrule.gpt.config import Config
 from chainrule.gpt.model import GPT, Cache, Vector
-from chainrule.nn import softmax
 
 HIDDEN = -1e30  # added to a match: the exponential of what is left is 0
-MOST = 256  # documents at a time
-MOST_BYTES = 1 << 26  # that they remember together
+MOST = 1024  # documents at a time
+MOST_BYTES = 1 << 25  # that they remember together
 KEPT = 4  # compiled steps, of as many configurations
 
 # The scalar model takes about so many seconds per weight to read a token; a compiled step takes so
@@ -30,6 +30,9 @@ KEPT = 4  # compiled steps, of as many configurations
 READING_SECONDS = {"native": 30e-9, "reference": 4e-6}
 COMPILING_SECONDS = {"native": 15e-6, "reference": 200e-6}
 COMPILING_ANYTHING = 0.25
+
+Arrays = dict[str, npt.NDArray[np.float64]]
+Places = npt.NDArray[np.int64]
 
 
 class Slots(Cache):
@@ -46,7 +49,7 @@ class Slots(Cache):
     def shares(self, matches: Vector) -> Vector:
         """How much attention each token gets: none where nothing has been read."""
         *slots, own = matches
-        return softmax([*[m + h for m, h in zip(slots, self.hidden, strict=True)], own])
+        return super().shares([*[m + h for m, h in zip(slots, self.hidden, strict=True)], own])
 
 
 class Step:
@@ -61,7 +64,7 @@ class Step:
             news = [[rows[-1] for rows in memory] for memory in (cache.keys, cache.values)]
             return np.array(logits), np.array(news)
 
-        self._compiled = compile(step)
+        self._compiled = compile(step, lift=True)
         self._config = config
         self._read = 0  # tokens that might have been read by it, before it was made
         self._pays = False
@@ -78,6 +81,29 @@ class Step:
         self._pays = self._read * READING_SECONDS[scalar_engine] * weights > compiling
         return self._pays
 
+    def read(
+        self, weights: Arrays, tokens: Places, positions: Places, remembered: Floats
+    ) -> tuple[Floats, Floats]:
+        """Let each document read a token: the logits after it, and what to remember of it.
+
+        ``remembered``: of each document the keys and the values, of each layer a row for every
+        slot; those from its position on are hidden.
+        """
+        if len(tokens) == 1:  # twice, or machine code for single documents would be built for it
+            two = np.zeros(2, np.int64)
+            logits, news = self.read(weights, tokens[two], positions[two], remembered[two])
+            return logits[:1], news[:1]
+        slots = np.arange(remembered.shape[3])
+        logits, news = self._compiled.map(
+            weights,
+            weights["token_embedding"][tokens],
+            weights["position_embedding"][positions],
+            remembered[:, 0],
+            remembered[:, 1],
+            np.where(slots < positions[:, None], 0.0, HIDDEN),
+        )
+        return logits, news
+
     def documents(
         self, model: GPT, choice: Choice, beginning: list[int], chances: Floats
     ) -> list[list[int] | None]:
@@ -85,45 +111,44 @@ class Step:
 
         ``beginning``: what each is to read first, the mark of the beginning included.
         """
-        config, weights = self._config, model.arrays()
-        count, block, first = len(chances), config.block, len(beginning) - 1
-        slots = max(1, block - 1)  # the last token is remembered by nobody
-        size = 2 * config.layers * slots * config.width
-        lanes = min(count, MOST, max(2, MOST_BYTES // (8 * size)))
-        remembered = np.zeros((lanes, 2, config.layers, slots, config.width))
-        hidden = np.where(np.arange(slots) < np.arange(block)[:, None], 0.0, HIDDEN)
-        tokens = np.zeros((count, block + 1), np.int64)
-        tokens[:, : first + 1] = beginning
+        self._pays = True  # from now on
+        config, weights = model.config, model.arrays()
+        count, block, (bos, *prefix) = len(chances), config.block, beginning
+        lanes = min(count, MOST, max(1, MOST_BYTES // self.room(1).nbytes))
+        remembered = self.room(lanes)
+        tokens = np.zeros((count, block + 1), np.int64)  # of all documents, the marks included
+        tokens[:, : len(beginning)] = beginning
         found: list[list[int] | None] = [None] * count
+        # In each lane is a document, and so many of its tokens have been read.
         document, position, begun = np.arange(lanes), np.zeros(lanes, np.int64), lanes
         while len(document):
-            logits, news = self._compiled.map(
-                weights,
-                weights["token_embedding"][tokens[document, position]],
-                weights["position_embedding"][position],
-                remembered[:, 0],
-                remembered[:, 1],
-                hidden[position],
-            )
-            draws = position >= first  # what it has been told to begin with has been read
-            chance = chances[document, np.maximum(position - first, 0)]
+            logits, news = self.read(weights, tokens[document, position], position, remembered)
+            draws = position >= len(prefix)
+            chance = chances[document, np.maximum(position - len(prefix), 0)]
             chosen, certain = choice.tokens(logits, chance)
-            ends = draws & (~certain | (chosen == beginning[0]) | (position + 1 == block))
-            goes_on = np.flatnonzero(~ends)
-            remembered[goes_on, :, :, position[goes_on]] = news[goes_on]
             tokens[document[draws], position[draws] + 1] = chosen[draws]
+            ends = draws & (~certain | (chosen == bos) | (position + 1 == block))
             for lane in np.flatnonzero(ends & certain).tolist():
-                last = int(position[lane]) + 1 + (chosen[lane] != beginning[0])
+                last = position[lane] + (1 if chosen[lane] == bos else 2)
                 found[document[lane]] = tokens[document[lane], 1:last].tolist()
-            position += 1
-            free = np.flatnonzero(ends)
+            goes_on, free = np.flatnonzero(~ends), np.flatnonzero(ends)
+            remembered[goes_on, :, :, position[goes_on]] = news[goes_on]
+            position[goes_on] += 1
+            # Documents that have not begun take the lanes of those that have ended.
             again = free[: count - begun]
             document[again] = begun + np.arange(len(again))
-            position[again], remembered[again], begun = 0, 0.0, begun + len(again)
+            position[again], remembered[again] = 0, 0.0
+            begun += len(again)
             if len(again) < len(free):
                 stay = np.sort(np.concatenate([goes_on, again]))
                 document, position, remembered = document[stay], position[stay], remembered[stay]
         return found
+
+    def room(self, count: int) -> Floats:
+        """What so many documents remember before they begin."""
+        config = self._config
+        slots = max(1, config.block - 1)  # nobody comes after the last token
+        return np.zeros((count, 2, config.layers, slots, config.width))
 
 
 @functools.lru_cache(KEPT)

@@ -17,6 +17,7 @@ from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.results import (
+    array_of_values,
     as_floats,
     compiled_node,
     fill,
@@ -126,20 +127,13 @@ def _numbers(run: Run, value: Callable[[float], Any]) -> Any:
     def number(x: Any) -> Any:
         if isinstance(x, ArrayOutput):
             items = list(itertools.islice(rest, len(x.positions)))
-            if x.is_value:  # all of them: see ``pipeline._refuse_arrays_of_values``
-                return _array_of(list(map(value, items)), x.shape)
-            return x.filled(np.array(items, np.float64))
+            filled = x.filled(np.array(items, np.float64))
+            return array_of_values(filled) if x.is_value and value is Value else filled
         if not isinstance(x, Output):
             return x
         return value(next(rest)) if x.is_value else next(rest)
 
     return map_leaves(number, result, records=True)
-
-
-def _array_of(items: list[Any], shape: tuple[int, ...]) -> Any:
-    row = np.empty(len(items), object)
-    row[:] = items
-    return row.reshape(shape)
 
 
 def _floats(run: Run) -> Any:

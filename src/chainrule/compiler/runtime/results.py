@@ -22,6 +22,13 @@ def as_floats(tree: Any) -> Any:
     return map_leaves(lambda x: x.data if isinstance(x, Value) else x, tree)
 
 
+def array_of_values(numbers: Floats) -> Any:
+    """An array of Values, one for each number."""
+    made = np.empty(numbers.shape, object)
+    made.reshape(-1)[:] = list(map(Value, numbers.ravel().tolist()))
+    return made
+
+
 def has_extras(result: Any) -> bool:
     """Whether a function returned a value and extras, which are only passed on."""
     return type(result) is tuple and len(result) == 2
