@@ -147,6 +147,27 @@ def test_extras_are_stacked_beside_the_value():
     close(fast.map_value_and_grad(3.0, xs, reduce="sum"), [(9 * xs**2).sum(), (6 * xs**2).sum()])
 
 
+@pytest.mark.parametrize("lift", [True, False])
+def test_arrays_in_a_result_are_stacked(lift):
+    def f(w, x):
+        y = chainrule.linear(x, w)  # Values
+        return np.array(y), {"both": np.array([y, y[::-1]]), "fixed": np.array([1.0, x[0]])}
+
+    fast = chainrule.compile(f, on_fallback="raise", lift=lift)
+    w, xs = rng().normal(size=(3, 4)), rng().normal(size=(50, 4))
+    y = xs @ w.T
+    wanted = (
+        y,
+        {"both": np.stack([y, y[:, ::-1]], 1), "fixed": np.stack([xs[:, 0] ** 0, xs[:, 0]], 1)},
+    )
+    for threads in THREADS:
+        close(fast.map(w, xs, threads=threads), wanted)
+    assert bool(lane_codes(fast)) is lift
+    close(fast.map(w, xs[:1]), (y[:1], {key: x[:1] for key, x in wanted[1].items()}))
+    with pytest.raises(TypeError, match="returned an array: only numbers are added up"):
+        fast.map(w, xs, reduce="sum")
+
+
 # --- arguments ------------------------------------------------------------------------------------
 
 
