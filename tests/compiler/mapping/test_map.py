@@ -571,3 +571,12 @@ def test_memory_does_not_grow_with_the_number_of_samples():
         most.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert most[1] < most[0] + 3_000_000
+
+
+def test_many_parameters_are_not_copied_for_values_alone():
+    fast = chainrule.compile(lambda w, x: chainrule.linear(x, w), lift=True)
+    w, xs = rng().normal(size=(20, 10)), rng().normal(size=(9, 10))
+    close(fast.map(w, xs), list((xs @ w.T).T))
+    (code,) = lane_codes(fast)
+    assert not code.has_own_parameters
+    assert len(code.private) == 10

@@ -139,7 +139,9 @@ def lane_code(
     """
     first = call.first if call.key[0] else 0
     stacked = any(source.first < call.first for source in layout.floats)
-    own = stacked or per_sample or 0 < first <= FEW_PARAMETERS
+    own = stacked or 0 < first <= FEW_PARAMETERS
+    if per_sample and not own:  # of values alone, many parameters are read where they are
+        own = first > 0 or call.first <= FEW_PARAMETERS
     reason = ""
     for has_own in dict.fromkeys([own, True]):
         try:
