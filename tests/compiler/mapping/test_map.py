@@ -580,3 +580,9 @@ def test_many_parameters_are_not_copied_for_values_alone():
     (code,) = lane_codes(fast)
     assert not code.has_own_parameters
     assert len(code.private) == 10
+    report = fast.report()
+    assert report.startswith("<lambda>: lifted")
+    assert "single calls on the tape until machine code pays" in report
+    assert "Σ_j w[i,j]·x[j]" in fast.report(stage="lifted")
+    fast(w, xs[0])
+    assert "lifted to" in fast.report()

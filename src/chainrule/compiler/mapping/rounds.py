@@ -9,6 +9,7 @@ order, so that the first of them that raises is the first that would raise in a 
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -243,9 +244,11 @@ class Rounds:
             sample = sample_of(variant, call)
             if sample is None:  # nothing to check it by, but another one may have
                 return None
+            started = time.thread_time()
             made = lane_code(variant, call, layout, self._rows, options)
             if isinstance(made, LaneCode):
                 made = difference(made, call, sample) or made
+            self._dispatch.counts.lifting_seconds += time.thread_time() - started
             variant.lanes[key] = made
             if variant.binding is not None:
                 variant.forget_tape()
