@@ -21,7 +21,7 @@ from chainrule.gpt.config import Config
 from chainrule.gpt.model import GPT, Cache, Vector
 
 HIDDEN = -1e30  # added to a match: the exponential of what is left is 0
-MOST = 1024  # documents at a time
+FEWEST, MOST = 8, 1024  # documents at a time
 MOST_BYTES = 1 << 25  # that they remember together
 KEPT = 4  # compiled steps, of as many configurations
 
@@ -56,7 +56,15 @@ class Step:
     """The compiled step of all models with one configuration."""
 
     def __init__(self, config: Config) -> None:
+        self._config = config
+        self._read = 0  # tokens that might have been read by it, before it was made
+        self._pays = False
+
+    @functools.cached_property
+    def _compiled(self) -> Any:
         from chainrule.compiler import compile
+
+        config = self._config
 
         def step(weights: Any, what: Any, where: Any, keys: Any, values: Any, hidden: Any) -> Any:
             cache = Slots(keys, values, hidden)
@@ -64,10 +72,7 @@ class Step:
             news = [[rows[-1] for rows in memory] for memory in (cache.keys, cache.values)]
             return np.array(logits), np.array(news)
 
-        self._compiled = compile(step, lift=True)
-        self._config = config
-        self._read = 0  # tokens that might have been read by it, before it was made
-        self._pays = False
+        return compile(step, lift=True)
 
     def pays(self, model: GPT, tokens: int) -> bool:
         """Whether to make it for so many tokens more: it takes no longer than all of them would."""
@@ -114,7 +119,7 @@ class Step:
         self._pays = True  # from now on
         config, weights = model.config, model.arrays()
         count, block, (bos, *prefix) = len(chances), config.block, beginning
-        lanes = min(count, MOST, max(1, MOST_BYTES // self.room(1).nbytes))
+        lanes = min(count, MOST, max(FEWEST, MOST_BYTES // self.room(1).nbytes))
         remembered = self.room(lanes)
         tokens = np.zeros((count, block + 1), np.int64)  # of all documents, the marks included
         tokens[:, : len(beginning)] = beginning
