@@ -25,7 +25,7 @@ from chainrule.gpt.side_by_side import Step, step_of
 MODELS = [(16, 1, 16), (64, 2, 16), (128, 4, 64)]  # width, layers, block
 CHOICE = gpt.Choice(temperature=1.0)
 EAGER_TOKENS = 1.5e7  # times weights: what eager mode reads in some tenths of a second
-TOKENS = 4e9  # likewise, the others
+TOKENS = 2e10  # likewise, the others
 MANY = 4096  # documents at most
 
 

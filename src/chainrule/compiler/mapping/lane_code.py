@@ -99,12 +99,25 @@ class LaneCode:
         return dataclasses.replace(made, known=made.known & ~beyond.any(axis=1))
 
     def share(self, inputs: Floats) -> npt.NDArray[Any]:
-        """All inputs of one call, and the constants: what samples share is read from there."""
-        row: npt.NDArray[Any] = cache_aligned(len(self.machine.code.shared), self.machine.dtype)
+        """All inputs of one call, and the constants: what samples share is read from there.
+
+        The same memory every time: one map after the other uses the code, under a lock.
+        """
+        row = self._shared
         with np.errstate(over="ignore"):  # of float32: then a number is not finite
             row[: len(inputs)] = inputs
         row[self.machine.program.inputs :] = self.machine.fit.constants
         return row
+
+    @functools.cached_property
+    def _shared(self) -> npt.NDArray[Any]:
+        made: npt.NDArray[Any] = cache_aligned(len(self.machine.code.shared), self.machine.dtype)
+        return made
+
+    @functools.cached_property
+    def inputs(self) -> Floats:
+        """Memory for all inputs of one call, likewise."""
+        return np.zeros(self.variant.recording.inputs)
 
     def fill(self, arenas: Arenas, inputs: Floats) -> None:
         """Let lanes have inputs, a row for each: those of one call, or a column for each lane."""
