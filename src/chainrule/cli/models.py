@@ -396,8 +396,8 @@ def sample(
     checkpoint = gpt.load(directory)
     choice = gpt.Choice(temperature, top_k, top_p)
     model, rng, console = checkpoint.model(), random.Random(seed), Console()
-    for _ in range(count):
-        say(console, gpt.generate(model, checkpoint.tokenizer, rng, choice, prefix))
+    for text in gpt.documents(model, checkpoint.tokenizer, rng, count, choice, prefix):
+        say(console, text)
 
 
 # --- inspect ------------------------------------------------------------------------------------

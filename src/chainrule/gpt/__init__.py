@@ -12,13 +12,14 @@ True
 """
 
 from chainrule.gpt.checkpoints import Checkpoint, load, save
+from chainrule.gpt.choice import Choice
 from chainrule.gpt.config import PRESETS, Config
 from chainrule.gpt.data import Data, names, read_documents
 from chainrule.gpt.errors import GPTError
 from chainrule.gpt.inspection import Inspection, inspect
 from chainrule.gpt.metrics import Row
 from chainrule.gpt.model import GPT, Cache
-from chainrule.gpt.sampling import Choice, generate, new_documents
+from chainrule.gpt.sampling import documents, generate, new_documents
 from chainrule.gpt.tokenizer import Tokenizer, WordTokenizer
 from chainrule.gpt.training import Run, RunFolder, train
 
@@ -41,6 +42,7 @@ __all__ = [
     "load",
     "Choice",
     "generate",
+    "documents",
     "new_documents",
     "Inspection",
     "inspect",

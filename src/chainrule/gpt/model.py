@@ -55,6 +55,11 @@ class Cache:
     def __len__(self) -> int:
         return len(self.keys[0])
 
+    def shares(self, matches: Vector) -> Vector:
+        """How much attention each token gets that matches so well: more than 0, together 1."""
+        found: Vector = softmax(matches)
+        return found
+
 
 class GPT(Module):
     """A GPT over a vocabulary of tokens, numbered from 0.
@@ -111,6 +116,10 @@ class GPT(Module):
         # What the token is, and where it stands.
         what = self.weights["token_embedding"][token]
         where = self.weights["position_embedding"][position]
+        return self.scores(what, where, cache, note)
+
+    def scores(self, what: Vector, where: Vector, cache: Cache, note: Note = ignore) -> Vector:
+        """The logits after a token, from its own embedding and that of its position."""
         x = rmsnorm([t + p for t, p in zip(what, where, strict=True)])
         note("embedding", x)
 
@@ -144,7 +153,7 @@ class GPT(Module):
         for head in range(self.config.heads):
             part = slice(head * size, (head + 1) * size)
             matches = [dot(query[part], key[part]) / size**0.5 for key in keys]
-            shares = softmax(matches)  # how much of this token's attention each token gets
+            shares = cache.shares(matches)  # how much of this token's attention each token gets
             note(f"{name}.head.{head}", shares)
             for j in range(part.start, part.stop):
                 gathered.append(dot(shares, [value[j] for value in values]))

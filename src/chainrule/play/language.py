@@ -155,7 +155,7 @@ class LanguageLab(Lab):
         """Keep some samples, and the loss of documents held out; then at ever longer intervals."""
         run = self._started()
         rng = random.Random(run.step)
-        found = [gpt.generate(run.model, run.tokenizer, rng) for _ in range(SAMPLES)]
+        found = gpt.documents(run.model, run.tokenizer, rng, SAMPLES)
         new = [[sample, sample not in self.known] for sample in found]
         self.sampled = [*self.sampled[1 - MOST_SAMPLED :], {"step": run.step, "texts": new}]
         held_out = run.validation_loss(20) if run.step else None  # which compiles

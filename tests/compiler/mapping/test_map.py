@@ -147,6 +147,27 @@ def test_extras_are_stacked_beside_the_value():
     close(fast.map_value_and_grad(3.0, xs, reduce="sum"), [(9 * xs**2).sum(), (6 * xs**2).sum()])
 
 
+@pytest.mark.parametrize("lift", [True, False])
+def test_arrays_in_a_result_are_stacked(lift):
+    def f(w, x):
+        y = chainrule.linear(x, w)  # Values
+        return np.array(y), {"both": np.array([y, y[::-1]]), "fixed": np.array([1.0, x[0]])}
+
+    fast = chainrule.compile(f, on_fallback="raise", lift=lift)
+    w, xs = rng().normal(size=(3, 4)), rng().normal(size=(50, 4))
+    y = xs @ w.T
+    wanted = (
+        y,
+        {"both": np.stack([y, y[:, ::-1]], 1), "fixed": np.stack([xs[:, 0] ** 0, xs[:, 0]], 1)},
+    )
+    for threads in THREADS:
+        close(fast.map(w, xs, threads=threads), wanted)
+    assert bool(lane_codes(fast)) is lift
+    close(fast.map(w, xs[:1]), (y[:1], {key: x[:1] for key, x in wanted[1].items()}))
+    with pytest.raises(TypeError, match="returned an array: only numbers are added up"):
+        fast.map(w, xs, reduce="sum")
+
+
 # --- arguments ------------------------------------------------------------------------------------
 
 
@@ -550,3 +571,18 @@ def test_memory_does_not_grow_with_the_number_of_samples():
         most.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert most[1] < most[0] + 3_000_000
+
+
+def test_many_parameters_are_not_copied_for_values_alone():
+    fast = chainrule.compile(lambda w, x: chainrule.linear(x, w), lift=True)
+    w, xs = rng().normal(size=(20, 10)), rng().normal(size=(9, 10))
+    close(fast.map(w, xs), list((xs @ w.T).T))
+    (code,) = lane_codes(fast)
+    assert not code.has_own_parameters
+    assert len(code.private) == 10
+    report = fast.report()
+    assert report.startswith("<lambda>: lifted")
+    assert "single calls on the tape until machine code pays" in report
+    assert "Σ_j w[i,j]·x[j]" in fast.report(stage="lifted")
+    fast(w, xs[0])
+    assert "lifted to" in fast.report()

@@ -150,3 +150,72 @@ def test_arrays_as_arguments():
     x = np.linspace(-1.0, 1.0, 30)
     for k in (0.5, 0.25):
         assert fast(x, k) == pytest.approx(filtered(x, k))
+
+
+WEIGHTS = [[0.1 * i - 0.2 * j for j in range(6)] for i in range(5)]
+
+
+def layer(weights, x):
+    """``linear`` gives Values, also of numbers."""
+    return chainrule.linear(x, weights)
+
+
+def layers(weights, x):
+    hidden = [h.tanh() for h in chainrule.linear(x, weights)]
+    return {"hidden": hidden, "square": np.array([[h * h for h in hidden], hidden]), "n": 5.0}
+
+
+def one_value(weights, x):
+    return sum(chainrule.linear(x, weights))
+
+
+def numbers_of(tree):
+    """The numbers in a result, and what holds them."""
+    if isinstance(tree, np.ndarray):
+        return [tree.dtype, tree.shape, *numbers_of(tree.tolist())]
+    if isinstance(tree, Value):
+        return [Value, tree.data]
+    if isinstance(tree, dict):
+        return [part for key, item in tree.items() for part in (key, *numbers_of(item))]
+    if isinstance(tree, list):
+        return [list, *[part for item in tree for part in numbers_of(item)]]
+    return [type(tree), tree]
+
+
+@pytest.mark.parametrize("lift", [True, False])
+@pytest.mark.parametrize("f", [layer, layers, one_value])
+def test_values_that_have_no_graph_come_back_as_values(f, lift):
+    fast = chainrule.compile(f, lift=lift, on_fallback="raise")
+    for by in (0.0, 0.01, -0.02, 0.5):
+        x = [0.3 * k + by for k in range(6)]
+        for given in (x, np.array(x)):
+            found, wanted = numbers_of(fast(WEIGHTS, given)), numbers_of(f(WEIGHTS, given))
+            assert len(found) == len(wanted)
+            for a, b in zip(found, wanted, strict=True):
+                assert a == (pytest.approx(b, rel=1e-12, abs=1e-15) if type(b) is float else b)
+    assert fast.dispatch.last is (Path.MACHINE if lift else Path.TAPE)
+    assert bool(View(fast).fast_path.plans) is (chainrule.engine == "native")
+
+
+def test_arrays_of_values_with_a_graph_or_with_plain_numbers_run_eagerly():
+    fast = chainrule.compile(lambda x: np.array([x * 2.0, x + 1.0]), on_fallback="eager", lift=True)
+    x = Value(3.0)
+    a, b = fast(x)
+    (a * b).backward()
+    assert (a.data, b.data, x.grad) == (6.0, 4.0, 14.0)
+    mixed = chainrule.compile(lambda x: np.array([Value(x) * 2.0, 1]), on_fallback="eager")
+    for x in (1.0, 2.0, 3.0):
+        assert numbers_of(mixed(x)) == [np.dtype(object), (2,), list, Value, 2.0 * x, int, 1]
+
+
+def test_a_state_goes_in_and_out_with_one_recording():
+    def step(weights, state, x):
+        return np.array([s.tanh() for s in chainrule.linear([*state, x], weights)])
+
+    fast = chainrule.compile(step, lift=True, on_fallback="raise")
+    state = wanted = np.zeros(5)
+    for x in (0.5, -1.0, 0.25, 2.0, 0.0):
+        state = np.array([s.data for s in fast(WEIGHTS, state, x)])
+        wanted = np.array([s.data for s in step(WEIGHTS, wanted, x)])
+        np.testing.assert_allclose(state, wanted, rtol=1e-12)
+    assert len(View(fast).variants) == 1

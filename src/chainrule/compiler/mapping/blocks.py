@@ -83,7 +83,7 @@ class Blocks:
         self._code, self._layout, self._to = code, layout, to
         counted = bool(call.ints or code.variant.recording.selection.numbers)
         self._ints = np.array(call.ints, np.int64) if counted else None
-        self._inputs = np.zeros(code.variant.recording.inputs)
+        self._inputs = code.inputs
         call.write(self._inputs[: call.size])
         self._shared = code.share(self._inputs)
         self._direct = [s for s in layout.floats if _is_direct(s.array)]

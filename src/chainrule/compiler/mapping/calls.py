@@ -15,7 +15,7 @@ import numpy as np
 from chainrule.compiler.capture.arguments import Call, holds_values, like_first
 from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.mapping.blocks import thread_count
-from chainrule.compiler.mapping.rounds import Results, Rounds
+from chainrule.compiler.mapping.rounds import Places, Results, Rounds
 from chainrule.compiler.mapping.stacks import Samples, Stacks
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.core.backend import modes
@@ -73,10 +73,14 @@ def _axes(in_axes: Axes, count: int) -> list[int | None]:
 
 
 def _stacked_values(results: Results) -> Any:
-    """What the function returns, with an array of all samples for each number."""
+    """What the function returns, with an array of all samples for each number or array."""
     values = results.values
     assert values is not None
-    return map_leaves(lambda place: values[:, place].copy(), results.template)
+
+    def stacked(place: int | Places) -> Floats:
+        return place.of(values) if isinstance(place, Places) else values[:, place].copy()
+
+    return map_leaves(stacked, results.template)
 
 
 def _stacked_gradient(call: Call, samples: Samples, gradients: Floats) -> Any:

@@ -28,7 +28,7 @@ from chainrule.compiler.mapping.stacks import Layout
 from chainrule.compiler.runtime.families import Decided, Decisions
 from chainrule.compiler.runtime.machine import MachineCode, cache_aligned
 from chainrule.compiler.runtime.pipeline import Options
-from chainrule.compiler.runtime.results import wanted_of
+from chainrule.compiler.runtime.results import lifted_of, wanted_of
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.trees import Floats
 
@@ -99,12 +99,25 @@ class LaneCode:
         return dataclasses.replace(made, known=made.known & ~beyond.any(axis=1))
 
     def share(self, inputs: Floats) -> npt.NDArray[Any]:
-        """All inputs of one call, and the constants: what samples share is read from there."""
-        row: npt.NDArray[Any] = cache_aligned(len(self.machine.code.shared), self.machine.dtype)
+        """All inputs of one call, and the constants: what samples share is read from there.
+
+        The same memory every time: one map after the other uses the code, under a lock.
+        """
+        row = self._shared
         with np.errstate(over="ignore"):  # of float32: then a number is not finite
             row[: len(inputs)] = inputs
         row[self.machine.program.inputs :] = self.machine.fit.constants
         return row
+
+    @functools.cached_property
+    def _shared(self) -> npt.NDArray[Any]:
+        made: npt.NDArray[Any] = cache_aligned(len(self.machine.code.shared), self.machine.dtype)
+        return made
+
+    @functools.cached_property
+    def inputs(self) -> Floats:
+        """Memory for all inputs of one call, likewise."""
+        return np.zeros(self.variant.recording.inputs)
 
     def fill(self, arenas: Arenas, inputs: Floats) -> None:
         """Let lanes have inputs, a row for each: those of one call, or a column for each lane."""
@@ -139,7 +152,9 @@ def lane_code(
     """
     first = call.first if call.key[0] else 0
     stacked = any(source.first < call.first for source in layout.floats)
-    own = stacked or per_sample or 0 < first <= FEW_PARAMETERS
+    own = stacked or 0 < first <= FEW_PARAMETERS
+    if per_sample and not own:  # of values alone, many parameters are read where they are
+        own = first > 0 or call.first <= FEW_PARAMETERS
     reason = ""
     for has_own in dict.fromkeys([own, True]):
         try:
@@ -154,7 +169,8 @@ def lane_code(
 def _build(
     variant: Variant, call: Call, layout: Layout, has_own: bool, first: int, options: Options
 ) -> LaneCode:
-    recording, root = variant.recording, wanted_of(variant.recording)
+    recording = lifted_of(variant.recording, call, variant.captured)
+    root = wanted_of(recording)
     if root is None or variant.captured:
         raise NotLiftable("it returns no single Value, or reaches Values by itself")
     integers = len(call.ints) + len(recording.selection.numbers)

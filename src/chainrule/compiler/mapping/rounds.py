@@ -8,13 +8,15 @@ order, so that the first of them that raises is the first that would raise in a 
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
-from chainrule.compiler.capture.recordings import Output
+from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.mapping.blocks import Blocks, Destination, Rows
 from chainrule.compiler.mapping.checking import difference, sample_of
@@ -26,11 +28,24 @@ from chainrule.compiler.runtime.ledger import BUILD, REPLAY, allowance
 from chainrule.compiler.runtime.results import as_floats, numeric_leaves, root_of
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.core import errors
-from chainrule.trees import Floats, map_leaves
+from chainrule.trees import Floats, Leaf, map_leaves
 
 MOST_KINDS = 64  # of samples that run on machine code
 FEWEST = 2  # samples
 MOST_DOUBLINGS = 6  # of a pause between two rounds
+
+
+@dataclass(frozen=True)
+class Places(Leaf):
+    """An array in what samples return: where its numbers begin among all of them, and its shape."""
+
+    first: int
+    shape: tuple[int, ...]
+
+    def of(self, values: Floats) -> Floats:
+        """The arrays of all samples, stacked; ``values``: a row of numbers for each sample."""
+        last = self.first + math.prod(self.shape)
+        return values[:, self.first : last].reshape(len(values), *self.shape).copy()
 
 
 @dataclass
@@ -54,12 +69,21 @@ class Results:
             self.gradient = np.zeros(self.parameters)
 
     def accept(self, name: str, result: Any) -> list[Any]:
-        """The leaves of what a sample returned; TypeError where it has another structure."""
+        """The numbers of what a sample returned; TypeError where it has another structure."""
         leaves: list[Any] = []
 
-        def place(leaf: Any) -> int:
-            leaves.append(leaf)
-            return len(leaves) - 1
+        def place(leaf: Any) -> int | Places:
+            first = len(leaves)
+            if isinstance(leaf, ArrayOutput) and leaf.sparse is None:
+                leaves.extend(leaf.items)
+            elif isinstance(leaf, np.ndarray):
+                leaves.extend([as_floats(x) for x in leaf.ravel().tolist()])
+            else:
+                leaves.append(leaf)
+                return first
+            if not (first or self.rows):
+                raise TypeError(f"{name} returned an array: only numbers are added up")
+            return Places(first, leaf.shape)
 
         template = map_leaves(place, result)
         for leaf in leaves:
@@ -220,9 +244,11 @@ class Rounds:
             sample = sample_of(variant, call)
             if sample is None:  # nothing to check it by, but another one may have
                 return None
+            started = time.thread_time()
             made = lane_code(variant, call, layout, self._rows, options)
             if isinstance(made, LaneCode):
                 made = difference(made, call, sample) or made
+            self._dispatch.counts.lifting_seconds += time.thread_time() - started
             variant.lanes[key] = made
             if variant.binding is not None:
                 variant.forget_tape()

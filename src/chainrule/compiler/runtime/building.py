@@ -13,6 +13,7 @@ from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer
 from chainrule.compiler.lift.alignment import Prefix, RecordedCall, prefix_of
@@ -28,7 +29,7 @@ from chainrule.compiler.runtime.families import (
     split,
 )
 from chainrule.compiler.runtime.machine import MachineCode
-from chainrule.compiler.runtime.results import wanted_of
+from chainrule.compiler.runtime.results import lifted_of, wanted_of
 from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.compiler.runtime.verification import agrees, on_tape
 from chainrule.core import errors
@@ -102,12 +103,14 @@ class OtherLengths:
             return None
         call = resized(self.call, rows)
         made = self.recordings.attempt(call)
-        root = None if made is None else wanted_of(made.recording)
-        if made is None or root is None:
+        if made is None:
             return None
-        numbers = len(made.recording.selection.numbers)
-        slots = slots_among(runs_of(call)[1], self.runs, numbers)
-        return RecordedCall.of(call, made.recording, root.position, slots)
+        recording = lifted_of(made.recording, call, made.captured)
+        root = wanted_of(recording)
+        if root is None:
+            return None
+        slots = slots_among(runs_of(call)[1], self.runs, len(recording.selection.numbers))
+        return RecordedCall.of(call, recording, root.position, slots)
 
 
 def machine_code(
@@ -193,26 +196,26 @@ class Builder:
         for families in self._families.values():
             families[:] = [family for family in families if family.machine is not machine]
 
-    def may_build(self, variant: Variant) -> bool:
+    def may_build(self, variant: Variant, call: Call) -> bool:
         """Whether there may be machine code for a variant at all."""
-        return self._hopeless(variant) is None
+        return self._hopeless(lifted_of(variant.recording, call, variant.captured)) is None
 
-    def _hopeless(self, variant: Variant) -> str | None:
-        if wanted_of(variant.recording) is None:
+    def _hopeless(self, recording: Recording) -> str | None:
+        if wanted_of(recording) is None:
             return "it returns no single Value, and no numbers"
-        if len(variant.recording) < SMALL and not self._always:
+        if len(recording) < SMALL and not self._always:
             return f"it is small (under {SMALL} instructions)"
         return None
 
     def build(self, variant: Variant, call: Call) -> Built:
         """Machine code for a variant, if it has the structure, checked against the tape."""
-        root, hopeless = wanted_of(variant.recording), self._hopeless(variant)
+        recording = lifted_of(variant.recording, call, variant.captured)
+        root, hopeless = wanted_of(recording), self._hopeless(recording)
         if root is None or hopeless is not None:
             return Built(reason=hopeless, attempted=False)
         expected = on_tape(variant, call)
         if expected is None:
             return Built(reason="there is no result to check it by")
-        recording = variant.recording
         lengths = self.lengths(call)
         others = None if lengths is None else OtherLengths(self._recordings, call, lengths.runs)
         source = RecordedCall.of(call, recording, root.position)
@@ -243,11 +246,12 @@ class Builder:
 
     def join(self, call: Call, made: Trace) -> Variant | None:
         """A variant that runs on the code of a longer call, if there is one and it fits."""
-        root, lengths = wanted_of(made.recording), self.lengths(call)
+        recording = lifted_of(made.recording, call, made.captured)
+        root, lengths = wanted_of(recording), self.lengths(call)
         if lengths is None or root is None:
             return None
         for family in lengths.families:
-            fit = family.fit_for(call, made.recording, root.position, lengths.runs)
+            fit = family.fit_for(call, recording, root.position, lengths.runs)
             if fit is None:
                 continue
             variant, binding = Variant.of(made), Binding(family.machine, fit)

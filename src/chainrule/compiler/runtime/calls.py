@@ -17,6 +17,7 @@ from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.results import (
+    array_of_values,
     as_floats,
     compiled_node,
     fill,
@@ -125,7 +126,9 @@ def _numbers(run: Run, value: Callable[[float], Any]) -> Any:
 
     def number(x: Any) -> Any:
         if isinstance(x, ArrayOutput):
-            return x.filled(np.array(list(itertools.islice(rest, len(x.positions))), np.float64))
+            items = list(itertools.islice(rest, len(x.positions)))
+            filled = x.filled(np.array(items, np.float64))
+            return array_of_values(filled) if x.is_value and value is Value else filled
         if not isinstance(x, Output):
             return x
         return value(next(rest)) if x.is_value else next(rest)

@@ -22,9 +22,10 @@ from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.families import decider_of
+from chainrule.compiler.runtime.results import array_of_values
 from chainrule.compiler.runtime.signature import Opened, Signature, signature
 from chainrule.compiler.runtime.variants import Binding, Variant
-from chainrule.core.backend import kernels
+from chainrule.core.backend import Value, kernels
 from chainrule.trees import (
     Floats,
     Node,
@@ -111,9 +112,7 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
     if with_gradient and not (isinstance(result, Output) and result.is_value and call.first):
         return None
     outputs = variant.recording.outputs
-    if not (outputs or variant.is_derivative) or (
-        not with_gradient and any(x.is_value for x in outputs)
-    ):
+    if not (outputs or variant.is_derivative):
         return None
     positions = [x.position for x in outputs] or [0]  # of a constant matrix: an input
     parts = (_tape_parts if binding is None else _code_parts)(call, variant, positions)
@@ -182,23 +181,29 @@ class _Results(_Row):
         return targets, fixed
 
 
-def _finish(variant: Variant) -> Callable[[Any], Any] | None:
-    """What makes sparse matrices of the rows of their numbers; None where there are none."""
-    result = variant.recording.result
-    found = [x.sparse for x in _leaves(result) if isinstance(x, ArrayOutput)]
-    if not any(x is not None for x in found):
+def _finish(call: Call, variant: Variant) -> Callable[[Any], Any] | None:
+    """What makes Values, and sparse matrices, of their numbers; None where there are none."""
+    if call.key[0] and not variant.is_derivative:  # the value and its gradient are numbers
+        return None
+    made = [_made_of(leaf) for leaf in _leaves(variant.recording.result)]
+    if not any(made):
         return None
 
     def finish(answer: Any) -> Any:
-        patterns = iter(found)
-
-        def matrix(x: Any) -> Any:
-            pattern = next(patterns) if isinstance(x, ndarray) else None
-            return x if pattern is None else pattern.filled(x)
-
-        return map_leaves(matrix, answer)
+        rest = iter(made)
+        return map_leaves(lambda x: x if (make := next(rest)) is None else make(x), answer)
 
     return finish
+
+
+def _made_of(leaf: Any) -> Callable[[Any], Any] | None:
+    """What makes of its numbers something that the function returned; None: they are it."""
+    if isinstance(leaf, ArrayOutput) and leaf.sparse is not None:
+        filled: Callable[[Any], Any] = leaf.sparse.filled
+        return filled
+    if isinstance(leaf, ArrayOutput) and leaf.is_value:
+        return array_of_values
+    return Value if isinstance(leaf, Output) and leaf.is_value else None
 
 
 def _leaves(tree: Any) -> list[Any]:
@@ -275,7 +280,7 @@ class FastPath:
         if shape.row not in self.plans and len(self.plans) >= STRUCTURES:
             return False
         cached = self.plans.setdefault(shape.row, [])
-        cached.insert(0, CachedCall(variant, binding, shape, plan, _finish(variant)))
+        cached.insert(0, CachedCall(variant, binding, shape, plan, _finish(call, variant)))
         for one in cached[VARIANTS:]:
             self._met.pop(one.variant if one.binding is None else one.binding.fit, None)
         del cached[VARIANTS:]

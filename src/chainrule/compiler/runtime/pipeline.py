@@ -21,7 +21,7 @@ from chainrule.compiler.runtime.building import Builder
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.memory import memory
-from chainrule.compiler.runtime.results import carriers, root_of
+from chainrule.compiler.runtime.results import carriers, has_no_graph, root_of
 from chainrule.compiler.runtime.variants import (
     EAGERLY,
     Path,
@@ -109,12 +109,12 @@ class Pipeline:
                 self._counts.traces += 1
                 made = self._tracer.trace(self.captured, call)
                 self._ledger.recorded(len(made.recording))
-                _refuse_arrays_of_values(made)
+                _refuse_arrays_of_values(call, made)
                 if call.key[0]:
                     _refuse_values_around(self._tracer.source, call, made)
                 if at_once:
                     _count_recording(structure)
-                variant = self._new_variant(structure, call, made, at_once and build)
+                variant = self._new_variant(structure, call, made, at_once, build)
         except Unrecordable as reason:
             structure.blocked = str(reason)
             structure.variants.clear()  # no call gets to them any more
@@ -140,15 +140,17 @@ class Pipeline:
 
     # --- build ------------------------------------------------------------------------------------
 
-    def _new_variant(self, structure: Structure, call: Call, made: Trace, at_once: bool) -> Variant:
+    def _new_variant(
+        self, structure: Structure, call: Call, made: Trace, at_once: bool, build: bool
+    ) -> Variant:
         """A variant on the code of a longer call, or else one of its own, checked against eager."""
         builder = self._builder
         joined = None if builder is None else builder.join(call, made)
         if joined is not None:
             return self._added(structure, joined)
         variant = self._checked(call, made)
-        variant.waits = builder is not None and builder.may_build(variant)
-        if variant.waits and self._may_build(variant, at_once):
+        variant.waits = builder is not None and builder.may_build(variant, call)
+        if variant.waits and build and self._may_build(variant, at_once):
             self._build_or_join(variant, call)
         elif builder is not None and not variant.waits:
             self._build(variant, call)  # which says why there is none
@@ -234,11 +236,16 @@ class Pipeline:
                 ]
 
 
-def _refuse_arrays_of_values(made: Trace) -> None:
-    """Refuse a function that returns an array of Values: a replay has numbers for it only."""
-    found: list[Any] = []
-    map_leaves(found.append, made.recording.result, records=True)
-    if any(isinstance(x, ArrayOutput) and x.is_value for x in found):
+def _refuse_arrays_of_values(call: Call, made: Trace) -> None:
+    """Refuse a function that returns an array of Values with a graph: a replay has none for it.
+
+    So is one that holds plain numbers too, whose types are not known.
+    """
+    leaves: list[Any] = []
+    map_leaves(leaves.append, made.recording.result, records=True)
+    found = [x for x in leaves if isinstance(x, ArrayOutput) and x.is_value]
+    mixed = any(len(x.places) < len(x.fixed) for x in found)
+    if mixed or (found and not has_no_graph(call, made.captured)):
         raise Unrecordable("it returns an array of Values")
 
 

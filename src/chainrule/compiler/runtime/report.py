@@ -48,7 +48,7 @@ def _text(dispatch: Dispatch, stage: str) -> str:
 def path(dispatch: Dispatch) -> str:
     """The fastest path that a call has taken."""
     variants = [variant for _, variant in _variants(dispatch)]
-    if any(variant.binding is not None for variant in variants):
+    if any(variant.binding is not None or _lane_codes(variant) for variant in variants):
         return "lifted"
     if variants:
         return "native tape" if engine == "native" else "tape in Python"
@@ -60,6 +60,11 @@ def path(dispatch: Dispatch) -> str:
 def _variants(dispatch: Dispatch) -> list[tuple[Any, Variant]]:
     """All variants, each with the key of its structure."""
     return [(key, v) for key, s in dispatch.structures.items() for v in s.variants]
+
+
+def _lane_codes(variant: Variant) -> list[Any]:
+    """Its machine code for many samples at once."""
+    return [code for code in variant.lanes.values() if not isinstance(code, str)]
 
 
 def _summary(dispatch: Dispatch) -> str:
@@ -84,7 +89,8 @@ def _summary(dispatch: Dispatch) -> str:
                 where = f", done in {len(program.steps):,} steps"
             lines.append(f"    lifted to {len(program.instructions)} array instructions{where}")
         elif variant.waits:
-            lines.append("    on the tape until machine code pays")
+            which = "single calls " if _lane_codes(variant) else ""
+            lines.append(f"    {which}on the tape until machine code pays")
         elif variant.not_lifted is not None:
             lines.append(f"    not lifted: {variant.not_lifted}")
         for code in variant.lanes.values():
@@ -107,20 +113,21 @@ def _formulas(dispatch: Dispatch) -> str:
     variants = _variants(dispatch)
     served = Counter(id(v.machine) for _, v in variants if v.machine is not None)
     for key, variant in variants:
-        binding = variant.binding
-        if binding is None:
+        binding, lanes = variant.binding, _lane_codes(variant)
+        if binding is None and not lanes:
             waits = "machine code would not pay yet; lift=True does not wait"
             found.append(
                 f"not lifted: {variant.not_lifted or (waits if variant.waits else 'lift=False')}"
             )
-        elif binding.is_own:
+        elif binding is None or binding.is_own:
+            machine = lanes[0].machine if binding is None else binding.machine
             (_, arguments, named, _), _ = key
             inputs = input_names.inputs(
                 dispatch.function, arguments, named, variant.captured, dispatch.captured
             )
             words = ", ".join(f"{x.name} {size_text(x.shape)}".rstrip() for x in inputs)
-            program, root = binding.machine.program, binding.machine.root
-            count, shorter = len(program.instructions), served[id(binding.machine)] - 1
+            program, root = machine.program, machine.root
+            count, shorter = len(program.instructions), max(0, served[id(machine)] - 1)
             others = f", which serve {shorter} shorter calls too" if shorter else ""
             choice = Choice(variant.recording)
             lines = textwrap.wrap(f"of {words}", WIDTH, initial_indent="  ", subsequent_indent="  ")

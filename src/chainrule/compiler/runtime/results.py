@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, eager_arguments
-from chainrule.compiler.capture.recordings import FIRST_RULE, Output, Recording
+from chainrule.compiler.capture.recordings import FIRST_RULE, ArrayOutput, Output, Recording
 from chainrule.core import errors
 from chainrule.core.backend import Value, kernels
 from chainrule.trees import Floats, map_leaves
@@ -21,6 +22,13 @@ def as_floats(tree: Any) -> Any:
     return map_leaves(lambda x: x.data if isinstance(x, Value) else x, tree)
 
 
+def array_of_values(numbers: Floats) -> Any:
+    """An array of Values, one for each number."""
+    made = np.empty(numbers.shape, object)
+    made.reshape(-1)[:] = list(map(Value, numbers.ravel().tolist()))
+    return made
+
+
 def has_extras(result: Any) -> bool:
     """Whether a function returned a value and extras, which are only passed on."""
     return type(result) is tuple and len(result) == 2
@@ -30,6 +38,23 @@ def root_of(result: Any) -> Output | None:
     """The Value that a function returned, alone or first of a pair."""
     first = result[0] if has_extras(result) else result
     return first if isinstance(first, Output) and first.is_value else None
+
+
+def has_no_graph(call: Call, captured: tuple[Value, ...]) -> bool:
+    """Whether no Values are around, so that those which a call returns are numbers, no more."""
+    return not (call.key[0] or call.values or captured)
+
+
+def lifted_of(recording: Recording, call: Call, captured: tuple[Value, ...]) -> Recording:
+    """What machine code is built from: several Values that have no graph are numbers in it."""
+    if root_of(recording.result) is not None or not has_no_graph(call, captured):
+        return recording
+
+    def number(leaf: Any) -> Any:
+        is_number = isinstance(leaf, (Output, ArrayOutput))
+        return replace(leaf, is_value=False) if is_number else leaf
+
+    return replace(recording, result=map_leaves(number, recording.result, records=True))
 
 
 def wanted_of(recording: Recording) -> Output | None:

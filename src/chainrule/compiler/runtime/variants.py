@@ -19,7 +19,7 @@ from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.recordings import Ints, Recording
 from chainrule.compiler.capture.tracing import Trace
 from chainrule.compiler.runtime.machine import Fit, MachineCode
-from chainrule.compiler.runtime.results import root_of
+from chainrule.compiler.runtime.results import has_no_graph, root_of
 from chainrule.compiler.runtime.tape import FINE, UNDEFINED, Executor, executor
 from chainrule.core.backend import Value, kernels
 from chainrule.trees import Floats
@@ -108,7 +108,7 @@ class Variant:
 
     def returns_several(self, call: Call) -> bool:
         """Whether a plain call must return several nodes, or none: a replay makes exactly one."""
-        if call.key[0] or not (call.values or self.captured):
+        if call.key[0] or has_no_graph(call, self.captured):
             return False
         nodes = [x for x in self.recording.outputs if x.is_value]
         return len(nodes) != 1 or root_of(self.recording.result) is None
