@@ -16,7 +16,7 @@ from compile_twins import (
 )
 
 import chainrule
-from chainrule import Value, maximum, minimum, vsum, where
+from chainrule import Value, maximum, minimum, tanh, vsum, where
 
 
 def matched(x, y):
@@ -292,6 +292,26 @@ def test_a_result_that_is_a_value_or_a_number_is_what_eager_gives(f, is_either):
                 b.data if isinstance(b, Value) else b
             )
     assert ("decides which of them it returns" in fast.report()) is is_either
+
+
+def test_numbers_that_max_chose_are_rounded_and_compared_as_eager_does():
+    def rounded(p, narrow):
+        return (min(-0.528, p) + narrow).tanh() if p > 5.0 else tanh(min(-0.528, p) + narrow) * p
+
+    def compared(p, q):
+        return p * (2.0 if max(p * 1.0, 0.75) == q else 3.0)
+
+    for f, calls in (
+        (rounded, [(-0.4, np.float32(0.3)), (-0.6, np.float32(0.3)), (-0.1, np.float32(0.7))]),
+        (compared, [(0.5, 0.75), (1.0, 0.75), (0.25, 0.75)]),
+    ):
+        fast = chainrule.compile(f, on_fallback="eager")
+        for call in [*calls, *calls]:
+            assert fast.value_and_grad(*call) == chainrule.value_and_grad(f)(*call)
+    captured = Value(0.75)
+    fast = chainrule.compile(lambda p: compared(p, captured), on_fallback="eager")
+    for p in (0.5, 1.0, 0.25):
+        assert fast(p) == compared(p, captured)
 
 
 def test_max_under_another_name_is_guarded():

@@ -47,6 +47,7 @@ class Recorder:
         self.undefined: str | None = None  # an operation that raised; f may have caught it
         self.plain: set[int] = set()  # leaves that are plain numbers (reference engine)
         self.either: dict[int, tuple[Value, str]] = {}  # what is a Value or a number in eager mode
+        self.narrow: dict[int, Value] = {}  # operands with fewer bits than a float
         self._detached: dict[int, Value] = {}
 
     # --- called by the engine -------------------------------------------------------------------
@@ -71,8 +72,12 @@ class Recorder:
             return x
         source = self.source(x)
         if source is not None:
-            return source if self.is_data(x) else self.detach(source)
-        return Value(float(x)) if errors.is_real(x) else x
+            found = source if self.is_data(x) else self.detach(source)
+        else:
+            found = Value(float(x)) if errors.is_real(x) else x
+        if is_narrow(x):
+            self.narrow[id(found)] = found
+        return found
 
     @staticmethod
     def is_data(x: Any) -> bool:
@@ -163,6 +168,9 @@ class Recorder:
     def compared(self) -> None:
         """``a == b`` or ``hash(a)`` of Values was asked: which one it is."""
         self.identity = True
+        if self.either:  # a number is compared by its value, and which it is depends on the call
+            where = next(iter(self.either.values()))[1]
+            self.refused = self.refused or f"it compares Values after {where}, of one and a number"
 
     def truth(self, value: Value) -> Any:
         """``bool(value)``."""

@@ -30,7 +30,7 @@ from chainrule.compiler.capture.replacing import recording
 from chainrule.compiler.capture.standins import Detached, Unrecordable
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.walking import survey
-from chainrule.core.backend import Value, modes, topological_order
+from chainrule.core.backend import Value, modes
 from chainrule.derivatives.transforms import differentiating
 from chainrule.trees import map_leaves
 
@@ -135,11 +135,12 @@ def _trace(
         ):
             result = function(*rebuilt.arguments, **rebuilt.keywords)
             _check_returned(result, recorder, state, tuples, [x for x, _ in rebuilt.arrays])
+            held = passed.union(map(id, captured))
             if not call.key[0]:
-                held = passed.union(map(id, captured))
                 map_leaves(lambda x: _check_identity(x, held), result)
-                if recorder.either:
-                    map_leaves(lambda x: _check_kind(x, held, recorder.either), result)
+            if recorder.either:
+                held.update(map(id, inputs[: call.first] if call.key[0] else []))
+                _check_kinds(recorder, held, None if call.key[0] else result)
             made = finish(recorder, inputs, result)
         if recorder.refused is not None:
             raise Unrecordable(recorder.refused)
@@ -205,28 +206,35 @@ def _check_returned(
             stack.extend(x.values() if type(x) is dict else x)
 
 
-def _check_kind(x: Any, held: set[int], either: dict[int, tuple[Value, str]]) -> None:
-    """Refuse a Value that may be a plain number in eager mode: it depends on what ``max`` chose.
+def _check_kinds(recorder: Recorder, held: set[int], result: Any) -> None:
+    """Refuse what depends on whether ``max`` of a Value and a number gave the one or the other.
 
-    What is computed from a Value that was passed or captured (``held``) is a Value in any case.
+    It is a Value here in any case. What is computed from a Value that was passed or captured
+    (``held``) is one in eager mode too; anything else may be a plain number there, which is another
+    ``result``, and beside a number of few bits another rounding.
     """
-    for v in [v for v in x.flat if isinstance(v, Value)] if isinstance(x, np.ndarray) else [x]:
-        if not isinstance(v, Value):
-            return
-        certain, reached = set[int](), dict[int, str]()
-        for node in topological_order(v):
-            key, children = id(node), [id(c) for c in node.children]
-            if key in either:
-                reached[key] = either[key][1]
-            elif key in held or any(c in certain for c in children):
-                certain.add(key)
-            elif any(c in reached for c in children):
-                reached[key] = next(reached[c] for c in children if c in reached)
-        if id(v) in reached:
-            raise Unrecordable(
-                f"{reached[id(v)]}, of a Value and a number, decides which of them it returns: "
-                "maximum(x, y) and minimum(x, y) give a Value in any case"
-            )
+    certain, either = set(held), {key: where for key, (_, where) in recorder.either.items()}
+    for node in recorder.nodes:
+        children = [id(child) for child in node.children]
+        if id(node) in either or not children:
+            continue
+        unclear = [either[key] for key in children if key in either]
+        if unclear and any(key in recorder.narrow for key in children):
+            raise Unrecordable(f"{unclear[0]}, of a Value and a number, decides how it is rounded")
+        if any(key in certain for key in children):
+            certain.add(id(node))
+        elif unclear:
+            either[id(node)] = unclear[0]
+
+    def check(leaf: Any) -> None:
+        for x in leaf.flat if isinstance(leaf, np.ndarray) else [leaf]:
+            if id(x) in either and isinstance(x, Value):
+                raise Unrecordable(
+                    f"{either[id(x)]}, of a Value and a number, decides which of them it returns: "
+                    "maximum(x, y) and minimum(x, y) give a Value in any case"
+                )
+
+    map_leaves(check, result)
 
 
 def _check_identity(x: Any, held: set[int]) -> None:
