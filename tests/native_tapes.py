@@ -69,7 +69,7 @@ def linearize(root: Value, order: list[Value] | None = None) -> Linear:
     nodes = order_of(root) if order is None else order
     leaves = [v for v in nodes if v._rule == ""]
     made = [v for v in nodes if v._rule != ""]
-    codes, operands, constants, number, rules, unknown = _native.flatten(leaves, made)
+    codes, operands, constants, number, rules, *_, unknown = _native.flatten(leaves, made)
     assert unknown is None
     parts = (
         np.frombuffer(codes, np.int32),

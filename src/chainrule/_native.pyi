@@ -108,8 +108,33 @@ def dot(a: Iterable[Value | float], b: Iterable[Value | float], /) -> Value: ...
 def linear(x: Iterable[Value | float], w: Iterable[Iterable[Value | float]], /) -> list[Value]: ...
 def allocation_counts() -> tuple[int, int, int]: ...
 def flatten(
-    inputs: list[Value], nodes: list[Value], /
-) -> tuple[bytearray, bytearray, bytearray, bytearray, list[Op], Value | None]: ...
+    inputs: list[Value],
+    nodes: list[Value],
+    gathers: list[Value] = ...,
+    wanted: list[Value] = ...,
+    /,
+) -> tuple[
+    bytearray,
+    bytearray,
+    bytearray,
+    bytearray,
+    list[Op],
+    bytearray,
+    bytearray,
+    bytearray,
+    Value | None,
+]: ...
+def repeats(
+    inputs: list[Value],
+    nodes: list[Value],
+    gathers: list[Value],
+    wanted: list[Value],
+    codes: Any,
+    operands: Any,
+    constants: Any,
+    number: Any,
+    /,
+) -> tuple[list[Op], bytearray, bytearray, bytearray, Value | None] | None: ...
 def canonicalise(
     inputs: int,
     codes: Any,

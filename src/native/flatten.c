@@ -26,26 +26,35 @@ typedef struct {
     int32_t *codes, *operands; /* three operands per instruction, -1 for none */
     double *constants;         /* two per instruction */
     char *number;              /* whether constants[0] stands in the place of the second operand */
+    Py_ssize_t begin;          /* the instruction that comes first in these arrays */
+    Buffer places, owners;     /* operands that are gathers, and which; int32_t each */
+    Buffer grads;              /* Saved: those that were not 0 */
 } Arrays;
+
+/* Another recording's arrays, to compare with. */
+enum { L_CODES, L_OPERANDS, L_CONSTANTS, L_NUMBER, LIKE };
+#define COMPARED ((Py_ssize_t)1 << 12) /* instructions at a time */
 
 static void drop_arrays(Arrays *x) {
     for (int i = 0; i < 4; i++) {
         Py_CLEAR(x->objects[i]);
     }
     Py_CLEAR(x->rules);
+    PyMem_Free(x->places.bytes);
+    PyMem_Free(x->owners.bytes);
+    PyMem_Free(x->grads.bytes);
 }
 
-static int make_arrays(Arrays *x, Py_ssize_t count) {
-    memset(x, 0, sizeof *x);
-    if (count > INT32_MAX) {
-        PyErr_SetString(PyExc_OverflowError, "a recording holds at most 2**31 instructions");
+/* Arrays of so many rows for a recording of so many instructions. */
+static int make_arrays(Arrays *x, Py_ssize_t instructions, Py_ssize_t count) {
+    if (instructions > INT32_MAX / 3) {
+        PyErr_SetString(PyExc_OverflowError, "a recording has at most 2**31 operands");
         return -1;
     }
     if ((x->codes = new_array(&x->objects[0], count, sizeof(int32_t))) == NULL ||
         (x->operands = new_array(&x->objects[1], count, 3 * sizeof(int32_t))) == NULL ||
         (x->constants = new_array(&x->objects[2], count, 2 * sizeof(double))) == NULL ||
         (x->number = new_array(&x->objects[3], count, 1)) == NULL) {
-        drop_arrays(x);
         return -1;
     }
     return 0;
@@ -55,13 +64,14 @@ static int make_arrays(Arrays *x, Py_ssize_t count) {
  * operation; -1: an error. */
 static int flatten_node(const Node *n, Arrays *x, Py_ssize_t i, const Node **unknown) {
     Kind kind = kind_of(n);
-    int32_t *operands = &x->operands[3 * i];
-    double *constants = &x->constants[2 * i];
+    Py_ssize_t row = i - x->begin;
+    int32_t *operands = &x->operands[3 * row];
+    double *constants = &x->constants[2 * row];
     operands[0] = operands[1] = operands[2] = -1;
     constants[0] = constants[1] = 0.0;
-    x->number[i] = (char)has_number(kind);
+    x->number[row] = (char)has_number(kind);
     if (is_leaf(kind)) {
-        x->codes[i] = CONSTANT;
+        x->codes[row] = CONSTANT;
         constants[0] = n->data;
         return 1;
     }
@@ -80,7 +90,7 @@ static int flatten_node(const Node *n, Arrays *x, Py_ssize_t i, const Node **unk
         }
         x->position[kind] = kind == EXTENDED ? 0 : position;
     }
-    x->codes[i] = FIRST_RULE + position - 1;
+    x->codes[row] = FIRST_RULE + position - 1;
     if (has_number(kind)) {
         constants[0] = number_of(n, kind);
     } else if (kind == POW) {
@@ -96,88 +106,221 @@ static int flatten_node(const Node *n, Arrays *x, Py_ssize_t i, const Node **unk
             return 0;
         }
         operands[j] = child ? position_of(child) : -1;
+        if (operands[j] < -1) { /* what a gather selects */
+            int32_t place = (int32_t)(3 * i + j), owner = ~operands[j] - 1;
+            if (APPEND(x->places, int32_t, place) < 0 || APPEND(x->owners, int32_t, owner) < 0) {
+                return -1;
+            }
+        }
         if (operands[j] > i) { /* it was a plain number then: see materialise() */
             operands[j] = -1;
             constants[0] = child->data;
-            x->number[i] = 1;
+            x->number[row] = 1;
         }
     }
     return 1;
 }
 
-/* The nodes as arrays, the first `inputs` of them as inputs. No other code runs meanwhile, so each node
- * can hold its position in its grad, and a mark. */
-static int flatten_nodes(Saved *nodes, Py_ssize_t inputs, Py_ssize_t count, Arrays *x,
-                         const Node **unknown) {
-    for (Py_ssize_t i = 0; i < count; i++) {
-        int64_t position = i;
-        nodes[i].old = nodes[i].node->grad;
-        memcpy(&nodes[i].node->grad, &position, sizeof position);
-        nodes[i].node->child[1] |= MARK;
-    }
-    int answer = 1;
-    for (Py_ssize_t i = 0; i < count && answer == 1; i++) {
-        if (i < inputs) {
-            x->codes[i] = INPUT;
-            x->operands[3 * i] = x->operands[3 * i + 1] = x->operands[3 * i + 2] = -1;
-            x->constants[2 * i] = x->constants[2 * i + 1] = 0.0;
-            x->number[i] = 0;
-        } else {
-            answer = flatten_node(nodes[i].node, x, i, unknown);
+/* The lists of flatten(): in its graph each node holds its position in its grad, and a mark. Those of
+ * gathers are -2, -3, ... */
+enum { INPUTS, NODES, GATHERS, LISTS };
+
+typedef struct {
+    PyObject *list[LISTS];
+    Py_ssize_t count[LISTS];
+} Lists;
+
+static inline Node *node_in(const Lists *l, int which, Py_ssize_t i) {
+    return (Node *)PyList_GetItem(l->list[which], i);
+}
+
+/* Mark every node. Those before *end of list *which are marked then: 0: that is all of them; 1: the next
+ * is not a Value, or is there twice; -1: an error. */
+static int mark_nodes(const Lists *l, Arrays *x, int *which, Py_ssize_t *end) {
+    for (*which = 0; *which < LISTS; (*which)++) {
+        for (*end = 0; *end < l->count[*which]; (*end)++) {
+            PyObject *o = PyList_GetItem(l->list[*which], *end);
+            if (o == NULL || !is_value(o) || (((Node *)o)->child[1] & MARK)) {
+                return 1;
+            }
+            Node *n = (Node *)o;
+            int64_t position = *which == GATHERS ? -2 - *end : *end + (*which == NODES ? l->count[INPUTS] : 0);
+            Saved saved = {n, n->grad};
+            if ((n->grad != 0.0 || signbit(n->grad)) && APPEND(x->grads, Saved, saved) < 0) {
+                return -1;
+            }
+            memcpy(&n->grad, &position, sizeof position);
+            n->child[1] |= MARK;
         }
     }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        nodes[i].node->grad = nodes[i].old;
-        nodes[i].node->child[1] &= ~MARK;
+    return 0;
+}
+
+/* Take all marks off again, those before `end` of list `last`, and put the gradients back. */
+static void unmark_nodes(const Lists *l, Arrays *x, int last, Py_ssize_t end) {
+    for (int which = 0; which <= last && which < LISTS; which++) {
+        for (Py_ssize_t i = 0; i < (which == last ? end : l->count[which]); i++) {
+            Node *n = node_in(l, which, i);
+            n->grad = 0.0;
+            n->child[1] &= ~MARK;
+        }
     }
+    for (Py_ssize_t i = 0; i < COUNT(x->grads, Saved); i++) {
+        ITEM(x->grads, Saved, i).node->grad = ITEM(x->grads, Saved, i).old;
+    }
+}
+
+/* Whether instructions from x->begin up to `end` are like another recording's. What a gather selects is
+ * for the caller to compare. */
+static int is_like(const Arrays *x, const Py_buffer *like, Py_ssize_t end) {
+    size_t first = (size_t)x->begin, count = (size_t)(end - x->begin);
+    const int32_t *operands = (const int32_t *)like[L_OPERANDS].buf + 3 * first;
+    for (size_t k = 0; k < 3 * count; k++) {
+        if (x->operands[k] != operands[k] && (x->operands[k] >= -1 || operands[k] < 0)) {
+            return 0;
+        }
+    }
+    return memcmp(x->codes, (const int32_t *)like[L_CODES].buf + first, count * sizeof(int32_t)) == 0 &&
+           memcmp(x->constants, (const double *)like[L_CONSTANTS].buf + 2 * first, 2 * count * sizeof(double)) == 0 &&
+           memcmp(x->number, (const char *)like[L_NUMBER].buf + first, count) == 0;
+}
+
+/* 1: done; 0: *unknown is in none of the lists, or a custom operation; -1: an error; 2: it is not like
+ * the other recording, if there is one: then the arrays hold a part at a time. */
+static int flatten_nodes(const Lists *l, Arrays *x, const Py_buffer *like, PyObject *wanted, int32_t *found,
+                         const Node **unknown) {
+    Py_ssize_t inputs = l->count[INPUTS], end = inputs + l->count[NODES];
+    for (Py_ssize_t i = 0; i < inputs && like == NULL; i++) {
+        x->codes[i] = INPUT;
+        x->operands[3 * i] = x->operands[3 * i + 1] = x->operands[3 * i + 2] = -1;
+        x->constants[2 * i] = x->constants[2 * i + 1] = 0.0;
+        x->number[i] = 0;
+    }
+    x->begin = like == NULL ? 0 : inputs;
+    int answer = 1;
+    for (Py_ssize_t i = inputs; i < end && answer == 1; i++) {
+        answer = flatten_node(node_in(l, NODES, i - inputs), x, i, unknown);
+        if (like != NULL && answer == 1 && (i + 1 - x->begin == COMPARED || i + 1 == end)) {
+            answer = is_like(x, like, i + 1) ? 1 : 2;
+            x->begin = i + 1;
+        }
+    }
+    for (Py_ssize_t k = 0; k < PyList_Size(wanted) && answer == 1; k++) {
+        *unknown = (Node *)PyList_GetItem(wanted, k);
+        answer = ((*unknown)->child[1] & MARK) != 0 && (found[k] = position_of(*unknown)) >= 0;
+    }
+    *unknown = answer == 0 ? *unknown : NULL;
     return answer;
 }
 
-/* flatten(inputs, nodes): (codes, operands, constants, number, rules, unknown), where unknown is a
- * Value that is used but in neither list, or a custom operation, or None. */
-static PyObject *flatten(PyObject *Py_UNUSED(module), PyObject *args) {
-    PyObject *inputs, *made, *result = NULL;
-    if (!PyArg_ParseTuple(args, "O!O!:flatten", &PyList_Type, &inputs, &PyList_Type, &made)) {
-        return NULL;
-    }
-    Py_ssize_t first = PyList_Size(inputs), count = first + PyList_Size(made);
-    PyObject *rules = PyList_New(0); /* may start the garbage collector: before anything is marked */
-    Saved *nodes = rules ? PyMem_Malloc((size_t)(count + 1) * sizeof(Saved)) : NULL;
+static PyObject *as_bytes(const Buffer *b) {
+    return PyByteArray_FromStringAndSize(b->bytes ? b->bytes : "", (Py_ssize_t)b->size);
+}
+
+/* What flatten() and repeats() do; `like`: the other recording's arrays. */
+static PyObject *flattened(Lists *l, PyObject *wanted, const Py_buffer *like) {
+    PyObject *positions = NULL, *result = NULL, *none[2] = {NULL, NULL};
     Arrays x;
-    if (nodes == NULL || make_arrays(&x, count) < 0) {
-        if (!PyErr_Occurred()) {
-            PyErr_NoMemory();
+    memset(&x, 0, sizeof x);
+    int32_t *found = NULL;
+    /* Lists may start the garbage collector: all are made before anything is marked. */
+    if ((none[0] = PyList_New(0)) == NULL || (none[1] = PyList_New(0)) == NULL ||
+        (x.rules = PyList_New(0)) == NULL) {
+        goto done;
+    }
+    l->list[GATHERS] = l->list[GATHERS] ? l->list[GATHERS] : none[0];
+    wanted = wanted ? wanted : none[1];
+    for (int which = 0; which < LISTS; which++) {
+        l->count[which] = PyList_Size(l->list[which]);
+    }
+    for (Py_ssize_t k = 0; k < PyList_Size(wanted); k++) {
+        if (!is_value(PyList_GetItem(wanted, k))) {
+            PyErr_Format(PyExc_ValueError, "wanted %zd is not a Value", k);
+            goto done;
         }
-        PyMem_Free(nodes);
-        Py_XDECREF(rules);
+    }
+    Py_ssize_t count = l->count[INPUTS] + l->count[NODES];
+    if (like != NULL && like[L_CODES].len / like[L_CODES].itemsize != count) {
+        result = Py_NewRef(Py_None);
+        goto done;
+    }
+    if (make_arrays(&x, count, like == NULL ? count : COMPARED) < 0 ||
+        (found = new_array(&positions, PyList_Size(wanted), sizeof(int32_t))) == NULL) {
+        goto done;
+    }
+    const Node *unknown = NULL;
+    int last;
+    Py_ssize_t end;
+    int wrong = mark_nodes(l, &x, &last, &end);
+    int answer = wrong ? -1 : flatten_nodes(l, &x, like, wanted, found, &unknown);
+    unmark_nodes(l, &x, last, end); /* before an error is made, which may start the collector too */
+    if (wrong > 0) {
+        PyErr_Format(PyExc_ValueError, "entry %zd is not a Value, or is there twice",
+                     end + (last == NODES ? l->count[INPUTS] : 0));
+    }
+    if (answer == 2) {
+        result = Py_NewRef(Py_None);
+    } else if (answer >= 0) {
+        PyObject *rest = Py_BuildValue("(ONNON)", x.rules, as_bytes(&x.places), as_bytes(&x.owners), positions,
+                                       Py_NewRef(unknown ? (PyObject *)unknown : Py_None));
+        if (like != NULL || rest == NULL) {
+            result = rest;
+        } else {
+            PyObject *arrays = PyTuple_Pack(4, x.objects[0], x.objects[1], x.objects[2], x.objects[3]);
+            result = arrays ? PySequence_Concat(arrays, rest) : NULL;
+            Py_XDECREF(arrays);
+            Py_DECREF(rest);
+        }
+    }
+done:
+    Py_XDECREF(none[0]);
+    Py_XDECREF(none[1]);
+    Py_XDECREF(positions);
+    drop_arrays(&x);
+    return result;
+}
+
+/* flatten(inputs, nodes, gathers, wanted): (codes, operands, constants, number, rules, places, owners,
+ * positions, unknown). An operand that is one of the Values in gathers is -2, -3, ... there; places has
+ * 3 * instruction + operand of each, owners which gather it is. positions: of the Values in wanted.
+ * unknown: a Value that is used or wanted but in no list, or a custom operation, or None. */
+static PyObject *flatten(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *wanted = NULL;
+    Lists l = {{NULL}, {0}};
+    if (!PyArg_ParseTuple(args, "O!O!|O!O!:flatten", &PyList_Type, &l.list[INPUTS], &PyList_Type, &l.list[NODES],
+                          &PyList_Type, &l.list[GATHERS], &PyList_Type, &wanted)) {
         return NULL;
     }
-    x.rules = rules;
-    const Node *unknown = NULL;
-    int answer = -1;
-    Py_ssize_t i = 0;
-    for (; i < count; i++) {
-        PyObject *o = i < first ? PyList_GetItem(inputs, i) : PyList_GetItem(made, i - first);
-        if (o == NULL || !is_value(o) || (((Node *)o)->child[1] & MARK)) {
+    return flattened(&l, wanted, NULL);
+}
+
+/* repeats(inputs, nodes, gathers, wanted, codes, operands, constants, number): what flatten() returns,
+ * without its arrays, if these would be the same as another recording's but for what gathers selected;
+ * None if not. Nothing is made that is as large as the recording. */
+static PyObject *repeats(PyObject *Py_UNUSED(module), PyObject *args) {
+    static const char *const formats[LIKE] = {"i", "i", "d", "B"};
+    PyObject *wanted, *given[LIKE], *result = NULL;
+    Lists l = {{NULL}, {0}};
+    if (!PyArg_ParseTuple(args, "O!O!O!O!OOOO:repeats", &PyList_Type, &l.list[INPUTS], &PyList_Type,
+                          &l.list[NODES], &PyList_Type, &l.list[GATHERS], &PyList_Type, &wanted,
+                          &given[0], &given[1], &given[2], &given[3])) {
+        return NULL;
+    }
+    Py_buffer like[LIKE];
+    Py_ssize_t count = PyObject_Size(given[L_CODES]);
+    int open = 0;
+    for (; open < LIKE && count >= 0; open++) {
+        Py_ssize_t items = open == L_OPERANDS ? 3 * count : open == L_CONSTANTS ? 2 * count : count;
+        if (get_buffer(given[open], &like[open], formats[open], items, 0) < 0) {
             break;
         }
-        nodes[i].node = (Node *)o;
-        ((Node *)o)->child[1] |= MARK;
     }
-    if (i == count) {
-        answer = flatten_nodes(nodes, first, count, &x, &unknown);
+    if (open == LIKE) {
+        result = flattened(&l, wanted, like);
     }
-    for (Py_ssize_t j = 0; j < i; j++) {
-        nodes[j].node->child[1] &= ~MARK;
+    while (open-- > 0) {
+        PyBuffer_Release(&like[open]);
     }
-    if (i < count) {
-        PyErr_Format(PyExc_ValueError, "entry %zd is not a Value, or is there twice", i);
-    } else if (answer >= 0) {
-        result = Py_BuildValue("(OOOOON)", x.objects[0], x.objects[1], x.objects[2], x.objects[3],
-                               rules, Py_NewRef(unknown ? (PyObject *)unknown : Py_None));
-    }
-    drop_arrays(&x);
-    PyMem_Free(nodes);
     return result;
 }
 
@@ -232,6 +375,7 @@ static PyObject *compiled_node(PyObject *Py_UNUSED(module), PyObject *args) {
 
 PyMethodDef flatten_functions[] = {
     {"flatten", flatten, METH_VARARGS, NULL},
+    {"repeats", repeats, METH_VARARGS, NULL},
     {"gather", gather, METH_VARARGS, NULL},
     {"compiled_node", compiled_node, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

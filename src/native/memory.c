@@ -36,6 +36,55 @@ static void link_slab(Slab *s, int in_front) {
     s->waiting = 1;
 }
 
+#ifdef __linux__
+
+/* Slabs have address space of their own. In the C library's heap, the gaps that a large graph leaves
+ * would take in whatever large arrays come next, and no page of these would ever go back. */
+#define BLOCK_SLABS 32
+
+static char *block, *block_end; /* of a reserved block, what was never used */
+static Slab *returned;          /* slabs whose pages the system has; linked through next */
+
+static Slab *take_slab(void) {
+    Slab *s = returned;
+    if (s != NULL) {
+        returned = s->next;
+        return s;
+    }
+    if (block == block_end) {
+        size_t bytes = BLOCK_SLABS * SLAB_BYTES;
+        char *mapped = mmap(NULL, bytes + SLAB_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (mapped == MAP_FAILED) {
+            return NULL;
+        }
+        block = (char *)(((uintptr_t)mapped + SLAB_BYTES - 1) & ~(uintptr_t)(SLAB_BYTES - 1));
+        block_end = block + bytes;
+        if (block > mapped) {
+            munmap(mapped, (size_t)(block - mapped));
+        }
+        if (block_end < mapped + bytes + SLAB_BYTES) {
+            munmap(block_end, (size_t)(mapped + bytes + SLAB_BYTES - block_end));
+        }
+    }
+    s = (Slab *)block;
+    block += SLAB_BYTES;
+    return s;
+}
+
+static void give_slab(Slab *s) {
+    madvise(s, SLAB_BYTES, MADV_DONTNEED);
+    s->next = returned;
+    returned = s;
+}
+
+#elif defined(_MSC_VER)
+static Slab *take_slab(void) { return _aligned_malloc(SLAB_BYTES, SLAB_BYTES); }
+static void give_slab(Slab *s) { _aligned_free(s); }
+#else
+static Slab *take_slab(void) { return aligned_alloc(SLAB_BYTES, SLAB_BYTES); }
+static void give_slab(Slab *s) { free(s); }
+#endif
+
 static Slab *new_slab(void) {
     /* The small allocation lets a test inject failure through Python's allocator. */
     void *probe = PyMem_Malloc(1);
@@ -43,11 +92,7 @@ static Slab *new_slab(void) {
         return NULL;
     }
     PyMem_Free(probe);
-#ifdef _MSC_VER
-    Slab *s = _aligned_malloc(SLAB_BYTES, SLAB_BYTES);
-#else
-    Slab *s = aligned_alloc(SLAB_BYTES, SLAB_BYTES);
-#endif
+    Slab *s = take_slab();
     if (s != NULL) {
         memset(s, 0, sizeof *s);
         slab_count++;
@@ -57,11 +102,7 @@ static Slab *new_slab(void) {
 
 static void free_slab(Slab *s) {
     slab_count--;
-#ifdef _MSC_VER
-    _aligned_free(s);
-#else
-    free(s);
-#endif
+    give_slab(s);
 }
 
 Node *take_from_next_slab(void) {

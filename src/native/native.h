@@ -18,6 +18,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
 #if UINTPTR_MAX != UINT64_MAX
 #error "the native engine needs 64-bit pointers; the reference engine runs everywhere"

@@ -842,6 +842,53 @@ def test_flatten_refuses_what_is_no_value_or_is_there_twice():
             _native.flatten(*wrong)
 
 
+def test_flatten_tells_where_gathers_and_wanted_values_are():
+    a, b, chosen = Value(2.0), Value(3.0), Value(3.0)
+    y = a * chosen
+    z = chosen + y
+    found = _native.flatten([a, b], [y, z], [chosen], [z, b, y])
+    assert found[-1] is None
+    operands, *rows = (np.frombuffer(found[k], np.int32).tolist() for k in (1, 5, 6, 7))
+    assert operands[6:] == [0, -2, -1, -2, 2, -1]
+    assert rows == [[7, 9], [0, 0], [3, 1, 2]]
+    assert _native.flatten([a, b], [y, z], [chosen], [Value(1.0)])[-1].data == 1.0
+    assert _native.flatten([a, b], [y, z], [chosen], [chosen])[-1] is chosen, "it is no instruction"
+    for wrong in [([a], [y], [a], []), ([a], [y], [chosen], [3.0]), ([a], [y], [3.0], [])]:
+        with pytest.raises(ValueError, match="not a Value"):
+            _native.flatten(*wrong)
+    z.backward()
+    assert (a.grad, chosen.grad, y.grad) == (3.0, 3.0, 1.0), "no mark stays behind"
+
+
+def test_repeats_compares_with_another_recording():
+    def graph(number, other=None):
+        a, b, chosen = Value(2.0), Value(3.0), Value(5.0)
+        nodes = [Value(7.0), a * chosen]
+        for _ in range(3_000):  # more than are compared at a time
+            nodes += [nodes[-1] + b, nodes[-1] * number]
+        if other is not None:
+            nodes[other] = b * chosen
+        return [a, b], nodes, [chosen], nodes[-1:]
+
+    first = graph(0.5)
+    *arrays, _, places, owners, positions, _ = _native.flatten(*first)
+    like = [np.frombuffer(x, k) for x, k in zip(arrays, ("i4", "i4", "f8", "u1"), strict=True)]
+    rules, *rest, unknown = _native.repeats(*graph(0.5), *like)
+    assert [rule.name for rule in rules] == ["mul", "add"]
+    assert rest == [places, owners, positions]
+    assert unknown is None
+    assert _native.repeats(*graph(0.25), *like) is None, "a constant differs"
+    assert _native.repeats(*graph(0.5, other=1), *like)[-1] is not None, "a node is not there"
+    inputs, nodes, gathers, wanted = graph(0.5)
+    assert _native.repeats(inputs, nodes[:-1], gathers, nodes[:1], *like) is None
+    nodes[0], nodes[1] = nodes[1], nodes[0]
+    assert _native.repeats(inputs, nodes, gathers, wanted, *like) is None, "in another order"
+    for k in range(4):
+        wrong = [*like[:k], like[k].astype(np.float32), *like[k + 1 :]]
+        with pytest.raises(TypeError, match="buffer"):
+            _native.repeats(*graph(0.5), *wrong)
+
+
 def test_flatten_is_not_disturbed_by_the_garbage_collector():
     script = """
 import gc

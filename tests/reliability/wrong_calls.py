@@ -55,6 +55,18 @@ def flat_parts() -> tuple[Any, ...]:
     return [a, b], nodes
 
 
+def gathered_parts() -> tuple[Any, ...]:
+    inputs, nodes = flat_parts()
+    return inputs[:1], nodes, inputs[1:], nodes[-1:]
+
+
+def repeated_parts() -> tuple[Any, ...]:
+    parts = gathered_parts()
+    codes, operands, constants, number, *_ = _native.flatten(*parts)
+    kinds = (codes, np.int32), (operands, np.int32), (constants, np.float64), (number, np.uint8)
+    return (*parts, *[np.frombuffer(row, kind) for row, kind in kinds])
+
+
 class Captured:
     """The arguments of a call that the package makes by itself."""
 
@@ -120,6 +132,8 @@ ENTRIES: dict[str, Entry] = {
     "linear": (linear, lambda: (values(), [values(), values()])),
     "allocation_counts": (_native.allocation_counts, lambda: ()),
     "flatten": (_native.flatten, flat_parts),
+    "flatten with gathers": (_native.flatten, gathered_parts),
+    "repeats": (_native.repeats, repeated_parts),
     "canonicalise": (_native.canonicalise, lambda: _CANONICALISE),
     "with_values": (
         _native.with_values,

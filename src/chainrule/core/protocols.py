@@ -227,6 +227,8 @@ def as_values(
     """The operands of an operation as Values of one engine; a ``leaf`` for each number."""
     recorder = cls._modes.recorder
     if recorder is not None:
+        if all(type(x) is cls for x in operands):
+            return tuple(operands)
         operands, leaf = [recorder.operand(x) for x in operands], cls
     return tuple(
         [

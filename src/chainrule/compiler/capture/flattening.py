@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.recordings import (
@@ -31,38 +32,52 @@ from chainrule.compiler.capture.standins import (
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import Value, kernels
 from chainrule.core.ops import Op
-from chainrule.trees import map_leaves
+from chainrule.trees import Floats, map_leaves
 
 
-def finish(recorder: Recorder, inputs: list[Value], result: Any) -> Recording:
+def finish(
+    recorder: Recorder, inputs: list[Value], result: Any, like: Recording | None = None
+) -> Recording:
     """The recorder's nodes as a Recording; ``inputs`` are the Values the function may have used.
 
-    Called while recording: a gather that is returned becomes an instruction.
+    Called while recording: a gather that is returned becomes an instruction. ``like``: a recording
+    that this one may repeat; then they share its arrays.
     """
     selector = recorder.selector
     returned = map_leaves(lambda x: _returned(recorder, x), result)
     inputs = [*inputs, *selector.numbers.values()]
     selected = list(selector.pending.values())
-    arrays = _flatten(recorder, [*inputs, *[p.leaf for p in selected]])
     wanted = [v for v, _, _ in recorder.guards]
     map_leaves(lambda x: wanted.extend(_values_in(x)), returned)
     for items in {id(p.items): p.items for p in selected}.values():
         wanted += items
-    position = _positions(wanted, inputs, recorder.nodes)
-    places, owners = _take_out_gathers(
-        arrays,
-        len(inputs),
-        [position[id(p.items[recorder.integers.value(p.node)])] for p in selected],
-    )
+    gathers = [p.leaf for p in selected]
+    flat = _repeated(recorder, inputs, gathers, wanted, like)
+    if flat is None:
+        like, flat = None, _flatten(recorder, inputs, gathers, wanted)
+    position = dict(zip(map(id, wanted), flat.positions.tolist(), strict=True))
+    if selected:  # instructions read what gathers selected, instead of what stood for it
+        chosen = [position[id(p.items[recorder.integers.value(p.node)])] for p in selected]
+        operands = np.array(chosen, np.int32)[flat.owners]
+        if like is not None and (flat.operands.reshape(-1)[flat.places] != operands).any():
+            like, flat = None, _flatten(recorder, inputs, gathers, wanted)
+        if like is None:
+            flat.operands.reshape(-1)[flat.places] = operands
     unflagged = np.zeros(len(inputs) + len(recorder.nodes), np.bool_)
     unflagged[np.array(recorder.unflagged, np.intp) + len(inputs)] = True
     return Recording(
         inputs=len(inputs),
-        **arrays,
+        codes=flat.codes,
+        operands=flat.operands,
+        constants=flat.constants,
+        number=flat.number,
+        rules=flat.rules,
         unflagged=unflagged,
         guards=tuple(Guard(position[id(v)], float(t), line) for v, t, line in recorder.guards),
         result=map_leaves(lambda x: _as_output(x, position), returned),
-        selection=selector.finish(lambda values: [position[id(v)] for v in values], places, owners),
+        selection=selector.finish(
+            lambda values: [position[id(v)] for v in values], flat.places, flat.owners
+        ),
     )
 
 
@@ -128,44 +143,6 @@ def _returned(recorder: Recorder, x: Any) -> Any:
     return x
 
 
-def _take_out_gathers(arrays: dict[str, Any], inputs: int, chosen: list[int]) -> tuple[Ints, Ints]:
-    """Let instructions read what gathers selected instead of the inputs that stood for them.
-
-    Returns the operands that gathers select, and which gather each is.
-    """
-    count = len(chosen)
-    if not count:
-        return np.zeros(0, np.int32), np.zeros(0, np.int32)
-    keep = np.r_[0:inputs, inputs + count : len(arrays["codes"])]
-    for name in ("codes", "operands", "constants", "number"):
-        arrays[name] = np.ascontiguousarray(arrays[name][keep])
-    operands = arrays["operands"].ravel()
-    is_gather = (operands >= inputs) & (operands < inputs + count)
-    places = np.flatnonzero(is_gather).astype(np.int32)
-    owners = operands[places] - np.int32(inputs)
-    operands[operands >= inputs + count] -= count
-    operands[places] = np.array(chosen, np.int32)[owners]
-    arrays["operands"] = operands.reshape(-1, 3)
-    return places, owners
-
-
-def _positions(wanted: list[Value], inputs: list[Value], nodes: list[Value]) -> dict[int, int]:
-    """Where some Values are among the instructions; those wanted are mostly the last ones made."""
-    missing = {id(v): v for v in wanted}
-    found: dict[int, int] = {}
-    for i, v in zip(range(len(nodes) - 1, -1, -1), reversed(nodes), strict=True):
-        if not missing:
-            return found
-        if id(v) in missing:
-            found[id(v)] = len(inputs) + i
-            del missing[id(v)]
-    found.update((id(v), i) for i, v in enumerate(inputs) if id(v) in missing)
-    for v in missing.values():
-        if id(v) not in found:
-            raise _unknown(v)
-    return found
-
-
 def _unknown(value: Value) -> Unrecordable:
     """The refusal of a Value that nobody told of."""
     if value.op and isinstance(value._rule, str):
@@ -177,29 +154,81 @@ def _unknown(value: Value) -> Unrecordable:
     )
 
 
-def _flatten(recorder: Recorder, inputs: list[Value]) -> dict[str, Any]:
-    if kernels is None:
-        return _flatten_in_python(recorder, inputs)
-    codes, operands, constants, number, rules, unknown = kernels.flatten(inputs, recorder.nodes)
+class _Flat(NamedTuple):
+    """The nodes as the arrays of a Recording.
+
+    An operand for which a gather stood is in ``places`` (3 * instruction + operand), and which
+    gather that is in ``owners``. ``positions``: of the Values that were wanted.
+    """
+
+    codes: Ints
+    operands: Ints
+    constants: Floats
+    number: npt.NDArray[np.bool_]
+    rules: tuple[Op, ...]
+    places: Ints
+    owners: Ints
+    positions: Ints
+
+
+def _repeated(
+    recorder: Recorder,
+    inputs: list[Value],
+    gathers: list[Value],
+    wanted: list[Value],
+    like: Recording | None,
+) -> _Flat | None:
+    """What ``_flatten`` gives, with the arrays of a recording that it repeats; None: it does not.
+
+    But for what gathers selected, which is still to be compared.
+    """
+    if kernels is None or like is None or like.inputs != len(inputs):
+        return None
+    arrays = like.codes, like.operands, like.constants, like.number
+    found = kernels.repeats(inputs, recorder.nodes, gathers, wanted, *arrays)
+    if found is None:
+        return None
+    rules, *rest, unknown = found
     if unknown is not None:
         raise _unknown(unknown)
-    return {
-        "codes": np.frombuffer(codes, np.int32),
-        "operands": np.frombuffer(operands, np.int32).reshape(-1, 3),
-        "constants": np.frombuffer(constants, np.float64).reshape(-1, 2),
-        "number": np.frombuffer(number, np.bool_),
-        "rules": tuple(rules),
-    }
+    if tuple(rules) != like.rules:
+        return None
+    return _Flat(*arrays, like.rules, *[np.frombuffer(row, np.int32) for row in rest])
 
 
-def _flatten_in_python(recorder: Recorder, inputs: list[Value]) -> dict[str, Any]:
+def _flatten(
+    recorder: Recorder, inputs: list[Value], gathers: list[Value], wanted: list[Value]
+) -> _Flat:
+    if kernels is None:
+        return _flatten_in_python(recorder, inputs, gathers, wanted)
+    codes, operands, constants, number, rules, *rest, unknown = kernels.flatten(
+        inputs, recorder.nodes, gathers, wanted
+    )
+    if unknown is not None:
+        raise _unknown(unknown)
+    return _Flat(
+        np.frombuffer(codes, np.int32),
+        np.frombuffer(operands, np.int32).reshape(-1, 3),
+        np.frombuffer(constants, np.float64).reshape(-1, 2),
+        np.frombuffer(number, np.bool_),
+        tuple(rules),
+        *[np.frombuffer(row, np.int32) for row in rest],
+    )
+
+
+def _flatten_in_python(
+    recorder: Recorder, inputs: list[Value], gathers: list[Value], wanted: list[Value]
+) -> _Flat:
     position = {id(v): i for i, v in enumerate([*inputs, *recorder.nodes])}
+    owner = {id(v): k for k, v in enumerate(gathers)}
     n = len(inputs) + len(recorder.nodes)
     codes = np.zeros(n, np.int32)
     operands = np.full((n, 3), -1, np.int32)
     constants = np.zeros((n, 2))
     number = np.zeros(n, np.bool_)
     rules: dict[Op, int] = {}
+    places: list[int] = []
+    owners: list[int] = []
     for i, node in enumerate(recorder.nodes, len(inputs)):
         rule = node._rule
         if not isinstance(rule, Op):
@@ -214,14 +243,16 @@ def _flatten_in_python(recorder: Recorder, inputs: list[Value]) -> dict[str, Any
             if id(child) in recorder.plain:
                 number[i] = True
                 constants[i, 0] = child._number
+            elif id(child) in owner:
+                places.append(3 * i + j)
+                owners.append(owner[id(child)])
             elif id(child) in position:
                 operands[i, j] = position[id(child)]
             else:
                 raise _unknown(child)
-    return {
-        "codes": codes,
-        "operands": operands,
-        "constants": constants,
-        "number": number,
-        "rules": tuple(rules),
-    }
+    for v in wanted:
+        if id(v) not in position:
+            raise _unknown(v)
+    found = [position[id(v)] for v in wanted]
+    rows = (np.array(row, np.int32) for row in (places, owners, found))
+    return _Flat(codes, operands, constants, number, tuple(rules), *rows)

@@ -438,6 +438,11 @@ class Selector:
             if len(now) != len(before) or not all(map(is_same, now, before)):
                 raise Observed
 
+    def forget(self) -> None:
+        """Let go of all Values and containers."""
+        for kept in (self.pending, self._copies, self._tables, self._watched, self.numbers):
+            kept.clear()
+
     # --- the end ----------------------------------------------------------------------------------
 
     def finish(

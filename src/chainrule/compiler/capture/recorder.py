@@ -50,6 +50,15 @@ class Recorder:
         self.narrow: dict[int, Value] = {}  # operands with fewer bits than a float
         self._detached: dict[int, Value] = {}
 
+    def forget(self) -> None:
+        """Let go of every node: stand-ins refer to their recorder, so they would wait for gc."""
+        self.nodes.clear()
+        self.guards.clear()
+        self.numbers.clear()
+        self.either.clear()
+        self._detached.clear()
+        self.selector.forget()
+
     # --- called by the engine -------------------------------------------------------------------
 
     def made(self, node: Value) -> Value:
@@ -68,6 +77,8 @@ class Recorder:
     def operand(self, x: Any) -> Any:
         """``x`` as an operand of a Value: a Value if it is a stand-in or a number."""
         kind = type(x)
+        if kind is Detached:
+            return x._value if x.is_data else self.detach(x._value)
         if isinstance(x, Value) or kind is float or kind is int:
             return x
         source = self.source(x)
@@ -132,6 +143,9 @@ class Recorder:
 
     def negated(self, x: Any) -> Any:
         """``-x`` as an operand."""
+        if type(x) is Detached:
+            negative = x._value * -1.0
+            return negative if x.is_data else self.detach(negative)
         source = self.source(-x if type(x) is Traced else x)
         if source is None:
             return -self.operand(x)

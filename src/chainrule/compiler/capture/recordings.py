@@ -8,6 +8,7 @@ line; ``recording.verify()`` checks it.
 from __future__ import annotations
 
 import functools
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -45,6 +46,7 @@ class Recording:
     constant, a plain number in the place of the second operand (``number[i]``), or the rule's
     static parameters. ``unflagged[i]``: made where undefined values were allowed. ``selection``:
     what the integers passed decide: operands, numbers, and whether this recording holds at all.
+    ``shed``: of a recording whose instructions were let go, how many there were, else 0.
     """
 
     inputs: int
@@ -57,12 +59,15 @@ class Recording:
     guards: tuple[Guard, ...]
     result: Any = field(repr=False)  # the returned tree, an Output in place of each number
     selection: Selection = field(repr=False, default_factory=Selection)
+    shed: int = 0
 
     def __len__(self) -> int:
-        return len(self.codes)
+        return self.shed or len(self.codes)
 
     def __str__(self) -> str:
         lines = [f"{len(self)} instructions, {self.inputs} inputs, {len(self.guards)} guards"]
+        if self.shed:
+            return "\n".join([*lines, "not kept, for machine code serves: they are recorded again"])
         guards = {g.position: g for g in self.guards}
         for i in range(self.inputs, len(self)):
             lines.append(f"%{i} = {self.describe(i)}")
@@ -98,7 +103,8 @@ class Recording:
         if len(self) != len(other) or self.rules != other.rules:
             return "it does other operations"
         for name in ("codes", "number", "unflagged"):
-            if not np.array_equal(getattr(self, name), getattr(other, name)):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine is not theirs and not np.array_equal(mine, theirs):
                 return "it does other operations"
         if [(g.position, g.expected) for g in self.guards] != [
             (g.position, g.expected) for g in other.guards
@@ -106,14 +112,46 @@ class Recording:
             return "a branch goes the other way"
         if not _same_result(self.result, other.result):
             return "it returns something else"
-        changed = np.flatnonzero(
-            (self.constants.view(np.int64) != other.constants.view(np.int64)).any(axis=1)
-        )
+        changed = np.zeros(0, np.int64)
+        if self.constants is not other.constants:
+            bits = self.constants.view(np.int64) != other.constants.view(np.int64)
+            changed = np.flatnonzero(bits.any(axis=1))
         if len(changed):
             return f"a number in it changes by itself: {self.describe(int(changed[0]))}"
-        if not np.array_equal(self.operands, other.operands):
+        if self.operands is not other.operands and not np.array_equal(
+            self.operands, other.operands
+        ):
             return "it uses other operands"
         return None
+
+    @property
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """What grows with the number of instructions."""
+        return self.codes, self.operands, self.constants, self.number, self.unflagged
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of its instructions."""
+        return sum(row.nbytes for row in self.arrays)
+
+    def without_instructions(self) -> Recording:
+        """All that a call on machine code asks of a recording."""
+        codes, operands, constants, number, unflagged = (row[:0].copy() for row in self.arrays)
+        return replace(
+            self,
+            codes=codes,
+            operands=operands,
+            constants=constants,
+            number=number,
+            unflagged=unflagged,
+            shed=len(self),
+        )
+
+    def fingerprint(self) -> tuple[Any, ...]:
+        """Equal for a recording and the same recorded again; kept in place of the instructions."""
+        sums = [zlib.crc32(np.ascontiguousarray(row).data) for row in self.arrays]
+        guards = [(g.position, g.expected) for g in self.guards]
+        return len(self), self.inputs, self.rules, *sums, guards, str(self.result)
 
     def verify(self) -> None:
         """Raise AssertionError unless every array fits the others."""

@@ -79,8 +79,11 @@ def trace(
     nudge: Callable[[float], float] | None = None,
     nudge_data: bool = True,
     select: bool = True,
+    like: Recording | None = None,
 ) -> Trace:
     """Run the function recorded, its numbers nudged (of data only with ``nudge_data``).
+
+    ``like``: a recording that this one may repeat; then they share its arrays.
 
     If it can tell what an integer selected from what it selected in the recording, as by ``is``,
     it is recorded again with every read static.
@@ -89,10 +92,10 @@ def trace(
         call = call.nudged(nudge, state.place, nudge_data)
     if select and not state.looks:
         try:
-            return _trace(function, state, call, nudge, select=True)
+            return _trace(function, state, call, nudge, True, like)
         except Observed:
             pass
-    return _trace(function, state, call, nudge, select=False)
+    return _trace(function, state, call, nudge, False, like)
 
 
 def _trace(
@@ -101,6 +104,7 @@ def _trace(
     call: Call,
     nudge: Callable[[float], float] | None,
     select: bool,
+    like: Recording | None,
 ) -> Trace:
     recorder = Recorder(call.ints, select)
     inputs: list[Value] = []
@@ -127,7 +131,7 @@ def _trace(
     drawn, labels = _random_states(), [v.label for v in inputs] if state.looks else []
     try:
         with (
-            nudged(state.values, nudge),
+            moved(state.values, nudged_numbers(state.values, nudge)),
             plain_modes(),
             differentiating(inputs[: call.first] if call.key[0] else []),
             REWRITER.visible(state.functions),
@@ -141,7 +145,7 @@ def _trace(
             if recorder.either:
                 held.update(map(id, inputs[: call.first] if call.key[0] else []))
                 _check_kinds(recorder, held, None if call.key[0] else result)
-            made = finish(recorder, inputs, result)
+            made = finish(recorder, inputs, result, like)
         if recorder.refused is not None:
             raise Unrecordable(recorder.refused)
         if recorder.undefined is not None:
@@ -161,6 +165,8 @@ def _trace(
         for v, label in zip(inputs, labels, strict=False):
             v.label = label
         raise
+    finally:
+        recorder.forget()
     return Trace(
         made,
         captured,
@@ -242,16 +248,25 @@ def _check_identity(x: Any, held: set[int]) -> None:
         raise Unrecordable("it returns a Value that it was passed or reaches by itself")
 
 
-@contextmanager
-def nudged(values: list[Value], nudge: Callable[[float], float] | None) -> Iterator[None]:
-    """The user's own Values that a function reaches by itself, a little off for a while."""
+def nudged_numbers(
+    values: list[Value], nudge: Callable[[float], float] | None
+) -> list[float] | None:
+    """Where to move Values that a function reaches by itself; None: they are to stay."""
     if nudge is None or threading.active_count() > 1:  # other threads must not see it
+        return None
+    return [nudge(v._number) for v in values]
+
+
+@contextmanager
+def moved(values: list[Value], numbers: list[float] | None) -> Iterator[None]:
+    """The user's own Values, with other numbers for a while."""
+    if numbers is None:
         yield
         return
     before = [v._number for v in values]
     try:
-        for v in values:
-            v.data = nudge(v._number)
+        for v, number in zip(values, numbers, strict=True):
+            v.data = number
         yield
     finally:
         for v, number in zip(values, before, strict=True):
@@ -375,7 +390,9 @@ def confirm(
 
         try:
             data = not first.settled  # data that became static must be the same again
-            again = trace(function, state, call, nudge if scale else None, data, select)
+            again = trace(
+                function, state, call, nudge if scale else None, data, select, first.recording
+            )
         except Exception:
             if scale:
                 continue  # out of a domain: nearer

@@ -135,6 +135,10 @@ class RecordedCall:
         """Its canonical graph without loops in time."""
         return self._graph(())
 
+    def forget_graph(self) -> None:
+        """Free the graph, until a program is made of it again."""
+        self.__dict__.pop("graph", None)
+
     def _graph(self, loops: tuple[Loop, ...]) -> Graph:
         """Its canonical graph, private inputs apart from those that are shared."""
         classes = np.zeros(self.recording.inputs, np.int8)

@@ -92,21 +92,23 @@ def grouped(
 ) -> list[Group]:
     """The nodes of a graph by their shapes, in an order that computes operands first."""
     stage = stages(graph)
-    order = np.lexsort((np.arange(len(graph.kinds)), graph.origin, graph.signature, stage))
+    staged = (stage,) if graph.loops else ()
+    order = np.lexsort((graph.origin, graph.signature, *staged))  # which is stable
     order = order[graph.kinds[order] > CONSTANT]
-    shapes, at = graph.signature[order], stage[order]
-    change = (shapes[1:] != shapes[:-1]) | (at[1:] != at[:-1])
+    shapes = graph.signature[order]
+    change = shapes[1:] != shapes[:-1]
+    for column in staged:
+        change |= np.diff(column[order]) != 0
     count = int(change.sum()) + 1
     if count > limit or (structured and (count - spare) * 8 > len(graph.kinds)):
         raise NotLiftable(f"{count} shapes among {len(graph.kinds)} nodes: no structure")
     parts = np.split(order, np.flatnonzero(change) + 1) if len(order) else []
-    lengths = np.stack([np.diff(graph.product_at), np.diff(graph.plain_at)], axis=1)
     apart = None if like is None else {i.key[0] for i in like.instructions if len(i.key) > 1}
     groups: list[Group] = []
     for nodes in parts:
         which = int(stage[nodes[0]])
         shape = int(graph.signature[nodes[0]]) + (which << 64)
-        groups += [Group(*x, which) for x in _split(graph, shape, nodes, lengths, apart)]
+        groups += [Group(*x, which) for x in _split(graph, shape, nodes, apart)]
     level = levels(graph, [g.nodes for g in groups], stage) if graph.loops else graph.level
     groups.sort(key=lambda g: (g.stage, level[g.nodes[0]], graph.origin[g.nodes[0]]))
     if like is not None:  # in its order
@@ -116,14 +118,18 @@ def grouped(
 
 
 def _split(
-    graph: Graph, shape: int, nodes: Addresses, lengths: Addresses, apart: set[int] | None
+    graph: Graph, shape: int, nodes: Addresses, apart: set[int] | None
 ) -> list[tuple[Key, Addresses]]:
     """Sums of few different lengths as a group per length; of many, together."""
     if graph.kinds[nodes[0]] not in (SUM, EXTREME):
         return [((shape,), nodes)]
-    kinds, inverse = np.unique(lengths[nodes], axis=0, return_inverse=True)
+    products, plains = (at[nodes + 1] - at[nodes] for at in (graph.product_at, graph.plain_at))
+    if apart is None and (products == products[0]).all() and (plains == plains[0]).all():
+        return [((shape,), nodes)]
+    lengths = np.stack([products, plains], axis=1)
+    kinds, inverse = np.unique(lengths, axis=0, return_inverse=True)
     few = len(kinds) <= FEW_LENGTHS if apart is None else shape in apart
-    if (len(kinds) == 1 and apart is None) or not few:
+    if not few:
         return [((shape,), nodes)]
     inverse = inverse.ravel()
     return [((shape, *map(int, kind)), nodes[inverse == k]) for k, kind in enumerate(kinds)]
@@ -168,9 +174,8 @@ class _Layout:
         for start, g in zip(starts.tolist(), groups, strict=True):
             self.address[g.nodes] = np.arange(start, start + len(g.nodes))
         # Arrays and results of instructions: a gather that selects one address may select all.
-        self.stretches = np.unique(
-            [0, *self.arrays, *range(graph.inputs, first + 1), *begins, *starts]
-        )
+        own = np.arange(graph.inputs, first + 1)
+        self.stretches = np.unique(np.concatenate([[0, *self.arrays], own, begins, starts]))
         instructions = [
             self._instruction(g, start, number)
             for g, start, number in zip(groups, starts.tolist(), numbers, strict=True)
@@ -314,7 +319,8 @@ class _Layout:
         self, start: int, group: Group, ends: Addresses, table: npt.NDArray[np.int32]
     ) -> Terms | None:
         nodes = group.nodes
-        at, counts = ends[nodes], np.diff(ends)[nodes]
+        at = ends[nodes]
+        counts = ends[nodes + 1] - at
         if not counts.any():
             return None
         chosen = table[ranges(at, counts)]

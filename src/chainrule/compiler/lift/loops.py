@@ -7,6 +7,7 @@ of them together become one array instruction, and there is nothing to re-roll.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -55,11 +56,17 @@ class _Search:
         self.recording = recording
         self.shortest = max(SHORTEST, (len(recording) - recording.inputs) // SMALLEST_SHARE)
         self.signatures = signatures(recording, places)
-        columns = [np.ascontiguousarray(column) for column in recording.operands.T]
-        self.columns = [column for column in columns if (column >= 0).any()]
-        self.uses = np.bincount(recording.operands.ravel() + 1, minlength=len(recording) + 1)[1:]
-        more = recording.wanted
-        np.add.at(self.uses, np.array(more, np.int64), 1)
+        used = [column for column in recording.operands.T if (column >= 0).any()]
+        self.columns = [np.ascontiguousarray(column) for column in used]
+
+    @functools.cached_property
+    def uses(self) -> Positions:
+        """How often each instruction is used, and wanted."""
+        size = len(self.recording) + 1
+        uses = sum([np.bincount(column + 1, minlength=size)[1:] for column in self.columns])
+        found = np.zeros(size - 1, np.int64) + uses
+        np.add.at(found, np.array(self.recording.wanted, np.int64), 1)
+        return found
 
     def loops(self, low: int, high: int) -> list[Loop]:
         """The longest loops in ``low:high``, and those in the gaps between them."""
@@ -123,12 +130,19 @@ class _Search:
 
         Equal windows find the period of one neuron; uses of its weights that of a step in time.
         """
-        operands = self.recording.operands[low:high].ravel()
         size = len(self.recording) + 1  # the last for operands that are not there: -1
-        uses = np.bincount(operands + 1, minlength=size)[1:]
-        user = np.repeat(np.arange(low, high, dtype=np.int32), 3)
-        first, last = np.zeros(size, np.int32), np.zeros(size, np.int32)
-        first[operands[::-1]], last[operands] = user[::-1], user
+        at = np.arange(low, high, dtype=np.int32)
+        uses, last = np.zeros(size - 1, np.int32), np.zeros(size, np.int32)
+        first = np.full(size, size, np.int32)
+        for column in self.columns:
+            part = column[low:high]
+            uses += np.bincount(part + 1, minlength=size)[1:]
+            here = np.full(size, size, np.int32)
+            here[part[::-1]] = at[::-1]
+            np.minimum(first, here, out=first)
+            here.fill(0)
+            here[part] = at
+            np.maximum(last, here, out=last)
         popular = (uses >= FEWEST) & (uses <= (high - low) // 4)
         popular &= (last - first)[:-1] >= self.shortest * 3 // 4
         rare = np.flatnonzero(popular)
@@ -139,9 +153,13 @@ class _Search:
         sample = sample[np.cumsum(uses[sample]) <= high - low]
         chosen = np.zeros(size, np.bool_)
         chosen[sample] = True
-        users = np.flatnonzero(chosen[operands])
-        users = users[np.argsort(operands[users], kind="stable")]
-        return between_uses(operands[users], user[users].astype(np.int64))
+        found = [np.flatnonzero(chosen[column[low:high]]) for column in self.columns]
+        operands = np.concatenate(
+            [column[low + users] for column, users in zip(self.columns, found, strict=True)]
+        )
+        users = low + np.concatenate(found)
+        order = np.lexsort((users, operands))
+        return between_uses(operands[order], users[order])
 
     # --- where a period holds ---------------------------------------------------------------------
 

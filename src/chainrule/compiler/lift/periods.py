@@ -30,12 +30,16 @@ def between_equal_windows(hashes: Hashes) -> Positions:
     """The scores of equal windows of instructions, by their distance."""
     width, factor = 1, GOLDEN
     while width < WINDOW:
-        hashes = hashes[:-width] * np.uint64(factor) + hashes[width:]
+        before = hashes
+        hashes = before[:-width] * np.uint64(factor)
+        hashes += before[width:]
         width, factor = 2 * width, factor * factor & MASK
     # Sixteen bits sort fastest; the whole hashes are compared afterwards.
     order = np.argsort((hashes >> np.uint64(48)).astype(np.uint16), kind="stable")
-    ordered = hashes[order]
-    return _lengths(np.diff(order)[ordered[1:] == ordered[:-1]])
+    hashes = hashes[order]
+    equal = np.flatnonzero(hashes[1:] == hashes[:-1])
+    del hashes
+    return _lengths(order[equal + 1] - order[equal])
 
 
 def _lengths(gaps: Positions) -> Positions:
@@ -68,7 +72,8 @@ def between_uses(operands: Ints, users: Positions) -> Positions:
 def signatures(recording: Recording, places: Ints | None) -> Hashes:
     """A hash per instruction of what it must have in common with the one a period later."""
     rules = FIRST_RULE + len(recording.rules)
-    kinds = recording.codes * 4 + recording.number * 2 + recording.unflagged
+    kinds = recording.codes * 4
+    kinds += recording.number.view(np.int8) * np.int8(2) + recording.unflagged
     signatures: Hashes = scrambled(np.arange(1, 4 * rules + 1))[kinds]
     static = np.flatnonzero(has_parameters(recording)[recording.codes])
     for column in recording.constants.T:

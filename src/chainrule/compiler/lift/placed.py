@@ -36,16 +36,26 @@ def add_operands(
     graph, first = places.graph, nodes[0]
     if made.kind in (RULE, EXTREME):
         made.rule = places.recording.rules[int(graph.codes[first]) - FIRST_RULE]
-    plain_at, counts = graph.plain_at[nodes], np.diff(graph.plain_at)[nodes]
     if made.kind == RULE:
+        plain_at = graph.plain_at[nodes]
         assert made.rule is not None
+        arity = int(graph.plain_at[first + 1]) - int(plain_at[0])
         made.parameters = tuple(graph.constants[first, : len(made.rule.parameters)].tolist())
-        made.operands = [places.address[graph.plains[plain_at + j]] for j in range(int(counts[0]))]
+        made.operands = [places.address[graph.plains[plain_at + j]] for j in range(arity)]
         made.number = number
     elif made.kind == GATHER:
         made.places = graph.places[nodes].astype(np.int64)
         made.slots = None if places.slots is None else places.slots[made.places]
-        found = np.unique(places.address[graph.plains[ranges(plain_at, counts)]])
+        found = _candidates(places, made.places)
         chosen = np.unique(np.searchsorted(places.stretches, found, side="right") - 1)
         begin, end = places.stretches[chosen], places.stretches[chosen + 1]
         made.candidates = ranges(begin, end - begin)
+
+
+def _candidates(places: Places, gathers: Addresses) -> Addresses:
+    """All that some gathers may select; many have the same table of candidates."""
+    selection = places.recording.selection
+    owners = np.unique(selection.owners[gathers]).tolist()
+    tables = {id(table): table for table in (selection.gathers[k].candidates for k in owners)}
+    positions = np.unique(np.concatenate(list(tables.values())))
+    return np.unique(places.address[places.graph.at[positions]])

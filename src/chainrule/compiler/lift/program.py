@@ -224,6 +224,15 @@ class Program:
         return self.inputs + len(self.constants)
 
     @property
+    def nbytes(self) -> int:
+        """The memory of its columns."""
+        rows = [self.private, self.constants, self.address, self.guards, self.expected]
+        for i in self.instructions:
+            rows += [*i.operands, *[column for t in i.sums for column in (t.owners, *t.columns)]]
+            rows += [x for x in (i.number, i.places, i.slots, i.candidates) if x is not None]
+        return sum(row.nbytes for row in rows)
+
+    @property
     def work(self) -> int:
         """How many numbers it computes or adds up, for one sample."""
         return sum(i.count + sum(map(len, i.sums)) for i in self.instructions)

@@ -182,7 +182,7 @@ def _build(
     source = RecordedCall(recording, root.position, private, np.arange(integers), arrays)
     fixed = len(private) - (first if has_own else 0)
     machine = _machine(source, fixed, options)
-    addresses = machine.fit.address[[x.position for x in recording.outputs]]
+    addresses = machine.fit.at([x.position for x in recording.outputs])
     if (addresses < machine.program.shared).any():
         raise NotLiftable("a result is no number of each sample's own")
     return LaneCode(variant, machine, first, has_own, private, addresses - machine.program.shared)

@@ -8,6 +8,7 @@ joins the machine code of that one.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,10 +29,11 @@ from chainrule.compiler.runtime.families import (
     slots_among,
     split,
 )
+from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.results import lifted_of, wanted_of
 from chainrule.compiler.runtime.variants import Binding, Variant
-from chainrule.compiler.runtime.verification import agrees, on_tape
+from chainrule.compiler.runtime.verification import Expected, agrees, on_tape
 from chainrule.core import errors
 
 SMALL = 256  # instructions: fewer are as quick on the tape, and keep eager's bits
@@ -87,9 +89,16 @@ class OtherLengths:
     call: Call
     runs: Runs
 
-    def shorter(self) -> RecordedCall | None:
-        """With one integer less in each list."""
-        return self._shorter(1)
+    def shorter(self, size: int) -> Iterator[RecordedCall]:
+        """With fewer integers in each list; ``size``: how many instructions this call has.
+
+        Half as many show as well as one less what depends on the length, and take half the time.
+        """
+        half = min([count for count, is_list in self.runs if is_list]) // 2
+        for less in (half, 1) if is_large(size) and half > 1 else (1,):
+            made = self._shorter(less)
+            if made is not None:
+                yield made
 
     def shortest(self) -> RecordedCall | None:
         """With two integers in its shortest list."""
@@ -109,6 +118,7 @@ class OtherLengths:
         root = wanted_of(recording)
         if root is None:
             return None
+        return_free_memory(len(recording))
         slots = slots_among(runs_of(call)[1], self.runs, len(recording.selection.numbers))
         return RecordedCall.of(call, recording, root.position, slots)
 
@@ -136,16 +146,16 @@ def _machine_code(
     dtype: str,
     contract: bool,
 ) -> MachineCode:
-    if program.loops or program.steps is not None:
-        others = None
-    shorter = None if others is None else others.shorter()
-    if shorter is not None and others is not None:
+    if others is None or program.loops or program.steps is not None:
+        call.forget_graph()
+        return MachineCode(call, program, dtype, contract)
+    for other in others.shorter(len(call.recording)):
         try:
-            less, arranged = prefix_of(shorter, call, program)
+            less, arranged = prefix_of(other, call, program)
             shortest = None if less.varying() else others.shortest()
             if shortest is not None:  # it leaves early, and does as much with one integer less
-                shorter = shortest
-                less, arranged = prefix_of(shorter, call, program)
+                other = shortest
+                less, arranged = prefix_of(other, call, program)
             varying, optional = less.varying(), less.missing
             if optional:
                 shortest = others.shortest()
@@ -154,10 +164,11 @@ def _machine_code(
                 least = Prefix(shortest, arranged)
                 varying, optional = varying | least.varying(), optional | least.missing
             made = MachineCode(call, arranged, dtype, contract, varying, optional)
-            if made.fit_of(shorter, less) is not None:
+            if made.fit_of(other, less) is not None:
                 return made
+            break
         except NotLiftable:
-            pass
+            continue
     return MachineCode(call, program, dtype, contract)
 
 
@@ -207,15 +218,20 @@ class Builder:
             return f"it is small (under {SMALL} instructions)"
         return None
 
-    def build(self, variant: Variant, call: Call) -> Built:
-        """Machine code for a variant, if it has the structure, checked against the tape."""
+    def build(self, variant: Variant, call: Call, expected: Expected | None = None) -> Built:
+        """Machine code for a variant, if it has the structure, checked against the tape.
+
+        ``expected``: what the tape gave for this call, where that is known.
+        """
         recording = lifted_of(variant.recording, call, variant.captured)
         root, hopeless = wanted_of(recording), self._hopeless(recording)
         if root is None or hopeless is not None:
             return Built(reason=hopeless, attempted=False)
-        expected = on_tape(variant, call)
+        expected = expected or on_tape(variant, call)
         if expected is None:
             return Built(reason="there is no result to check it by")
+        if is_large(len(recording)):
+            variant.forget_tape()  # lifting takes as much memory again
         lengths = self.lengths(call)
         others = None if lengths is None else OtherLengths(self._recordings, call, lengths.runs)
         source = RecordedCall.of(call, recording, root.position)
@@ -233,7 +249,9 @@ class Builder:
             return Built(reason="its result differs (please report this)")
         if lengths is None or not machine.varying:
             return Built(binding)
-        family = Family(lengths.runs, machine, replace(source))  # without its graph
+        longest = None if is_large(len(recording)) else replace(source)  # without its graph
+        numbers = len(recording.selection.numbers)
+        family = Family(lengths.runs, machine, longest, numbers)
         served = [old for old in lengths.families if family.serves(old)]
         others_left = [old for old in lengths.families if old not in served]
         lengths.families[:] = [family, *others_left][:CODES]

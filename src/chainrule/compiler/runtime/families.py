@@ -127,7 +127,8 @@ class Family:
 
     runs: Runs
     machine: MachineCode
-    longest: RecordedCall
+    longest: RecordedCall | None  # None where it is too large to be kept
+    numbers: int  # that the longest computes from integers
 
     def fit_for(self, call: Call, recording: Recording, root: int, runs: Runs) -> Fit | None:
         """How a recorded call can use its code, or None."""
@@ -138,10 +139,9 @@ class Family:
 
     def serves(self, other: Family) -> bool:
         """Whether its code can do what that of other calls does."""
-        numbers = len(other.longest.recording.selection.numbers)
-        slots = slots_among(other.runs, self.runs, numbers)
-        if slots is None:
-            return False
+        slots = slots_among(other.runs, self.runs, other.numbers)
+        if slots is None or other.longest is None:
+            return slots is not None  # if not, such calls get code of their own again
         return self.machine.fit_for(replace(other.longest, slots=slots)) is not None
 
 
@@ -153,8 +153,8 @@ def decider_of(selection: Selection, fit: Fit) -> Any:
         gather = selection.gathers[selection.owners[place]]
         key = id(gather.candidates), chooser
         if key not in tables:
-            addresses = fit.address[gather.candidates]
-            tables[key] = np.where(fit.allowed[chooser, addresses], addresses, -1)
+            addresses = fit.at(gather.candidates)
+            tables[key] = np.where(fit.may_select(chooser, addresses), addresses, -1)
         gathers.append((gather.index, tables[key]))
     return decider(selection.program, gathers, selection.numbers, selection.ranges)
 

@@ -217,7 +217,7 @@ def _code_parts(call: Call, variant: Variant, positions: Sequence[int]) -> tuple
     binding, floats = variant.binding, call.size - call.first
     assert binding is not None
     machine, fit = binding.machine, binding.fit
-    roots = fit.address[list(positions)]
+    roots = fit.at(positions)
     if (roots < 0).any() or not np.array_equal(fit.private[:floats], range(floats)):
         return None
     numbers = fit.private[floats:]

@@ -55,7 +55,8 @@ def trip_counts(
 class Fit:
     """How one recording uses the machine code."""
 
-    address: Addresses  # of each recorded instruction
+    positions: Ints  # the recorded instructions that integers may select or that are returned
+    addresses: Ints  # and where their numbers are; -1 where one was absorbed
     constants: Floats
     counts: npt.NDArray[np.int64]  # run-time trip counts
     inputs: Addresses  # its inputs that each sample has of its own
@@ -63,7 +64,7 @@ class Fit:
     places: Addresses  # the operands that follow integers, one for each gather
     gathers: Addresses  # which gather of the machine code that is
     choosers: Addresses  # and which row of ``allowed`` tells what it may select
-    allowed: npt.NDArray[np.bool_]
+    allowed: npt.NDArray[np.bool_]  # the machine code's
     known: int  # how many operands followed integers then
     points: Points  # of each walk, here and in the machine code
     active: npt.NDArray[np.bool_]  # what of the arena it uses
@@ -72,6 +73,26 @@ class Fit:
         self.counts_at = int(self.counts.ctypes.data)
         self.decided: Any = None  # what integers select, once training asks; see families.Decided
 
+    @property
+    def nbytes(self) -> int:
+        """Its memory."""
+        arrays = [x for x in vars(self).values() if isinstance(x, np.ndarray)]
+        return sum(x.nbytes for x in arrays if x is not self.allowed)
+
+    def at(self, positions: Ints | Sequence[int]) -> Addresses:
+        """The addresses of some recorded instructions; -1 where one was absorbed."""
+        place = np.searchsorted(self.positions, positions)
+        place = np.minimum(place, len(self.positions) - 1)
+        found: Addresses = np.where(
+            self.positions[place] == positions, self.addresses[place], np.int64(-1)
+        )
+        return found
+
+    def may_select(self, choosers: Addresses | int, addresses: Addresses) -> npt.NDArray[np.bool_]:
+        """Whether gathers may select what is there."""
+        found: npt.NDArray[np.bool_] = self.allowed[choosers, addresses] & self.active[addresses]
+        return found
+
     def gathered(self, positions: Ints) -> Addresses | None:
         """The addresses that gathers select for these operands; None where the code cannot.
 
@@ -79,8 +100,8 @@ class Fit:
         """
         if len(positions) != self.known:
             return None
-        found = self.address[positions[self.places]]
-        return found if self.allowed[self.choosers, found].all() else None
+        found = self.at(positions[self.places])
+        return found if self.may_select(self.choosers, found).all() else None
 
 
 class MachineCode:
@@ -153,7 +174,12 @@ class MachineCode:
             here.expected, program.expected[:n]
         ):
             return None
-        address = np.where(here.address >= 0, prefix.to[here.address], -1)
+        selected = {id(x.candidates): x.candidates for x in call.recording.selection.gathers}
+        positions = np.unique(
+            np.concatenate([np.array([0, *call.returned], np.int32), *selected.values()])
+        )
+        found = here.address[positions]
+        addresses = np.where(found >= 0, prefix.to[found], -1).astype(np.int32)
         gathers: list[Addresses] = []
         choosers: list[Addresses] = []
         at = 0
@@ -166,7 +192,8 @@ class MachineCode:
         nothing = np.zeros(0, np.int64)
         own = here.shared + np.arange(len(here.private))
         return Fit(
-            address,
+            positions,
+            addresses,
             prefix.constants,
             counts,
             here.private,
@@ -174,11 +201,16 @@ class MachineCode:
             here.places,
             np.concatenate([nothing, *gathers]),
             np.concatenate([nothing, *choosers]),
-            self._allowed & np.append(active, False),
+            self._allowed,
             len(call.recording.selection.places),
             points,
             active,
         )
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of its program, arenas and code; of the code about that of its text."""
+        return self.program.nbytes + sum(kernel.nbytes for kernel in self._kernels.values())
 
     def kernel(self, batch: int) -> Kernel:
         """The machine code for so many samples at once."""
@@ -233,7 +265,7 @@ class MachineCode:
     def numbers(self, positions: Sequence[int]) -> Floats | None:
         """The numbers of recorded instructions, None if one was absorbed."""
         assert self.current is not None
-        addresses = self.current.address[positions]
+        addresses = self.current.at(positions)
         if (addresses < 0).any():
             return None
         shared, code = self.program.shared, self.code
@@ -246,7 +278,7 @@ class MachineCode:
     def number(self, position: int) -> float | None:
         """The number of a recorded instruction, None if it was absorbed."""
         assert self.current is not None
-        address = int(self.current.address[position])
+        address = int(self.current.at([position])[0])
         if address < 0:
             return None
         shared = self.program.shared
@@ -305,6 +337,12 @@ class Kernel:
                 self.gathers,
             )
         )
+
+    @property
+    def nbytes(self) -> int:
+        """Its memory."""
+        arenas = self.shared, self.own, self.shared_adjoints, self.adjoints, self.gathers
+        return sum(x.nbytes for x in arenas) + len(self.machine.text)
 
     def parts(self, fit: Fit, integers: Addresses) -> tuple[Any, ...]:
         """What a Plan needs: what keeps the code, where it is, and what it works on.

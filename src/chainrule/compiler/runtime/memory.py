@@ -13,11 +13,11 @@ import weakref
 from collections.abc import Iterable
 from typing import Protocol
 
+from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.variants import Variant
 
 DEFAULT = 512  # megabytes
-RECORDED = 90  # bytes for each instruction: its recording and its tape
-BUILT = 160  # and the array program, its arenas and the machine code
+TAPE = 72  # bytes for each instruction
 
 
 class Owner(Protocol):
@@ -71,9 +71,18 @@ class Memory:
 
 
 def size(variant: Variant) -> int:
-    """The bytes of a variant, about; machine code that it shares counts with the longest call."""
-    built = variant.is_own + sum(not isinstance(code, str) for code in variant.lanes.values())
-    return len(variant.recording) * (RECORDED + BUILT * built)
+    """The bytes of a variant; machine code that it shares counts with the longest call."""
+    total = variant.recording.nbytes + variant.inputs.nbytes + variant.grads.nbytes
+    if variant.has_tape or variant.binding is None:
+        total += TAPE * len(variant.recording)
+    if variant.binding is not None:
+        total += variant.binding.fit.nbytes
+    codes: list[MachineCode] = [
+        code.machine for code in variant.lanes.values() if not isinstance(code, str)
+    ]
+    if variant.machine is not None and variant.is_own:
+        codes.append(variant.machine)
+    return total + sum(code.nbytes for code in codes)
 
 
 def _limit(text: str | None) -> int:

@@ -14,11 +14,12 @@ from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
-from chainrule.compiler.capture.recordings import ArrayOutput
+from chainrule.compiler.capture.recordings import ArrayOutput, Recording
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer, random_states_kept
 from chainrule.compiler.runtime.building import Builder
 from chainrule.compiler.runtime.counts import Counts
+from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.results import carriers, has_no_graph, root_of
@@ -30,7 +31,8 @@ from chainrule.compiler.runtime.variants import (
     Variant,
     reasons_for_recordings,
 )
-from chainrule.compiler.runtime.verification import check_against_eager
+from chainrule.compiler.runtime.verification import Expected, check_against_eager
+from chainrule.core.interrupts import Held
 from chainrule.derivatives.transforms import values_around
 from chainrule.trees import map_leaves
 
@@ -109,6 +111,7 @@ class Pipeline:
                 self._counts.traces += 1
                 made = self._tracer.trace(self.captured, call)
                 self._ledger.recorded(len(made.recording))
+                return_free_memory(len(made.recording))
                 _refuse_arrays_of_values(call, made)
                 if call.key[0]:
                     _refuse_values_around(self._tracer.source, call, made)
@@ -135,6 +138,7 @@ class Pipeline:
         started = time.thread_time()
         with random_states_kept():
             self._build_or_join(variant, call)
+            self._shed(variant)
         self._counts.recording_seconds += time.thread_time() - started
         return variant.binding is not None
 
@@ -148,24 +152,27 @@ class Pipeline:
         joined = None if builder is None else builder.join(call, made)
         if joined is not None:
             return self._added(structure, joined)
-        variant = self._checked(call, made)
+        variant, expected = self._checked(call, made)
         variant.waits = builder is not None and builder.may_build(variant, call)
         if variant.waits and build and self._may_build(variant, at_once):
-            self._build_or_join(variant, call)
+            self._build_or_join(variant, call, expected)
         elif builder is not None and not variant.waits:
             self._build(variant, call)  # which says why there is none
         return self._added(structure, variant)
 
-    def _checked(self, call: Call, made: Trace) -> Variant:
-        """A variant of a recording, compared with another one and with eager."""
+    def _checked(self, call: Call, made: Trace) -> tuple[Variant, Expected | None]:
+        """A variant of a recording, compared with another one and with eager, and its result."""
         started = time.thread_time()
         try:
             self._tracer.confirm(self.captured, call, made)
+            return_free_memory(len(made.recording))
             variant = Variant.of(made)
-            check_against_eager(self._tracer.function, self.captured, variant, call)
+            function = self._tracer.function
+            expected = check_against_eager(function, self.captured, variant, call)
         finally:
             self._ledger.checked(len(made.recording), time.thread_time() - started)
-        return variant
+        return_free_memory(len(made.recording))
+        return variant, expected
 
     def may_join(self, call: Call) -> bool:
         """Whether there is machine code of a longer call like this."""
@@ -175,14 +182,29 @@ class Pipeline:
         """Put a variant first."""
         structure.variants.insert(0, variant)
         del structure.variants[VARIANTS:]
+        self._shed(variant)
         memory.add(self, variant)
         return variant
+
+    def _shed(self, variant: Variant) -> None:
+        """Let go of many instructions that machine code stands for."""
+        if variant.binding is not None and is_large(len(variant.recording)):
+            variant.shed(self._record_again)
+            return_free_memory(len(variant.recording))
+
+    def _record_again(self, call: Call) -> Recording:
+        """A recording to go on with, for a variant that let go of its instructions."""
+        with Held(), random_states_kept():
+            self._counts.traces += 1
+            return self._tracer.trace(self.captured, call).recording
 
     def _may_build(self, variant: Variant, at_once: bool) -> bool:
         size = len(variant.recording)
         return at_once or self._lifts_at_once or self._ledger.affords_building(size)
 
-    def _build_or_join(self, variant: Variant, call: Call) -> None:
+    def _build_or_join(
+        self, variant: Variant, call: Call, expected: Expected | None = None
+    ) -> None:
         """Machine code for a variant, of a longer call if there is some.
 
         Where the call is longer than all that there is code for, an even longer one is recorded
@@ -200,7 +222,7 @@ class Pipeline:
             if longer is None:
                 break
             self._record_longer(*longer)
-        self._build(variant, call)
+        self._build(variant, call, expected)
 
     def _record_longer(self, call: Call, made: Trace) -> None:
         """Make a variant for a call that nobody made; not counted as a call."""
@@ -208,20 +230,23 @@ class Pipeline:
         self._counts.traces += 1
         self._ledger.recorded(len(made.recording))
         try:
-            variant = self._checked(call, made)
-            self._build(variant, call)
+            variant, expected = self._checked(call, made)
+            self._build(variant, call, expected)
             self._added(structure, variant)
         except Unrecordable as reason:
             structure.blocked = str(reason)
         except Exception:
             self.captured.restore()
 
-    def _build(self, variant: Variant, call: Call) -> None:
-        """Build machine code for a variant, if it has the structure."""
+    def _build(self, variant: Variant, call: Call, expected: Expected | None = None) -> None:
+        """Build machine code for a variant, if it has the structure.
+
+        ``expected``: what the tape gave for this call, where that is known.
+        """
         if self._builder is None:
             return
         started = time.thread_time()
-        built = self._builder.build(variant, call)
+        built = self._builder.build(variant, call, expected)
         seconds = time.thread_time() - started
         self._counts.lifting_seconds += seconds
         if built.attempted:
@@ -229,6 +254,7 @@ class Pipeline:
         variant.binding, variant.not_lifted = built.binding, built.reason
         if built.binding is not None:
             variant.forget_tape()
+        return_free_memory(len(variant.recording))
         if built.superseded:  # their calls join the longer code when they come again
             for structure in self.structures.values():
                 structure.variants = [

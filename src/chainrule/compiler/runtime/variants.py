@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from chainrule.compiler.capture.arguments import Call, as_float
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.recordings import Ints, Recording
+from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.results import has_no_graph, root_of
@@ -65,6 +66,8 @@ class Variant:
     lanes: dict[Any, Any] = field(default_factory=dict)
     mapped: int = 0  # samples that had no such code
     is_derivative: bool = False  # so do derivatives on the tape: eager's 0 times infinity is 0
+    #: of a recording without instructions: its fingerprint, and what records a call again
+    _again: tuple[Any, Callable[[Call], Recording]] | None = None
     _decided: tuple[Sequence[int], Any] = ((), None)  # the last integers, and what they decide
 
     @classmethod
@@ -90,7 +93,31 @@ class Variant:
     @functools.cached_property
     def executor(self) -> Executor:
         """What runs the recording itself."""
+        assert not self.recording.shed
         return executor(self.recording)
+
+    @property
+    def has_tape(self) -> bool:
+        """Whether a tape is in memory."""
+        return "executor" in self.__dict__
+
+    def shed(self, record: Callable[[Call], Recording]) -> None:
+        """Let go of tape and instructions; ``record``: what makes them of a call again."""
+        self.forget_tape()
+        if not self.recording.shed:
+            self._again = self.recording.fingerprint(), record
+            self.recording = self.recording.without_instructions()
+
+    def recover(self, call: Call) -> bool:
+        """Have the instructions again; False where this call would take another path."""
+        if self._again is None or not self.recording.shed:
+            return True
+        fingerprint, record = self._again
+        found = record(call)
+        if found.fingerprint() != fingerprint:
+            return False
+        self.recording = found
+        return True
 
     def forget_tape(self) -> None:
         """Free the tape, until a call needs it again."""
@@ -132,10 +159,15 @@ class Variant:
         if binding is not None:
             gathered = binding.fit.gathered(decided[0])
             if gathered is not None and binding.machine.run(binding.fit, gathered, self.inputs):
-                return Run(Path.MACHINE, self, binding.machine, ids)
+                return Run(Path.MACHINE, self, binding.machine, call)
+        try:
+            if not self.recover(call):
+                return None
+        except (Exception, Unrecordable):  # which eager raises too
+            return EAGERLY
         status = self.run_tape(ids)
         if status == FINE:
-            return Run(Path.TAPE, self, None, ids)
+            return Run(Path.TAPE, self, None, call)
         return EAGERLY if status == UNDEFINED else None
 
     def decide(self, ids: Sequence[int]) -> tuple[Ints, list[float]] | None:
@@ -178,7 +210,7 @@ class Run:
     path: Path
     variant: Variant | None = None  # what computed it; None for eager
     machine: MachineCode | None = None
-    ids: Sequence[int] = ()
+    call: Call | None = None
     reason: str | None = None  # for eager, where there is more to say than an error will
 
     def number(self, position: int) -> float:
@@ -202,9 +234,12 @@ class Run:
         if self.machine is not None:
             if self.machine.sweep(variant.grads):
                 return variant.grads
-            if variant.run_tape(self.ids) != FINE:
+            assert self.call is not None
+            run = variant.run(
+                self.call, None
+            )  # something infinite: the tape knows the rules for it
+            if run is None or run.path is not Path.TAPE:
                 return None
-            # Something infinite: the tape knows the rules for it
         variant.executor.sweep(root, 1.0, variant.grads)
         return variant.grads
 

@@ -6,6 +6,7 @@ In: a variant and the call it was built from. Out: nothing where they agree; els
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from chainrule.compiler.capture.arguments import Call, eager_arguments
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.capture.standins import Unrecordable
-from chainrule.compiler.capture.tracing import nudged, plain_modes
+from chainrule.compiler.capture.tracing import moved, nudged_numbers, plain_modes
+from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.results import (
     gradient_up_to,
     root_of,
@@ -31,46 +33,98 @@ from chainrule.derivatives.transforms import differentiating
 from chainrule.trees import Floats, map_leaves
 
 
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """What the tape gave for a call: all numbers that are returned, and the gradient if any."""
+
+    positions: Sequence[int]  # of the instructions that are returned
+    values: Floats
+    gradient: Floats
+
+    @functools.cached_property
+    def numbers(self) -> dict[int, float]:
+        """The numbers by the instructions that gave them."""
+        return dict(zip(self.positions, self.values.tolist(), strict=True))
+
+
 def check_against_eager(
     function: Callable[..., Any], captured: CapturedState, variant: Variant, call: Call
-) -> None:
-    """Compare the first result with an eager run, there and a little way off."""
-    _check_result(function, variant, call)
-    chance = random.Random(len(variant.recording))
-    # A factor of 0 hides what it multiplies: it is moved too, unless a branch asks for it.
-    for from_zero in (1e-3, 0.0):
+) -> Expected | None:
+    """Compare the first result with an eager run, there and a little way off.
 
-        def nudge(x: float, from_zero: float = from_zero) -> float:
+    Returns what the tape gave for the call itself. Whatever the tape computes comes first: a large
+    one is freed before an eager run makes its graph.
+    """
+    seed = len(variant.recording)
+    expected, nearby = on_tape(variant, call), _Nearby(call, captured, seed, 1e-3)
+    replayed = nearby.on_tape(variant)
+    if is_large(seed):
+        variant.forget_tape()
+    return_free_memory(seed)
+    if expected is not None:
+        _compare(function, variant, call, expected)
+        return_free_memory(seed)
+    # A factor of 0 hides what it multiplies: it is moved too, unless a branch asks for it.
+    if not nearby.agrees(function, variant, replayed):
+        nearby = _Nearby(call, captured, seed, 0.0)
+        nearby.agrees(function, variant, nearby.on_tape(variant))
+    return expected
+
+
+class _Nearby:
+    """A call with all numbers a little off, also those of captured Values while it runs."""
+
+    def __init__(self, call: Call, captured: CapturedState, seed: int, from_zero: float) -> None:
+        """``from_zero``: how far a number that is 0 is moved."""
+        chance = random.Random(seed)
+
+        def nudge(x: float) -> float:
             step = chance.uniform(-1.0, 1.0)
             return x * (1.0 + 1e-3 * step) if x else from_zero * abs(step)
 
-        with nudged(captured.values, nudge):
-            try:
-                if _check_result(function, variant, call.nudged(nudge, captured.place)):
-                    return
-            except Exception:
-                continue  # out of a domain
+        self._values = captured.values
+        self._numbers = nudged_numbers(captured.values, nudge)
+        self._call = call.nudged(nudge, captured.place)
 
+    def on_tape(self, variant: Variant) -> Expected | None:
+        """The tape's result there; None where there is none."""
+        try:
+            with moved(self._values, self._numbers):
+                return on_tape(variant, self._call)
+        except Exception:
+            return None  # out of a domain
 
-def _check_result(function: Callable[..., Any], variant: Variant, call: Call) -> bool:
-    """Compare one result with eager's; False if the recording does not hold for this call."""
-    run, root = variant.run(call, None), root_of(variant.recording.result)
-    if run is None or run.path is Path.EAGER:
-        return False
-    if variant.is_derivative:
-        _check_derivative(function, run, variant, call)
+    def agrees(
+        self, function: Callable[..., Any], variant: Variant, replayed: Expected | None
+    ) -> bool:
+        """Whether there was something to compare with eager; Unrecordable where that differs."""
+        if replayed is None:
+            return False
+        try:
+            with moved(self._values, self._numbers):
+                _compare(function, variant, self._call, replayed)
+        except Exception:
+            return False  # out of a domain
         return True
-    inputs: list[Value] = []
+
+
+def _compare(
+    function: Callable[..., Any], variant: Variant, call: Call, expected: Expected
+) -> None:
+    """Compare one result with eager's; Unrecordable where they differ."""
+    if variant.is_derivative:
+        _compare_derivative(function, expected, variant, call)
+        return
+    root, inputs = root_of(variant.recording.result), list[Value]()
     with plain_modes(), differentiating(inputs if call.key[0] else []):
         result = run_eagerly(function, call, inputs)
-    _compare_numbers(run, variant.recording.result, result)
+    _compare_numbers(expected, variant.recording.result, result)
     if root is None:
-        return True
+        return
     y = result[0] if isinstance(result, tuple) else result
     passed = [v for v in call.values if not any(v is x for x in inputs)]
     inputs += [*passed, *variant.captured]
-    wanted, swept = gradient_up_to(y, inputs), run.sweep(root.position)
-    assert swept is not None
+    wanted, swept = gradient_up_to(y, inputs), expected.gradient
     places = value_places(call, len(variant.captured))
     own = len(inputs) - len(passed) - len(variant.captured)
     found = swept[[*range(own), *places[len(places) - len(inputs) + own :]]]
@@ -80,10 +134,11 @@ def _check_result(function: Callable[..., Any], variant: Variant, call: Call) ->
     agree = np.allclose(found, wanted, rtol=0.0, atol=1e-9 * scale, equal_nan=True)
     if not agree:
         raise Unrecordable(_DIFFERS)
-    return True
 
 
-def _check_derivative(function: Callable[..., Any], run: Run, variant: Variant, call: Call) -> None:
+def _compare_derivative(
+    function: Callable[..., Any], expected: Expected, variant: Variant, call: Call
+) -> None:
     """All that a derivative returns, with what eager returns, which are numbers too."""
     arguments: Sequence[Any] = call.arguments
     keywords = call.keywords
@@ -91,7 +146,8 @@ def _check_derivative(function: Callable[..., Any], run: Run, variant: Variant, 
         arguments, keywords = eager_arguments(call, float)
     with plain_modes():
         result = function(*arguments, **keywords)
-    pairs = zip(_leaves(_filled(run, variant.recording.result)), _leaves(result), strict=True)
+    found = _filled(expected, variant.recording.result)
+    pairs = zip(_leaves(found), _leaves(result), strict=True)
     try:
         agree = all(_agree(x, y) for x, y in pairs)
     except ValueError:  # another number of them
@@ -100,13 +156,14 @@ def _check_derivative(function: Callable[..., Any], run: Run, variant: Variant, 
         raise Unrecordable(_DIFFERS)
 
 
-def _filled(run: Run, recorded: Any) -> Any:
-    """What a run returns."""
+def _filled(expected: Expected, recorded: Any) -> Any:
+    """What a replay returns."""
+    numbers = expected.numbers
 
     def read(x: Any) -> Any:
         if isinstance(x, ArrayOutput):
-            return x.filled(run.numbers(x.positions.tolist()))
-        return run.number(x.position) if isinstance(x, Output) else x
+            return x.filled(np.array([numbers[p] for p in x.positions.tolist()], np.float64))
+        return numbers[x.position] if isinstance(x, Output) else x
 
     return map_leaves(read, recorded, records=True)
 
@@ -136,7 +193,7 @@ def _agree(x: Any, y: Any) -> bool:
 _DIFFERS = "the replay does not give eager's result"
 
 
-def _compare_numbers(run: Run, recorded: Any, eager: Any) -> None:
+def _compare_numbers(expected: Expected, recorded: Any, eager: Any) -> None:
     """All that the function returned, with what it returns eagerly."""
     found: list[Any] = []
     wanted: list[Any] = []
@@ -150,7 +207,7 @@ def _compare_numbers(run: Run, recorded: Any, eager: Any) -> None:
         if isinstance(x, Output):
             number = y.data if isinstance(y, Value) else y
             same = errors.is_real(number) and np.isclose(
-                run.number(x.position), number, rtol=1e-9, atol=1e-12, equal_nan=True
+                expected.numbers[x.position], number, rtol=1e-9, atol=1e-12, equal_nan=True
             )
         else:
             same = x is y or x == y or (x != x and y != y)
@@ -168,14 +225,6 @@ def _add_items(leaf: Any, found: list[Any]) -> None:
         found.append(leaf)
 
 
-@dataclass(frozen=True, eq=False)
-class Expected:
-    """What the tape gave for a call: all numbers that are returned, and the gradient if any."""
-
-    values: Floats
-    gradient: Floats
-
-
 def on_tape(variant: Variant, call: Call) -> Expected | None:
     """The tape's result for a call; None where it has none."""
     run = variant.run(call, None)
@@ -187,9 +236,10 @@ def on_tape(variant: Variant, call: Call) -> Expected | None:
 def _results(run: Run, variant: Variant) -> Expected | None:
     """What a run gave; None where a derivative is not finite."""
     recording = variant.recording
-    values, root = run.numbers([x.position for x in recording.outputs]), root_of(recording.result)
+    positions, root = [x.position for x in recording.outputs], root_of(recording.result)
+    values = run.numbers(positions)
     swept = np.zeros(0) if root is None else run.sweep(root.position)
-    return None if swept is None else Expected(values, swept.copy())
+    return None if swept is None else Expected(positions, values, swept.copy())
 
 
 def agrees(variant: Variant, call: Call, binding: Binding, expected: Expected) -> bool:
