@@ -24,12 +24,14 @@ from chainrule.gpt.tokenizer import Tokenizer
 from chainrule.optim import Adam
 
 if TYPE_CHECKING:
-    from chainrule.compiler.training.driver import Training
+    from chainrule.compiler.training.driver import Trainer
 
 # Eager mode takes about so many seconds per weight and position. Recording and compiling take about
 # as long as so many documents, and some seconds more whatever the model.
 EAGER_SECONDS = {"native": 80e-9, "reference": 10e-6}
 COMPILING_DOCUMENTS, COMPILING_SECONDS = 400, 0.5
+
+TURN = 0.1  # seconds of steps between two looks at what else is to be done
 
 Tokens = Sequence[int]
 
@@ -134,18 +136,15 @@ class Compiled:
         }
         model.load_arrays(self._weights)  # with the precision that they have from now on
         self.optimizer = _adam(self._weights, config)
-        self._training: Training | None = None
+        self._trainer: Trainer | None = None
 
     def _sample(self, tokens: Tokens) -> tuple[list[int]]:
         """A document as the function takes it, without what the model would cut."""
         return (list(tokens[: self._model.config.block + 1]),)
 
-    def _prepared(self) -> Training:
+    def _prepared(self) -> Trainer:
         """The loop; made when it is needed, and when the optimiser has its state."""
-        if self._training is None:
-            from chainrule.compiler.training.driver import Training
-            from chainrule.compiler.training.function import TrainableFunction
-
+        if self._trainer is None:
             config = self._model.config
             texts = self._data.training[: config.steps * config.batch]
             most = config.block + 1
@@ -155,21 +154,17 @@ class Compiled:
             with suppress(ValueError, ArithmeticError):  # it comes again where it counts
                 longest = max(samples, key=lambda sample: len(sample[0]))
                 self._function.value_and_grad(self._weights, *longest)
-            function = TrainableFunction(self._function.dispatch)
-            self._training = Training(
-                function, self._weights, samples, self.optimizer, config.batch
+            self._trainer = self._function.trainer(
+                self._weights, samples, self.optimizer, config.batch
             )
-        return self._training
+        return self._trainer
 
     def advance(self, most: int) -> list[float]:
         """Take some steps, for about a tenth of a second."""
-        training = self._prepared()
-        before = training.taken
         try:
-            training.advance(most)
+            losses: list[float] = self._prepared().advance(most, seconds=TURN).tolist()
         finally:
             self._model.load_arrays(self._weights)
-        losses: list[float] = training.losses[before:].tolist()
         return losses
 
     def loss(self, documents: Sequence[Tokens]) -> float:
