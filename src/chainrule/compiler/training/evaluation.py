@@ -67,10 +67,9 @@ class Evaluator:
         if self._dispatch.options.lift is False or self._dispatch.busy or not plain:
             return
         packed = PackedSamples(self._dispatch, self._params, self._samples)
-        if packed.kind_of(packed.longest()) is None:
-            return
         every = np.arange(len(self._samples))
-        packed.prepare(every, self._progress)
+        if not packed.prepare(every, self._progress):
+            return
         packed.look_at(every)
         chosen = np.flatnonzero(packed.fit_of >= 0)
         if packed.machine is not None and len(chosen):

@@ -80,21 +80,18 @@ class MachineLoop:
     def start(self) -> bool:
         """Make code for the longest sample and then for all that will be read; whether it runs."""
         samples, most = self._samples, self._steps.most
-        if not self._find_places() or samples.kind_of(samples.longest()) is None:
-            return False
-        if samples.machine is None or not self._alone():
-            return False
-        # Numbers of another type would be rounded once in a while, not after each step.
-        single = samples.machine.dtype == "float32"
-        if not single and any(a.dtype != np.float64 for a in self._arrays):
+        if not self._find_places():
             return False
         count = len(samples.samples)
         if most is not None:
             count = min(count, most * self._batch)
-        if count:
-            chosen = samples.choose(self._optimiser.steps * self._batch, count)
-            samples.prepare(chosen, self._steps.progress)
-        return True
+        chosen = samples.choose(self._optimiser.steps * self._batch, count)
+        if not samples.prepare(chosen, self._steps.progress) or not self._alone():
+            return False
+        assert samples.machine is not None
+        # Numbers of another type would be rounded once in a while, not after each step.
+        single = samples.machine.dtype == "float32"
+        return single or all(a.dtype == np.float64 for a in self._arrays)
 
     # --- steps ------------------------------------------------------------------------------------
 

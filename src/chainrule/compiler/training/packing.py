@@ -98,23 +98,33 @@ class PackedSamples:
         sizes = [sum(map(_length, sample)) for sample in self.samples]
         return max(range(len(sizes)), key=sizes.__getitem__)
 
-    def prepare(self, chosen: Addresses, progress: Progress) -> None:
-        """Record a sample of each structure among these, so that no step has to wait.
-
-        In an order that depends on the structures alone: so does the code.
-        """
+    def structures(self, chosen: Addresses) -> list[int]:
+        """One sample of each structure among some, the longest first."""
         if isinstance(self.samples, _Shown):
-            return
+            return [0]
         first: dict[Any, int] = {}
         for some in np.array_split(np.unique(chosen), -(-len(chosen) // AT_ONCE)):
             for members, _ in self._kinds(some):
                 first.setdefault(self.call(members[0]).key, members[0])
             self._calls.clear()
-        calls = sorted(map(self.call, first.values()), key=lambda c: -c.size - len(c.ints))
-        for done, call in enumerate(calls):
-            progress(done, len(calls))
-            self.look_at(np.array([first[call.key]]))
-        progress(len(calls), len(calls))
+        calls = {k: self.call(k) for k in first.values()}
+        return sorted(calls, key=lambda k: -calls[k].size - len(calls[k].ints))
+
+    def prepare(self, chosen: Addresses, progress: Progress) -> bool:
+        """Record a sample of each structure among some, so that no step has to wait.
+
+        First the longest of all, then in an order that depends on the structures alone: so does
+        the code. Returns whether there is machine code.
+        """
+        every = self.structures(chosen) if len(chosen) else []
+        progress(0, len(every))
+        if self.kind_of(self.longest()) is None:
+            return False
+        for done, k in enumerate(every, 1):
+            if not self.windowed:
+                self.look_at(np.array([k]))
+            progress(done, len(every))
+        return self.machine is not None
 
     def forget(self) -> None:
         """Look at every sample again."""
