@@ -274,6 +274,26 @@ def command(*arguments):
 STEPS = ["--steps", "400", "--save-every", "4", "--samples", "0"]
 
 
+def test_ctrl_c_while_recording_ends_at_the_checkpoint_and_says_so(workplace):
+    """A model that takes seconds to record; the machine may be busy, so nothing is timed."""
+    options = ["--width", "16", "--heads", "2", "--block", "12", "--engine", "compiled"]
+    (workplace / "text.txt").write_text("\n".join("abcdefghijkl"[:n] for n in range(1, 13)))
+    process = subprocess.Popen(
+        command("train", "text.txt", *options, "--output", "run"),
+        stdout=subprocess.PIPE, text=True, env=unbuffered(),
+    )  # fmt: skip
+    while not process.stdout.readline().startswith("recording 11 lengths"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate()[0]
+    assert process.returncode == 130
+    assert rest == (
+        "stopped at once, at the checkpoint of step 0; "
+        "continue with: chainrule train --resume run\n"
+    )
+    assert not (workplace / "run" / ".lock").exists()
+
+
 @pytest.mark.parametrize(
     ("number", "engine"),
     [(signal.SIGINT, "eager"), (signal.SIGTERM, "eager"), (signal.SIGINT, "compiled")],
@@ -303,6 +323,73 @@ def test_a_run_of_400_steps_stopped_twice_ends_as_if_it_never_was(chainrule, num
 
 def unbuffered():
     return {**os.environ, "PYTHONUNBUFFERED": "1"}
+
+
+# --- streams, models, texts ---------------------------------------------------------------------
+
+
+MODEL = """
+from chainrule import gpt
+
+class Own(gpt.GPT):
+    def mlp(self, x, layer, note=lambda name, numbers: None):
+        return [h.tanh() for h in x]
+"""
+
+
+def test_a_stream_says_what_it_reads_and_ends_in_a_passage(chainrule, workplace):
+    (workplace / "play.txt").write_text("To be,\n  or not\n\nto be: that is\nthe question\n" * 4)
+    options = [*TINY, "--stream", "--steps", 3, "--samples", 2, "--output", "run"]
+    code, out, errors = chainrule("train", "play.txt", *options)
+    assert (code, errors) == (0, "")
+    assert "one text of 160 characters from play.txt, the last 26 held out (9 windows);" in out
+    passage = out.split("50 new tokens:\n")[1]
+    assert len(passage) == 51
+    assert gpt.load("run").config.stream
+    assert chainrule("train", "--resume", "run", "--steps", 4)[0] == 0
+    assert chainrule("sample", "run", "--count", 2)[0] == 0
+
+
+def test_text_beyond_the_block_is_not_lost_without_a_word(chainrule):
+    out = chainrule("train", "text.txt", *TINY, "--steps", 1, "--samples", 0)[1]
+    assert re.search(
+        r"^\d documents are longer than the block: \d+ tokens beyond it are not read "
+        r"\(--block [67] reads all, --stream reads the text in windows\)$", out, re.MULTILINE
+    )  # fmt: skip
+    out = chainrule("train", "text.txt", *TINY, "--block", 7, "--steps", 1, "--samples", 0)[1]
+    assert "not read" not in out
+
+
+def test_a_model_of_ones_own_is_named_wherever_it_is_used(chainrule, workplace):
+    (workplace / "own.py").write_text(MODEL)
+    own = ["--model", "own.py:Own"]
+    options = [*TINY, "--steps", 3, "--samples", 1, "--output", "run"]
+    assert chainrule("train", "text.txt", *options, *own)[0] == 0
+    for words in (["sample", "run"], ["inspect", "run"], ["train", "--resume", "run"]):
+        code, _, errors = chainrule(*words)
+        assert code == 1
+        assert "of the class own:Own: name it with --model FILE:CLASS" in errors
+        assert chainrule(*words, *own)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("own.py", "--model takes FILE.py:CLASS, not 'own.py'"),
+        ("no.py:Own", "there is no file 'no.py'"),
+        ("text.txt:Own", "'text.txt' is not a Python file"),
+        ("own.py:Other", "has no class Other that is derived from chainrule.gpt.GPT"),
+        ("own.py:gpt", "has no class gpt that is derived"),
+        ("broken.py:Own", "'broken.py' cannot be run: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_what_is_no_model(chainrule, workplace, place, message):
+    (workplace / "own.py").write_text(MODEL)
+    (workplace / "broken.py").write_text("1 / 0")
+    code, _, errors = chainrule("train", "text.txt", *TINY, "--model", place)
+    assert code == 1
+    assert errors.count("\n") == 1
+    assert message in errors
 
 
 # --- in a terminal ------------------------------------------------------------------------------
@@ -439,13 +526,16 @@ def test_compare_draws_two_runs(chainrule, trained):
     assert svg.count("<polyline") == 4
     assert ">other</text>" in svg
     assert chainrule("compare", "run", "other", "--output", "both.svg")[0] == 0
+    chainrule("train", "text.txt", *TINY, "--steps", 10, "--output", "third")
+    assert chainrule("compare", "run", "other", "third")[0] == 0
+    assert Path("compare.svg").read_text("utf-8").count("<polyline") == 6
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["run", "nowhere"], "there is no metrics.csv in 'nowhere'"),
-        (["run", "./run"], "a run can only be compared with another one"),
+        (["run", "nowhere", "./run"], "a run can only be compared with another one"),
         (["run", "text.txt"], "there is no metrics.csv in 'text.txt'"),
     ],
 )
