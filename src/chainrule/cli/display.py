@@ -38,20 +38,23 @@ class Display:
         self.console, self.first, self.total = console, run.step, run.config.steps
         self.taken = 0  #: steps, since it began
         self.recorded: tuple[int, int] | None = None  #: kinds of samples, and how many there are
+        self._began = time.perf_counter()  # with the steps, when all is recorded
         self._recent: deque[float] = deque(maxlen=SMOOTH)
         # Compiled steps come many at a time: one point for each such lot.
         self._times: deque[tuple[int, float]] = deque()
 
     def recording(self, done: int, total: int) -> None:
         """Take notice of a kind of samples that is recorded next."""
-        self.recorded = (done, total)
+        self.recorded, self._began = (done, total), time.perf_counter()
 
     def note(self, row: Row) -> None:
         """Take notice of a step."""
         now = time.perf_counter()
         self._recent.append(row.loss)
-        if self._times and now - self._times[-1][1] < MOMENT:
-            self._times[-1] = (row.step, self._times[-1][1])
+        if not self._times:
+            self._times.append((self.first, self._began))
+        if len(self._times) > 1 and now - self._times[-2][1] < MOMENT:
+            self._times[-1] = (row.step, now)
         else:
             self._times.append((row.step, now))
             while len(self._times) > 2 and now - self._times[1][1] > STRETCH:
@@ -66,7 +69,7 @@ class Display:
         """The steps per second of the last stretch."""
         times = tuple(self._times)
         (first, began), (last, now) = times[0], times[-1]
-        return f"{(last - first) / (now - began):,.1f}" if now > began else "-"
+        return f"{(last - first) / max(now - began, 1e-9):.1f}"
 
     def say(self, text: str) -> None:
         """Print a line."""
@@ -99,8 +102,9 @@ class Lines(Display):
 
     def recording(self, done: int, total: int) -> None:
         """Say once what is coming."""
-        if done == 0:
+        if self.recorded is None:
             say(self.console, f"recording {total} length{'s' if total > 1 else ''} of samples")
+        super().recording(done, total)
 
 
 class Terminal(Display):

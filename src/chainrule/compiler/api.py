@@ -241,11 +241,18 @@ class CompiledFunction:
         function = TrainableFunction(self.dispatch, threads)
         return Trainer(function, params, samples, optimizer, batch, clip, progress)
 
-    def evaluator(self, params: Any, samples: Iterable[tuple[Any, ...]]) -> Evaluator:
+    def evaluator(
+        self,
+        params: Any,
+        samples: Iterable[tuple[Any, ...]],
+        *,
+        progress: Progress = unnoticed,
+    ) -> Evaluator:
         """The mean value over some samples, prepared once: call it to compute it, forward only.
 
         Each call reads the numbers that the arrays of ``params`` hold then. It shares the
-        recordings and the machine code of ``value_and_grad``, ``train`` and ``trainer``.
+        recordings and the machine code of ``value_and_grad``, ``train`` and ``trainer``;
+        ``progress`` is as there.
 
         >>> import numpy as np
         >>> import chainrule
@@ -258,7 +265,7 @@ class CompiledFunction:
         >>> mean()
         20.0
         """
-        return Evaluator(self.dispatch, params, samples)
+        return Evaluator(self.dispatch, params, samples, progress)
 
     def to_numpy(self, /, *example: Any, specialise: bool = False, **keywords: Any) -> Translated:
         """The function as readable numpy source, for calls of the structure of the example.

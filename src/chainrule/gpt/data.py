@@ -194,9 +194,7 @@ class Data:
         """
         if self.stream:
             return 0, 0, 0
-        lengths = np.array(
-            [sum(1 for _ in tokenizer.split(text)) + 1 for text in self.training], np.int64
-        )
+        lengths = np.array([tokenizer.count(text) + 1 for text in self.training], np.int64)
         beyond = lengths[lengths > block]
         return len(beyond), int((beyond - block).sum()), int(lengths.max(initial=0))
 

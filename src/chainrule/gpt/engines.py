@@ -221,7 +221,8 @@ class Compiled:
             )
         if held_out and (self._evaluated is None or self._evaluated[0] is not held_out):
             every = [(list(tokens),) for tokens in held_out]
-            self._evaluated = held_out, self._function.evaluator(self._weights, every)
+            made = self._function.evaluator(self._weights, every, progress=progress)
+            self._evaluated = held_out, made
 
     def advance(self, most: int) -> list[float]:
         """Take some steps, for about a tenth of a second."""

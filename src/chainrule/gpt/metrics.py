@@ -42,7 +42,13 @@ class Row:
 
 
 class Rows(Sequence[Row]):
-    """The rows of steps that follow each other, in little memory: runs take millions of steps."""
+    """The rows of steps that follow each other, in little memory: runs take millions of steps.
+
+    >>> from chainrule import gpt
+    >>> rows = gpt.train(gpt.Run.start(["ada"], gpt.Config(width=4, heads=1, block=4, steps=3)))
+    >>> len(rows), rows[-1].step, len(rows.losses)
+    (3, 3, 3)
+    """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self._first = 1

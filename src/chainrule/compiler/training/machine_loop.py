@@ -111,6 +111,8 @@ class MachineLoop:
         if self._made is None:
             self._decide()
         count, ahead = (min(n, max(1, AT_ONCE // batch)) for n in (count, ahead))
+        if samples.windowed:
+            ahead = count  # those of the next call are another choice
         chosen = samples.choose(first_step * batch, ahead * batch)
         if (samples.fit_of[chosen[: count * batch]] == UNKNOWN).any():
             samples.look_at(chosen)

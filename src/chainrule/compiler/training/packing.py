@@ -79,9 +79,10 @@ class PackedSamples:
         """Which samples are read next, those number ``first`` and on of a run, in order."""
         if not isinstance(self.samples, _Shown):
             return np.arange(first, first + count) % len(self.samples)
-        self.samples.places = self.samples.windows.places(first, count)
-        self.fit_of = np.full(count, UNKNOWN, np.int64)
-        self.row_of = np.full(count, -1, np.int64)
+        shown = max(1, count)
+        self.samples.places = self.samples.windows.places(first, shown)
+        self.fit_of = np.full(shown, UNKNOWN, np.int64)
+        self.row_of = np.full(shown, -1, np.int64)
         self._forget_rows()
         return np.arange(count)
 
