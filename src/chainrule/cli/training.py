@@ -303,11 +303,12 @@ def _describe(console: Console, run: gpt.Run) -> None:
     config, data = run.config, run.data
     held_out, tokens = len(data.validation), _some(run.tokenizer.size, "token")
     if data.stream:
+        windows = len(data.held_out(run.tokenizer, config.block))
         characters = sum(map(len, (*data.training, *data.validation)))
         say(
             console,
             f"one text of {characters:,} characters from {data.source}, the last "
-            f"{sum(map(len, data.validation)):,} held out ({_some(len(run.held_out), 'window')}); "
+            f"{sum(map(len, data.validation)):,} held out ({_some(windows, 'window')}); "
             f"{tokens}",
         )
     else:
@@ -323,6 +324,12 @@ def _describe(console: Console, run: gpt.Run) -> None:
         f"width {config.width}, {_some(config.heads, 'head')}, block {config.block}; "
         f"{run.engine.name}{'' if run.engine.dtype == 'float64' else f', {run.engine.dtype}'}",
     )
+    seen, every = len(run.held_out), len(data.held_out(run.tokenizer, config.block))
+    if seen < every:
+        say(
+            console,
+            f"the validation loss is that of {seen} of these {every:,} (--engine compiled: of all)",
+        )
     longer, beyond, longest = data.lost(run.tokenizer, config.block)
     if longer:
         say(

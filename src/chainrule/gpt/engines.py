@@ -51,6 +51,7 @@ class Engine(Protocol):
     name: str
     dtype: str
     kind: type[GPT]
+    most_held_out: int | None  #: of the documents held out so many are looked at; None: all
     optimizer: AdamW
 
     @property
@@ -109,6 +110,7 @@ class Eager:
     """Build the graph of each document in turn and walk it backwards."""
 
     name, dtype = "eager", "float64"
+    most_held_out: int | None = 50  # more of them would take longer than the steps in between
 
     def __init__(self, model: GPT, tokenizer: Tokenizer, data: Data) -> None:
         self.model, self._tokenizer, self._data = model, tokenizer, data
@@ -166,6 +168,7 @@ class Compiled:
     """The loss as one compiled function of the weights, which are arrays."""
 
     name = "compiled"
+    most_held_out: int | None = None
 
     def __init__(self, model: GPT, tokenizer: Tokenizer, data: Data, dtype: str) -> None:
         from chainrule.compiler import compile

@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ class Run:
     engine: Engine
     rng: random.Random
     validation: float  #: the share of the data that is held out
+    _held_out: dict[int | None, list[list[int]]] = field(default_factory=dict, repr=False)
 
     @property
     def model(self) -> GPT:
@@ -184,24 +185,26 @@ class Run:
 
     @cached_property
     def held_out(self) -> list[list[int]]:
-        """The tokens of what is held out: documents, or windows of a stream."""
-        return self.data.held_out(self.tokenizer, self.config.block)
+        """The tokens of what is held out, documents or windows, as far as it is looked at."""
+        return self._first_held_out(self.engine.most_held_out)
 
     def validation_loss(self, limit: int | None = None) -> float | None:
-        """The mean loss of all that is held out, or of the first ``limit``; None without any."""
+        """The mean loss of what is held out, or of the first ``limit`` of it; None without any.
+
+        By the eager engine it is that of the first 50 documents, by the compiled one that of all.
+        """
         documents = self.held_out if limit is None else self._first_held_out(limit)
         if not documents:
             return None
         with self._computing():
             return self.engine.loss(documents)
 
-    def _first_held_out(self, limit: int) -> list[list[int]]:
-        if self._few is None or self._few[0] != limit:
-            some = self.data.held_out(self.tokenizer, self.config.block, limit)
-            self._few = limit, some
-        return self._few[1]
-
-    _few: tuple[int, list[list[int]]] | None = None
+    def _first_held_out(self, limit: int | None) -> list[list[int]]:
+        """Kept, so that engines know it again."""
+        if limit not in self._held_out:
+            found = self.data.held_out(self.tokenizer, self.config.block, limit)
+            self._held_out = {limit: found}
+        return self._held_out[limit]
 
     def _computing(self) -> AbstractContextManager[None]:
         place = f"training broke down at step {self.step + 1}"
@@ -223,8 +226,8 @@ def train(
 
     In the folder, if one is given, the metrics are those of this run from its first step on, and
     the checkpoint is at most ``save_seconds`` or ``save_every`` steps old; another one,
-    ``best.safetensors``, is that of the lowest validation loss. The loss of all that is held out is
-    measured every ``validate_every`` steps (250; of more than 25,000 a hundredth) and at the end.
+    ``best.safetensors``, is that of the lowest validation loss. The validation loss is measured
+    every ``validate_every`` steps (250; of more than 25,000 a hundredth) and at the end.
     While it runs, no other process can train there. Returns the rows of the steps taken here.
     If training breaks down, the folder has the state after the last step that went well.
 
