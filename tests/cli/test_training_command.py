@@ -368,7 +368,7 @@ def test_a_model_of_ones_own_is_named_wherever_it_is_used(chainrule, workplace):
     for words in (["sample", "run"], ["inspect", "run"], ["train", "--resume", "run"]):
         code, _, errors = chainrule(*words)
         assert code == 1
-        assert "of the class own:Own: name it with --model FILE:CLASS" in errors
+        assert "of the class own.py:Own: name it with --model FILE:CLASS" in errors
         assert chainrule(*words, *own)[0] == 0
 
 

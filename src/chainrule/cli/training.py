@@ -186,15 +186,16 @@ def model_class(place: str) -> type[gpt.GPT]:
     path = Path(file)
     if not path.is_file():
         raise gpt.GPTError(f"there is no file {file!r}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # Its name is that of no other module, and what a checkpoint calls the class by.
+    spec = importlib.util.spec_from_file_location(path.name, path)
     if spec is None or spec.loader is None:
         raise gpt.GPTError(f"{file!r} is not a Python file: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # where its classes say that they are from
+    sys.modules[path.name] = module  # where its classes say that they are from
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        del sys.modules[path.stem]
+        del sys.modules[path.name]
         raise gpt.GPTError(f"{file!r} cannot be run: {type(error).__name__}: {error}") from error
     found = getattr(module, name, None)
     if not (isinstance(found, type) and issubclass(found, gpt.GPT)):

@@ -59,7 +59,8 @@ class Checkpoint:
 
     def model(self, kind: type[GPT] = GPT) -> GPT:
         """The model with the weights of this checkpoint; ``kind`` is its class."""
-        if self.model_name != name_of(kind):
+        class_of = (name.rpartition(":")[2] for name in (self.model_name, name_of(kind)))
+        if len(set(class_of)) > 1:  # wherever the class is defined now
             wanted = f"a model of the class {self.model_name}" if self.model_name else "a gpt.GPT"
             given = "name it with --model FILE:CLASS" if kind is GPT else f"not {name_of(kind)}"
             raise GPTError(f"this is the checkpoint of {wanted}: {given}")
