@@ -178,7 +178,7 @@ LAYERS = [
     ["core.backend"],
     ["core.functions", "core.graph", "core.interrupts"],
     ["core.operations"],
-    ["trees", "vectors"],
+    ["trees", "vectors", "windows"],
     ["see.tables"],  # text and HTML out of rich's parts: reports of every layer use it
     ["derivatives.arguments"],
     ["derivatives.backward"],

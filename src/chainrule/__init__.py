@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from chainrule.see.drawing import draw, draw_dot
     from chainrule.see.explanation import explain
     from chainrule.see.page import explore
+    from chainrule.windows import Windows
 
 __version__ = "0.1.0"
 
@@ -66,6 +67,7 @@ __all__ = [
     "SolverError",
     "TranslationError",
     "Value",
+    "Windows",
     "check_gradients",
     "checkpoint",
     "compile",
@@ -128,6 +130,7 @@ _LATER = {
     "explore": "see.page",
     "find_nonfinite": "see.debugging",
     "softmax": "nn",
+    "Windows": "windows",
 }
 _MODULES = {"gpt": "gpt", "lessons": "see.lessons", "nn": "nn", "optim": "optim"}
 

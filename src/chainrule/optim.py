@@ -231,7 +231,7 @@ def clip_gradients(params: Any, max_norm: float) -> float:
     if isinstance(found, _Values):
         norm = math.hypot(*[p.grad for p in found.values])
     else:
-        norm = math.hypot(*[float(np.linalg.norm(a)) for a in found.arrays.values()])
+        norm = gradient_norm(found.arrays)
     if not math.isfinite(norm):
         raise ValueError(f"the norm of the gradients is {norm}: there is nothing to clip to")
     if norm > max_norm:
@@ -243,6 +243,19 @@ def clip_gradients(params: Any, max_norm: float) -> float:
             for array in found.arrays.values():
                 array *= scale
     return norm
+
+
+def gradient_norm(grads: Any) -> float:
+    """The norm of all numbers of a tree of arrays together; squares that overflow do no harm."""
+    norms = []
+    for _, leaf in leaves(grads, "params"):
+        array = np.asarray(leaf, np.float64)
+        largest = float(np.abs(array).max(initial=0.0))
+        if not math.isfinite(largest):
+            return largest
+        scale = largest if largest > 1e100 or 0 < largest < 1e-100 else 1.0
+        norms.append(scale * float(np.linalg.norm(array / scale)))
+    return math.hypot(*norms)
 
 
 # --- optimisers ---------------------------------------------------------------------------------

@@ -72,6 +72,26 @@ def same(a, b):
         assert a.optimizer[name].tobytes() == b.optimizer[name].tobytes()
 
 
+def test_a_checkpoint_of_an_earlier_version_goes_on_as_it_would_have(tmp_path):
+    """It says nothing of what did not exist then, and its loss was the logarithm of a softmax."""
+    config = gpt.Config(width=2, heads=1, block=3, steps=9, log_softmax=False)
+    documents = ["abca", "bccab", "cab", "dabcad"]
+    runs = [gpt.Run.start(documents, config) for _ in range(2)]
+    gpt.train(runs[0])
+    gpt.train(runs[1], tmp_path, stop=lambda: runs[1].step == 4)
+    file = tmp_path / checkpoints.FILE
+    metadata, tensors = forging.parts(file)
+    choices = json.loads(metadata["config"])
+    for name in ("log_softmax", "weight_decay", "clip", "stream"):
+        del choices[name]
+    del metadata["model"]
+    forging.write(file, metadata | {"config": json.dumps(choices)}, tensors)
+    resumed = gpt.Run.resume(gpt.load(tmp_path), documents, "")
+    assert resumed.config == config
+    gpt.train(resumed)
+    assert resumed.model.arrays()["head"].tobytes() == runs[0].model.arrays()["head"].tobytes()
+
+
 def test_everything_goes_out_and_comes_back_bit_for_bit(tmp_path):
     odd = ["zoë 小明", "\u2028 a\tb", '"\\']
     run = gpt.Run.start(odd, CONFIG.replace(seed=-5), source="a file")

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from chainrule import Value, gpt, topological_order
-from chainrule.gpt import metrics
+from chainrule import Value, gpt, linear, topological_order
+from chainrule.gpt import charts, metrics, training
 from chainrule.gpt.metrics import Row
 
 DOCUMENTS = ["abca", "bccab", "cab", "dabcad", "acdb", "bb", "d", "abab", "cc", "bad", "dab", "ca"]
@@ -91,7 +91,7 @@ def test_a_folder_holds_the_checkpoint_the_metrics_and_a_picture(tmp_path):
     rows = gpt.train(run, tmp_path / "a" / "run")
     folder = tmp_path / "a" / "run"
     names = sorted(path.name for path in folder.iterdir())
-    assert names == ["checkpoint.safetensors", "loss.svg", "metrics.csv"]
+    assert names == ["best.safetensors", "checkpoint.safetensors", "loss.svg", "metrics.csv"]
     assert metrics.read(folder) == rows
     assert gpt.load(folder).step == 5
     assert "polyline" in (folder / "loss.svg").read_text()
@@ -180,6 +180,174 @@ def test_training_that_breaks_down_says_where_and_keeps_the_last_checkpoint(tmp_
     checkpoint = gpt.load(tmp_path)
     assert checkpoint.step == run.step
     assert all(np.isfinite(array).all() for array in checkpoint.weights.values())
+
+
+def test_a_run_that_broke_down_goes_on_from_its_best_model_with_a_smaller_rate(tmp_path):
+    run = start(TINY.replace(schedule="constant"))
+    run.optimizer.schedule = lambda step: 0.01 if step < 12 else 1e300
+    wanted = rf"after step \d+ is saved; go on with .* --resume {tmp_path}/best.safetensors --lr"
+    with pytest.raises(gpt.GPTError, match=wanted):
+        gpt.train(run, tmp_path, validate_every=5)
+    best = gpt.load(tmp_path / "best.safetensors")
+    assert best.step in (5, 10)
+    again = gpt.Run.resume(best, DOCUMENTS, "", learning_rate=0.005, clip=1.0)
+    rows = gpt.train(again, tmp_path)
+    assert (rows[0].step, rows[0].learning_rate) == (best.step + 1, 0.005)
+    assert len(metrics.read(tmp_path)) == again.step == 40
+
+
+def test_the_best_checkpoint_is_that_of_the_lowest_validation_loss(tmp_path):
+    run = start(TINY.replace(learning_rate=0.3, schedule="constant"))
+    gpt.train(run, tmp_path, validate_every=3)
+    measured = metrics.read(tmp_path).validations
+    assert gpt.load(tmp_path / "best.safetensors").step == min(measured, key=measured.get) < 40
+    best = gpt.Run.resume(gpt.load(tmp_path / "best.safetensors"), DOCUMENTS, "")
+    assert best.validation_loss() == min(measured.values())
+
+
+def test_a_checkpoint_is_saved_when_some_seconds_have_passed(tmp_path, monkeypatch):
+    clock = iter(range(0, 10_000, 4))
+    monkeypatch.setattr(training.time, "monotonic", lambda: next(clock))
+    saved = []
+    run = start(TINY.replace(steps=9))
+    report = lambda row: saved.append(gpt.load(tmp_path).step)  # noqa: E731
+    gpt.train(run, tmp_path, save_seconds=10, report=report)
+    assert saved == [0, 0, 3, 3, 3, 6, 6, 6, 9]
+
+
+def test_only_training_changes_when_a_run_goes_on(tmp_path):
+    gpt.train(start(TINY.replace(steps=2)), tmp_path)
+    with pytest.raises(gpt.GPTError, match="width cannot change"):
+        gpt.Run.resume(gpt.load(tmp_path), DOCUMENTS, "", width=4)
+
+
+def test_rows_of_many_steps_are_a_sequence_in_little_memory():
+    rows = metrics.Rows(Row(k, k / 7, 0.1, k if k % 10 == 0 else None) for k in range(5, 105))
+    assert (len(rows), rows[0], rows[-1].step) == (100, Row(5, 5 / 7, 0.1), 104)
+    assert rows[5:7] == [Row(10, 10 / 7, 0.1, 10), Row(11, 11 / 7, 0.1)]
+    assert rows == list(rows)
+    assert rows.until(20) == list(rows)[:16]
+    with pytest.raises(ValueError, match="step 107 does not follow step 104"):
+        rows.extend([Row(107, 1.0, 0.1)])
+    assert (rows.until(20).validations, rows.until(3) == []) == ({10: 10, 20: 20}, True)
+
+
+def test_the_picture_of_a_long_run_is_small_and_keeps_its_extremes():
+    rows = metrics.Rows(
+        Row(k, 3.0 + (k == 77_777) * 5, 0.1, 2.5 if k % 100 == 0 else None)
+        for k in range(1, 100_001)
+    )
+    drawn = charts.losses({"": rows})
+    assert len(drawn) < 100_000
+    left, right = 52.0, 704.0
+    assert f"{left + 0.77777 * (right - left):.1f},34.0" in drawn
+
+
+# --- streams ------------------------------------------------------------------------------------
+
+
+TEXT = [
+    "to be or",
+    "",
+    "  not to be",
+    "that is",
+    "the question",
+    "whether",
+    "tis nobler in the mind",
+]
+STREAM = TINY.replace(stream=True, block=6, steps=20, batch=2)
+
+
+def test_a_stream_is_read_in_windows_as_it_stands():
+    run = gpt.Run.start(TEXT, STREAM, validation=0.3)
+    assert run.data.training == TEXT[:6]
+    assert run.data.validation == TEXT[6:]
+    windows = run.data.samples(run.tokenizer, 6, seed=3)
+    text = "\n" + "\n".join(TEXT[:6]) + "\n"
+    names = [run.tokenizer.name(token) for token in windows.tokens.tolist()]
+    assert "".join("\n" if name == "·" else name for name in names) == text
+    assert len(windows) == len(text) - 6
+    held_out = run.held_out
+    assert {len(tokens) for tokens in held_out} == {7}
+    assert len(held_out) == 3
+    assert held_out[0][-1] == held_out[1][0], "what one window predicts last the next reads first"
+
+
+def test_a_text_of_one_line_is_split_within_it_and_one_that_is_too_short_refused():
+    run = gpt.Run.start(["abcdefghij" * 4], STREAM, validation=0.25)
+    assert [len(run.data.training[0]), len(run.data.validation[0])] == [30, 10]
+    with pytest.raises(gpt.GPTError, match="a block of 6 needs at least 7: choose a smaller block"):
+        gpt.train(gpt.Run.start(["abc"], STREAM, validation=0.0))
+
+
+@pytest.mark.parametrize("engine", ["eager", "compiled"])
+def test_a_stopped_stream_goes_on_bit_for_bit(tmp_path, engine):
+    config = STREAM.replace(clip=0.5, weight_decay=0.1)
+    whole, first = (gpt.Run.start(TEXT, config, engine=engine) for _ in range(2))
+    gpt.train(whole, tmp_path / "whole", validate_every=4)
+    gpt.train(first, tmp_path / "parts", stop=lambda: first.step >= 7, save_every=1)
+    second = gpt.Run.resume(gpt.load(tmp_path / "parts"), TEXT, "")
+    gpt.train(second, tmp_path / "parts", validate_every=4)
+    assert parameters(second) == parameters(whole)
+
+
+def test_clipped_decayed_streams_compile_to_the_losses_of_eager():
+    config = STREAM.replace(steps=200, clip=0.5, weight_decay=0.1, learning_rate=0.05)
+    rows = [gpt.train(gpt.Run.start(TEXT, config, engine=e)) for e in ("eager", "compiled")]
+    assert rows[0].losses.tolist() == pytest.approx(rows[1].losses.tolist(), abs=1e-9)
+    plain = gpt.train(gpt.Run.start(TEXT, config.replace(clip=0.0), engine="compiled"))
+    assert abs(plain.losses[-1] - rows[1].losses[-1]) > 1e-6
+
+
+def test_what_documents_lose_beyond_the_block_is_counted():
+    run = gpt.Run.start(["abcd", "abcdefgh", "ab"], TINY.replace(block=5), validation=0.0)
+    assert run.data.lost(run.tokenizer, 5) == (1, 4, 9)
+    assert run.data.lost(run.tokenizer, 9) == (0, 0, 9)
+    stream = gpt.Run.start(TEXT, STREAM)
+    assert stream.data.lost(stream.tokenizer, 6) == (0, 0, 0)
+
+
+# --- models of one's own ------------------------------------------------------------------------
+
+
+class Gated(gpt.GPT):
+    """Its MLP has a gate, and weights for it."""
+
+    @staticmethod
+    def shapes(config, vocabulary):
+        gates = {
+            f"layers.{layer}.mlp.gate": (4 * config.width, config.width)
+            for layer in range(config.layers)
+        }
+        return config.shapes(vocabulary) | gates
+
+    def mlp(self, x, layer, note=lambda name, numbers: None):
+        name = f"layers.{layer}.mlp"
+        wide, gate = (linear(x, self.weights[f"{name}.{part}"]) for part in ("widen", "gate"))
+        hidden = [w * g.sigmoid() for w, g in zip(wide, gate, strict=True)]
+        return linear(hidden, self.weights[f"{name}.narrow"])
+
+
+@pytest.mark.parametrize("engine", ["eager", "compiled"])
+def test_a_model_of_ones_own_trains_and_goes_on_bit_for_bit(tmp_path, engine):
+    runs = [gpt.Run.start(DOCUMENTS, TINY, engine=engine, model=Gated) for _ in range(2)]
+    assert len(runs[0].model.parameters()) == 74 + 16
+    rows = gpt.train(runs[0], tmp_path / "whole")
+    assert rows[-1].loss != gpt.train(gpt.Run.start(DOCUMENTS, TINY))[-1].loss
+    gpt.train(runs[1], tmp_path / "parts", stop=lambda: runs[1].step >= 9, save_every=1)
+    checkpoint = gpt.load(tmp_path / "parts")
+    assert checkpoint.model_name.endswith(":Gated")
+    with pytest.raises(gpt.GPTError, match=r"of the class \w+:Gated: name it with --model"):
+        gpt.Run.resume(checkpoint, DOCUMENTS, "")
+    second = gpt.Run.resume(checkpoint, DOCUMENTS, "", model=Gated)
+    gpt.train(second, tmp_path / "parts")
+    assert parameters(second) == parameters(runs[0])
+
+
+def test_a_plain_model_is_not_loaded_as_another(tmp_path):
+    gpt.train(start(TINY.replace(steps=1)), tmp_path)
+    with pytest.raises(gpt.GPTError, match=r"of a gpt.GPT: not \w+:Gated"):
+        gpt.load(tmp_path).model(Gated)
 
 
 def test_intervals_must_be_positive():

@@ -19,8 +19,10 @@ from chainrule.compiler.runtime.derived import CompiledDerivative, derivative_of
 from chainrule.compiler.runtime.dispatch import Dispatch, FallbackError, FallbackWarning
 from chainrule.compiler.runtime.pipeline import Options
 from chainrule.compiler.training.batches import batch_value_and_grad
-from chainrule.compiler.training.driver import Callback, train
+from chainrule.compiler.training.driver import Callback, Trainer, train
+from chainrule.compiler.training.evaluation import Evaluator
 from chainrule.compiler.training.function import TrainableFunction
+from chainrule.compiler.training.steps import Progress, unnoticed
 from chainrule.compiler.translate.function import Translated, TranslationError, translate
 from chainrule.core.backend import modes
 from chainrule.derivatives.matrices import transformed
@@ -173,6 +175,7 @@ class CompiledFunction:
         callback: Callback | None = None,
         every: int = 100,
         threads: int | None = None,
+        clip: float | None = None,
     ) -> Floats:
         """Take whole training steps, changing the arrays of ``params`` in place; the losses.
 
@@ -184,7 +187,10 @@ class CompiledFunction:
         call and the number of steps the optimiser has taken; if it returns True the run ends there.
         A loss, gradient or update that is not finite raises, and Ctrl-C interrupts, between two
         steps: parameters and moments are those of the last whole step.
+        ``clip`` is the largest norm that the gradient of a step may have: a larger one is scaled
+        down, as by ``optim.clip_gradients``.
         Large steps run on ``threads`` cores, as in ``map`` with the same bits for any number.
+        It is a short use of ``trainer``, which prepares all this once, for many calls.
 
         >>> import numpy as np
         >>> import chainrule
@@ -197,7 +203,69 @@ class CompiledFunction:
         (300, 2.0, 1.0)
         """
         function = TrainableFunction(self.dispatch, threads)
-        return train(function, params, samples, optimiser, steps, batch, callback, every)
+        return train(function, params, samples, optimiser, steps, batch, callback, every, clip)
+
+    def trainer(
+        self,
+        params: Any,
+        samples: Iterable[tuple[Any, ...]],
+        optimizer: Optimizer,
+        batch: int = 1,
+        *,
+        clip: float | None = None,
+        threads: int | None = None,
+        progress: Progress = unnoticed,
+    ) -> Trainer:
+        """What ``train`` takes steps with, prepared once and kept for as many calls as you like.
+
+        ``trainer.advance(steps)`` takes steps and returns their losses; ``trainer.losses`` has all
+        of them. ``trainer.params`` and ``trainer.optimizer`` are what was passed: read them or set
+        them, in place, between two calls. ``trainer.state_dict()`` is a checkpoint, and after
+        ``load_state_dict`` the steps that follow give the same bits. The arguments are those of
+        ``train``. Samples are copied, unless they are ``chainrule.Windows``, and recorded now:
+        before each kind of them ``progress(done, total)`` is called.
+
+        >>> import numpy as np
+        >>> import chainrule
+        >>> fast = chainrule.compile(lambda p, x, y: (p["w"] * x + p["b"] - y) ** 2)
+        >>> params = {"w": np.array(0.0), "b": np.array(0.0)}
+        >>> samples = [(x, 2 * x + 1) for x in (-1.0, 0.0, 1.0)]
+        >>> trainer = fast.trainer(params, samples, chainrule.optim.Adam(params, lr=0.1), clip=1.0)
+        >>> first = trainer.advance(50)
+        >>> kept = trainer.state_dict()
+        >>> more = trainer.advance(50)
+        >>> trainer.load_state_dict(kept)
+        >>> (trainer.advance(50) == more).all(), len(trainer.losses)
+        (np.True_, 100)
+        """
+        function = TrainableFunction(self.dispatch, threads)
+        return Trainer(function, params, samples, optimizer, batch, clip, progress)
+
+    def evaluator(
+        self,
+        params: Any,
+        samples: Iterable[tuple[Any, ...]],
+        *,
+        progress: Progress = unnoticed,
+    ) -> Evaluator:
+        """The mean value over some samples, prepared once: call it to compute it, forward only.
+
+        Each call reads the numbers that the arrays of ``params`` hold then. It shares the
+        recordings and the machine code of ``value_and_grad``, ``train`` and ``trainer``;
+        ``progress`` is as there.
+
+        >>> import numpy as np
+        >>> import chainrule
+        >>> fast = chainrule.compile(lambda p, x: (p["w"] * x) ** 2)
+        >>> params = {"w": np.array(1.0)}
+        >>> mean = fast.evaluator(params, [(1.0,), (3.0,)])
+        >>> mean()
+        5.0
+        >>> params["w"][...] = 2.0
+        >>> mean()
+        20.0
+        """
+        return Evaluator(self.dispatch, params, samples, progress)
 
     def to_numpy(self, /, *example: Any, specialise: bool = False, **keywords: Any) -> Translated:
         """The function as readable numpy source, for calls of the structure of the example.

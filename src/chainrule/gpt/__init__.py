@@ -2,7 +2,7 @@
 
 ``model`` is the GPT, to be read first; ``config``, ``tokenizer`` and ``data`` are what it is made
 for; ``engines`` take the steps of ``training``; ``checkpoints`` and ``metrics`` are its files;
-``sampling``, ``inspection`` and ``charts`` show what came of it.
+``sampling``, ``passages``, ``inspection`` and ``charts`` show what came of it.
 
 >>> from chainrule import gpt
 >>> run = gpt.Run.start(gpt.names(), gpt.Config(width=4, heads=1, block=4, steps=1))
@@ -14,11 +14,12 @@ True
 from chainrule.gpt.checkpoints import Checkpoint, load, save
 from chainrule.gpt.choice import Choice
 from chainrule.gpt.config import PRESETS, Config
-from chainrule.gpt.data import Data, names, read_documents
+from chainrule.gpt.data import Data, names, read_documents, read_lines
 from chainrule.gpt.errors import GPTError
 from chainrule.gpt.inspection import Inspection, inspect
-from chainrule.gpt.metrics import Row
+from chainrule.gpt.metrics import Row, Rows
 from chainrule.gpt.model import GPT, Cache
+from chainrule.gpt.passages import passage
 from chainrule.gpt.sampling import documents, generate, new_documents
 from chainrule.gpt.tokenizer import Tokenizer, WordTokenizer
 from chainrule.gpt.training import Run, RunFolder, train
@@ -33,9 +34,11 @@ __all__ = [
     "Data",
     "names",
     "read_documents",
+    "read_lines",
     "Run",
     "RunFolder",
     "Row",
+    "Rows",
     "train",
     "Checkpoint",
     "save",
@@ -44,6 +47,7 @@ __all__ = [
     "generate",
     "documents",
     "new_documents",
+    "passage",
     "Inspection",
     "inspect",
     "GPTError",

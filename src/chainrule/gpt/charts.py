@@ -10,9 +10,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 from chainrule.core.text import visible
-from chainrule.gpt.metrics import Row
+from chainrule.gpt.metrics import Row, Rows
 
-COLOURS = ("#1f6feb", "#d1570a", "#1a7f37", "#8250df")
+COLOURS = (
+    *("#1f6feb", "#d1570a", "#1a7f37", "#8250df"),
+    *("#bf3989", "#7d4e00", "#0a7ea4", "#57606a"),
+)
+MOST_POINTS = 600  # of a curve, whatever the number of steps: there are no more pixels
+MOST_CIRCLES = 60
 INK, FAINT, PAPER = "#24292f", "#d0d7de", "#ffffff"
 
 Point = tuple[float, float]
@@ -126,27 +131,23 @@ def smoothed(numbers: Sequence[float], reach: int) -> list[float]:
 
 def losses(runs: Mapping[str, Sequence[Row]], title: str = "loss") -> str:
     """The loss curves of some runs: every step faint, the running mean bold, validation as dots."""
-    known = {name: rows for name, rows in runs.items() if rows}
-    everything = [row for rows in known.values() for row in rows]
-    low = min([row.loss for row in everything], default=0.0)
-    high = max([row.loss for row in everything], default=1.0)
-    last = max([row.step for row in everything], default=1)
+    known = {name: Rows(rows) for name, rows in runs.items() if rows}
+    low = min([min(rows.losses) for rows in known.values()], default=0.0)
+    high = max([max(rows.losses) for rows in known.values()], default=1.0)
+    last = max([rows.steps[-1] for rows in known.values()], default=1)
     axes = _Axes((0, last), (min(low, 0.0) if low < 1 else low, high), 720, 400)
     parts = axes.frame(title, "step")
     for rows, colour in zip(known.values(), COLOURS * len(known), strict=False):
-        steps = [float(row.step) for row in rows]
-        numbers = [row.loss for row in rows]
-        mean = smoothed(numbers, max(1, len(rows) // 20))
-        parts.append(axes.line(list(zip(steps, numbers, strict=True)), colour, 1, 0.25))
-        parts.append(axes.line(list(zip(steps, mean, strict=True)), colour, 2))
-        for row in rows:
-            if row.validation_loss is not None:
-                x, y = axes.place(row.step, min(max(row.validation_loss, axes.y_range[0]), high))
-                parts.append(
-                    f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{PAPER}" '
-                    f'stroke="{colour}" stroke-width="2">'
-                    f"<title>validation loss {row.validation_loss:.4f}</title></circle>"
-                )
+        mean = smoothed(rows.losses, max(1, len(rows) // 20))
+        parts.append(axes.line(_extremes(rows.steps, rows.losses), colour, 1, 0.25))
+        parts.append(axes.line(_some(list(zip(rows.steps, mean, strict=True))), colour, 2))
+        for step, loss in _some(list(rows.validations.items()), MOST_CIRCLES):
+            x, y = axes.place(step, min(max(loss, axes.y_range[0]), high))
+            parts.append(
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{PAPER}" '
+                f'stroke="{colour}" stroke-width="2">'
+                f"<title>validation loss {loss:.4f}</title></circle>"
+            )
     for i, (name, colour) in enumerate(zip(known, COLOURS * len(known), strict=False)):
         if name:
             y = axes.top + 14 + 18 * i
@@ -155,10 +156,31 @@ def losses(runs: Mapping[str, Sequence[Row]], title: str = "loss") -> str:
                 f'fill="{colour}"/>'
             )
             parts.append(_text(axes.right - 18, y, name, "end"))
-    if any(row.validation_loss is not None for row in everything):
+    if any(rows.validations for rows in known.values()):
         note = "circles: validation loss"
         parts.append(_text(axes.right, 20, note, "end"))
     return _picture(axes.width, axes.height, title, parts)
+
+
+def _extremes(steps: range, numbers: Sequence[float]) -> list[Point]:
+    """A curve of at most so many points that looks like all of it: the ends of each stretch."""
+    each = math.ceil(len(steps) / MOST_POINTS)
+    if each <= 2:
+        return [(float(step), number) for step, number in zip(steps, numbers, strict=True)]
+    points: list[Point] = []
+    for first in range(0, len(steps), each):
+        stretch = range(first, min(first + each, len(steps)))
+        for k in sorted(
+            {min(stretch, key=numbers.__getitem__), max(stretch, key=numbers.__getitem__)}
+        ):
+            points.append((float(steps[k]), numbers[k]))
+    return points
+
+
+def _some(points: Sequence[Point], most: int = MOST_POINTS) -> Sequence[Point]:
+    """The points, or so many of them: as far from each other as they can be, the last included."""
+    each = math.ceil(len(points) / most)
+    return points[::-1][::each][::-1] if each > 1 else points
 
 
 def histograms(samples: Mapping[str, Sequence[float]], title: str) -> str:

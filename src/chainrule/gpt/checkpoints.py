@@ -28,6 +28,7 @@ from chainrule.gpt.model import GPT
 from chainrule.gpt.tokenizer import Tokenizer
 
 FILE = "checkpoint.safetensors"
+BEST = "best.safetensors"  # that of the lowest validation loss
 FORMAT = "chainrule.gpt"
 VERSION = "1"
 
@@ -54,10 +55,16 @@ class Checkpoint:
     fingerprint: str  #: a hash of the documents in their order
     engine: str = "eager"  #: what the run computes with
     dtype: str = "float64"
+    model_name: str = ""  #: of the class of its model, if that is one of the user's own
 
-    def model(self) -> GPT:
-        """The model with the weights of this checkpoint."""
-        model = GPT(self.config, self.tokenizer.size)
+    def model(self, kind: type[GPT] = GPT) -> GPT:
+        """The model with the weights of this checkpoint; ``kind`` is its class."""
+        class_of = (name.rpartition(":")[2] for name in (self.model_name, name_of(kind)))
+        if len(set(class_of)) > 1:  # wherever the class is defined now
+            wanted = f"a model of the class {self.model_name}" if self.model_name else "a gpt.GPT"
+            given = "name it with --model FILE:CLASS" if kind is GPT else f"not {name_of(kind)}"
+            raise GPTError(f"this is the checkpoint of {wanted}: {given}")
+        model = kind(self.config, self.tokenizer.size)
         model.load_arrays(self.weights)
         return model
 
@@ -66,10 +73,15 @@ class Checkpoint:
         return f"Checkpoint(step {self.step} of {self.config.steps}, {count} parameters)"
 
 
+def name_of(kind: type[GPT]) -> str:
+    """What a checkpoint calls the class of a model: nothing, if it is ours."""
+    return "" if kind is GPT else f"{kind.__module__}:{kind.__qualname__}"
+
+
 # --- saving -------------------------------------------------------------------------------------
 
 
-def save(checkpoint: Checkpoint, directory: str | Path) -> Path:
+def save(checkpoint: Checkpoint, directory: str | Path, file: str = FILE) -> Path:
     """Write the checkpoint into the folder, in place of the one that may be there.
 
     >>> import tempfile
@@ -102,9 +114,10 @@ def save(checkpoint: Checkpoint, directory: str | Path) -> Path:
         ),
         "engine": checkpoint.engine,
         "dtype": checkpoint.dtype,
+        "model": checkpoint.model_name,
     }
     metadata["checksum"] = _checksum(metadata, tensors)
-    path = Path(directory) / FILE
+    path = Path(directory) / file
     write_atomically(path, _in_order(serialize(tensors, metadata)))
     return path
 
@@ -191,7 +204,8 @@ def _checkpoint(metadata: dict[str, str], tensors: Arrays) -> Checkpoint:
     engine, dtype = metadata.get("engine", "eager"), metadata.get("dtype", "float64")
     if engine not in ENGINES or dtype not in DTYPES:
         raise GPTError(f"it was computed by {engine!r} in {dtype!r}, which are unknown here")
-    _check_tensors(config, tokenizer, tensors)
+    model_name = metadata.get("model", "")
+    _check_tensors(config, tokenizer, tensors, model_name)
     data = _json(metadata, "data")
     kinds = {"source": str, "validation": (int, float), "fingerprint": str}
     if not isinstance(data, dict) or data.keys() != kinds.keys():
@@ -210,15 +224,24 @@ def _checkpoint(metadata: dict[str, str], tensors: Arrays) -> Checkpoint:
         **data,
         engine=engine,
         dtype=dtype,
+        model_name=model_name,
     )
 
 
-def _check_tensors(config: Config, tokenizer: Tokenizer, tensors: Arrays) -> None:
+def _check_tensors(config: Config, tokenizer: Tokenizer, tensors: Arrays, model_name: str) -> None:
+    """Whether they are those of the configuration; of a user's own class, which only it knows,
+    whether they are matrices with moments for each number.
+    """
     shapes: dict[str, tuple[int, ...]] = {}
-    if len(tensors) == 5 + 6 * config.layers:  # before a claim of a million layers is written out
+    if model_name:
+        named = [(n, a.shape) for n, a in tensors.items() if n.startswith("weights.")]
+        shapes = {name: shape for name, shape in named if len(shape) == 2}
+        count = sum(tensors[name].size for name in shapes)
+        shapes |= {"optimizer.m": (count,), "optimizer.v": (count,)}
+    elif len(tensors) == 5 + 6 * config.layers:  # before a claim of a million layers is written out
         count = config.parameter_count(tokenizer.size)
-        named = config.shapes(tokenizer.size).items()
-        shapes = {f"weights.{name}": shape for name, shape in named}
+        ours = config.shapes(tokenizer.size).items()
+        shapes = {f"weights.{name}": shape for name, shape in ours}
         shapes |= {"optimizer.m": (count,), "optimizer.v": (count,)}
     if {name: array.shape for name, array in tensors.items()} != shapes:
         raise GPTError("its tensors are not those of its configuration")

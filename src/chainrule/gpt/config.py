@@ -21,6 +21,9 @@ SCHEDULES = ("constant", "linear", "cosine")
 ENGINES = ("eager", "compiled")
 DTYPES = ("float64", "float32")
 LARGEST = 1_000_000  # of any size: far beyond what scalars can do, far below what would overflow
+MOST_STEPS = 10**12
+#: What checkpoints of earlier versions do not say, as it was then.
+BEFORE = {"log_softmax": False, "weight_decay": 0.0, "clip": 0.0, "stream": False}
 
 
 @dataclass(frozen=True)
@@ -43,21 +46,27 @@ class Config:
     activation: str = "relu"
     std: float = 0.08  #: the spread of the initial weights
     zero_projections: bool = False  #: start with every layer passing its input through
+    #: the loss by log-softmax, which no score is too large for; microgpt takes the logarithm of the
+    #: softmax, which ends training where a probability rounds to 0
+    log_softmax: bool = True
     # its training
+    stream: bool = False  #: read windows at random places of one text, not one line after the other
     steps: int = 1000
     batch: int = 1
     learning_rate: float = 0.01
     schedule: str = "linear"
     beta1: float = 0.85
     beta2: float = 0.99
+    weight_decay: float = 0.0  #: of AdamW: each step shrinks every weight by lr times this
+    clip: float = 0.0  #: the largest norm of a step's gradient; 0: any
     seed: int = 42
 
     def __post_init__(self) -> None:
         for name in ("layers", "width", "heads", "block", "steps", "batch"):
-            number = getattr(self, name)
-            if type(number) is not int or not 1 <= number <= LARGEST:
+            number, most = getattr(self, name), MOST_STEPS if name == "steps" else LARGEST
+            if type(number) is not int or not 1 <= number <= most:
                 raise GPTError(
-                    f"{name} must be a whole number from 1 to {LARGEST}, not {shown(number)}"
+                    f"{name} must be a whole number from 1 to {most}, not {shown(number)}"
                 )
         if type(self.seed) is not int:
             raise GPTError(f"seed must be a whole number, not {shown(self.seed)}")
@@ -73,9 +82,10 @@ class Config:
         ):
             if getattr(self, name) not in choices:
                 raise GPTError(f"{name} must be one of {choices}, not {shown(getattr(self, name))}")
-        if type(self.zero_projections) is not bool:
-            raise GPTError(f"zero_projections must be a bool, not {shown(self.zero_projections)}")
-        for name in ("std", "learning_rate", "beta1", "beta2"):
+        for name in ("zero_projections", "log_softmax", "stream"):
+            if type(getattr(self, name)) is not bool:
+                raise GPTError(f"{name} must be a bool, not {shown(getattr(self, name))}")
+        for name in ("std", "learning_rate", "beta1", "beta2", "weight_decay", "clip"):
             number = getattr(self, name)
             if type(number) not in (int, float) or not 0 <= number <= sys.float_info.max:
                 raise GPTError(f"{name} must be a number from 0 on, not {shown(number)}")
@@ -126,11 +136,11 @@ class Config:
 
     @staticmethod
     def from_dict(choices: Any) -> Config:
-        """The configuration that ``to_dict`` gave, every field checked."""
+        """The configuration that ``to_dict`` gave, here or in an earlier version, all checked."""
         names = {field.name for field in dataclasses.fields(Config)}
-        if not isinstance(choices, dict) or choices.keys() != names:
+        if not isinstance(choices, dict) or {*choices, *BEFORE} != names:
             raise GPTError("the configuration does not hold the expected fields")
-        return Config(**choices)
+        return Config(**{**BEFORE, **choices})
 
 
 PRESETS: dict[str, Config] = {

@@ -7,11 +7,11 @@ whole steps in place; it agrees with eager to rounding, and with itself to the l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
 from chainrule.core.backend import engine as scalar_engine
@@ -21,17 +21,28 @@ from chainrule.gpt.data import Data
 from chainrule.gpt.errors import GPTError
 from chainrule.gpt.model import GPT
 from chainrule.gpt.tokenizer import Tokenizer
-from chainrule.optim import Adam
+from chainrule.optim import AdamW, clip_gradients
+from chainrule.windows import Windows
 
 if TYPE_CHECKING:
-    from chainrule.compiler.training.driver import Training
+    from chainrule.compiler.training.driver import Trainer
+    from chainrule.compiler.training.evaluation import Evaluator
 
 # Eager mode takes about so many seconds per weight and position. Recording and compiling take about
 # as long as so many documents, and some seconds more whatever the model.
 EAGER_SECONDS = {"native": 80e-9, "reference": 10e-6}
 COMPILING_DOCUMENTS, COMPILING_SECONDS = 400, 0.5
 
+TURN = 0.1  # seconds of steps between two looks at what else is to be done
+
 Tokens = Sequence[int]
+Arrays = dict[str, npt.NDArray[np.float64]]
+#: Called with how many lengths of documents have been recorded, and how many there are.
+Progress = Callable[[int, int], Any]
+
+
+def unnoticed(done: int, total: int) -> None:
+    """A ``Progress`` that tells nobody."""
 
 
 class Engine(Protocol):
@@ -39,7 +50,19 @@ class Engine(Protocol):
 
     name: str
     dtype: str
-    optimizer: Adam
+    kind: type[GPT]
+    most_held_out: int | None  #: of the documents held out so many are looked at; None: all
+    optimizer: AdamW
+
+    @property
+    def model(self) -> GPT:
+        """The model, with the weights of the last step."""
+
+    def weights(self) -> Arrays:
+        """The weights as they are now, copied."""
+
+    def prepare(self, held_out: Sequence[Tokens], progress: Progress) -> None:
+        """Do all that has to be done once, before the first step."""
 
     def advance(self, most: int) -> list[float]:
         """Take at least one step and at most ``most``; their losses. The model follows."""
@@ -70,38 +93,66 @@ def _worth_compiling(model: GPT, data: Data) -> bool:
     weights = config.parameter_count(model.vocabulary)
     weights -= (model.vocabulary + config.block) * config.width  # embeddings are only looked up
     positions = sum(min(len(text) + 1, config.block) for text in some) / len(some)
+    if data.stream:
+        positions = config.block
     each = EAGER_SECONDS[scalar_engine] * weights * positions
     documents = config.steps * config.batch
     return (documents - COMPILING_DOCUMENTS) * each > COMPILING_SECONDS
 
 
-def _adam(params: Any, config: Config) -> Adam:
-    return Adam(params, lr=config.learning_rates(), betas=(config.beta1, config.beta2))
+def _adam(params: Any, config: Config) -> AdamW:
+    betas = (config.beta1, config.beta2)
+    rates = config.learning_rates()
+    return AdamW(params, lr=rates, betas=betas, weight_decay=config.weight_decay)
 
 
 class Eager:
     """Build the graph of each document in turn and walk it backwards."""
 
     name, dtype = "eager", "float64"
+    most_held_out: int | None = 50  # more of them would take longer than the steps in between
 
     def __init__(self, model: GPT, tokenizer: Tokenizer, data: Data) -> None:
-        self._model, self._tokenizer, self._data = model, tokenizer, data
+        self.model, self._tokenizer, self._data = model, tokenizer, data
+        self.kind = type(model)
         self.optimizer = _adam(model.parameters(), model.config)
+        self._windows: Windows | None = None
+
+    def prepare(self, held_out: Sequence[Tokens], progress: Progress) -> None:
+        """There is nothing to prepare."""
+
+    def weights(self) -> Arrays:
+        """The weights as they are now, copied."""
+        return self.model.arrays()
 
     def advance(self, most: int) -> list[float]:
         """Take one step."""
-        texts = self._data.batch(self.optimizer.steps, self._model.config.batch)
         self.optimizer.zero_grad()
-        most = self._model.config.block + 1  # what the model would cut is not split either
-        loss = self.backward([self._tokenizer.encode(text, most) for text in texts])
+        loss = self.backward(self._next())
+        if self.model.config.clip:
+            clip_gradients(self.model.parameters(), self.model.config.clip)
         self.optimizer.step()
         return [loss]
+
+    def _next(self) -> Sequence[Tokens]:
+        """What the next step reads."""
+        config, step = self.model.config, self.optimizer.steps
+        if not self._data.stream:
+            most = config.block + 1  # what the model would cut is not split either
+            texts = self._data.batch(step, config.batch)
+            return [self._tokenizer.encode(text, most) for text in texts]
+        if self._windows is None:
+            made = self._data.samples(self._tokenizer, config.block, config.seed)
+            assert isinstance(made, Windows)
+            self._windows = made
+        places = self._windows.places(step * config.batch, config.batch)
+        return [self._windows[place][0] for place in places.tolist()]
 
     def backward(self, documents: Sequence[Tokens]) -> float:
         """The mean loss of some documents; its gradients are added to the parameters' ``.grad``."""
         losses = []
         for tokens in documents:
-            loss = self._model.loss(tokens)
+            loss = self.model.loss(tokens)
             loss.backward(1 / len(documents))
             losses.append(loss.data)
         return sum(losses) / len(losses)
@@ -109,7 +160,7 @@ class Eager:
     def loss(self, documents: Sequence[Tokens]) -> float:
         """The mean loss of some documents."""
         with no_grad():
-            losses = [self._model.loss(tokens).data for tokens in documents]
+            losses = [self.model.loss(tokens).data for tokens in documents]
         return sum(losses) / len(losses)
 
 
@@ -117,64 +168,76 @@ class Compiled:
     """The loss as one compiled function of the weights, which are arrays."""
 
     name = "compiled"
+    most_held_out: int | None = None
 
     def __init__(self, model: GPT, tokenizer: Tokenizer, data: Data, dtype: str) -> None:
         from chainrule.compiler import compile
 
-        config = model.config
+        config, kind = model.config, type(model)
 
         def loss(weights: Any, tokens: Any) -> Any:
-            return GPT.of(config, weights).loss(tokens)
+            return kind.of(config, weights).loss(tokens)
 
         self._function = compile(loss, dtype=dtype, lift=True)
-        self.dtype = dtype
+        self.dtype, self.kind = dtype, kind
         self._model, self._tokenizer, self._data = model, tokenizer, data
         self._weights: dict[str, npt.NDArray[Any]] = {
             name: array.astype(dtype) for name, array in model.arrays().items()
         }
-        model.load_arrays(self._weights)  # with the precision that they have from now on
+        self._behind = True  # whether the model's Values are not those of the arrays
         self.optimizer = _adam(self._weights, config)
-        self._training: Training | None = None
+        self._trainer: Trainer | None = None
+        self._evaluated: tuple[Sequence[Tokens], Evaluator] | None = None
 
-    def _sample(self, tokens: Tokens) -> tuple[list[int]]:
-        """A document as the function takes it, without what the model would cut."""
-        return (list(tokens[: self._model.config.block + 1]),)
+    @property
+    def model(self) -> GPT:
+        """The model, with the weights of the last step."""
+        if self._behind:
+            self._model.load_arrays(self._weights)
+            self._behind = False
+        return self._model
 
-    def _prepared(self) -> Training:
-        """The loop; made when it is needed, and when the optimiser has its state."""
-        if self._training is None:
-            from chainrule.compiler.training.driver import Training
-            from chainrule.compiler.training.function import TrainableFunction
+    def weights(self) -> Arrays:
+        """The weights as they are now, copied."""
+        return {name: array.astype(np.float64) for name, array in self._weights.items()}
 
+    def prepare(self, held_out: Sequence[Tokens], progress: Progress) -> None:
+        """Record and compile all that the steps and validations need.
+
+        A run that is resumed must compute as it would have, to the last bit: so all of it is made
+        now, in the same order whichever step comes first.
+        """
+        if self._trainer is None:
             config = self._model.config
-            texts = self._data.training[: config.steps * config.batch]
-            most = config.block + 1
-            samples = [self._sample(self._tokenizer.encode(text, most)) for text in texts]
-            # A run that is resumed must compute as it would have, to the last bit. So whichever
-            # step comes first, what is recorded first is the same.
-            with suppress(ValueError, ArithmeticError):  # it comes again where it counts
-                longest = max(samples, key=lambda sample: len(sample[0]))
-                self._function.value_and_grad(self._weights, *longest)
-            function = TrainableFunction(self._function.dispatch)
-            self._training = Training(
-                function, self._weights, samples, self.optimizer, config.batch
+            samples: Any = self._data.samples(
+                self._tokenizer, config.block, config.seed, config.steps * config.batch
             )
-        return self._training
+            if not isinstance(samples, Windows):
+                samples = [(tokens,) for tokens in samples]
+            self._trainer = self._function.trainer(
+                self._weights,
+                samples,
+                self.optimizer,
+                config.batch,
+                clip=config.clip or None,
+                progress=progress,
+            )
+        if held_out and (self._evaluated is None or self._evaluated[0] is not held_out):
+            every = [(list(tokens),) for tokens in held_out]
+            made = self._function.evaluator(self._weights, every, progress=progress)
+            self._evaluated = held_out, made
 
     def advance(self, most: int) -> list[float]:
         """Take some steps, for about a tenth of a second."""
-        training = self._prepared()
-        before = training.taken
-        try:
-            training.advance(most)
-        finally:
-            self._model.load_arrays(self._weights)
-        losses: list[float] = training.losses[before:].tolist()
+        if self._trainer is None:
+            self.prepare((), unnoticed)
+        assert self._trainer is not None
+        self._behind = True
+        losses: list[float] = self._trainer.advance(most, seconds=TURN).tolist()
         return losses
 
     def loss(self, documents: Sequence[Tokens]) -> float:
-        """The mean loss of some documents."""
-        self._prepared()
-        samples = [self._sample(tokens) for tokens in documents]
-        # The gradient is thrown away, but what computes it is there already.
-        return float(self._function.batch_value_and_grad(self._weights, samples)[0])
+        """The mean loss of some documents; of the same list again, what was prepared is kept."""
+        self.prepare(documents, unnoticed)
+        assert self._evaluated is not None
+        return self._evaluated[1]()

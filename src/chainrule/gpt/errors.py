@@ -1,4 +1,4 @@
-"""The one exception of this package: something the user gave or chose does not work."""
+"""The exceptions of this package: something the user gave or chose does not work."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ class GPTError(ValueError):
     """
 
 
+class UndefinedError(GPTError):
+    """Something of which the result is undefined, or beyond all numbers."""
+
+
 @contextmanager
 def computing(what: str, advice: str = "") -> Iterator[None]:
     """Turn an undefined result in here, such as an overflow, into one line that says of what.
@@ -26,11 +30,11 @@ def computing(what: str, advice: str = "") -> Iterator[None]:
     ...     1 / 0
     Traceback (most recent call last):
         ...
-    chainrule.gpt.errors.GPTError: the model cannot be sampled (division by zero)
+    chainrule.gpt.errors.UndefinedError: the model cannot be sampled (division by zero)
     """
     try:
         yield
     except GPTError:
         raise
     except (ValueError, ArithmeticError) as error:
-        raise GPTError(f"{what} ({error}){advice}") from error
+        raise UndefinedError(f"{what} ({error}){advice}") from error

@@ -6,12 +6,13 @@ A killed run may leave lines beyond its last checkpoint, and a torn one at the e
 from __future__ import annotations
 
 import csv
-import io
 import math
 import os
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, overload
 
 from chainrule.files import append_to, write_atomically
 from chainrule.gpt.errors import GPTError
@@ -40,6 +41,75 @@ class Row:
         return f"{self.step},{self.loss!r},{self.learning_rate!r},{validation}\n"
 
 
+class Rows(Sequence[Row]):
+    """The rows of steps that follow each other, in little memory: runs take millions of steps.
+
+    >>> from chainrule import gpt
+    >>> rows = gpt.train(gpt.Run.start(["ada"], gpt.Config(width=4, heads=1, block=4, steps=3)))
+    >>> len(rows), rows[-1].step, len(rows.losses)
+    (3, 3, 3)
+    """
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self._first = 1
+        #: the numbers of all rows, and the validation losses by their steps
+        self.losses, self.rates = array("d"), array("d")
+        self.validations: dict[int, float] = {}
+        self.extend(rows)
+
+    def extend(self, rows: Iterable[Row]) -> None:
+        """Add rows, of the steps that come next."""
+        for row in rows:
+            if not self.losses:
+                self._first = row.step
+            elif row.step != self._first + len(self):
+                raise ValueError(f"step {row.step} does not follow step {self.steps[-1]}")
+            self.losses.append(row.loss)
+            self.rates.append(row.learning_rate)
+            if row.validation_loss is not None:
+                self.validations[row.step] = row.validation_loss
+
+    def until(self, step: int) -> Rows:
+        """Those up to a step."""
+        count = max(0, min(len(self), step - self._first + 1))
+        made = Rows()
+        made._first, made.losses, made.rates = self._first, self.losses[:count], self.rates[:count]
+        made.validations = {k: loss for k, loss in self.validations.items() if k <= step}
+        return made
+
+    @property
+    def steps(self) -> range:
+        """The steps that they are of."""
+        return range(self._first, self._first + len(self))
+
+    def __len__(self) -> int:
+        return len(self.losses)
+
+    @overload
+    def __getitem__(self, k: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, k: slice) -> list[Row]: ...
+
+    def __getitem__(self, k: int | slice) -> Any:
+        if isinstance(k, slice):
+            return [self[i] for i in range(*k.indices(len(self)))]
+        step = self.steps[k]
+        return Row(step, self.losses[k], self.rates[k], self.validations.get(step))
+
+    def __iter__(self) -> Iterator[Row]:
+        for step, loss, rate in zip(self.steps, self.losses, self.rates, strict=True):
+            yield Row(step, loss, rate, self.validations.get(step))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<rows of {len(self)} steps>"
+
+
 def _row(cells: list[str]) -> Row | None:
     try:
         step, loss, rate, validation = cells
@@ -49,25 +119,25 @@ def _row(cells: list[str]) -> Row | None:
     return row if math.isfinite(row.loss) else None
 
 
-def read(directory: str | Path) -> list[Row]:
+def read(directory: str | Path) -> Rows:
     """The rows of a run's metrics.csv, in order of steps, up to the first that makes no sense."""
     path = Path(directory) / FILE
+    rows = Rows()
     try:
-        text = path.read_text("utf-8")
+        with open(path, encoding="utf-8", newline="") as file:
+            # A killed run may have torn its last line.
+            lines = csv.reader(line for line in file if line.endswith("\n"))
+            if tuple(next(lines, ())) != COLUMNS:
+                raise GPTError(f"{str(path)!r} is not a metrics file: its first line is another")
+            for cells in lines:
+                row = _row(cells)
+                if row is None or (rows and row.step != rows.steps[-1] + 1):
+                    break
+                rows.extend([row])
     except (FileNotFoundError, NotADirectoryError):
         raise GPTError(f"there is no {FILE} in {str(directory)!r}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise GPTError(f"cannot read {str(path)!r}: {error}") from None
-    complete = text[: text.rfind("\n") + 1]  # a killed run may have torn its last line
-    lines = list(csv.reader(io.StringIO(complete)))
-    if not lines or tuple(lines[0]) != COLUMNS:
-        raise GPTError(f"{str(path)!r} is not a metrics file: its first line is another")
-    rows: list[Row] = []
-    for cells in lines[1:]:
-        row = _row(cells)
-        if row is None or (rows and row.step != rows[-1].step + 1):
-            break
-        rows.append(row)
     return rows
 
 
@@ -80,9 +150,9 @@ class Writer:
         write_atomically(path, "".join(lines))
         self._file = append_to(path)
 
-    def append(self, row: Row) -> None:
-        """Add one row."""
-        self._file.write(row.line())
+    def append(self, rows: Iterable[Row]) -> None:
+        """Add rows."""
+        self._file.write("".join([row.line() for row in rows]))
 
     def flush(self) -> None:
         """Wait until every row is on the disk."""

@@ -7,14 +7,15 @@ Training makes the score of the token that really came next as large as it can.
 
 Everything is a Value or a list of them, so every step can be followed with a finger, and
 ``loss.backward()`` finds how each of the weights should change. The arithmetic is microgpt's,
-operation for operation: the same weights give the same losses to the last bit.
+operation for operation: with ``log_softmax=False``, the same weights give the same losses to the
+last bit.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ import numpy.typing as npt
 from chainrule.core.backend import Value, dot, linear
 from chainrule.gpt.config import Config
 from chainrule.gpt.errors import GPTError
-from chainrule.nn import Module, rmsnorm, softmax
+from chainrule.nn import Module, log_softmax, rmsnorm, softmax
 
 Vector = list[Value]
 Matrix = list[Vector]
@@ -64,6 +65,9 @@ class Cache:
 class GPT(Module):
     """A GPT over a vocabulary of tokens, numbered from 0.
 
+    A model of your own is a class derived from this one: another ``mlp`` or ``attention``, say, or
+    other weights, of which ``shapes`` then tells.
+
     >>> import random
     >>> from chainrule import gpt
     >>> config = gpt.Config(width=8, heads=2, block=4)
@@ -82,7 +86,7 @@ class GPT(Module):
         self.config = config
         self.vocabulary = vocabulary
         self.weights: dict[str, Matrix] = {}
-        for name, (rows, columns) in config.shapes(vocabulary).items():
+        for name, (rows, columns) in self.shapes(config, vocabulary).items():
             projects_back = name.endswith(("attention.output", "mlp.narrow"))
             std = 0.0 if projects_back and config.zero_projections else config.std
             self.weights[name] = [
@@ -90,9 +94,14 @@ class GPT(Module):
             ]
 
     @staticmethod
-    def of(config: Config, weights: dict[str, Matrix]) -> GPT:
+    def shapes(config: Config, vocabulary: int) -> dict[str, tuple[int, int]]:
+        """Every weight matrix by its name, as (rows, columns), in the order of their creation."""
+        return config.shapes(vocabulary)
+
+    @classmethod
+    def of(cls, config: Config, weights: dict[str, Matrix]) -> Self:
         """The model that has these weights, matrices by their names."""
-        model = GPT.__new__(GPT)
+        model = cls.__new__(cls)
         model.config, model.weights = config, weights
         model.vocabulary = len(weights["token_embedding"])
         return model
@@ -181,8 +190,11 @@ class GPT(Module):
         cache = self.new_cache()
         losses = []
         for position in range(n):
-            probabilities = softmax(self.logits(tokens[position], cache, note))
-            losses.append(-probabilities[tokens[position + 1]].log())
+            logits, target = self.logits(tokens[position], cache, note), tokens[position + 1]
+            if self.config.log_softmax:
+                losses.append(-log_softmax(logits)[target])
+            else:
+                losses.append(-softmax(logits)[target].log())
         total: Value = sum(losses)
         return (1 / n) * total
 
@@ -197,7 +209,7 @@ class GPT(Module):
 
     def load_arrays(self, arrays: dict[str, npt.NDArray[np.float64]]) -> None:
         """Take over weights that ``arrays`` gave; all of them or, if one does not fit, none."""
-        for name, shape in self.config.shapes(self.vocabulary).items():
+        for name, shape in self.shapes(self.config, self.vocabulary).items():
             if name not in arrays or arrays[name].shape != shape:
                 found = arrays[name].shape if name in arrays else "missing"
                 raise GPTError(f"the weights {name!r} must have shape {shape}, not {found}")

@@ -50,6 +50,11 @@ class Tokenizer:
         return iter(text)
 
     @staticmethod
+    def count(text: str) -> int:
+        """How many tokens a text has."""
+        return len(text)
+
+    @staticmethod
     def join(tokens: Iterable[str]) -> str:
         """The text of some tokens."""
         return "".join(tokens)
@@ -101,6 +106,11 @@ class WordTokenizer(Tokenizer):
     def split(text: str) -> Iterator[str]:
         """The words of a text."""
         return (match[0] for match in _WORD.finditer(text))
+
+    @staticmethod
+    def count(text: str) -> int:
+        """How many words a text has."""
+        return len(text.split())
 
     @staticmethod
     def join(tokens: Iterable[str]) -> str:

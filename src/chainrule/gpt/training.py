@@ -1,18 +1,23 @@
 """Training: read some documents, measure the loss, move every parameter a little, again and again.
 
 A ``Run`` is everything that training changes and needs. ``train`` takes it to its last step and
-keeps the folder it is given up to date: checkpoint.safetensors, metrics.csv and loss.svg. A run
-that was stopped anywhere goes on from its checkpoint to the same numbers, bit for bit.
+keeps the folder it is given up to date: checkpoint.safetensors and that of the best model so far,
+metrics.csv and loss.svg. A run that was stopped anywhere goes on from its checkpoint to the same
+numbers, bit for bit.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from chainrule.core.interrupts import Held
 from chainrule.files import FolderLock, remove_partial_files, write_atomically
@@ -20,14 +25,16 @@ from chainrule.gpt import charts, checkpoints, engines, metrics
 from chainrule.gpt.checkpoints import Arrays, Checkpoint
 from chainrule.gpt.config import Config
 from chainrule.gpt.data import BUNDLED, Data
-from chainrule.gpt.engines import Engine
-from chainrule.gpt.errors import GPTError, computing
-from chainrule.gpt.metrics import Row
+from chainrule.gpt.engines import Engine, Progress, unnoticed
+from chainrule.gpt.errors import GPTError, UndefinedError, computing
+from chainrule.gpt.metrics import Row, Rows
 from chainrule.gpt.model import GPT
 from chainrule.gpt.tokenizer import KINDS, Tokenizer
 from chainrule.optim import Adam
 
 LOSS_PICTURE = "loss.svg"
+#: What may change when a run goes on: its training, not its model.
+CHANGEABLE = ("learning_rate", "batch", "schedule", "weight_decay", "clip")
 
 
 @dataclass
@@ -44,10 +51,15 @@ class Run:
     config: Config
     tokenizer: Tokenizer
     data: Data
-    model: GPT
     engine: Engine
     rng: random.Random
-    validation: float  #: the share of documents held out
+    validation: float  #: the share of the data that is held out
+    _held_out: dict[int | None, list[list[int]]] = field(default_factory=dict, repr=False)
+
+    @property
+    def model(self) -> GPT:
+        """The model, with the weights of the last step."""
+        return self.engine.model
 
     @property
     def optimizer(self) -> Adam:
@@ -70,10 +82,13 @@ class Run:
         weights: Arrays | None = None,
         engine: str = "eager",
         dtype: str = "float64",
+        model: type[GPT] = GPT,
     ) -> Run:
         """A run at step 0, from random weights or (to fine-tune) from a checkpoint's.
 
         The engine is ``"eager"``, ``"compiled"``, or ``"auto"``: whichever takes less time.
+        ``model`` may be a class of your own, derived from ``gpt.GPT``. Where the configuration has
+        ``stream=True`` the documents are the lines of one text.
 
         >>> from chainrule import gpt
         >>> run = gpt.Run.start(["ada", "bob", "eve"], gpt.Config(width=4, heads=1, steps=2))
@@ -82,33 +97,43 @@ class Run:
         """
         config = config or Config()
         rng = random.Random(config.seed)
-        data = Data.split(documents, rng, validation, source)
+        data = Data.split(documents, rng, validation, source, config.stream)
         tokenizer = tokenizer or KINDS[config.tokens].of(documents)
         if tokenizer.size < 2:
             raise GPTError("the documents hold no tokens")
-        model = GPT(config, tokenizer.size, rng)
+        made = model(config, tokenizer.size, rng)
         if weights is not None:
-            model.load_arrays(weights)
-        chosen = engines.make(engine, model, tokenizer, data, dtype)
-        return Run(config, tokenizer, data, model, chosen, rng, validation)
+            made.load_arrays(weights)
+        chosen = engines.make(engine, made, tokenizer, data, dtype)
+        return Run(config, tokenizer, data, chosen, rng, validation)
 
     @staticmethod
     def resume(
-        checkpoint: Checkpoint, documents: Sequence[str], source: str, steps: int | None = None
+        checkpoint: Checkpoint,
+        documents: Sequence[str],
+        source: str,
+        steps: int | None = None,
+        *,
+        model: type[GPT] = GPT,
+        **changes: Any,
     ) -> Run:
         """The run that a checkpoint was saved from; the documents must be the same.
 
         It goes on with the engine it had. With another number of steps it ends there, and the
-        learning rates are stretched to it.
+        learning rates are stretched to it. ``changes`` are others of its training:
+        ``learning_rate``, ``batch``, ``schedule``, ``weight_decay`` and ``clip``.
         """
-        config = checkpoint.config
+        fixed = sorted(changes.keys() - {*CHANGEABLE})
+        if fixed:
+            raise GPTError(f"{fixed[0]} cannot change in a run that is resumed")
+        config = checkpoint.config.replace(**changes)
         if steps is not None:
             if steps < checkpoint.step:
                 raise GPTError(f"the run is at step {checkpoint.step} already: beyond {steps}")
             config = config.replace(steps=steps)
-            checkpoint = dataclasses.replace(checkpoint, config=config)
+        checkpoint = dataclasses.replace(checkpoint, config=config)
         rng = random.Random(config.seed)
-        data = Data.split(documents, rng, checkpoint.validation, source)
+        data = Data.split(documents, rng, checkpoint.validation, source, config.stream)
         if data.fingerprint != checkpoint.fingerprint:
             raise GPTError(
                 f"the documents have changed since the run was started on {checkpoint.source!r}"
@@ -116,10 +141,10 @@ class Run:
                 else f"the run was started on other documents: those of {checkpoint.source!r}"
             )
         rng.setstate(checkpoint.rng)
-        model, tokenizer = checkpoint.model(), checkpoint.tokenizer
-        engine = engines.make(checkpoint.engine, model, tokenizer, data, checkpoint.dtype)
+        made, tokenizer = checkpoint.model(model), checkpoint.tokenizer
+        engine = engines.make(checkpoint.engine, made, tokenizer, data, checkpoint.dtype)
         engine.optimizer.load_state_dict(checkpoint.optimizer)
-        return Run(config, tokenizer, data, model, engine, rng, checkpoint.validation)
+        return Run(config, tokenizer, data, engine, rng, checkpoint.validation)
 
     def checkpoint(self) -> Checkpoint:
         """The state of the run, to be saved."""
@@ -127,7 +152,7 @@ class Run:
             self.config,
             self.tokenizer,
             self.step,
-            self.model.arrays(),
+            self.engine.weights(),
             self.optimizer.state_dict(),
             self.rng.getstate(),
             self.data.source,
@@ -135,7 +160,16 @@ class Run:
             self.data.fingerprint,
             self.engine.name,
             self.engine.dtype,
+            checkpoints.name_of(self.engine.kind),
         )
+
+    def prepare(self, progress: Progress = unnoticed) -> None:
+        """Record and compile what training needs, if it is compiled; ``train`` does it first.
+
+        ``progress(done, total)`` is called for each length of documents.
+        """
+        with self._computing():
+            self.engine.prepare(self.held_out, progress)
 
     def advance(self) -> Row:
         """One step."""
@@ -149,14 +183,28 @@ class Run:
         rate = self.optimizer.schedule
         return [Row(step + 1, loss, rate(step)) for step, loss in enumerate(losses, first)]
 
-    def validation_loss(self, limit: int = 50) -> float | None:
-        """The mean loss of the first ``limit`` documents held out, if there are any."""
-        documents = self.data.validation[:limit]
+    @cached_property
+    def held_out(self) -> list[list[int]]:
+        """The tokens of what is held out, documents or windows, as far as it is looked at."""
+        return self._first_held_out(self.engine.most_held_out)
+
+    def validation_loss(self, limit: int | None = None) -> float | None:
+        """The mean loss of what is held out, or of the first ``limit`` of it; None without any.
+
+        By the eager engine it is that of the first 50 documents, by the compiled one that of all.
+        """
+        documents = self.held_out if limit is None else self._first_held_out(limit)
         if not documents:
             return None
-        most = self.config.block + 1
         with self._computing():
-            return self.engine.loss([self.tokenizer.encode(text, most) for text in documents])
+            return self.engine.loss(documents)
+
+    def _first_held_out(self, limit: int | None) -> list[list[int]]:
+        """Kept, so that engines know it again."""
+        if limit not in self._held_out:
+            found = self.data.held_out(self.tokenizer, self.config.block, limit)
+            self._held_out = {limit: found}
+        return self._held_out[limit]
 
     def _computing(self) -> AbstractContextManager[None]:
         place = f"training broke down at step {self.step + 1}"
@@ -167,16 +215,21 @@ def train(
     run: Run,
     directory: str | Path | RunFolder | None = None,
     *,
-    save_every: int = 100,
-    validate_every: int = 250,
+    save_every: int | None = None,
+    save_seconds: float = 10.0,
+    validate_every: int | None = None,
     report: Callable[[Row], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
-) -> list[Row]:
+    progress: Progress = unnoticed,
+) -> Rows:
     """Take a run to its last step, or to the first after which ``stop()`` holds.
 
     In the folder, if one is given, the metrics are those of this run from its first step on, and
-    the checkpoint is at most ``save_every`` steps old. While it runs, no other process can train
-    there. Returns the rows of the steps taken here.
+    the checkpoint is at most ``save_seconds`` or ``save_every`` steps old; another one,
+    ``best.safetensors``, is that of the lowest validation loss. The validation loss is measured
+    every ``validate_every`` steps (250; of more than 25,000 a hundredth) and at the end.
+    While it runs, no other process can train there. Returns the rows of the steps taken here.
+    If training breaks down, the folder has the state after the last step that went well.
 
     >>> from chainrule import gpt
     >>> config = gpt.Config(width=4, heads=1, block=4, steps=30, learning_rate=0.05)
@@ -184,34 +237,58 @@ def train(
     >>> rows[-1].loss < rows[0].loss
     True
     """
-    if save_every < 1 or validate_every < 1:
+    if min(save_every or 1, validate_every or 1) < 1 or 0 in (save_every, validate_every):
         raise GPTError("the steps between two checkpoints or validations must be at least 1")
-    rows: list[Row] = []
+    validate_every = validate_every or max(250, run.config.steps // 100)
+    rows = Rows()
     with ExitStack() as stack:
         folder = directory
         if folder is not None and not isinstance(folder, RunFolder):
             folder = stack.enter_context(RunFolder(folder))
         files = stack.enter_context(_Files(run, folder.path)) if folder else None
-        while run.step < run.config.steps and not stop():
-            intervals = (save_every, validate_every) if files else (validate_every,)
-            events = [run.config.steps, *(run.step // n * n + n for n in intervals)]
-            with Held():  # Ctrl-C comes when a step and its row are complete
-                taken = run.take_steps(min(events) - run.step)
-                if run.step % validate_every == 0 or run.step == run.config.steps:
-                    loss = run.validation_loss()
-                    taken[-1] = dataclasses.replace(taken[-1], validation_loss=loss)
-                rows += taken
-                if files:
-                    files.append(taken)
-                    if run.step % save_every == 0:
-                        files.save(run)
-            if report:
-                for row in taken:
-                    report(row)
+        try:
+            if run.step < run.config.steps and not stop():
+                run.prepare(progress)
+            saved_at = time.monotonic()
+            while run.step < run.config.steps and not stop():
+                intervals = (save_every, validate_every) if files else (validate_every,)
+                events = [run.config.steps, *(run.step // n * n + n for n in intervals if n)]
+                with Held():  # Ctrl-C comes when a step and its row are complete
+                    taken = run.take_steps(min(events) - run.step)
+                    if run.step % validate_every == 0 or run.step == run.config.steps:
+                        loss = run.validation_loss()
+                        taken[-1] = dataclasses.replace(taken[-1], validation_loss=loss)
+                    rows.extend(taken)
+                    if files:
+                        files.append(run, taken)
+                        due = time.monotonic() - saved_at > save_seconds
+                        if due or (save_every and run.step % save_every == 0):
+                            files.save(run)
+                            saved_at = time.monotonic()
+                if report:
+                    for row in taken:
+                        report(row)
+        except UndefinedError as error:
+            if files is None:
+                raise
+            files.save(run)
+            files.draw(rows)
+            raise UndefinedError(f"{error}: {_way_on(run, files.path)}") from error
         if files:
             files.save(run)
             files.draw(rows)
     return rows
+
+
+def _way_on(run: Run, path: Path) -> str:
+    """What to do about a run that broke down."""
+    rate = f"{run.config.learning_rate / 4:.2g}"
+    clip = "" if run.config.clip else " --clip 1"
+    best = path / checkpoints.BEST  # the last state may be as good as lost already
+    return (
+        f"the state after step {run.step} is saved; go on with "
+        f"chainrule train --resume {best if best.exists() else path} --lr {rate}{clip}"
+    )
 
 
 class RunFolder(FolderLock):
@@ -237,21 +314,27 @@ class RunFolder(FolderLock):
 
 
 class _Files(AbstractContextManager["_Files"]):
-    """What a run writes: metrics.csv as it goes, the checkpoint, at the end the picture."""
+    """What a run writes: metrics.csv as it goes, checkpoints, at the end the picture."""
 
     def __init__(self, run: Run, path: Path) -> None:
         self.path = path
-        self.before: list[Row] = []
+        self.before = Rows()
         if (path / metrics.FILE).exists():
-            self.before = [row for row in metrics.read(path) if row.step <= run.step]
+            self.before = metrics.read(path).until(run.step)
         self.writer = metrics.Writer(path, self.before)
+        self.best = min(self.before.validations.values(), default=math.inf)
         self.saved = -1
         if not (path / checkpoints.FILE).exists():
             self.save(run)
 
-    def append(self, rows: list[Row]) -> None:
-        for row in rows:
-            self.writer.append(row)
+    def append(self, run: Run, rows: list[Row]) -> None:
+        """Add the rows of the last steps; keep the model if none was better."""
+        self.writer.append(rows)
+        loss = rows[-1].validation_loss
+        if loss is not None and loss < self.best:
+            self.writer.flush()
+            checkpoints.save(run.checkpoint(), self.path, checkpoints.BEST)
+            self.best = loss
 
     def save(self, run: Run) -> None:
         """First the metrics, then the checkpoint: it never knows of steps that they do not hold."""
@@ -260,8 +343,10 @@ class _Files(AbstractContextManager["_Files"]):
             checkpoints.save(run.checkpoint(), self.path)
             self.saved = run.step
 
-    def draw(self, rows: list[Row]) -> None:
-        write_atomically(self.path / LOSS_PICTURE, charts.losses({"": [*self.before, *rows]}))
+    def draw(self, rows: Rows) -> None:
+        everything = Rows(self.before)
+        everything.extend(rows)
+        write_atomically(self.path / LOSS_PICTURE, charts.losses({"": everything}))
 
     def __exit__(self, *exception: object) -> None:
         self.writer.close()

@@ -525,8 +525,8 @@ class Pretended:
         self.batch_value_and_grad = function.batch_value_and_grad
         self.asked = []
 
-    def inner_loop(self, params, samples, optimiser, batch):
-        self.task = params, samples, optimiser, batch
+    def inner_loop(self, params, samples, optimiser, steps):
+        self.task = params, samples, optimiser, steps.batch
         return self
 
     def run(self, first_step, count, ahead=0):

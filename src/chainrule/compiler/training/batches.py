@@ -122,14 +122,14 @@ def _mean_of(packed: PackedSamples, parameters: Floats) -> tuple[float, Floats, 
     if machine is None or len(chosen) < 2:
         return None
     made = Arrangement(packed, chosen, len(chosen))
-    code, groups = made.code, made.groups
-    gathers, own = made.gathers(), made.own()
+    code, groups = made.code, made.groups(chosen)
+    gathers, own = groups.gathers(), groups.own()
     constants, counts = made.constants, made.counts
     root = (made.root - made.program.shared) * made.lanes
     machine.current = None
     code.shared[:size] = parameters
     value, gradient = 0.0, np.zeros(size)
-    for g, fit in enumerate(made.fits.tolist()):
+    for g, fit in enumerate(groups.fits.tolist()):
         code.shared[made.program.inputs :] = constants[fit]
         code.gathers[:] = gathers[g].ravel()
         code.own[: own[g].size] = own[g].ravel()

@@ -1,8 +1,8 @@
 """Whole steps of training over a compiled function: sample, loss, gradient, update, in place.
 
-In: a function, arrays, samples and an optimiser of those arrays. Out: the losses. A ``Training``
-takes the steps: natively, as many at a time as the function's inner loop can, else one by one in
-Python. Whatever happens, parameters and moments are those after a whole number of steps.
+In: a function, arrays, samples and an optimiser of those arrays. Out: a ``Trainer``, which takes
+steps: natively, as many at a time as the function's inner loop can, else one by one in Python.
+Whatever happens, parameters and moments are those after a whole number of steps.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from chainrule.compiler.training.samples import Sample, checked_samples, copies_of, read_next
+from chainrule.compiler.training.steps import Progress, Steps, unnoticed
 from chainrule.core.backend import Value, modes
 from chainrule.core.interrupts import Held
-from chainrule.optim import Optimizer
-from chainrule.trees import Floats, leaves
+from chainrule.optim import Optimizer, gradient_norm
+from chainrule.trees import Floats, leaves, map_leaves
+from chainrule.windows import Windows
 
-Sample = tuple[Any, ...]
 #: Called with the losses so far and the number of steps taken; returns True to stop.
 Callback = Callable[[Floats, int], Any]
 
@@ -37,7 +39,7 @@ class Function(Protocol):
         """The mean loss of some samples and its gradient."""
 
     def inner_loop(
-        self, params: Any, samples: Sequence[Sample], optimiser: Optimizer, batch: int
+        self, params: Any, samples: list[Sample] | Windows, optimiser: Optimizer, steps: Steps
     ) -> InnerLoop | None:
         """Steps in machine code, where there can be some."""
 
@@ -65,51 +67,63 @@ def train(
     batch: int = 1,
     callback: Callback | None = None,
     every: int = 100,
+    clip: float | None = None,
 ) -> Floats:
     """``CompiledFunction.train``; see there."""
     steps, every = _count(steps, "steps", 0), _count(every, "every", 1)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be a function, not a {type(callback).__name__}")
-    if callback is not None:  # which may change them, here and there
-        kept = [leaf for _, leaf in leaves(params, "params") if isinstance(leaf, np.ndarray)]
-        originals, copies = _checked_samples(samples), dict[int, Any]()  # the former stay alive
-        samples = [tuple([_copied(x, kept, copies) for x in sample]) for sample in originals]
-    training = Training(function, params, samples, optimiser, batch)
-    every = every if callback is not None else max(1, steps)
-    while training.taken < steps:
-        next_call = (training.taken // every + 1) * every
-        training.advance(min(next_call, steps) - training.taken)
-        if callback is not None and training.taken in (next_call, steps):
-            answer = callback(training.losses, optimiser.steps)
-            _check_params(params, optimiser)
+    if callback is None:
+        every = max(1, steps)
+    trainer = Trainer(
+        function, params, samples, optimiser, batch, clip,
+        most=steps, alone=callback is None,
+    )  # fmt: skip
+    while trainer.taken < steps:
+        next_call = (trainer.taken // every + 1) * every
+        trainer.advance(min(next_call, steps) - trainer.taken)
+        if callback is not None:
+            answer = callback(trainer.losses, optimiser.steps)
             if isinstance(answer, (bool, np.bool_)) and answer:
                 break
-    return training.losses.copy()
+    _check_params(params, optimiser)
+    return trainer.losses.copy()
 
 
-class Training:
-    """A function, its parameters, samples and optimiser, ready to take steps."""
+class Trainer:
+    """A function, its parameters, samples and optimiser, prepared to take steps.
+
+    Made by ``CompiledFunction.trainer``; see there.
+    """
 
     def __init__(
         self,
         function: Function,
         params: Any,
         samples: Iterable[Sample],
-        optimiser: Optimizer,
+        optimizer: Optimizer,
         batch: int = 1,
+        clip: float | None = None,
+        progress: Progress = unnoticed,
+        *,
+        most: int | None = None,
+        alone: bool = False,
     ) -> None:
+        """``most``: of the steps that will be taken; ``alone``: nothing can change meanwhile."""
         if modes.recorder is not None:
             modes.recorder.forbid("train of a compiled function")
         self._function = function
-        self._params = params
-        self._samples = _checked_samples(samples)
-        self._batch = _count(batch, "batch", 1)
-        self._optimiser = optimiser
-        _check_params(params, optimiser)
-        self._native = function.inner_loop(params, self._samples, optimiser, self._batch)
+        self.params = params  #: the arrays, which every step changes in place
+        self.optimizer = optimizer  #: the optimiser of these arrays
+        self._steps = Steps(_count(batch, "batch", 1), _limit(clip), most, progress)
+        self._samples = checked_samples(samples)
+        _check_params(params, optimizer)
+        if not (alone or isinstance(self._samples, Windows)):
+            self._samples = copies_of(self._samples, params)
+        self._native = function.inner_loop(params, self._samples, optimizer, self._steps)
         self._at_once = 4  # steps in one call of the inner loop; it learns how many take a TURN
         self._losses = np.empty(64)
-        self.taken = 0
+        self.taken = 0  #: how many steps this trainer has taken
 
     @property
     def losses(self) -> Floats:
@@ -118,18 +132,57 @@ class Training:
         losses.flags.writeable = False
         return losses
 
-    def advance(self, most: int) -> None:
-        """Take at least one step and at most ``most``, for about ``TURN`` seconds.
+    def advance(self, steps: int = 1, seconds: float | None = None) -> Floats:
+        """Take so many steps, or fewer if ``seconds`` have passed before; their losses.
 
-        An error leaves the parameters and moments of the last step that went well.
+        At least one step is taken. An error or Ctrl-C leaves parameters and moments as they were
+        after the last step that went well, and ``losses`` has that of each.
         """
-        end, deadline = self.taken + most, time.perf_counter() + TURN
+        first = self.taken
+        end = first + _count(steps, "steps", 1)
+        _check_params(self.params, self.optimizer)
+        deadline = math.inf if seconds is None else time.perf_counter() + seconds
         while True:
             if self._native is None or not self._natively(end - self.taken):
                 with Held():
                     self._step()
             if self.taken >= end or time.perf_counter() > deadline:
-                return
+                return self.losses[first:]
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next steps depend on, and the losses so far: copies, to be kept.
+
+        ``"params"`` has each array by its path, ``"optimizer"`` the optimiser's state.
+        """
+        arrays = {path: array.copy() for path, array in leaves(self.params, "params")}
+        return {
+            "params": arrays,
+            "optimizer": self.optimizer.state_dict(),
+            "losses": self.losses.copy(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from where ``state_dict()`` was taken, to the same bits; arrays keep their place.
+
+        All of it or, if something does not fit, nothing.
+        """
+        _check_params(self.params, self.optimizer)
+        wanted = {"params", "optimizer", "losses"}
+        if state.keys() != wanted:
+            raise ValueError(f"the state holds {sorted(state)}, not {sorted(wanted)}")
+        given, arrays = state["params"], dict(leaves(self.params, "params"))
+        for path in given.keys() ^ arrays.keys():
+            raise ValueError(f"the state is not of these parameters: see {path}")
+        for path, array in arrays.items():
+            if np.shape(given[path]) != array.shape:
+                found = np.shape(given[path])
+                raise ValueError(f"the state of {path} has shape {found}, not {array.shape}")
+        losses = np.array(state["losses"], np.float64).reshape(-1)
+        self.optimizer.load_state_dict(state["optimizer"])
+        for path, array in arrays.items():
+            array[...] = given[path]
+        self._losses, self.taken = np.empty(64), 0
+        self._note(losses)
 
     def _natively(self, most: int) -> bool:
         """Let the inner loop take some steps; whether it took all that it was asked for."""
@@ -137,8 +190,8 @@ class Training:
         count = min(most, self._at_once)
         began = time.perf_counter()
         with Held(firm=True):
-            losses = self._native.run(self._optimiser.steps, count, most)
-            self._optimiser.steps += len(losses)
+            losses = self._native.run(self.optimizer.steps, count, most)
+            self.optimizer.steps += len(losses)
             self._note(losses)
         seconds = time.perf_counter() - began
         if seconds > TURN:
@@ -149,24 +202,28 @@ class Training:
 
     def _step(self) -> None:
         """One step in Python."""
-        step, samples = self._optimiser.steps, self._samples
-        first = step * self._batch
-        chosen = [samples[(first + i) % len(samples)] for i in range(self._batch)]
-        if self._batch == 1:
-            value, grads = self._function.value_and_grad(self._params, *chosen[0])
+        step, batch = self.optimizer.steps, self._steps.batch
+        chosen = read_next(self._samples, step * batch, batch)
+        if batch == 1:
+            value, grads = self._function.value_and_grad(self.params, *chosen[0])
             loss = float(value[0] if isinstance(value, tuple) else value)
         else:
-            loss, grads = self._function.batch_value_and_grad(self._params, chosen)
+            loss, grads = self._function.batch_value_and_grad(self.params, chosen)
         if not math.isfinite(loss):
             raise FloatingPointError(_broken(f"the loss is {loss}", step))
         for path, grad in leaves(grads, "params"):
             if not np.isfinite(grad).all():
                 raise FloatingPointError(_broken(f"the gradient of {path} is not finite", step))
+        if self._steps.clip is not None:
+            norm = gradient_norm(grads)
+            if norm > self._steps.clip:
+                scale = self._steps.clip / norm
+                grads = map_leaves(lambda grad: grad * scale, grads)
         with Held(firm=True):
             self._update(loss, grads)
 
     def _update(self, loss: float, grads: Any) -> None:
-        optimiser, taken, steps = self._optimiser, self.taken, self._optimiser.steps
+        optimiser, taken, steps = self.optimizer, self.taken, self.optimizer.steps
         kind = type(optimiser).__name__
         moments = {f"{kind}'s {name}": getattr(optimiser, name) for name in optimiser.moments}
         arrays = {**optimiser.arrays, **moments}
@@ -209,37 +266,12 @@ def _count(number: Any, name: str, least: int) -> int:
     return count
 
 
-def _checked_samples(samples: Iterable[Sample]) -> list[Sample]:
-    found = list(samples)
-    if not found:
-        raise ValueError("train needs at least one sample")
-    for place, sample in enumerate(found):
-        if not isinstance(sample, tuple):
-            raise TypeError(
-                "a sample is a tuple of the arguments after the first: "
-                f"samples[{place}] is a {type(sample).__name__}"
-            )
-    return found
-
-
-def _copied(x: Any, kept: list[Any], copies: dict[int, Any]) -> Any:
-    """A sample as it is now, but for what is a parameter; what is one object stays one."""
-    kind = type(x)
-    if id(x) in copies:
-        return copies[id(x)]
-    if kind is tuple:
-        return tuple([_copied(item, kept, copies) for item in x])
-    if kind is list:
-        made: Any = copies.setdefault(id(x), [])
-        made.extend([_copied(item, kept, copies) for item in x])
-    elif kind is dict:
-        made = copies.setdefault(id(x), {})
-        made.update({key: _copied(item, kept, copies) for key, item in x.items()})
-    elif isinstance(x, np.ndarray) and not any(np.may_share_memory(x, a) for a in kept):
-        made = copies[id(x)] = x.copy()
-    else:
-        made = x
-    return made
+def _limit(clip: float | None) -> float | None:
+    if clip is None:
+        return None
+    if not 0 < clip < math.inf:
+        raise ValueError(f"clip must be a positive number, the largest norm, not {clip}")
+    return float(clip)
 
 
 def _check_params(params: Any, optimiser: Any) -> None:

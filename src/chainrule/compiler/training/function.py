@@ -10,7 +10,9 @@ from chainrule.compiler.runtime.calls import value_and_grad
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.training.batches import batch_value_and_grad
 from chainrule.compiler.training.machine_loop import MachineLoop, machine_loop
+from chainrule.compiler.training.steps import Steps
 from chainrule.optim import Optimizer
+from chainrule.windows import Windows
 
 Sample = tuple[Any, ...]
 
@@ -30,8 +32,7 @@ class TrainableFunction:
         return batch_value_and_grad(self._dispatch, params, samples, threads=self._threads)
 
     def inner_loop(
-        self, params: Any, samples: Sequence[Sample], optimiser: Optimizer, batch: int
+        self, params: Any, samples: list[Sample] | Windows, optimiser: Optimizer, steps: Steps
     ) -> MachineLoop | None:
         """Steps in machine code, where there can be some."""
-        every = list(samples)
-        return machine_loop(self._dispatch, params, every, optimiser, batch, self._threads)
+        return machine_loop(self._dispatch, params, samples, optimiser, steps, self._threads)

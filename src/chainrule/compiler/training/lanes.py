@@ -1,12 +1,14 @@
 """Which samples go through the machine code together, a lane for each.
 
-In: packed samples, and how many make a step. Out: an ``Arrangement``: the
-code to run, and for each group of samples what it reads. Samples go one by one, or several of one
-length at a time, or of any length, whichever is the least work.
+In: packed samples, and how many make a step. Out: an ``Arrangement``, which has the code to run,
+and of some samples ``Groups``: what each group of them reads. Samples go one by one, or several of
+one length at a time, or of any length, whichever is the least work.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +23,10 @@ from chainrule.compiler.training.packing import PackedSamples
 
 FEWEST = 4  # samples in a step for which it is worth filling lanes
 GAIN = 2  # as many samples in lanes take this much less time than one after the other
+
+
+#: from the fits of samples, in order, how many make a step, and the lanes, to groups
+Way = Callable[[Addresses, int, int], "Grouping"]
 
 
 @dataclass(frozen=True)
@@ -39,60 +45,97 @@ class Grouping:
 
 
 class Arrangement:
-    """Samples in lanes, and the code they go through."""
+    """How samples go through the machine code: several at a time or one by one, and which code.
+
+    It is decided once, by the work of some samples, and holds for all: how many steps are taken in
+    one call makes no difference to a single bit.
+    """
 
     def __init__(self, samples: PackedSamples, chosen: Addresses, batch: int) -> None:
         """``chosen``: samples that have been looked at, in order, so many a step."""
         assert samples.machine is not None
         machine, fits, fit_of = samples.machine, samples.fits, samples.fit_of
-        here = fit_of[chosen]
-        options: list[tuple[Grouping, Mixed | None]] = [(_one_by_one(here, batch), None)]
+        self._samples, self._batch, self._width = samples, batch, machine.width
+        options: list[tuple[Way, Mixed | None]] = [(_one_by_one, None)]
         if batch >= FEWEST:
-            options.append((_alike(here, batch, machine.width), None))
+            options.append((_alike, None))
             mixed = _mixed_for(machine, fits) if len(fits) > 1 else None
             if mixed is not None:
-                rank = np.array([mixed.fits.index(fit) for fit in fits])
-                options.append((_sorted(rank[here], batch, machine.width), mixed))
-        costs = np.array([int(fit.active.sum()) for fit in fits])[here]
-        options.sort(key=lambda option: option[0].work(costs))
+                options.append((_sorted, mixed))
+        costs = np.array([int(fit.active.sum()) for fit in fits])[fit_of[chosen]]
+        options.sort(key=lambda option: self._grouped(option[0], option[1], chosen).work(costs))
         if options[0][1] is not None and not _compiles(machine, options[0][1]):
             del options[0]
-        self.groups, self._mixed = options[0]
-        self.lanes = self.groups.members.shape[1]
+        self._way, self._mixed = options[0]
+        self.lanes = 1 if self._way is _one_by_one else machine.width
         code = self._mixed or machine
         self.code: Kernel = code.kernel(self.lanes)
         self.program: Program = code.program
         self.root: int = code.root
-        self._members = chosen[self.groups.members]
-        self._samples, self._fits = samples, fits
-        #: the fit of each group, a row of ``constants`` and ``counts``
-        self.fits = np.ascontiguousarray(fit_of[self._members[:, 0]])
+        self.work, self.machine = self.program.work, machine
+        self._fits = tuple(fits)
+        #: the shared constants and the trip counts, a row for each fit
+        self.constants, self.counts = self._constants(), self._counts()
 
-    @property
-    def constants(self) -> npt.NDArray[Any]:
-        """The shared constants, a row for each fit."""
+    def serves(self) -> bool:
+        """Whether it was made for all that samples have been found to fit."""
+        return len(self._fits) == len(self._samples.fits)
+
+    def groups(self, chosen: Addresses) -> Groups:
+        """Samples that have been looked at, in order, as they go through the code."""
+        return Groups(self, self._samples, self._grouped(self._way, self._mixed, chosen), chosen)
+
+    def _grouped(self, way: Way, mixed: Mixed | None, chosen: Addresses) -> Grouping:
+        here = self._samples.fit_of[chosen]
+        if mixed is not None:  # by their lengths
+            here = np.array([mixed.fits.index(fit) for fit in self._samples.fits])[here]
+        return way(here, self._batch, self._width)
+
+    def _constants(self) -> npt.NDArray[Any]:
         if self._mixed is not None:
             return np.stack([self.program.constants] * len(self._fits))
         return np.stack([fit.constants for fit in self._fits])
 
-    @property
-    def counts(self) -> npt.NDArray[np.int64]:
-        """The trip counts, a row for each fit."""
+    def _counts(self) -> npt.NDArray[np.int64]:
         if self._mixed is not None:
             return np.stack([self._mixed.trips(fit, self.lanes) for fit in self._fits])
         return np.stack([fit.counts for fit in self._fits])
 
+    @functools.cached_property
+    def moves(self) -> Addresses | None:
+        """Where the code has each address of the program, if that is elsewhere."""
+        return self._mixed.to if self._mixed is not None else None
+
+    @functools.cached_property
+    def extra(self) -> npt.NDArray[Any] | None:
+        """The numbers that lanes of several lengths need besides, a row for each fit."""
+        if self._mixed is None:
+            return None
+        rows = np.stack([self._mixed.numbers(fit) for fit in self._fits])
+        return rows.astype(self._samples.own.dtype)
+
+
+class Groups:
+    """Samples in lanes, group after group, and what each group reads."""
+
+    def __init__(
+        self, made: Arrangement, samples: PackedSamples, grouping: Grouping, chosen: Addresses
+    ) -> None:
+        self._made, self._samples = made, samples
+        self.members = chosen[grouping.members]
+        self.counted, self.starts = grouping.counted, grouping.starts
+        #: the fit of each group, a row of the arrangement's ``constants`` and ``counts``
+        self.fits = np.ascontiguousarray(samples.fit_of[self.members[:, 0]])
+
     def gathers(self) -> Addresses:
         """What gathers select, [group, lane, gather]."""
-        return self._samples.gathers(self._members, self._mixed.to if self._mixed else None)
+        return self._samples.gathers(self.members, self._made.moves)
 
     def own(self) -> npt.NDArray[Any]:
         """The numbers that samples have of their own, [group, number, lane]."""
-        own = self._samples.own
-        made = own[self._samples.row_of[self._members]].transpose(0, 2, 1)
-        if self._mixed is not None:
-            extra = np.stack([self._mixed.numbers(fit) for fit in self._fits]).astype(own.dtype)
-            more = extra[self._samples.fit_of[self._members]].transpose(0, 2, 1)
+        made = self._samples.own[self._samples.row_of[self.members]].transpose(0, 2, 1)
+        if self._made.extra is not None:
+            more = self._made.extra[self._samples.fit_of[self.members]].transpose(0, 2, 1)
             made = np.concatenate([made, more], axis=1)
         return np.ascontiguousarray(made)
 
@@ -123,7 +166,7 @@ def _compiles(machine: MachineCode, mixed: Mixed) -> bool:
     return True
 
 
-def _one_by_one(fit_of: Addresses, batch: int) -> Grouping:
+def _one_by_one(fit_of: Addresses, batch: int, lanes: int) -> Grouping:
     members = np.arange(len(fit_of))[:, None]
     starts = np.arange(0, len(fit_of) + 1, batch)
     return Grouping(members, np.ones(members.shape, np.bool_), starts)

@@ -8,6 +8,7 @@ to Python, one step at a time.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,14 @@ from chainrule import optim
 from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.runtime.machine import Kernel, MachineCode, cache_aligned
+from chainrule.compiler.runtime.machine import cache_aligned
 from chainrule.compiler.training import step_code
-from chainrule.compiler.training.lanes import Arrangement
-from chainrule.compiler.training.packing import UNKNOWN, PackedSamples
+from chainrule.compiler.training.lanes import FEWEST, Arrangement, Groups
+from chainrule.compiler.training.packing import AT_ONCE, UNKNOWN, PackedSamples
+from chainrule.compiler.training.steps import Steps
 from chainrule.trees import Array, Floats
+from chainrule.windows import Windows
 
-AT_ONCE = 4096  # samples in one call of the loop
 WORK = 1_000_000  # numbers that a step computes, for which threads are worth waiting for
 TRY_AGAIN = 16  # turns until it is seen again whether more threads, or fewer, are quicker
 
@@ -34,22 +36,24 @@ class MachineLoop:
         self,
         dispatch: Dispatch,
         params: Any,
-        samples: list[tuple[Any, ...]],
+        samples: list[tuple[Any, ...]] | Windows,
         optimiser: optim.Optimizer,
-        batch: int,
+        steps: Steps,
         threads: int,
     ) -> None:
         self._dispatch = dispatch
         self._samples = PackedSamples(dispatch, params, samples)
-        self._optimiser, self._batch = optimiser, batch
+        self._optimiser, self._steps = optimiser, steps
+        self._batch = steps.batch
         self._arrays: list[Array] = flatten_call((params,), {}, differentiate=True).floats
         self._size = sum(a.size for a in self._arrays)
         #: where in the optimiser's moments the parameters are, in the order of the machine code
-        self._places = np.zeros(0, np.int64)
+        self._places: Addresses | slice = slice(0)
         self._threads = threads
         self._pace: dict[int, float] = {}  # seconds of a step with so many threads
         self._turns = 0
-        self._copies: tuple[Kernel, list[list[Array]]] | None = None  # for the other threads
+        self._made: Arrangement | None = None
+        self._memory: Memory | None = None
 
     def _alone(self) -> bool:
         """Whether nothing else has the memory of a parameter."""
@@ -69,15 +73,22 @@ class MachineLoop:
             return False
         found = [place[id(a)] for a in self._arrays]
         self._places = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in found])
+        if found == sorted(found):
+            self._places = slice(0, self._size)
         return True
 
     def start(self) -> bool:
-        """Make code for the longest sample; whether it runs machine."""
-        samples = self._samples
-        if not self._find_places() or samples.kind_of(samples.longest()) is None:
+        """Make code for the longest sample and then for all that will be read; whether it runs."""
+        samples, most = self._samples, self._steps.most
+        if not self._find_places():
             return False
-        if samples.machine is None or not self._alone():
+        count = len(samples.samples)
+        if most is not None:
+            count = min(count, most * self._batch)
+        chosen = samples.choose(self._optimiser.steps * self._batch, count)
+        if not samples.prepare(chosen, self._steps.progress) or not self._alone():
             return False
+        assert samples.machine is not None
         # Numbers of another type would be rounded once in a while, not after each step.
         single = samples.machine.dtype == "float32"
         return single or all(a.dtype == np.float64 for a in self._arrays)
@@ -93,89 +104,88 @@ class MachineLoop:
             return self._run(first_step, count, max(ahead, count))
 
     def _run(self, first_step: int, count: int, ahead: int) -> Floats:
+        samples, batch = self._samples, self._batch
         if not self._dispatch.is_fresh():
-            self._samples.forget()
-        count, ahead = (min(n, max(1, AT_ONCE // self._batch)) for n in (count, ahead))
-        first, batch = first_step * self._batch, self._batch
-        chosen = np.arange(first, first + ahead * batch) % len(self._samples.samples)
-        if (self._samples.fit_of[chosen[: count * batch]] == UNKNOWN).any():
-            self._samples.look_at(chosen)
+            samples.forget()
+            self._made = None
+        if self._made is None:
+            self._decide()
+        count, ahead = (min(n, max(1, AT_ONCE // batch)) for n in (count, ahead))
+        if samples.windowed:
+            ahead = count  # those of the next call are another choice
+        chosen = samples.choose(first_step * batch, ahead * batch)
+        if (samples.fit_of[chosen[: count * batch]] == UNKNOWN).any():
+            samples.look_at(chosen)
         chosen = chosen[: count * batch]
-        odd = np.flatnonzero(self._samples.fit_of[chosen] < 0)
+        odd = np.flatnonzero(samples.fit_of[chosen] < 0)
         count = min(count, int(odd[0]) // batch if len(odd) else count)
         rates = self._rates(first_step, count)
         count = len(rates)
-        if not count or self._samples.machine is None:
-            return np.zeros(0)
-        return self._take(self._samples.machine, chosen[: count * batch], rates)
+        while count:
+            losses = self._take(chosen[: count * batch], rates[:count])
+            if losses is not None:
+                return losses
+            count //= 2  # until the step that goes wrong is the next one: Python meets it
+        return np.zeros(0)
 
-    def _take(self, machine: MachineCode, chosen: Addresses, rates: Array) -> Floats:
-        """Take a step for each row of rates."""
-        count = len(rates)
-        dtype, samples = np.dtype(machine.dtype), self._samples
-        made = Arrangement(samples, chosen, self._batch)
-        code, program, lanes = made.code, made.program, made.lanes
-        gathers, own = made.gathers(), made.own()
-        seeds = (made.groups.counted / self._batch).astype(dtype)
-        constants, counts = made.constants.astype(dtype), made.counts
+    def _decide(self) -> None:
+        """Decide how samples go through the code by the first of them, whichever come next.
+
+        Where the number of steps is known, and it may be small, those that come next decide.
+        """
+        samples, batch = self._samples, self._batch
+        if self._steps.most is not None or samples.windowed or batch < FEWEST:
+            return
+        steps = max(1, min(AT_ONCE, len(samples.samples)) // batch)
+        first = samples.choose(0, steps * batch)
+        samples.look_at(first)
+        if (samples.fit_of[first] >= 0).all():
+            self._made = Arrangement(samples, first, batch)
+
+    def _take(self, chosen: Addresses, rates: Array) -> Floats | None:
+        """Take a step for each row of rates; None where something would not be finite."""
+        machine = self._samples.machine
+        assert machine is not None
+        dtype = np.dtype(machine.dtype)
+        if self._made is None or not self._made.serves():
+            self._made = Arrangement(self._samples, chosen, self._batch)
+        made = self._made
+        if self._memory is None or self._memory.made is not made:
+            self._memory = Memory(made, self._size, self._optimiser, self._steps.clip is not None)
+        memory, code, groups = self._memory, made.code, made.groups(chosen)
+        gathers, own = groups.gathers(), groups.own()
+        seeds = (groups.counted / self._batch).astype(dtype)
         with np.errstate(over="ignore"):  # the update that it makes infinite is reported
             rates = rates.astype(dtype)
-        moments = [self._moment(name, dtype) for name in (*self._optimiser.moments, "", "")]
-        at = 0
-        for array in self._arrays:
-            code.shared[at : at + array.size] = array.ravel()
-            at += array.size
-        threads = self._quickest(self._most_threads(made))
-        arenas, began = self._arenas(code, threads), time.perf_counter()
-        part = -(-(program.shared * dtype.itemsize + 128) // 64) * 64
-        parts = cache_aligned(part * step_code.PARTS, np.uint8)
-        total, losses = cache_aligned(program.shared, dtype), np.zeros(count)
-        part_losses = np.zeros(step_code.PARTS, dtype)
-        kind = "sgd" if isinstance(self._optimiser, optim.SGD) else "adam"
-        update = step_code.update(kind, self._size, machine.dtype)
+        self._read(code.shared, memory.moments)
+        threads = self._quickest(self._most_threads(made, groups))
+        losses, began = np.zeros(len(rates)), time.perf_counter()
         done = step_code.take(
             machine.dtype,
-            arenas,
-            forward=code.forward,
-            reverse=code.reverse,
-            update=update.address("update"),
-            parameters=step_code.words(code.shared),
-            parts=step_code.words(parts),
-            part_losses=step_code.words(part_losses),
-            part_bytes=part,
-            total=step_code.words(total),
-            first_moment=step_code.words(moments[0]),
-            second_moment=step_code.words(moments[1]),
-            constants=step_code.words(constants),
-            counts=step_code.words(counts),
+            memory.arenas(threads),
+            **memory.fields,
             gathers=step_code.words(gathers),
             samples=step_code.words(own),
             seeds=step_code.words(seeds),
-            fits=step_code.words(made.fits),
-            starts=step_code.words(made.groups.starts),
+            fits=step_code.words(groups.fits),
+            starts=step_code.words(groups.starts),
             rates=step_code.words(rates),
             losses=step_code.words(losses),
-            steps=count,
-            inputs=program.inputs,
-            constant_bytes=constants.shape[1] * dtype.itemsize,
-            count_words=counts.shape[1],
+            steps=len(rates),
             gather_words=gathers[0].size,
-            sample_bytes=own.shape[1] * lanes * dtype.itemsize,
-            lanes=lanes,
-            root=made.root - program.shared,
-            gradient_bytes=self._size * dtype.itemsize,
+            sample_bytes=own.shape[1] * made.lanes * dtype.itemsize,
         )
-        self._pace[threads] = (time.perf_counter() - began) / count
+        self._pace[threads] = (time.perf_counter() - began) / len(rates)
         machine.current = None  # the constants there are another recording's now
-        if not all(np.isfinite(row).all() for row in (code.shared[: self._size], *moments)):
-            return np.zeros(0)  # nothing has been written: Python finds the step
-        self._write(code.shared, moments)
+        if not all(np.isfinite(row).all() for row in (code.shared[: self._size], *memory.moments)):
+            return None  # nothing has been written
+        self._write(code.shared, memory.moments)
         return losses[:done]
 
-    def _most_threads(self, made: Arrangement) -> int:
+    def _most_threads(self, made: Arrangement, groups: Groups) -> int:
         """How many threads can share the groups of a step."""
-        each = int(np.diff(made.groups.starts).max(initial=1))
-        if made.program.work * made.lanes * each < WORK or not step_code.rest():
+        each = int(np.diff(groups.starts).max(initial=1))
+        if made.work * made.lanes * each < WORK or not step_code.rest():
             return 1
         return min(self._threads, each, step_code.PARTS)
 
@@ -192,23 +202,14 @@ class MachineLoop:
         best, other = sorted((most, 1), key=self._pace.__getitem__)
         return other if self._turns % TRY_AGAIN == 0 else best
 
-    def _arenas(self, code: Kernel, threads: int) -> list[dict[str, int]]:
-        """The memory of each thread: the code's own for the first."""
-        if self._copies is None or self._copies[0] is not code:
-            self._copies = code, []
-        copies = self._copies[1]
-        own = (code.shared, code.own, code.shared_adjoints, code.adjoints)
-        while len(copies) < threads - 1:
-            copies.append([cache_aligned(len(x), x.dtype) for x in own])
-        names = ("shared", "own", "shared_adjoints", "adjoints")
-        rows = [own, *copies[: threads - 1]]
-        return [dict(zip(names, map(step_code.words, row), strict=True)) for row in rows]
-
-    def _moment(self, name: str, dtype: np.dtype[Any]) -> Array:
-        made: Array = cache_aligned(self._size, dtype)
-        if name:
-            made[:] = getattr(self._optimiser, name)[self._places]
-        return made
+    def _read(self, shared: Array, moments: list[Array]) -> None:
+        """Copy parameters and moments to where the code has them."""
+        at = 0
+        for array in self._arrays:
+            shared[at : at + array.size] = array.ravel()
+            at += array.size
+        for name, moment in zip(self._optimiser.moments, moments, strict=True):
+            moment[:] = getattr(self._optimiser, name)[self._places]
 
     def _write(self, shared: Array, moments: list[Array]) -> None:
         """Put parameters and moments where they belong."""
@@ -216,7 +217,7 @@ class MachineLoop:
         for array in self._arrays:
             array[...] = shared[at : at + array.size].reshape(array.shape)
             at += array.size
-        for name, moment in zip(self._optimiser.moments, moments, strict=False):
+        for name, moment in zip(self._optimiser.moments, moments, strict=True):
             getattr(self._optimiser, name)[self._places] = moment
 
     def _learning_rates(self, first_step: int, count: int) -> list[float]:
@@ -235,6 +236,7 @@ class MachineLoop:
         count = len(lr)
         optimiser, rates = self._optimiser, np.zeros((count, step_code.RATES))
         rates[:, 2] = 1.0 - lr * optimiser.weight_decay
+        rates[:, 8] = self._steps.clip or 0.0
         if isinstance(optimiser, optim.SGD):
             rates[:, 0], rates[:, 1] = lr, optimiser.momentum
         elif isinstance(optimiser, optim.Adam):
@@ -246,12 +248,67 @@ class MachineLoop:
         return rates
 
 
+class Memory:
+    """What an arrangement's steps work in, whoever takes them, and where it is."""
+
+    def __init__(
+        self, made: Arrangement, size: int, optimiser: optim.Optimizer, clipped: bool
+    ) -> None:
+        code, program = made.code, made.program
+        self.made, dtype = made, code.shared.dtype
+        number = dtype.itemsize
+        self.moments: list[Array] = [cache_aligned(size, dtype) for _ in optimiser.moments]
+        self._own = (code.shared, code.own, code.shared_adjoints, code.adjoints)
+        self._copies: list[list[Array]] = []  # for the other threads
+        self._arenas = [_words(self._own)]
+        part = -(-(program.shared * number + 128) // 64) * 64
+        kind = "sgd" if isinstance(optimiser, optim.SGD) else "adam"
+        update = step_code.update(kind, size, str(dtype), clipped)
+        constants, nothing = made.constants.astype(dtype), np.zeros(1)
+        first, second = (*self.moments, nothing)[:2]
+        arrays = {
+            "parameters": code.shared,
+            "parts": cache_aligned(part * step_code.PARTS, np.uint8),
+            "part_losses": np.zeros(step_code.PARTS, dtype),
+            "total": cache_aligned(program.shared, dtype),
+            "first_moment": first,
+            "second_moment": second,
+            "constants": constants,
+            "counts": made.counts,
+        }
+        self._kept = (arrays, update)
+        self.fields = {name: step_code.words(array) for name, array in arrays.items()} | {
+            "forward": code.forward,
+            "reverse": code.reverse,
+            "update": update.address("update"),
+            "part_bytes": part,
+            "inputs": program.inputs,
+            "constant_bytes": constants.shape[1] * number,
+            "count_words": made.counts.shape[1],
+            "lanes": made.lanes,
+            "root": made.root - program.shared,
+            "gradient_bytes": size * number,
+        }
+
+    def arenas(self, threads: int) -> list[dict[str, int]]:
+        """The memory of each thread: the code's own for the first."""
+        while len(self._copies) < threads - 1:
+            self._copies.append([cache_aligned(len(x), x.dtype) for x in self._own])
+            self._arenas.append(_words(self._copies[-1]))
+        return self._arenas[:threads]
+
+
+def _words(arena: Iterable[Array]) -> dict[str, int]:
+    names = ("shared", "own", "shared_adjoints", "adjoints")
+    return dict(zip(names, map(step_code.words, arena), strict=True))
+
+
 def machine_loop(
     dispatch: Dispatch,
     params: Any,
-    samples: list[tuple[Any, ...]],
+    samples: list[tuple[Any, ...]] | Windows,
     optimiser: optim.Optimizer,
-    batch: int,
+    steps: Steps,
     threads: int,
 ) -> MachineLoop | None:
     """Steps in machine code, where there is some for the longest sample and for the optimiser."""
@@ -259,5 +316,7 @@ def machine_loop(
         return None
     if type(optimiser) not in (optim.SGD, optim.Adam, optim.AdamW):
         return None
-    loop = MachineLoop(dispatch, params, samples, optimiser, batch, threads)
+    if steps.clip is not None and not steps.clip > step_code.LEAST_CLIP[dispatch.options.dtype]:
+        return None
+    loop = MachineLoop(dispatch, params, samples, optimiser, steps, threads)
     return loop if loop.start() else None

@@ -7,7 +7,7 @@ read are made, many at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -21,10 +21,13 @@ from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.families import Decided, Decisions
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.variants import Binding, Run, Variant
+from chainrule.compiler.training.steps import Progress
 from chainrule.core.backend import kernels
 from chainrule.trees import Array
+from chainrule.windows import Windows
 
 UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
+AT_ONCE = 4096  # samples in one call of machine code
 MEMORY = 1 << 27  # bytes: for packed samples
 MOST_KINDS = 64  # of samples of one structure that run on the code
 
@@ -51,13 +54,37 @@ class PackedSamples:
     ``fit_of[k]`` is the place in ``fits`` of what sample k fits (or UNKNOWN, or ODD). Row
     ``row_of[k]`` of ``ids`` begins with its integers, that of ``own`` are the numbers it has of its
     own. There are rows for so many samples as fit into some memory; then they are worked out anew.
+    Of windows those that are needed next are the samples, at most ``AT_ONCE`` of them.
     """
 
-    def __init__(self, dispatch: Dispatch, params: Any, samples: list[tuple[Any, ...]]) -> None:
+    def __init__(
+        self, dispatch: Dispatch, params: Any, samples: list[tuple[Any, ...]] | Windows
+    ) -> None:
         self._dispatch = dispatch
-        self.params, self.samples = params, samples
+        self.params = params
+        self.samples: Sequence[tuple[Any, ...]] = samples
+        if isinstance(samples, Windows):
+            self.samples = _Shown(samples, samples.places(0, AT_ONCE))
         self._calls: dict[int, Call] = {}
+        self.fit_of: Addresses
+        self.row_of: Addresses
         self.forget()
+
+    @property
+    def windowed(self) -> bool:
+        """Whether the samples are windows, of which only those that come next are here."""
+        return isinstance(self.samples, _Shown)
+
+    def choose(self, first: int, count: int) -> Addresses:
+        """Which samples are read next, those number ``first`` and on of a run, in order."""
+        if not isinstance(self.samples, _Shown):
+            return np.arange(first, first + count) % len(self.samples)
+        shown = max(1, count)
+        self.samples.places = self.samples.windows.places(first, shown)
+        self.fit_of = np.full(shown, UNKNOWN, np.int64)
+        self.row_of = np.full(shown, -1, np.int64)
+        self._forget_rows()
+        return np.arange(count)
 
     def call(self, k: int) -> Call:
         """Sample k flattened."""
@@ -67,8 +94,38 @@ class PackedSamples:
 
     def longest(self) -> int:
         """The sample with the longest lists."""
+        if isinstance(self.samples, _Shown):
+            return 0
         sizes = [sum(map(_length, sample)) for sample in self.samples]
         return max(range(len(sizes)), key=sizes.__getitem__)
+
+    def structures(self, chosen: Addresses) -> list[int]:
+        """One sample of each structure among some, the longest first."""
+        if isinstance(self.samples, _Shown):
+            return [0]
+        first: dict[Any, int] = {}
+        for some in np.array_split(np.unique(chosen), -(-len(chosen) // AT_ONCE)):
+            for members, _ in self._kinds(some):
+                first.setdefault(self.call(members[0]).key, members[0])
+            self._calls.clear()
+        calls = {k: self.call(k) for k in first.values()}
+        return sorted(calls, key=lambda k: -calls[k].size - len(calls[k].ints))
+
+    def prepare(self, chosen: Addresses, progress: Progress) -> bool:
+        """Record a sample of each structure among some, so that no step has to wait.
+
+        First the longest of all, then in an order that depends on the structures alone: so does
+        the code. Returns whether there is machine code.
+        """
+        every = self.structures(chosen) if len(chosen) else []
+        progress(0, len(every))
+        if self.kind_of(self.longest()) is None:
+            return False
+        for done, k in enumerate(every, 1):
+            if not self.windowed:
+                self.look_at(np.array([k]))
+            progress(done, len(every))
+        return self.machine is not None
 
     def forget(self) -> None:
         """Look at every sample again."""
@@ -137,6 +194,7 @@ class PackedSamples:
         # What a short sample leaves open is as good as anything.
         self._open = np.ones(len(machine.program.private))
         self._open[kind.binding.fit.private] = self._numbers([k], ids, decided)[0]
+        self._some_choice = _some_choice(machine.program)
 
     def _kinds(self, chosen: Addresses) -> Iterator[tuple[list[int], Addresses]]:
         """Samples of one structure, and their integers, a row for each."""
@@ -162,6 +220,10 @@ class PackedSamples:
 
     def _read(self, chosen: Addresses) -> tuple[Addresses, Addresses]:
         """The integers of samples that are lists of some, and the lengths of these lists, or -1."""
+        if isinstance(self.samples, _Shown):
+            windows = self.samples.windows
+            rows = windows.rows(self.samples.places[chosen])
+            return np.full((len(chosen), 1), windows.length), rows.ravel()
         lengths = np.full((len(chosen), max(1, len(self.samples[0]))), -1, np.int64)
         if kernels is not None:
             found = kernels.sample_integers(self.samples, chosen, lengths)
@@ -246,13 +308,26 @@ class PackedSamples:
         assert self.machine is not None
         flat = members.ravel()
         places, rows = self.fit_of[flat], self.row_of[flat]
-        made = np.tile(_some_choice(self.machine.program), (len(flat), 1))
+        made = np.tile(self._some_choice, (len(flat), 1))
         for place in np.unique(places).tolist():
             kind, mine = self._kinds_met[place], np.flatnonzero(places == place)
             count = kind.variant.recording.selection.program.arguments
             decided = kind.decide(self.ids[rows[mine], :count])
             made[np.ix_(mine, kind.binding.fit.gathers)] = decided.gathered
         return (made if to is None else to[made]).reshape(*members.shape, -1)
+
+
+class _Shown(Sequence[tuple[Any, ...]]):
+    """The windows at some places, which change."""
+
+    def __init__(self, windows: Windows, places: Addresses) -> None:
+        self.windows, self.places = windows, places
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, k: Any) -> Any:
+        return self.windows[int(self.places[k])]
 
 
 def _length(x: Any) -> int:

@@ -34,7 +34,9 @@ FIELDS = (
     *("steps", "inputs", "constant_bytes", "count_words", "gather_words", "sample_bytes"),
     *("lanes", "root", "gradient_bytes", "part_bytes", "thread", "threads"),
 )
-RATES = 8  # numbers of each step that its update reads
+RATES = 9  # numbers of each step that its update reads
+#: The squares of gradients of a smaller norm would underflow: such a limit is left to Python.
+LEAST_CLIP = {"float64": 1e-100, "float32": 1e-12}
 PARTS = 8  # at most, of the groups of a step: each is added up by itself
 STATE = 16  # words: how many threads have arrived, and in another cache line whether to stop
 SPINS = 2_000  # that a thread waits for others before it lets something else run
@@ -336,40 +338,59 @@ UPDATES = {"sgd": (_sgd, 1), "adam": (_adam, 2)}
 
 
 @functools.cache
-def update(kind: str, count: int, dtype: str) -> jit.Library:
-    """The update of ``count`` parameters: a function "update" in machine code."""
+def update(kind: str, count: int, dtype: str, clipped: bool = False) -> jit.Library:
+    """The update of ``count`` parameters: a function "update" in machine code.
+
+    ``clipped``: by a gradient whose norm is at most the last of the rates.
+    """
     rule: Any
     rule, moment_count = UPDATES[kind]
     code = Code(dtype)
     width = jit.vector_width() * 8 // code.bytes
     moments = ["%M1", "%M2"][:moment_count]
 
-    def one(terms: Any, width: int, load: Any, store: Any) -> None:
-        def rate(k: int) -> Vector:
-            return code.load("%R", [(None, k)]).splat(width)
+    def rate(k: int, width: int) -> Vector:
+        return code.load("%R", [(None, k)]).splat(width)
 
-        given = [load(name, terms) for name in ("%P", "%Q", *moments)]
-        p, moved = rule(*given[:2], given[2:], rate)
+    def load(array: str, terms: Any) -> Vector:
+        return code.load(array, terms, width)
+
+    def load_some(array: str, terms: Any) -> Vector:
+        return code.masked_load(array, terms, width, str(left))
+
+    def store_some(array: str, terms: Any, x: Vector) -> None:
+        code.masked_store(array, terms, x, str(left))
+
+    def everywhere(body: Any) -> None:
+        """Do something with all parameters, a vector at a time."""
+        if whole:
+            with code.loop(whole) as i:
+                body([(i, width)], load, code.store)
+        if left:
+            body([(None, whole * width)], load_some, store_some)
+
+    def one(terms: Any, load: Any, store: Any) -> None:
+        p, g, *before = (load(name, terms) for name in ("%P", "%Q", *moments))
+        g = g if scale is None else g * scale
+        p, moved = rule(p, g, before, lambda k: rate(k, width))
         store("%P", terms, p)
         for name, moment in zip(moments, moved, strict=True):
             store(name, terms, moment)
 
+    def square(terms: Any, load: Any, store: Any) -> None:
+        g = load("%Q", terms)
+        squares.set(g.times_plus(g, squares.get()))
+
     whole, left = divmod(count, width)
-    if whole:
-        with code.loop(whole) as i:
-            one(
-                [(i, width)],
-                width,
-                lambda array, terms: code.load(array, terms, width),
-                code.store,
-            )
-    if left:
-        one(
-            [(None, whole * width)],
-            width,
-            lambda array, terms: code.masked_load(array, terms, width, str(left)),
-            lambda array, terms, x: code.masked_store(array, terms, x, str(left)),
-        )
+    scale: Vector | None = None
+    if clipped:
+        squares = code.variable(code.constant(0.0, width))
+        everywhere(square)
+        norm, most = squares.get().total().intrinsic("sqrt"), rate(RATES - 1, 1)
+        # Where the squares overflow it is a NaN, which shows: Python takes such a step.
+        factor = (norm > most).choose(most / norm, 1.0) + (norm - norm)
+        scale = factor.splat(width)
+    everywhere(one)
     head = ", ".join(f"ptr noalias %{name}" for name in ("P", "Q", "M1", "M2", "R"))
     body = "\n".join([*code.slots, "  br label %start", "start:", *code.lines, "  ret void"])
     declarations = "\n".join(sorted(code.declarations))
@@ -381,4 +402,4 @@ def update(kind: str, count: int, dtype: str) -> jit.Library:
 
 def words(array: npt.NDArray[Any]) -> int:
     """The address of an array."""
-    return int(array.ctypes.data)
+    return int(array.__array_interface__["data"][0])  # quicker than its ctypes

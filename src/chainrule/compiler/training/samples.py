@@ -1,0 +1,70 @@
+"""Samples as they are passed: checked, copied, and read in turn.
+
+In: what users pass, tuples of the arguments after the first, or ``Windows``. Out: a list that
+nobody else changes, or the windows, and which of them the steps of a run read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from chainrule.trees import leaves
+from chainrule.windows import Windows
+
+Sample = tuple[Any, ...]
+
+PLAIN = {int, float, str, bool, type(None)}  # types of what cannot change
+
+
+def read_next(samples: list[Sample] | Windows, first: int, count: int) -> list[Sample]:
+    """The samples number ``first`` and on of a run."""
+    if isinstance(samples, Windows):
+        return [samples[place] for place in samples.places(first, count).tolist()]
+    return [samples[(first + i) % len(samples)] for i in range(count)]
+
+
+def checked_samples(samples: Iterable[Sample]) -> list[Sample] | Windows:
+    """The samples, if they are some."""
+    if isinstance(samples, Windows):
+        return samples
+    found = list(samples)
+    if not found:
+        raise ValueError("train needs at least one sample")
+    for place, sample in enumerate(found):
+        if not isinstance(sample, tuple):
+            raise TypeError(
+                "a sample is a tuple of the arguments after the first: "
+                f"samples[{place}] is a {type(sample).__name__}"
+            )
+    return found
+
+
+def copies_of(samples: list[Sample], params: Any) -> list[Sample]:
+    """The samples as they are now: what becomes of the user's is not seen."""
+    kept = [leaf for _, leaf in leaves(params, "params") if isinstance(leaf, np.ndarray)]
+    copies = dict[int, Any]()
+    return [tuple([_copied(x, kept, copies) for x in sample]) for sample in samples]
+
+
+def _copied(x: Any, kept: list[Any], copies: dict[int, Any]) -> Any:
+    """A sample as it is now, but for what is a parameter; what is one object stays one."""
+    kind = type(x)
+    if id(x) in copies:
+        return copies[id(x)]
+    if kind is tuple:
+        return tuple([_copied(item, kept, copies) for item in x])
+    if kind is list:
+        made: Any = copies.setdefault(id(x), [])
+        plain = PLAIN.issuperset(map(type, x))
+        made.extend(x if plain else [_copied(item, kept, copies) for item in x])
+    elif kind is dict:
+        made = copies.setdefault(id(x), {})
+        made.update({key: _copied(item, kept, copies) for key, item in x.items()})
+    elif isinstance(x, np.ndarray) and not any(np.may_share_memory(x, a) for a in kept):
+        made = copies[id(x)] = x.copy()
+    else:
+        made = x
+    return made
