@@ -166,7 +166,7 @@ LAYERS = [
     ["core.ops"],
     ["core.rounding"],
     ["core.special"],
-    ["core.text", "files"],
+    ["core.text", "files", "tensor_files"],
     ["core.errors"],
     ["core.copying"],
     ["core.protocols"],
