@@ -204,7 +204,7 @@ LAYERS = [
     ["compiler.codegen", "compiler.formulas"],
     ["compiler.runtime"],
     ["compiler.mapping"],
-    ["compiler.training", "compiler.translate"],
+    ["compiler.saving", "compiler.training", "compiler.translate"],
     ["compiler.api"],
     ["compiler"],
     ["nn", "gpt"],

@@ -7,6 +7,7 @@ joins the machine code of that one.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any
@@ -87,10 +88,12 @@ class OtherLengths:
     call: Call
     runs: Runs
 
+    @functools.cached_property
     def shorter(self) -> RecordedCall | None:
         """With one integer less in each list."""
         return self._shorter(1)
 
+    @functools.cached_property
     def shortest(self) -> RecordedCall | None:
         """With two integers in its shortest list."""
         less = min([count for count, is_list in self.runs if is_list]) - 2
@@ -109,13 +112,21 @@ class OtherLengths:
         root = wanted_of(recording)
         if root is None:
             return None
-        slots = slots_among(runs_of(call)[1], self.runs, len(recording.selection.numbers))
+        slots = slots_among(runs_of(call.key)[1], self.runs, len(recording.selection.numbers))
         return RecordedCall.of(call, recording, root.position, slots)
+
+
+@dataclass(frozen=True, eq=False)
+class KnownLengths:
+    """The same call at other lengths, as it was recorded before."""
+
+    shorter: RecordedCall | None
+    shortest: RecordedCall | None
 
 
 def machine_code(
     call: RecordedCall,
-    others: OtherLengths | None = None,
+    others: OtherLengths | KnownLengths | None = None,
     dtype: str = "float64",
     contract: bool = True,
 ) -> MachineCode:
@@ -132,29 +143,33 @@ def machine_code(
 def _machine_code(
     call: RecordedCall,
     program: Program,
-    others: OtherLengths | None,
+    others: OtherLengths | KnownLengths | None,
     dtype: str,
     contract: bool,
 ) -> MachineCode:
     if program.loops or program.steps is not None:
         others = None
-    shorter = None if others is None else others.shorter()
+    shorter = None if others is None else others.shorter
     if shorter is not None and others is not None:
+        asked = [shorter]
         try:
             less, arranged = prefix_of(shorter, call, program)
-            shortest = None if less.varying() else others.shortest()
+            shortest = None if less.varying() else others.shortest
             if shortest is not None:  # it leaves early, and does as much with one integer less
                 shorter = shortest
+                asked = [asked[0], shortest]
                 less, arranged = prefix_of(shorter, call, program)
             varying, optional = less.varying(), less.missing
             if optional:
-                shortest = others.shortest()
+                shortest = others.shortest
                 if shortest is None:
                     raise NotLiftable("another length lacks an operation")
+                asked = [asked[0], shortest]
                 least = Prefix(shortest, arranged)
                 varying, optional = varying | least.varying(), optional | least.missing
             made = MachineCode(call, arranged, dtype, contract, varying, optional)
             if made.fit_of(shorter, less) is not None:
+                made.lengths = tuple([replace(x) for x in asked])  # without their graphs
                 return made
         except NotLiftable:
             pass
@@ -181,7 +196,7 @@ class Builder:
         """The lengths of a call's lists of integers; None where it passes none."""
         if call.comes_again or not self._recordings.tracer.select:
             return None
-        key, runs = runs_of(call)
+        key, runs = runs_of(call.key)
         if not any(is_list for _, is_list in runs):
             return None
         key = (key, self._captured.marks(call.values))
@@ -233,7 +248,7 @@ class Builder:
             return Built(reason="its result differs (please report this)")
         if lengths is None or not machine.varying:
             return Built(binding)
-        family = Family(lengths.runs, machine, replace(source))  # without its graph
+        family = Family(lengths.runs, machine)
         served = [old for old in lengths.families if family.serves(old)]
         others_left = [old for old in lengths.families if old not in served]
         lengths.families[:] = [family, *others_left][:CODES]

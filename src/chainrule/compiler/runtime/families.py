@@ -53,13 +53,13 @@ def _shortened(structure: Node, runs: list[tuple[int, bool]]) -> Node:
     return structure
 
 
-def runs_of(call: Call) -> tuple[Any, Runs]:
-    """The structure of a call with the lengths of its lists of integers taken out, and these."""
+def runs_of(key: Any) -> tuple[Any, Runs]:
+    """The key of a call with the lengths of its lists of integers taken out, and these."""
+    differentiate, structures, named, others = key
     runs: list[tuple[int, bool]] = []
-    structures, named = call.structure
     shape = tuple([_shortened(s, runs) for s in structures])
-    names = tuple([(name, _shortened(s, runs)) for name, s in named.items()])
-    return (call.key[0], shape, names, call.key[3]), tuple(runs)
+    names = tuple([(name, _shortened(s, runs)) for name, s in named])
+    return (differentiate, shape, names, others), tuple(runs)
 
 
 def resized(call: Call, ids: Sequence[Sequence[int]]) -> Call:
@@ -127,7 +127,6 @@ class Family:
 
     runs: Runs
     machine: MachineCode
-    longest: RecordedCall
 
     def fit_for(self, call: Call, recording: Recording, root: int, runs: Runs) -> Fit | None:
         """How a recorded call can use its code, or None."""
@@ -138,11 +137,12 @@ class Family:
 
     def serves(self, other: Family) -> bool:
         """Whether its code can do what that of other calls does."""
-        numbers = len(other.longest.recording.selection.numbers)
+        longest = other.machine.source
+        numbers = len(longest.recording.selection.numbers)
         slots = slots_among(other.runs, self.runs, numbers)
         if slots is None:
             return False
-        return self.machine.fit_for(replace(other.longest, slots=slots)) is not None
+        return self.machine.fit_for(replace(longest, slots=slots)) is not None
 
 
 def decider_of(selection: Selection, fit: Fit) -> Any:

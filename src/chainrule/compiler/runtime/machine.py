@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -101,6 +101,8 @@ class MachineCode:
         ``lanes``: how many samples ``code`` computes at once; ``run`` and what follows need one.
         """
         self.dtype, self.contract = dtype, contract
+        self.source = replace(call)  # without its graph
+        self.lengths: tuple[RecordedCall, ...] = ()  # shorter calls that it was built with
         self.width = jit.vector_width() * (2 if dtype == "float32" else 1)
         self.program, self.varying, self.optional = program, set(varying), set(optional)
         self.root = int(program.address[call.root])

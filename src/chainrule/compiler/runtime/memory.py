@@ -17,7 +17,7 @@ from chainrule.compiler.runtime.variants import Variant
 
 DEFAULT = 512  # megabytes
 RECORDED = 90  # bytes for each instruction: its recording and its tape
-BUILT = 160  # and the array program, its arenas and the machine code
+BUILT = 230  # and the array program, its arenas, the machine code, recordings of other lengths
 
 
 class Owner(Protocol):

@@ -1,0 +1,270 @@
+"""A file of a compiled function, read and checked.
+
+In: a path. Out: a ``SavedFunction``: recordings, and for which calls each is; or a ``SaveError`` in
+one line. Nothing of a file is trusted and nothing in it is run: no class, module or code is named
+by it, and what the engines rely on is checked part by part.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chainrule import tensor_files
+from chainrule.compiler.capture.recordings import Recording
+from chainrule.compiler.lift.alignment import Layout, RecordedCall
+from chainrule.compiler.runtime.pipeline import Options
+from chainrule.compiler.runtime.results import wanted_of
+from chainrule.compiler.saving.plain import (
+    SaveError,
+    count,
+    counts,
+    damaged,
+    decode,
+    fields,
+    items,
+    texts,
+)
+from chainrule.compiler.saving.recordings import decode_recording
+from chainrule.compiler.saving.rules import decode_rule
+from chainrule.tensor_files import Tensors
+
+FORMAT = "chainrule.function"
+VERSION = 1
+_PLURAL = "chainrule's saved functions"
+_TYPES = {"I16": "int16", "I32": "int32", "I64": "int64", "F64": "float64"}
+
+
+@dataclass(frozen=True, eq=False)
+class SavedCode:
+    """What machine code was built from: a recorded call, and shorter ones like it."""
+
+    call: RecordedCall
+    lengths: tuple[RecordedCall, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SavedVariant:
+    """A recording and how it may be used."""
+
+    recording: Recording
+    layout: Layout
+    numeric: frozenset[int]
+    settled: tuple[str, ...]
+    uses_math: bool
+    reason: str | None  # why there is no machine code
+    code: SavedCode | None
+    call: RecordedCall | None  # how it runs on that code
+
+
+@dataclass(frozen=True, eq=False)
+class SavedStructure:
+    """Calls with one structure of arguments."""
+
+    key: str
+    shown: str
+    variants: tuple[SavedVariant, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SavedFunction:
+    """All that a file holds."""
+
+    name: str
+    writer: str
+    signature: inspect.Signature | None
+    options: Options
+    captured: dict[str, str]
+    values: tuple[tuple[float, str], ...]
+    identity: bool
+    looks: bool
+    recordings: tuple[Recording, ...]
+    structures: tuple[SavedStructure, ...]
+
+
+def read(path: str | os.PathLike[str]) -> SavedFunction:
+    """The function in a file, or a ``SaveError``."""
+    try:
+        if not Path(path).is_file():
+            raise SaveError("there is no such file")
+        try:
+            words, tensors = tensor_files.read(path, FORMAT, VERSION, _PLURAL, _TYPES)
+        except tensor_files.TensorFileError as error:
+            raise SaveError(str(error)) from None
+        try:
+            program = json.loads(words.get("program", ""))
+            return decode_function(program, tensors)
+        except SaveError:
+            raise
+        except (RecursionError, ValueError):
+            raise damaged("its program is no JSON") from None
+    except SaveError as reason:
+        raise SaveError(f"cannot load {str(path)!r}: {reason}") from None
+
+
+def decode_function(x: Any, tensors: Tensors) -> SavedFunction:
+    """The function of a file's JSON and arrays."""
+    fields(
+        x,
+        name=str,
+        writer=str,
+        parameters=list,
+        options=dict,
+        captured=list,
+        values=list,
+        identity=bool,
+        looks=bool,
+        rules=list,
+        recordings=list,
+        structures=list,
+        codes=list,
+    )
+    rules = [decode_rule(rule) for rule in x["rules"]]
+    recordings = [
+        decode_recording(recording, rules, tensors, str(k))
+        for k, recording in enumerate(x["recordings"])
+    ]
+    if tensors:
+        raise damaged("it holds arrays that nothing uses")
+    captured = dict(map(_two_texts, x["captured"]))
+    values = [(decode(number), label) for number, label in map(_pair, x["values"])]
+    if any(type(number) is not float or type(label) is not str for number, label in values):
+        raise damaged("a captured Value is no number")
+    parts = _Parts(recordings, len(values))
+    codes = [parts.code(code) for code in x["codes"]]
+    return SavedFunction(
+        x["name"],
+        x["writer"],
+        _signature(x["parameters"]),
+        _options(x["options"]),
+        captured,
+        tuple(values),
+        x["identity"],
+        x["looks"],
+        tuple(recordings),
+        tuple([parts.structure(structure, codes) for structure in x["structures"]]),
+    )
+
+
+class _Parts:
+    """Reads what refers to recordings."""
+
+    def __init__(self, recordings: list[Recording], values: int) -> None:
+        self._recordings, self._values = recordings, values
+
+    def _recording(self, k: Any) -> Recording:
+        return self._recordings[count(k, len(self._recordings))]
+
+    def _layout(self, x: Any, recording: Recording) -> Layout:
+        if len(items(x)) != 3:
+            raise damaged("the layout of a call is incomplete")
+        layout = Layout(count(x[0]), tuple(counts(x[1], recording.inputs + 1)), count(x[2]))
+        selection, size = recording.selection, sum(layout.sizes)
+        inputs = size + self._values + layout.integers + len(selection.numbers)
+        if (
+            recording.inputs != inputs
+            or layout.integers != selection.program.arguments
+            or layout.first not in np.cumsum([0, *layout.sizes])
+        ):
+            raise damaged("a recording has other inputs than its calls")
+        return layout
+
+    def code(self, x: Any) -> SavedCode:
+        """What machine code is built from."""
+        if not 1 <= len(items(x)) <= 3:
+            raise damaged("machine code is built from other calls")
+        calls = []
+        for part in x:
+            k, where, slots = fields(part, recording=int, layout=list, slots=(list, type(None)))
+            recording = self._recording(k)
+            calls.append(_called(recording, self._layout(where, recording), slots))
+        call, *lengths = calls
+        for other in lengths:
+            _check_shorter(other, call)
+        return SavedCode(call, tuple(lengths))
+
+    def structure(self, x: Any, codes: list[SavedCode]) -> SavedStructure:
+        """Calls of one structure."""
+        key, text, variants = fields(x, key=str, shown=str, variants=list)
+        return SavedStructure(key, text, tuple([self._variant(v, codes) for v in variants]))
+
+    def _variant(self, x: Any, codes: list[SavedCode]) -> SavedVariant:
+        k, where, numeric, settled, uses_math, lifts, reason, code, slots = fields(
+            x,
+            recording=int,
+            layout=list,
+            numeric=list,
+            settled=list,
+            math=bool,
+            lifts=bool,
+            reason=(str, type(None)),
+            code=(int, type(None)),
+            slots=(list, type(None)),
+        )
+        recording = self._recording(k)
+        layout = self._layout(where, recording)
+        used = frozenset(counts(numeric, layout.integers))
+        call = built = None
+        if code is not None or lifts:
+            call = _called(recording, layout, slots)
+            built = SavedCode(call, ()) if code is None else codes[count(code, len(codes))]
+            if slots is None and recording is not built.call.recording:
+                raise damaged("a recording runs on the machine code of another")
+            _check_shorter(call, built.call)
+        return SavedVariant(
+            recording, layout, used, tuple(texts(settled)), uses_math, reason, built, call
+        )
+
+
+def _called(recording: Recording, layout: Layout, slots: Any) -> RecordedCall:
+    """A recorded call; ``slots``: its integers among those of a longer call, if there is one."""
+    root = wanted_of(recording)
+    if root is None:
+        raise damaged("machine code is for a function without a result")
+    given = None if slots is None else np.array(counts(slots, 2**31), np.int64)
+    if given is not None and len(given) != layout.integers + len(recording.selection.numbers):
+        raise damaged("a call has more or fewer integers than its recording")
+    return RecordedCall.laid_out(layout, recording, root.position, given)
+
+
+def _check_shorter(call: RecordedCall, longer: RecordedCall) -> None:
+    in_order = itertools.pairwise([-1, *call.slots.tolist(), len(longer.slots)])
+    if not all(a < b for a, b in in_order):
+        raise damaged("the integers of a shorter call are not among those of the longer one")
+
+
+def _pair(x: Any) -> tuple[Any, Any]:
+    if len(items(x)) != 2:
+        raise damaged("a pair is incomplete")
+    return x[0], x[1]
+
+
+def _two_texts(x: Any) -> tuple[str, str]:
+    a, b = texts(list(_pair(x)))
+    return a, b
+
+
+def _options(x: Any) -> Options:
+    dtype, lift, contract = fields(x, dtype=str, lift=(bool, type(None)), contract=bool)
+    if dtype not in ("float64", "float32"):
+        raise damaged("it computes in an unknown type of numbers")
+    return Options(dtype, "eager", lift, contract)
+
+
+def _signature(x: list[Any]) -> inspect.Signature | None:
+    """The parameters of the function, by which reports name its arguments."""
+    kinds = {kind.name: kind for kind in inspect._ParameterKind}
+    try:
+        found = [inspect.Parameter(name, kinds[kind]) for name, kind in map(_two_texts, x)]
+        return inspect.Signature(found) if found else None
+    except (KeyError, ValueError) as error:
+        raise (
+            error if isinstance(error, SaveError) else damaged("a parameter has no name")
+        ) from None
