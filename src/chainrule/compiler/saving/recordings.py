@@ -179,23 +179,22 @@ def _marked(positions: Part, n: int) -> npt.NDArray[np.bool_]:
 
 def _operands(codes: Ints, number: npt.NDArray[np.bool_], rules: list[Op], flat: Ints) -> Ints:
     """Up to three operands of each instruction, all of which come before it."""
-    arity = np.array([0] * FIRST_RULE + [rule.arity for rule in rules], np.int64)
+    arity = np.array([0] * FIRST_RULE + [min(rule.arity, 4) for rule in rules], np.int8)
     takes_number = np.array(
         [False] * FIRST_RULE + [rule.name in PLAIN_NUMBERS for rule in rules], np.bool_
     )
     if any(rule.arity > 3 or len(rule.parameters) > 2 for rule in rules):
         raise damaged("an operation has more operands than an instruction")
-    if (number & ~takes_number[codes]).any():
+    if (number & ~takes_number.take(codes)).any():
         raise damaged("an instruction has a plain number where none can be")
-    wanted = arity[codes] - number
-    if wanted.sum() != len(flat):
+    wanted = arity.take(codes) - number.view(np.int8)
+    if wanted.sum(dtype=np.int64) != len(flat):
         raise damaged("instructions have other operands than they should")
+    users = np.arange(len(codes), dtype=np.int32).repeat(wanted)
+    if (flat < 0).any() or (flat >= users).any():
+        raise damaged("an operand is out of range, or comes after its use")
     operands = np.full((len(codes), 3), -1, np.int32)
-    operands[np.arange(3) < wanted[:, None]] = flat
-    if len(flat) and flat.min() < 0:
-        raise damaged("an operand is out of range")
-    if (operands >= np.arange(len(codes), dtype=np.int32)[:, None]).any():
-        raise damaged("an operand comes after its use")
+    np.place(operands, np.arange(3, dtype=np.int8) < wanted[:, None], flat)
     return operands
 
 
@@ -208,7 +207,7 @@ def _selection(take: Any, sizes: Any, numbers: Any, integers: Any, operands: Int
     if len(candidates) and (candidates.min() < 0 or candidates.max() >= n):
         raise damaged("a candidate of a gather is out of range")
     tables = [candidates[a:b] for a, b in itertools.pairwise(ends.tolist())]
-    rows = take("gathers", np.int32, None, 2) if tables else take("gathers", np.int32, None)
+    rows = take("gathers", np.int32, None, 2) if tables else take("gathers", np.int32, 0)
     places = _increasing(take("places", np.int32, None), 3 * n)
     owners = take("owners", np.int32, len(places))
     gathers = []
@@ -218,12 +217,13 @@ def _selection(take: Any, sizes: Any, numbers: Any, integers: Any, operands: Int
         gathers.append(Gather(tables[table], index))
     if len(owners) and (owners.min() < 0 or owners.max() >= len(gathers)):
         raise damaged("an operand is selected by a gather that is not there")
-    last = np.array([gather.candidates.max() for gather in gathers], np.int64)
+    used = rows[owners, 0] if len(owners) else owners
+    last = np.array([table.max(initial=-1) for table in tables], np.int64)
     recorded = operands.ravel()[places]
-    if (recorded < 0).any() or (last[owners] >= places // 3).any():
+    if (recorded < 0).any() or (last[used] >= places // 3).any():
         raise damaged("a gather selects what comes after its use")
-    holds = [set(gather.candidates.tolist()) for gather in gathers]
-    if any(p not in holds[k] for p, k in zip(recorded.tolist(), owners.tolist(), strict=True)):
+    holds = [set(table.tolist()) for table in tables]
+    if any(p not in holds[k] for p, k in zip(recorded.tolist(), used.tolist(), strict=True)):
         raise damaged("an operand is none of those that a gather selects")
     if any(node not in plain for node in counts(numbers)):
         raise damaged("a number is computed by a step that is not there")

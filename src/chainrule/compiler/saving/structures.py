@@ -144,9 +144,11 @@ def _runs(nodes: Sequence[Node]) -> list[Any]:
 
 def shown(key: Any) -> str:
     """A call as a person would write it, types in the place of numbers."""
-    differentiate, structures, named, _ = key
+    differentiate, structures, named, others = key
     words = [*map(_words, structures), *[f"{name}={_words(node)}" for name, node in named]]
     text = f"{'value_and_grad' if differentiate else 'a plain call'}({', '.join(words)})"
+    if others:  # numbers of numpy's own types, or labels of Values
+        text += f" with {', '.join(dict.fromkeys(repr(word) for _, word in others))}"
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
 
 

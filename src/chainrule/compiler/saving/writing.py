@@ -64,14 +64,12 @@ def save(
 
 def _record(dispatch: Dispatch, example: tuple[Any, ...], keywords: dict[str, Any]) -> None:
     """Record an example, as far as it can be."""
-    reasons = []
-    for differentiate in (False, True)[: 1 + bool(example)]:
-        call = flatten_call(example, keywords, differentiate)
-        run = dispatch.run(call, at_once=True)
-        if run.variant is None:
-            reasons.append(run.reason or call.failed or "it raises an error")
-    if len(reasons) == 1 + bool(example):
-        raise SaveError(f"{dispatch.name} cannot be saved: it runs eagerly because {reasons[-1]}")
+    calls = [flatten_call(example, keywords, differentiate=False)]
+    if example:
+        calls.append(flatten_call(example, keywords, differentiate=True))
+    reasons = [reason for call in calls if (reason := dispatch.record(call)) is not None]
+    if len(reasons) == len(calls):
+        raise SaveError(f"{dispatch.name} cannot be saved: it runs eagerly because {reasons[0]}")
 
 
 def _check_savable(dispatch: Dispatch) -> None:
