@@ -72,7 +72,7 @@ def looked_up(weights, keys):
 def statistics(scale, data):
     mean = sum(data) / len(data)
     spread = sqrt(sum((scale * x - mean) ** 2 for x in data))
-    rows = [data * 2.0, (spread.data, "text", None, {3: True, "b": b"x"})]
+    rows = [data * 2.0, (mean + 1.0, "text", None, {3: True, "b": b"x"})]
     return scale * spread, {"mean": mean, "rows": rows}
 
 
