@@ -62,7 +62,9 @@ def decode_program(x: Any) -> tuple[IntegerProgram, set[int]]:
         if len(items(row)) != 4 or type(row[2]) is not bool or type(row[3]) is not str:
             raise damaged("a guard on integers is incomplete")
         expected = decode(row[1])
-        if count(row[0]) not in plain or type(expected) not in ((bool,) if row[2] else (bool, int, float)):
+        if count(row[0]) not in plain or type(expected) not in (
+            (bool,) if row[2] else (bool, int, float)
+        ):
             raise damaged("a guard on integers is on something that is not there")
         guards.append(IntegerGuard(row[0], expected, row[2], row[3]))
     return IntegerProgram(arguments, constants, tuple(steps), tuple(guards), bounded), plain

@@ -220,6 +220,7 @@ class LoadedDispatch(Dispatch):
             saved, self._tracer, self._counts, self._ledger, self.lock
         )
         replay.variants = lambda call: self._pipeline.structure(call).variants
+        replay.captured = self._pipeline.captured
         replay.saved_for = [structure.shown for structure in saved.structures]
 
     def build(self) -> None:

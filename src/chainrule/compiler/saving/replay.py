@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, as_float, flatten_call, holds_values
+from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.recordings import CONSTANT, FIRST_RULE, ArrayOutput, Output
 from chainrule.compiler.capture.selection import Selection
@@ -44,13 +45,16 @@ class Replay:
         #: set once the recordings are there: those for a call, and what calls there are some for
         self.variants: Callable[[Call], Sequence[Variant]] = lambda call: ()
         self.saved_for: Sequence[str] = ()
+        self.captured = CapturedState()
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """What the function returns, or a ``FallbackError``."""
         if modes.recorder is not None:
             modes.recorder.forbid(f"{self.__name__}, which was loaded from a file")
         reasons: list[str] = []
-        readings = _readings(flatten_call(arguments, keywords, differentiate=False))
+        readings = [flatten_call(arguments, keywords, differentiate=False)]
+        if arguments and holds_values(arguments[0]):
+            readings += self._as_differentiated(arguments, keywords)
         for call in readings:
             for variant in self.variants(call):
                 try:
@@ -59,6 +63,26 @@ class Replay:
                     reasons.append(str(reason))
         why = self._why(readings[-1], reasons)
         raise FallbackError(f"{self.__name__} was not saved for this call: {why}")
+
+    def _as_differentiated(
+        self, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> list[Call]:
+        """A call whose first argument holds Values, as ``value_and_grad`` of it.
+
+        The function was recorded with Values there too, made from the numbers it was passed. Where
+        it looks at their labels, or asks which is which, it might do something else with these.
+        """
+        call = _CallOfValues(arguments=arguments, keywords=keywords)
+        structures = []
+        for i, x in enumerate(arguments):
+            structures.append(call.add(x, floats_only=i == 0))
+            call.first = call.size if i == 0 else call.first
+        named = {name: call.add(x) for name, x in keywords.items()}
+        call.structure = (tuple(structures), named)
+        call.key = (True, tuple(structures), tuple(named.items()), tuple(call.narrow))
+        values = [x for x in _numbers(call) if isinstance(x, Value)]
+        again = len({id(x) for x in values}) < len(values)
+        return [] if self.captured.looks or (self.captured.identity and again) else [call]
 
     def _why(self, call: Call, reasons: list[str]) -> str:
         if call.opaque is not None:
@@ -87,24 +111,6 @@ class _CallOfValues(Call):
         return Numbers(x.shape, FLOAT)
 
 
-def _readings(call: Call) -> list[Call]:
-    """A call as it is; and where its first argument holds Values, as ``value_and_grad`` of it.
-
-    The function was recorded with Values there too, made from the numbers it was passed.
-    """
-    if not call.arguments or not holds_values(call.arguments[0]):
-        return [call]
-    again = _CallOfValues(arguments=call.arguments, keywords=call.keywords)
-    structures = []
-    for i, x in enumerate(call.arguments):
-        structures.append(again.add(x, floats_only=i == 0))
-        again.first = again.size if i == 0 else again.first
-    named = {name: again.add(x) for name, x in call.keywords.items()}
-    again.structure = (tuple(structures), named)
-    again.key = (True, tuple(structures), tuple(named.items()), tuple(again.narrow))
-    return [call, again]
-
-
 def _evaluate(variant: Variant, call: Call) -> Any:
     """What a recording gives for a call, one operation after the other."""
     recording, ints = variant.recording, call.ints
@@ -115,7 +121,7 @@ def _evaluate(variant: Variant, call: Call) -> Any:
         raise _AnotherPath("an integer is too large to be used as a number")
     selected, numbers = decided
     nodes = [
-        *_inputs(call),
+        *[x if isinstance(x, Value) else Value(x) for x in _numbers(call)],
         *variant.captured,
         *[Value(as_float(i)) for i in ints],
         *map(Value, numbers),
@@ -145,10 +151,10 @@ def _evaluate(variant: Variant, call: Call) -> Any:
     return map_leaves(lambda x: _returned(x, nodes), recording.result)
 
 
-def _inputs(call: Call) -> Iterator[Value]:
+def _numbers(call: Call) -> Iterator[Any]:
+    """The floats and Values of a call, those in arrays too."""
     for x in call.floats:
-        for item in x.ravel().tolist() if isinstance(x, np.ndarray) else (x,):
-            yield item if isinstance(item, Value) else Value(item)
+        yield from x.ravel().tolist() if isinstance(x, np.ndarray) else (x,)
 
 
 def _returned(x: Any, nodes: list[Value]) -> Any:

@@ -258,8 +258,9 @@ _CODE = (
 
 def _variables(function: Any, captured: CapturedState) -> Iterator[tuple[str, Any]]:
     """Globals and attributes of modules, variables of enclosing functions, attributes of self."""
+    spaces = {id(code.__globals__) for code in captured.functions}
     for namespace, name, x in captured.names:
-        if type(namespace) is dict and x is not MISSING and "__spec__" in namespace:
+        if id(namespace) in spaces and x is not MISSING:
             yield name, x
         elif isinstance(namespace, types.ModuleType):
             yield f"{namespace.__name__}.{name}", x
