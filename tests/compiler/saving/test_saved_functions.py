@@ -80,7 +80,7 @@ def namespaced(p, options):
     return p.a * options.rate + exp(p.b) * options.rate**2 if options.on else p.a
 
 
-CONFIG = Config(width=8, heads=2, block=8)
+CONFIG = Config(width=4, heads=2, block=8)
 MODEL = GPT(CONFIG, 6)
 
 
@@ -96,7 +96,7 @@ def network_arguments():
 NEAR, FAR = [0.1, 0.2, 0.3] * 30, [0.1, 5.0, -3.0] * 30
 CASES = {
     "mlp": (network, [network_arguments()]),
-    "gpt": (gpt, [(MODEL.arrays(), [5, *[k % 5 for k in range(n)], 5]) for n in (7, 3, 5, 2)]),
+    "gpt": (gpt, [(MODEL.arrays(), [5, *[k % 5 for k in range(n)], 5]) for n in (5, 2, 3)]),
     "branches": (huber, [(0.0, NEAR), (0.0, FAR), (4.25, FAR)]),
     "integers": (
         polynomial,
