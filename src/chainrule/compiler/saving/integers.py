@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from chainrule.compiler.capture.integers import STEPS, IntegerGuard, IntegerProgram
-from chainrule.compiler.saving.plain import count, counts, damaged, decode, encode, fields, items
+from chainrule.compiler.saving.plain import (
+    count,
+    counts,
+    damaged,
+    decode,
+    encode,
+    fields,
+    items,
+    readable,
+)
 
 MOST_ARGUMENTS = 2**28
 _ONE = ("neg", "invert", "abs", "int", "bool")
@@ -66,7 +75,7 @@ def decode_program(x: Any) -> tuple[IntegerProgram, set[int]]:
             (bool,) if row[2] else (bool, int, float)
         ):
             raise damaged("a guard on integers is on something that is not there")
-        guards.append(IntegerGuard(row[0], expected, row[2], row[3]))
+        guards.append(IntegerGuard(row[0], expected, row[2], *readable([row[3]])))
     return IntegerProgram(arguments, constants, tuple(steps), tuple(guards), bounded), plain
 
 

@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.core.text import visible
+
 MOST_INTEGER_BITS = 4096  # of a number in a file
+MOST_SHOWN = 1000  # characters of a text for people
 _SCALARS = "biuf"  # numpy's kinds of numbers
 
 
@@ -121,3 +124,8 @@ def texts(x: Any) -> list[str]:
     if any(type(item) is not str for item in items(x)):
         raise damaged("a text is missing")
     return list(x)
+
+
+def readable(x: Any) -> list[str]:
+    """A list of texts for people: none too long, none that could steer a terminal."""
+    return [visible(text[:MOST_SHOWN]) for text in texts(x)]

@@ -30,7 +30,7 @@ from chainrule.compiler.saving.plain import (
     decode,
     fields,
     items,
-    texts,
+    readable,
 )
 from chainrule.compiler.saving.recordings import decode_recording
 from chainrule.compiler.saving.rules import decode_rule
@@ -69,7 +69,7 @@ class SavedStructure:
     """Calls with one structure of arguments."""
 
     key: str
-    shown: str
+    shown: tuple[str, ...]  # for people: how the call is made, and its arguments
     variants: tuple[SavedVariant, ...]
 
 
@@ -133,15 +133,16 @@ def decode_function(x: Any, tensors: Tensors) -> SavedFunction:
     ]
     if tensors:
         raise damaged("it holds arrays that nothing uses")
-    captured = dict(map(_two_texts, x["captured"]))
+    name, writer = readable([x["name"], x["writer"]])
+    captured = dict(map(_two_readable, x["captured"]))
     values = [(decode(number), label) for number, label in map(_pair, x["values"])]
     if any(type(number) is not float or type(label) is not str for number, label in values):
         raise damaged("a captured Value is no number")
     parts = _Parts(recordings, len(values))
     codes = [parts.code(code) for code in x["codes"]]
     return SavedFunction(
-        x["name"],
-        x["writer"],
+        name,
+        writer,
         _signature(x["parameters"]),
         _options(x["options"]),
         captured,
@@ -192,8 +193,12 @@ class _Parts:
 
     def structure(self, x: Any, codes: list[SavedCode]) -> SavedStructure:
         """Calls of one structure."""
-        key, text, variants = fields(x, key=str, shown=str, variants=list)
-        return SavedStructure(key, text, tuple([self._variant(v, codes) for v in variants]))
+        key, text, variants = fields(x, key=str, shown=list, variants=list)
+        if not text:
+            raise damaged("a structure does not say what it is")
+        return SavedStructure(
+            key, tuple(readable(text)), tuple([self._variant(v, codes) for v in variants])
+        )
 
     def _variant(self, x: Any, codes: list[SavedCode]) -> SavedVariant:
         k, where, numeric, settled, uses_math, lifts, reason, code, slots = fields(
@@ -219,7 +224,14 @@ class _Parts:
                 raise damaged("a recording runs on the machine code of another")
             _check_shorter(call, built.call)
         return SavedVariant(
-            recording, layout, used, tuple(texts(settled)), uses_math, reason, built, call
+            recording,
+            layout,
+            used,
+            tuple(readable(settled)),
+            uses_math,
+            None if reason is None else readable([reason])[0],
+            built,
+            call,
         )
 
 
@@ -246,8 +258,8 @@ def _pair(x: Any) -> tuple[Any, Any]:
     return x[0], x[1]
 
 
-def _two_texts(x: Any) -> tuple[str, str]:
-    a, b = texts(list(_pair(x)))
+def _two_readable(x: Any) -> tuple[str, str]:
+    a, b = readable(list(_pair(x)))
     return a, b
 
 
@@ -262,7 +274,7 @@ def _signature(x: list[Any]) -> inspect.Signature | None:
     """The parameters of the function, by which reports name its arguments."""
     kinds = {kind.name: kind for kind in inspect._ParameterKind}
     try:
-        found = [inspect.Parameter(name, kinds[kind]) for name, kind in map(_two_texts, x)]
+        found = [inspect.Parameter(name, kinds[kind]) for name, kind in map(_two_readable, x)]
         return inspect.Signature(found) if found else None
     except (KeyError, ValueError) as error:
         raise (

@@ -35,6 +35,7 @@ from chainrule.compiler.saving.plain import (
     encode,
     fields,
     items,
+    readable,
     texts,
 )
 from chainrule.core.ops import Op
@@ -153,7 +154,7 @@ def decode_recording(x: Any, known: list[Op], tensors: Tensors, name: str) -> Re
         number=number,
         rules=tuple(rules),
         unflagged=unflagged,
-        guards=tuple(map(Guard, at.tolist(), expected, lines)),
+        guards=tuple(map(Guard, at.tolist(), expected, readable(lines))),
         result=outputs.decode(result, 0),
         selection=_selection(take, sizes, numbers, integers, operands),
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -24,7 +25,7 @@ from chainrule.compiler.capture.recordings import CONSTANT, FIRST_RULE, ArrayOut
 from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.runtime.dispatch import FallbackError
 from chainrule.compiler.runtime.variants import Variant
-from chainrule.compiler.saving.structures import shown
+from chainrule.compiler.saving.structures import words_of
 from chainrule.core.backend import Value, modes, nonfinite
 from chainrule.trees import FLOAT, Array, Node, Numbers, map_leaves
 
@@ -44,7 +45,7 @@ class Replay:
             self.__signature__ = signature
         #: set once the recordings are there: those for a call, and what calls there are some for
         self.variants: Callable[[Call], Sequence[Variant]] = lambda call: ()
-        self.saved_for: Sequence[str] = ()
+        self.saved_for: Sequence[Sequence[str]] = ()
         self.captured = CapturedState()
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -67,7 +68,7 @@ class Replay:
     def _as_differentiated(
         self, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> list[Call]:
-        """A call whose first argument holds Values, as ``value_and_grad`` of it.
+        """A call whose first argument holds Values only, as ``value_and_grad`` of it.
 
         The function was recorded with Values there too, made from the numbers it was passed. Where
         it looks at their labels, or asks which is which, it might do something else with these.
@@ -80,17 +81,34 @@ class Replay:
         named = {name: call.add(x) for name, x in keywords.items()}
         call.structure = (tuple(structures), named)
         call.key = (True, tuple(structures), tuple(named.items()), tuple(call.narrow))
-        values = [x for x in _numbers(call) if isinstance(x, Value)]
-        again = len({id(x) for x in values}) < len(values)
-        return [] if self.captured.looks or (self.captured.identity and again) else [call]
+        first = [*itertools.islice(_numbers(call), call.first)]
+        again = len({id(x) for x in first}) < len(first)
+        is_other = self.captured.looks or (self.captured.identity and again)
+        return [] if is_other or not all(isinstance(x, Value) for x in first) else [call]
 
     def _why(self, call: Call, reasons: list[str]) -> str:
         if call.opaque is not None:
             return f"an argument of type {call.opaque} cannot be followed"
         if reasons:
             return "; ".join([*dict.fromkeys(reasons)][:LISTED])
-        known = [*self.saved_for[:LISTED], *["…"][: len(self.saved_for) > LISTED]]
-        return f"it is {shown(call.key)}, and the file has {' and '.join(known)}"
+        return _missing(words_of(call.key), self.saved_for)
+
+
+def _missing(given: Sequence[str], known: Sequence[Sequence[str]]) -> str:
+    """What sets a call apart from those that were saved."""
+    alike = [x for x in known if x[0] == given[0] and len(x) == len(given)]
+    places = [[k for k, word in enumerate(x) if word != given[k]] for x in alike]
+    fewest = min(places, key=len, default=[])
+    if not fewest:
+        others = [f"{mode}({', '.join(words)})" for mode, *words in known[:LISTED]]
+        others += ["…"] * (len(known) > LISTED)
+        return f"it is {given[0]}({', '.join(given[1:])}), and the file has {' and '.join(others)}"
+    place = fewest[0]
+    options = dict.fromkeys(
+        x[place] for x, differ in zip(alike, places, strict=True) if differ == fewest
+    )
+    words = [*list(options)[:LISTED], *["…"] * (len(options) > LISTED)]
+    return f"argument {place} of {given[0]} is {given[place]}, and in the file {' or '.join(words)}"
 
 
 class _CallOfValues(Call):
@@ -104,7 +122,7 @@ class _CallOfValues(Call):
         return FLOAT
 
     def _add_array(self, x: Array, floats_only: bool) -> Node:
-        if not floats_only or x.dtype != object:
+        if not floats_only or not all(isinstance(item, Value) for item in x.ravel().tolist()):
             return super()._add_array(x, floats_only)
         self.floats.append(x)  # of Values, in place of an array of floats
         self.sizes.append(x.size)

@@ -40,7 +40,7 @@ from chainrule.trees import (
     field_names,
 )
 
-SHOWN = 400  # characters of a structure in a message
+SHOWN = 200  # characters of an argument in a message
 
 
 def portable(key: Any, marks: Sequence[Any]) -> str:
@@ -142,14 +142,14 @@ def _runs(nodes: Sequence[Node]) -> list[Any]:
 # --- for people -----------------------------------------------------------------------------------
 
 
-def shown(key: Any) -> str:
-    """A call as a person would write it, types in the place of numbers."""
+def words_of(key: Any) -> list[str]:
+    """How a call is made, and each of its arguments, types in the place of numbers."""
     differentiate, structures, named, others = key
     words = [*map(_words, structures), *[f"{name}={_words(node)}" for name, node in named]]
-    text = f"{'value_and_grad' if differentiate else 'a plain call'}({', '.join(words)})"
     if others:  # numbers of numpy's own types, or labels of Values
-        text += f" with {', '.join(dict.fromkeys(repr(word) for _, word in others))}"
-    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+        words.append(f"of types {', '.join(dict.fromkeys(repr(word) for _, word in others))}")
+    words.insert(0, "value_and_grad" if differentiate else "a plain call")
+    return [word if len(word) <= SHOWN else word[: SHOWN - 1] + "…" for word in words]
 
 
 def _words(node: Node) -> str:

@@ -22,6 +22,7 @@ import numpy as np
 from chainrule import tensor_files
 from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.capture.captured import MISSING, CapturedState, Method, content_of
+from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.lift.alignment import Layout, RecordedCall
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.families import runs_of, slots_among
@@ -30,7 +31,7 @@ from chainrule.compiler.saving.plain import SaveError, encode
 from chainrule.compiler.saving.reading import FORMAT, VERSION, SavedFunction, decode_function
 from chainrule.compiler.saving.recordings import encode_recording
 from chainrule.compiler.saving.rules import encode_rule
-from chainrule.compiler.saving.structures import layout_of, portable, shown
+from chainrule.compiler.saving.structures import layout_of, portable, words_of
 from chainrule.core.backend import Value
 from chainrule.core.ops import Op
 from chainrule.tensor_files import Tensors
@@ -146,7 +147,7 @@ class _Writer:
                 )
             found[text] = {
                 "key": text,
-                "shown": shown(key),
+                "shown": words_of(key),
                 "variants": [self._variant(key, v, owners) for v in variants],
             }
         return list(found.values())
@@ -209,17 +210,27 @@ def _passes_captured(marks: Any, looks: bool) -> bool:
 def _compare(saved: SavedFunction, writer: _Writer) -> None:
     """Refuse to write what would be read as something else."""
     for (recording, k), again in zip(writer.recordings.items(), saved.recordings, strict=True):
-        pairs = (
-            (str(recording.selection), str(again.selection)),
-            (recording.result, again.result),
-            (recording.guards, again.guards),
-        )
         if len(recording.rules) == len(again.rules):
             recording = replace(recording, rules=again.rules)  # its own operations are made anew
-        if recording.differs(again) is not None or any(
-            a != b and repr(a) != repr(b) for a, b in pairs
-        ):
+        if recording.differs(again) is not None or not _same(recording.selection, again.selection):
             raise SaveError(f"its recording {k} does not come back as it was (please report this)")
+
+
+def _same(a: Selection, b: Selection) -> bool:
+    """Whether two recordings do the same with integers."""
+    programs = [
+        (
+            *(p.arguments, repr(p.constants), p.steps, p.bounded, s.numbers),
+            [(g.node, g.truth, repr(g.expected)) for g in p.guards],
+            [gather.index for gather in s.gathers],
+            *(s.places.tobytes(), s.owners.tobytes()),
+        )
+        for p, s in ((a.program, a), (b.program, b))
+    ]
+    return programs[0] == programs[1] and all(
+        np.array_equal(x.candidates, y.candidates)
+        for x, y in zip(a.gathers, b.gathers, strict=True)
+    )
 
 
 # --- what it captured -----------------------------------------------------------------------------
