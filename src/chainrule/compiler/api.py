@@ -291,6 +291,8 @@ class LoadedFunction(CompiledFunction):
     def __init__(self, saved: SavedFunction, path: str) -> None:
         self.dispatch: LoadedDispatch = LoadedDispatch(saved)
         self.__name__ = self.__qualname__ = saved.name
+        if saved.signature is not None:
+            self.__signature__ = saved.signature
         self.captured = dict(saved.captured)
         self._path = path
         self._derivatives = {}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import inspect
 import math
 import subprocess
 import sys
@@ -490,6 +491,7 @@ def test_a_loaded_function_is_not_saved_pickled_or_translated(tmp_path):
     with pytest.raises(chainrule.TranslationError, match="without its source"):
         loaded.to_numpy(2.0)
     assert repr(loaded).startswith("<compiled <lambda>: ")
+    assert str(inspect.signature(loaded)) == "(x)"
 
 
 def test_equal_functions_are_equal_bytes(tmp_path):
