@@ -307,7 +307,8 @@ class LoadedFunction(CompiledFunction):
         return super()._derivative(transform) if is_gradient else None
 
     def report(self, stage: str = "summary") -> str:
-        """As that of a compiled function; with what the file has frozen."""
+        """As that of a compiled function; with what the file has frozen. It reads all of it."""
+        self.dispatch.read_all()
         lines: list[str] = [report.report(self.dispatch, stage)]
         if stage == "summary":
             saved = self.dispatch.saved
@@ -332,8 +333,8 @@ def load(path: str | os.PathLike[str], *, build: bool = False) -> LoadedFunction
     It answers the calls that it was saved for: arguments of the same structure, for which the
     guards of a recording hold. Any other call raises a ``FallbackError`` that says what is missing.
     Calls run on the tape until machine code is worth building; ``build=True`` builds it now.
-    A file that is damaged, or written by a newer version, raises a ``SaveError``. Files are
-    checked part by part and no code in them is run: there is none.
+    A file that is damaged, or written by a newer version, raises a ``SaveError``. Recordings are
+    checked part by part when a call needs them first, and no code in a file is run: there is none.
 
     >>> import chainrule
     >>> chainrule.load("no such file")

@@ -56,7 +56,7 @@ def parts(tmp_path_factory):
 
 def refusal(path):
     with pytest.raises(SaveError) as error:
-        chainrule.load(path)
+        chainrule.load(path).report()  # which reads all of it
     message = str(error.value)
     assert message.startswith("cannot load ")
     assert "\n" not in message
@@ -199,12 +199,22 @@ def forged(array, chance):
 
 def is_refused(path):
     """Whether a file is; if it is not, it is used, on the tape and as machine code."""
+    loaded = None
     try:
         loaded = chainrule.load(path)
+        loaded.report()
     except SaveError:
         refusal(path)
+    if loaded is not None:
+        use(chainrule.load(path))
+    return loaded is None or is_damaged(loaded)
+
+
+def is_damaged(loaded):
+    try:
+        loaded.report()
+    except SaveError:
         return True
-    use(loaded)
     return False
 
 

@@ -27,7 +27,13 @@ from chainrule.compiler.runtime.pipeline import Options, Pipeline
 from chainrule.compiler.runtime.variants import EAGERLY, Binding, Run, Structure, Variant
 from chainrule.compiler.runtime.verification import agrees, on_tape
 from chainrule.compiler.saving.plain import SaveError, damaged
-from chainrule.compiler.saving.reading import SavedCode, SavedFunction, SavedVariant
+from chainrule.compiler.saving.reading import (
+    SavedCode,
+    SavedFunction,
+    SavedStructure,
+    SavedVariant,
+    check_shorter,
+)
 from chainrule.compiler.saving.replay import Replay
 from chainrule.compiler.saving.structures import portable
 from chainrule.core.backend import Value
@@ -89,11 +95,11 @@ class LoadedCode:
         return made
 
     def _made(self) -> MachineCode | str:
-        lengths = self.saved.lengths
+        call, *lengths = self.saved.calls
         others = KnownLengths(lengths[0], (*lengths, None)[1]) if lengths else None
         options = self.options
         try:
-            return machine_code(self.saved.call, others, options.dtype, options.contract)
+            return machine_code(call, others, options.dtype, options.contract)
         except (NotLiftable, ImportError) as reason:
             return str(reason)
         except Exception as error:  # the tape still serves: say why, and go on
@@ -104,8 +110,10 @@ class LoadedCode:
         machine = self.machine
         if isinstance(machine, str):
             return machine
-        if saved.call is None or saved.recording is self.saved.call.recording:
+        longest = self.saved.calls[0]
+        if saved.call is None or saved.recording is longest.recording:
             return Binding(machine, machine.fit)
+        check_shorter(saved.call, longest)
         fit = machine.fit_for(saved.call)
         return "it is no prefix of the longer call" if fit is None else Binding(machine, fit)
 
@@ -131,24 +139,32 @@ class LoadedPipeline(Pipeline):
         )
         nothing_lifted = Options(lift=False)  # the codes below are all there is
         super().__init__(tracer, captured, nothing_lifted, counts, ledger, lock, lambda: None)
-        codes: dict[SavedCode, LoadedCode] = {}
+        self._file = saved
+        self.codes: dict[SavedCode, LoadedCode] = {}
         self._saved: dict[Variant, SavedVariant] = {}
-        self._layouts: dict[Structure, list[Layout]] = {}
-        for structure in saved.structures:
-            made = self.structures[structure.key] = Structure()
-            self._layouts[made] = [one.layout for one in structure.variants]
-            for one in structure.variants:
-                trace = Trace(one.recording, tuple(values), one.numeric, one.settled, one.uses_math)
-                variant = Variant.of(trace)
-                variant.not_lifted = one.reason
-                variant.waits = one.code is not None and saved.options.lift is not False
-                made.variants.append(variant)
-                self._saved[variant] = one
-                if one.code is not None:
-                    codes.setdefault(one.code, LoadedCode(one.code, saved.options, counts))
-        self.codes = codes
-        self._texts = dict(self.structures)
+        self.structures.update({one.key: Structure() for one in saved.structures})
+        self._texts = {one.key: (one, self.structures[one.key]) for one in saved.structures}
         self._known: dict[Any, Structure] = {}
+
+    def read_all(self) -> None:
+        """Read and check the whole file now."""
+        for saved, structure in self._texts.values():
+            self._fill(structure, saved)
+        self._file.recordings()
+
+    def _fill(self, structure: Structure, saved: SavedStructure) -> None:
+        """The variants of a structure, when they are needed first."""
+        if structure.variants:
+            return
+        values, lifts = tuple(self.captured.values), self._file.options.lift is not False
+        for one in saved.variants:
+            trace = Trace(one.recording, values, one.numeric, one.settled, one.uses_math)
+            variant = Variant.of(trace)
+            variant.not_lifted, variant.waits = one.reason, one.code is not None and lifts
+            structure.variants.append(variant)
+            self._saved[variant] = one
+            if one.code is not None and one.code not in self.codes:
+                self.codes[one.code] = LoadedCode(one.code, self._file.options, self._counts)
 
     def structure(self, call: Call) -> Structure:
         """What the file has for such calls; nothing is added to it."""
@@ -169,12 +185,13 @@ class LoadedPipeline(Pipeline):
             text = portable(call.key, others)
         except SaveError:
             return Structure()  # no file has such arguments
-        found: Structure | None = self._texts.get(text)
-        if found is None:
+        if text not in self._texts:
             return Structure()
+        saved, found = self._texts[text]
         layout = Layout(call.first, tuple(call.sizes), len(call.ints))
-        if any(one != layout for one in self._layouts[found]):
+        if any(one.layout != layout for one in saved.variants):
             raise damaged("a recording has other inputs than its calls")
+        self._fill(found, saved)
         if text in self.structures:  # reports name the arguments by this key
             self.structures = {
                 key if k == text else k: structure for k, structure in self.structures.items()
@@ -223,9 +240,15 @@ class LoadedDispatch(Dispatch):
         replay.captured = self._pipeline.captured
         replay.saved_for = [structure.shown for structure in saved.structures]
 
+    def read_all(self) -> None:
+        """Read and check the whole file now."""
+        with self.lock:
+            self._pipeline.read_all()
+
     def build(self) -> None:
         """Build all machine code now."""
         with self.lock, Held():
+            self._pipeline.read_all()
             for code in self._pipeline.codes.values():
                 _ = code.machine
 

@@ -7,10 +7,12 @@ by it, and what the engines rely on is checked part by part.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ from chainrule.compiler.saving.plain import (
 )
 from chainrule.compiler.saving.recordings import decode_recording
 from chainrule.compiler.saving.rules import decode_rule
+from chainrule.core.ops import Op
 from chainrule.tensor_files import Tensors
 
 FORMAT = "chainrule.function"
@@ -46,8 +49,12 @@ _TYPES = {"I16": "int16", "I32": "int32", "I64": "int64", "F64": "float64"}
 class SavedCode:
     """What machine code was built from: a recorded call, and shorter ones like it."""
 
-    call: RecordedCall
-    lengths: tuple[RecordedCall, ...]
+    _read: Callable[[], tuple[RecordedCall, ...]]
+
+    @functools.cached_property
+    def calls(self) -> tuple[RecordedCall, ...]:
+        """The call, then the shorter ones."""
+        return self._read()
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +77,12 @@ class SavedStructure:
 
     key: str
     shown: tuple[str, ...]  # for people: how the call is made, and its arguments
-    variants: tuple[SavedVariant, ...]
+    _read: Callable[[], tuple[SavedVariant, ...]]
+
+    @functools.cached_property
+    def variants(self) -> tuple[SavedVariant, ...]:
+        """Its recordings, read and checked when they are needed first."""
+        return self._read()
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +97,15 @@ class SavedFunction:
     values: tuple[tuple[float, str], ...]
     identity: bool
     looks: bool
-    recordings: tuple[Recording, ...]
     structures: tuple[SavedStructure, ...]
+    _recordings: Callable[[], list[Recording]]
+
+    def recordings(self) -> list[Recording]:
+        """Every recording, after all that refers to them has been read and checked."""
+        for structure in self.structures:
+            for variant in structure.variants:
+                _ = None if variant.code is None else variant.code.calls
+        return self._recordings()
 
 
 def read(path: str | os.PathLike[str]) -> SavedFunction:
@@ -100,16 +119,18 @@ def read(path: str | os.PathLike[str]) -> SavedFunction:
             raise SaveError(str(error)) from None
         try:
             program = json.loads(words.get("program", ""))
-            return decode_function(program, tensors)
-        except SaveError:
-            raise
         except (RecursionError, ValueError):
             raise damaged("its program is no JSON") from None
+        return decode_function(program, tensors, str(path))
     except SaveError as reason:
-        raise SaveError(f"cannot load {str(path)!r}: {reason}") from None
+        raise _named(str(path), reason) from None
 
 
-def decode_function(x: Any, tensors: Tensors) -> SavedFunction:
+def _named(path: str, reason: SaveError) -> SaveError:
+    return SaveError(f"cannot load {path!r}: {reason}")
+
+
+def decode_function(x: Any, tensors: Tensors, path: str = "") -> SavedFunction:
     """The function of a file's JSON and arrays."""
     fields(
         x,
@@ -127,19 +148,12 @@ def decode_function(x: Any, tensors: Tensors) -> SavedFunction:
         codes=list,
     )
     rules = [decode_rule(rule) for rule in x["rules"]]
-    recordings = [
-        decode_recording(recording, rules, tensors, str(k))
-        for k, recording in enumerate(x["recordings"])
-    ]
-    if tensors:
-        raise damaged("it holds arrays that nothing uses")
     name, writer = readable([x["name"], x["writer"]])
     captured = dict(map(_two_readable, x["captured"]))
     values = [(decode(number), label) for number, label in map(_pair, x["values"])]
     if any(type(number) is not float or type(label) is not str for number, label in values):
         raise damaged("a captured Value is no number")
-    parts = _Parts(recordings, len(values))
-    codes = [parts.code(code) for code in x["codes"]]
+    parts = _Parts(x["recordings"], x["codes"], rules, tensors, len(values), path)
     return SavedFunction(
         name,
         writer,
@@ -149,19 +163,52 @@ def decode_function(x: Any, tensors: Tensors) -> SavedFunction:
         tuple(values),
         x["identity"],
         x["looks"],
-        tuple(recordings),
-        tuple([parts.structure(structure, codes) for structure in x["structures"]]),
+        tuple([parts.structure(structure) for structure in x["structures"]]),
+        parts.recordings,
     )
 
 
 class _Parts:
-    """Reads what refers to recordings."""
+    """Reads recordings, and what refers to them, when they are asked for."""
 
-    def __init__(self, recordings: list[Recording], values: int) -> None:
-        self._recordings, self._values = recordings, values
+    def __init__(
+        self,
+        described: list[Any],
+        built: list[Any],
+        rules: list[Op],
+        tensors: Tensors,
+        values: int,
+        path: str,
+    ) -> None:
+        self._described, self._rules, self._values, self._path = described, rules, values, path
+        self._tensors: list[Tensors] = [{} for _ in described]
+        for name, array in tensors.items():
+            number, _, part = name.partition(".")
+            if not (number.isascii() and number.isdecimal() and len(number) < 10):
+                raise damaged("it holds arrays that nothing uses")
+            self._tensors[count(int(number), len(described))][part] = array
+        self._read: dict[int, Recording] = {}
+        self._codes = [SavedCode(functools.partial(self._named, self._code, x)) for x in built]
+
+    def _named(self, read: Callable[[Any], Any], x: Any) -> Any:
+        """What is read later; its errors name the file."""
+        try:
+            return read(x)
+        except SaveError as reason:
+            raise _named(self._path, reason) from None
+
+    def recordings(self) -> list[Recording]:
+        """All of them."""
+        return [self._recording(k) for k in range(len(self._described))]
 
     def _recording(self, k: Any) -> Recording:
-        return self._recordings[count(k, len(self._recordings))]
+        k = count(k, len(self._described))
+        if k not in self._read:
+            parts = dict(self._tensors[k])
+            self._read[k] = decode_recording(self._described[k], self._rules, parts)
+            if parts:
+                raise damaged("it holds arrays that nothing uses")
+        return self._read[k]
 
     def _layout(self, x: Any, recording: Recording) -> Layout:
         if len(items(x)) != 3:
@@ -177,7 +224,7 @@ class _Parts:
             raise damaged("a recording has other inputs than its calls")
         return layout
 
-    def code(self, x: Any) -> SavedCode:
+    def _code(self, x: Any) -> tuple[RecordedCall, ...]:
         """What machine code is built from."""
         if not 1 <= len(items(x)) <= 3:
             raise damaged("machine code is built from other calls")
@@ -186,21 +233,22 @@ class _Parts:
             k, where, slots = fields(part, recording=int, layout=list, slots=(list, type(None)))
             recording = self._recording(k)
             calls.append(_called(recording, self._layout(where, recording), slots))
-        call, *lengths = calls
-        for other in lengths:
-            _check_shorter(other, call)
-        return SavedCode(call, tuple(lengths))
+        for call in calls:
+            check_shorter(call, calls[0])
+        return tuple(calls)
 
-    def structure(self, x: Any, codes: list[SavedCode]) -> SavedStructure:
+    def structure(self, x: Any) -> SavedStructure:
         """Calls of one structure."""
-        key, text, variants = fields(x, key=str, shown=list, variants=list)
-        if not text:
+        key, words, variants = fields(x, key=str, shown=list, variants=list)
+        if not words:
             raise damaged("a structure does not say what it is")
-        return SavedStructure(
-            key, tuple(readable(text)), tuple([self._variant(v, codes) for v in variants])
-        )
+        later = functools.partial(self._named, self._variants, variants)
+        return SavedStructure(key, tuple(readable(words)), later)
 
-    def _variant(self, x: Any, codes: list[SavedCode]) -> SavedVariant:
+    def _variants(self, variants: list[Any]) -> tuple[SavedVariant, ...]:
+        return tuple([self._variant(x) for x in variants])
+
+    def _variant(self, x: Any) -> SavedVariant:
         k, where, numeric, settled, uses_math, lifts, reason, code, slots = fields(
             x,
             recording=int,
@@ -215,18 +263,17 @@ class _Parts:
         )
         recording = self._recording(k)
         layout = self._layout(where, recording)
-        used = frozenset(counts(numeric, layout.integers))
         call = built = None
         if code is not None or lifts:
             call = _called(recording, layout, slots)
-            built = SavedCode(call, ()) if code is None else codes[count(code, len(codes))]
-            if slots is None and recording is not built.call.recording:
-                raise damaged("a recording runs on the machine code of another")
-            _check_shorter(call, built.call)
+            alone = (call,)
+            built = SavedCode(lambda: alone)
+            if code is not None:
+                built = self._codes[count(code, len(self._codes))]
         return SavedVariant(
             recording,
             layout,
-            used,
+            frozenset(counts(numeric, layout.integers)),
             tuple(readable(settled)),
             uses_math,
             None if reason is None else readable([reason])[0],
@@ -246,7 +293,8 @@ def _called(recording: Recording, layout: Layout, slots: Any) -> RecordedCall:
     return RecordedCall.laid_out(layout, recording, root.position, given)
 
 
-def _check_shorter(call: RecordedCall, longer: RecordedCall) -> None:
+def check_shorter(call: RecordedCall, longer: RecordedCall) -> None:
+    """Refuse a call whose integers are not some of those of a longer one."""
     in_order = itertools.pairwise([-1, *call.slots.tolist(), len(longer.slots)])
     if not all(a < b for a, b in in_order):
         raise damaged("the integers of a shorter call are not among those of the longer one")

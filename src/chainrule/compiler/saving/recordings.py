@@ -112,15 +112,18 @@ def _encode_result(x: Any, arrays: list[ArrayOutput]) -> Any:
 # --- back -----------------------------------------------------------------------------------------
 
 
-def decode_recording(x: Any, known: list[Op], tensors: Tensors, name: str) -> Recording:
-    """The recording again, or a ``SaveError`` that says what does not fit."""
+def decode_recording(x: Any, known: list[Op], parts: Tensors) -> Recording:
+    """The recording again, or a ``SaveError`` that says what does not fit.
+
+    What it uses of its arrays is taken out of ``parts``.
+    """
     inputs, used, lines, sizes, numbers, integers, result = fields(
         x, inputs=int, rules=list, lines=list, tables=list, numbers=list, integers=dict, result=dict
     )
     rules = [known[k] for k in counts(used, len(known))]
 
     def take(part: str, dtype: Any, *shape: int | None) -> Part:
-        array = tensors.pop(f"{name}.{part}", None)
+        array = parts.pop(part, None)
         if array is None or array.dtype != dtype or array.ndim != len(shape):
             raise damaged(f"the array {part!r} of a recording is missing or of another type")
         if any(n is not None and n != m for n, m in zip(shape, array.shape, strict=True)):

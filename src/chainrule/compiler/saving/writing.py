@@ -209,7 +209,7 @@ def _passes_captured(marks: Any, looks: bool) -> bool:
 
 def _compare(saved: SavedFunction, writer: _Writer) -> None:
     """Refuse to write what would be read as something else."""
-    for (recording, k), again in zip(writer.recordings.items(), saved.recordings, strict=True):
+    for (recording, k), again in zip(writer.recordings.items(), saved.recordings(), strict=True):
         if len(recording.rules) == len(again.rules):
             recording = replace(recording, rules=again.rules)  # its own operations are made anew
         if recording.differs(again) is not None or not _same(recording.selection, again.selection):
