@@ -111,7 +111,7 @@ class LoadedCode:
         if isinstance(machine, str):
             return machine
         longest = self.saved.calls[0]
-        if saved.call is None or saved.recording is longest.recording:
+        if saved.call is None or saved.call.recording is longest.recording:
             return Binding(machine, machine.fit)
         check_shorter(saved.call, longest)
         fit = machine.fit_for(saved.call)

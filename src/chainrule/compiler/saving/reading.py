@@ -23,7 +23,7 @@ from chainrule import tensor_files
 from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.lift.alignment import Layout, RecordedCall
 from chainrule.compiler.runtime.pipeline import Options
-from chainrule.compiler.runtime.results import wanted_of
+from chainrule.compiler.runtime.results import as_numbers, wanted_of
 from chainrule.compiler.saving.plain import (
     SaveError,
     count,
@@ -188,6 +188,7 @@ class _Parts:
                 raise damaged("it holds arrays that nothing uses")
             self._tensors[count(int(number), len(described))][part] = array
         self._read: dict[int, Recording] = {}
+        self._numbers: dict[int, Recording] = {}
         self._codes = [SavedCode(functools.partial(self._named, self._code, x)) for x in built]
 
     def _named(self, read: Callable[[Any], Any], x: Any) -> Any:
@@ -210,6 +211,13 @@ class _Parts:
                 raise damaged("it holds arrays that nothing uses")
         return self._read[k]
 
+    def _lifted(self, k: Any, numbers: bool) -> Recording:
+        """What machine code is built from: with ``numbers`` in the places of returned Values."""
+        recording = self._recording(k)
+        if numbers and k not in self._numbers:
+            self._numbers[k] = as_numbers(recording)
+        return self._numbers[k] if numbers else recording
+
     def _layout(self, x: Any, recording: Recording) -> Layout:
         if len(items(x)) != 3:
             raise damaged("the layout of a call is incomplete")
@@ -230,8 +238,10 @@ class _Parts:
             raise damaged("machine code is built from other calls")
         calls = []
         for part in x:
-            k, where, slots = fields(part, recording=int, layout=list, slots=(list, type(None)))
-            recording = self._recording(k)
+            k, numbers, where, slots = fields(
+                part, recording=int, numbers=bool, layout=list, slots=(list, type(None))
+            )
+            recording = self._lifted(k, numbers)
             calls.append(_called(recording, self._layout(where, recording), slots))
         for call in calls:
             check_shorter(call, calls[0])
@@ -249,13 +259,14 @@ class _Parts:
         return tuple([self._variant(x) for x in variants])
 
     def _variant(self, x: Any) -> SavedVariant:
-        k, where, numeric, settled, uses_math, lifts, reason, code, slots = fields(
+        k, where, numeric, settled, uses_math, numbers, lifts, reason, code, slots = fields(
             x,
             recording=int,
             layout=list,
             numeric=list,
             settled=list,
             math=bool,
+            numbers=bool,
             lifts=bool,
             reason=(str, type(None)),
             code=(int, type(None)),
@@ -265,7 +276,7 @@ class _Parts:
         layout = self._layout(where, recording)
         call = built = None
         if code is not None or lifts:
-            call = _called(recording, layout, slots)
+            call = _called(self._lifted(k, numbers), layout, slots)
             alone = (call,)
             built = SavedCode(lambda: alone)
             if code is not None:

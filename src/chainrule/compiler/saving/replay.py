@@ -176,6 +176,10 @@ def _numbers(call: Call) -> Iterator[Any]:
 
 
 def _returned(x: Any, nodes: list[Value]) -> Any:
+    if isinstance(x, ArrayOutput) and x.is_value:
+        made = x.fixed.astype(object)
+        made[x.places] = [nodes[p] for p in x.positions.tolist()]
+        return made.reshape(x.shape)
     if isinstance(x, ArrayOutput):
         return x.filled(np.array([nodes[p].data for p in x.positions.tolist()], np.float64))
     if not isinstance(x, Output):

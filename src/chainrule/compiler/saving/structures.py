@@ -73,6 +73,12 @@ def layout_of(key: Any) -> Layout:
     return Layout(firsts[1] if structures else 0, tuple(sizes), integers)
 
 
+def passes_values(key: Any) -> bool:
+    """Whether there are Values among the arguments."""
+    parts = (*key[1], *[node for _, node in key[2]])
+    return any(leaf is VALUE for part in parts for leaf in _leaves(part))
+
+
 def _leaves(node: Node) -> Iterator[Node]:
     if not isinstance(node, Branch):
         yield node

@@ -26,12 +26,13 @@ from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.lift.alignment import Layout, RecordedCall
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.families import runs_of, slots_among
+from chainrule.compiler.runtime.results import root_of
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.compiler.saving.plain import SaveError, encode
 from chainrule.compiler.saving.reading import FORMAT, VERSION, SavedFunction, decode_function
 from chainrule.compiler.saving.recordings import encode_recording
 from chainrule.compiler.saving.rules import encode_rule
-from chainrule.compiler.saving.structures import layout_of, portable, words_of
+from chainrule.compiler.saving.structures import layout_of, passes_values, portable, words_of
 from chainrule.core.backend import Value
 from chainrule.core.ops import Op
 from chainrule.tensor_files import Tensors
@@ -136,7 +137,7 @@ class _Writer:
         if not kept:
             raise SaveError("each call passed it Values that it captures too")
         owners = {
-            id(v.recording): (key, v) for key, _, variants in kept for v in variants if v.is_own
+            id(v.machine): (key, v) for key, _, variants in kept for v in variants if v.is_own
         }
         for key, marks, variants in kept:
             text = portable(key, marks[1:] if self._captured.looks else ())
@@ -155,9 +156,9 @@ class _Writer:
     def _variant(self, key: Any, variant: Variant, owners: dict[int, Any]) -> dict[str, Any]:
         code = slots = None
         machine = variant.machine
-        owner = None if machine is None else owners.get(id(machine.source.recording))
+        owner = None if machine is None else owners.get(id(machine))
         if machine is not None and owner is not None:
-            code = self._code(machine)
+            code = self._code(machine, *owner)
             if not variant.is_own:
                 numbers = len(variant.recording.selection.numbers)
                 found = slots_among(runs_of(key)[1], runs_of(owner[0])[1], numbers)
@@ -169,6 +170,7 @@ class _Writer:
             "numeric": sorted(variant.numeric),
             "settled": list(variant.settled),
             "math": variant.uses_math,
+            "numbers": self._returns_numbers(key, variant),
             "lifts": variant.waits or machine is not None,
             "reason": variant.not_lifted,
             "code": code,
@@ -182,17 +184,24 @@ class _Writer:
             self._described[k] = encode_recording(recording, self._rules, self.tensors, str(k))
         return self.recordings[recording]
 
-    def _code(self, machine: Any) -> int:
+    def _returns_numbers(self, key: Any, variant: Variant) -> bool:
+        """Whether the Values it returns have no graph, and are numbers in machine code."""
+        has_graph = key[0] or variant.captured or root_of(variant.recording.result) is not None
+        return not (has_graph or passes_values(key))
+
+    def _code(self, machine: Any, key: Any, owner: Variant) -> int:
         if machine not in self._codes:
             self._codes[machine] = len(self._codes)
-            calls = [self._call(machine.source, None)]
-            calls += [self._call(call, call.slots.tolist()) for call in machine.lengths]
+            source = replace(machine.source, recording=owner.recording)
+            calls = [self._call(source, None, self._returns_numbers(key, owner))]
+            calls += [self._call(call, call.slots.tolist(), False) for call in machine.lengths]
             self._built.append(calls)
         return self._codes[machine]
 
-    def _call(self, call: RecordedCall, slots: list[int] | None) -> dict[str, Any]:
+    def _call(self, call: RecordedCall, slots: list[int] | None, numbers: bool) -> dict[str, Any]:
         return {
             "recording": self._recording(call.recording),
+            "numbers": numbers,
             "layout": _encode_layout(call.layout),
             "slots": slots,
         }
