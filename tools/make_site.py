@@ -88,7 +88,7 @@ REFERENCE = {
     "compile": (
         "compile",
         "Machine code from a function of Values; [compile](../compile.md) explains it.",
-        "compile Windows FallbackWarning FallbackError TranslationError".split(),
+        "compile load Windows FallbackWarning FallbackError SaveError TranslationError".split(),
     ),
 }
 MODULES = {"nn": "nn", "optim": "optim", "gpt": "gpt", "lessons": "see.lessons"}

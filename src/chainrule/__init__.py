@@ -44,7 +44,14 @@ from chainrule.vectors import (
 
 if TYPE_CHECKING:
     from chainrule import gpt, nn, optim
-    from chainrule.compiler import FallbackError, FallbackWarning, TranslationError, compile
+    from chainrule.compiler import (
+        FallbackError,
+        FallbackWarning,
+        SaveError,
+        TranslationError,
+        compile,
+        load,
+    )
     from chainrule.core.declarations import *  # noqa: F403
     from chainrule.core.functions import clip as clip
     from chainrule.core.functions import where as where
@@ -64,6 +71,7 @@ __all__ = [
     "FallbackWarning",
     "GradientError",
     "GradientReport",
+    "SaveError",
     "SolverError",
     "TranslationError",
     "Value",
@@ -90,6 +98,7 @@ __all__ = [
     "jvp",
     "lessons",
     "linear",
+    "load",
     "nn",
     "no_grad",
     "nonfinite",
@@ -118,8 +127,10 @@ __all__ += _functions.__all__  # the op table's
 _LATER = {
     "FallbackError": "compiler",
     "FallbackWarning": "compiler",
+    "SaveError": "compiler",
     "TranslationError": "compiler",
     "compile": "compiler",
+    "load": "compiler",
     "GradientError": "derivatives.checking",
     "GradientReport": "derivatives.checking",
     "check_gradients": "derivatives.checking",

@@ -20,7 +20,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save as serialize
 
-from chainrule import gpt
+from chainrule import gpt, tensor_files
 from chainrule.cli import app
 from chainrule.gpt import checkpoints
 
@@ -71,7 +71,7 @@ def parts(file):
 
 def write(file, metadata, tensors):
     """A checkpoint of these parts, its checksum right."""
-    metadata = metadata | {"checksum": checkpoints._checksum(metadata, tensors)}
+    metadata = metadata | {"checksum": tensor_files.checksum(metadata, tensors)}
     Path(file).write_bytes(serialize(tensors, metadata))
 
 

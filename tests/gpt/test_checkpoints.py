@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save as serialize
 
-from chainrule import gpt
+from chainrule import gpt, tensor_files
 from chainrule.gpt import checkpoints
 
 DOCUMENTS = ["abca", "bccab", "cab", "dabcad", "acdb", "bb", "d", "abab", "cc", "bad", "dab", "ca"]
@@ -167,7 +167,7 @@ def resave(folder, tensors=None, metadata=None, **changes):
     texts |= metadata or {}
     for key, change in changes.items():
         texts[key] = json.dumps(json.loads(texts[key]) | change)
-    texts["checksum"] = checkpoints._checksum(texts, found)
+    texts["checksum"] = tensor_files.checksum(texts, found)
     overwrite(folder, serialize(found, texts))
 
 

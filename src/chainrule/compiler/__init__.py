@@ -2,7 +2,8 @@
 
 ``capture`` records a call, ``lift`` finds the arrays in the recording, ``formulas`` writes them in
 index notation, ``codegen`` makes machine code of them, ``runtime`` answers calls, ``training``
-takes whole steps, ``translate`` writes source, and ``api`` has what users call.
+takes whole steps, ``translate`` writes source, ``saving`` writes files and reads them, and ``api``
+has what users call.
 In: a function of Values. Out: a ``CompiledFunction``, whose results are eager's or it does not run
 compiled. To print each stage: ``fast.report()``. ``runtime.verification`` compares with eager.
 """
@@ -11,8 +12,20 @@ from chainrule.compiler.api import (
     CompiledFunction,
     FallbackError,
     FallbackWarning,
+    LoadedFunction,
+    SaveError,
     TranslationError,
     compile,
+    load,
 )
 
-__all__ = ["CompiledFunction", "FallbackError", "FallbackWarning", "TranslationError", "compile"]
+__all__ = [
+    "CompiledFunction",
+    "FallbackError",
+    "FallbackWarning",
+    "LoadedFunction",
+    "SaveError",
+    "TranslationError",
+    "compile",
+    "load",
+]

@@ -7,6 +7,7 @@ they do is in ``runtime`` (one call) and ``training`` (batches and whole steps).
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -15,9 +16,13 @@ from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.mapping.calls import map_calls
 from chainrule.compiler.runtime import calls, report
 from chainrule.compiler.runtime.bound import BoundCall
-from chainrule.compiler.runtime.derived import CompiledDerivative, derivative_of
+from chainrule.compiler.runtime.derived import FIRST_ORDER, CompiledDerivative, derivative_of
 from chainrule.compiler.runtime.dispatch import Dispatch, FallbackError, FallbackWarning
 from chainrule.compiler.runtime.pipeline import Options
+from chainrule.compiler.saving.loaded import LoadedDispatch
+from chainrule.compiler.saving.plain import SaveError
+from chainrule.compiler.saving.reading import SavedFunction, read
+from chainrule.compiler.saving.writing import save
 from chainrule.compiler.training.batches import batch_value_and_grad
 from chainrule.compiler.training.driver import Callback, Trainer, train
 from chainrule.compiler.training.evaluation import Evaluator
@@ -30,7 +35,16 @@ from chainrule.derivatives.transforms import Transform, is_differentiated_again
 from chainrule.optim import Optimizer
 from chainrule.trees import Floats
 
-__all__ = ["CompiledFunction", "FallbackError", "FallbackWarning", "TranslationError", "compile"]
+__all__ = [
+    "CompiledFunction",
+    "FallbackError",
+    "FallbackWarning",
+    "LoadedFunction",
+    "SaveError",
+    "TranslationError",
+    "compile",
+    "load",
+]
 
 METHODS = 256  # instances whose compiled methods are kept
 
@@ -299,7 +313,27 @@ class CompiledFunction:
         with self.dispatch.lock:
             return translate(self.dispatch.function, example, keywords, "jax", specialise)
 
-    def _derivative(self, transform: Transform) -> CompiledDerivative:
+    def save(self, path: str | os.PathLike[str], /, *example: Any, **keywords: Any) -> None:
+        """Write all that was recorded of the function to a file, for ``chainrule.load``.
+
+        The file holds the recordings, with their guards, of every call so far that was recorded;
+        with an example of its arguments those of ``fast(*example)`` and
+        ``fast.value_and_grad(*example)`` too, whatever they cost. What the function captured
+        (globals, closures, ``self``) is frozen as it is now. A function that runs eagerly, or uses
+        an opaque operation, raises a ``SaveError`` that says why. See docs/saved-functions.md.
+
+        >>> import pathlib, tempfile
+        >>> import chainrule
+        >>> fast = chainrule.compile(lambda p, x: (p["w"] * x) ** 2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "square.chainrule")
+        ...     fast.save(path, {"w": 3.0}, 2.0)
+        ...     chainrule.load(path).value_and_grad({"w": 3.0}, 1.0)
+        (9.0, {'w': 6.0})
+        """
+        save(self.dispatch, path, example, keywords)
+
+    def _derivative(self, transform: Transform) -> CompiledDerivative | None:
         """What ``chainrule.jacobian`` and its like make of it; kept, with its recordings."""
         with self.dispatch.lock:
             if transform not in self._derivatives:
@@ -314,6 +348,72 @@ class CompiledFunction:
         computed from integers, ``"lifted"`` the array programs, in index notation.
         """
         return report.report(self.dispatch, stage)
+
+
+class LoadedFunction(CompiledFunction):
+    """A function from a file; made by ``chainrule.load``. It is called as a compiled one is.
+
+    ``captured`` has what the function read without being passed it, by name, as it was frozen.
+    """
+
+    def __init__(self, saved: SavedFunction, path: str) -> None:
+        self.dispatch: LoadedDispatch = LoadedDispatch(saved)
+        self.__name__ = self.__qualname__ = saved.name
+        if saved.signature is not None:
+            self.__signature__ = saved.signature
+        self.captured = dict(saved.captured)
+        self._path = path
+        self._derivatives = {}
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """No method: what was ``self`` is in the file."""
+        return self
+
+    def _derivative(self, transform: Transform) -> CompiledDerivative | None:
+        """Gradients have a backward pass; other derivatives run eagerly, on the recordings."""
+        is_gradient = transform.name in FIRST_ORDER and transform.argnums == 0
+        return super()._derivative(transform) if is_gradient else None
+
+    def report(self, stage: str = "summary") -> str:
+        """As that of a compiled function; with what the file has frozen. It reads all of it."""
+        self.dispatch.read_all()
+        lines: list[str] = [report.report(self.dispatch, stage)]
+        if stage == "summary":
+            saved = self.dispatch.saved
+            lines.append(f"  loaded from {self._path!r}, written by chainrule {saved.writer}")
+            lines += [f"  frozen: {name} = {text}" for name, text in self.captured.items()]
+        return report.Report("\n".join(lines))
+
+    def save(self, path: str | os.PathLike[str], /, *example: Any, **keywords: Any) -> None:
+        """Nothing can be recorded any more: the file it came from is all there is."""
+        raise SaveError(f"{self.dispatch.name} was loaded from {self._path!r}: copy that file")
+
+    def to_numpy(self, /, *example: Any, specialise: bool = False, **keywords: Any) -> Translated:
+        """Source is translated from the function itself."""
+        raise TranslationError(f"{self.dispatch.name} was loaded from a file, without its source")
+
+    to_jax = to_numpy
+
+
+def load(path: str | os.PathLike[str], *, build: bool = False) -> LoadedFunction:
+    """A function that ``save`` of a compiled function wrote, usable without its source.
+
+    It answers the calls that it was saved for: arguments of the same structure, for which the
+    guards of a recording hold. Any other call raises a ``FallbackError`` that says what is missing.
+    Calls run on the tape until machine code is worth building; ``build=True`` builds it now.
+    A file that is damaged, or written by a newer version, raises a ``SaveError``. Recordings are
+    checked part by part when a call needs them first, and no code in a file is run: there is none.
+
+    >>> import chainrule
+    >>> chainrule.load("no such file")
+    Traceback (most recent call last):
+        ...
+    chainrule.compiler.saving.plain.SaveError: cannot load 'no such file': there is no such file
+    """
+    made = LoadedFunction(read(path), os.fspath(path))
+    if build:
+        made.dispatch.build()
+    return made
 
 
 def compile(

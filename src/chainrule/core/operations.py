@@ -173,26 +173,37 @@ class Formula:
     9.0
     """
 
-    __slots__ = ("_inputs", "_result", "_steps")
+    __slots__ = ("inputs", "result", "steps")
+
+    #: each a function and its operands: the place of a number, or -1 and a constant
+    steps: tuple[tuple[Callable[..., Any], tuple[tuple[int, Any], ...]], ...]
+    result: tuple[int, Any]
 
     def __init__(self, rule: Callable[..., Any], inputs: int) -> None:
         steps: list[Any] = [None] * inputs
         result = rule(*[Symbol(steps, i) for i in range(inputs)])
         if not (isinstance(result, Symbol) or errors.is_real(result)):
             raise NotAFormula(f"a formula gives a number, not {errors.describe(result)}")
-        self._inputs = inputs
-        self._steps = tuple(
+        self.inputs = inputs
+        self.steps = tuple(
             (function, tuple((x.place, None) if isinstance(x, Symbol) else (-1, x) for x in xs))
             for function, xs in steps[inputs:]
         )
-        self._result = (result.place, None) if isinstance(result, Symbol) else (-1, float(result))
+        self.result = (result.place, None) if isinstance(result, Symbol) else (-1, float(result))
+
+    @classmethod
+    def of(cls, inputs: int, steps: tuple[Any, ...], result: tuple[int, Any]) -> Formula:
+        """The formula of steps that were read before."""
+        made = cls.__new__(cls)
+        made.inputs, made.steps, made.result = inputs, steps, result
+        return made
 
     def __call__(self, *numbers: Any) -> Any:
         """Its value over floats, arrays, Values, or anything else that rows work on."""
         values = list(numbers)
-        for function, arguments in self._steps:
+        for function, arguments in self.steps:
             values.append(function(*[values[at] if at >= 0 else x for at, x in arguments]))
-        at, constant = self._result
+        at, constant = self.result
         return values[at] if at >= 0 else constant
 
 
@@ -271,18 +282,35 @@ def operation(
         static = dict(zip(parameters, numbers[len(rules) :], strict=True))
         return forward(*numbers[: len(rules)], **static)
 
-    op = Op(
+    op = from_formulas(
         name,
-        name,
-        f"{name}({', '.join('abc'[: len(rules)] if len(rules) > 1 else 'x')})",
         Opaque(value, name) if opaque else _read(value, inputs, name),
         tuple([_partial(rule, inputs + 1, name, opaque) for rule in rules]),
+        parameters,
+        defaults,
+    )
+    return _function(op, forward)
+
+
+def from_formulas(
+    name: str,
+    forward: Formula | Opaque,
+    partials: tuple[Formula | Opaque, ...],
+    parameters: tuple[str, ...],
+    defaults: tuple[float, ...],
+) -> Op:
+    """An operation beside the table, from its value and a partial for each operand."""
+    return Op(
+        name,
+        name,
+        f"{name}({', '.join('abc'[: len(partials)] if len(partials) > 1 else 'x')})",
+        forward,
+        partials,
         parameters,
         defaults,
         domain="operands for which it has a value",
         pole=_undefined,
     )
-    return _function(op, forward)
 
 
 def _undefined(*_: float) -> type[ValueError]:

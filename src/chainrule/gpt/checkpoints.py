@@ -9,10 +9,8 @@ are checked before a model is built from them.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.files import write_atomically
+from chainrule import tensor_files
 from chainrule.gpt import tokenizer as tokenizers
 from chainrule.gpt.config import DTYPES, ENGINES, Config
 from chainrule.gpt.errors import GPTError
@@ -30,7 +28,8 @@ from chainrule.gpt.tokenizer import Tokenizer
 FILE = "checkpoint.safetensors"
 BEST = "best.safetensors"  # that of the lowest validation loss
 FORMAT = "chainrule.gpt"
-VERSION = "1"
+VERSION = 1
+PLURAL = "chainrule's checkpoints"
 
 Arrays = dict[str, npt.NDArray[np.float64]]
 
@@ -92,14 +91,10 @@ def save(checkpoint: Checkpoint, directory: str | Path, file: str = FILE) -> Pat
     ...     path.name, gpt.load(folder)
     ('checkpoint.safetensors', Checkpoint(step 0 of 1000, 296 parameters))
     """
-    from safetensors.numpy import save as serialize
-
     tensors = {f"weights.{name}": array for name, array in checkpoint.weights.items()}
     for moment in ("m", "v"):  # float32 moments fit into float64 as well
         tensors[f"optimizer.{moment}"] = checkpoint.optimizer[moment].astype(np.float64)
     metadata = {
-        "format": FORMAT,
-        "version": VERSION,
         "step": str(checkpoint.step),
         "config": json.dumps(checkpoint.config.to_dict()),
         "tokenizer": json.dumps(tokenizers.to_dict(checkpoint.tokenizer)),
@@ -116,32 +111,9 @@ def save(checkpoint: Checkpoint, directory: str | Path, file: str = FILE) -> Pat
         "dtype": checkpoint.dtype,
         "model": checkpoint.model_name,
     }
-    metadata["checksum"] = _checksum(metadata, tensors)
     path = Path(directory) / file
-    write_atomically(path, _in_order(serialize(tensors, metadata)))
+    tensor_files.write(path, FORMAT, VERSION, metadata, tensors)
     return path
-
-
-def _in_order(serialized: bytes) -> bytes:
-    """The file with the keys of its header sorted: equal checkpoints are equal bytes.
-
-    The library writes the metadata in the order of a hash table, another one in every process.
-    """
-    (length,) = struct.unpack("<Q", serialized[:8])
-    header = json.loads(serialized[8 : 8 + length])
-    text = json.dumps(header, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # the numbers stay aligned
-    return struct.pack("<Q", len(text)) + text + serialized[8 + length :]
-
-
-def _checksum(metadata: dict[str, str], tensors: Arrays) -> str:
-    digest = hashlib.sha256()
-    for key in sorted(metadata.keys() - {"checksum"}):
-        digest.update(json.dumps([key, metadata[key]]).encode())
-    for name in sorted(tensors):
-        digest.update(json.dumps([name, tensors[name].shape]).encode())
-        digest.update(np.ascontiguousarray(tensors[name], dtype="<f8").tobytes())
-    return digest.hexdigest()
 
 
 # --- loading ------------------------------------------------------------------------------------
@@ -163,34 +135,9 @@ def load(directory: str | Path) -> Checkpoint:
         here = f"in {str(directory)!r}" if Path(directory).is_dir() else f"at {str(directory)!r}"
         raise GPTError(f"there is no checkpoint {here}")
     try:
-        metadata, tensors = _read(path)
-        return _checkpoint(metadata, tensors)
-    except GPTError as error:
+        return _checkpoint(*tensor_files.read(path, FORMAT, VERSION, PLURAL, {"F64": "float64"}))
+    except (GPTError, tensor_files.TensorFileError) as error:
         raise GPTError(f"cannot load {str(path)!r}: {error}") from None
-
-
-def _read(path: Path) -> tuple[dict[str, str], Arrays]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="np") as file:
-            metadata = dict(file.metadata() or {})
-            if metadata.get("format") != FORMAT:
-                raise GPTError("it is a safetensors file, but not one of chainrule's checkpoints")
-            if metadata.get("version") != VERSION:
-                raise GPTError(f"it has version {metadata.get('version')}; this is {VERSION}")
-            tensors = {}
-            for name in file.keys():  # noqa: SIM118 - not a dict
-                if file.get_slice(name).get_dtype() != "F64":
-                    raise GPTError(f"the tensor {name!r} is not one of float64 numbers")
-                tensors[name] = np.array(file.get_tensor(name))
-    except SafetensorError as error:
-        raise GPTError(f"it is damaged or not a safetensors file ({error})") from None
-    except OSError as error:
-        raise GPTError(str(error.strerror or error)) from None
-    if metadata.get("checksum") != _checksum(metadata, tensors):
-        raise GPTError("it is damaged (its checksum does not match its content)")
-    return metadata, tensors
 
 
 def _checkpoint(metadata: dict[str, str], tensors: Arrays) -> Checkpoint:

@@ -73,7 +73,19 @@ METHODS = {
     "and": "and_",
     "or": "or_",
 }
+#: steps whose results may be far larger than their operands: at most so many bits
+_BITS: dict[str, Callable[[int, int], int]] = {
+    "mul": lambda a, b: a.bit_length() + b.bit_length(),
+    "lshift": lambda a, b: a.bit_length() + b,
+    "pow": lambda a, b: a.bit_length() * b,
+}
+MOST_BITS = 2**16  # beyond them a step might take for ever
 COMPARISONS = ("lt", "le", "eq", "ne", "gt", "ge")
+
+
+def _bits(step: str, a: Any, b: Any) -> int:
+    """How many bits a result may have; 0 where it is no integer."""
+    return _BITS[step](a, b) if isinstance(a, int) and isinstance(b, int) else 0
 
 
 @dataclass(frozen=True)
@@ -142,7 +154,10 @@ class IntegerProgram:
         if self.steps:
             try:
                 for name, operands in self.steps:
-                    found = STEPS[name](*[values[i] for i in operands])
+                    xs = [values[i] for i in operands]
+                    if name in _BITS and _bits(name, *xs) > MOST_BITS:
+                        return None
+                    found = STEPS[name](*xs)
                     if self.bounded and type(found) is int and not -BEYOND <= found < BEYOND:
                         return None
                     values.append(found)

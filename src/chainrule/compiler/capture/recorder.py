@@ -56,6 +56,7 @@ class Recorder:
         self.guards.clear()
         self.numbers.clear()
         self.either.clear()
+        self.narrow.clear()
         self._detached.clear()
         self.selector.forget()
 

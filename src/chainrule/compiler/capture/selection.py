@@ -114,11 +114,13 @@ class Selection:
             return None
         try:
             chosen = [g.candidates[int(values[g.index])] for g in self.gathers]
-        except (IndexError, OverflowError):
+        except (IndexError, OverflowError, ValueError):
             return None
         numbers = []
         for node in self.numbers:
             number = values[node]
+            if not isinstance(number, (int, float)):
+                return None
             if type(number) is not float and not -EXACT <= number <= EXACT:
                 return None
             numbers.append(float(number))

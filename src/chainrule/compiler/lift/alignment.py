@@ -30,6 +30,15 @@ Points = dict[tuple[int, str], tuple[int, int]]  # of a walk: how many here, and
 LOOPS = True  # whether loops in time are lifted as loops
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Where a call's numbers are among the inputs: how many are the first argument's, and so on."""
+
+    first: int
+    sizes: tuple[int, ...]  # of each number or array
+    integers: int  # they are the last inputs, but for numbers computed from them
+
+
 @dataclass(frozen=True, eq=False)
 class RecordedCall:
     """A recording to lift: what its integers do, its result, and the inputs not shared."""
@@ -49,11 +58,29 @@ class RecordedCall:
         slots: Addresses | None = None,
     ) -> RecordedCall:
         """A call and its recording; ``slots``: as above, where a longer call's are others."""
-        integers = np.arange(len(call.ints) + len(recording.selection.numbers))
+        layout = Layout(call.first, tuple(call.sizes), len(call.ints))
+        return cls.laid_out(layout, recording, root, slots)
+
+    @classmethod
+    def laid_out(
+        cls, layout: Layout, recording: Recording, root: int, slots: Addresses | None = None
+    ) -> RecordedCall:
+        """The recording of a call whose numbers lie so; ``slots`` as above."""
+        integers = np.arange(layout.integers + len(recording.selection.numbers))
         first = recording.inputs - len(integers)
-        private = np.concatenate([np.arange(call.first, call.size), first + integers])
-        arrays = (*np.cumsum([0, *call.sizes]).tolist(), first)
+        size = sum(layout.sizes)
+        private = np.concatenate([np.arange(layout.first, size), first + integers])
+        arrays = (*np.cumsum([0, *layout.sizes]).tolist(), first)
         return cls(recording, root, private, integers if slots is None else slots, arrays)
+
+    @property
+    def layout(self) -> Layout:
+        """Where the call's numbers are."""
+        *ends, _ = self.arrays
+        size = ends[-1]
+        first = min([size, *self.private.tolist()[:1]])
+        integers = len(self.slots) - len(self.recording.selection.numbers)
+        return Layout(first, tuple(np.diff(ends).tolist()), integers)
 
     @property
     def returned(self) -> list[int]:

@@ -7,6 +7,7 @@ joins the machine code of that one.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -100,6 +101,7 @@ class OtherLengths:
             if made is not None:
                 yield made
 
+    @functools.cached_property
     def shortest(self) -> RecordedCall | None:
         """With two integers in its shortest list."""
         less = min([count for count, is_list in self.runs if is_list]) - 2
@@ -119,13 +121,25 @@ class OtherLengths:
         if root is None:
             return None
         return_free_memory(len(recording))
-        slots = slots_among(runs_of(call)[1], self.runs, len(recording.selection.numbers))
+        slots = slots_among(runs_of(call.key)[1], self.runs, len(recording.selection.numbers))
         return RecordedCall.of(call, recording, root.position, slots)
+
+
+@dataclass(frozen=True, eq=False)
+class KnownLengths:
+    """The same call at other lengths, as it was recorded before."""
+
+    known: RecordedCall
+    shortest: RecordedCall | None
+
+    def shorter(self, size: int) -> Iterator[RecordedCall]:
+        """With fewer integers in each list."""
+        yield self.known
 
 
 def machine_code(
     call: RecordedCall,
-    others: OtherLengths | None = None,
+    others: OtherLengths | KnownLengths | None = None,
     dtype: str = "float64",
     contract: bool = True,
 ) -> MachineCode:
@@ -142,7 +156,7 @@ def machine_code(
 def _machine_code(
     call: RecordedCall,
     program: Program,
-    others: OtherLengths | None,
+    others: OtherLengths | KnownLengths | None,
     dtype: str,
     contract: bool,
 ) -> MachineCode:
@@ -150,21 +164,26 @@ def _machine_code(
         call.forget_graph()
         return MachineCode(call, program, dtype, contract)
     for other in others.shorter(len(call.recording)):
+        asked = [other]
         try:
             less, arranged = prefix_of(other, call, program)
-            shortest = None if less.varying() else others.shortest()
+            shortest = None if less.varying() else others.shortest
             if shortest is not None:  # it leaves early, and does as much with one integer less
                 other = shortest
+                asked = [asked[0], shortest]
                 less, arranged = prefix_of(other, call, program)
             varying, optional = less.varying(), less.missing
             if optional:
-                shortest = others.shortest()
+                shortest = others.shortest
                 if shortest is None:
                     raise NotLiftable("another length lacks an operation")
+                asked = [asked[0], shortest]
                 least = Prefix(shortest, arranged)
                 varying, optional = varying | least.varying(), optional | least.missing
             made = MachineCode(call, arranged, dtype, contract, varying, optional)
             if made.fit_of(other, less) is not None:
+                if made.source is not None:
+                    made.lengths = tuple([replace(x) for x in asked])  # without their graphs
                 return made
             break
         except NotLiftable:
@@ -192,7 +211,7 @@ class Builder:
         """The lengths of a call's lists of integers; None where it passes none."""
         if call.comes_again or not self._recordings.tracer.select:
             return None
-        key, runs = runs_of(call)
+        key, runs = runs_of(call.key)
         if not any(is_list for _, is_list in runs):
             return None
         key = (key, self._captured.marks(call.values))

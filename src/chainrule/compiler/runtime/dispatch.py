@@ -116,6 +116,15 @@ class Dispatch:
             self.fall_back(run.reason)
         return run
 
+    def record(self, call: Call) -> str | None:
+        """Record a call, if it is not yet, whatever that costs; why it runs eagerly, or None.
+
+        It is not counted as a call, and nobody is told.
+        """
+        run = self._run(call, at_once=True, build=True)
+        served = run.variant is not None
+        return None if served else run.reason or call.failed or "its example raises an error"
+
     def rests(self) -> bool:
         """Whether a call had better run eagerly, without looking for a variant; it is counted."""
         if not self._ledger.rests:

@@ -53,13 +53,13 @@ def _shortened(structure: Node, runs: list[tuple[int, bool]]) -> Node:
     return structure
 
 
-def runs_of(call: Call) -> tuple[Any, Runs]:
-    """The structure of a call with the lengths of its lists of integers taken out, and these."""
+def runs_of(key: Any) -> tuple[Any, Runs]:
+    """The key of a call with the lengths of its lists of integers taken out, and these."""
+    differentiate, structures, named, others = key
     runs: list[tuple[int, bool]] = []
-    structures, named = call.structure
     shape = tuple([_shortened(s, runs) for s in structures])
-    names = tuple([(name, _shortened(s, runs)) for name, s in named.items()])
-    return (call.key[0], shape, names, call.key[3]), tuple(runs)
+    names = tuple([(name, _shortened(s, runs)) for name, s in named])
+    return (differentiate, shape, names, others), tuple(runs)
 
 
 def resized(call: Call, ids: Sequence[Sequence[int]]) -> Call:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from chainrule.compiler.codegen import emit, jit
 from chainrule.compiler.lift.alignment import Points, Prefix, RecordedCall, columns_of
 from chainrule.compiler.lift.canonical import GATHER, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Program
+from chainrule.compiler.runtime.heap import is_large
 from chainrule.trees import Floats
 
 
@@ -122,6 +123,9 @@ class MachineCode:
         ``lanes``: how many samples ``code`` computes at once; ``run`` and what follows need one.
         """
         self.dtype, self.contract = dtype, contract
+        large = is_large(len(call.recording))  # then its instructions are not kept
+        self.source = None if large else replace(call)  # without its graph
+        self.lengths: tuple[RecordedCall, ...] = ()  # shorter calls that it was built with
         self.width = jit.vector_width() * (2 if dtype == "float32" else 1)
         self.program, self.varying, self.optional = program, set(varying), set(optional)
         self.root = int(program.address[call.root])
@@ -210,7 +214,9 @@ class MachineCode:
     @property
     def nbytes(self) -> int:
         """The memory of its program, arenas and code; of the code about that of its text."""
-        return self.program.nbytes + sum(kernel.nbytes for kernel in self._kernels.values())
+        lengths = sum(call.recording.nbytes for call in self.lengths)
+        kernels = sum(kernel.nbytes for kernel in self._kernels.values())
+        return self.program.nbytes + lengths + kernels
 
     def kernel(self, batch: int) -> Kernel:
         """The machine code for so many samples at once."""

@@ -47,8 +47,12 @@ def has_no_graph(call: Call, captured: tuple[Value, ...]) -> bool:
 
 def lifted_of(recording: Recording, call: Call, captured: tuple[Value, ...]) -> Recording:
     """What machine code is built from: several Values that have no graph are numbers in it."""
-    if root_of(recording.result) is not None or not has_no_graph(call, captured):
-        return recording
+    has_graph = root_of(recording.result) is not None or not has_no_graph(call, captured)
+    return recording if has_graph else as_numbers(recording)
+
+
+def as_numbers(recording: Recording) -> Recording:
+    """The same recording, which returns numbers in the places of Values."""
 
     def number(leaf: Any) -> Any:
         is_number = isinstance(leaf, (Output, ArrayOutput))
