@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -134,16 +135,13 @@ class Bodies:
             for unit in self.units:
                 if self.writer.is_active(unit.value):
                     active.update(unit.arrays)
-        useful: set[Array] = set()
-        for output in self.outputs:
-            if isinstance(output, Ref):
-                useful.update(output.arrays)
+        useful = {a for output in self.outputs for a in self.writer.passed_on(output)}
         found = -1
         while found != len(useful):
             found = len(useful)
             for unit in reversed(self.units):
                 if useful.intersection(unit.arrays):
-                    useful.update(a for x in walk(unit.value) for a in _owners(x))
+                    useful.update(self.writer.passed_on(unit.value))
         inputs = {*self.reading.arena.stretches[: self.reading.arena.numbers]}
         self.storage.active &= useful | inputs
 
@@ -151,7 +149,7 @@ class Bodies:
 
     def _captured(self, write: object) -> list[str]:
         """The lines of a function's body, its tables of arrays first."""
-        language = self.language
+        language, self.writer.locals = self.language, set()
         language.lines, language.depth = [], 1
         assert callable(write)
         write()
@@ -179,19 +177,25 @@ class Bodies:
             language.lines.insert(0, "")
             language.lines[0] = f"    {self.storage.unsure()} = 0{language.end}"
 
-    def _begin(self, unit: Unit) -> None:
+    @contextmanager
+    def _scope(self, unit: Unit, axes: Sequence[Axis]) -> Iterator[None]:
+        """The loops of a unit; outside of all loops, names are those of the function."""
         writer = self.writer
+        known = set(writer.locals)
         writer.letters = unit.letters
         writer.line = unit.target.arrays[0]
         if not writer.line.name:
             writer.line = unit.arrays[0]
         writer.whole = unit.value, unit.target
         writer.around = [] if unit.loop is None else [unit.axes[0]]
+        with writer.loops(axes):
+            yield
+        if axes:
+            writer.locals = known
 
     def _forward_unit(self, unit: Unit, axes: Sequence[Axis]) -> None:
         self.language.comment(unit.comment)
-        self._begin(unit)
-        with self.writer.loops(axes):
+        with self._scope(unit, axes):
             value = self.writer.value(unit.value)
             self.language.assign(self.writer.storage.place(unit.target, unit.letters), value.text)
 
@@ -214,8 +218,7 @@ class Bodies:
     def _backward_unit(self, unit: Unit, axes: Sequence[Axis]) -> None:
         writer, language = self.writer, self.language
         language.comment(unit.comment)
-        self._begin(unit)
-        with writer.loops(axes):
+        with self._scope(unit, axes):
             place = self.storage.place(unit.target, unit.letters, adjoint=True)
             g = Piece(place, ATOM, self.functions)
             if not any(isinstance(x, Reduce) for x in walk(unit.value)):
@@ -295,12 +298,6 @@ class Bodies:
                 needed.insert(0, text)
                 rest += text
         return needed
-
-
-def _owners(x: Expression) -> Sequence[Array]:
-    if not isinstance(x, Ref):
-        return ()
-    return getattr(x.arrays[0], "owners", x.arrays)
 
 
 def _is_steep(rule: ops.Op, parameters: Sequence[float]) -> bool:

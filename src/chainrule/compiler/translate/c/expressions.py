@@ -7,6 +7,8 @@ adjoint. What is costly and needed again backward is kept in work memory.
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -140,7 +142,7 @@ class Writer:
         self.line: Array | None = None  # the array that the formula at hand defines
         self.whole: tuple[Expression, Ref] | None = None  # the formula, and where its value is
         self.backward = False
-        self._count = 0
+        self.locals: set[str] = set()  # names of the function at hand
 
     # --- loops ------------------------------------------------------------------------------------
 
@@ -168,8 +170,11 @@ class Writer:
 
     def name(self, word: str) -> str:
         """A name of a local variable."""
-        self._count += 1
-        return self.storage.fresh(f"{word}{self._count}")
+        used = {*self.locals, *self.letters.values(), *self.storage.parameters}
+        several = (f"{word}{k}" for k in itertools.count(2))
+        name = next(x for x in itertools.chain([word], several) if x not in used)
+        self.locals.add(name)
+        return name
 
     def named(self, x: Piece, word: str = "x") -> Piece:
         """A piece that may be repeated."""
@@ -192,9 +197,12 @@ class Writer:
                 self.kept[key] = self._keep(x)
             if key in self.kept:
                 place = self.storage.place(self.kept[key].ref, self.letters)
+                found = Piece(place, ATOM, self.functions)
                 if not self.backward:
-                    self.language.assign(place, self._value(x).text)
-                return Piece(place, ATOM, self.functions)
+                    value = self._value(x)
+                    self.language.assign(place, value.text)
+                    found = value if value.text in self.locals else found
+                return found
         return self._value(x)
 
     def _keep(self, x: Expression) -> Kept:
@@ -362,9 +370,22 @@ class Writer:
                 return self.is_active(a) or self.is_active(b)
         return any(map(self.is_active, operands(x)))
 
+    def passed_on(self, x: Expression) -> Iterator[Array]:
+        """The arrays that derivatives go to."""
+        match x:
+            case Ref(arrays):
+                owners = arrays[0].owners if isinstance(arrays[0], Tabled) else arrays
+                yield from [a for a in owners if a in self.storage.active]
+            case _ if self.is_active(x):
+                for y in operands(x):
+                    yield from self.passed_on(y)
+
     def times(self, slope: Piece, g: Piece) -> Piece:
         """A slope times an adjoint; a zero on either side passes nothing on."""
         if not self.steep:
+            over = re.fullmatch(r"1\.0 / ([^/* ]+|\(.*\))", slope.text)
+            if over is not None:
+                return g / Piece(over[1], ATOM, self.functions)
             return slope * g
         a, b = (Piece(letter, ATOM, self.functions) for letter in ("slope", "g"))
         zero = self.language.either_zero
@@ -435,8 +456,10 @@ class Writer:
             number = x.number if k < count else -x.number
             if not others and not under:
                 slope = g * number if number != 1.0 else g
-            else:
+            elif self.steep:
                 slope = self.times(self._product(number, others, under), g)
+            else:
+                slope = self._product(number, [g, *others], under)
             self.push(factors[k], slope)
 
     def _push_power(self, x: Power, base: Expression, p: float, g: Piece) -> None:

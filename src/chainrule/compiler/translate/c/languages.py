@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 COMPARISON, SUM, PRODUCT, ATOM = range(4)  # how tightly an expression binds
 LINE = 100  # characters
+BREAKS = (" + ", " - ", " * ", " / ", " ? ", " : ", " = ")  # where a long line may end
 
 
 class Language:
@@ -128,6 +129,17 @@ class Language:
 
 class C(Language):
     """C99."""
+
+    def emit(self, text: str) -> None:
+        """One statement, in as many lines as it needs."""
+        line = "    " * self.depth + text
+        while len(line) > LINE and not text.startswith("/*"):
+            at = max(line.rfind(symbol, 4 * self.depth + 8, LINE) for symbol in BREAKS)
+            if at < 0:
+                break
+            self.lines.append(line[:at])
+            line = "    " * (self.depth + 1) + line[at + 1 :]
+        self.lines.append(line if text else "")
 
     end = ";"
     nothing = "0"

@@ -21,6 +21,8 @@ from chainrule.core.ops import Op
 SHORT = 44  # characters of a derivative that is written where it is needed
 LONG = 72  # characters of an expression that is not repeated
 
+#: names of local variables
+LOCAL = re.compile(r"(\w|sum|max|min|found|step_?)\d*$")
 #: what C99's math.h has
 LIBRARY = frozenset(
     "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1"
@@ -58,7 +60,7 @@ class Functions:
         """A name for a function: this text, or another where it is taken."""
         text = re.sub(r"\W", "_", text)
         found, k = text, 1
-        while found in LIBRARY or found in KEYWORDS or found in self.taken:
+        while found in LIBRARY or found in KEYWORDS or found in self.taken or LOCAL.match(found):
             found, k = (other if k == 1 else f"{other}{k}"), k + 1
         self.taken.add(found)
         return found

@@ -60,7 +60,7 @@ class Storage:
         self.tables: dict[tuple[str, tuple[float, ...]], str] = {}
         self.sets: dict[tuple[Array, ...], str] = {}  # those that the function at hand uses
         self.adjoint_sets: dict[tuple[Array, ...], str] = {}
-        self.taken = taken
+        self.taken, self.parameters = taken, frozenset(taken)
         self.active: set[Array] = set()  # that the differentiated argument has a part in
         self.adjoints: dict[Array, None] = {}  # of these, whose adjoints are used
         self.items = False  # whether an index is counted from the end
