@@ -35,6 +35,7 @@ from chainrule.compiler.translate.c.units import Unit, Units
 from chainrule.core import ops
 
 FEW = 8  # guards that are written one by one
+LONGEST = 600  # lines of a function, about
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,10 @@ class Bodies:
             if self.writer.is_exact(unit.value):
                 exact.update(unit.arrays)
         self._activate()
-        self.backward = self._captured(self._backward)
-        self.forward = self._captured(self._forward)
+        self.backward = self._captured(self._backward())
+        self.forward = self._captured(self._forward())
+        if self.storage.is_unsure:
+            self.forward[0].insert(0, f"    {self.storage.unsure()} = 0{language.end}")
 
     # --- arrays -----------------------------------------------------------------------------------
 
@@ -147,35 +150,44 @@ class Bodies:
 
     # --- passes -----------------------------------------------------------------------------------
 
-    def _captured(self, write: object) -> list[str]:
-        """The lines of a function's body, its tables of arrays first."""
-        language, self.writer.locals = self.language, set()
-        language.lines, language.depth = [], 1
-        assert callable(write)
-        write()
-        body, language.lines = language.lines, []
-        self.storage.declare_sets()
-        return [*language.lines, *body]
+    def _captured(self, parts: Iterator[None]) -> list[list[str]]:
+        """The bodies of one function, or of several where it is long; tables of arrays first.
+
+        Compilers take far more than twice as long for a function of twice the length.
+        """
+        language, made = self.language, list[list[str]]()
+        language.depth = 1
+        more = True
+        while more:
+            language.lines, self.writer.locals = [], set()
+            more = False
+            for _ in parts:
+                if len(language.lines) > LONGEST:
+                    more = True
+                    break
+            body, language.lines = language.lines, []
+            self.storage.declare_sets()
+            made.append([*language.lines, *body])
+        return made
 
     def _groups(self) -> list[tuple[int | None, list[Unit]]]:
         return [(k, list(some)) for k, some in itertools.groupby(self.units, lambda u: u.loop)]
 
-    def _forward(self) -> None:
+    def _forward(self) -> Iterator[None]:
         writer, language = self.writer, self.language
         writer.backward = False
         for loop, units in self._groups():
             if loop is None:
                 for unit in units:
                     self._forward_unit(unit, unit.axes)
+                    yield
                 continue
             count = self.reading.program.loops[loop].count
             with language.loop(units[0].letters[units[0].axes[0]], "0", str(count)):
                 for unit in units:
                     self._forward_unit(unit, unit.axes[1:])
+            yield
         self._guards()
-        if self.storage.is_unsure:
-            language.lines.insert(0, "")
-            language.lines[0] = f"    {self.storage.unsure()} = 0{language.end}"
 
     @contextmanager
     def _scope(self, unit: Unit, axes: Sequence[Axis]) -> Iterator[None]:
@@ -199,7 +211,7 @@ class Bodies:
             value = self.writer.value(unit.value)
             self.language.assign(self.writer.storage.place(unit.target, unit.letters), value.text)
 
-    def _backward(self) -> None:
+    def _backward(self) -> Iterator[None]:
         writer, language = self.writer, self.language
         writer.backward = True
         for loop, units in reversed(self._groups()):
@@ -208,12 +220,14 @@ class Bodies:
             if loop is None:
                 for unit in reversed(units):
                     self._backward_unit(unit, unit.axes)
+                    yield
             elif units:
                 count = self.reading.program.loops[loop].count
                 name = units[0].letters[units[0].axes[0]]
                 with language.loop(name, "0", str(count), backwards=True):
                     for unit in reversed(units):
                         self._backward_unit(unit, unit.axes[1:])
+                yield
 
     def _backward_unit(self, unit: Unit, axes: Sequence[Axis]) -> None:
         writer, language = self.writer, self.language
@@ -261,6 +275,12 @@ class Bodies:
     def _guard(self, found: str, wanted: str) -> None:
         with self.language.when(f"{found} != {wanted}"):
             self.language.emit(f"return {self.other_branch}{self.language.end}")
+
+    def read_from(self) -> set[Array]:
+        """The arrays that something is read from."""
+        expressions = [*[unit.value for unit in self.units], *self.outputs]
+        refs = [x for y in expressions for x in walk(y) if isinstance(x, Ref)]
+        return {a for ref in refs for a in getattr(ref.arrays[0], "owners", ref.arrays)}
 
     # --- what the source needs --------------------------------------------------------------------
 

@@ -25,7 +25,8 @@ from chainrule.compiler.translate.c.bodies import Bodies, Leaf
 from chainrule.compiler.translate.c.checking import check
 from chainrule.compiler.translate.c.languages import C, Language, Python
 from chainrule.compiler.translate.c.mirror import Mirror, mirrored
-from chainrule.compiler.translate.c.module import Module, Names, refuse_outside
+from chainrule.compiler.translate.c.module import Module
+from chainrule.compiler.translate.c.names import Names
 from chainrule.compiler.translate.c.tape import taped
 from chainrule.compiler.translate.function import (
     PARTS,
@@ -154,7 +155,10 @@ def _bodies(
     )
     branch = f"{names.name.upper()}_OTHER_BRANCH" if isinstance(language, C) else "1"
     bodies = Bodies(reading, recorded.recording, leaves, language, names.reserved, items, branch)
-    refuse_outside(bodies, signature.inputs)
+    read = bodies.read_from()
+    for stretch, named in zip(reading.arena.stretches, signature.inputs, strict=False):
+        if not named.path and stretch in read:
+            raise Untranslatable(f"it reads {named.name} from outside: pass it as an argument")
     return bodies, names, leaves
 
 

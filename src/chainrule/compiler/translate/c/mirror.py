@@ -36,8 +36,9 @@ def mirrored(
     seeds = [None if x is None else bodies.seeded(x) for x in bodies.outputs]
     for (kind, numbers), name in bodies.storage.tables.items():
         lines.append(bodies.language.table(name, numbers, kind))
-    lines += ["def forward():", *bodies.forward, "    return 0"]
-    lines += ["def backward():", *bodies.backward, "    return 0"]
+    for word, parts in (("forward", bodies.forward), ("backward", bodies.backward)):
+        for k, body in enumerate(parts):
+            lines += [f"def {word}{k}():", *body, "    return 0"]
     for k, seed in enumerate(seeds):
         lines += [f"def seed{k}():", "    pass" if seed is None else f"    {seed} = 1.0"]
     lines += ["def values():", f"    return [{', '.join(values)}]"]
@@ -62,9 +63,10 @@ def mirrored(
                 if name not in decided:
                     space[bodies.language.work + name] = [0.0] * math.prod(sizes)
         space[f"{bodies.language.work}unsure"] = [0]
-        status = space["forward"]()
-        if status:
-            return status, [], []
+        for k in range(len(bodies.forward)):
+            status = space[f"forward{k}"]()
+            if status:
+                return status, [], []
         slopes = []
         for k, seed in enumerate(seeds[:differentiated]):
             for name, sizes in bodies.members(True):
@@ -73,8 +75,8 @@ def mirrored(
             for leaf in mine:
                 space[leaf.adjoint] = [0.0] * math.prod(leaf.sizes)
             space[f"seed{k}"]()
-            if seed is not None:
-                space["backward"]()
+            for part in range(len(bodies.backward) if seed is not None else 0):
+                space[f"backward{part}"]()
             rows = [np.array(space[leaf.adjoint], np.float64) for leaf in mine]
             slopes.append(np.concatenate([np.zeros(0), *rows]))
         status = 3 if space[f"{bodies.language.work}unsure"][0] else 0

@@ -21,6 +21,7 @@ from chainrule.core.ops import Op
 SHORT = 44  # characters of a derivative that is written where it is needed
 LONG = 72  # characters of an expression that is not repeated
 
+CHEAP = ("fabs(", "abs(", "floor(", "div(")  # calls that may be repeated
 #: names of local variables
 LOCAL = re.compile(r"(\w|sum|max|min|found|step_?)\d*$")
 #: what C99's math.h has
@@ -29,7 +30,7 @@ LIBRARY = frozenset(
     " fabs fdim floor fma fmax fmin fmod frexp hypot ilogb ldexp lgamma llrint llround log log10"
     " log1p log2 logb lrint lround modf nan nearbyint nextafter pow remainder remquo rint round"
     " scalbln scalbn sin sinh sqrt tan tanh tgamma trunc gamma j0 j1 jn y0 y1 yn drem significand"
-    " isfinite isinf isnan signbit abs labs div exit main".split()
+    " isfinite isinf isnan signbit finite exp10 pow10 scalb sincos signgam abs labs div exit main".split()
 )
 KEYWORDS = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if"
@@ -79,7 +80,8 @@ class Functions:
     def piece(self, text: str, level: int, *parts: Piece) -> Piece:
         """A piece of some parts; under a name of its own where it is long, inside a helper."""
         lets = next((p.lets for p in parts if p.lets is not None), None)
-        if lets is not None and len(text) > LONG and level > COMPARISON:
+        costly = text.endswith(")") and text[0].isalpha() and not text.startswith(CHEAP)
+        if lets is not None and level > COMPARISON and (len(text) > LONG or costly):
             lets.append((f"t{len(lets) + 1}", text))
             return Piece(lets[-1][0], ATOM, self, lets)
         return Piece(text, level, self, lets)
