@@ -128,6 +128,7 @@ def _in_order(like: Any, tree: Any) -> Any:
 
 
 def compare(wanted: Floats, found: Floats, what: str) -> None:
+    """Untranslatable unless two rows of numbers are the same but for rounding."""
     if wanted.shape != found.shape:
         raise Untranslatable(f"its {what} has another shape than eager's (please report this)")
     scale = max(1.0, float(np.max(np.abs(wanted), initial=0.0, where=np.isfinite(wanted))))

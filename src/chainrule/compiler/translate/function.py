@@ -298,6 +298,7 @@ def _reading(program: Program, recorded: Recorded, signature: Signature) -> Read
 
 
 def signature_of(function: Callable[..., Any], recorded: Recorded, specialised: bool) -> Signature:
+    """How the function is called, and what its source says about it."""
     made = recorded.made
     structures, named = recorded.call.structure
     inputs = input_names.inputs(

@@ -62,11 +62,15 @@ class Bodies:
         language: Language,
         reserved: set[str],
         outputs: Sequence[int | float],
+        differentiated: Sequence[bool],
         other_branch: str,
     ) -> None:
-        """``outputs``: what is returned, addresses or numbers; ``other_branch``: that status."""
+        """``outputs``: what is returned, addresses or numbers, and which of it is differentiated.
+
+        ``other_branch``: the status where a branch goes another way.
+        """
         self.reading, self.recording, self.language = reading, recording, language
-        self.other_branch = other_branch
+        self.other_branch, self.differentiated = other_branch, differentiated
         arena = reading.arena
         self.storage = Storage(language, {*reserved})
         self.functions = Functions(language, {*reserved})
@@ -87,9 +91,9 @@ class Bodies:
             self._work(stretch, 0)
             exact.add(stretch)
         results = {id(s): start for start, s in arena.results.items()}
-        for stretch in dict.fromkeys(line.array for line in reading.lines if line.kept):
-            assert isinstance(stretch, Stretch)
-            self._work(stretch, self._reach(results.get(id(stretch))))
+        for array in dict.fromkeys(line.array for line in reading.lines if line.kept):
+            assert isinstance(array, Stretch)
+            self._work(array, self._reach(results.get(id(array))))
         self.storage.stored[CHOSEN] = Stored(f"{language.work}chosen", "", (1,))
         units = Units(reading, self.storage, taken)
         self.units = units.units()
@@ -138,7 +142,8 @@ class Bodies:
             for unit in self.units:
                 if self.writer.is_active(unit.value):
                     active.update(unit.arrays)
-        useful = {a for output in self.outputs for a in self.writer.passed_on(output)}
+        wanted = zip(self.outputs, self.differentiated, strict=True)
+        useful = {a for x, truth in wanted if truth for a in self.writer.passed_on(x)}
         found = -1
         while found != len(useful):
             found = len(useful)
@@ -289,9 +294,10 @@ class Bodies:
         self.writer.letters = {}
         return self.writer.value(x).text
 
-    def seeded(self, x: Expression) -> str | None:
+    def seeded(self, k: int) -> str | None:
         """The adjoint of a returned number; None where it depends on nothing differentiated."""
-        if not isinstance(x, Ref) or not self.writer.is_active(x):
+        x = self.outputs[k]
+        if not self.differentiated[k] or not isinstance(x, Ref) or not self.writer.is_active(x):
             return None
         return self.storage.place(x, {}, adjoint=True)
 

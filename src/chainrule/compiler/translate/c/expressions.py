@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from chainrule.compiler.formulas.notation import (
     AffineIndex,
@@ -26,10 +26,9 @@ from chainrule.compiler.formulas.notation import (
     Ref,
     Sum,
     Table,
-    multiply,
     operands,
-    walk,
 )
+from chainrule.compiler.translate.c.hoisting import TableAxis, depends, is_costly
 from chainrule.compiler.translate.c.languages import ATOM, Language
 from chainrule.compiler.translate.c.rows import Functions, Piece
 from chainrule.compiler.translate.c.storage import Storage, Tabled, affine
@@ -40,11 +39,6 @@ from chainrule.core.ops import Op
 LONG = 40  # characters of a factor that gets a name
 COMPARISONS = {"<": ops.less, "≤": ops.less_equal, "==": ops.equal}
 WORDS = {"max": ops.first_max, "min": ops.first_min, "where": ops.select, **COMPARISONS}
-#: computed again backward rather than kept
-CHEAP = frozenset(
-    "< ≤ == max min where .data relu leaky_relu abs maximum minimum clip ramp sign floor ceil trunc"
-    " round".split()
-)
 #: of what jumps where its operand is an integer: that operand, made of the others
 JUMPS: dict[Op, Callable[..., Piece]] = {
     rounding.floor: lambda x: x,
@@ -54,14 +48,6 @@ JUMPS: dict[Op, Callable[..., Piece]] = {
     rounding.mod: lambda a, b: a / b,
     rounding.floor_divide: lambda a, b: a / b,
 }
-
-
-@dataclass(eq=False)
-class TableAxis(Axis):
-    """An axis over the terms of irregular sums: from ``starts[k]`` up to ``starts[k + 1]``."""
-
-    starts: str = ""
-    at: AffineIndex = field(default_factory=lambda: AffineIndex(0))
 
 
 @dataclass(eq=False)
@@ -75,50 +61,6 @@ class Kept:
     def ref(self) -> Ref:
         """The one that a loop is at."""
         return Ref((self.array,), tuple([AffineIndex.along(axis) for axis in self.axes]))
-
-
-def hoisted(x: Expression) -> Expression:
-    """The same with factors moved out of sums over axes that they do not depend on."""
-    match x:
-        case Reduce("Σ", axes, body):
-            body = hoisted(body)
-            if isinstance(body, Product):
-                free = [
-                    [y for y in side if not _depends(y, axes)] for side in (body.over, body.under)
-                ]
-                if free[0] or free[1]:
-                    over = [y for y in body.over if y not in free[0]]
-                    under = tuple([y for y in body.under if y not in free[1]])
-                    if over or under:
-                        inner = multiply(*over, Product(1.0, (), under))
-                        rest = Product(body.number, tuple(free[0]), tuple(free[1]))
-                        return multiply(rest, Reduce("Σ", axes, inner))
-            return Reduce("Σ", axes, body)
-        case Reduce(symbol, axes, body):
-            return Reduce(symbol, axes, hoisted(body))
-        case Sum(terms, constant):
-            return Sum(tuple(map(hoisted, terms)), constant)
-        case Product(number, over, under):
-            return Product(number, tuple(map(hoisted, over)), tuple(map(hoisted, under)))
-        case Power(base, exponent):
-            return Power(hoisted(base), hoisted(exponent))
-        case Call(name, within):
-            return Call(name, tuple(map(hoisted, within)))
-    return x
-
-
-def _depends(x: Expression, axes: tuple[Axis, ...]) -> bool:
-    """Whether an index in it moves along one of these axes."""
-    for y in walk(x):
-        for place in y.places if isinstance(y, Ref) else ():
-            parts = place.at if not isinstance(place, AffineIndex) and place else (place,)
-            for part in parts:
-                if isinstance(part, AffineIndex) and any(a in axes for _, a in part.parts):
-                    return True
-        for axis in y.axes if isinstance(y, Reduce) else ():
-            if axis.length is not None and any(a in axes for _, a in axis.length.parts):
-                return True
-    return False
 
 
 class Writer:
@@ -190,7 +132,7 @@ class Writer:
         """The number that an expression has, after what must be computed before it."""
         if self.backward and self.whole is not None and x == self.whole[0]:
             return self.read(self.whole[1])
-        if _is_costly(x):
+        if is_costly(x):
             assert self.line is not None
             key = self.line, x
             if self.backward and key not in self.kept:
@@ -211,8 +153,10 @@ class Writer:
         word = "sum" if isinstance(x, Reduce) and x.symbol == "Σ" else "power"
         if isinstance(x, (Reduce, Call)) and word == "power":
             word = x.symbol if isinstance(x, Reduce) else x.name
-        axes = [axis for axis in self.around if _depends(x, (axis,))]
-        axes = [axis for axis in axes if isinstance(axis, TableAxis)][:1] or axes
+        axes = [axis for axis in self.around if depends(x, (axis,))]
+        for axis in axes:
+            if isinstance(axis, TableAxis):  # whose numbers are those of all sums
+                axes = [axis]
         array = Array(self.storage.fresh(f"{self.line.name}_{word}"), tuple(axes))
         self.storage.work(array, tuple([axis.count for axis in axes]))
         return Kept(array, array.axes)
@@ -268,6 +212,8 @@ class Writer:
         """Terms that are added first, then those that are subtracted."""
         pieces = [self.value(term) for term in terms]
         pieces.sort(key=lambda p: p.text.startswith("-"))
+        if constant > 0.0 and pieces[0].text.startswith("-"):
+            pieces, constant = [self.functions.number(constant), *pieces], 0.0
         total = pieces[0]
         for piece in pieces[1:]:
             total = total + piece
@@ -317,7 +263,8 @@ class Writer:
         if not self.backward and not all(map(self.is_exact, x.operands)):
             a, b = self.named(a), self.named(b)
             self._near(a, b)
-        return {"<": a < b, "≤": a <= b, "==": a == b}[x.name]
+        found: Piece = a < b if x.name == "<" else a <= b if x.name == "≤" else a == b
+        return found
 
     # --- what rounding may decide -----------------------------------------------------------------
 
@@ -442,7 +389,7 @@ class Writer:
     def _push_product(self, x: Product, g: Piece) -> None:
         factors = [*x.over, *x.under]
         active = [k for k, factor in enumerate(factors) if self.is_active(factor)]
-        needed = range(len(factors))
+        needed = list(range(len(factors)))
         if len(active) == 1 and active[0] < len(x.over):
             needed = [k for k in needed if k != active[0]]
         pieces = {k: self.named(self.value(factors[k])) for k in needed}
@@ -484,9 +431,7 @@ class Writer:
         used = {i for slope in slopes.values() for i in slope.used}
         unused = Piece("0.0", ATOM, self.functions)
         y = self.named(self.value(x), "y") if 0 in used else unused
-        xs = [
-            self.named(self.value(z)) if k in used else unused for k, z in enumerate(within, 1)
-        ]
+        xs = [self.named(self.value(z)) if k in used else unused for k, z in enumerate(within, 1)]
         g = self.named(g, "g") if len(slopes) > 1 else g
         for k, slope in slopes.items():
             text = slope.text([y, *xs])
@@ -504,17 +449,3 @@ class Writer:
             with self.language.when(condition):
                 self.language.assign(found, "1")
                 self.push(x.body, g)
-
-
-def _is_costly(x: Expression) -> bool:
-    """Whether it is kept for the backward pass rather than computed again."""
-    match x:
-        case Reduce():
-            return True
-        case Power(_, Number(p)):
-            return p not in (2.0, 3.0, -1.0, -2.0)
-        case Power():
-            return True
-        case Call(name):
-            return name not in CHEAP
-    return False

@@ -121,20 +121,27 @@ def _programs(recorded: Recorded) -> Iterator[Program]:
         yield taped(recording)
 
 
-def _items(recorded: Recorded, program: Program) -> list[int | float]:
-    """What is returned, in order: an address, or a number that is always the same."""
+def _items(recorded: Recorded, program: Program) -> tuple[list[int | float], list[bool]]:
+    """What is returned, in order: an address, or a number that is always the same.
+
+    And whether it is differentiated: a Value, and the only one if the others are extras.
+    """
     found: list[int | float] = []
+    values: list[bool] = []
+    alone = root_of(recorded.recording.result) is not None
 
     def leaf(x: Any) -> Any:
         for item in x.items if isinstance(x, ArrayOutput) else [x]:
             if isinstance(item, Output):
                 found.append(int(program.address[item.position]))
+                values.append(item.is_value and not (alone and values))
             elif isinstance(item, bool | int | float | np.number):
                 found.append(float(item))
+                values.append(False)
         return x
 
     map_leaves(leaf, recorded.recording.result, records=True)
-    return found
+    return found, values
 
 
 def _bodies(
@@ -142,7 +149,7 @@ def _bodies(
 ) -> tuple[Bodies, Names, list[Leaf]]:
     names = Names(signature.name, signature.parameters, signature.inputs)
     leaves = names.leaves(signature.inputs, language)
-    items = _items(recorded, program)
+    items, values = _items(recorded, program)
     addresses = [x for x in items if isinstance(x, int)]
     reading = Reading(
         program,
@@ -154,7 +161,9 @@ def _bodies(
         True,
     )
     branch = f"{names.name.upper()}_OTHER_BRANCH" if isinstance(language, C) else "1"
-    bodies = Bodies(reading, recorded.recording, leaves, language, names.reserved, items, branch)
+    bodies = Bodies(
+        reading, recorded.recording, leaves, language, names.reserved, items, values, branch
+    )
     read = bodies.read_from()
     for stretch, named in zip(reading.arena.stretches, signature.inputs, strict=False):
         if not named.path and stretch in read:
@@ -186,5 +195,4 @@ def _summary(signature: Signature) -> list[str]:
 
 def _mirror(program: Program, recorded: Recorded, signature: Signature) -> Mirror:
     bodies, _, leaves = _bodies(program, recorded, signature, Python())
-    scalar = root_of(recorded.recording.result) is not None
-    return mirrored(bodies, leaves, recorded.recording.selection, 1 if scalar else None)
+    return mirrored(bodies, leaves, recorded.recording.selection)

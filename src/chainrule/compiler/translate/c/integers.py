@@ -118,12 +118,12 @@ static int64_t item(int64_t index, int64_t count) {
     "entry": """static int64_t entry(const int64_t *table, int64_t count, int64_t index, int *bad) {
     return table[counted(index, count, bad)];
 }""",
-    "number_entry": """static double number_entry(const double *table, int64_t count, int64_t index,
-                           int *bad) {
+    "number_entry": """static double number_entry(
+    const double *table, int64_t count, int64_t index, int *bad) {
     return table[counted(index, count, bad)];
 }""",
-    "looked_up": """static int64_t looked_up(const int64_t *keys, const int64_t *values, int64_t count,
-                         int64_t key, int *bad) {
+    "looked_up": """static int64_t looked_up(
+    const int64_t *keys, const int64_t *values, int64_t count, int64_t key, int *bad) {
     for (int64_t k = 0; k < count; k++) {
         if (keys[k] == key) {
             return values[k];
@@ -152,7 +152,9 @@ class IntegerCode:
         """The body: ``chosen`` gathers go to work memory, and ``numbers``: a place and a node."""
         program, selection = self.program, self.selection
         if program.steps:
-            self.lines.append("int bad = 0; /* an integer that Python would refuse, or too large */")
+            self.lines.append(
+                "int bad = 0; /* an integer that Python would refuse, or too large */"
+            )
             for node, (name, operands) in enumerate(program.steps, self.first):
                 self._step(node, name, operands)
             self.lines += ["if (bad) {", f"    return {self.bad};", "}"]
@@ -205,28 +207,31 @@ class IntegerCode:
 
     def _ranges(self) -> None:
         """Every index must be that of an item."""
-        arguments = [(n, c) for n, c in self.selection.ranges if n < self.program.arguments]
-        arguments = sorted(set(arguments))
-        for count, group in itertools.groupby(arguments, key=lambda pair: pair[1]):
-            nodes = [node for node, _ in group]
-            words = [self.word(node) for node in nodes]
-            name = words[0].rpartition("[")[0]
-            run = [f"{name}[{int(words[0].rpartition('[')[2][:-1]) + k}]" for k in range(len(words))] if name else []
-            if len(words) > 2 and words == run:
-                first = int(words[0].rpartition("[")[2][:-1])
-                self.lines += [
-                    f"for (int k = {first}; k < {first + len(words)}; k++) {{",
-                    f"    if ({name}[k] < -{count} || {name}[k] >= {count}) {{",
-                    f"        return {self.bad};",
-                    "    }",
-                    "}",
-                ]
-                continue
-            for word in words:
-                self._range(word, count)
+        passed = {(c, n) for n, c in self.selection.ranges if n < self.program.arguments}
+        for count, group in itertools.groupby(sorted(passed), key=lambda pair: pair[0]):
+            nodes = [node for _, node in group]
+            while nodes:
+                run = [n for k, n in enumerate(nodes) if self._follows(n, nodes[0], k)]
+                nodes = [n for n in nodes if n not in run]
+                if len(run) < 3:
+                    for node in run:
+                        self._range(self.word(node), count)
+                    continue
+                name, _, first = self.word(run[0]).rpartition("[")
+                begin = int(first[:-1])
+                self.lines.append(f"for (int k = {begin}; k < {begin + len(run)}; k++) {{")
+                mine = len(self.lines)
+                self._range(f"{name}[k]", count)
+                self.lines[mine:] = [f"    {line}" for line in self.lines[mine:]]
+                self.lines.append("}")
         for node, count in dict.fromkeys(self.selection.ranges):
             if node >= self.program.arguments:
                 self._range(self.word(node), count)
+
+    def _follows(self, node: int, first: int, k: int) -> bool:
+        """Whether an argument is in the array of the first one, ``k`` items later."""
+        name, _, at = self.word(first).rpartition("[")
+        return self.word(node) == (f"{name}[{int(at[:-1]) + k}]" if name else self.word(first))
 
     def _range(self, word: str, count: int) -> None:
         test = f"if ({word} < -{count} || {word} >= {count}) {{"

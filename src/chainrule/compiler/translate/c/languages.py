@@ -114,12 +114,15 @@ class Language:
         self.close()
 
     def open_loop(self, name: str, first: str, last: str, backwards: bool) -> None:
+        """The first line of a loop."""
         raise NotImplementedError
 
     def open_branch(self, condition: str) -> None:
+        """The first line of a branch."""
         raise NotImplementedError
 
     def close(self) -> None:
+        """The last line of a loop or branch."""
         raise NotImplementedError
 
     both, neither, either_zero = "", "", ""  # templates of conditions

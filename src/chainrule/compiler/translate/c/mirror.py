@@ -13,27 +13,21 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.selection import Selection
-from chainrule.compiler.formulas.notation import Expression, Number
 from chainrule.compiler.translate.c.bodies import Bodies
 from chainrule.compiler.translate.c.rows import LIBRARY
-from chainrule.core import ops
+from chainrule.core import ops, rounding
 from chainrule.trees import Floats
 
 #: numbers of the leaves in order, then integers: to a status, returned numbers and derivatives
 Mirror = Callable[[Sequence[Floats], Sequence[int]], tuple[int, list[float], list[Floats]]]
 
 
-def mirrored(
-    bodies: Bodies, leaves: Sequence[Any], selection: Selection, differentiated: int | None
-) -> Mirror:
-    """What a source computes, by its Python twin.
-
-    ``differentiated``: how many of the returned numbers are; None: all.
-    """
+def mirrored(bodies: Bodies, leaves: Sequence[Any], selection: Selection) -> Mirror:
+    """What a source computes, by its Python twin."""
     space = _namespace()
     lines = list(bodies.functions.texts)
-    values = [_fixed(bodies, x) for x in bodies.outputs]
-    seeds = [None if x is None else bodies.seeded(x) for x in bodies.outputs]
+    values = [bodies.text(x) for x in bodies.outputs]
+    seeds = [bodies.seeded(k) for k in range(len(bodies.outputs))]
     for (kind, numbers), name in bodies.storage.tables.items():
         lines.append(bodies.language.table(name, numbers, kind))
     for word, parts in (("forward", bodies.forward), ("backward", bodies.backward)):
@@ -68,7 +62,7 @@ def mirrored(
             if status:
                 return status, [], []
         slopes = []
-        for k, seed in enumerate(seeds[:differentiated]):
+        for k, seed in enumerate(seeds):
             for name, sizes in bodies.members(True):
                 space[bodies.language.work + name] = [0.0] * math.prod(sizes)
             mine = [leaf for leaf in leaves if leaf.active]
@@ -83,10 +77,6 @@ def mirrored(
         return status, space["values"](), slopes
 
     return run
-
-
-def _fixed(bodies: Bodies, x: Expression | None) -> str:
-    return "NAN" if x is None else bodies.text(x) if not isinstance(x, Number) else repr(x.value)
 
 
 def _decided(
@@ -130,6 +120,4 @@ def _namespace() -> dict[str, Any]:
 
 
 def _rows() -> list[ops.Op]:
-    from chainrule.core import rounding
-
     return [*ops.TABLE.values(), ops.raw_power, rounding.raw_floor, rounding.fmod]

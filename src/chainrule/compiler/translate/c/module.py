@@ -109,9 +109,9 @@ class Module:
             "Arguments:",
             *lines,
             "",
-            "Arrays are flat, the last index moving fastest. All memory is the caller's: nothing is "
-            "allocated, there is no global state, and calls with work memory of their own may run at "
-            "the same time.",
+            "Arrays are flat, the last index moving fastest. All memory is the caller's: nothing "
+            "is allocated, there is no global state, and calls with work memory of their own may "
+            "run at the same time.",
             "",
             "Numbers follow IEEE rules: where Python raises, as for log(-1), results are nan or "
             "infinite. Sums are not added in Python's order: results agree to rounding.",
@@ -142,7 +142,9 @@ class Module:
             comment = f"{number}, and its derivative by each number of {first}"
             given = [*given, f"{self.kind} *grad"]
             return [*made, (comment, _head(f"int {name}_value_and_grad", given))]
-        comment = f"{several or 'the value'}; jacobian: for each, its derivative by the {self.size} "
+        comment = (
+            f"{several or 'the value'}; jacobian: for each, its derivative by the {self.size} "
+        )
         given = [*given, "double *jacobian"]
         return [*made, (f"{comment}numbers of {first}", _head(f"int {name}_jacobian", given))]
 
@@ -250,7 +252,7 @@ class Module:
             place = "*value" if self.count == 1 else f"value[{k}]"
             body.append(f"{place} = {bodies.text(output)};")
         if is_grad:
-            seed = bodies.seeded(bodies.outputs[0])
+            seed = bodies.seeded(0)
             body += self._backward([] if seed is None else [f"{seed} = 1.0;"])
         if is_jacobian:
             body += self._rows()
@@ -279,10 +281,11 @@ class Module:
 
     def _rows(self) -> list[str]:
         """The rows of a Jacobian, one backward pass each."""
-        seeds = [self.bodies.seeded(output) for output in self.bodies.outputs]
-        inside = [f"case {k}:\n        {seed} = 1.0;\n        break;" for k, seed in enumerate(seeds) if seed]
-        chosen = [x for text in inside for x in text.splitlines()]
-        chosen = [x if x.startswith("case") else x[4:] for x in chosen]
+        seeds = [self.bodies.seeded(k) for k in range(self.count)]
+        chosen: list[str] = []
+        for k, seed in enumerate(seeds):
+            if seed is not None:
+                chosen += [f"case {k}:", f"    {seed} = 1.0;", "    break;"]
         cast = f"({self.kind} *)" if self.kind != "double" else ""
         lines = [f"{self.kind} *grad = {cast}(jacobian + {self.size} * row);"]
         if chosen:

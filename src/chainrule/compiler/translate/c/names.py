@@ -83,16 +83,15 @@ class Names:
         by_parameter: dict[str, list[Named]] = {word: [] for word in parameters}
         for named in inputs:
             if named.path:
-                word = re.match(r"\w+", named.path)
-                assert word is not None
-                by_parameter[word[0]].append(named)
+                start = re.match(r"\w+", named.path)
+                assert start is not None
+                by_parameter[start[0]].append(named)
         for k, (word, leaves) in enumerate(by_parameter.items()):
             own = _fresh(identifier(word), taken)
-            kind, members = "", [own]
+            kind, members = "", [own] if leaves else []
             if len(leaves) > 1 or (leaves and leaves[0].path != word):
                 kind, inside = f"{self.name}_{own}", {*KEYWORDS}
-                short = [_without(word, leaf.name) for leaf in leaves]
-                members = [_fresh(identifier(text), inside) for text in short]
+                members = [_fresh(_member(word, leaf.path), inside) for leaf in leaves]
             made = Parameter(own, tuple(leaves), tuple(members), kind)
             if leaves:
                 self.parameters.append(made)
@@ -126,10 +125,10 @@ class Names:
         return {*OWN, *KEYWORDS, *LIBRARY, *HELPERS, *[p.name for p in self.parameters]}
 
 
-def _without(word: str, name: str) -> str:
-    """A leaf's name without that of its parameter, where something is left."""
-    rest = name.removeprefix(word).lstrip(".")
-    return rest if rest and rest != name else name
+def _member(word: str, path: str) -> str:
+    """The name of a leaf within its parameter: ``layers[0]["W"]`` is ``layers_0_W``."""
+    name = identifier(path.removeprefix(word))
+    return identifier(path) if name.startswith("p_") else name
 
 
 def _fresh(name: str, taken: set[str]) -> str:

@@ -30,7 +30,8 @@ LIBRARY = frozenset(
     " fabs fdim floor fma fmax fmin fmod frexp hypot ilogb ldexp lgamma llrint llround log log10"
     " log1p log2 logb lrint lround modf nan nearbyint nextafter pow remainder remquo rint round"
     " scalbln scalbn sin sinh sqrt tan tanh tgamma trunc gamma j0 j1 jn y0 y1 yn drem significand"
-    " isfinite isinf isnan signbit finite exp10 pow10 scalb sincos signgam abs labs div exit main".split()
+    " isfinite isinf isnan signbit finite exp10 pow10 scalb sincos signgam abs labs div exit"
+    " main".split()
 )
 KEYWORDS = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if"

@@ -188,9 +188,7 @@ class Storage:
             sets[arrays] = self.fresh(f"d_{names}" if adjoint else names)
         return sets[arrays]
 
-    def _tabled(
-        self, ref: Ref, array: Tabled, letters: Mapping[Axis, str], adjoint: bool
-    ) -> str:
+    def _tabled(self, ref: Ref, array: Tabled, letters: Mapping[Axis, str], adjoint: bool) -> str:
         (place,) = ref.places
         assert isinstance(place, AffineIndex)
         at = affine(place.constant, {a: k for k, a in place.parts}, [], letters)
@@ -220,7 +218,9 @@ class Storage:
             if step == 0:
                 return str(first)
             word = at if step == 1 else f"{step} * ({at})"
-            return word if first == 0 else f"{word} + {first}" if first > 0 else f"{word} - {-first}"
+            return (
+                word if first == 0 else f"{word} + {first}" if first > 0 else f"{word} - {-first}"
+            )
         return f"{self.table(values, 'int')}[{at}]"
 
     def declare_sets(self) -> None:

@@ -48,7 +48,9 @@ def taped(recording: Recording) -> Program:
             else:
                 operands.append(address[[position]])
         numbers = recording.constants[i, : len(rule.parameters)]
-        instruction = Instruction((len(made),), RULE, at, 1, rule, tuple(numbers.tolist()), operands)
+        instruction = Instruction(
+            (len(made),), RULE, at, 1, rule, tuple(numbers.tolist()), operands
+        )
         if recording.number[i]:
             instruction.number = np.array([constants[int(rows[i, 0])]])
         made.append(instruction)

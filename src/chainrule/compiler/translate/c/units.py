@@ -29,7 +29,7 @@ from chainrule.compiler.formulas.reading import Reading
 from chainrule.compiler.formulas.translation import Line, applied
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
 from chainrule.compiler.lift.program import Addresses, Instruction, Terms
-from chainrule.compiler.translate.c.expressions import TableAxis, hoisted
+from chainrule.compiler.translate.c.hoisting import TableAxis, hoisted
 from chainrule.compiler.translate.c.storage import Storage, Tabled
 from chainrule.compiler.translate.terms import Untranslatable
 from chainrule.core import ops
@@ -81,7 +81,8 @@ class Units:
     @property
     def counter(self) -> str:
         """The letter of loops in time."""
-        return next(x for x in (*FAMILIES["time"], "step", "step_") if x not in self.taken)
+        choices: list[str] = [*FAMILIES["time"], "step", "step_"]
+        return next(x for x in choices if x not in self.taken)
 
     # --- tables -----------------------------------------------------------------------------------
 
@@ -141,9 +142,7 @@ class Units:
             parts = [self._reduced(instruction, t, point, symbol) for t in instruction.sums]
             return add(parts) if symbol == "Σ" else parts[0]
         assert instruction.rule is not None
-        columns: list[Expression] = [
-            Ref((self.column(c),), (point,)) for c in instruction.columns
-        ]
+        columns: list[Expression] = [Ref((self.column(c),), (point,)) for c in instruction.columns]
         return applied(instruction.rule, columns, instruction.parameters)
 
     def _reduced(
