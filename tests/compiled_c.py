@@ -73,6 +73,13 @@ class Compiled:
         status = function(*self.packed(arguments), *pointers)
         return status, (value.item() if count == 1 else value), grad
 
+    def prepared(self, *arguments):
+        """A call of value and gradient whose arguments are as C wants them already."""
+        value, grad = np.zeros(1), np.zeros(sum(np.size(x) for x in leaves(arguments[0])))
+        given = [*self.packed(arguments), *[_pointer(x) for x in (self.work, value, grad)]]
+        function, kept = self.functions[f"{self.name}_value_and_grad"], (value, grad)
+        return lambda: (function(*given), kept)
+
     def jacobian(self, count, *arguments):
         """A status, the values and their derivatives."""
         size = sum(np.size(x) for x in leaves(arguments[0]))

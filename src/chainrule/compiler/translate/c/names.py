@@ -90,7 +90,7 @@ class Names:
             own = _fresh(identifier(word), taken)
             kind, members = "", [own] if leaves else []
             if len(leaves) > 1 or (leaves and leaves[0].path != word):
-                kind, inside = f"{self.name}_{own}", {*KEYWORDS}
+                kind, inside = f"{self.name}_{identifier(word)}", {*KEYWORDS}
                 members = [_fresh(_member(word, leaf.path), inside) for leaf in leaves]
             made = Parameter(own, tuple(leaves), tuple(members), kind)
             if leaves:
