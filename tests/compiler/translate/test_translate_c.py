@@ -84,7 +84,7 @@ def test_a_filter_is_a_loop_in_time():
 
 def without_structure(xs):
     chance, nodes = random.Random(3), list(xs)
-    for _ in range(400):
+    for _ in range(560):
         a, b = chance.choice(nodes[-40:]), chance.choice(nodes)
         what = chance.randrange(6)
         if what == 0:
@@ -105,7 +105,7 @@ def without_structure(xs):
 def test_a_graph_without_structure_is_written_operation_by_operation():
     xs = np.random.default_rng(0).normal(size=8)
     source = to_c(without_structure, xs)
-    assert "forward2(" in source.source, "a long function is written as several"
+    assert "backward2(" in source.source, "a long function is written as several"
     agrees(Compiled(source, "-O0"), without_structure, xs * 0.9)
 
 
@@ -170,22 +170,25 @@ def test_every_operation_and_its_derivatives():
 
 
 def test_conventions_where_a_derivative_jumps_or_is_infinite():
-    for op in ops.TABLE.values():
-        for edge in op.edges:
-            operands = [x * 1.0 for x in edge.operands]
+    edges = [(op, edge) for op in ops.TABLE.values() for edge in op.edges]
+    points = [x for _, edge in edges for x in edge.operands]
 
-            def f(xs, op=op, edge=edge):
-                if op.is_operator:
-                    return xs[0] ** edge.parameters[0]
-                return op(*xs, *edge.parameters)
+    def f(xs):
+        found, rest = [], list(xs)
+        for op, edge in edges:
+            mine, rest = rest[: op.arity], rest[op.arity :]
+            power = op.is_operator
+            found.append(mine[0] ** edge.parameters[0] if power else op(*mine, *edge.parameters))
+        return found
 
-            with chainrule.nonfinite("allow"):
-                source = to_c(f, [x + 0.25 for x in operands] if op.name == "pow" else operands)
-            status, value, grad = Compiled(source, "-O0").value_and_grad(operands)
-            finite = all(map(math.isfinite, edge.partials))
-            assert status == (OK if finite else UNDEFINED), op.name
-            assert value == pytest.approx(edge.value, abs=1e-15), op.name
-            np.testing.assert_allclose(grad, edge.partials, rtol=1e-15, err_msg=op.name)
+    status, values, rows = Compiled(to_c(f, points), "-O0").jacobian(len(edges), points)
+    expected, at = np.zeros((len(edges), len(points))), 0
+    for row, (_, edge) in zip(expected, edges, strict=True):
+        row[at : at + len(edge.partials)] = edge.partials
+        at += len(edge.partials)
+    assert status == UNDEFINED  # some of them are infinite
+    np.testing.assert_allclose(values, [edge.value for _, edge in edges], atol=1e-15)
+    np.testing.assert_allclose(rows, expected, rtol=1e-15)
 
 
 def test_a_zero_adjoint_passes_nothing_on_to_an_infinite_slope():
@@ -259,7 +262,7 @@ def test_many_branches():
     model = compiled(f, xs)
     agrees(model, f, xs * 1.01)
     assert model.value(xs * 0)[0] == OTHER_BRANCH
-    xs[0] = -1 - 1e-12  # the comparison of a computed number that rounding may decide
+    xs[0] = -1 - 1e-13  # the comparison of a computed number that rounding may decide
     assert model.value(xs)[0] == UNSURE
 
 
@@ -289,7 +292,7 @@ def with_integers(p, a, n):
     for x in a:
         total = total + p[(x * x + n) % 5] * NUMBERS[x] + p[-x] + p[LOOKUP[x]] * max(x, n)
         total = total + p[abs(x - 2)] + p[x // 2] + p[(x << 1) % 3] + p[x & 1] + p[(x ^ 1) >> 1]
-        total = total + p[(x < n) + (not x)] + p[min(x, n, 3)] + p[(x**2 | 1) % 6] + p[~x]
+        total = total + p[(x < n) + (x >= 2)] + p[min(x, n, 3)] + p[(x**2 | 1) % 6] + p[~x]
     return total if n > 0 else total * 2
 
 
@@ -374,7 +377,7 @@ def test_save_writes_a_header_of_the_same_name(tmp_path):
 
 def test_the_header_names_constants_and_the_structure_of_the_example():
     source = to_c(with_integers, np.arange(6.0), [1, 2, 3, 0], 2)
-    assert "TABLE = [3, 1, 2, 0]" in source.header
+    assert "TABLE = [3, 1, 2, 0]" in " ".join(source.header.replace(" * ", " ").split())
     assert "these lengths, no others" in source.header
 
 

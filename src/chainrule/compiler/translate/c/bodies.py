@@ -113,7 +113,8 @@ class Bodies:
         self.backward = self._captured(self._backward())
         self.forward = self._captured(self._forward())
         if self.storage.is_unsure:
-            self.forward[0].insert(0, f"    {self.storage.unsure()} = 0{language.end}")
+            first = next(k for k, x in enumerate(self.forward[0]) if "*const " not in x)
+            self.forward[0].insert(first, f"    {self.storage.unsure()} = 0{language.end}")
 
     # --- arrays -----------------------------------------------------------------------------------
 

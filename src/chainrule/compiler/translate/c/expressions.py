@@ -402,7 +402,7 @@ class Writer:
             under = below if k < count else [*below, pieces[k]]
             number = x.number if k < count else -x.number
             if not others and not under:
-                slope = g * number if number != 1.0 else g
+                slope = number * g if number != 1.0 else g
             elif self.steep:
                 slope = self.times(self._product(number, others, under), g)
             else:
@@ -435,7 +435,7 @@ class Writer:
         g = self.named(g, "g") if len(slopes) > 1 else g
         for k, slope in slopes.items():
             text = slope.text([y, *xs])
-            self.push(within[k], g * text if slope.number is not None else self.times(text, g))
+            self.push(within[k], text * g if slope.number is not None else self.times(text, g))
 
     def _push_extreme(self, x: Reduce, g: Piece) -> None:
         """The first of the equal numbers that are the largest gets it all."""

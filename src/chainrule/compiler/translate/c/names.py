@@ -34,6 +34,7 @@ def identifier(text: str) -> str:
             made += letter if letter.isalnum() else "_"
         else:  # Greek letters by their names
             word = unicodedata.name(letter, "").rpartition(" ")[2].lower()
+            word = "lambda" if word == "lamda" else word
             made += word if word.isascii() and word.isalpha() else f"u{ord(letter):x}"
     made = re.sub(r"_+", "_", made).strip("_") or "x"
     return f"p_{made}" if made[0].isdigit() else made
