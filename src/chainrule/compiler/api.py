@@ -246,7 +246,7 @@ class CompiledFunction:
         >>> def loss(p, xs):
         ...     return sum((p["w"] * x + p["b"]).tanh() for x in xs)
         >>> model = chainrule.compile(loss).to_c({"w": 0.5, "b": 0.0}, [1.0, 2.0, 3.0])
-        >>> print(model.source.partition("every number")[2].partition("work->result")[0])
+        >>> print(model.source.partition("every number")[2].partition("work->result =")[0])
         , in order */
         static void forward(const loss_p *p, const double *xs, loss_work *RESTRICT work) {
             /* result = Σ_i tanh(w·xs[i] + b) */
