@@ -55,6 +55,19 @@ def test_formulas_are_printed(run):
     assert out.splitlines()[0] == "a[t,i] = tanh(Σ_j W[i,j]·points[t,j])  [2×3]"
 
 
+def test_c_is_printed_with_its_header_and_written_as_two_files(run, tmp_path):
+    code, out, err = run("model.py:loss", "--to", "c")
+    assert (code, err) == (0, "")
+    assert out.index("#ifndef LOSS_H") < out.index('#include "loss.h"')
+    assert "    /* a[t,i] = tanh(Σ_j W[i,j]·points[t,j])  [2×3] */\n" in out
+    assert run("model.py:loss", "--to", "c", "-o", "out") == (0, "", "")
+    assert '#include "out.h"' in (tmp_path / "out.c").read_text(encoding="utf-8")
+    assert "int loss_value_and_grad(" in (tmp_path / "out.h").read_text(encoding="utf-8")
+    code, out, _ = run("model.py:branch", "--to", "c", "--example", "pair")
+    assert code == 0
+    assert "return BRANCH_OTHER_BRANCH;" in out
+
+
 def test_source_is_written_to_a_file(run, tmp_path):
     assert run("model.py:loss", "-o", "out") == (0, "", "")
     assert "def loss(params, points):" in (tmp_path / "out.py").read_text()

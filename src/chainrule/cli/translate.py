@@ -1,7 +1,7 @@
 """The command that writes source: translate.
 
 A function of the user's own file, recorded with the example that the file has for it, comes out as
-JAX or numpy source or as formulas. What cannot be translated ends as one line and the exit code 2.
+JAX, numpy or C source, or as formulas. What cannot be translated ends as one line and exit code 2.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def register(app: App) -> None:
         help_epilogue=examples(
             "chainrule translate model.py:loss",
             "chainrule translate model.py:loss --to jax -o loss_jax.py",
+            "chainrule translate model.py:loss --to c -o loss.c",
             "chainrule translate model.py:loss --to formulas --example small",
         ),
     )
@@ -40,7 +41,7 @@ def translate(
     function: Annotated[str, Parameter(help="A file and a function in it, as in model.py:loss.")],
     /,
     *,
-    to: Literal["numpy", "jax", "formulas"] = "numpy",
+    to: Literal["numpy", "jax", "c", "formulas"] = "numpy",
     example: str = "example",
     specialise: Annotated[bool, Parameter(negative=())] = False,
     output: Output | None = None,
@@ -53,7 +54,8 @@ def translate(
     Parameters
     ----------
     to
-        The language: numpy or JAX source, or formulas in index notation.
+        The language: numpy, JAX or C source, or formulas in index notation.
+        C is printed with its header first, and written as two files.
     example
         The name of the example in the file: a tuple of arguments, or a
         function that returns one.
@@ -65,6 +67,7 @@ def translate(
     """
     from chainrule.compiler.api import CompiledFunction, TranslationError
     from chainrule.compiler.translate import function as translation
+    from chainrule.compiler.translate.c.function import CSource, translate_to_c
 
     file, _, name = function.rpartition(":")
     if not file or not name:
@@ -76,8 +79,12 @@ def translate(
     arguments = _found(module, example, "example (a tuple of arguments)")
     arguments = arguments() if callable(arguments) else arguments
     arguments = arguments if isinstance(arguments, tuple) else (arguments,)
+    model: CSource | None = None
     try:
-        if to == "formulas":
+        if to == "c":
+            model = translate_to_c(chosen, arguments, {})
+            source = f"{model.header}\n{model.source}"
+        elif to == "formulas":
             source = translation.formulas(chosen, arguments, {}) + "\n"
         else:
             source = translation.translate(chosen, arguments, {}, to, specialise).source
@@ -87,12 +94,17 @@ def translate(
         what = f"{type(error).__name__}: {error}"
         raise ExpressionError(f"{name} raises with this example: {what}") from error
     if output is not None:
-        suffixes = (".txt",) if to == "formulas" else (".py",)
-        write_atomically(file_named(output, *suffixes), source)
+        suffix = {"formulas": ".txt", "c": ".c"}.get(to, ".py")
+        path = file_named(output, suffix)
+        if model is not None:
+            model.save(path)
+        else:
+            write_atomically(path, source)
         return 0
     console = Console()
     if console.is_terminal and to != "formulas":
-        console.print(Syntax(source, "python", theme="ansi_dark", background_color="default"))
+        language = "c" if to == "c" else "python"
+        console.print(Syntax(source, language, theme="ansi_dark", background_color="default"))
     else:
         sys.stdout.write(source)
     return 0

@@ -167,7 +167,7 @@ class Reading:
                 rows.append((f"{self.program.loops[repeat].count} times:", ""))
             for line in lines:
                 if line.kept:
-                    formula, size = self.row(line, taken)
+                    formula, size = self.row(line, Letters(taken))
                     rows.append(("    " * (repeat is not None) + formula, size))
         if self.root is not None and (result is None or result.name != "result"):
             at = self.formulas.ref(self.arena.see(np.array([self.root])), [])
@@ -180,10 +180,10 @@ class Reading:
         wide = min(max((len(left) for left, _ in rows), default=0), LONGEST)
         return "\n".join(_wrapped(left, size, wide) for left, size in rows)
 
-    def row(self, line: Line, taken: set[str]) -> tuple[str, str]:
-        """A formula, and its size."""
+    def row(self, line: Line, letters: Letters) -> tuple[str, str]:
+        """A formula in these letters, which get those that it needs, and its size."""
         value = line.shown if line.value is None else line.value
-        letters = Letters(taken).of(line.axes, Number(0.0) if value is None else value)
+        letters.of(line.axes, Number(0.0) if value is None else value)
         size = size_text([f"≤{a.count}" if a.length else a.count for a in line.axes])
         if line.whole:
             at = ",".join(letters.bounded(axis) for axis in line.axes)

@@ -32,7 +32,7 @@ def check(
     function: Callable[..., Any], evaluate: Evaluate, call: Call, specialised: bool = False
 ) -> None:
     """Compare a translation with the function itself; ``specialised``: it says where it holds."""
-    for k, other in enumerate(_calls(call)):
+    for k, other in enumerate(calls_like(call)):
         try:
             result, slopes = eager(function, other)
         except Exception:
@@ -49,12 +49,12 @@ def check(
             found, holds = found
             if not holds and k > 0:
                 continue
-        _compare(_numbers(result), _numbers(_in_order(result, found)), "value")
+        compare(numbers_of(result), numbers_of(_in_order(result, found)), "value")
         if gradient is not None and slopes is not None:
-            _compare(slopes, _numbers(_in_order(arguments[0], gradient)), "gradient")
+            compare(slopes, numbers_of(_in_order(arguments[0], gradient)), "gradient")
 
 
-def _calls(call: Call) -> Iterator[Call]:
+def calls_like(call: Call) -> Iterator[Call]:
     """The call itself, then others of its structure."""
     chance = random.Random(len(call.floats))
 
@@ -109,7 +109,7 @@ def eager(function: Callable[..., Any], call: Call) -> tuple[Any, Floats | None]
     return map_leaves(lambda x: x.data if isinstance(x, Value) else x, result), slopes
 
 
-def _numbers(tree: Any) -> Floats:
+def numbers_of(tree: Any) -> Floats:
     """The numbers of a tree, in order."""
     flat = Flat()
     plain = map_leaves(lambda x: np.asarray(x) if hasattr(x, "__array__") else x, tree, True)
@@ -127,7 +127,8 @@ def _in_order(like: Any, tree: Any) -> Any:
     return tree
 
 
-def _compare(wanted: Floats, found: Floats, what: str) -> None:
+def compare(wanted: Floats, found: Floats, what: str) -> None:
+    """Untranslatable unless two rows of numbers are the same but for rounding."""
     if wanted.shape != found.shape:
         raise Untranslatable(f"its {what} has another shape than eager's (please report this)")
     scale = max(1.0, float(np.max(np.abs(wanted), initial=0.0, where=np.isfinite(wanted))))

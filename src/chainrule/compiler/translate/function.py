@@ -115,11 +115,11 @@ def formulas(
     function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> str:
     """The function in index notation, recorded with these arguments."""
-    with _clear_lines(function, arguments, "formulas"):
-        recorded = _recorded(function, flatten_call(arguments, keywords, True))
+    with clear_lines(function, arguments, "formulas"):
+        recorded = recorded_call(function, flatten_call(arguments, keywords, True))
         program, root = _programs(recorded, [])[0], wanted_of(recorded.recording)
         assert root is not None
-        inputs = _signature(function, recorded, False).inputs
+        inputs = signature_of(function, recorded, False).inputs
         choice, address = Choice(recorded.recording), int(program.address[root.position])
         return read(program, inputs, choice, address)
 
@@ -136,23 +136,23 @@ def translate(
     ``specialise``: also where it has branches; it returns whether they were the recorded ones then.
     """
     dialect, evaluate = DIALECTS[to], _evaluator(to, specialise)
-    arguments = tuple(map(_in_double, arguments))
-    keywords = {name: _in_double(x) for name, x in keywords.items()}
-    with _clear_lines(function, arguments, f"{to} source"):
-        recorded = _recorded(function, flatten_call(arguments, keywords, True))
+    arguments = tuple(map(in_double, arguments))
+    keywords = {name: in_double(x) for name, x in keywords.items()}
+    with clear_lines(function, arguments, f"{to} source"):
+        recorded = recorded_call(function, flatten_call(arguments, keywords, True))
         return _translate(function, recorded, dialect, evaluate, specialise)
 
 
-def _in_double(x: Any) -> Any:
+def in_double(x: Any) -> Any:
     """An example with arrays of 64 bits in the place of JAX's and of narrower ones.
 
     What holds none of these stays the same object: one that comes twice is noticed.
     """
     if isinstance(x, dict):
-        items = {key: _in_double(item) for key, item in x.items()}
+        items = {key: in_double(item) for key, item in x.items()}
         return items if any(items[key] is not x[key] for key in x) else x
     if type(x) in (list, tuple):
-        inside = list(map(_in_double, x))
+        inside = list(map(in_double, x))
         return type(x)(inside) if any(map(operator.is_not, inside, x)) else x
     if type(x).__module__.partition(".")[0] in ("jax", "jaxlib"):
         x = np.asarray(x)
@@ -162,7 +162,7 @@ def _in_double(x: Any) -> Any:
 
 
 @contextmanager
-def _clear_lines(
+def clear_lines(
     function: Callable[..., Any], arguments: tuple[Any, ...], what: str
 ) -> Iterator[None]:
     """What goes wrong ends as one line that names the function."""
@@ -191,7 +191,7 @@ class Recorded:
         return self.made.recording
 
 
-def _recorded(function: Callable[..., Any], call: Call) -> Recorded:
+def recorded_call(function: Callable[..., Any], call: Call) -> Recorded:
     """Record a call, and compare it with eager mode."""
     if call.refused is not None:
         raise Unrecordable(call.refused)
@@ -224,7 +224,7 @@ def _translate(
 ) -> Translated:
     if not specialise:
         _refuse_guards(recorded.recording)
-    signature = _signature(function, recorded, specialise)
+    signature = signature_of(function, recorded, specialise)
     sources = []
     reasons: list[str] = []
     for program in _programs(recorded, reasons):
@@ -297,7 +297,8 @@ def _reading(program: Program, recorded: Recorded, signature: Signature) -> Read
     return Reading(program, signature.inputs, Choice(recording), address, outputs, PARTS, True)
 
 
-def _signature(function: Callable[..., Any], recorded: Recorded, specialised: bool) -> Signature:
+def signature_of(function: Callable[..., Any], recorded: Recorded, specialised: bool) -> Signature:
+    """How the function is called, and what its source says about it."""
     made = recorded.made
     structures, named = recorded.call.structure
     inputs = input_names.inputs(

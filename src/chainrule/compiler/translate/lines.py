@@ -45,11 +45,11 @@ class Lines:
 
     def formula(self, line: Line) -> str:
         """The formula as one line of text."""
-        return " ".join(self.reading.row(line, self.taken)).rstrip()
+        return " ".join(self.reading.row(line, Letters(self.taken))).rstrip()
 
     def comment(self, line: Line) -> str:
         """The formula and its size."""
-        formula, size = self.reading.row(line, self.taken)
+        formula, size = self.reading.row(line, Letters(self.taken))
         whole = f"{formula}  {size}".rstrip()
         return textwrap.fill(whole, WIDTH, initial_indent="# ", subsequent_indent="#     ")
 
