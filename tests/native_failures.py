@@ -561,6 +561,22 @@ case(
     prepare=with_extra(1, i=lambda s: [s.a, s.b], n=two_nodes),
     passes=(1,),
 )
+
+
+def repeated(state: State) -> tuple[Any, ...]:
+    nodes = two_nodes(state)
+    parts = [state.a, state.b], nodes, [], nodes[-1:]
+    rows = _native.flatten(*parts)[:4]
+    kinds = np.int32, np.int32, np.float64, np.uint8
+    return (*parts, *[np.frombuffer(row, kind) for row, kind in zip(rows, kinds, strict=True)])
+
+
+case(
+    "repeats",
+    lambda s: _native.repeats(*s.extra["r"]),
+    prepare=with_extra(1, r=repeated),
+    passes=(1,),
+)
 case(
     "flatten a custom node",
     lambda s: _native.flatten([s.a, s.b, s.c], [s.y]),

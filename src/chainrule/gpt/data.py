@@ -61,7 +61,7 @@ def read_documents(path: str | Path) -> list[str]:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """The lines of a text file as they are, empty ones too: what a stream is read from.
+    r"""The lines of a text file as they are, empty ones too: what a stream is read from.
 
     >>> import pathlib, tempfile
     >>> from chainrule import gpt

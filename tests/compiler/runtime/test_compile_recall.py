@@ -955,7 +955,7 @@ def test_many_calls_leave_nothing_behind(pair):
     run(calls := count(ci=3000, soak=100_000))
     gc.collect()
     assert [sys.getrefcount(x) for x in watched] == counts
-    assert abs(sys.getallocatedblocks() - blocks) < calls / 100
+    assert sys.getallocatedblocks() - blocks < calls / 100  # others' may be freed meanwhile
 
 
 def test_calls_with_data_leave_nothing_behind():
@@ -983,7 +983,7 @@ def test_calls_with_data_leave_nothing_behind():
     gc.collect()
     grown = [sys.getrefcount(x) - n for x, n in zip(watched, counts, strict=True)]
     assert max(map(abs, grown)) < calls / 100
-    assert abs(sys.getallocatedblocks() - blocks) < calls / 100
+    assert sys.getallocatedblocks() - blocks < calls / 100  # others' may be freed meanwhile
 
 
 def test_threads_have_data_of_their_own():

@@ -146,8 +146,7 @@ def test_an_eager_run_waits_until_a_large_tape_is_gone(large):
     tapes = []
 
     def watched(p, xs):
-        variants = [x for x in gc.get_objects() if isinstance(x, Variant)]
-        tapes.append(sum(v.has_tape for v in variants))
+        tapes.append(variant.has_tape)
         return branching(p, xs)
 
     fast = chainrule.compile(branching, lift=False)
@@ -158,7 +157,7 @@ def test_an_eager_run_waits_until_a_large_tape_is_gone(large):
     from chainrule.compiler.runtime.verification import check_against_eager
 
     expected = check_against_eager(watched, captured, variant, call)
-    assert tapes == [0, 0]
+    assert tapes == [False, False]
     assert expected.values.tolist() == [fast.value_and_grad(p, xs)[0]]
 
 
