@@ -21,7 +21,7 @@ from chainrule import Value, explore, topological_order
 STEPS = 60
 TIMED_STEP = """(key) => new Promise((done) => {
   const began = performance.now();
-  document.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
+  document.body.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
   requestAnimationFrame(() => {
     const channel = new MessageChannel();  // after the frame was drawn
     channel.port1.onmessage = () => done(performance.now() - began);
@@ -65,6 +65,7 @@ def main(nodes=5_000):
             tab.wait_for_selector("svg.graph .cr-node")
             opened.append(time.perf_counter() - began)
         steps = [tab.evaluate(TIMED_STEP, "ArrowRight") for _ in range(STEPS)]
+        assert tab.evaluate("Number(document.getElementById('scrub').value)") == STEPS
         size = path.stat().st_size
         browser.close()
     print(f"{count:,} nodes: page {size / 1e6:.2f} MB, made in {made:.2f} s")
