@@ -11,7 +11,7 @@ import ctypes
 import functools
 from collections.abc import Callable
 
-LARGE = 1 << 17  # instructions
+LARGE = 1 << 18  # instructions
 
 
 @functools.cache
