@@ -146,7 +146,7 @@ def gmm(quick):
         return found + 0.5 * GAMMA**2 * squares - EXTRA * sums.sum()
 
     if find_spec("jax"):
-        jax, jnp = with_jax()
+        from tensors import jax, jnp
 
         def by_jax(params):
             def where(rest):
@@ -159,7 +159,6 @@ def gmm(quick):
     spread = np.zeros((len(lower[0]), dimensions, dimensions))
     spread[np.arange(len(lower[0])), *lower] = 1.0
     if find_spec("autograd"):
-        import autograd
         import autograd.numpy as anp
         from autograd.scipy.special import logsumexp as autograd_logsumexp
 
@@ -172,9 +171,7 @@ def gmm(quick):
                 lambda rest: anp.einsum("kr,rij->kij", rest, spread),
             )
 
-        both = autograd.value_and_grad(by_autograd)
-        problem.functions["autograd"] = lambda: by_autograd(params)
-        problem.derivatives["autograd"] = lambda: both(params)
+        add_autograd(problem, by_autograd, params)
     if find_spec("torch"):
         torch = with_torch()
         tensors = {k: torch.tensor(x, requires_grad=True) for k, x in params.items()}
@@ -242,18 +239,7 @@ def adjustment(quick):
     )
     rows = np.concatenate([params[0][seen_by], params[1][sees], params[2][:, None]], 1)
     if find_spec("jax"):
-        jax, jnp = with_jax()
-
-        def observe(p, feature):
-            axis, center, point = p[:3], p[3:6], p[11:14]
-            angle = jnp.sqrt(jnp.sum(axis * axis))
-            unit, x = axis / angle, point - center
-            c, s = jnp.cos(angle), jnp.sin(angle)
-            x = x * c + jnp.cross(unit, x) * s + unit * (unit @ x) * (1 - c)
-            flat = x[:2] / x[2]
-            squared = jnp.sum(flat * flat)
-            seen = flat * (1 + p[9] * squared + p[10] * squared**2) * p[6] + p[7:9]
-            return jnp.concatenate([p[14] * (seen - feature), 1 - p[14:] ** 2])
+        from tensors import jax, observe
 
         values = jax.jit(jax.vmap(observe))
         slopes = jax.jit(jax.vmap(jax.jacfwd(observe)))
@@ -357,7 +343,8 @@ def lstm(quick):
         return -total / (width * (steps - 1))
 
     if find_spec("jax"):
-        jax, jnp = with_jax()
+        from tensors import jax, jnp
+
         given = jnp.asarray(sequence)
 
         def by_jax(params):
@@ -378,15 +365,12 @@ def lstm(quick):
 
         add_jax(problem, by_jax, params)
     if find_spec("autograd"):
-        import autograd
         import autograd.numpy as anp
 
         def by_autograd(params):
             return unrolled(anp, lambda x: 1 / (1 + anp.exp(-x)), params, sequence)
 
-        both = autograd.value_and_grad(by_autograd)
-        problem.functions["autograd"] = lambda: by_autograd(params)
-        problem.derivatives["autograd"] = lambda: both(params)
+        add_autograd(problem, by_autograd, params)
     if find_spec("torch"):
         torch = with_torch()
         tensors = {k: torch.tensor(x, requires_grad=True) for k, x in params.items()}
@@ -398,23 +382,21 @@ def lstm(quick):
 # --- peers ----------------------------------------------------------------------------------------
 
 
-def with_jax():
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
-    import jax
-    import jax.numpy as jnp
-
-    jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
-    return jax, jnp
-
-
 def add_jax(problem, function, params):
-    jax, _ = with_jax()
+    from tensors import jax
+
     alone, both = jax.jit(function), jax.jit(jax.value_and_grad(function))
     placed = jax.device_put(params)
     problem.functions["JAX"] = lambda: alone(placed).block_until_ready()
     problem.derivatives["JAX"] = lambda: jax.block_until_ready(both(placed))
+
+
+def add_autograd(problem, function, params):
+    import autograd
+
+    both = autograd.value_and_grad(function)
+    problem.functions["autograd"] = lambda: function(params)
+    problem.derivatives["autograd"] = lambda: both(params)
 
 
 def with_torch():

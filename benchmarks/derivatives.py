@@ -9,7 +9,6 @@ results are compared before anything is timed. What is not installed is skipped.
 """
 
 import argparse
-import os
 import time
 from importlib.util import find_spec
 
@@ -108,13 +107,7 @@ def all_observations(params, features):
 
 def jax_contestant(name, arguments):
     """JAX's function, compiled, and with its arguments on the device."""
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
-    import jax
-    import jax.numpy as jnp
-
-    jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    from tensors import jax, jnp, observe
 
     def broyden(x):
         zero = jnp.zeros(1)
@@ -123,17 +116,6 @@ def jax_contestant(name, arguments):
 
     def banana(x):
         return jnp.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
-
-    def observe(p, feature):
-        axis, center, point = p[:3], p[3:6], p[11:14]
-        angle = jnp.sqrt(jnp.sum(axis * axis))
-        unit, x = axis / angle, point - center
-        c, s = jnp.cos(angle), jnp.sin(angle)
-        x = x * c + jnp.cross(unit, x) * s + unit * (unit @ x) * (1 - c)
-        flat = x[:2] / x[2]
-        squared = jnp.sum(flat * flat)
-        seen = flat * (1 + p[9] * squared + p[10] * squared**2) * p[6] + p[7:9]
-        return jnp.concatenate([p[14] * (seen - feature), 1 - p[14:] ** 2])
 
     def observe_all(params, features):
         cameras, points, weights = params

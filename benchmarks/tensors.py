@@ -22,6 +22,19 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
+def observe(p, feature):
+    """Bundle adjustment: the residuals of one observation, of its 15 parameters in a row."""
+    axis, center, point = p[:3], p[3:6], p[11:14]
+    angle = jnp.sqrt(jnp.sum(axis * axis))
+    unit, x = axis / angle, point - center
+    c, s = jnp.cos(angle), jnp.sin(angle)
+    x = x * c + jnp.cross(unit, x) * s + unit * (unit @ x) * (1 - c)
+    flat = x[:2] / x[2]
+    squared = jnp.sum(flat * flat)
+    seen = flat * (1 + p[9] * squared + p[10] * squared**2) * p[6] + p[7:9]
+    return jnp.concatenate([p[14] * (seen - feature), 1 - p[14:] ** 2])
+
+
 def rmsnorm(x):
     return x * ((x * x).mean(-1, keepdims=True) + 1e-5) ** -0.5
 

@@ -32,7 +32,6 @@ from chainrule import exp, log, maximum, sqrt, tanh, vsum, where
 from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.runtime.machine import Kernel
 from chainrule.compiler.runtime.tape import Interpreter
-from chainrule.compiler.training.machine_loop import MachineLoop
 from chainrule.optim import SGD, Adam, AdamW, cosine, warmup
 
 pytest.importorskip("llvmlite")
@@ -89,21 +88,6 @@ def arrays_of(nest: Any) -> list[Any]:
     if isinstance(nest, (list, tuple)):
         return [a for x in nest for a in arrays_of(x)]
     return [nest]
-
-
-@pytest.fixture
-def native(monkeypatch):
-    """How many steps were taken in machine code."""
-    taken = [0]
-    run = MachineLoop.run
-
-    def counted(self, first_step, count, ahead=0):
-        losses = run(self, first_step, count, ahead)
-        taken[0] += len(losses)
-        return losses
-
-    monkeypatch.setattr(MachineLoop, "run", counted)
-    return taken
 
 
 def trained(

@@ -268,9 +268,7 @@ class Builder:
             return Built(reason="its result differs (please report this)")
         if lengths is None or not machine.varying:
             return Built(binding)
-        longest = None if is_large(len(recording)) else replace(source)  # without its graph
-        numbers = len(recording.selection.numbers)
-        family = Family(lengths.runs, machine, longest, numbers)
+        family = Family(lengths.runs, machine, len(recording.selection.numbers))
         served = [old for old in lengths.families if family.serves(old)]
         others_left = [old for old in lengths.families if old not in served]
         lengths.families[:] = [family, *others_left][:CODES]

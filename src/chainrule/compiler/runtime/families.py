@@ -127,7 +127,6 @@ class Family:
 
     runs: Runs
     machine: MachineCode
-    longest: RecordedCall | None  # None where it is too large to be kept
     numbers: int  # that the longest computes from integers
 
     def fit_for(self, call: Call, recording: Recording, root: int, runs: Runs) -> Fit | None:
@@ -140,9 +139,10 @@ class Family:
     def serves(self, other: Family) -> bool:
         """Whether its code can do what that of other calls does."""
         slots = slots_among(other.runs, self.runs, other.numbers)
-        if slots is None or other.longest is None:
+        longest = other.machine.source
+        if slots is None or longest is None:
             return slots is not None  # if not, such calls get code of their own again
-        return self.machine.fit_for(replace(other.longest, slots=slots)) is not None
+        return self.machine.fit_for(replace(longest, slots=slots)) is not None
 
 
 def decider_of(selection: Selection, fit: Fit) -> Any:

@@ -123,8 +123,8 @@ class MachineCode:
         ``lanes``: how many samples ``code`` computes at once; ``run`` and what follows need one.
         """
         self.dtype, self.contract = dtype, contract
-        large = is_large(len(call.recording))  # then its instructions are not kept
-        self.source = None if large else replace(call)  # without its graph
+        #: what it was built from, without its graph; None where that is too large to be kept
+        self.source = None if is_large(len(call.recording)) else replace(call)
         self.lengths: tuple[RecordedCall, ...] = ()  # shorter calls that it was built with
         self.width = jit.vector_width() * (2 if dtype == "float32" else 1)
         self.program, self.varying, self.optional = program, set(varying), set(optional)

@@ -16,7 +16,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, eager_arguments
 from chainrule.compiler.capture.tracing import plain_modes
-from chainrule.compiler.runtime.results import gradient_up_to, has_extras
+from chainrule.compiler.runtime.results import as_floats, gradient_up_to, has_extras
 from chainrule.compiler.translate.terms import Untranslatable
 from chainrule.core.backend import Value
 from chainrule.derivatives.transforms import differentiating
@@ -93,8 +93,8 @@ def _as_arrays(x: Any) -> Any:
     return np.array(items) if len(kinds) == 1 else items
 
 
-def eager(function: Callable[..., Any], call: Call) -> tuple[Any, Floats | None]:
-    """What a call returns, and its gradient by the first argument; None where it has none."""
+def run_on_values(function: Callable[..., Any], call: Call) -> tuple[Any, list[Value]]:
+    """What a call returns eagerly, and the Values in its first argument."""
     inputs: list[Value] = []
 
     def value(x: Any) -> Value:
@@ -103,10 +103,15 @@ def eager(function: Callable[..., Any], call: Call) -> tuple[Any, Floats | None]
 
     with plain_modes(), differentiating(inputs):
         arguments, keywords = eager_arguments(call, value)
-        result = function(*arguments, **keywords)
+        return function(*arguments, **keywords), inputs
+
+
+def eager(function: Callable[..., Any], call: Call) -> tuple[Any, Floats | None]:
+    """What a call returns, and its gradient by the first argument; None where it has none."""
+    result, inputs = run_on_values(function, call)
     first = result[0] if has_extras(result) else result
     slopes = gradient_up_to(first, inputs) if isinstance(first, Value) else None
-    return map_leaves(lambda x: x.data if isinstance(x, Value) else x, result), slopes
+    return as_floats(result), slopes
 
 
 def numbers_of(tree: Any) -> Floats:

@@ -11,15 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arguments import Call, eager_arguments
-from chainrule.compiler.capture.tracing import plain_modes, random_states_kept
-from chainrule.compiler.runtime.results import gradient_up_to, has_extras
+from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.capture.tracing import random_states_kept
+from chainrule.compiler.runtime.results import as_floats, gradient_up_to, has_extras
 from chainrule.compiler.translate.c.mirror import Mirror
-from chainrule.compiler.translate.checking import calls_like, compare, numbers_of, plain_arguments
+from chainrule.compiler.translate.checking import (
+    calls_like,
+    compare,
+    numbers_of,
+    plain_arguments,
+    run_on_values,
+)
 from chainrule.compiler.translate.module import Signature
 from chainrule.compiler.translate.terms import Untranslatable
 from chainrule.core.backend import Value
-from chainrule.derivatives.transforms import differentiating
 from chainrule.trees import Floats, map_leaves
 
 
@@ -46,15 +51,7 @@ def check(function: Callable[..., Any], call: Call, mirror: Mirror, signature: S
 
 def _eager(function: Callable[..., Any], call: Call) -> tuple[Floats, list[Floats]]:
     """The numbers that a call returns, and the derivatives of those that are Values."""
-    inputs: list[Value] = []
-
-    def value(x: Any) -> Value:
-        inputs.append(Value(float(getattr(x, "data", x))))
-        return inputs[-1]
-
-    with plain_modes(), differentiating(inputs):
-        arguments, keywords = eager_arguments(call, value)
-        result = function(*arguments, **keywords)
+    result, inputs = run_on_values(function, call)
     first = result[0] if has_extras(result) and isinstance(result[0], Value) else result
     found: list[Floats] = []
 
@@ -66,8 +63,7 @@ def _eager(function: Callable[..., Any], call: Call) -> tuple[Floats, list[Float
         return x
 
     map_leaves(slope, first, True)
-    plain = map_leaves(lambda x: x.data if isinstance(x, Value) else x, result)
-    return numbers_of(plain), found
+    return numbers_of(as_floats(result)), found
 
 
 def _mirrored(
