@@ -66,6 +66,24 @@ def deep_recursion():
     sys.setrecursionlimit(before)
 
 
+@pytest.fixture
+def machine_steps(monkeypatch):
+    """How many steps of training were taken in machine code, as a list of one number."""
+    pytest.importorskip("llvmlite")
+    from chainrule.compiler.training.machine_loop import MachineLoop
+
+    taken = [0]
+    run = MachineLoop.run
+
+    def counted(self, first_step, count, ahead=0):
+        losses = run(self, first_step, count, ahead)
+        taken[0] += len(losses)
+        return losses
+
+    monkeypatch.setattr(MachineLoop, "run", counted)
+    return taken
+
+
 @pytest.fixture(scope="module")
 def browser():
     from live_page import CHROMIUM, FLAGS

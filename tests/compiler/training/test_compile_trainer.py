@@ -55,7 +55,7 @@ def make_adamw(params):
 
 @pytest.mark.parametrize(("batch", "steps"), [(1, 1000), (6, 120)])
 def test_clipped_and_decayed_steps_on_a_schedule_equal_those_of_an_eager_script(
-    native, batch, steps
+    machine_steps, batch, steps
 ):
     samples, params = sequences(), parameters()
     fast = chainrule.compile(loss, lift=True)
@@ -64,12 +64,12 @@ def test_clipped_and_decayed_steps_on_a_schedule_equal_those_of_an_eager_script(
         trainer.advance(min(70, steps - trainer.taken))
     wanted = by_values(lambda k: samples[k % len(samples)], steps, batch, 0.3, make_adamw)
     close(trainer.losses, wanted)
-    assert native == [steps]
+    assert machine_steps == [steps]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("batch", [1, 5, 16])
-def test_how_steps_are_asked_for_makes_no_difference_to_a_bit(native, batch, dtype):
+def test_how_steps_are_asked_for_makes_no_difference_to_a_bit(machine_steps, batch, dtype):
     samples = sequences(number=41, longest=8)
     fast, found = chainrule.compile(loss, lift=True, dtype=dtype), []
     for parts in ([60], [1] * 60, [7, 30, 2, 1, 20]):
@@ -80,7 +80,7 @@ def test_how_steps_are_asked_for_makes_no_difference_to_a_bit(native, batch, dty
         assert np.concatenate(losses).tobytes() == trainer.losses.tobytes()
         found.append((trainer.losses.tobytes(), *state(params, optimiser)))
     assert found == found[:1] * 3
-    assert native == [180]
+    assert machine_steps == [180]
 
 
 @pytest.mark.parametrize("batch", [1, 16])
@@ -160,7 +160,7 @@ def test_captured_state_that_changes_is_seen_between_calls():
     assert trainer.advance(2).tolist() == [10.0, 10.0]
 
 
-def test_every_kind_of_sample_is_recorded_before_the_first_step(native):
+def test_every_kind_of_sample_is_recorded_before_the_first_step(machine_steps):
     seen = []
     fast, params = chainrule.compile(loss, lift=True), parameters()
     samples = sequences(number=12, longest=6)
@@ -173,7 +173,7 @@ def test_every_kind_of_sample_is_recorded_before_the_first_step(native):
     assert recordings(fast) == made
 
 
-def test_a_step_that_cannot_be_taken_leaves_the_bits_of_the_steps_before(native):
+def test_a_step_that_cannot_be_taken_leaves_the_bits_of_the_steps_before(machine_steps):
     """Whatever was asked for at once."""
 
     def steep(p, x):
@@ -245,7 +245,7 @@ TEXT = np.random.default_rng(5).integers(0, LETTERS, 300).astype(np.uint8)
 
 
 @pytest.mark.parametrize("batch", [1, 6])
-def test_windows_train_like_the_samples_at_their_places(native, batch):
+def test_windows_train_like_the_samples_at_their_places(machine_steps, batch):
     windows, params = Windows(TEXT, 7, seed=3), parameters()
     trainer = chainrule.compile(loss, lift=True).trainer(
         params, windows, optim.Adam(params, lr=0.01), batch
@@ -256,7 +256,7 @@ def test_windows_train_like_the_samples_at_their_places(native, batch):
         lambda k: windows[int(places[k])], 40, batch, None, lambda p: optim.Adam(p, lr=0.01)
     )
     close(losses, wanted)
-    assert native == [40]
+    assert machine_steps == [40]
     again = parameters()
     fast = chainrule.compile(loss, lift=True)
     optimiser = optim.Adam(again, lr=0.01)
@@ -265,7 +265,7 @@ def test_windows_train_like_the_samples_at_their_places(native, batch):
     assert whole.tobytes() == losses.tobytes()
 
 
-def test_windows_are_read_afresh_and_more_of_them_than_fit_into_one_call(native):
+def test_windows_are_read_afresh_and_more_of_them_than_fit_into_one_call(machine_steps):
     text, params = TEXT.copy(), parameters()
     fast = chainrule.compile(loss, lift=True)
     windows = Windows(text, 4)
