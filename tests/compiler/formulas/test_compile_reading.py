@@ -421,6 +421,24 @@ def test_reports_of_lengths():
     assert "p[ids[t],i]" in shown
 
 
+def test_every_result_is_shown():
+    pytest.importorskip("llvmlite")
+
+    @chainrule.compile(lift=True, on_fallback="raise")
+    def f(w, x):
+        rows = [tanh(sum(a * b for a, b in zip(row, x, strict=True))) for row in w]
+        return {"norm": sum(a * a for a in x), "rows": rows[::-1]}
+
+    f(normal(1, 5, 3), normal(2, 3))
+    rows = f.report(stage="lifted").splitlines()[-4:]
+    assert [re.sub(" +", " ", row) for row in rows] == [
+        "a = Σ_i x[i]²",
+        "b[i] = tanh(Σ_j w[i,j]·x[j]) [5]",
+        "result[0] = a",
+        "result[i+1] = b[4-i] [5]",
+    ]
+
+
 def test_what_is_not_lifted_says_so():
     fast = chainrule.compile(lambda p: sum(p), on_fallback="raise")
     assert fast.report(stage="lifted") == ""

@@ -50,10 +50,11 @@ def read(
     inputs: Sequence[Named],
     choice: Choice | None = None,
     root: int | None = None,
+    others: Sequence[int] = (),
 ) -> str:
-    """The program as text; ``root``: the address of its result."""
+    """The program as text; ``root``: the address of its result; ``others``: of further ones."""
     try:
-        return Reading(program, inputs, choice, root).text()
+        return Reading(program, inputs, choice, root, others).text()
     except Exception:  # only a person reads it: the plain listing will do
         return str(program)
 
@@ -146,11 +147,14 @@ class Reading:
 
     # --- text -------------------------------------------------------------------------------------
 
-    def name_results(self, lines: Sequence[Line] | None = None) -> set[str]:
-        """Give names to the arrays that lines define; all names that are taken then."""
+    def name_results(self, lines: Sequence[Line] | None = None, single: bool = True) -> set[str]:
+        """Give names to the arrays that lines define; all names that are taken then.
+
+        ``single``: there is one result, and a scalar of it has that name.
+        """
         names = {re.split(r"[.[]", s.name)[0] for s in self.arena.stretches}
         fresh = _names({*names, *INDICES})
-        result = None if self.root is None else self.arena.at(self.root)
+        result = None if self.root is None or not single else self.arena.at(self.root)
         for line in self.lines if lines is None else lines:
             array = line.array
             if line.kept and not array.name:
@@ -159,8 +163,7 @@ class Reading:
 
     def text(self) -> str:
         """The whole program."""
-        taken = self.name_results()
-        result = None if self.root is None else self.arena.at(self.root)
+        taken = self.name_results(single=not self.others)
         rows: list[tuple[str, str]] = []
         for repeat, lines in groupby(self.lines, key=lambda line: line.instruction.loop):
             if repeat is not None:
@@ -169,9 +172,7 @@ class Reading:
                 if line.kept:
                     formula, size = self.row(line, Letters(taken))
                     rows.append(("    " * (repeat is not None) + formula, size))
-        if self.root is not None and (result is None or result.name != "result"):
-            at = self.formulas.ref(self.arena.see(np.array([self.root])), [])
-            rows.append((f"result = {text(at, Letters(()))}", ""))
+        rows += self._results()
         guards = {
             self.arena.stretches[k].name for k in self.arena.owner[self.program.guards].tolist()
         }
@@ -179,6 +180,25 @@ class Reading:
             rows.append((f"as recorded: {', '.join(sorted(guards))}", ""))
         wide = min(max((len(left) for left, _ in rows), default=0), LONGEST)
         return "\n".join(_wrapped(left, size, wide) for left, size in rows)
+
+    def _results(self) -> Iterator[tuple[str, str]]:
+        """Which numbers are the results, a row for each array that neighbours of them lie in."""
+        addresses = np.array([] if self.root is None else [self.root, *self.others], np.int64)
+        if len(addresses) == 1:
+            if self.arena.at(int(addresses[0])).name != "result":
+                at = self.formulas.ref(self.arena.see(addresses), [])
+                yield f"result = {text(at, Letters(()))}", ""
+            return
+        changes = np.flatnonzero(np.diff(self.arena.owner[addresses])) + 1
+        for numbers in np.split(np.arange(len(addresses)), changes) if len(addresses) else ():
+            first, count = int(numbers[0]), len(numbers)
+            axes = (Axis(count),) if count > 1 else ()
+            at = self.formulas.ref(
+                self.arena.see(addresses[numbers]), [(axis, numbers - first) for axis in axes]
+            )
+            letters = Letters(()).of(axes, at)
+            place = AffineIndex(first, tuple((1, axis) for axis in axes)).text(letters.given)
+            yield f"result[{place}] = {text(at, letters)}", size_text([axis.count for axis in axes])
 
     def row(self, line: Line, letters: Letters) -> tuple[str, str]:
         """A formula in these letters, which get those that it needs, and its size."""

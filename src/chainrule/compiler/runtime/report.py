@@ -128,9 +128,11 @@ def _formulas(dispatch: Dispatch) -> str:
             words = ", ".join(f"{x.name} {size_text(x.shape)}".rstrip() for x in inputs)
             program, root = machine.program, machine.root
             count, shorter = len(program.instructions), max(0, served[id(machine)] - 1)
-            others = f", which serve {shorter} shorter calls too" if shorter else ""
+            serves = f", which serve {shorter} shorter calls too" if shorter else ""
             choice = Choice(variant.recording)
             lines = textwrap.wrap(f"of {words}", WIDTH, initial_indent="  ", subsequent_indent="  ")
-            lines = [f"{count} array instructions{others}", *lines[: 1 + (len(lines) < 5) * 4]]
-            found.append("\n".join([*lines, "", read(program, inputs, choice, root)]))
+            lines = [f"{count} array instructions{serves}", *lines[: 1 + (len(lines) < 5) * 4]]
+            results = [int(program.address[x.position]) for x in variant.recording.outputs]
+            others = results[1:] if results and results[0] == root else []
+            found.append("\n".join([*lines, "", read(program, inputs, choice, root, others)]))
     return "\n\n".join(found)
