@@ -16,7 +16,8 @@ from chainrule import TranslationError, exp, gpt, tanh, where
 from chainrule.core import ops
 
 jax = pytest.importorskip("jax")
-PAGE = Path(__file__).parents[3] / "docs" / "from-scalars-to-a-gpu.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "from-scalars-to-a-gpu.md"
 jnp = jax.numpy
 
 
@@ -72,6 +73,18 @@ def test_the_page_shows_the_source_there_is():
         assert f"    {line}\n" in model.source
     for line in [x for x in formulas.splitlines() if " = " in x]:
         assert f"# {line.split('  ')[0]}  " in model.source
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="there are no docs here")
+def test_the_readme_shows_the_source_there_is():
+    _, example, *_ = (ROOT / "README.md").read_text().split("```python\n", 2)
+    namespace = {}
+    exec(example.split("```")[0], namespace)
+    points, targets = np.zeros((50, 2)), np.zeros(50)
+    source = namespace["loss"].to_jax(namespace["params"], points, targets).source
+    shown = example.split("`loss.to_jax(...)`")[1].split("```text\n")[1].split("```")[0]
+    assert len(shown.splitlines()) == 6
+    assert shown in source
 
 
 def test_all_operations_have_eagers_value_and_gradient():
