@@ -28,6 +28,7 @@ import chainrule
 from chainrule import Value, optim
 from chainrule.compiler.runtime.ledger import allowance
 from chainrule.derivatives import transforms
+from chainrule.trees import leaves
 
 allowance.left = math.inf  # recorded at the first call, whatever that costs
 CLOSE = 1e-9
@@ -286,16 +287,26 @@ def eager_batch(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def eager_train(f: Callable[..., Any]) -> Callable[..., Any]:
-    """The loop that one would write."""
+    """The loop that one would write, and what ``train`` says of a step that it does not take."""
 
     def train(params: Any, samples: list[Any]) -> Any:
         optimiser = optim.SGD(params, lr=0.05)
         losses = []
         for step in range(2 * len(samples)):
             value, gradient = eager_value_and_grad(f)(params, *samples[step % len(samples)])
+            after = f"at step {step + 1}; the parameters are those after step {step}"
             if not math.isfinite(value):
-                raise FloatingPointError
+                raise FloatingPointError(f"the loss is {value} {after}")
+            for name, part in leaves(gradient, "params"):
+                if not np.isfinite(part).all():
+                    raise FloatingPointError(f"the gradient of {name} is not finite {after}")
+            before = {name: array.copy() for name, array in optimiser.arrays.items()}
             optimiser.step(gradient)
+            for name, array in optimiser.arrays.items():
+                if not np.isfinite(array).all():
+                    for part, old in before.items():
+                        optimiser.arrays[part][...] = old
+                    raise OverflowError(f"the update of {name} overflows {after}")
             losses.append(value)
         return np.array(losses), params
 

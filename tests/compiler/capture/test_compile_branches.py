@@ -2,6 +2,7 @@
 
 import math
 import operator
+import re
 
 import numpy as np
 import pytest
@@ -269,7 +270,7 @@ def test_wrong_uses_of_max_raise_as_eager_does(f):
 
 
 @pytest.mark.parametrize(
-    ("f", "is_either"),
+    ("f", "branches"),
     [
         (lambda x: max(x, 0.0), True),
         (lambda x: 2.0 * min(0.5, x, 0.7) + 1.0, True),
@@ -281,7 +282,7 @@ def test_wrong_uses_of_max_raise_as_eager_does(f):
         (lambda x: maximum(x, 0.0), False),
     ],
 )
-def test_a_result_that_is_a_value_or_a_number_is_what_eager_gives(f, is_either):
+def test_a_result_that_is_a_value_or_a_number_is_what_eager_gives(f, branches):
     fast = chainrule.compile(f, on_fallback="eager")
     for number in (1.0, 2.0, -1.0, 0.6, 0.25, 3.0, -2.0):
         wanted, found = f(Value(number)), fast(Value(number))
@@ -291,7 +292,44 @@ def test_a_result_that_is_a_value_or_a_number_is_what_eager_gives(f, is_either):
             assert (a.data if isinstance(a, Value) else a) == (
                 b.data if isinstance(b, Value) else b
             )
-    assert ("decides which of them it returns" in fast.report()) is is_either
+    told = re.search("a branch at|returns a Value that it was passed", fast.report())
+    assert (told is not None) is branches
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda p: sum(p) if max(p) == p[-1] else p[0] * 2,
+        lambda p: p[0] * (3 if min(p) is p[0] else 5),
+        lambda p: p[1] * p.index(max(p)),
+        lambda p: p[1] * len({max(p), p[0], min(p)}),
+        lambda p: p[1] * (2 if max(p) in p[1:] else 3),
+        lambda p: p[0] * ({max(p): 2.0}.get(p[0], 7.0)),
+        lambda p: chainrule.gradients(p[0] * p[0] * p[1], [max(p)])[0] * p[0],
+        lambda p: p[0] * (2 if max(min(p), p[1]) is p[1] else 3),
+    ],
+)
+def test_which_value_max_gave_is_seen(f):
+    fast = chainrule.compile(f, on_fallback="raise")
+    for p in ([1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [1.0, 3.0, 2.0], [2.0, 1.0, 3.0]) * 2:
+        assert fast.value_and_grad(p) == chainrule.value_and_grad(f)(p)
+    assert fast.dispatch.counts.replayed >= 4
+
+
+def test_a_returned_value_that_max_chose_is_the_one_that_was_passed():
+    p = [Value(1.0), Value(2.0), Value(0.5)]
+    for f in (lambda p: max(p), lambda p: np.array([min(p)]), lambda p: {"a": max(min(p), p[0])}):
+        fast = chainrule.compile(f, on_fallback="eager")
+        for row in ((1.0, 2.0, 0.5), (3.0, 2.0, 0.25), (0.5, 1.0, 2.0)):
+            for v, number in zip(p, row, strict=True):
+                v.data = number
+            found, wanted = fast(p), f(p)
+            pairs = [(found, wanted)]
+            if isinstance(found, dict):
+                pairs = [(found["a"], wanted["a"])]
+            elif isinstance(found, np.ndarray):
+                pairs = [(found[0], wanted[0])]
+            assert all(a is b for a, b in pairs)
 
 
 def test_numbers_that_max_chose_are_rounded_and_compared_as_eager_does():

@@ -69,6 +69,8 @@ class Selector:
         self._recorder = recorder
         self.enabled = enabled
         self.pending: dict[int, _Pending] = {}  # by the id of its leaf
+        #: by id, what max or min gave, which is one of these Values in eager mode
+        self.chosen: dict[int, tuple[Value, list[Value]]] = {}
         self._copies: dict[Any, Any] = {}
         self._tables: dict[Any, Any] = {}  # what picks among some objects, by their addresses
         self._watched: list[tuple[Any, tuple[Any, ...]]] = []  # copies and originals, contents
@@ -410,6 +412,7 @@ class Selector:
 
         A gather is a leaf: the sweep back does not see the Values from which it selects.
         """
+        self.observed(*[x for x in xs if id(x) in self.chosen])
         if not self.pending:
             return
         wanted = set(map(id, xs))
@@ -423,15 +426,28 @@ class Selector:
 
     def observed(self, *objects: Any) -> None:
         """Identity was asked for: of these objects, or of Values in general."""
-        if not self.enabled:
-            return
-        if any(id(x) in self._known or id(x) in self.pending for x in objects):
+        known = [self.chosen, *([self._known, self.pending] if self.enabled else [])]
+        if any(id(x) in ids for x in objects for ids in known):
             self._observed = True  # in case the function swallows it
             raise Observed
 
+    def compared(self) -> None:
+        """Two Values were compared, or one hashed: which one it is."""
+        self.observed(*[best for best, _ in self.chosen.values()])
+
+    def origins(self, x: Value) -> set[int]:
+        """The ids of the Values that one may be in eager mode."""
+        found, stack = set[int](), [x]
+        while stack:
+            x = stack.pop()
+            if id(x) not in found:
+                found.add(id(x))
+                stack += self.chosen.get(id(x), (x, []))[1]
+        return found
+
     def check(self, identity: bool) -> None:
         """Raise Observed unless the function could not tell copies from originals."""
-        if self._observed or (identity and self.pending):
+        if self._observed or (identity and (self.pending or self.chosen)):
             raise Observed
         for container, before in self._watched:
             now = contents_of(container)
@@ -440,8 +456,9 @@ class Selector:
 
     def forget(self) -> None:
         """Let go of all Values and containers."""
-        for kept in (self.pending, self._copies, self._tables, self._watched, self.numbers):
-            kept.clear()
+        kept = (self.pending, self.chosen, self._copies, self._tables, self._watched, self.numbers)
+        for each in kept:
+            each.clear()
 
     # --- the end ----------------------------------------------------------------------------------
 

@@ -31,12 +31,16 @@ from chainrule.core.ops import Op
 class Recorder:
     """Told by the engine of every node; hands out the stand-ins of ``standins``."""
 
-    def __init__(self, integers: Sequence[int] = (), select: bool = True) -> None:
+    def __init__(
+        self, integers: Sequence[int] = (), select: bool = True, exact: bool = False
+    ) -> None:
+        """``select``: integers may select; ``exact``: max and min of Values choose by branches."""
         self.nodes: list[Value] = []
         self.unflagged: list[int] = []
         self.guards: list[tuple[Value, bool, str]] = []
         self.integers = IntegerRecorder(integers)
         self.selector = Selector(self, select)
+        self.exact = exact
         self.identity = False  # the function asked which Value it had
         self.passed: set[int] = set()  # ids of the containers that stand for arguments
         self.settled: list[str] = []  # where data became static
@@ -46,7 +50,7 @@ class Recorder:
         self.refused: str | None = None
         self.undefined: str | None = None  # an operation that raised; f may have caught it
         self.plain: set[int] = set()  # leaves that are plain numbers (reference engine)
-        self.either: dict[int, tuple[Value, str]] = {}  # what is a Value or a number in eager mode
+        self.either: set[int] = set()  # ids of what is a Value or a number in eager mode
         self.narrow: dict[int, Value] = {}  # operands with fewer bits than a float
         self._detached: dict[int, Value] = {}
 
@@ -183,9 +187,7 @@ class Recorder:
     def compared(self) -> None:
         """``a == b`` or ``hash(a)`` of Values was asked: which one it is."""
         self.identity = True
-        if self.either:  # a number is compared by its value, and which it is depends on the call
-            where = next(iter(self.either.values()))[1]
-            self.refused = self.refused or f"it compares Values after {where}, of one and a number"
+        self.selector.compared()
 
     def truth(self, value: Value) -> Any:
         """``bool(value)``."""
@@ -244,8 +246,9 @@ class Recorder:
         for other in values[1:]:
             best = Value._apply_op(rule, (best, other), ())
         if mixed:
+            self.selector.chosen[id(best)] = best, values
             if not all(isinstance(x, Value) for x in items):
-                self.either[id(best)] = best, f"{rule.name.split('_')[-1]} at {errors.caller()}"
+                self.either.add(id(best))
             return best
         data = all(self.is_data(x) or type(x) in (int, float) for x in items)
         return Detached(self, best, data, items[0].__class__)

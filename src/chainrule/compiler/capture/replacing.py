@@ -67,7 +67,7 @@ def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
             return first.step(original.__name__, *[x for x in items if x is not first])
         known = all(isinstance(x, Value) or recorder.detached_operand(x) is not None for x in items)
         numbers = any(type(x) is Detached for x in items) and len(classes) == 1
-        numbers = numbers or any(isinstance(x, Value) for x in items)
+        numbers = numbers or (any(isinstance(x, Value) for x in items) and not recorder.exact)
         if not known or not numbers or any(map(is_narrow, items)):
             return original(items) if len(arguments) == 1 else original(*items)
         return recorder.extreme(items, rule)

@@ -86,16 +86,16 @@ def trace(
     ``like``: a recording that this one may repeat; then they share its arrays.
 
     If it can tell what an integer selected from what it selected in the recording, as by ``is``,
-    it is recorded again with every read static.
+    it is recorded again with every read static, and with max and min as branches.
     """
     if nudge is not None:
         call = call.nudged(nudge, state.place, nudge_data)
-    if select and not state.looks:
+    if not state.looks:
         try:
-            return _trace(function, state, call, nudge, True, like)
+            return _trace(function, state, call, nudge, Recorder(call.ints, select), like)
         except Observed:
             pass
-    return _trace(function, state, call, nudge, False, like)
+    return _trace(function, state, call, nudge, Recorder(call.ints, False, exact=True), like)
 
 
 def _trace(
@@ -103,10 +103,9 @@ def _trace(
     state: CapturedState,
     call: Call,
     nudge: Callable[[float], float] | None,
-    select: bool,
+    recorder: Recorder,
     like: Recording | None,
 ) -> Trace:
-    recorder = Recorder(call.ints, select)
     inputs: list[Value] = []
 
     def value(x: Any) -> Value:
@@ -141,7 +140,7 @@ def _trace(
             _check_returned(result, recorder, state, tuples, [x for x, _ in rebuilt.arrays])
             held = passed.union(map(id, captured))
             if not call.key[0]:
-                map_leaves(lambda x: _check_identity(x, held), result)
+                _check_identities(result, held, recorder)
             if recorder.either:
                 held.update(map(id, inputs[: call.first] if call.key[0] else []))
                 _check_kinds(recorder, held, None if call.key[0] else result)
@@ -213,39 +212,52 @@ def _check_returned(
 
 
 def _check_kinds(recorder: Recorder, held: set[int], result: Any) -> None:
-    """Refuse what depends on whether ``max`` of a Value and a number gave the one or the other.
+    """Record again by branches where it matters which ``max`` of a Value and a number gave.
 
     It is a Value here in any case. What is computed from a Value that was passed or captured
     (``held``) is one in eager mode too; anything else may be a plain number there, which is another
     ``result``, and beside a number of few bits another rounding.
     """
-    certain, either = set(held), {key: where for key, (_, where) in recorder.either.items()}
+    certain, either = set(held), set(recorder.either)
     for node in recorder.nodes:
         children = [id(child) for child in node.children]
         if id(node) in either or not children:
             continue
-        unclear = [either[key] for key in children if key in either]
+        unclear = not either.isdisjoint(children)
         if unclear and any(key in recorder.narrow for key in children):
-            raise Unrecordable(f"{unclear[0]}, of a Value and a number, decides how it is rounded")
+            raise Observed
         if any(key in certain for key in children):
             certain.add(id(node))
         elif unclear:
-            either[id(node)] = unclear[0]
-
-    def check(leaf: Any) -> None:
-        for x in leaf.flat if isinstance(leaf, np.ndarray) else [leaf]:
-            if id(x) in either and isinstance(x, Value):
-                raise Unrecordable(
-                    f"{either[id(x)]}, of a Value and a number, decides which of them it returns: "
-                    "maximum(x, y) and minimum(x, y) give a Value in any case"
-                )
-
-    map_leaves(check, result)
+            either.add(id(node))
+    if any(id(x) in either for x in _values_in(result)):
+        raise Observed
 
 
-def _check_identity(x: Any, held: set[int]) -> None:
-    if isinstance(x, Value) and id(x) in held:
+def _check_identities(result: Any, held: set[int], recorder: Recorder) -> None:
+    """Refuse a result that is a Value which others hold: it would be another one.
+
+    What max or min chose is not known to be: it is recorded again by branches.
+    """
+    returned = {id(x): x for x in _values_in(result)}
+    if not held.isdisjoint(returned):
         raise Unrecordable("it returns a Value that it was passed or reaches by itself")
+    for key, x in returned.items():
+        others = recorder.selector.origins(x) - {key}
+        if not others.isdisjoint(held) or not others.isdisjoint(returned):
+            raise Observed
+
+
+def _values_in(result: Any) -> list[Value]:
+    """The Values of a result, in lists, dicts and arrays too."""
+    found: list[Value] = []
+
+    def note(leaf: Any) -> None:
+        items = leaf.flat if isinstance(leaf, np.ndarray) and leaf.dtype == object else [leaf]
+        found.extend(x for x in items if isinstance(x, Value))
+
+    map_leaves(note, result, records=True)
+    return found
 
 
 def nudged_numbers(
