@@ -19,6 +19,7 @@ from fuzz_compare import (
     eager_train,
     eager_value_and_grad,
     functions,
+    is_unstable,
 )
 from fuzz_programs import HEADER, Call, Program, program
 from fuzz_shrink import script, shrunk
@@ -223,6 +224,13 @@ def test_a_wrong_compiler_is_found(wrong, kind, monkeypatch):
     assert differences(example) == []
     monkeypatch.setattr(chainrule, "compile", wrong)
     assert kind in {difference.kind for difference in differences(example, stop=False)}
+
+
+def test_a_program_that_doubles_its_roundings_is_told_from_others():
+    source = "def f(x, n):\n    for _ in range(n):\n        x = x + x % 0.9\n    return x\n"
+    doubling = Program(0, HEADER + source, (Call("", "(0.3, 1)"), Call("", "(0.3, 40)")))
+    assert is_unstable(doubling, 1)
+    assert not is_unstable(doubling, 0)
 
 
 def test_a_program_that_differs_is_made_small(monkeypatch, tmp_path):
