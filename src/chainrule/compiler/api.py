@@ -13,10 +13,10 @@ from typing import Any
 
 from chainrule.compiler.capture.captured import Method
 from chainrule.compiler.capture.tracing import is_internal
+from chainrule.compiler.derived import FIRST_ORDER, CompiledDerivative, derivative_of
 from chainrule.compiler.mapping.calls import map_calls
 from chainrule.compiler.runtime import calls, report
 from chainrule.compiler.runtime.bound import BoundCall
-from chainrule.compiler.runtime.derived import FIRST_ORDER, CompiledDerivative, derivative_of
 from chainrule.compiler.runtime.dispatch import Dispatch, FallbackError, FallbackWarning
 from chainrule.compiler.runtime.pipeline import Options
 from chainrule.compiler.saving.loaded import LoadedDispatch
