@@ -162,7 +162,12 @@ def kalman():
     fast = chainrule.compile(example.unlikelihood)
     x, y = (0.04, 0.24), (0.35, 0.65)
     panel = Panel(
-        56, 560, x, y, "how unlikely the measurements are", "how much the velocity wanders"
+        56,
+        560,
+        x,
+        y,
+        "the darker, the more likely the measurements",
+        "how much the velocity wanders",
     )
     columns, rows = 28, 13
     across = np.linspace(*x, columns, endpoint=False) + (x[1] - x[0]) / columns / 2
