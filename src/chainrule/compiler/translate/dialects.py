@@ -22,7 +22,8 @@ class Dialect:
     helpers: Mapping[str, str]
     detach: str  # a template
     rsqrt: str | None = None
-    scans: bool = False  # it has a loop of its own
+    scans: bool = False  # it has a loop of its own,
+    unrolled: int = 8  # for more iterations than these
 
 
 _ALIKE = {
@@ -266,7 +267,10 @@ def windows(x, axis, count, width, start=0, step=1):
 JAX = Dialect(
     "jax",
     "jnp",
-    ("import jax", "import jax.numpy as jnp", "import numpy as np", "from jax import lax"),
+    (
+        *("import math", "import jax", "import jax.numpy as jnp", "import numpy as np"),
+        "from jax import lax",
+    ),
     {
         **{name: f"jnp.{function}" for name, function in _ALIKE.items()},
         **{name: f"jax.nn.{name}" for name in ("relu", "sigmoid", "softplus", "silu")},

@@ -135,7 +135,7 @@ def translate(
 
     ``specialise``: also where it has branches; it returns whether they were the recorded ones then.
     """
-    dialect, evaluate = DIALECTS[to], _evaluator(to, specialise)
+    dialect, evaluate = DIALECTS[to], evaluator(to, specialise)
     arguments = tuple(map(in_double, arguments))
     keywords = {name: in_double(x) for name, x in keywords.items()}
     with clear_lines(function, arguments, f"{to} source"):
@@ -223,13 +223,13 @@ def _translate(
     specialise: bool,
 ) -> Translated:
     if not specialise:
-        _refuse_guards(recorded.recording)
+        refuse_guards(recorded.recording)
     signature = signature_of(function, recorded, specialise)
     sources = []
     reasons: list[str] = []
     for program in _programs(recorded, reasons):
         try:
-            sources.append(written(_reading(program, recorded, signature), signature, dialect))
+            sources.append(written(reading_of(program, recorded, signature), signature, dialect))
         except Untranslatable as reason:
             reasons.append(str(reason))
     if not sources:
@@ -254,7 +254,7 @@ def _comes_again(node: Node) -> bool:
     return isinstance(node, Again | SameValue)
 
 
-def _refuse_guards(recording: Recording) -> None:
+def refuse_guards(recording: Recording) -> None:
     """A recording that holds for one case only is no program for others."""
     lines = [f"a branch at {guard.line}" for guard in recording.guards]
     lines += [
@@ -270,15 +270,10 @@ def _refuse_guards(recording: Recording) -> None:
 
 def _programs(recorded: Recorded, reasons: list[str]) -> list[Program]:
     """The array programs of a recording: without loops in time, and with them."""
-    recording = recorded.recording
-    root = wanted_of(recording)
-    if root is None:
-        raise Untranslatable("it returns no single Value, and no numbers")
-    source = RecordedCall.of(recorded.call, recording, root.position)
     found = []
     for with_loops in (False, True):
         try:
-            made = source.without_steps(with_loops)
+            made = lifted(recorded, with_loops)
             if made is not None:
                 found.append(made)
         except NotLiftable as reason:
@@ -288,7 +283,17 @@ def _programs(recorded: Recorded, reasons: list[str]) -> list[Program]:
     return found
 
 
-def _reading(program: Program, recorded: Recorded, signature: Signature) -> Reading:
+def lifted(recorded: Recorded, with_loops: bool) -> Program | None:
+    """An array program of a recording; None where it has no loops in time."""
+    root = wanted_of(recorded.recording)
+    if root is None:
+        raise Untranslatable("it returns no single Value, and no numbers")
+    source = RecordedCall.of(recorded.call, recorded.recording, root.position)
+    return source.without_steps(with_loops)
+
+
+def reading_of(program: Program, recorded: Recorded, signature: Signature) -> Reading:
+    """The formulas of an array program."""
     recording = recorded.recording
     root = wanted_of(recording)
     assert root is not None
@@ -346,13 +351,13 @@ def _imported_jax() -> Any:
         raise TranslationError("to_jax needs JAX: pip install 'chainrule[jax]'") from None
 
 
-def _evaluator(to: str, specialised: bool) -> Callable[[Any], Evaluate]:
+def evaluator(to: str, specialised: bool) -> Callable[[Any], Evaluate]:
     """How a translated function is evaluated, in double precision, with its gradient in JAX."""
     if to == "numpy":
         return lambda function: lambda arguments: (function(*arguments), None)
     jax = _imported_jax()
 
-    def evaluator(function: Any) -> Evaluate:
+    def of(function: Any) -> Evaluate:
         def first(*arguments: Any) -> tuple[Any, Any]:
             result = function(*arguments)
             value = result[0] if specialised else result
@@ -376,4 +381,4 @@ def _evaluator(to: str, specialised: bool) -> Callable[[Any], Evaluate]:
 
         return evaluate
 
-    return evaluator
+    return of
