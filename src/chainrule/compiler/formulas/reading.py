@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -71,12 +71,14 @@ class Reading:
         others: Sequence[int] = (),
         several: int = SEVERAL,
         complete: bool = False,
+        length: Callable[[str], int] = len,
     ) -> None:
         """``others``: addresses of further results; ``several``: how many parts a sum may have.
 
         ``complete``: a formula that is not known in full is none, and what such an instruction
-        reads keeps its lines.
+        reads keeps its lines. ``length``: how long a formula is that would be inlined.
         """
+        self.length = length
         self.program, self.root, self.others = program, root, others
         self.arena = Arena(program, inputs, choice)
         self.formulas = Formulas(program, self.arena, several)
@@ -140,7 +142,7 @@ class Reading:
             return
         inside = moved(value, places)
         whole = rebuilt(line.value, lambda r: inside if r == ref else r)
-        if len(text(whole, Letters(()).of(line.axes, whole))) <= LONGEST:
+        if self.length(text(whole, Letters(()).of(line.axes, whole))) <= LONGEST:
             line.value = whole
             self.uses[other.array] -= 1
             other.kept = self.uses[other.array] > 0

@@ -292,14 +292,19 @@ def lifted(recorded: Recorded, with_loops: bool) -> Program | None:
     return source.without_steps(with_loops)
 
 
-def reading_of(program: Program, recorded: Recorded, signature: Signature) -> Reading:
-    """The formulas of an array program."""
+def reading_of(
+    program: Program,
+    recorded: Recorded,
+    signature: Signature,
+    length: Callable[[str], int] = len,
+) -> Reading:
+    """The formulas of an array program; ``length``: of a formula, which decides what is inlined."""
     recording = recorded.recording
     root = wanted_of(recording)
     assert root is not None
     outputs = [int(program.address[x.position]) for x in recording.outputs]
-    address = int(program.address[root.position])
-    return Reading(program, signature.inputs, Choice(recording), address, outputs, PARTS, True)
+    address, choice = int(program.address[root.position]), Choice(recording)
+    return Reading(program, signature.inputs, choice, address, outputs, PARTS, True, length)
 
 
 def signature_of(function: Callable[..., Any], recorded: Recorded, specialised: bool) -> Signature:

@@ -43,7 +43,9 @@ class Different(Untranslatable):
     """Recordings that are not of one structure."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"its formulas have another structure at other sizes: {what}")
+        super().__init__(
+            f"its formulas have another structure at other sizes; larger sizes may be alike: {what}"
+        )
 
 
 def explain_numbers(modules: Sequence[Module], sizes: Sizes) -> list[Polynomial]:

@@ -7,6 +7,7 @@ What the recordings do not explain is refused, with the formula where it stands.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -151,7 +152,8 @@ def _translate(
             checked(source, arguments)
         except Untranslatable as reason:
             where = point_text(plan.sizes.names, point)
-            raise Untranslatable(f"at {where}, which was not recorded, {reason}") from None
+            what = str(reason).removesuffix(" (please report this)")
+            raise Untranslatable(f"at {where}, which was not recorded, {what}") from None
     source = found.limited(_smallest(plan, lambda arguments: checked(source, arguments)))
     return Translated(source.text, name, dialect.name, example)
 
@@ -163,12 +165,15 @@ def _unified(
     dialect: Dialect,
     with_loops: bool,
 ) -> Found:
+    for name in sizes.names:
+        if name in signatures[0].parameters:
+            raise Untranslatable(f"a size and an argument are both called {name}: rename one")
     modules = []
     for one, signature in zip(recorded, signatures, strict=True):
         program = lifted(one, with_loops)
         if program is None:
             raise NotLiftable("it has no loops in time")
-        reading = reading_of(program, one, signature)
+        reading = reading_of(program, one, signature, _length)
         modules.append(Module(reading, signature, dialect, sizes.names))
     arrays = {line.array.name for section in modules[0].sections for line in section.lines}
     for name in sizes.names:
@@ -195,6 +200,12 @@ def _unified(
     }
     conditions += unifier.slices(source.body, lengths)
     return Found(source, sizes.names, tuple(conditions), tuple(divisors(list(unifier.laws))))
+
+
+def _length(formula: str) -> int:
+    """The length of a formula without its numbers: they differ between recordings."""
+    number = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+    return len(re.sub(rf" / {number}|{number}·|{number}", "", formula))
 
 
 def _docstring(module: Module, inputs: Sequence[Any], found: Sequence[Sequence[Any]]) -> str:
