@@ -181,6 +181,7 @@ def test_the_jax_source_has_eager_gradients_at_sizes_never_recorded():
     with jax.enable_x64(True):
         found, slopes = jax.jit(jax.value_and_grad(model))(*arguments)
     assert found == pytest.approx(value, rel=1e-9)
+    model.check(*arguments)
     for name, wanted in gradient.items():
         np.testing.assert_allclose(slopes[name], wanted, rtol=1e-9, atol=1e-12)
 
@@ -202,6 +203,16 @@ def test_sizes_are_found_by_comparing_examples():
     assert model(*arguments) == pytest.approx(expected, rel=1e-9)
     with pytest.raises(ValueError, match="N >= 6"):
         model(*price_example(5, 17))  # smaller than all that was compared
+
+
+def test_a_call_of_any_size_can_be_checked_without_a_graph():
+    def jumping(xs):
+        return sum(xs) * len(xs) if len(xs) < 100 else sum(xs)
+
+    model = translated(jumping, lambda n: (normal(n),))
+    model.check(normal(99))
+    with pytest.raises(TranslationError, match="its value differs from eager's"):
+        model.check(normal(100))
 
 
 def test_examples_whose_sizes_go_together_are_for_such_sizes_only():

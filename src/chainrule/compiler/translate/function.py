@@ -36,7 +36,13 @@ from chainrule.compiler.lift.program import Program
 from chainrule.compiler.runtime.results import has_extras, wanted_of
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.compiler.runtime.verification import check_against_eager
-from chainrule.compiler.translate.checking import Evaluate, check, eager, plain_arguments
+from chainrule.compiler.translate.checking import (
+    Evaluate,
+    check,
+    check_forward,
+    eager,
+    plain_arguments,
+)
 from chainrule.compiler.translate.dialects import DIALECTS, Dialect
 from chainrule.compiler.translate.module import Signature, written
 from chainrule.compiler.translate.terms import Untranslatable
@@ -68,9 +74,17 @@ class Translated:
     that runs without chainrule; ``save(path)`` writes it to a file.
     """
 
-    def __init__(self, source: str, name: str, dialect: str, example: tuple[Any, ...]) -> None:
+    def __init__(
+        self,
+        source: str,
+        name: str,
+        dialect: str,
+        example: tuple[Any, ...],
+        compare: Callable[[Callable[..., Any], tuple[Any, ...]], None],
+    ) -> None:
+        """``compare``: does so with the function itself, for these arguments."""
         self.source, self.__name__, self.dialect = source, name, dialect
-        self._example = example
+        self._example, self._compare = example, compare
         self.function = _loaded(source, name)
         self.__wrapped__ = self.function
 
@@ -80,6 +94,17 @@ class Translated:
 
     def __repr__(self) -> str:
         return f"<{self.__name__} in {self.dialect}, {len(self.source.splitlines())} lines>"
+
+    def check(self, *arguments: Any) -> None:
+        """Compare it with the function itself, for one call; a TranslationError where they differ.
+
+        The value is compared and, in JAX, a derivative along a line. The function runs forward
+        only and keeps no graph, so that a large call takes time rather than memory.
+        """
+        try:
+            self._compare(self.function, arguments)
+        except Untranslatable as reason:
+            raise TranslationError(f"{self.__name__} in {self.dialect}: {reason}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the source to a file; JAX's also compiled, to one that ends in .stablehlo.
@@ -236,10 +261,23 @@ def _translate(
         raise Untranslatable(reasons[-1])
     source = min(sources, key=lambda text: len(text.splitlines()))
     example = plain_arguments(recorded.call)
-    translated = Translated(source, signature.name, dialect.name, example)
+    compare = comparing(function, evaluate, specialise)
+    translated = Translated(source, signature.name, dialect.name, example, compare)
     with random_states_kept():
         check(function, evaluate(translated.function), recorded.call, specialise)
     return translated
+
+
+def comparing(
+    function: Callable[..., Any], evaluate: Callable[[Any], Evaluate], specialise: bool
+) -> Callable[[Callable[..., Any], tuple[Any, ...]], None]:
+    """How a translated function is compared with the function itself, later."""
+
+    def compare(made: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        call = flatten_call(tuple(map(in_double, arguments)), {}, True)
+        check_forward(function, evaluate(made), call, specialise)
+
+    return compare
 
 
 _ADVICE = (

@@ -8,12 +8,14 @@ What the recordings do not explain is refused, with the formula where it stands.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.capture.tracing import random_states_kept
+from chainrule.compiler.formulas.reading import WIDTH
 from chainrule.compiler.lift.graph import NotLiftable
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.results import wanted_of
@@ -24,6 +26,7 @@ from chainrule.compiler.translate.function import (
     Translated,
     TranslationError,
     clear_lines,
+    comparing,
     evaluator,
     in_double,
     lifted,
@@ -90,14 +93,23 @@ class Found:
     """A source and the sizes that it is for."""
 
     source: Source
-    names: tuple[str, ...]
     conditions: tuple[Polynomial, ...]  # what must not be negative
     multiples: tuple[tuple[str, int], ...]  # what must be a multiple of what
 
-    def limited(self, least: Sequence[int]) -> Source:
+    def limited(
+        self, least: Sequence[int], sizes: Sizes, checked: Sequence[tuple[int, ...]]
+    ) -> Source:
         """The source with lines that refuse other sizes; ``least``: the smallest."""
-        lines = limits(self.names, least, self.conditions, self.multiples)
-        return replace(self.source, unpacking=(*self.source.unpacking, *lines))
+        lines = limits(sizes.names, least, self.conditions, self.multiples)
+        ends = [(min(x), max(x)) for x in zip(*sizes.points, strict=True)]
+        words = [f"{name} = {a} to {b}" for name, (a, b) in zip(sizes.names, ends, strict=True)]
+        about = f"For any size: made from recordings at {', '.join(words)}"
+        for point in checked:
+            about += f"; compared with eager mode at {point_text(sizes.names, point)}"
+        text = self.source.docstring.removesuffix('"""')
+        text += "\n" + textwrap.fill(about, WIDTH - 4, subsequent_indent="  ") + '\n"""'
+        unpacking = (*self.source.unpacking, *lines)
+        return replace(self.source, docstring=text, unpacking=unpacking)
 
 
 def _for_any_size(dialect: Dialect) -> Dialect:
@@ -137,25 +149,29 @@ def _translate(
         # of two forms of one program, that which has most in common says more
         raise min(reasons, key=lambda reason: isinstance(reason, Different | NotLiftable))
     found = min(sources, key=lambda x: len(x.source.text.splitlines()))
-    source = found.limited([1] * len(plan.sizes.names))
     name, example = signatures[0].name, plain_arguments(recorded[0].call)
+    compare = comparing(function, evaluate, specialise)
 
-    def checked(source: Source, arguments: Arguments) -> None:
-        made = Translated(source.text, name, dialect.name, example)
+    def made(least: Sequence[int], checked: Sequence[tuple[int, ...]]) -> Translated:
+        text = found.limited(least, plan.sizes, checked).text
+        return Translated(text, name, dialect.name, example, compare)
+
+    evaluating = evaluate(made([1] * len(plan.sizes.names), ()).function)
+
+    def checked(arguments: Arguments) -> None:
         call = flatten_call(tuple(map(in_double, arguments)), {}, True)
         with random_states_kept():
-            check(function, evaluate(made.function), call, specialise)
+            check(function, evaluating, call, specialise)
 
-    checked(source, plan.recorded[0])
+    checked(plan.recorded[0])
     for point, arguments in plan.held:
         try:
-            checked(source, arguments)
+            checked(arguments)
         except Untranslatable as reason:
             where = point_text(plan.sizes.names, point)
             what = str(reason).removesuffix(" (please report this)")
             raise Untranslatable(f"at {where}, which was not recorded, {what}") from None
-    source = found.limited(_smallest(plan, lambda arguments: checked(source, arguments)))
-    return Translated(source.text, name, dialect.name, example)
+    return made(_smallest(plan, checked), [point for point, _ in plan.held])
 
 
 def _unified(
@@ -199,7 +215,7 @@ def _unified(
         if named.integers and dims and dims[0].law is not None
     }
     conditions += unifier.slices(source.body, lengths)
-    return Found(source, sizes.names, tuple(conditions), tuple(divisors(list(unifier.laws))))
+    return Found(source, tuple(conditions), tuple(divisors(list(unifier.laws))))
 
 
 def _length(formula: str) -> int:
