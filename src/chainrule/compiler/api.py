@@ -284,7 +284,7 @@ class CompiledFunction:
         return Evaluator(self.dispatch, params, samples, progress)
 
     def to_numpy(
-        self, /, *example: Any, specialise: bool = False, sizes: Any = None, **keywords: Any
+        self, /, *example: Any, specialise: Any = False, sizes: Any = None, **keywords: Any
     ) -> Translated:
         """The function as readable numpy source, for calls of the structure of the example.
 
@@ -292,10 +292,10 @@ class CompiledFunction:
         each formula, runs without chainrule, and is written to a file by ``save``. It was compared
         with eager mode; what has no such source raises a ``TranslationError`` that says why. So do
         branches that depend on numbers or integers, unless ``specialise=True``: the function then
-        returns ``(result, valid)``, and ``valid`` says whether they went as in the example.
-        ``sizes``, in the place of an example, gives a source for arrays of any size: a function of
-        sizes that makes examples, such as ``lambda n: (params, [1.0] * n)``, or a list of at least
-        four examples. What differs between their recordings is explained by sizes, or refused.
+        returns ``(result, valid)``, and ``valid`` says whether they went as in the example (or in
+        one of several, ``specialise=[arguments, ...]``). ``sizes``, in the place of an example, is
+        a function that makes examples, ``lambda n: (params, [1.0] * n)``, or a list of them: the
+        source is then for arrays of any size, and what sizes do not explain is refused.
 
         >>> import chainrule
         >>> def loss(p, xs):
@@ -311,7 +311,7 @@ class CompiledFunction:
         return translated(self.dispatch, "numpy", example, keywords, specialise, sizes)
 
     def to_jax(
-        self, /, *example: Any, specialise: bool = False, sizes: Any = None, **keywords: Any
+        self, /, *example: Any, specialise: Any = False, sizes: Any = None, **keywords: Any
     ) -> Translated:
         """The function as readable JAX source: see ``to_numpy``.
 

@@ -44,7 +44,7 @@ from chainrule.compiler.translate.checking import (
     plain_arguments,
 )
 from chainrule.compiler.translate.dialects import DIALECTS, Dialect
-from chainrule.compiler.translate.module import Signature, written
+from chainrule.compiler.translate.module import Module, Signature, Source
 from chainrule.compiler.translate.terms import Untranslatable
 from chainrule.core.interrupts import Held
 from chainrule.files import write_atomically
@@ -80,7 +80,7 @@ class Translated:
         name: str,
         dialect: str,
         example: tuple[Any, ...],
-        compare: Callable[[Callable[..., Any], tuple[Any, ...]], None],
+        compare: Callable[[Callable[..., Any], tuple[Any, ...]], None] | None = None,
     ) -> None:
         """``compare``: does so with the function itself, for these arguments."""
         self.source, self.__name__, self.dialect = source, name, dialect
@@ -101,6 +101,8 @@ class Translated:
         The value is compared and, in JAX, a derivative along a line. The function runs forward
         only and keeps no graph, so that a large call takes time rather than memory.
         """
+        if self._compare is None:
+            raise TranslationError(f"{self.__name__} has nothing to be compared with")
         try:
             self._compare(self.function, arguments)
         except Untranslatable as reason:
@@ -250,22 +252,28 @@ def _translate(
     if not specialise:
         refuse_guards(recorded.recording)
     signature = signature_of(function, recorded, specialise)
-    sources = []
-    reasons: list[str] = []
-    for program in _programs(recorded, reasons):
-        try:
-            sources.append(written(reading_of(program, recorded, signature), signature, dialect))
-        except Untranslatable as reason:
-            reasons.append(str(reason))
-    if not sources:
-        raise Untranslatable(reasons[-1])
-    source = min(sources, key=lambda text: len(text.splitlines()))
+    source = source_of(recorded, signature, dialect).text
     example = plain_arguments(recorded.call)
     compare = comparing(function, evaluate, specialise)
     translated = Translated(source, signature.name, dialect.name, example, compare)
     with random_states_kept():
         check(function, evaluate(translated.function), recorded.call, specialise)
     return translated
+
+
+def source_of(recorded: Recorded, signature: Signature, dialect: Dialect) -> Source:
+    """The source of a recording, in the shorter of its two forms."""
+    sources: list[Source] = []
+    reasons: list[str] = []
+    for program in _programs(recorded, reasons):
+        try:
+            reading = reading_of(program, recorded, signature)
+            sources.append(Module(reading, signature, dialect).source())
+        except Untranslatable as reason:
+            reasons.append(str(reason))
+    if not sources:
+        raise Untranslatable(reasons[-1])
+    return min(sources, key=lambda source: len(source.text.splitlines()))
 
 
 def comparing(

@@ -70,11 +70,6 @@ class Source:
         return f"{text}\n\n{function}\n"
 
 
-def written(reading: Reading, signature: Signature, dialect: Dialect) -> str:
-    """The source of a program."""
-    return Module(reading, signature, dialect).source().text
-
-
 class Module:
     """The source of one program while it is written."""
 

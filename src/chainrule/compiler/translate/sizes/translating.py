@@ -19,6 +19,7 @@ from chainrule.compiler.formulas.reading import WIDTH
 from chainrule.compiler.lift.graph import NotLiftable
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.results import wanted_of
+from chainrule.compiler.translate.cases import translate_cases
 from chainrule.compiler.translate.checking import Evaluate, check, plain_arguments
 from chainrule.compiler.translate.dialects import DIALECTS, Dialect
 from chainrule.compiler.translate.function import (
@@ -60,16 +61,20 @@ def translated(
     to: str,
     example: tuple[Any, ...],
     keywords: dict[str, Any],
-    specialise: bool,
+    specialise: bool | Sequence[Any],
     sizes: Any = None,
 ) -> Translated:
     """A compiled function as source, for calls like the example or, with ``sizes``, of any size."""
     if sizes is not None and (example or keywords):
         raise TranslationError("sizes takes the place of example arguments: pass one of them")
+    if sizes is not None and not isinstance(specialise, bool):
+        raise TranslationError("sizes and examples of several branches do not go together")
     with dispatch.lock:
-        if sizes is None:
+        if sizes is not None:
+            return translate_any_size(dispatch.function, sizes, to, bool(specialise))
+        if isinstance(specialise, bool):
             return translate(dispatch.function, example, keywords, to, specialise)
-        return translate_any_size(dispatch.function, sizes, to, specialise)
+        return translate_cases(dispatch.function, example, keywords, to, specialise)
 
 
 def translate_any_size(
