@@ -165,7 +165,7 @@ NUMPY = Dialect(
     "{}",
 )
 
-_USED_BY_NAME = ("array", "integers", "inside", "expect", "pick", "windows")
+_USED_BY_NAME = ("array", "integers", "inside", "expect", "pick", "windows", "convolve")
 
 _JAX_HELPERS = {
     "inside": _INSIDE.format("jnp"),
@@ -254,6 +254,12 @@ def first_min(x, axis):
 def pick(x, *index):
     """x[index]; nan where an index is out of range, which JAX would move into it."""
     return x.at[index].get(mode="fill", fill_value=jnp.nan)
+''',
+    "convolve": '''
+def convolve(image, kernel, *steps):
+    """Sums over the windows of [sample, channel, ...], weighted by [filter, channel, ...]."""
+    dtype = jnp.result_type(image, kernel)
+    return lax.conv_general_dilated(image.astype(dtype), kernel.astype(dtype), steps, "VALID")
 ''',
     "windows": '''
 def windows(x, axis, count, width, start=0, step=1):

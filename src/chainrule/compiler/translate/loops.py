@@ -51,6 +51,8 @@ class Body:
         body = self
 
         class Inside(Writer):
+            in_loop = True
+
             def ref(self, x: Ref) -> Term:
                 if body.mine.keys() & {*x.arrays}:
                     return self._carried(x)
