@@ -29,7 +29,8 @@ from chainrule.compiler.training.evaluation import Evaluator
 from chainrule.compiler.training.function import TrainableFunction
 from chainrule.compiler.training.steps import Progress, unnoticed
 from chainrule.compiler.translate.c.function import CSource, translate_to_c
-from chainrule.compiler.translate.function import Translated, TranslationError, translate
+from chainrule.compiler.translate.function import Translated, TranslationError
+from chainrule.compiler.translate.sizes.translating import translated
 from chainrule.core.backend import modes
 from chainrule.derivatives.matrices import transformed
 from chainrule.derivatives.transforms import Transform, is_differentiated_again
@@ -282,14 +283,19 @@ class CompiledFunction:
         """
         return Evaluator(self.dispatch, params, samples, progress)
 
-    def to_numpy(self, /, *example: Any, specialise: bool = False, **keywords: Any) -> Translated:
+    def to_numpy(
+        self, /, *example: Any, specialise: Any = False, sizes: Any = None, **keywords: Any
+    ) -> Translated:
         """The function as readable numpy source, for calls of the structure of the example.
 
         The result is a function over the same nested arguments; its ``source`` has one line for
         each formula, runs without chainrule, and is written to a file by ``save``. It was compared
         with eager mode; what has no such source raises a ``TranslationError`` that says why. So do
         branches that depend on numbers or integers, unless ``specialise=True``: the function then
-        returns ``(result, valid)``, and ``valid`` says whether they went as in the example.
+        returns ``(result, valid)``, and ``valid`` says whether they went as in the example (or in
+        one of several, ``specialise=[arguments, ...]``). ``sizes``, in the place of an example, is
+        a function that makes examples, ``lambda n: (params, [1.0] * n)``, or a list of them: the
+        source is then for arrays of any size, and what sizes do not explain is refused.
 
         >>> import chainrule
         >>> def loss(p, xs):
@@ -302,17 +308,17 @@ class CompiledFunction:
         >>> float(model({"w": 0.5, "b": 0.0}, [1.0, 2.0, 3.0]).round(6))
         2.12886
         """
-        with self.dispatch.lock:
-            return translate(self.dispatch.function, example, keywords, "numpy", specialise)
+        return translated(self.dispatch, "numpy", example, keywords, specialise, sizes)
 
-    def to_jax(self, /, *example: Any, specialise: bool = False, **keywords: Any) -> Translated:
+    def to_jax(
+        self, /, *example: Any, specialise: Any = False, sizes: Any = None, **keywords: Any
+    ) -> Translated:
         """The function as readable JAX source: see ``to_numpy``.
 
         The result may be given to ``jax.jit``, ``jax.grad`` and ``jax.vmap``. Its gradient was
         compared with eager mode's too. Needs JAX: ``pip install 'chainrule[jax]'``.
         """
-        with self.dispatch.lock:
-            return translate(self.dispatch.function, example, keywords, "jax", specialise)
+        return translated(self.dispatch, "jax", example, keywords, specialise, sizes)
 
     def to_c(self, /, *example: Any, **keywords: Any) -> CSource:
         """The function as readable C99, with its gradient: see ``to_numpy``.
@@ -417,7 +423,7 @@ class LoadedFunction(CompiledFunction):
         """Nothing can be recorded any more: the file it came from is all there is."""
         raise SaveError(f"{self.dispatch.name} was loaded from {self._path!r}: copy that file")
 
-    def to_numpy(self, /, *example: Any, specialise: bool = False, **keywords: Any) -> Translated:
+    def to_numpy(self, /, *example: Any, **options: Any) -> Translated:
         """Source is translated from the function itself."""
         raise TranslationError(f"{self.dispatch.name} was loaded from a file, without its source")
 
