@@ -282,7 +282,14 @@ class CompiledFunction:
         """
         return Evaluator(self.dispatch, params, samples, progress)
 
-    def to_numpy(self, /, *example: Any, specialise: bool = False, **keywords: Any) -> Translated:
+    def to_numpy(
+        self,
+        /,
+        *example: Any,
+        specialise: bool = False,
+        lengths: bool | Iterable[int] = False,
+        **keywords: Any,
+    ) -> Translated:
         """The function as readable numpy source, for calls of the structure of the example.
 
         The result is a function over the same nested arguments; its ``source`` has one line for
@@ -290,6 +297,10 @@ class CompiledFunction:
         with eager mode; what has no such source raises a ``TranslationError`` that says why. So do
         branches that depend on numbers or integers, unless ``specialise=True``: the function then
         returns ``(result, valid)``, and ``valid`` says whether they went as in the example.
+
+        ``lengths=True``, or the lengths, is for lists of any length: those after the first argument
+        that are the longest of the example may be shorter. The function takes them padded to
+        that length, with anything, and one more argument, how many of their items count.
 
         >>> import chainrule
         >>> def loss(p, xs):
@@ -301,18 +312,31 @@ class CompiledFunction:
             return result
         >>> float(model({"w": 0.5, "b": 0.0}, [1.0, 2.0, 3.0]).round(6))
         2.12886
+        >>> mean = chainrule.compile(lambda p, xs: sum(p["w"] * x for x in xs) / len(xs))
+        >>> padded = mean.to_numpy({"w": 0.5}, [1.0, 2.0, 3.0], lengths=True)
+        >>> float(padded({"w": 0.5}, [1.0, 2.0, 0.0], 2)), padded.lengths
+        (0.75, (1, 2, 3))
         """
         with self.dispatch.lock:
-            return translate(self.dispatch.function, example, keywords, "numpy", specialise)
+            function = self.dispatch.function
+            return translate(function, example, keywords, "numpy", specialise, lengths)
 
-    def to_jax(self, /, *example: Any, specialise: bool = False, **keywords: Any) -> Translated:
+    def to_jax(
+        self,
+        /,
+        *example: Any,
+        specialise: bool = False,
+        lengths: bool | Iterable[int] = False,
+        **keywords: Any,
+    ) -> Translated:
         """The function as readable JAX source: see ``to_numpy``.
 
         The result may be given to ``jax.jit``, ``jax.grad`` and ``jax.vmap``. Its gradient was
         compared with eager mode's too. Needs JAX: ``pip install 'chainrule[jax]'``.
         """
         with self.dispatch.lock:
-            return translate(self.dispatch.function, example, keywords, "jax", specialise)
+            function = self.dispatch.function
+            return translate(function, example, keywords, "jax", specialise, lengths)
 
     def to_c(self, /, *example: Any, **keywords: Any) -> CSource:
         """The function as readable C99, with its gradient: see ``to_numpy``.
@@ -417,7 +441,7 @@ class LoadedFunction(CompiledFunction):
         """Nothing can be recorded any more: the file it came from is all there is."""
         raise SaveError(f"{self.dispatch.name} was loaded from {self._path!r}: copy that file")
 
-    def to_numpy(self, /, *example: Any, specialise: bool = False, **keywords: Any) -> Translated:
+    def to_numpy(self, /, *example: Any, **keywords: Any) -> Translated:
         """Source is translated from the function itself."""
         raise TranslationError(f"{self.dispatch.name} was loaded from a file, without its source")
 

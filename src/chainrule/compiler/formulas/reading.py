@@ -71,14 +71,15 @@ class Reading:
         others: Sequence[int] = (),
         several: int = SEVERAL,
         complete: bool = False,
+        added: Sequence[tuple[int, Named]] = (),
     ) -> None:
         """``others``: addresses of further results; ``several``: how many parts a sum may have.
 
         ``complete``: a formula that is not known in full is none, and what such an instruction
-        reads keeps its lines.
+        reads keeps its lines. ``added``: numbers that depend on the length of a call.
         """
         self.program, self.root, self.others = program, root, others
-        self.arena = Arena(program, inputs, choice)
+        self.arena = Arena(program, inputs, choice, added)
         self.formulas = Formulas(program, self.arena, several)
         self.lines = self.formulas.lines
         self.read_by_address: set[Array] = set()
