@@ -44,6 +44,7 @@ def translate(
     to: Literal["numpy", "jax", "c", "formulas"] = "numpy",
     example: str = "example",
     specialise: Annotated[bool, Parameter(negative=())] = False,
+    lengths: Annotated[bool, Parameter(negative=())] = False,
     output: Output | None = None,
 ) -> int:
     """Write a function of scalars as readable array source.
@@ -62,6 +63,9 @@ def translate(
     specialise
         Translate the branches that the example takes; the function then
         returns beside its result whether they are the right ones.
+    lengths
+        For shorter lists than the longest of the example too: the function takes
+        them padded, and how many of their items count.
     output
         The file to write, instead of printing.
     """
@@ -87,7 +91,8 @@ def translate(
         elif to == "formulas":
             source = translation.formulas(chosen, arguments, {}) + "\n"
         else:
-            source = translation.translate(chosen, arguments, {}, to, specialise).source
+            made = translation.translate(chosen, arguments, {}, to, specialise, lengths)
+            source = made.source
     except TranslationError as error:
         raise ExpressionError(str(error)) from None
     except Exception as error:

@@ -11,6 +11,7 @@ import pytest
 
 import chainrule
 from chainrule import TranslationError, gpt, log, tanh
+from chainrule.cli import app
 from chainrule.nn import softmax
 
 NUMBERS = [0.3, -0.5, 0.8, 0.1, -0.7, 0.4]
@@ -146,6 +147,17 @@ def test_what_does_not_fit_is_refused_in_one_line(function, arguments, lengths, 
     with pytest.raises(TranslationError, match=words) as caught:
         chainrule.compile(function).to_numpy(*arguments, lengths=lengths)
     assert "\n" not in str(caught.value)
+
+
+def test_the_command_line_writes_padded_source(tmp_path, capsys):
+    file = tmp_path / "line.py"
+    file.write_text(
+        "def total(p, xs):\n    return sum(p[0] * x for x in xs)\n\nexample = [2.0], [1.0, 2.0, 3.0]\n"
+    )
+    with pytest.raises(SystemExit) as ended:
+        app(["translate", f"{file}:total", "--lengths"])
+    assert ended.value.code == 0
+    assert "def total(p, xs, length):" in capsys.readouterr().out
 
 
 def test_padded_batches_of_a_gpt_are_the_mean_of_single_calls():
