@@ -8,6 +8,7 @@ runs the same program over the same data; each computes its part of every batch.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import numpy as np
 
 from chainrule.gpt.errors import GPTError
 
+_STATUS = re.compile("[A-Z_]+: ")  # how the messages of XLA begin, whatever their type
 AXIS = "batch"  # of the mesh: the samples of a batch are shared out along it
 
 
@@ -148,9 +150,11 @@ class Mesh:
         try:
             with self._precision():
                 yield
-        except self.jax.errors.JaxRuntimeError as error:
-            text = str(error).splitlines()[0]
-            if "RESOURCE_EXHAUSTED" in text:
+        except (self.jax.errors.JaxRuntimeError, ValueError) as error:
+            text = (str(error).splitlines() or [""])[0]
+            if not _STATUS.match(text):
+                raise
+            if text.startswith("RESOURCE_EXHAUSTED"):
                 raise GPTError(
                     f"the memory of a device is full; a smaller batch, more devices or parameters "
                     f"in parts (--shard params) may help ({text})"

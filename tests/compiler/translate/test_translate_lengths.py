@@ -152,7 +152,8 @@ def test_what_does_not_fit_is_refused_in_one_line(function, arguments, lengths, 
 def test_the_command_line_writes_padded_source(tmp_path, capsys):
     file = tmp_path / "line.py"
     file.write_text(
-        "def total(p, xs):\n    return sum(p[0] * x for x in xs)\n\nexample = [2.0], [1.0, 2.0, 3.0]\n"
+        "def total(p, xs):\n    return sum(p[0] * x for x in xs)\n"
+        "example = [2.0], [1.0, 2.0, 3.0]\n"
     )
     with pytest.raises(SystemExit) as ended:
         app(["translate", f"{file}:total", "--lengths"])
