@@ -72,6 +72,8 @@ def translate(
     from chainrule.compiler.api import CompiledFunction, TranslationError
     from chainrule.compiler.translate import function as translation
     from chainrule.compiler.translate.c.function import CSource, translate_to_c
+    from chainrule.compiler.translate.dialects import DIALECTS
+    from chainrule.compiler.translate.padded import translate_lengths
 
     file, _, name = function.rpartition(":")
     if not file or not name:
@@ -85,14 +87,17 @@ def translate(
     arguments = arguments if isinstance(arguments, tuple) else (arguments,)
     model: CSource | None = None
     try:
-        if to == "c":
+        if lengths and (specialise or to not in DIALECTS):
+            raise TranslationError("--lengths is for numpy and JAX, without --specialise")
+        if lengths:
+            source = translate_lengths(chosen, arguments, {}, to, True).source
+        elif to == "c":
             model = translate_to_c(chosen, arguments, {})
             source = f"{model.header}\n{model.source}"
         elif to == "formulas":
             source = translation.formulas(chosen, arguments, {}) + "\n"
         else:
-            made = translation.translate(chosen, arguments, {}, to, specialise, lengths)
-            source = made.source
+            source = translation.translate(chosen, arguments, {}, to, specialise).source
     except TranslationError as error:
         raise ExpressionError(str(error)) from None
     except Exception as error:

@@ -30,6 +30,7 @@ from chainrule.compiler.training.function import TrainableFunction
 from chainrule.compiler.training.steps import Progress, unnoticed
 from chainrule.compiler.translate.c.function import CSource, translate_to_c
 from chainrule.compiler.translate.function import Translated, TranslationError, translate
+from chainrule.compiler.translate.padded import translate_lengths
 from chainrule.core.backend import modes
 from chainrule.derivatives.matrices import transformed
 from chainrule.derivatives.transforms import Transform, is_differentiated_again
@@ -317,9 +318,7 @@ class CompiledFunction:
         >>> float(padded({"w": 0.5}, [1.0, 2.0, 0.0], 2)), padded.lengths
         (0.75, (1, 2, 3))
         """
-        with self.dispatch.lock:
-            function = self.dispatch.function
-            return translate(function, example, keywords, "numpy", specialise, lengths)
+        return self._translated(example, keywords, "numpy", specialise, lengths)
 
     def to_jax(
         self,
@@ -334,9 +333,17 @@ class CompiledFunction:
         The result may be given to ``jax.jit``, ``jax.grad`` and ``jax.vmap``. Its gradient was
         compared with eager mode's too. Needs JAX: ``pip install 'chainrule[jax]'``.
         """
+        return self._translated(example, keywords, "jax", specialise, lengths)
+
+    def _translated(
+        self, example: Any, keywords: Any, to: str, specialise: bool, lengths: Any
+    ) -> Translated:
         with self.dispatch.lock:
-            function = self.dispatch.function
-            return translate(function, example, keywords, "jax", specialise, lengths)
+            if lengths is False:
+                return translate(self.dispatch.function, example, keywords, to, specialise)
+            if specialise:
+                raise TranslationError("lengths and specialise do not go together")
+            return translate_lengths(self.dispatch.function, example, keywords, to, lengths)
 
     def to_c(self, /, *example: Any, **keywords: Any) -> CSource:
         """The function as readable C99, with its gradient: see ``to_numpy``.

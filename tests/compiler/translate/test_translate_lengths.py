@@ -101,7 +101,7 @@ def test_lists_of_another_length_than_the_longest_stay_as_they_are():
         {"w": 2.0}, [1.0, 2.0, 3.0], [4.0, 5.0], lengths=True
     )
     assert model({"w": 2.0}, [1.0, 2.0, 9.0], [4.0, 5.0], 2) == 34.0
-    assert "how many items of xs count, 1 to 3" in model.source
+    assert "how many items of xs count: 1 to 3." in model.source
 
 
 def test_the_lengths_may_be_named():
@@ -131,7 +131,7 @@ def changing(p, xs):
         (changing, ({"w": 0.5}, NUMBERS), True, "with 2 items instead of 6 another length does"),
         (products, ({"w": 0.5}, NUMBERS), [2, 7], "from 1 to 6, the length of the example"),
         (products, ({"w": 0.5}, NUMBERS), [2, 3], "and include that"),
-        (products, ({"w": 0.5}, NUMBERS), 3, "lengths is True, or the lengths"),
+        (products, ({"w": 0.5}, NUMBERS), 3, "lengths is True, or which"),
         (lambda p, x: p[0] * x, ([0.5], 2.0), True, "no argument after the first is a list"),
         (
             lambda p, xs: p[0] * sum(a * b for a, b in xs),

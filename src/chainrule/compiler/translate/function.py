@@ -14,7 +14,7 @@ import os
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +38,6 @@ from chainrule.compiler.runtime.variants import Variant
 from chainrule.compiler.runtime.verification import check_against_eager
 from chainrule.compiler.translate.checking import Evaluate, check, eager, plain_arguments
 from chainrule.compiler.translate.dialects import DIALECTS, Dialect
-from chainrule.compiler.translate.lengths import (
-    ARGUMENT,
-    Shorter,
-    padded_places,
-    padded_program,
-    padder,
-    shortened,
-    wanted_counts,
-)
 from chainrule.compiler.translate.module import Signature, written
 from chainrule.compiler.translate.terms import Untranslatable
 from chainrule.core.interrupts import Held
@@ -141,22 +132,16 @@ def translate(
     keywords: dict[str, Any],
     to: str,
     specialise: bool = False,
-    lengths: Any = False,
 ) -> Translated:
     """The function as source of a dialect, recorded with these arguments and checked with them.
 
     ``specialise``: also where it has branches; it returns whether they were the recorded ones then.
-    ``lengths``: for shorter lists too, which are padded; True, or the lengths.
     """
-    dialect, evaluate = DIALECTS[to], _evaluator(to, specialise)
+    dialect, evaluate = DIALECTS[to], evaluator(to, specialise)
     arguments = tuple(map(in_double, arguments))
     keywords = {name: in_double(x) for name, x in keywords.items()}
     with clear_lines(function, arguments, f"{to} source"):
         recorded = recorded_call(function, flatten_call(arguments, keywords, True))
-        if lengths is not False:
-            if specialise:
-                raise Untranslatable("it is specialised, or for lists of any length, not both")
-            return _translate_lengths(function, recorded, dialect, evaluate, lengths)
         return _translate(function, recorded, dialect, evaluate, specialise)
 
 
@@ -240,7 +225,7 @@ def _translate(
     specialise: bool,
 ) -> Translated:
     if not specialise:
-        _refuse_guards(recorded.recording)
+        refuse_guards(recorded.recording)
     signature = signature_of(function, recorded, specialise)
     sources = []
     reasons: list[str] = []
@@ -259,60 +244,6 @@ def _translate(
     return translated
 
 
-def _translate_lengths(
-    function: Callable[..., Any],
-    longest: Recorded,
-    dialect: Dialect,
-    evaluate: Callable[[Any], Evaluate],
-    lengths: Any,
-) -> Translated:
-    """One source for the recorded call and for shorter lists."""
-    most, places = padded_places(longest.call)
-    recorded = {most: longest}
-    wanted = wanted_counts(lengths, most)
-    for count in range(most - 1, 0, -1) if wanted is None else wanted[1:]:
-        call = shortened(longest.call, places, count)
-        try:
-            eager(function, call)
-        except Exception:
-            if wanted is not None:
-                raise
-            break  # it takes no shorter ones
-        made = recorded_call(function, call)
-        if wanted is None and wanted_of(made.recording) is None:
-            break  # nothing is left of it
-        recorded[count] = made
-    signatures, calls = {}, []
-    for count, made in recorded.items():
-        _refuse_guards(made.recording)
-        root = wanted_of(made.recording)
-        if root is None:
-            raise Untranslatable("it returns no single Value, and no numbers")
-        signatures[count] = signature_of(function, made, False)
-        inputs = signatures[count].inputs
-        calls.append(Shorter(count, made.call, made.recording, root.position, inputs))
-    signature, made = signatures[most], recorded[most]
-    names = [x if isinstance(x, str) else signature.parameters[x] for x in places]
-    paths = {x.path for x in signature.inputs}
-    if not paths >= {*names}:
-        raise Untranslatable(f"{min({*names} - paths)} is no array of numbers: pass it as one")
-    program, found = padded_program(calls[0], calls[1:], names)
-    parameters = (*signature.parameters, ARGUMENT)
-    signature = replace(signature, parameters=parameters, lengths=found)
-    if len({*parameters}) < len(parameters):
-        raise Untranslatable(f"an argument has the name {ARGUMENT}, which its source needs")
-    reading = _reading(program, made, signature)
-    source = written(reading, signature, dialect)
-    example = (*plain_arguments(made.call), most)
-    translated = Translated(source, signature.name, dialect.name, example)
-    translated.lengths = found.counts
-    run, pad = evaluate(translated.function), padder(places, most)
-    with random_states_kept():
-        for each in recorded.values():
-            check(function, run, each.call, padded=pad)
-    return translated
-
-
 _ADVICE = (
     "write where(condition, a, b), or ask for specialise=True, which returns beside the result "
     "whether this case holds"
@@ -325,7 +256,7 @@ def _comes_again(node: Node) -> bool:
     return isinstance(node, Again | SameValue)
 
 
-def _refuse_guards(recording: Recording) -> None:
+def refuse_guards(recording: Recording) -> None:
     """A recording that holds for one case only is no program for others."""
     lines = [f"a branch at {guard.line}" for guard in recording.guards]
     lines += [
@@ -365,12 +296,7 @@ def _reading(program: Program, recorded: Recorded, signature: Signature) -> Read
     assert root is not None
     outputs = [int(program.address[x.position]) for x in recording.outputs]
     address = int(program.address[root.position])
-    added = (
-        [] if signature.lengths is None else [(x.start, x.named) for x in signature.lengths.arrays]
-    )
-    return Reading(
-        program, signature.inputs, Choice(recording), address, outputs, PARTS, True, added
-    )
+    return Reading(program, signature.inputs, Choice(recording), address, outputs, PARTS, True)
 
 
 def signature_of(function: Callable[..., Any], recorded: Recorded, specialised: bool) -> Signature:
@@ -422,13 +348,13 @@ def _imported_jax() -> Any:
         raise TranslationError("to_jax needs JAX: pip install 'chainrule[jax]'") from None
 
 
-def _evaluator(to: str, specialised: bool) -> Callable[[Any], Evaluate]:
+def evaluator(to: str, specialised: bool) -> Callable[[Any], Evaluate]:
     """How a translated function is evaluated, in double precision, with its gradient in JAX."""
     if to == "numpy":
         return lambda function: lambda arguments: (function(*arguments), None)
     jax = _imported_jax()
 
-    def evaluator(function: Any) -> Evaluate:
+    def of(function: Any) -> Evaluate:
         def first(*arguments: Any) -> tuple[Any, Any]:
             result = function(*arguments)
             value = result[0] if specialised else result
@@ -452,4 +378,4 @@ def _evaluator(to: str, specialised: bool) -> Callable[[Any], Evaluate]:
 
         return evaluate
 
-    return evaluator
+    return of

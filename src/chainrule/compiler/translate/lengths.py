@@ -8,13 +8,13 @@ recording by recording; a length that was not recorded has no numbers, and its r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arguments import Call, flatten_call
+from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.integers import IntegerProgram
 from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.formulas.decoding import Stretch
@@ -28,7 +28,6 @@ from chainrule.compiler.translate.terms import Untranslatable
 from chainrule.trees import Floats
 
 ARGUMENT = "length"
-BEYOND = 10**6  # what stands behind the end of a shorter list in checks: no list has such an item
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,65 +64,6 @@ class Lengths:
         first, last = self.counts[0], self.counts[-1]
         every = list(self.counts) == list(range(first, last + 1))
         return f"{first} to {last}" if every else ", ".join(map(str, self.counts))
-
-
-# --- calls ----------------------------------------------------------------------------------------
-
-
-def padded_places(call: Call) -> tuple[int, list[int | str]]:
-    """How many items the longest lists after the first argument have, and which these are.
-
-    Arguments are numbered, or named where they are passed by name.
-    """
-    found: dict[int | str, int] = {}
-    given: list[tuple[int | str, Any]] = [*enumerate(call.arguments), *call.keywords.items()]
-    for place, x in given[1:]:
-        if type(x) in (list, tuple) or (isinstance(x, np.ndarray) and x.ndim):
-            found[place] = len(x)
-    most = max(found.values(), default=0)
-    if most < 2:
-        raise Untranslatable("no argument after the first is a list that could be shorter")
-    return most, [place for place, count in found.items() if count == most]
-
-
-def shortened(call: Call, places: Sequence[int | str], count: int) -> Call:
-    """The same call with the first items of some lists."""
-    arguments = tuple([x[:count] if k in places else x for k, x in enumerate(call.arguments)])
-    keywords = {k: x[:count] if k in places else x for k, x in call.keywords.items()}
-    return flatten_call(arguments, keywords, bool(call.key[0]))
-
-
-def wanted_counts(lengths: Any, most: int) -> list[int] | None:
-    """The lengths that were asked for, longest first; None: all that there can be."""
-    if lengths is True:
-        return None
-    try:
-        found = sorted({*map(int, lengths)}, reverse=True)
-    except TypeError:
-        raise Untranslatable("lengths is True, or the lengths that its lists may have") from None
-    if not found or found[0] != most or found[-1] < 1:
-        raise Untranslatable(
-            f"its lengths must be from 1 to {most}, the length of the example, and include that"
-        )
-    return found
-
-
-def padder(places: Sequence[int | str], most: int) -> Callable[[Call, tuple[Any, ...]], Any]:
-    """What pads the plain arguments of a shorter call, with items that nobody may read."""
-
-    def pad(call: Call, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        names = [*range(len(call.arguments)), *call.keywords]
-        made, count = list(arguments), most
-        for k, place in enumerate(names):
-            if place in places:
-                items = np.asarray(made[k])
-                count = len(items)
-                junk = BEYOND if items.dtype.kind in "iu" else np.nan
-                rest = np.full((most - count, *items.shape[1:]), junk, items.dtype)
-                made[k] = np.concatenate([items, rest])
-        return (*made, count)
-
-    return pad
 
 
 # --- the program ----------------------------------------------------------------------------------

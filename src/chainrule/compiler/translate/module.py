@@ -205,10 +205,6 @@ class Module:
     def _docstring(self) -> str:
         lines = list(self.signature.summary)
         words = [f"{x.path} {size_text(x.shape)}".rstrip() for x in self.signature.inputs]
-        lengths = self.signature.lengths
-        if lengths is not None:
-            names = " and ".join(lengths.padded)
-            words.append(f"{ARGUMENT}: how many items of {names} count, {lengths}")
         lines += ["", *textwrap.wrap("Arguments: " + ", ".join(words), 96, subsequent_indent="  ")]
         return '"""' + "\n".join(lines).replace("\\", "\\\\") + '\n"""'
 
