@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count as count_up
 from pathlib import Path
 from typing import Any, Literal
@@ -22,10 +22,12 @@ from typing import Any, Literal
 from rich.console import Console
 
 from chainrule import gpt
+from chainrule.cli.devices import chosen, leave_lost, spare_folder
 from chainrule.cli.display import MOMENT, SMOOTH, Lines, Terminal
 from chainrule.cli.reporting import Output, reported, say
 from chainrule.gpt import checkpoints, metrics
 from chainrule.gpt.data import BUNDLED, load
+from chainrule.gpt.devices import LostProcessError, is_first_process
 from chainrule.gpt.metrics import Rows
 
 INTERRUPTED = 128  # plus the number of the signal is what a shell reports, and so do we
@@ -51,7 +53,7 @@ def train(
     weight_decay: float | None = None,
     clip: float | None = None,
     seed: int | None = None,
-    dtype: Literal["float64", "float32"] | None = None,
+    dtype: Literal["float64", "float32", "bfloat16"] | None = None,
     validation: float | None = None,
     validate_every: int | None = None,
     model: str | None = None,
@@ -60,7 +62,12 @@ def train(
     save_every: int | None = None,
     save_seconds: float = 10.0,
     samples: int = 20,
-    engine: Literal["auto", "eager", "compiled"] = "auto",
+    engine: Literal["auto", "eager", "compiled", "jax"] = "auto",
+    devices: str | None = None,
+    shard: Literal["params"] | None = None,
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
 ) -> None:
     """Train a GPT and print new text of its own making.
 
@@ -102,7 +109,8 @@ def train(
     seed
         The seed of all random numbers (42); the same seed gives the same model.
     dtype
-        The numbers to compute with (float64); float32 only with --engine compiled.
+        The numbers to compute with (float64); float32 with --engine compiled or jax; bfloat16
+        with --engine jax, which keeps the weights in float32.
     validation
         The share of the text held out to measure the validation loss (0.1).
     validate_every
@@ -121,7 +129,19 @@ def train(
     samples
         How many new documents to print at the end; of a stream, 25 tokens for each.
     engine
-        eager; compiled (machine code, its losses agree to rounding); or auto: whichever is quicker.
+        eager; compiled (machine code, its losses agree to rounding); or auto: whichever is
+        quicker. jax: on GPUs, TPUs or many machines, each step shared by all of them.
+    devices
+        With --engine jax: how many devices of this machine share a batch, or all (the default).
+    shard
+        With --engine jax: params gives each device a part of the weights, to save memory.
+    coordinator
+        With --engine jax, started once on each machine: HOST:PORT of process 0, or auto, with
+        which JAX finds the others itself (Slurm, Open MPI, Kubernetes, TPUs).
+    processes
+        How many processes train together; with --coordinator HOST:PORT.
+    process
+        Which of them this is, counted from 0.
     """
     for name, number, least in (
         ("--samples", samples, 0),
@@ -161,16 +181,25 @@ def train(
             "engine": None if engine == "auto" else engine,
             "dtype": dtype,
         }
-        gpt.load(resume)  # before anything is written next to what may not be a run
-        with gpt.RunFolder(resume if resume.is_dir() else resume.parent) as folder:
-            run = _resumed(resume, file, steps, _given(free), fixed, kind)
+        known = gpt.load(resume)  # before anything is written next to what may not be a run
+        places = chosen(known.engine, devices, shard, coordinator, processes, process)
+        with ExitStack() as stack:
+            if places is None or is_first_process():
+                path = resume if resume.is_dir() else resume.parent
+                folder = stack.enter_context(gpt.RunFolder(path))
+            else:
+                folder = spare_folder(stack)
+            run = _resumed(resume, file, steps, _given(free), fixed, kind, places)
             _train(run, folder, intervals, samples)
     else:
+        places = chosen(engine, devices, shard, coordinator, processes, process)
         changes = _given(fixed | free | {"steps": steps})
         config = gpt.Config.preset(preset or "microgpt").replace(**changes)
         share = 0.1 if validation is None else validation
-        run = _started(file, config, share, engine, dtype or "float64", kind)
-        with _run_folder(output) as folder:
+        run = _started(file, config, share, engine, dtype or "float64", kind, places)
+        with ExitStack() as stack:
+            made = _run_folder(output) if run.is_first else None
+            folder = stack.enter_context(made) if made else spare_folder(stack)
             _train(run, folder, intervals, samples)
 
 
@@ -210,6 +239,7 @@ def _started(
     engine: str,
     dtype: str,
     model: type[gpt.GPT],
+    devices: gpt.Devices | None,
 ) -> gpt.Run:
     if file is None and config.tokens == "word":
         raise gpt.GPTError(
@@ -223,6 +253,7 @@ def _started(
         source=source,
         engine=engine,
         dtype=dtype,
+        devices=devices,
         model=model,
     )
 
@@ -234,6 +265,7 @@ def _resumed(
     changes: dict[str, Any],
     fixed: dict[str, Any],
     model: type[gpt.GPT],
+    devices: gpt.Devices | None,
 ) -> gpt.Run:
     checkpoint = gpt.load(directory)
     same = checkpoint.config.to_dict() | {"engine": checkpoint.engine, "dtype": checkpoint.dtype}
@@ -248,7 +280,9 @@ def _resumed(
                 f"name the file as well, chainrule train FILE --resume {directory}"
             )
     documents, source = load(file, checkpoint.config.stream)
-    return gpt.Run.resume(checkpoint, documents, source, steps, model=model, **changes)
+    return gpt.Run.resume(
+        checkpoint, documents, source, steps, model=model, devices=devices, **changes
+    )
 
 
 def _run_folder(output: Path | None) -> gpt.RunFolder:
@@ -275,7 +309,7 @@ def _run_folder(output: Path | None) -> gpt.RunFolder:
 
 
 def _train(run: gpt.Run, folder: gpt.RunFolder, intervals: dict[str, Any], samples: int) -> None:
-    console, config = Console(), run.config
+    console, config = Console(quiet=not run.is_first), run.config
     _describe(console, run)
     if run.step == config.steps:
         say(console, f"step {run.step} was the last one; --steps with a larger number goes on")
@@ -323,7 +357,8 @@ def _describe(console: Console, run: gpt.Run) -> None:
         console,
         f"{_some(config_size(run), 'parameter')}: {_some(config.layers, 'layer')}, "
         f"width {config.width}, {_some(config.heads, 'head')}, block {config.block}; "
-        f"{run.engine.name}{'' if run.engine.dtype == 'float64' else f', {run.engine.dtype}'}",
+        f"{run.engine.name}{'' if run.engine.dtype == 'float64' else f', {run.engine.dtype}'}"
+        f"{'' if run.engine.mesh is None else f', {run.engine.mesh}'}",
     )
     seen, every = len(run.held_out), len(data.held_out(run.tokenizer, config.block))
     if seen < every:
@@ -417,6 +452,8 @@ def _in_background(
                     display.close()
                     _leave(console, folder, signals[0])
     if errors:
+        if isinstance(errors[0], LostProcessError):
+            leave_lost(errors[0])
         raise errors[0]
     if run.step < run.config.steps:
         say(

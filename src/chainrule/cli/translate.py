@@ -46,6 +46,7 @@ def translate(
     example: str = "example",
     any_size: Annotated[bool, Parameter(negative=())] = False,
     specialise: Annotated[bool, Parameter(negative=())] = False,
+    lengths: Annotated[bool, Parameter(negative=())] = False,
     output: Output | None = None,
 ) -> int:
     """Write a function of scalars as readable array source.
@@ -67,6 +68,9 @@ def translate(
     specialise
         Translate the branches that the example takes; the function then
         returns beside its result whether they are the right ones.
+    lengths
+        For shorter lists than the longest of the example too: the function takes
+        them padded, and how many of their items count.
     output
         The file to write, instead of printing.
     """
@@ -74,6 +78,7 @@ def translate(
     from chainrule.compiler.translate import function as translation
     from chainrule.compiler.translate.c.function import CSource, translate_to_c
     from chainrule.compiler.translate.dialects import DIALECTS
+    from chainrule.compiler.translate.padded import translate_lengths
     from chainrule.compiler.translate.sizes.translating import translate_any_size
 
     file, _, name = function.rpartition(":")
@@ -91,7 +96,11 @@ def translate(
         arguments = arguments if isinstance(arguments, tuple) else (arguments,)
     model: CSource | None = None
     try:
-        if to == "c":
+        if lengths and (specialise or to not in DIALECTS):
+            raise TranslationError("--lengths is for numpy and JAX, without --specialise")
+        if lengths:
+            source = translate_lengths(chosen, arguments, {}, to, True).source
+        elif to == "c":
             model = translate_to_c(chosen, arguments, {})
             source = f"{model.header}\n{model.source}"
         elif to == "formulas":

@@ -3,7 +3,7 @@
 ``capture`` records a call, ``lift`` finds the arrays in the recording, ``formulas`` writes them in
 index notation, ``codegen`` makes machine code of them, ``runtime`` answers calls, ``training``
 takes whole steps, ``translate`` writes source, ``saving`` writes files and reads them, and ``api``
-has what users call.
+and ``loading`` have what users call.
 In: a function of Values. Out: a ``CompiledFunction``, whose results are eager's or it does not run
 compiled. To print each stage: ``fast.report()``. ``runtime.verification`` compares with eager.
 """
@@ -12,12 +12,11 @@ from chainrule.compiler.api import (
     CompiledFunction,
     FallbackError,
     FallbackWarning,
-    LoadedFunction,
-    SaveError,
     TranslationError,
     compile,
-    load,
 )
+from chainrule.compiler.loading import LoadedFunction, load
+from chainrule.compiler.saving.plain import SaveError
 
 __all__ = [
     "CompiledFunction",

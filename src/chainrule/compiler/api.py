@@ -13,15 +13,12 @@ from typing import Any
 
 from chainrule.compiler.capture.captured import Method
 from chainrule.compiler.capture.tracing import is_internal
-from chainrule.compiler.derived import FIRST_ORDER, CompiledDerivative, derivative_of
+from chainrule.compiler.derived import CompiledDerivative, derivative_of
 from chainrule.compiler.mapping.calls import map_calls
 from chainrule.compiler.runtime import calls, report
 from chainrule.compiler.runtime.bound import BoundCall
 from chainrule.compiler.runtime.dispatch import Dispatch, FallbackError, FallbackWarning
 from chainrule.compiler.runtime.pipeline import Options
-from chainrule.compiler.saving.loaded import LoadedDispatch
-from chainrule.compiler.saving.plain import SaveError
-from chainrule.compiler.saving.reading import SavedFunction, read
 from chainrule.compiler.saving.writing import save
 from chainrule.compiler.training.batches import batch_value_and_grad
 from chainrule.compiler.training.driver import Callback, Trainer, train
@@ -30,7 +27,7 @@ from chainrule.compiler.training.function import TrainableFunction
 from chainrule.compiler.training.steps import Progress, unnoticed
 from chainrule.compiler.translate.c.function import CSource, translate_to_c
 from chainrule.compiler.translate.function import Translated, TranslationError
-from chainrule.compiler.translate.sizes.translating import translated
+from chainrule.compiler.translate.ways import translated
 from chainrule.core.backend import modes
 from chainrule.derivatives.matrices import transformed
 from chainrule.derivatives.transforms import Transform, is_differentiated_again
@@ -41,11 +38,8 @@ __all__ = [
     "CompiledFunction",
     "FallbackError",
     "FallbackWarning",
-    "LoadedFunction",
-    "SaveError",
     "TranslationError",
     "compile",
-    "load",
 ]
 
 METHODS = 256  # instances whose compiled methods are kept
@@ -284,7 +278,13 @@ class CompiledFunction:
         return Evaluator(self.dispatch, params, samples, progress)
 
     def to_numpy(
-        self, /, *example: Any, specialise: Any = False, sizes: Any = None, **keywords: Any
+        self,
+        /,
+        *example: Any,
+        specialise: Any = False,
+        sizes: Any = None,
+        lengths: bool | Iterable[int] = False,
+        **keywords: Any,
     ) -> Translated:
         """The function as readable numpy source, for calls of the structure of the example.
 
@@ -297,6 +297,10 @@ class CompiledFunction:
         a function that makes examples, ``lambda n: (params, [1.0] * n)``, or a list of them: the
         source is then for arrays of any size, and what sizes do not explain is refused.
 
+        ``lengths=True``, or the lengths, is for lists of any length: those after the first argument
+        that are the longest of the example may be shorter. The function takes them padded to
+        that length, with anything, and one more argument, how many of their items count.
+
         >>> import chainrule
         >>> def loss(p, xs):
         ...     return sum((p["w"] * x + p["b"]).tanh() for x in xs)
@@ -307,18 +311,28 @@ class CompiledFunction:
             return result
         >>> float(model({"w": 0.5, "b": 0.0}, [1.0, 2.0, 3.0]).round(6))
         2.12886
+        >>> mean = chainrule.compile(lambda p, xs: sum(p["w"] * x for x in xs) / len(xs))
+        >>> padded = mean.to_numpy({"w": 0.5}, [1.0, 2.0, 3.0], lengths=True)
+        >>> float(padded({"w": 0.5}, [1.0, 2.0, 0.0], 2)), padded.lengths
+        (0.75, (1, 2, 3))
         """
-        return translated(self.dispatch, "numpy", example, keywords, specialise, sizes)
+        return translated(self.dispatch, "numpy", example, keywords, specialise, sizes, lengths)
 
     def to_jax(
-        self, /, *example: Any, specialise: Any = False, sizes: Any = None, **keywords: Any
+        self,
+        /,
+        *example: Any,
+        specialise: Any = False,
+        sizes: Any = None,
+        lengths: bool | Iterable[int] = False,
+        **keywords: Any,
     ) -> Translated:
         """The function as readable JAX source: see ``to_numpy``.
 
         The result may be given to ``jax.jit``, ``jax.grad`` and ``jax.vmap``. Its gradient was
         compared with eager mode's too. Needs JAX: ``pip install 'chainrule[jax]'``.
         """
-        return translated(self.dispatch, "jax", example, keywords, specialise, sizes)
+        return translated(self.dispatch, "jax", example, keywords, specialise, sizes, lengths)
 
     def to_c(self, /, *example: Any, **keywords: Any) -> CSource:
         """The function as readable C99, with its gradient: see ``to_numpy``.
@@ -383,72 +397,6 @@ class CompiledFunction:
         computed from integers, ``"lifted"`` the array programs, in index notation.
         """
         return report.report(self.dispatch, stage)
-
-
-class LoadedFunction(CompiledFunction):
-    """A function from a file; made by ``chainrule.load``. It is called as a compiled one is.
-
-    ``captured`` has what the function read without being passed it, by name, as it was frozen.
-    """
-
-    def __init__(self, saved: SavedFunction, path: str) -> None:
-        self.dispatch: LoadedDispatch = LoadedDispatch(saved)
-        self.__name__ = self.__qualname__ = saved.name
-        if saved.signature is not None:
-            self.__signature__ = saved.signature
-        self.captured = dict(saved.captured)
-        self._path = path
-        self._derivatives = {}
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """No method: what was ``self`` is in the file."""
-        return self
-
-    def _derivative(self, transform: Transform) -> CompiledDerivative | None:
-        """Gradients have a backward pass; other derivatives run eagerly, on the recordings."""
-        is_gradient = transform.name in FIRST_ORDER and transform.argnums == 0
-        return super()._derivative(transform) if is_gradient else None
-
-    def report(self, stage: str = "summary") -> str:
-        """As that of a compiled function; with what the file has frozen. It reads all of it."""
-        self.dispatch.read_all()
-        lines: list[str] = [report.report(self.dispatch, stage)]
-        if stage == "summary":
-            saved = self.dispatch.saved
-            lines.append(f"  loaded from {self._path!r}, written by chainrule {saved.writer}")
-            lines += [f"  frozen: {name} = {text}" for name, text in self.captured.items()]
-        return report.Report("\n".join(lines))
-
-    def save(self, path: str | os.PathLike[str], /, *example: Any, **keywords: Any) -> None:
-        """Nothing can be recorded any more: the file it came from is all there is."""
-        raise SaveError(f"{self.dispatch.name} was loaded from {self._path!r}: copy that file")
-
-    def to_numpy(self, /, *example: Any, **options: Any) -> Translated:
-        """Source is translated from the function itself."""
-        raise TranslationError(f"{self.dispatch.name} was loaded from a file, without its source")
-
-    to_jax = to_numpy
-
-
-def load(path: str | os.PathLike[str], *, build: bool = False) -> LoadedFunction:
-    """A function that ``save`` of a compiled function wrote, usable without its source.
-
-    It answers the calls that it was saved for: arguments of the same structure, for which the
-    guards of a recording hold. Any other call raises a ``FallbackError`` that says what is missing.
-    Calls run on the tape until machine code is worth building; ``build=True`` builds it now.
-    A file that is damaged, or written by a newer version, raises a ``SaveError``. Recordings are
-    checked part by part when a call needs them first, and no code in a file is run: there is none.
-
-    >>> import chainrule
-    >>> chainrule.load("no such file")
-    Traceback (most recent call last):
-        ...
-    chainrule.compiler.saving.plain.SaveError: cannot load 'no such file': there is no such file
-    """
-    made = LoadedFunction(read(path), os.fspath(path))
-    if build:
-        made.dispatch.build()
-    return made
 
 
 def compile(

@@ -15,6 +15,7 @@ from chainrule.gpt.checkpoints import Checkpoint, load, save
 from chainrule.gpt.choice import Choice
 from chainrule.gpt.config import PRESETS, Config
 from chainrule.gpt.data import Data, names, read_documents, read_lines
+from chainrule.gpt.devices import Devices, join_cluster
 from chainrule.gpt.errors import GPTError
 from chainrule.gpt.inspection import Inspection, inspect
 from chainrule.gpt.metrics import Row, Rows
@@ -37,6 +38,8 @@ __all__ = [
     "read_lines",
     "Run",
     "RunFolder",
+    "Devices",
+    "join_cluster",
     "Row",
     "Rows",
     "train",

@@ -18,8 +18,8 @@ from chainrule.gpt.errors import GPTError
 TOKENS = ("char", "word")
 ACTIVATIONS = ("relu", "squared relu")
 SCHEDULES = ("constant", "linear", "cosine")
-ENGINES = ("eager", "compiled")
-DTYPES = ("float64", "float32")
+ENGINES = ("eager", "compiled", "jax")
+DTYPES = ("float64", "float32", "bfloat16")
 LARGEST = 1_000_000  # of any size: far beyond what scalars can do, far below what would overflow
 MOST_STEPS = 10**12
 #: What checkpoints of earlier versions do not say, as it was then.

@@ -1,8 +1,9 @@
-"""Two ways to take the steps of a training run, over the same scalar model.
+"""Three ways to take the steps of a training run, over the same scalar model.
 
 ``Eager`` builds the graph of every document and walks it backwards; the parameters are the model's
 Values. ``Compiled`` records the model's loss as a function of arrays and lets ``compile`` take
-whole steps in place; it agrees with eager to rounding, and with itself to the last bit.
+whole steps in place; it agrees with eager to rounding, and with itself to the last bit. The third,
+``parallel.Jax``, takes them on the devices of one or more machines.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from chainrule.core.backend import engine as scalar_engine
 from chainrule.core.backend import no_grad
 from chainrule.gpt.config import DTYPES, ENGINES, Config
 from chainrule.gpt.data import Data
+from chainrule.gpt.devices import Devices, Mesh
 from chainrule.gpt.errors import GPTError
 from chainrule.gpt.model import GPT
+from chainrule.gpt.parallel import Jax
 from chainrule.gpt.tokenizer import Tokenizer
 from chainrule.optim import AdamW, clip_gradients
 from chainrule.windows import Windows
@@ -46,13 +49,20 @@ def unnoticed(done: int, total: int) -> None:
 
 
 class Engine(Protocol):
-    """What a run needs of either."""
+    """What a run needs of each."""
 
     name: str
     dtype: str
     kind: type[GPT]
     most_held_out: int | None  #: of the documents held out so many are looked at; None: all
-    optimizer: AdamW
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The devices and processes that share the work; None: this process alone."""
+
+    @property
+    def optimizer(self) -> AdamW:
+        """The optimiser of the weights."""
 
     @property
     def model(self) -> GPT:
@@ -71,7 +81,14 @@ class Engine(Protocol):
         """The mean loss of some documents."""
 
 
-def make(name: str, model: GPT, tokenizer: Tokenizer, data: Data, dtype: str = "float64") -> Engine:
+def make(
+    name: str,
+    model: GPT,
+    tokenizer: Tokenizer,
+    data: Data,
+    dtype: str = "float64",
+    devices: Devices | None = None,
+) -> Engine:
     """The engine of this name, or for ``"auto"`` the one that takes less time in all."""
     if dtype not in DTYPES:
         raise GPTError(f"the dtype must be one of {DTYPES}, not {dtype!r}")
@@ -79,10 +96,16 @@ def make(name: str, model: GPT, tokenizer: Tokenizer, data: Data, dtype: str = "
         name = "eager" if dtype == "float64" and not _worth_compiling(model, data) else "compiled"
     if name not in ENGINES:
         raise GPTError(f"the engine must be one of {ENGINES}, not {name!r}")
+    if name == "jax":
+        return Jax(model, tokenizer, data, dtype, devices or Devices())
+    if devices is not None:
+        raise GPTError(f"devices are for --engine jax, not for {name}")
+    if dtype == "bfloat16":
+        raise GPTError(f"--dtype {dtype} needs --engine jax")
     if name == "compiled":
         return Compiled(model, tokenizer, data, dtype)
     if dtype != "float64":
-        raise GPTError(f"--dtype {dtype} needs --engine compiled; eager computes in float64")
+        raise GPTError(f"--dtype {dtype} needs --engine compiled or jax; eager computes in float64")
     return Eager(model, tokenizer, data)
 
 
@@ -110,6 +133,7 @@ class Eager:
     """Build the graph of each document in turn and walk it backwards."""
 
     name, dtype = "eager", "float64"
+    mesh: Mesh | None = None
     most_held_out: int | None = 50  # more of them would take longer than the steps in between
 
     def __init__(self, model: GPT, tokenizer: Tokenizer, data: Data) -> None:
@@ -168,6 +192,7 @@ class Compiled:
     """The loss as one compiled function of the weights, which are arrays."""
 
     name = "compiled"
+    mesh: Mesh | None = None
     most_held_out: int | None = None
 
     def __init__(self, model: GPT, tokenizer: Tokenizer, data: Data, dtype: str) -> None:

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from chainrule.core.interrupts import Held
@@ -25,6 +26,7 @@ from chainrule.gpt import charts, checkpoints, engines, metrics
 from chainrule.gpt.checkpoints import Arrays, Checkpoint
 from chainrule.gpt.config import Config
 from chainrule.gpt.data import BUNDLED, Data
+from chainrule.gpt.devices import Devices, LostProcessError
 from chainrule.gpt.engines import Engine, Progress, unnoticed
 from chainrule.gpt.errors import GPTError, UndefinedError, computing
 from chainrule.gpt.metrics import Row, Rows
@@ -82,11 +84,13 @@ class Run:
         weights: Arrays | None = None,
         engine: str = "eager",
         dtype: str = "float64",
+        devices: Devices | None = None,
         model: type[GPT] = GPT,
     ) -> Run:
         """A run at step 0, from random weights or (to fine-tune) from a checkpoint's.
 
-        The engine is ``"eager"``, ``"compiled"``, or ``"auto"``: whichever takes less time.
+        The engine is ``"eager"``, ``"compiled"``, or ``"auto"``: whichever takes less time; or
+        ``"jax"``, on all ``devices`` that JAX has or on those that are asked for.
         ``model`` may be a class of your own, derived from ``gpt.GPT``. Where the configuration has
         ``stream=True`` the documents are the lines of one text.
 
@@ -104,7 +108,7 @@ class Run:
         made = model(config, tokenizer.size, rng)
         if weights is not None:
             made.load_arrays(weights)
-        chosen = engines.make(engine, made, tokenizer, data, dtype)
+        chosen = engines.make(engine, made, tokenizer, data, dtype, devices)
         return Run(config, tokenizer, data, chosen, rng, validation)
 
     @staticmethod
@@ -115,12 +119,14 @@ class Run:
         steps: int | None = None,
         *,
         model: type[GPT] = GPT,
+        devices: Devices | None = None,
         **changes: Any,
     ) -> Run:
         """The run that a checkpoint was saved from; the documents must be the same.
 
-        It goes on with the engine it had. With another number of steps it ends there, and the
-        learning rates are stretched to it. ``changes`` are others of its training:
+        It goes on with the engine it had; JAX on any number of ``devices``. With another number
+        of steps it ends there, and the learning rates are stretched to it. ``changes`` are others
+        of its training:
         ``learning_rate``, ``batch``, ``schedule``, ``weight_decay`` and ``clip``.
         """
         fixed = sorted(changes.keys() - {*CHANGEABLE})
@@ -142,7 +148,8 @@ class Run:
             )
         rng.setstate(checkpoint.rng)
         made, tokenizer = checkpoint.model(model), checkpoint.tokenizer
-        engine = engines.make(checkpoint.engine, made, tokenizer, data, checkpoint.dtype)
+        name, dtype = checkpoint.engine, checkpoint.dtype
+        engine = engines.make(name, made, tokenizer, data, dtype, devices)
         engine.optimizer.load_state_dict(checkpoint.optimizer)
         return Run(config, tokenizer, data, engine, rng, checkpoint.validation)
 
@@ -206,6 +213,18 @@ class Run:
             self._held_out = {limit: found}
         return self._held_out[limit]
 
+    @property
+    def is_first(self) -> bool:
+        """Whether this process keeps the files of the run: the first of those that share it."""
+        return self.engine.mesh is None or self.engine.mesh.is_first
+
+    def decided(self, here: bool, anyone: bool = False) -> bool:
+        """What all processes of a run do alike: as the first one finds, or as any of them does."""
+        if self.engine.mesh is None:
+            return here
+        found = self.engine.mesh.gathered(here)
+        return bool(max(found) if anyone else found[0])
+
     def _computing(self) -> AbstractContextManager[None]:
         place = f"training broke down at step {self.step + 1}"
         return computing(place, "; a smaller learning rate may help")
@@ -243,14 +262,16 @@ def train(
     rows = Rows()
     with ExitStack() as stack:
         folder = directory
+        if folder is not None and not run.is_first:  # the same steps, for files that nobody reads
+            folder = stack.enter_context(TemporaryDirectory())
         if folder is not None and not isinstance(folder, RunFolder):
             folder = stack.enter_context(RunFolder(folder))
         files = stack.enter_context(_Files(run, folder.path)) if folder else None
         try:
-            if run.step < run.config.steps and not stop():
+            if run.step < run.config.steps and not run.decided(stop(), anyone=True):
                 run.prepare(progress)
             saved_at = time.monotonic()
-            while run.step < run.config.steps and not stop():
+            while run.step < run.config.steps and not run.decided(stop(), anyone=True):
                 intervals = (save_every, validate_every) if files else (validate_every,)
                 events = [run.config.steps, *(run.step // n * n + n for n in intervals if n)]
                 with Held():  # Ctrl-C comes when a step and its row are complete
@@ -261,13 +282,19 @@ def train(
                     rows.extend(taken)
                     if files:
                         files.append(run, taken)
-                        due = time.monotonic() - saved_at > save_seconds
+                        due = run.decided(time.monotonic() - saved_at > save_seconds)
                         if due or (save_every and run.step % save_every == 0):
                             files.save(run)
                             saved_at = time.monotonic()
                 if report:
                     for row in taken:
                         report(row)
+        except LostProcessError as error:
+            if folder is None or not run.is_first:
+                raise
+            raise LostProcessError(
+                f"{error}: the last checkpoint goes on with chainrule train --resume {folder.path}"
+            ) from None
         except UndefinedError as error:
             if files is None:
                 raise
@@ -324,14 +351,14 @@ class _Files(AbstractContextManager["_Files"]):
         self.writer = metrics.Writer(path, self.before)
         self.best = min(self.before.validations.values(), default=math.inf)
         self.saved = -1
-        if not (path / checkpoints.FILE).exists():
+        if run.decided(not (path / checkpoints.FILE).exists()):
             self.save(run)
 
     def append(self, run: Run, rows: list[Row]) -> None:
         """Add the rows of the last steps; keep the model if none was better."""
         self.writer.append(rows)
         loss = rows[-1].validation_loss
-        if loss is not None and loss < self.best:
+        if loss is not None and run.decided(loss < self.best):
             self.writer.flush()
             checkpoints.save(run.checkpoint(), self.path, checkpoints.BEST)
             self.best = loss

@@ -100,7 +100,14 @@ class Arena:
     that it only scales, inverts or detaches.
     """
 
-    def __init__(self, program: Program, inputs: Sequence[Named], choice: Choice | None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        inputs: Sequence[Named],
+        choice: Choice | None,
+        added: Sequence[tuple[int, Named]] = (),
+    ) -> None:
+        """``added``: where numbers are that depend on the length of a call, and their names."""
         self.program, self.choice = program, choice
         self.owner = np.full(program.size, -1, np.int64)
         self.stretches: list[Stretch] = []
@@ -111,6 +118,12 @@ class Arena:
             Stretch("numbers", (), [], program.inputs), program.inputs, len(program.constants)
         )
         self.numbers = len(self.stretches) - 1
+        self.added: list[Stretch] = []
+        for start, named in added:
+            axes = tuple([Axis(n) for n in named.shape])
+            grid = np.indices(named.shape).reshape(len(named.shape), named.size)
+            self.added.append(Stretch(named.name, axes, list(grid), start))
+            self._own(self.added[-1], start, named.size)
         for instruction in program.instructions:
             self._result(instruction)
         self.plain: dict[int, Instruction] = {}  # instructions not worth a line, by their array
@@ -132,7 +145,8 @@ class Arena:
     def _inputs(self, inputs: Sequence[Named]) -> None:
         program = self.program
         rank = np.full(program.inputs, -1, np.int64)
-        rank[program.private] = program.shared + np.arange(len(program.private))
+        own = program.private[program.private >= 0]
+        rank[own] = program.shared + np.arange(len(own))
         at = slot = 0
         if self.choice is not None:
             selection, integers = self.choice.selection, [x for x in inputs if x.integers]

@@ -72,15 +72,17 @@ class Reading:
         several: int = SEVERAL,
         complete: bool = False,
         length: Callable[[str], int] = len,
+        added: Sequence[tuple[int, Named]] = (),
     ) -> None:
         """``others``: addresses of further results; ``several``: how many parts a sum may have.
 
         ``complete``: a formula that is not known in full is none, and what such an instruction
-        reads keeps its lines. ``length``: how long a formula is that would be inlined.
+        reads keeps its lines. ``length``: how long a formula is that would be inlined. ``added``:
+        numbers that depend on the length of a call.
         """
         self.length = length
         self.program, self.root, self.others = program, root, others
-        self.arena = Arena(program, inputs, choice)
+        self.arena = Arena(program, inputs, choice, added)
         self.formulas = Formulas(program, self.arena, several)
         self.lines = self.formulas.lines
         self.read_by_address: set[Array] = set()

@@ -48,6 +48,7 @@ class RecordedCall:
     private: Addresses
     slots: Addresses  # its integers and what is computed from them, among those of the longest
     arrays: tuple[int, ...] = ()  # where among its inputs an array begins
+    among: Addresses | None = None  # its inputs among those of the longest, where others move too
 
     @classmethod
     def of(
@@ -174,9 +175,10 @@ class RecordedCall:
 
     def inputs_in(self, longer: Program) -> Addresses:
         """The address in a longer program of each input."""
-        found = np.arange(self.recording.inputs)
+        found = np.arange(self.recording.inputs) if self.among is None else self.among.copy()
         fixed = len(found) - len(self.slots)
-        found[fixed:] = fixed + self.slots
+        if self.among is None:
+            found[fixed:] = fixed + self.slots
         if len(found) and found.max() >= longer.inputs:
             raise NotLiftable("a longer length computes fewer numbers")
         own = np.full(longer.inputs, -1)
@@ -288,6 +290,11 @@ class Prefix:
             self.to[a[constants]] = b[constants]
             if not np.array_equal(self.to[a], b):
                 raise NotLiftable(f"another length differs in the {what} of {long.name}")
+
+    def gathers(self) -> list[tuple[Addresses, Addresses]]:
+        """The operands that depend on integers, of each gather here and in the longer program."""
+        found = [(a.places, b.places) for a, b in self._pairs if a is not None]
+        return [(a, b[: len(a)]) for a, b in found if a is not None and b is not None]
 
     def points(self) -> Points:
         """How many points each walk has, here and in the longer program."""

@@ -56,8 +56,37 @@ def inside(index, count):
     return {0}.where((index >= -count) & (index < count), index % count, 10**6)
 '''
 
+_KEPT = '''
+def kept(length, least{1}):
+    """1 for what a list of this length has, 0 for what it lacks."""
+    return (length >= least).astype({2})
+'''
+
+_BY_LENGTH = '''
+def by_length(rows, length):
+    """What belongs to this length."""
+    return rows[{0}.argmax(length == LENGTHS)]
+'''
+
+_KNOWN = '''
+def known(x, length):
+    """x, or nan where the source is not for this length."""
+    return x * {0}.where({0}.any(length == LENGTHS), 1.0, {0}.nan)
+'''
+
+_WITHIN = '''
+def within(x, length):
+    """A padded list, with its first item in every place beyond its end."""
+    inside = {0}.arange(len(x)) < length
+    return {0}.where(inside.reshape(-1, *[1] * (x.ndim - 1)), x, x[:1])
+'''
+
 _NUMPY_HELPERS = {
     "inside": _INSIDE.format("np"),
+    "kept": _KEPT.format("np", "", "float"),
+    "by_length": _BY_LENGTH.format("np"),
+    "within": _WITHIN.format("np"),
+    "known": _KNOWN.format("np"),
     "integers": _INTEGERS.format("np"),
     "array": '''
 def array(x, *shape):
@@ -165,10 +194,17 @@ NUMPY = Dialect(
     "{}",
 )
 
-_USED_BY_NAME = ("array", "integers", "inside", "expect", "pick", "windows", "convolve")
+_USED_BY_NAME = (
+    *("array", "integers", "inside", "expect", "pick", "windows", "convolve"),
+    *("kept", "by_length", "within", "known"),
+)
 
 _JAX_HELPERS = {
     "inside": _INSIDE.format("jnp"),
+    "kept": _KEPT.format("jnp", ", dtype", "dtype"),
+    "by_length": _BY_LENGTH.format("jnp"),
+    "within": _WITHIN.format("jnp"),
+    "known": _KNOWN.format("jnp"),
     "integers": _INTEGERS.format("jnp"),
     "array": '''
 def array(x, *shape):

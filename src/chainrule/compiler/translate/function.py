@@ -85,6 +85,8 @@ class Translated:
         """``compare``: does so with the function itself, for these arguments."""
         self.source, self.__name__, self.dialect = source, name, dialect
         self._example, self._compare = example, compare
+        #: how many items its lists may have, where these are padded
+        self.lengths: tuple[int, ...] = ()
         self.function = _loaded(source, name)
         self.__wrapped__ = self.function
 

@@ -23,6 +23,7 @@ from chainrule.compiler.formulas.translation import Line
 from chainrule.compiler.translate.dialects import Dialect
 from chainrule.compiler.translate.expressions import Writer
 from chainrule.compiler.translate.integers import IntegerCode
+from chainrule.compiler.translate.lengths import ARGUMENT, Lengths, length_lines, of_known_length
 from chainrule.compiler.translate.lines import Lines, only_detached
 from chainrule.compiler.translate.loops import written_loop
 from chainrule.compiler.translate.rolling import Loop, sections
@@ -43,6 +44,7 @@ class Signature:
     specialised: bool = False  # it returns whether the recorded branches were the right ones
     expected: tuple[tuple[str, str], ...] = ()  # what must be as in the example: code, and value
     summary: tuple[str, ...] = ()  # lines of the module's docstring
+    lengths: Lengths | None = None  # that its lists may have, if these are padded
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ class Module:
         self.scope = Scope(dialect, {*reserved, *signature.parameters})
         self.unpacking = self._inputs()
         self.computed = self._computed()
+        if signature.lengths is not None:
+            self.computed += length_lines(signature.lengths, self.scope, reading.arena.added)
         self.sections = sections(reading)
         every = [line for section in self.sections for line in section.lines]
         taken = reading.name_results(every, others=names) | {line.array.name for line in every}
@@ -125,6 +129,9 @@ class Module:
             kind = "integers" if named.integers else "array"
             lines.append(f"{name} = {kind}({named.path}{shape})")
             self.scope.helpers.add(kind)
+            if self.signature.lengths is not None and named.path in self.signature.lengths.padded:
+                lines.append(f"{name} = within({name}, {ARGUMENT})")
+                self.scope.helpers.add("within")
         return lines
 
     def _computed(self) -> list[str]:
@@ -225,12 +232,8 @@ class Module:
     def _returned(self, tree: Any) -> str:
         """What the function returns, as text."""
         if isinstance(tree, Output):
-            address = int(self.reading.program.address[tree.position])
-            array = self.reading.arena.at(address)
-            if array.name == "result" and not array.axes:
-                return "result"
-            found = self.reading.formulas.ref(self.reading.arena.see(np.array([address])), [])
-            return Writer(self.scope, [], {}).value(found).code
+            code = self._output(tree)
+            return code if self.signature.lengths is None else of_known_length(code, self.scope)
         if isinstance(tree, dict):
             inside = [f"{key!r}: {self._returned(item)}" for key, item in tree.items()]
             return f"{{{', '.join(inside)}}}"
@@ -242,6 +245,14 @@ class Module:
         if tree is None or isinstance(tree, bool | int | float | str):
             return repr(tree)
         raise Untranslatable(f"it returns a {type(tree).__name__}")
+
+    def _output(self, output: Output) -> str:
+        address = int(self.reading.program.address[output.position])
+        array = self.reading.arena.at(address)
+        if array.name == "result" and not array.axes:
+            return "result"
+        found = self.reading.formulas.ref(self.reading.arena.see(np.array([address])), [])
+        return Writer(self.scope, [], {}).value(found).code
 
 
 def _used(lines: Sequence[Line]) -> set[Array]:

@@ -86,13 +86,14 @@ class Scope:
             raise Untranslatable(f"{array.name or 'an array'} is read before all of it is computed")
         return found
 
-    def table(self, values: np.typing.NDArray[np.generic]) -> str:
-        """Plain numbers, as a constant of the module."""
+    def table(self, values: np.typing.NDArray[np.generic], name: str = "") -> str:
+        """Plain numbers, as a constant of the module, under this name if it is new."""
         if values.size > LONGEST_TABLE:
             raise Untranslatable(f"it has a table of {values.size:,} numbers")
         key = (values.dtype.kind, values.shape, values.tobytes())
         if key not in self.tables:
-            self.tables[key] = self.fresh("NUMBERS" if values.dtype.kind == "f" else "PLACES")
+            name = name or ("NUMBERS" if values.dtype.kind == "f" else "PLACES")
+            self.tables[key] = self.fresh(name)
         name = self.tables[key]
         if values.dtype.kind != "f" or not self.dialect.scans:
             return name

@@ -17,15 +17,12 @@ from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.capture.tracing import random_states_kept
 from chainrule.compiler.formulas.reading import WIDTH
 from chainrule.compiler.lift.graph import NotLiftable
-from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.results import wanted_of
-from chainrule.compiler.translate.cases import translate_cases
 from chainrule.compiler.translate.checking import Evaluate, check, plain_arguments
 from chainrule.compiler.translate.dialects import DIALECTS, Dialect
 from chainrule.compiler.translate.function import (
     Recorded,
     Translated,
-    TranslationError,
     clear_lines,
     comparing,
     evaluator,
@@ -35,7 +32,6 @@ from chainrule.compiler.translate.function import (
     recorded_call,
     refuse_guards,
     signature_of,
-    translate,
 )
 from chainrule.compiler.translate.module import Module, Signature, Source
 from chainrule.compiler.translate.sizes.arguments import (
@@ -54,27 +50,6 @@ from chainrule.compiler.translate.terms import Untranslatable
 
 UNROLLED = 4  # iterations of layers; a loop over something that may be any size is a loop
 RESERVED = frozenset("before now valid result dtype array integers shaped allow expect".split())
-
-
-def translated(
-    dispatch: Dispatch,
-    to: str,
-    example: tuple[Any, ...],
-    keywords: dict[str, Any],
-    specialise: bool | Sequence[Any],
-    sizes: Any = None,
-) -> Translated:
-    """A compiled function as source, for calls like the example or, with ``sizes``, of any size."""
-    if sizes is not None and (example or keywords):
-        raise TranslationError("sizes takes the place of example arguments: pass one of them")
-    if sizes is not None and not isinstance(specialise, bool):
-        raise TranslationError("sizes and examples of several branches do not go together")
-    with dispatch.lock:
-        if sizes is not None:
-            return translate_any_size(dispatch.function, sizes, to, bool(specialise))
-        if isinstance(specialise, bool):
-            return translate(dispatch.function, example, keywords, to, specialise)
-        return translate_cases(dispatch.function, example, keywords, to, specialise)
 
 
 def translate_any_size(
