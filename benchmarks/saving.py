@@ -7,6 +7,7 @@ turns; the losses that all of them compute are compared.
 """
 
 import argparse
+import os
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ LENGTHS = (16, 9, 7, 5)
 WAYS = {
     "load: the first call on the tape": "load",
     "load(build=True): by machine code": "build",
+    "compile from source, LLVM's part from a folder": "cached",
     "compile from source: by machine code": "compile",
 }
 
@@ -38,8 +40,10 @@ def arguments(length):
 def first_call(way, path):
     """Seconds until there is a function, and of its first call; and its value."""
     weights, tokens = arguments(LENGTHS[0])
+    if way == "cached":  # from the second turn on
+        os.environ["CHAINRULE_CODE_CACHE"] = str(Path(path).with_name("code"))
     laps = Laps()
-    if way == "compile":
+    if way in ("compile", "cached"):
         function = chainrule.compile(loss, lift=True)
     else:
         function = chainrule.load(path, build=way == "build")

@@ -48,11 +48,7 @@ class Compiled:
                 kind = ctypes.c_int64 if declared.startswith("int64_t") else ctypes.c_double
                 found.append(kind(np.asarray(x).item()))
                 continue
-            rows = [np.ravel(np.asarray(row)) for row in leaves(x)]
-            whole = [row.dtype.kind in "iu" and bool(found) for row in rows]
-            numbers = [row.astype(np.float64) for row, k in zip(rows, whole, strict=True) if not k]
-            integers = [row.astype(np.int64) for row, k in zip(rows, whole, strict=True) if k]
-            data = b"".join(row.tobytes() for row in (*numbers, *integers))
+            data = packed(x, integers=bool(found))
             found.append(ctypes.create_string_buffer(data, len(data) + 1))
         return found
 
@@ -87,6 +83,15 @@ class Compiled:
         function = self.functions[f"{self.name}_jacobian"]
         pointers = [_pointer(x) for x in (self.work, value, rows)]
         return function(*self.packed(arguments), *pointers), value, rows
+
+
+def packed(x, integers):
+    """The bytes of an array or a structure; ``integers``: whole numbers stay such, after others."""
+    rows = [np.ravel(np.asarray(row)) for row in leaves(x)]
+    whole = [integers and row.dtype.kind in "iu" for row in rows]
+    first = [row.astype(np.float64) for row, k in zip(rows, whole, strict=True) if not k]
+    last = [row.astype(np.int64) for row, k in zip(rows, whole, strict=True) if k]
+    return b"".join(row.tobytes() for row in (*first, *last))
 
 
 def _pointer(x):

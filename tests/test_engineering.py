@@ -1,7 +1,9 @@
 """What engineers do: scipy takes chainrule's functions as they are; the examples' numbers."""
 
 import importlib
+import re
 import warnings
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
@@ -196,3 +198,41 @@ def test_the_mixture_is_more_likely_than_the_clouds_it_comes_from(example):
         return np.log(np.sum(parts, axis=0)).mean()
 
     assert likelihood(found) > likelihood([[w, *m, *s] for w, m, s in module.CLOUDS])
+
+
+# --- the page of examples -------------------------------------------------------------------------
+
+PAGE = (EXAMPLES.parent / "docs" / "examples.md").read_text(encoding="utf-8")
+SHOWN = dict(re.findall(r"^```text\n(\w+)\.py\n(.*?)^```", PAGE, flags=re.M | re.S))
+NUMBER = re.compile(r"-?\d+\.?\d*")
+SHAPES = ("path", "polyline", "circle", "rect")
+
+
+def shows(line, printed):
+    """Whether two lines are the same but for the last digit of a number."""
+    if NUMBER.sub("#", line).split() != NUMBER.sub("#", printed).split():
+        return False
+    pairs = zip(NUMBER.findall(line), NUMBER.findall(printed), strict=True)
+    units = [(a, b, 10.0 ** -len(a.partition(".")[2])) for a, b in pairs]
+    return all(abs(float(a) - float(b)) < 1.5 * unit for a, b, unit in units)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_page_shows_what_an_example_prints(name, example, capsys):
+    example(name).main()
+    printed = capsys.readouterr().out.splitlines()
+    missing = [
+        line for line in SHOWN[name].splitlines() if not any(shows(line, p) for p in printed)
+    ]
+    assert missing == []
+
+
+def test_every_example_for_engineers_has_its_place_and_its_picture_on_the_page():
+    scripts = re.findall(r"\.\./examples/(\w+)\.py", PAGE)
+    pictures = re.findall(r"\]\(examples/(\w+)\.svg\)", PAGE)
+    assert scripts == pictures
+    assert {"greeks", "kalman", "swing_up", *SHOWN} <= set(scripts)
+    for name in pictures:
+        root = ElementTree.parse(EXAMPLES.parent / "docs" / "examples" / f"{name}.svg").getroot()
+        drawn = [part for part in root.iter() if part.tag.rpartition("}")[2] in SHAPES]
+        assert len(drawn) >= 3, name

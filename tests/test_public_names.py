@@ -204,7 +204,7 @@ LAYERS = [
     ["compiler.codegen", "compiler.formulas"],
     ["compiler.runtime"],
     ["compiler.mapping"],
-    ["compiler.saving", "compiler.training", "compiler.translate"],
+    ["compiler.derived", "compiler.saving", "compiler.training", "compiler.translate"],
     ["compiler.api"],
     ["compiler"],
     ["nn", "gpt"],

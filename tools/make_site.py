@@ -82,7 +82,7 @@ REFERENCE = {
     "own": (
         "Operations of one's own",
         "Formulas that every engine evaluates, calls of other code, and derivatives through "
-        "solvers; [for engineers](../engineers.md) shows them.",
+        "solvers; [a toolbox for engineers](../engineers.md) shows them.",
         "operation implicit_root fixed_point checkpoint SolverError".split(),
     ),
     "compile": (

@@ -18,6 +18,9 @@ def loss(params, points):
 def example():
     return {"W": [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]}, [[1.0, 2.0], [3.0, 4.0]]
 
+def of_sizes(N=5, H=6):
+    return {"W": [[0.1 * k, 0.2] for k in range(H)]}, [[1.0, 2.0 * k] for k in range(N)]
+
 def branch(p):
     return p[0] if p[0] > 0 else p[1]
 
@@ -49,6 +52,17 @@ def test_numpy_source_is_printed_and_runs(run):
     assert world["loss"]({"W": [[0.0, 0.0]] * 3}, [[1.0, 2.0]] * 2) == 0.0
 
 
+def test_source_for_any_size_is_printed_and_runs(run):
+    code, out, err = run("model.py:loss", "--any-size", "--example", "of_sizes")
+    assert (code, err) == (0, "")
+    assert "    H = W.shape[0]\n" in out
+    world = {}
+    exec(out, world)
+    assert world["loss"]({"W": [[0.0, 0.0]] * 20}, [[1.0, 2.0]] * 30) == 0.0
+    assert run("model.py:loss", "--any-size", "--example", "pair")[0] == 2
+    assert "numpy or JAX" in run("model.py:loss", "--any-size", "--to", "c")[2]
+
+
 def test_formulas_are_printed(run):
     code, out, _ = run("model.py:loss", "--to", "formulas")
     assert code == 0
@@ -76,7 +90,7 @@ def test_source_is_written_to_a_file(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["model.py:branch", "--example", "pair"], "a branch at model.py:16"),
+        (["model.py:branch", "--example", "pair"], "a branch at model.py:19"),
         (["model.py:nothing"], "model.py has no function named 'nothing'"),
         (["model.py:loss", "--example", "none"], "has no example (a tuple of arguments) named"),
         (["model.py:loss", "--example", "pair"], "loss raises with this example: TypeError"),

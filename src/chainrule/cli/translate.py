@@ -30,6 +30,7 @@ def register(app: App) -> None:
         help_epilogue=examples(
             "chainrule translate model.py:loss",
             "chainrule translate model.py:loss --to jax -o loss_jax.py",
+            "chainrule translate model.py:loss --to jax --any-size --example of_sizes",
             "chainrule translate model.py:loss --to c -o loss.c",
             "chainrule translate model.py:loss --to formulas --example small",
         ),
@@ -43,6 +44,7 @@ def translate(
     *,
     to: Literal["numpy", "jax", "c", "formulas"] = "numpy",
     example: str = "example",
+    any_size: Annotated[bool, Parameter(negative=())] = False,
     specialise: Annotated[bool, Parameter(negative=())] = False,
     lengths: Annotated[bool, Parameter(negative=())] = False,
     output: Output | None = None,
@@ -60,6 +62,9 @@ def translate(
     example
         The name of the example in the file: a tuple of arguments, or a
         function that returns one.
+    any_size
+        Write source for arrays of any size; the parameters of the example,
+        which is a function, are the sizes.
     specialise
         Translate the branches that the example takes; the function then
         returns beside its result whether they are the right ones.
@@ -74,6 +79,7 @@ def translate(
     from chainrule.compiler.translate.c.function import CSource, translate_to_c
     from chainrule.compiler.translate.dialects import DIALECTS
     from chainrule.compiler.translate.padded import translate_lengths
+    from chainrule.compiler.translate.sizes.translating import translate_any_size
 
     file, _, name = function.rpartition(":")
     if not file or not name:
@@ -83,8 +89,11 @@ def translate(
     if isinstance(chosen, CompiledFunction):
         chosen = chosen.dispatch.function
     arguments = _found(module, example, "example (a tuple of arguments)")
-    arguments = arguments() if callable(arguments) else arguments
-    arguments = arguments if isinstance(arguments, tuple) else (arguments,)
+    if any_size and (to not in DIALECTS or not callable(arguments)):
+        raise ExpressionError(f"any size needs numpy or JAX, and a function {example} of sizes")
+    if not any_size:
+        arguments = arguments() if callable(arguments) else arguments
+        arguments = arguments if isinstance(arguments, tuple) else (arguments,)
     model: CSource | None = None
     try:
         if lengths and (specialise or to not in DIALECTS):
@@ -96,6 +105,8 @@ def translate(
             source = f"{model.header}\n{model.source}"
         elif to == "formulas":
             source = translation.formulas(chosen, arguments, {}) + "\n"
+        elif any_size:
+            source = translate_any_size(chosen, arguments, to, specialise).source
         else:
             source = translation.translate(chosen, arguments, {}, to, specialise).source
     except TranslationError as error:

@@ -13,10 +13,10 @@ from typing import Any
 
 from chainrule.compiler.capture.captured import Method
 from chainrule.compiler.capture.tracing import is_internal
+from chainrule.compiler.derived import FIRST_ORDER, CompiledDerivative, derivative_of
 from chainrule.compiler.mapping.calls import map_calls
 from chainrule.compiler.runtime import calls, report
 from chainrule.compiler.runtime.bound import BoundCall
-from chainrule.compiler.runtime.derived import FIRST_ORDER, CompiledDerivative, derivative_of
 from chainrule.compiler.runtime.dispatch import Dispatch, FallbackError, FallbackWarning
 from chainrule.compiler.runtime.pipeline import Options
 from chainrule.compiler.saving.loaded import LoadedDispatch
@@ -29,8 +29,9 @@ from chainrule.compiler.training.evaluation import Evaluator
 from chainrule.compiler.training.function import TrainableFunction
 from chainrule.compiler.training.steps import Progress, unnoticed
 from chainrule.compiler.translate.c.function import CSource, translate_to_c
-from chainrule.compiler.translate.function import Translated, TranslationError, translate
+from chainrule.compiler.translate.function import Translated, TranslationError
 from chainrule.compiler.translate.padded import translate_lengths
+from chainrule.compiler.translate.sizes.translating import translated
 from chainrule.core.backend import modes
 from chainrule.derivatives.matrices import transformed
 from chainrule.derivatives.transforms import Transform, is_differentiated_again
@@ -287,7 +288,8 @@ class CompiledFunction:
         self,
         /,
         *example: Any,
-        specialise: bool = False,
+        specialise: Any = False,
+        sizes: Any = None,
         lengths: bool | Iterable[int] = False,
         **keywords: Any,
     ) -> Translated:
@@ -297,7 +299,10 @@ class CompiledFunction:
         each formula, runs without chainrule, and is written to a file by ``save``. It was compared
         with eager mode; what has no such source raises a ``TranslationError`` that says why. So do
         branches that depend on numbers or integers, unless ``specialise=True``: the function then
-        returns ``(result, valid)``, and ``valid`` says whether they went as in the example.
+        returns ``(result, valid)``, and ``valid`` says whether they went as in the example (or in
+        one of several, ``specialise=[arguments, ...]``). ``sizes``, in the place of an example, is
+        a function that makes examples, ``lambda n: (params, [1.0] * n)``, or a list of them: the
+        source is then for arrays of any size, and what sizes do not explain is refused.
 
         ``lengths=True``, or the lengths, is for lists of any length: those after the first argument
         that are the longest of the example may be shorter. The function takes them padded to
@@ -318,13 +323,14 @@ class CompiledFunction:
         >>> float(padded({"w": 0.5}, [1.0, 2.0, 0.0], 2)), padded.lengths
         (0.75, (1, 2, 3))
         """
-        return self._translated(example, keywords, "numpy", specialise, lengths)
+        return self._translated("numpy", example, keywords, specialise, sizes, lengths)
 
     def to_jax(
         self,
         /,
         *example: Any,
-        specialise: bool = False,
+        specialise: Any = False,
+        sizes: Any = None,
         lengths: bool | Iterable[int] = False,
         **keywords: Any,
     ) -> Translated:
@@ -333,16 +339,16 @@ class CompiledFunction:
         The result may be given to ``jax.jit``, ``jax.grad`` and ``jax.vmap``. Its gradient was
         compared with eager mode's too. Needs JAX: ``pip install 'chainrule[jax]'``.
         """
-        return self._translated(example, keywords, "jax", specialise, lengths)
+        return self._translated("jax", example, keywords, specialise, sizes, lengths)
 
     def _translated(
-        self, example: Any, keywords: Any, to: str, specialise: bool, lengths: Any
+        self, to: str, example: Any, keywords: Any, specialise: Any, sizes: Any, lengths: Any
     ) -> Translated:
+        if lengths is False:
+            return translated(self.dispatch, to, example, keywords, specialise, sizes)
+        if specialise is not False or sizes is not None:
+            raise TranslationError("lengths goes together with neither specialise nor sizes")
         with self.dispatch.lock:
-            if lengths is False:
-                return translate(self.dispatch.function, example, keywords, to, specialise)
-            if specialise:
-                raise TranslationError("lengths and specialise do not go together")
             return translate_lengths(self.dispatch.function, example, keywords, to, lengths)
 
     def to_c(self, /, *example: Any, **keywords: Any) -> CSource:
@@ -448,7 +454,7 @@ class LoadedFunction(CompiledFunction):
         """Nothing can be recorded any more: the file it came from is all there is."""
         raise SaveError(f"{self.dispatch.name} was loaded from {self._path!r}: copy that file")
 
-    def to_numpy(self, /, *example: Any, **keywords: Any) -> Translated:
+    def to_numpy(self, /, *example: Any, **options: Any) -> Translated:
         """Source is translated from the function itself."""
         raise TranslationError(f"{self.dispatch.name} was loaded from a file, without its source")
 

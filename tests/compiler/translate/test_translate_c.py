@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 
+import c_fuzz
 import compiled_c
 import numpy as np
 import pytest
@@ -133,6 +134,17 @@ def test_random_programs(seed):
     ids = [rng.randrange(4) for _ in range(3)]
     model = Compiled(to_c(world["f"], params, ids, 2), "-O0")
     agrees(model, world["f"], tuple([p * 0.9 + 0.01 for p in params]), ids[::-1], 1)
+
+
+SANITIZED = {1: 4, 3: 4, 4: 1, 12: 3}  # programs, and how many of four calls have numbers
+
+
+def test_random_programs_under_sanitizers():
+    """More of them: ``python tests/compiler/translate/c_fuzz.py --programs 100``."""
+    if c_fuzz.skip_reason() is not None:
+        pytest.skip(c_fuzz.skip_reason())
+    found = {seed: c_fuzz.examine(seed) for seed in SANITIZED}
+    assert found == {seed: f"equal in {n} of 4 calls" for seed, n in SANITIZED.items()}
 
 
 # --- operations -----------------------------------------------------------------------------------

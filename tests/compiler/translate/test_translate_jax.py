@@ -153,6 +153,39 @@ def test_a_specialised_translation_is_valid_or_not_under_jit():
     assert not model(np.array([1.0, 2.0]), np.array([1.5, 0.5]))[1]
 
 
+def test_windows_of_images_are_convolutions():
+    def convolved(maps, kernels, step):
+        span = range((len(maps[0]) - 3) // step + 1)
+        terms = [(c, i, j) for c in range(len(maps)) for i in range(3) for j in range(3)]
+        return [
+            [
+                [
+                    sum(
+                        k[c][i][j] * maps[c][step * y + i][step * x + j] for c, i, j in terms
+                    ).tanh()
+                    for x in span
+                ]
+                for y in span
+            ]
+            for k in kernels
+        ]
+
+    def network(params, images, targets):
+        total = 0
+        for image, target in zip(images, targets, strict=True):
+            maps = convolved(convolved([image], params["a"], 1), params["b"], 2)
+            total = total + (sum(v for map_ in maps for row in map_ for v in row) - target) ** 2
+        return total
+
+    rng = np.random.default_rng(0)
+    params = {"a": rng.normal(size=(3, 1, 3, 3)), "b": rng.normal(size=(2, 3, 3, 3))}
+    # its value and gradient are compared with eager's
+    model = chainrule.compile(network).to_jax(params, rng.normal(size=(2, 9, 9)), [0.5, -0.5])
+    assert "convolve(images[:, None], a[:, 0][:, None], 1, 1)" in model.source
+    assert ", b, 2, 2)" in model.source
+    assert "windows(" not in model.source
+
+
 def test_many_equal_layers_are_a_scan():
     p = [{"W": normal(k, 4, 4), "b": normal(k, 4)} for k in range(12)]
     model = translated(layered, p, normal(9, 4))

@@ -1,7 +1,8 @@
 """LLVM IR to functions that can be called.
 
 In: the text of a module. Out: a ``Library`` that owns the machine code and gives the addresses of
-its functions; the code is freed with it.
+its functions; the code is freed with it. Between the two is object code, LLVM's or that of the same
+text and the same processor from the folder of ``object_cache``.
 """
 
 from __future__ import annotations
@@ -11,9 +12,18 @@ import threading
 import weakref
 from typing import Any
 
+from chainrule.compiler.codegen import object_cache
+
 #: this variable of the environment makes code as for an older x86-64 processor, for tests
 VECTOR_BITS = "CHAINRULE_VECTOR_BITS"
 _PROCESSORS = {"128": "x86-64", "256": "x86-64-v3"}
+#: how object code is made of a module; it is part of the key under which that is kept
+LEVEL = 2
+TUNING = {"loop_vectorization": False, "slp_vectorization": False, "loop_unrolling": False}
+PASSES = ("sroa", "simplify_cfg", "instruction_combine")
+# Loop strength reduction takes half of LLVM's time and has nothing to do: addresses are strided
+# already.
+OPTION = "-disable-lsr"
 _lock = threading.Lock()
 _ready = False
 _libraries: weakref.WeakValueDictionary[str, Library] = weakref.WeakValueDictionary()
@@ -61,35 +71,53 @@ def _processor(llvm: Any) -> tuple[str, str]:
 
 
 class Library:
-    """Machine code in memory."""
+    """Machine code in memory; ``is_cached``: it was not built here, but read from the cache."""
 
     def __init__(self, text: str) -> None:
         llvm = _binding()
+        cpu, features = _processor(llvm)
+        target = llvm.Target.from_default_triple()
+        machine = target.create_target_machine(cpu=cpu, features=features, opt=LEVEL, jit=True)
+        cache, key, code = object_cache.current(), "", None
+        if cache is not None:
+            key = _key(llvm, machine.triple, cpu, features, text)
+            code = cache.read(key)
+        self.is_cached = code is not None
         with _lock:
-            module = llvm.parse_assembly(text)
-            module.verify()
-            cpu, features = _processor(llvm)
-            machine = llvm.Target.from_default_triple().create_target_machine(
-                cpu=cpu, features=features, opt=2, jit=True
-            )
-            options = llvm.create_pipeline_tuning_options(speed_level=1)
-            options.loop_vectorization = options.slp_vectorization = False
-            options.loop_unrolling = False
-            builder = llvm.create_pass_builder(machine, options)
-            passes = llvm.create_new_module_pass_manager()
-            passes.add_sroa_pass()
-            passes.add_simplify_cfg_pass()
-            passes.add_instruction_combine_pass()
-            passes.run(module, builder)
-            # Loop strength reduction takes half of LLVM's time and has nothing to do: addresses
-            # are strided already. The option is global to the process, so it is restored.
-            llvm.set_option("", "-disable-lsr=true")
-            try:
-                self._engine = llvm.create_mcjit_compiler(module, machine)
-                self._engine.finalize_object()
-            finally:
-                llvm.set_option("", "-disable-lsr=false")
+            made = _object_code(llvm, machine, text) if code is None else code
+            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(made))
+            self._engine.finalize_object()
+        if cache is not None and code is None:
+            cache.write(key, made)
 
     def address(self, function: str) -> int:
         """The address of a function."""
         return int(self._engine.get_function_address(function))
+
+
+def _object_code(llvm: Any, machine: Any, text: str) -> bytes:
+    """What LLVM makes of a module: a function of all that ``_key`` is made of, and no more."""
+    module = llvm.parse_assembly(text)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    for name, value in TUNING.items():
+        setattr(options, name, value)
+    passes = llvm.create_new_module_pass_manager()
+    for name in PASSES:
+        getattr(passes, f"add_{name}_pass")()
+    passes.run(module, llvm.create_pass_builder(machine, options))
+    llvm.set_option("", f"{OPTION}=true")  # global to the process, so it is restored
+    try:
+        return bytes(machine.emit_object(module))
+    finally:
+        llvm.set_option("", f"{OPTION}=false")
+
+
+def _key(llvm: Any, triple: str, cpu: str, features: str, text: str) -> str:
+    """The name of a module's object code: LLVM, how it is used, the processor, and the module."""
+    import llvmlite
+
+    versions = (llvmlite.__version__, llvm.llvm_version_info)
+    recipe = (LEVEL, TUNING, PASSES, OPTION)
+    return object_cache.key_of(repr(versions), repr(recipe), triple, cpu, features, text)

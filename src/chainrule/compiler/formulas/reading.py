@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -71,13 +71,16 @@ class Reading:
         others: Sequence[int] = (),
         several: int = SEVERAL,
         complete: bool = False,
+        length: Callable[[str], int] = len,
         added: Sequence[tuple[int, Named]] = (),
     ) -> None:
         """``others``: addresses of further results; ``several``: how many parts a sum may have.
 
         ``complete``: a formula that is not known in full is none, and what such an instruction
-        reads keeps its lines. ``added``: numbers that depend on the length of a call.
+        reads keeps its lines. ``length``: how long a formula is that would be inlined. ``added``:
+        numbers that depend on the length of a call.
         """
+        self.length = length
         self.program, self.root, self.others = program, root, others
         self.arena = Arena(program, inputs, choice, added)
         self.formulas = Formulas(program, self.arena, several)
@@ -141,26 +144,31 @@ class Reading:
             return
         inside = moved(value, places)
         whole = rebuilt(line.value, lambda r: inside if r == ref else r)
-        if len(text(whole, Letters(()).of(line.axes, whole))) <= LONGEST:
+        if self.length(text(whole, Letters(()).of(line.axes, whole))) <= LONGEST:
             line.value = whole
             self.uses[other.array] -= 1
             other.kept = self.uses[other.array] > 0
 
     # --- text -------------------------------------------------------------------------------------
 
-    def name_results(self, lines: Sequence[Line] | None = None, single: bool = True) -> set[str]:
-        """Give names to the arrays that lines define; all names that are taken then.
+    def name_results(
+        self,
+        lines: Sequence[Line] | None = None,
+        single: bool = True,
+        others: Collection[str] = (),
+    ) -> set[str]:
+        """Give names to the arrays that lines define, not ``others``; all that are taken then.
 
         ``single``: there is one result, and a scalar of it has that name.
         """
         names = {re.split(r"[.[]", s.name)[0] for s in self.arena.stretches}
-        fresh = _names({*names, *INDICES})
+        fresh = _names({*names, *INDICES, *others})
         result = None if self.root is None or not single else self.arena.at(self.root)
         for line in self.lines if lines is None else lines:
             array = line.array
             if line.kept and not array.name:
                 array.name = "result" if array is result and not array.axes else next(fresh)
-        return {s.name for s in self.arena.stretches} | names
+        return {s.name for s in self.arena.stretches} | {*names, *others}
 
     def text(self) -> str:
         """The whole program."""

@@ -167,7 +167,7 @@ class Blocks:
 
     def _ready(self, some: Rows) -> _Ready:
         """What machine code reads of some samples, beside the arrays that it reads as they are."""
-        uses_math = self._code.variant.uses_math
+        uses_math = self._code.variant.uses_math or self._code.variant.is_derivative
         if self._ints is None and not self._others and not uses_math:
             return _Ready(None, [], np.zeros((0, 0), np.int64))
         rows, known = np.asarray(some), np.ones(len(some), np.bool_)

@@ -16,7 +16,7 @@ from chainrule.compiler.capture.arguments import Call, holds_values, like_first
 from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.mapping.blocks import thread_count
 from chainrule.compiler.mapping.rounds import Places, Results, Rounds
-from chainrule.compiler.mapping.stacks import Samples, Stacks
+from chainrule.compiler.mapping.stacks import Arrange, Samples, Stacks
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.core.backend import modes
 from chainrule.derivatives import transforms
@@ -38,12 +38,8 @@ def map_calls(
     if reduce not in REDUCTIONS:
         raise ValueError(f'reduce is "sum", "mean" or None, not {reduce!r}')
     count = thread_count(threads)
-    if modes.recorder is not None:
-        modes.recorder.forbid("map of a compiled function")
-    if transforms.is_nested() or is_internal():
-        raise TypeError("map gives numbers, which cannot be differentiated again")
-    if any(map(holds_values, arguments)):
-        raise TypeError("map takes numbers and gives numbers: an argument holds Values")
+    _refuse_nesting()
+    _refuse_values(arguments)
     stacks = Stacks(arguments, _axes(in_axes, len(arguments)))
     rounds = Rounds(dispatch, stacks, differentiate, reduce is None, count)
     results = rounds.run()
@@ -56,10 +52,49 @@ def map_calls(
     return values, _stacked_gradient(rounds.call, stacks, results.gradients)
 
 
-def _axes(in_axes: Axes, count: int) -> list[int | None]:
-    """The axis of each argument."""
+def _refuse_nesting() -> None:
+    if modes.recorder is not None:
+        modes.recorder.forbid("map of a compiled function")
+    if transforms.is_nested() or is_internal():
+        raise TypeError("map gives numbers, which cannot be differentiated again")
+
+
+def _refuse_values(arguments: Sequence[Any]) -> None:
+    if any(map(holds_values, arguments)):
+        raise TypeError("map takes numbers and gives numbers: an argument holds Values")
+
+
+def map_derivative(
+    dispatch: Dispatch,
+    arguments: Sequence[Any],
+    arrange: Arrange,
+    in_axes: Axes,
+    shared: int,
+    threads: int | None,
+    gradient: bool,
+) -> Any:
+    """``CompiledDerivative.map``: all that a derivative returns, for each sample.
+
+    ``arrange``: the arguments as it is recorded with them. ``shared``: how many of them are for all
+    samples, where ``in_axes`` does not say. ``gradient``: the function is not the derivative
+    itself, but has a gradient; then values and gradients.
+    """
+    count = thread_count(threads)
+    _refuse_nesting()
+    _refuse_values(arguments)
+    samples = Stacks(arguments, _axes(in_axes, len(arguments), shared), arrange)
+    rounds = Rounds(dispatch, samples, gradient, True, count, derivative=not gradient)
+    results = rounds.run()
+    values = _stacked_values(results)
+    if results.gradients is None:
+        return values
+    return values, _stacked_gradient(rounds.call, samples, results.gradients)
+
+
+def _axes(in_axes: Axes, count: int, shared: int = 1) -> list[int | None]:
+    """The axis of each argument; the first ones are ``shared`` where nobody says otherwise."""
     if in_axes is None:
-        return [None, *[0] * count][:count]
+        return [*[None] * shared, *[0] * count][:count]
     if isinstance(in_axes, (int, np.integer)):
         return [operator.index(in_axes)] * count
     if not isinstance(in_axes, (tuple, list)):

@@ -150,7 +150,7 @@ def lane_code(
 
     ``per_sample``: for a gradient of each sample, not only their sum.
     """
-    first = call.first if call.key[0] else 0
+    first = call.first if call.key[0] and not variant.is_derivative else 0
     stacked = any(source.first < call.first for source in layout.floats)
     own = stacked or 0 < first <= FEW_PARAMETERS
     if per_sample and not own:  # of values alone, many parameters are read where they are

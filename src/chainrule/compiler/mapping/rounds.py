@@ -116,11 +116,18 @@ class Rounds:
     """Samples of one structure, computed by a function."""
 
     def __init__(
-        self, dispatch: Dispatch, samples: Samples, differentiate: bool, rows: bool, threads: int
+        self,
+        dispatch: Dispatch,
+        samples: Samples,
+        differentiate: bool,
+        rows: bool,
+        threads: int,
+        derivative: bool = False,
     ) -> None:
+        """``derivative``: the function is one, and what it returns is wanted, no gradient of it."""
         self._dispatch, self._samples, self._threads = dispatch, samples, threads
-        self._differentiate, self._rows = differentiate, rows
-        self.call = call = flatten_call(samples.arguments(0), {}, differentiate)
+        self._differentiate, self._rows, self._derivative = differentiate, rows, derivative
+        self.call = call = self._call(0)
         parameters = call.first if differentiate else 0
         self.results = Results(differentiate, parameters, samples.count, rows)
         large = any(not -(1 << 63) <= i < 1 << 63 for i in call.ints)  # for machine code
@@ -130,7 +137,8 @@ class Rounds:
         self._skipped = 0  # samples since the last round
 
     def _call(self, k: int) -> Call:
-        return flatten_call(self._samples.arguments(k), {}, self._differentiate)
+        differentiate = self._differentiate or self._derivative
+        return flatten_call(self._samples.arguments(k), {}, differentiate)
 
     @property
     def _key(self) -> Any:
@@ -264,6 +272,8 @@ class Rounds:
         if self._differentiate:
             result, grads = calls.value_and_grad(dispatch, arguments, {})
             gradient = np.concatenate([np.ravel(x) for x in numeric_leaves(grads)] or [np.zeros(0)])
+        elif self._derivative:
+            result = as_floats(calls.derivative(dispatch, arguments, {}))
         else:
             result = as_floats(calls.value(dispatch, arguments, {}))
         self.results.add(dispatch.name, k, result, gradient)

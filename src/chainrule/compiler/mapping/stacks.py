@@ -9,7 +9,7 @@ recording.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -62,11 +62,24 @@ class Samples(Protocol):
         """Where their numbers are; ``call``: with one of them. None: each is a call of its own."""
 
 
+#: arguments as a function is recorded with them, which may be in another order or in tuples
+Arrange = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+
+
 class Stacks:
     """Arguments of which some are stacked: each array in them has an axis of samples."""
 
-    def __init__(self, arguments: Sequence[Any], axes: Sequence[int | None]) -> None:
-        """``axes``: of each argument, the axis along which its arrays are stacked, or None."""
+    def __init__(
+        self,
+        arguments: Sequence[Any],
+        axes: Sequence[int | None],
+        arrange: Arrange | None = None,
+    ) -> None:
+        """``axes``: of each argument, the axis along which its arrays are stacked, or None.
+
+        ``arrange``: of a derivative, which is differentiated by what comes first.
+        """
+        self._arrange = arrange
         self.stacked = [axis is not None for axis in axes]
         self._trees = [
             x if axis is None else _with_axis_first(x, axis, f"argument {place}")
@@ -94,21 +107,29 @@ class Stacks:
 
     def arguments(self, k: int) -> tuple[Any, ...]:
         """The arguments of a call with sample k."""
-        return tuple(
+        given = tuple(
             [
                 map_leaves(lambda array: array[k], tree, records=True) if stacked else tree
                 for tree, stacked in zip(self._trees, self.stacked, strict=True)
             ]
         )
+        return given if self._arrange is None else self._arrange(given)
 
     def layout(self, call: Call) -> Layout | None:
         """Where their numbers are; None where integers or truths of few bits are among them.
 
-        A recording holds for one such array only.
+        A recording holds for one such array only. Nor is one of a derivative for numbers that are
+        not finite: where all samples share such a number, each is a call of its own.
         """
+        places = tuple(range(len(self._trees)))
+        if self._arrange is not None:
+            places = self._arrange(places)
+            if not all(np.isfinite(x).all() for x in self._shared_floats()):
+                return None
         rows: dict[Number, list[Source]] = {FLOAT: [], INT: []}
         at = {FLOAT: 0, INT: 0}
-        for tree, stacked, node in zip(self._trees, self.stacked, call.structure[0], strict=True):
+        for place, node in _in_order(places, call.structure[0]):
+            tree, stacked = self._trees[place], self.stacked[place]
             arrays = iter([array for _, array in _leaves(tree, "")] if stacked else [])
             for leaf in _nodes(node):
                 kind, count = _size(leaf)
@@ -120,6 +141,12 @@ class Stacks:
                 if kind is not None:
                     at[kind] += count
         return Layout(tuple(rows[FLOAT]), tuple(rows[INT]))
+
+    def _shared_floats(self) -> Iterator[Any]:
+        for tree, stacked in zip(self._trees, self.stacked, strict=True):
+            for _, leaf in () if stacked else _leaves(tree, ""):
+                if isinstance(leaf, (float, np.floating, np.ndarray)):
+                    yield leaf
 
 
 class Batch:
@@ -161,6 +188,16 @@ class Batch:
         floats = Source(self._floats, call.first, self._floats.shape[1])
         ints = Source(self._ints, 0, self._ints.shape[1])
         return Layout((floats,), (ints,) if ints.count else ())
+
+
+def _in_order(places: Any, nodes: Sequence[Node]) -> Iterator[tuple[int, Node]]:
+    """Arguments by their place, and their structures; ``places``: as they are arranged."""
+    for place, node in zip(places, nodes, strict=True):
+        if isinstance(place, tuple):
+            assert isinstance(node, Branch)
+            yield from _in_order(place, node.items)
+        else:
+            yield place, node
 
 
 def _nodes(node: Node) -> Iterator[Node]:

@@ -218,6 +218,11 @@ class MachineCode:
         kernels = sum(kernel.nbytes for kernel in self._kernels.values())
         return self.program.nbytes + lengths + kernels
 
+    @property
+    def from_cache(self) -> list[bool]:
+        """Of each module of its machine code: whether it was read from the cache."""
+        return [kernel.library.is_cached for kernel in self._kernels.values()]
+
     def kernel(self, batch: int) -> Kernel:
         """The machine code for so many samples at once."""
         if batch not in self._kernels:
@@ -314,7 +319,7 @@ class Kernel:
             machine.contract,
             machine.optional,
         )
-        self._library = jit.library(self.machine.text)
+        self.library = jit.library(self.machine.text)
         own = (program.size - program.shared + self.machine.scratch) * batch
         number = np.dtype(machine.dtype)
         self.shared, self.shared_adjoints = (
@@ -327,9 +332,9 @@ class Kernel:
         real = ctypes.c_double if machine.dtype == "float64" else ctypes.c_float
         pointer = ctypes.c_void_p
         self.forward, self.backward, self.reverse = map(
-            self._library.address, ("forward", "backward", "reverse")
+            self.library.address, ("forward", "backward", "reverse")
         )
-        self.check = self._library.address("check") if batch > 1 else 0
+        self.check = self.library.address("check") if batch > 1 else 0
         self._forward = ctypes.CFUNCTYPE(real, *[pointer] * 4)(self.forward)
         self._backward = ctypes.CFUNCTYPE(real, *[pointer] * 7)(self.backward)
         self._p, self._v, self._q, self._d, self._s, self._g = (

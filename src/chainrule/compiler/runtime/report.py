@@ -75,7 +75,8 @@ def _summary(dispatch: Dispatch) -> str:
         f"{counts.traces} recordings in {counts.recording_seconds:.3f} s"
     )
     if path(dispatch) == "lifted":
-        lines.append(f"  machine code built in {counts.lifting_seconds:.3f} s")
+        kept = _from_cache(dispatch)
+        lines.append(f"  machine code built in {counts.lifting_seconds:.3f} s{kept}")
     for _, variant in _variants(dispatch):
         recording, binding = variant.recording, variant.binding
         lines.append(
@@ -105,6 +106,17 @@ def _summary(dispatch: Dispatch) -> str:
         lines.append(f"  finding and comparing captured state: {each:.1f} µs per call")
     lines += [f"  eager because {reason} ({n} times)" for reason, n in dispatch.reasons.items()]
     return "\n".join(lines)
+
+
+def _from_cache(dispatch: Dispatch) -> str:
+    """How much of the machine code came from the folder that CHAINRULE_CODE_CACHE names."""
+    machines = {}
+    for _, variant in _variants(dispatch):
+        for machine in (variant.machine, *[code.machine for code in _lane_codes(variant)]):
+            if machine is not None:
+                machines[id(machine)] = machine
+    modules = [kept for machine in machines.values() for kept in machine.from_cache]
+    return f", {sum(modules)} of {len(modules)} modules from the cache" if any(modules) else ""
 
 
 def _formulas(dispatch: Dispatch) -> str:

@@ -18,11 +18,13 @@ from chainrule.compiler.capture.arguments import Call, eager_arguments
 from chainrule.compiler.capture.tracing import plain_modes
 from chainrule.compiler.runtime.results import as_floats, gradient_up_to, has_extras
 from chainrule.compiler.translate.terms import Untranslatable
-from chainrule.core.backend import Value
+from chainrule.core.backend import Value, no_grad
 from chainrule.derivatives.transforms import differentiating
 from chainrule.trees import Flat, Floats, map_leaves
 
 CLOSE = 1e-9
+STEP = 1e-5  # of a finite difference, which is then right to
+ROUGHLY = 1e-6
 
 #: the value of a translated function and its gradient by the first argument, if the dialect has one
 Evaluate = Callable[[tuple[Any, ...]], tuple[Any, Any]]
@@ -52,6 +54,50 @@ def check(
         compare(numbers_of(result), numbers_of(_in_order(result, found)), "value")
         if gradient is not None and slopes is not None:
             compare(slopes, numbers_of(_in_order(arguments[0], gradient)), "gradient")
+
+
+def check_forward(
+    function: Callable[..., Any], evaluate: Evaluate, call: Call, specialised: bool = False
+) -> None:
+    """Compare the values of one call and, where there is a gradient, a derivative along a line.
+
+    The function only runs forward, and keeps no graph: a large call takes time rather than memory.
+    """
+
+    def along(step: float) -> Call:
+        chance = random.Random(len(call.floats))
+        return call.nudged(lambda x: x + step * chance.gauss(0.0, 1.0), (), data=False)
+
+    result, above, below = (forward(function, x) for x in (call, along(STEP), along(-STEP)))
+    arguments = plain_arguments(call)
+    found, gradient = evaluate(arguments)
+    if specialised:
+        found, holds = found
+        if not holds:
+            raise Untranslatable("its branches are others than those of the example")
+    compare(numbers_of(result), numbers_of(_in_order(result, found)), "value")
+    if gradient is None:
+        return
+    ends = np.zeros((2, call.size))
+    for end, row in zip((along(1.0), call), ends, strict=True):
+        end.write(row)
+    slopes = numbers_of(_in_order(arguments[0], gradient))
+    direction = (ends[0] - ends[1])[: call.first]
+    (slope,) = [(a - b) / (2 * STEP) for a, b in zip(_first(above), _first(below), strict=True)]
+    scale = max(1.0, float(np.abs(slopes) @ np.abs(direction)), abs(slope))
+    if not abs(slopes @ direction - slope) <= ROUGHLY * scale:
+        raise Untranslatable("its derivative differs from eager's (please report this)")
+
+
+def forward(function: Callable[..., Any], call: Call) -> Any:
+    """What a call returns, without a graph."""
+    with plain_modes(), no_grad():
+        arguments, keywords = eager_arguments(call, lambda x: Value(float(getattr(x, "data", x))))
+        return as_floats(function(*arguments, **keywords))
+
+
+def _first(result: Any) -> Floats:
+    return numbers_of(result[0] if has_extras(result) else result)[:1]
 
 
 def calls_like(call: Call) -> Iterator[Call]:

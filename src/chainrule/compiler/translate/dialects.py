@@ -22,7 +22,8 @@ class Dialect:
     helpers: Mapping[str, str]
     detach: str  # a template
     rsqrt: str | None = None
-    scans: bool = False  # it has a loop of its own
+    scans: bool = False  # it has a loop of its own,
+    unrolled: int = 8  # for more iterations than these
 
 
 _ALIKE = {
@@ -194,7 +195,7 @@ NUMPY = Dialect(
 )
 
 _USED_BY_NAME = (
-    *("array", "integers", "inside", "expect", "pick", "windows"),
+    *("array", "integers", "inside", "expect", "pick", "windows", "convolve"),
     *("kept", "by_length", "within", "known"),
 )
 
@@ -290,6 +291,12 @@ def pick(x, *index):
     """x[index]; nan where an index is out of range, which JAX would move into it."""
     return x.at[index].get(mode="fill", fill_value=jnp.nan)
 ''',
+    "convolve": '''
+def convolve(image, kernel, *steps):
+    """Sums over the windows of [sample, channel, ...], weighted by [filter, channel, ...]."""
+    dtype = jnp.result_type(image, kernel)
+    return lax.conv_general_dilated(image.astype(dtype), kernel.astype(dtype), steps, "VALID")
+''',
     "windows": '''
 def windows(x, axis, count, width, start=0, step=1):
     """One axis as two: [i, j] is number start + step * i + j."""
@@ -302,7 +309,10 @@ def windows(x, axis, count, width, start=0, step=1):
 JAX = Dialect(
     "jax",
     "jnp",
-    ("import jax", "import jax.numpy as jnp", "import numpy as np", "from jax import lax"),
+    (
+        *("import math", "import jax", "import jax.numpy as jnp", "import numpy as np"),
+        "from jax import lax",
+    ),
     {
         **{name: f"jnp.{function}" for name, function in _ALIKE.items()},
         **{name: f"jax.nn.{name}" for name in ("relu", "sigmoid", "softplus", "silu")},

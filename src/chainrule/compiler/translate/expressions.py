@@ -51,6 +51,8 @@ COMPARISONS = {"<": "<", "≤": "<=", "==": "=="}
 class Writer:
     """Writes the expressions of one line; ``order`` is the order of the axes in its arrays."""
 
+    in_loop = False  # arrays are read one iteration at a time
+
     def __init__(
         self,
         scope: Scope,

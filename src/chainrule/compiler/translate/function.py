@@ -36,9 +36,15 @@ from chainrule.compiler.lift.program import Program
 from chainrule.compiler.runtime.results import has_extras, wanted_of
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.compiler.runtime.verification import check_against_eager
-from chainrule.compiler.translate.checking import Evaluate, check, eager, plain_arguments
+from chainrule.compiler.translate.checking import (
+    Evaluate,
+    check,
+    check_forward,
+    eager,
+    plain_arguments,
+)
 from chainrule.compiler.translate.dialects import DIALECTS, Dialect
-from chainrule.compiler.translate.module import Signature, written
+from chainrule.compiler.translate.module import Module, Signature, Source
 from chainrule.compiler.translate.terms import Untranslatable
 from chainrule.core.interrupts import Held
 from chainrule.files import write_atomically
@@ -68,9 +74,17 @@ class Translated:
     that runs without chainrule; ``save(path)`` writes it to a file.
     """
 
-    def __init__(self, source: str, name: str, dialect: str, example: tuple[Any, ...]) -> None:
+    def __init__(
+        self,
+        source: str,
+        name: str,
+        dialect: str,
+        example: tuple[Any, ...],
+        compare: Callable[[Callable[..., Any], tuple[Any, ...]], None] | None = None,
+    ) -> None:
+        """``compare``: does so with the function itself, for these arguments."""
         self.source, self.__name__, self.dialect = source, name, dialect
-        self._example = example
+        self._example, self._compare = example, compare
         #: how many items its lists may have, where these are padded
         self.lengths: tuple[int, ...] = ()
         self.function = _loaded(source, name)
@@ -82,6 +96,19 @@ class Translated:
 
     def __repr__(self) -> str:
         return f"<{self.__name__} in {self.dialect}, {len(self.source.splitlines())} lines>"
+
+    def check(self, *arguments: Any) -> None:
+        """Compare it with the function itself, for one call; a TranslationError where they differ.
+
+        The value is compared and, in JAX, a derivative along a line. The function runs forward
+        only and keeps no graph, so that a large call takes time rather than memory.
+        """
+        if self._compare is None:
+            raise TranslationError(f"{self.__name__} has nothing to be compared with")
+        try:
+            self._compare(self.function, arguments)
+        except Untranslatable as reason:
+            raise TranslationError(f"{self.__name__} in {self.dialect}: {reason}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the source to a file; JAX's also compiled, to one that ends in .stablehlo.
@@ -227,21 +254,40 @@ def _translate(
     if not specialise:
         refuse_guards(recorded.recording)
     signature = signature_of(function, recorded, specialise)
-    sources = []
+    source = source_of(recorded, signature, dialect).text
+    example = plain_arguments(recorded.call)
+    compare = comparing(function, evaluate, specialise)
+    translated = Translated(source, signature.name, dialect.name, example, compare)
+    with random_states_kept():
+        check(function, evaluate(translated.function), recorded.call, specialise)
+    return translated
+
+
+def source_of(recorded: Recorded, signature: Signature, dialect: Dialect) -> Source:
+    """The source of a recording, in the shorter of its two forms."""
+    sources: list[Source] = []
     reasons: list[str] = []
     for program in _programs(recorded, reasons):
         try:
-            sources.append(written(_reading(program, recorded, signature), signature, dialect))
+            reading = reading_of(program, recorded, signature)
+            sources.append(Module(reading, signature, dialect).source())
         except Untranslatable as reason:
             reasons.append(str(reason))
     if not sources:
         raise Untranslatable(reasons[-1])
-    source = min(sources, key=lambda text: len(text.splitlines()))
-    example = plain_arguments(recorded.call)
-    translated = Translated(source, signature.name, dialect.name, example)
-    with random_states_kept():
-        check(function, evaluate(translated.function), recorded.call, specialise)
-    return translated
+    return min(sources, key=lambda source: len(source.text.splitlines()))
+
+
+def comparing(
+    function: Callable[..., Any], evaluate: Callable[[Any], Evaluate], specialise: bool
+) -> Callable[[Callable[..., Any], tuple[Any, ...]], None]:
+    """How a translated function is compared with the function itself, later."""
+
+    def compare(made: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        call = flatten_call(tuple(map(in_double, arguments)), {}, True)
+        check_forward(function, evaluate(made), call, specialise)
+
+    return compare
 
 
 _ADVICE = (
@@ -272,15 +318,10 @@ def refuse_guards(recording: Recording) -> None:
 
 def _programs(recorded: Recorded, reasons: list[str]) -> list[Program]:
     """The array programs of a recording: without loops in time, and with them."""
-    recording = recorded.recording
-    root = wanted_of(recording)
-    if root is None:
-        raise Untranslatable("it returns no single Value, and no numbers")
-    source = RecordedCall.of(recorded.call, recording, root.position)
     found = []
     for with_loops in (False, True):
         try:
-            made = source.without_steps(with_loops)
+            made = lifted(recorded, with_loops)
             if made is not None:
                 found.append(made)
         except NotLiftable as reason:
@@ -290,13 +331,28 @@ def _programs(recorded: Recorded, reasons: list[str]) -> list[Program]:
     return found
 
 
-def _reading(program: Program, recorded: Recorded, signature: Signature) -> Reading:
+def lifted(recorded: Recorded, with_loops: bool) -> Program | None:
+    """An array program of a recording; None where it has no loops in time."""
+    root = wanted_of(recorded.recording)
+    if root is None:
+        raise Untranslatable("it returns no single Value, and no numbers")
+    source = RecordedCall.of(recorded.call, recorded.recording, root.position)
+    return source.without_steps(with_loops)
+
+
+def reading_of(
+    program: Program,
+    recorded: Recorded,
+    signature: Signature,
+    length: Callable[[str], int] = len,
+) -> Reading:
+    """The formulas of an array program; ``length``: of a formula, which decides what is inlined."""
     recording = recorded.recording
     root = wanted_of(recording)
     assert root is not None
     outputs = [int(program.address[x.position]) for x in recording.outputs]
-    address = int(program.address[root.position])
-    return Reading(program, signature.inputs, Choice(recording), address, outputs, PARTS, True)
+    address, choice = int(program.address[root.position]), Choice(recording)
+    return Reading(program, signature.inputs, choice, address, outputs, PARTS, True, length)
 
 
 def signature_of(function: Callable[..., Any], recorded: Recorded, specialised: bool) -> Signature:

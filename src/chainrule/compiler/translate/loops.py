@@ -26,8 +26,6 @@ from chainrule.compiler.translate.tables import tabulated_in_loop
 from chainrule.compiler.translate.terms import PRODUCT, Term, Untranslatable, indented
 from chainrule.compiler.translate.views import axes_of
 
-UNROLLED = 8  # iterations that JAX traces one by one
-
 
 @dataclass(eq=False)
 class Body:
@@ -53,6 +51,8 @@ class Body:
         body = self
 
         class Inside(Writer):
+            in_loop = True
+
             def ref(self, x: Ref) -> Term:
                 if body.mine.keys() & {*x.arrays}:
                     return self._carried(x)
@@ -126,7 +126,7 @@ def written_loop(lines: Lines, loop: Loop, every: Sequence[Section]) -> None:
     starts = [_start(scope, array, k) for array, k in body.before]
     ends = {a: scope.fresh(f"{a.name}_last") if a in whole else a.name for a in last}
     block = _Block(body, written, starts, whole, ends)
-    scanned = scope.dialect.scans and count > UNROLLED
+    scanned = scope.dialect.scans and count > scope.dialect.unrolled
     lines.blocks.append(block.scan() if scanned else block.python())
     for array in whole:
         sizes = [axis.count for axis in array.axes]

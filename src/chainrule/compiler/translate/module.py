@@ -9,7 +9,7 @@ from __future__ import annotations
 import keyword
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,18 +47,45 @@ class Signature:
     lengths: Lengths | None = None  # that its lists may have, if these are padded
 
 
-def written(reading: Reading, signature: Signature, dialect: Dialect) -> str:
-    """The source of a program."""
-    return Module(reading, signature, dialect).text()
+@dataclass(frozen=True)
+class Source:
+    """The text of a module in its parts."""
+
+    docstring: str
+    imports: tuple[str, ...]
+    constants: tuple[str, ...]
+    helpers: tuple[str, ...]
+    head: str
+    unpacking: tuple[str, ...]  # the lines that read the arguments
+    body: tuple[str, ...]  # all others, in blocks: comments, and what they stand above
+
+    @property
+    def text(self) -> str:
+        """The whole module."""
+        lines = [*self.unpacking, *self.body]
+        parts = [self.docstring, "\n".join(self.imports)]
+        parts += ["\n".join(self.constants)] if self.constants else []
+        text = "\n\n".join(parts) + "\n"
+        for helper in self.helpers:
+            text += f"\n{helper.rstrip()}\n"
+        function = "\n".join([self.head, *[indented(block) for block in lines]])
+        return f"{text}\n\n{function}\n"
 
 
 class Module:
     """The source of one program while it is written."""
 
-    def __init__(self, reading: Reading, signature: Signature, dialect: Dialect) -> None:
+    def __init__(
+        self,
+        reading: Reading,
+        signature: Signature,
+        dialect: Dialect,
+        names: Collection[str] = (),
+    ) -> None:
+        """``names``: what arrays may not be called."""
         self.reading, self.signature, self.dialect = reading, signature, dialect
         reserved = {"np", "jnp", "jax", "lax", "math", "dtype", signature.name}
-        reserved |= {*dialect.helpers, *dialect.functions}
+        reserved |= {*dialect.helpers, *dialect.functions, *names}
         for word in signature.parameters:
             if word in reserved:
                 raise Untranslatable(f"an argument has the name {word}, which its source needs")
@@ -69,7 +96,7 @@ class Module:
             self.computed += length_lines(signature.lengths, self.scope, reading.arena.added)
         self.sections = sections(reading)
         every = [line for section in self.sections for line in section.lines]
-        taken = reading.name_results(every) | {line.array.name for line in every}
+        taken = reading.name_results(every, others=names) | {line.array.name for line in every}
         self.scope.detached = only_detached(reading, every)
         self.scope.taken |= taken
         self.lines = Lines(reading, self.scope, taken)
@@ -134,7 +161,7 @@ class Module:
 
     # --- text -------------------------------------------------------------------------------------
 
-    def text(self) -> str:
+    def source(self) -> Source:
         """The whole module."""
         for section in self.sections:
             if isinstance(section, Loop):
@@ -145,22 +172,19 @@ class Module:
         if self.signature.specialised:
             self.lines.blocks += ["# whether the branches are those of the example", self._valid()]
             returned = f"{returned}, valid"
-        body = [
-            *self.unpacking,
-            *self._type(),
-            *self.computed,
-            *self.lines.blocks,
-            f"return {returned}",
-        ]
-        head = f"def {self.signature.name}({', '.join(self.signature.parameters)}):"
-        function = "\n".join([head, *[indented(block) for block in body]])
-        parts = [self._docstring(), "\n".join(self._imports(function))]
+        body = [*self._type(), *self.computed, *self.lines.blocks, f"return {returned}"]
         constants = self.scope.constants()
-        parts += ["\n".join(constants)] if constants else []
-        text = "\n\n".join(parts) + "\n"
-        for name in sorted(self.scope.helpers):
-            text += f"\n{self.dialect.helpers[name].rstrip()}\n"
-        return f"{text}\n\n{function}\n"
+        helpers = [self.dialect.helpers[name] for name in sorted(self.scope.helpers)]
+        words = [f"{x.path} {size_text(x.shape)}".rstrip() for x in self.signature.inputs]
+        return Source(
+            self.docstring(words),
+            tuple(self._imports([*self.unpacking, *body, *constants, *helpers])),
+            tuple(constants),
+            tuple(helpers),
+            f"def {self.signature.name}({', '.join(self.signature.parameters)}):",
+            tuple(self.unpacking),
+            tuple(body),
+        )
 
     def _valid(self) -> str:
         """The line that compares every guard with what it was in the recording."""
@@ -184,16 +208,13 @@ class Module:
                 words.append(f"{np_}.all({code} == {self.scope.table(wanted)})")
         return f"valid = {' & '.join(words) or True}"
 
-    def _imports(self, function: str) -> list[str]:
+    def _imports(self, parts: Sequence[str]) -> list[str]:
         """Those that something needs."""
-        rest = "\n".join([function, *self.scope.constants()])
-        rest += "".join(self.dialect.helpers[name] for name in self.scope.helpers)
-        needed = []
-        for line in self.dialect.imports:
-            name = line.split()[-1]
-            if re.search(rf"(?<![\w.]){name}\.", rest):
-                needed.append(line)
-        return needed
+        return [
+            line
+            for line in self.dialect.imports
+            if re.search(rf"(?<![\w.]){line.split()[-1]}\.", "\n".join(parts))
+        ]
 
     def _type(self) -> list[str]:
         """What type plain numbers of tables get."""
@@ -202,9 +223,9 @@ class Module:
         named = next(x for x in self.signature.inputs if not x.integers)
         return [f"dtype = jnp.result_type({named.path})"]
 
-    def _docstring(self) -> str:
+    def docstring(self, words: Sequence[str]) -> str:
+        """The module's; ``words``: its arguments and their sizes."""
         lines = list(self.signature.summary)
-        words = [f"{x.path} {size_text(x.shape)}".rstrip() for x in self.signature.inputs]
         lines += ["", *textwrap.wrap("Arguments: " + ", ".join(words), 96, subsequent_indent="  ")]
         return '"""' + "\n".join(lines).replace("\\", "\\\\") + '\n"""'
 

@@ -23,6 +23,7 @@ from chainrule.compiler.formulas.notation import (
     moved,
     walk,
 )
+from chainrule.compiler.translate.convolutions import convolved
 from chainrule.compiler.translate.terms import PRODUCT, Term, Untranslatable
 from chainrule.compiler.translate.views import axes_of
 
@@ -43,6 +44,9 @@ def summed(writer: Writer, axes: tuple[Axis, ...], body: Expression) -> Term:
     few = size_of(axes) <= FEW and all(axis.length is None for axis in axes)
     if few and any(_mixes(x, axis) for x in walk(body) for axis in axes):
         return _one_by_one(writer, axes, body)
+    convolution = convolved(writer, axes, body)
+    if convolution is not None:
+        return convolution
     try:
         return _summed(writer, axes, body)
     except Untranslatable:
