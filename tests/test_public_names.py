@@ -206,6 +206,7 @@ LAYERS = [
     ["compiler.mapping"],
     ["compiler.derived", "compiler.saving", "compiler.training", "compiler.translate"],
     ["compiler.api"],
+    ["compiler.loading"],
     ["compiler"],
     ["nn", "gpt"],
     ["play"],
