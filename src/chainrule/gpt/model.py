@@ -51,6 +51,8 @@ class Cache:
     (2, 3)
     """
 
+    chance: Any = None  # also of a cache that is filled otherwise
+
     def __init__(self, layers: int, chance: Any = None) -> None:
         self.keys: list[Matrix] = [[] for _ in range(layers)]
         self.values: list[Matrix] = [[] for _ in range(layers)]
