@@ -165,7 +165,7 @@ LAYERS = [
     # core: the op table, the engines and which of them runs
     ["core.ops"],
     ["core.rounding"],
-    ["core.special"],
+    ["core.special", "core.randomness"],
     ["core.text", "files", "tensor_files"],
     ["core.errors"],
     ["core.copying"],
@@ -179,6 +179,7 @@ LAYERS = [
     ["core.functions", "core.graph", "core.interrupts"],
     ["core.operations"],
     ["trees", "vectors", "windows"],
+    ["random"],
     ["see.tables"],  # text and HTML out of rich's parts: reports of every layer use it
     ["derivatives.arguments"],
     ["derivatives.backward"],

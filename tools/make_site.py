@@ -91,7 +91,7 @@ REFERENCE = {
         "compile load Windows FallbackWarning FallbackError SaveError TranslationError".split(),
     ),
 }
-MODULES = {"nn": "nn", "optim": "optim", "gpt": "gpt", "lessons": "see.lessons"}
+MODULES = {"nn": "nn", "optim": "optim", "random": "random", "gpt": "gpt", "lessons": "see.lessons"}
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ from chainrule.vectors import (
 )
 
 if TYPE_CHECKING:
-    from chainrule import gpt, nn, optim
+    from chainrule import gpt, nn, optim, random
     from chainrule.compiler import (
         FallbackError,
         FallbackWarning,
@@ -104,6 +104,7 @@ __all__ = [
     "nonfinite",
     "operation",
     "optim",
+    "random",
     "cholesky",
     "cumsum",
     "det",
@@ -143,7 +144,13 @@ _LATER = {
     "softmax": "nn",
     "Windows": "windows",
 }
-_MODULES = {"gpt": "gpt", "lessons": "see.lessons", "nn": "nn", "optim": "optim"}
+_MODULES = {
+    "gpt": "gpt",
+    "lessons": "see.lessons",
+    "nn": "nn",
+    "optim": "optim",
+    "random": "random",
+}
 
 
 def __getattr__(name: str) -> Any:

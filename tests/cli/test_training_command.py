@@ -119,6 +119,9 @@ def test_options_reach_the_configuration(chainrule, options, expected):
         (["--validation", "1"], "the validation share must be from 0 to less than 1, not 1.0"),
         (["--dtype", "float32", "--engine", "eager"], "--dtype float32 needs --engine compiled"),
         (["--preset", "book"], "a model of words needs a FILE of sentences"),
+        (["--preset", "shakespeare"], "a stream needs a FILE, one long text"),
+        (["--dropout", "1"], "dropout must be less than 1, not 1.0"),
+        (["--dropout", "-0.1"], "dropout must be a number from 0 on"),
         (["--resume", "nowhere"], "there is no checkpoint at 'nowhere'"),
         (["--samples=-1"], "--samples must be at least 0"),
         (["text.txt", "--save-every", "0"], "--save-every must be at least 1, not 0"),
@@ -237,11 +240,12 @@ def test_nothing_else_may_change_in_a_resumed_run(chainrule, trained, options, m
 
 def test_training_may_change_when_a_run_goes_on(chainrule, trained):
     options = {"lr": 0.5, "batch": 2, "schedule": "constant", "weight-decay": 0.1, "clip": 1.0}
+    options["dropout"] = 0.5
     given = [part for name, value in options.items() for part in (f"--{name}", value)]
     assert chainrule("train", "--resume", "run", "--steps", 25, "--samples", 0, *given)[0] == 0
     config = gpt.load("run").config
     found = (config.learning_rate, config.batch, config.schedule, config.weight_decay, config.clip)
-    assert found == tuple(options.values())
+    assert (*found, config.dropout) == tuple(options.values())
     assert (trained / "metrics.csv").read_text().splitlines()[-1].split(",")[2] == "0.5"
 
 
@@ -445,7 +449,7 @@ def test_help_is_enough_to_use_it(chainrule):
     assert all(len(line) <= 80 for line in out.splitlines())
     for option in ("preset layers width heads block steps batch lr seed dtype output resume engine "
                    "tokens validation save-every samples stream clip weight-decay schedule model "
-                   "save-seconds validate-every").split():  # fmt: skip
+                   "dropout save-seconds validate-every").split():  # fmt: skip
         assert f"--{option} " in out
     for name in ("sample", "inspect", "compare"):
         assert chainrule(name, "--help")[0] == 0

@@ -1,5 +1,6 @@
 """Training by compiled code: the losses of eager to rounding, and its own to the last bit."""
 
+import random
 import signal
 
 import numpy as np
@@ -59,11 +60,46 @@ def test_a_thousand_compiled_losses_are_within_1e_9_of_eager():
         {"layers": 2, "width": 4, "heads": 2},
         {"activation": "squared relu", "zero_projections": True, "schedule": "cosine"},
         {"block": 8, "schedule": "constant"},
+        {"dropout": 0.1, "width": 8, "heads": 2, "steps": 1000},
+        {"dropout": 0.2, "batch": 5, "layers": 2},
+        {"dropout": 0.4, "stream": True},
     ],
     ids=str,
 )
 def test_every_kind_of_model_compiles_to_the_losses_of_eager(changes):
     assert difference(TINY.replace(**changes)) < 1e-9
+
+
+def test_a_share_that_is_dropped_changes_every_step_but_no_validation():
+    plain, dropped = TINY.replace(learning_rate=0.0), TINY.replace(learning_rate=0.0, dropout=0.5)
+    rows = [gpt.train(start(config, validation=0.3)) for config in (plain, dropped)]
+    assert [r.validation_loss for r in rows[0]] == [r.validation_loss for r in rows[1]]
+    again = len(DOCUMENTS) - 3  # steps until a document is read again
+    losses = [row.loss for row in rows[1]]
+    assert len(losses) > again
+    assert all(a.loss == b.loss for a, b in zip(rows[0], rows[0][again:], strict=False))
+    assert sum(a != b for a, b in zip(losses, losses[again:], strict=False)) > len(losses) / 2
+
+
+def test_a_model_that_drops_is_sampled_whole():
+    run = start(TINY.replace(dropout=0.9, block=8))
+    gpt.train(run)
+    whole = GPT.of(TINY.replace(block=8), run.model.weights)
+    texts = [gpt.generate(model, run.tokenizer, random.Random(1)) for model in (run.model, whole)]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("engine", ["eager", "compiled"])
+def test_a_run_with_dropout_goes_on_to_the_same_bits(engine):
+    config = TINY.replace(dropout=0.3, batch=2, steps=20)
+    straight = start(config, engine)
+    gpt.train(straight)
+    stopped = start(config, engine)
+    for _ in range(7):
+        stopped.advance()
+    resumed = gpt.Run.resume(stopped.checkpoint(), DOCUMENTS, stopped.data.source)
+    gpt.train(resumed)
+    assert parameters(resumed) == parameters(straight)
 
 
 def test_words_compile_too():

@@ -39,7 +39,7 @@ def train(
     file: Path | None = None,
     /,
     *,
-    preset: Literal["microgpt", "course", "book"] | None = None,
+    preset: Literal["microgpt", "course", "book", "shakespeare"] | None = None,
     layers: int | None = None,
     width: int | None = None,
     heads: int | None = None,
@@ -52,6 +52,7 @@ def train(
     schedule: Literal["constant", "linear", "cosine"] | None = None,
     weight_decay: float | None = None,
     clip: float | None = None,
+    dropout: float | None = None,
     seed: int | None = None,
     dtype: Literal["float64", "float32", "bfloat16"] | None = None,
     validation: float | None = None,
@@ -79,7 +80,7 @@ def train(
     file
         Text to learn from, in UTF-8: one document per line, or with --stream a whole text.
     preset
-        The model and its training: microgpt (the default), course or book.
+        The model and its training: microgpt (the default), course, book or shakespeare.
     layers
         How many layers the model has (1; book: 2).
     width
@@ -106,6 +107,9 @@ def train(
         Each step shrinks every weight by the learning rate times this (0).
     clip
         The largest norm of a step's gradient; a larger one is scaled down (0: never).
+    dropout
+        The share of numbers inside the model that a step sets to 0, from 0 to less than 1 (0):
+        for a text that is small for the model.
     seed
         The seed of all random numbers (42); the same seed gives the same model.
     dtype
@@ -121,7 +125,7 @@ def train(
         The folder to write; runs/1, runs/2, ... if none is given.
     resume
         Continue the run in this folder. --steps, --lr, --batch, --schedule,
-        --weight-decay and --clip may change.
+        --weight-decay, --clip and --dropout may change.
     save_every
         Steps between two checkpoints, besides those that --save-seconds asks for.
     save_seconds
@@ -166,6 +170,7 @@ def train(
         "schedule": schedule,
         "weight_decay": weight_decay,
         "clip": clip,
+        "dropout": dropout,
     }
     kind = gpt.GPT if model is None else model_class(model)
     intervals = {
@@ -244,6 +249,10 @@ def _started(
     if file is None and config.tokens == "word":
         raise gpt.GPTError(
             "a model of words needs a FILE of sentences: the bundled names are single words"
+        )
+    if file is None and config.stream:
+        raise gpt.GPTError(
+            "a stream needs a FILE, one long text: the bundled names are single words"
         )
     documents, source = load(file, config.stream)
     return gpt.Run.start(

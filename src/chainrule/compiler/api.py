@@ -186,6 +186,7 @@ class CompiledFunction:
         every: int = 100,
         threads: int | None = None,
         clip: float | None = None,
+        key: Any = None,
     ) -> Floats:
         """Take whole training steps, changing the arrays of ``params`` in place; the losses.
 
@@ -199,6 +200,8 @@ class CompiledFunction:
         steps: parameters and moments are those of the last whole step.
         ``clip`` is the largest norm that the gradient of a step may have: a larger one is scaled
         down, as by ``optim.clip_gradients``.
+        With a ``key`` of ``chainrule.random`` the function gets one more argument, after those of
+        the sample: the n-th sample of all steps gets ``random.fold_in(key, n)``, for ``dropout``.
         Large steps run on ``threads`` cores, as in ``map`` with the same bits for any number.
         It is a short use of ``trainer``, which prepares all this once, for many calls.
 
@@ -213,7 +216,7 @@ class CompiledFunction:
         (300, 2.0, 1.0)
         """
         function = TrainableFunction(self.dispatch, threads)
-        return train(function, params, samples, optimiser, steps, batch, callback, every, clip)
+        return train(function, params, samples, optimiser, steps, batch, callback, every, clip, key)
 
     def trainer(
         self,
@@ -223,6 +226,7 @@ class CompiledFunction:
         batch: int = 1,
         *,
         clip: float | None = None,
+        key: Any = None,
         threads: int | None = None,
         progress: Progress = unnoticed,
     ) -> Trainer:
@@ -249,7 +253,7 @@ class CompiledFunction:
         (np.True_, 100)
         """
         function = TrainableFunction(self.dispatch, threads)
-        return Trainer(function, params, samples, optimizer, batch, clip, progress)
+        return Trainer(function, params, samples, optimizer, batch, clip, progress, key=key)
 
     def evaluator(
         self,

@@ -1,7 +1,8 @@
-"""What a GPT looks like and how it is trained: one flat list of choices, and three presets.
+"""What a GPT looks like and how it is trained: one flat list of choices, and four presets.
 
 ``microgpt`` is Karpathy's script, ``course`` the earlier variant that the courses about it teach,
-and ``book`` the larger model over whole words of the TypeScript book.
+``book`` the larger model over whole words of the TypeScript book, and ``shakespeare`` nanoGPT's
+model of characters for a computer without a GPU, which reads a whole text in windows.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ DTYPES = ("float64", "float32", "bfloat16")
 LARGEST = 1_000_000  # of any size: far beyond what scalars can do, far below what would overflow
 MOST_STEPS = 10**12
 #: What checkpoints of earlier versions do not say, as it was then.
-BEFORE = {"log_softmax": False, "weight_decay": 0.0, "clip": 0.0, "stream": False}
+BEFORE = {"log_softmax": False, "weight_decay": 0.0, "clip": 0.0, "stream": False, "dropout": 0.0}
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,9 @@ class Config:
     beta2: float = 0.99
     weight_decay: float = 0.0  #: of AdamW: each step shrinks every weight by lr times this
     clip: float = 0.0  #: the largest norm of a step's gradient; 0: any
+    #: the share of the numbers that training sets to 0, another share at every step: of embeddings,
+    #: and of what each attention and MLP adds to them
+    dropout: float = 0.0
     seed: int = 42
 
     def __post_init__(self) -> None:
@@ -85,10 +89,12 @@ class Config:
         for name in ("zero_projections", "log_softmax", "stream"):
             if type(getattr(self, name)) is not bool:
                 raise GPTError(f"{name} must be a bool, not {shown(getattr(self, name))}")
-        for name in ("std", "learning_rate", "beta1", "beta2", "weight_decay", "clip"):
+        for name in ("std", "learning_rate", "beta1", "beta2", "weight_decay", "clip", "dropout"):
             number = getattr(self, name)
             if type(number) not in (int, float) or not 0 <= number <= sys.float_info.max:
                 raise GPTError(f"{name} must be a number from 0 on, not {shown(number)}")
+        if not self.dropout < 1:
+            raise GPTError(f"dropout must be less than 1, not {self.dropout}")
         if not (self.beta1 < 1 and self.beta2 < 1):
             raise GPTError(f"both betas must be less than 1, not {self.beta1} and {self.beta2}")
 
@@ -156,4 +162,18 @@ PRESETS: dict[str, Config] = {
         beta2=0.95,
     ),
     "book": Config(layers=2, width=32, tokens="word", steps=5000),
+    "shakespeare": Config(
+        layers=4,
+        width=128,
+        block=64,
+        std=0.02,
+        stream=True,
+        steps=2000,
+        batch=12,
+        learning_rate=0.001,
+        schedule="cosine",
+        beta1=0.9,
+        weight_decay=0.1,
+        clip=1.0,
+    ),
 }

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from chainrule import random
 from chainrule.core.backend import engine as scalar_engine
 from chainrule.core.backend import no_grad
 from chainrule.gpt.config import DTYPES, ENGINES, Config
@@ -129,6 +130,11 @@ def _adam(params: Any, config: Config) -> AdamW:
     return AdamW(params, lr=rates, betas=betas, weight_decay=config.weight_decay)
 
 
+def _chance(config: Config) -> Any:
+    """The key of a run's random numbers, where there is dropout."""
+    return random.fold_in(random.key(config.seed), 0) if config.dropout else None
+
+
 class Eager:
     """Build the graph of each document in turn and walk it backwards."""
 
@@ -152,7 +158,7 @@ class Eager:
     def advance(self, most: int) -> list[float]:
         """Take one step."""
         self.optimizer.zero_grad()
-        loss = self.backward(self._next())
+        loss = self.backward(self._next(), self._chances())
         if self.model.config.clip:
             clip_gradients(self.model.parameters(), self.model.config.clip)
         self.optimizer.step()
@@ -172,11 +178,18 @@ class Eager:
         places = self._windows.places(step * config.batch, config.batch)
         return [self._windows[place][0] for place in places.tolist()]
 
-    def backward(self, documents: Sequence[Tokens]) -> float:
+    def _chances(self) -> list[dict[str, Any]]:
+        """The keys of the random numbers that the next step's documents need, if they need any."""
+        config = self.model.config
+        key, first = _chance(config), self.optimizer.steps * config.batch
+        numbers = range(first, first + config.batch)
+        return [{} if key is None else {"chance": random.fold_in(key, n)} for n in numbers]
+
+    def backward(self, documents: Sequence[Tokens], chances: Sequence[dict[str, Any]]) -> float:
         """The mean loss of some documents; its gradients are added to the parameters' ``.grad``."""
         losses = []
-        for tokens in documents:
-            loss = self.model.loss(tokens)
+        for tokens, chance in zip(documents, chances, strict=True):
+            loss = self.model.loss(tokens, **chance)
             loss.backward(1 / len(documents))
             losses.append(loss.data)
         return sum(losses) / len(losses)
@@ -203,7 +216,10 @@ class Compiled:
         def loss(weights: Any, tokens: Any) -> Any:
             return kind.of(config, weights).loss(tokens)
 
-        self._function = compile(loss, dtype=dtype, lift=True)
+        def loss_by_chance(weights: Any, tokens: Any, chance: Any) -> Any:
+            return kind.of(config, weights).loss(tokens, chance=chance)
+
+        self._function = compile(loss_by_chance if config.dropout else loss, dtype=dtype, lift=True)
         self.dtype, self.kind = dtype, kind
         self._model, self._tokenizer, self._data = model, tokenizer, data
         self._weights: dict[str, npt.NDArray[Any]] = {
@@ -245,10 +261,13 @@ class Compiled:
                 self.optimizer,
                 config.batch,
                 clip=config.clip or None,
+                key=_chance(config),
                 progress=progress,
             )
         if held_out and (self._evaluated is None or self._evaluated[0] is not held_out):
-            every = [(list(tokens),) for tokens in held_out]
+            # The same function and code as that of the steps, but nothing is dropped.
+            off = (random.off(),) if self._model.config.dropout else ()
+            every = [(list(tokens), *off) for tokens in held_out]
             made = self._function.evaluator(self._weights, every, progress=progress)
             self._evaluated = held_out, made
 

@@ -24,6 +24,7 @@ from chainrule.core.backend import Value, dot, linear
 from chainrule.gpt.config import Config
 from chainrule.gpt.errors import GPTError
 from chainrule.nn import Module, log_softmax, rmsnorm, softmax
+from chainrule.random import dropout, fold_in
 
 Vector = list[Value]
 Matrix = list[Vector]
@@ -39,7 +40,8 @@ def ignore(name: str, numbers: Sequence[Value]) -> None:
 class Cache:
     """What attention remembers of the tokens read so far: per layer, a key and a value of each.
 
-    With it a new token costs one pass wherever it stands: nothing is computed twice.
+    With it a new token costs one pass wherever it stands: nothing is computed twice. ``chance`` is
+    the key of the random numbers that dropout needs while the model is trained; else it is None.
 
     >>> from chainrule import gpt
     >>> model = gpt.GPT(gpt.Config(width=4, heads=1), vocabulary=3)
@@ -49,9 +51,12 @@ class Cache:
     (2, 3)
     """
 
-    def __init__(self, layers: int) -> None:
+    chance: Any = None  # also of a cache that is filled otherwise
+
+    def __init__(self, layers: int, chance: Any = None) -> None:
         self.keys: list[Matrix] = [[] for _ in range(layers)]
         self.values: list[Matrix] = [[] for _ in range(layers)]
+        self.chance = chance
 
     def __len__(self) -> int:
         return len(self.keys[0])
@@ -110,9 +115,9 @@ class GPT(Module):
         """Every weight, matrix by matrix and row by row."""
         return [p for matrix in self.weights.values() for row in matrix for p in row]
 
-    def new_cache(self) -> Cache:
+    def new_cache(self, chance: Any = None) -> Cache:
         """The memory of a document of which nothing has been read."""
-        return Cache(self.config.layers)
+        return Cache(self.config.layers, chance)
 
     # --- reading one token ----------------------------------------------------------------------
 
@@ -129,20 +134,32 @@ class GPT(Module):
 
     def scores(self, what: Vector, where: Vector, cache: Cache, note: Note = ignore) -> Vector:
         """The logits after a token, from its own embedding and that of its position."""
-        x = rmsnorm([t + p for t, p in zip(what, where, strict=True)])
+        drop = self.dropout(cache)
+        x = drop(rmsnorm([t + p for t, p in zip(what, where, strict=True)]), 0)
         note("embedding", x)
 
         # Each layer adds something to x and leaves the rest as it was: the way from the loss back
         # to the embedding stays open, however many layers there are.
         for layer in range(self.config.layers):
-            x = add(self.attention(rmsnorm(x), layer, cache, note), x)
+            x = add(drop(self.attention(rmsnorm(x), layer, cache, note), 2 * layer + 1), x)
             note(f"layers.{layer}.attention", x)
-            x = add(self.mlp(rmsnorm(x), layer, note), x)
+            x = add(drop(self.mlp(rmsnorm(x), layer, note), 2 * layer + 2), x)
             note(f"layers.{layer}.mlp", x)
 
         logits = linear(x, self.weights["head"])
         note("logits", logits)
         return logits
+
+    def dropout(self, cache: Cache) -> Callable[[Vector, int], Vector]:
+        """What sets some numbers of a vector to 0 while the model is trained, others each time.
+
+        No number can rely on another one being there, so that each must be useful by itself. The
+        second argument tells the vectors of a token apart.
+        """
+        if cache.chance is None or not self.config.dropout:
+            return lambda x, place: x
+        chance, rate = fold_in(cache.chance, len(cache)), self.config.dropout
+        return lambda x, place: dropout(x, rate, fold_in(chance, place))
 
     def attention(self, x: Vector, layer: int, cache: Cache, note: Note = ignore) -> Vector:
         """Gather from the tokens read so far, this one included, what matters for this one.
@@ -179,15 +196,16 @@ class GPT(Module):
 
     # --- reading a document ---------------------------------------------------------------------
 
-    def loss(self, tokens: Sequence[int], note: Note = ignore) -> Value:
+    def loss(self, tokens: Sequence[int], note: Note = ignore, chance: Any = None) -> Value:
         """How badly the model predicts a document: the mean of ``-log p(next token)``.
 
-        A document longer than the model's block is cut.
+        A document longer than the model's block is cut. ``chance``, a key of ``chainrule.random``,
+        is for dropout; without it nothing is dropped.
         """
         n = min(self.config.block, len(tokens) - 1)
         if n < 1:
             raise GPTError("a loss needs at least two tokens: one to read, one to predict")
-        cache = self.new_cache()
+        cache = self.new_cache(chance)
         losses = []
         for position in range(n):
             logits, target = self.logits(tokens[position], cache, note), tokens[position + 1]

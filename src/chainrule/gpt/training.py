@@ -36,7 +36,7 @@ from chainrule.optim import Adam
 
 LOSS_PICTURE = "loss.svg"
 #: What may change when a run goes on: its training, not its model.
-CHANGEABLE = ("learning_rate", "batch", "schedule", "weight_decay", "clip")
+CHANGEABLE = ("learning_rate", "batch", "schedule", "weight_decay", "clip", "dropout")
 
 
 @dataclass
@@ -126,8 +126,8 @@ class Run:
 
         It goes on with the engine it had; JAX on any number of ``devices``. With another number
         of steps it ends there, and the learning rates are stretched to it. ``changes`` are others
-        of its training:
-        ``learning_rate``, ``batch``, ``schedule``, ``weight_decay`` and ``clip``.
+        of its training: ``learning_rate``, ``batch``, ``schedule``, ``weight_decay``, ``clip`` and
+        ``dropout``.
         """
         fixed = sorted(changes.keys() - {*CHANGEABLE})
         if fixed:

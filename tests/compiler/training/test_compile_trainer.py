@@ -17,7 +17,7 @@ from test_compile_train import (
 )
 
 import chainrule
-from chainrule import Value, Windows, optim
+from chainrule import Value, Windows, optim, random
 
 
 def by_values(samples, steps, batch, clip, make, seed=1):
@@ -357,3 +357,76 @@ def test_an_evaluator_of_extras_and_of_what_is_eager():
 
     plain = chainrule.compile(noisy, on_fallback="eager")
     assert plain.evaluator({"w": np.array(2.0)}, [(1.0,), (2.0,)])() == pytest.approx(3.0)
+
+
+# --- random numbers -------------------------------------------------------------------------------
+
+
+def dropping(p, tokens, key):
+    """As ``loss``, of embeddings that lose some of their numbers."""
+    total = 0.0
+    for i, token in enumerate(tokens):
+        row = random.dropout(p["embedding"][token], 0.3, random.fold_in(key, i))
+        total = total + sum(x * w for x, w in zip(row, p["weights"], strict=True)) ** 2
+    return total / len(tokens)
+
+
+def embeddings():
+    chance = np.random.default_rng(3)
+    return {"embedding": chance.normal(size=(5, 4)), "weights": chance.normal(size=4)}
+
+
+def keyed(batch, steps, calls=(), **options):
+    """The losses and arrays of a trainer; ``calls``: how many steps at a time."""
+    chance, params = np.random.default_rng(0), embeddings()
+    samples = [(chance.integers(0, 5, n).tolist(),) for n in chance.integers(2, 8, 25)]
+    fast = chainrule.compile(dropping, lift=True)
+    trainer = fast.trainer(
+        params, samples, optim.Adam(params, lr=0.01), batch, key=random.key(8), **options
+    )
+    for count in calls or [steps]:
+        trainer.advance(count)
+    return trainer.losses, params, samples
+
+
+@pytest.mark.parametrize(("batch", "steps"), [(1, 1000), (6, 50)])
+def test_the_samples_of_a_run_get_keys_by_their_number(machine_steps, batch, steps):
+    losses, found, samples = keyed(batch, steps)
+    params, wanted = embeddings(), []
+    optimiser, eager = optim.Adam(params, lr=0.01), chainrule.value_and_grad(dropping)
+    for step in range(steps):
+        numbers = range(step * batch, (step + 1) * batch)
+        results = [
+            eager(params, *samples[n % len(samples)], random.fold_in(random.key(8), n))
+            for n in numbers
+        ]
+        wanted.append(sum(value for value, _ in results) / batch)
+        optimiser.step({name: sum(grads[name] for _, grads in results) / batch for name in params})
+    assert np.abs(losses - wanted).max() < 1e-9
+    assert max(np.abs(found[name] - params[name]).max() for name in params) < 1e-9
+
+
+def test_how_steps_are_asked_for_does_not_change_a_bit_of_what_is_dropped(machine_steps):
+    straight, pieces = keyed(4, 40), keyed(4, 40, [1, 7, 20, 12])
+    assert straight[0].tolist() == pieces[0].tolist()
+    alone = keyed(4, 40, threads=1)
+    assert straight[0].tolist() == alone[0].tolist()
+
+
+def test_windows_take_keys_too(machine_steps):
+    params = embeddings()
+    windows = Windows(np.arange(40) % 5, 4, seed=2)
+    fast = chainrule.compile(dropping, lift=True)
+    trainer = fast.trainer(params, windows, optim.SGD(params, lr=0.0), key=random.key(1))
+    wanted = [
+        dropping(params, *windows[place], random.fold_in(random.key(1), n))
+        for n, place in enumerate(windows.places(0, 12).tolist())
+    ]
+    assert np.allclose(trainer.advance(12), wanted, rtol=1e-12)
+
+
+def test_what_is_no_key_is_refused_before_anything_is_recorded():
+    params = embeddings()
+    fast = chainrule.compile(dropping)
+    with pytest.raises(TypeError, match="a key is two numbers"):
+        fast.trainer(params, [([1, 2],)], optim.SGD(params, lr=0.1), key=3)

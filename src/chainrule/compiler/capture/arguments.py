@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import operator
+import random
 import typing
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
@@ -50,6 +52,23 @@ from chainrule.trees import (
     unflatten,
 )
 
+#: Moves a number a little, or every number of an array.
+Nudge = Callable[[Any], Any]
+
+
+def nudges(seed: int, scale: float, from_zero: float) -> Nudge:
+    """Nudges by a random share, at most ``scale``; of a number that is 0 at most ``from_zero``."""
+    chance, many = random.Random(seed), np.random.default_rng(seed)
+
+    def nudge(x: Any) -> Any:
+        if isinstance(x, np.ndarray):
+            steps = many.uniform(-1.0, 1.0, x.shape)
+            return np.where(x == 0.0, from_zero * np.abs(steps), x * (1.0 + scale * steps))
+        step = chance.uniform(-1.0, 1.0)
+        return x * (1.0 + scale * step) if x else from_zero * abs(step)
+
+    return nudge
+
 
 @dataclass(eq=False)
 class Call(Flat):
@@ -82,9 +101,7 @@ class Call(Flat):
     def _nodes(self) -> list[Node]:
         return [*self.structure[0], *self.structure[1].values()]
 
-    def nudged(
-        self, nudge: Callable[[float], float], captured: Container[int], data: bool = True
-    ) -> Call:
+    def nudged(self, nudge: Nudge, captured: Container[int], data: bool = True) -> Call:
         """The same call with its numbers a little off (without ``data`` the first argument's).
 
         Values are copied, so that nobody else sees it, but for the captured ones (their ids): a
@@ -97,8 +114,7 @@ class Call(Flat):
             if at > self.first and not data:
                 moved.append(x)
             elif isinstance(x, np.ndarray):
-                flat = [nudge(float(item)) for item in x.ravel()]
-                moved.append(np.array(flat, x.dtype).reshape(x.shape))
+                moved.append(nudge(x.astype(np.float64)).astype(x.dtype))
             elif not isinstance(x, Value):
                 moved.append(type(x)(nudge(float(x))))
             elif id(x) in captured:
@@ -254,7 +270,7 @@ class Rebuilt:
             return True
         dicts = [*self.dicts, *[(_fields(x), before) for x, before in self.records]]
         return any(
-            len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True))
+            len(now) != len(before) or not all(map(operator.is_, now, before))
             for now, before in ((_contents(items), before) for items, before in self.lists)
         ) or any(
             list(now) != list(before) or any(now[key] is not before[key] for key in before)
@@ -304,6 +320,8 @@ class Makers:
     number: Callable[[float, type], Any]
     integer: Callable[[int, type], Any]
     array: Callable[[list[Any], Shape, np.dtype[Any]], Array] = data_array
+    #: as ``value``, for all numbers of an array at once: a function may have very many parameters
+    values: Callable[[list[float]], list[Any]] | None = None
 
 
 def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
@@ -364,6 +382,8 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
         made.append(None)
         items = next(numbers).ravel().astype(float).tolist()
         kind = original.dtype.type
+        if first and makers.values is not None:
+            return array(makers.values(items), original, False)
         return array([number(x, kind) for x in items], original, False)
 
     def contain(node: Branch, items: list[Any], original: Any) -> Any:
@@ -397,16 +417,21 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
     return Rebuilt(arguments, keywords, lists, dicts, arrays, records)
 
 
-def eager_arguments(call: Call, value: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
+def eager_arguments(
+    call: Call,
+    value: Callable[[Any], Any],
+    values: Callable[[list[float]], list[Any]] | None = None,
+) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of an eager call: the first with Values in it, the others as they were passed.
 
-    Those of a nudged call are made anew.
+    Those of a nudged call are made anew. ``value`` and ``values`` are those of ``Makers``.
     """
     makers = Makers(
         value,
         lambda x, kind: kind(x),
         lambda i, kind: kind(i),
         lambda items, shape, dtype: np.array(items, dtype).reshape(shape),
+        values,
     )
     if call.copied:
         rebuilt = rebuild(call, makers)

@@ -19,7 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arguments import Call, Makers, as_float, eager_arguments, rebuild
+from chainrule.compiler.capture.arguments import (
+    Call,
+    Makers,
+    Nudge,
+    as_float,
+    eager_arguments,
+    nudges,
+    rebuild,
+)
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.flattening import finish
 from chainrule.compiler.capture.hooks import REWRITER
@@ -76,7 +84,7 @@ def trace(
     function: Callable[..., Any],
     state: CapturedState,
     call: Call,
-    nudge: Callable[[float], float] | None = None,
+    nudge: Nudge | None = None,
     nudge_data: bool = True,
     select: bool = True,
     like: Recording | None = None,
@@ -102,7 +110,7 @@ def _trace(
     function: Callable[..., Any],
     state: CapturedState,
     call: Call,
-    nudge: Callable[[float], float] | None,
+    nudge: Nudge | None,
     recorder: Recorder,
     like: Recording | None,
 ) -> Trace:
@@ -112,14 +120,21 @@ def _trace(
         inputs.append(x if isinstance(x, Value) else Value(x))
         return inputs[-1]
 
+    def values(items: list[float]) -> list[Value]:
+        made = list(map(Value, items))
+        inputs.extend(made)
+        return made
+
     def number(x: float, kind: type) -> Detached:
         inputs.append(Value(x))
         return Detached(recorder, inputs[-1], is_data=True, kind=kind)
 
     slots = iter(range(len(call.ints)))
-    rebuilt = rebuild(
-        call, Makers(value, number, lambda _, kind: Traced(recorder, next(slots), kind))
-    )
+
+    def integer(_: int, kind: type) -> Traced:
+        return Traced(recorder, next(slots), kind)
+
+    rebuilt = rebuild(call, Makers(value, number, integer, values=values))
     recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts, *rebuilt.arrays))
     tuples = _tuples_in([rebuilt.arguments, rebuilt.keywords])
     passed = set(map(id, call.values))
@@ -260,9 +275,7 @@ def _values_in(result: Any) -> list[Value]:
     return found
 
 
-def nudged_numbers(
-    values: list[Value], nudge: Callable[[float], float] | None
-) -> list[float] | None:
+def nudged_numbers(values: list[Value], nudge: Nudge | None) -> list[float] | None:
     """Where to move Values that a function reaches by itself; None: they are to stay."""
     if nudge is None or threading.active_count() > 1:  # other threads must not see it
         return None
@@ -393,13 +406,8 @@ def confirm(
     A branch near its edge goes the other way, so the nudge shrinks until every guard agrees; the
     last run has none at all. What differs then differs by itself.
     """
-    chance = random.Random(len(first.recording))
     for scale in (1e-3, 1e-5, 1e-8, 0.0):
-
-        def nudge(x: float, scale: float = scale) -> float:
-            step = scale * chance.uniform(-1.0, 1.0)
-            return x * (1.0 + step) if x else abs(step)
-
+        nudge = nudges(len(first.recording), scale, scale)
         try:
             data = not first.settled  # data that became static must be the same again
             again = trace(

@@ -37,6 +37,7 @@ from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.compiler.runtime.verification import Expected, agrees, on_tape
 from chainrule.core import errors
 
+FEW = 4  # integers in a list that is shorter than others, of a large call
 SMALL = 256  # instructions: fewer are as quick on the tape, and keep eager's bits
 FAMILIES = 64  # of calls whose lengths differ; the oldest goes
 CODES = 4  # of one family: calls that are no prefix of each other; likewise
@@ -93,10 +94,11 @@ class OtherLengths:
     def shorter(self, size: int) -> Iterator[RecordedCall]:
         """With fewer integers in each list; ``size``: how many instructions this call has.
 
-        Half as many show as well as one less what depends on the length, and take half the time.
+        A few show as well as one less what depends on the length, and take less time and memory.
         """
-        half = min([count for count, is_list in self.runs if is_list]) // 2
-        for less in (half, 1) if is_large(size) and half > 1 else (1,):
+        count = min([count for count, is_list in self.runs if is_list])
+        few = count - max(FEW, count // 8)
+        for less in (few, 1) if is_large(size) and few > 1 else (1,):
             made = self._shorter(less)
             if made is not None:
                 yield made

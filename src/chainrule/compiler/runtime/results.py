@@ -115,7 +115,12 @@ def run_eagerly(function: Callable[..., Any], call: Call, inputs: list[Value]) -
         inputs.append(x if isinstance(x, Value) else Value(x))
         return inputs[-1]
 
-    arguments, keywords = eager_arguments(call, value)
+    def values(items: list[float]) -> list[Value]:
+        made = list(map(Value, items))
+        inputs.extend(made)
+        return made
+
+    arguments, keywords = eager_arguments(call, value, values)
     return function(*arguments, **keywords)
 
 

@@ -7,14 +7,13 @@ In: a variant and the call it was built from. Out: nothing where they agree; els
 from __future__ import annotations
 
 import functools
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arguments import Call, eager_arguments
+from chainrule.compiler.capture.arguments import Call, eager_arguments, nudges
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.capture.standins import Unrecordable
@@ -76,12 +75,7 @@ class _Nearby:
 
     def __init__(self, call: Call, captured: CapturedState, seed: int, from_zero: float) -> None:
         """``from_zero``: how far a number that is 0 is moved."""
-        chance = random.Random(seed)
-
-        def nudge(x: float) -> float:
-            step = chance.uniform(-1.0, 1.0)
-            return x * (1.0 + 1e-3 * step) if x else from_zero * abs(step)
-
+        nudge = nudges(seed, 1e-3, from_zero)
         self._values = captured.values
         self._numbers = nudged_numbers(captured.values, nudge)
         self._call = call.nudged(nudge, captured.place)

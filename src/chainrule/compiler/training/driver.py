@@ -15,7 +15,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from chainrule.compiler.training.samples import Sample, checked_samples, copies_of, read_next
+from chainrule.compiler.training.samples import (
+    Sample,
+    checked_key,
+    checked_samples,
+    copies_of,
+    read_next,
+)
 from chainrule.compiler.training.steps import Progress, Steps, unnoticed
 from chainrule.core.backend import Value, modes
 from chainrule.core.interrupts import Held
@@ -68,6 +74,7 @@ def train(
     callback: Callback | None = None,
     every: int = 100,
     clip: float | None = None,
+    key: Any = None,
 ) -> Floats:
     """``CompiledFunction.train``; see there."""
     steps, every = _count(steps, "steps", 0), _count(every, "every", 1)
@@ -77,7 +84,7 @@ def train(
         every = max(1, steps)
     trainer = Trainer(
         function, params, samples, optimiser, batch, clip,
-        most=steps, alone=callback is None,
+        key=key, most=steps, alone=callback is None,
     )  # fmt: skip
     while trainer.taken < steps:
         next_call = (trainer.taken // every + 1) * every
@@ -106,6 +113,7 @@ class Trainer:
         clip: float | None = None,
         progress: Progress = unnoticed,
         *,
+        key: Any = None,
         most: int | None = None,
         alone: bool = False,
     ) -> None:
@@ -115,7 +123,9 @@ class Trainer:
         self._function = function
         self.params = params  #: the arrays, which every step changes in place
         self.optimizer = optimizer  #: the optimiser of these arrays
-        self._steps = Steps(_count(batch, "batch", 1), _limit(clip), most, progress)
+        self._steps = Steps(
+            _count(batch, "batch", 1), _limit(clip), most, progress, checked_key(key)
+        )
         self._samples = checked_samples(samples)
         _check_params(params, optimizer)
         if not (alone or isinstance(self._samples, Windows)):
@@ -203,7 +213,7 @@ class Trainer:
     def _step(self) -> None:
         """One step in Python."""
         step, batch = self.optimizer.steps, self._steps.batch
-        chosen = read_next(self._samples, step * batch, batch)
+        chosen = read_next(self._samples, step * batch, batch, self._steps.key)
         if batch == 1:
             value, grads = self._function.value_and_grad(self.params, *chosen[0])
             loss = float(value[0] if isinstance(value, tuple) else value)

@@ -20,6 +20,7 @@ from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.runtime.machine import Fit, Kernel, MachineCode
 from chainrule.compiler.training.mixed import Mixed
 from chainrule.compiler.training.packing import PackedSamples
+from chainrule.trees import Floats
 
 FEWEST = 4  # samples in a step for which it is worth filling lanes
 GAIN = 2  # as many samples in lanes take this much less time than one after the other
@@ -122,6 +123,7 @@ class Groups:
         self, made: Arrangement, samples: PackedSamples, grouping: Grouping, chosen: Addresses
     ) -> None:
         self._made, self._samples = made, samples
+        self._places = grouping.members
         self.members = chosen[grouping.members]
         self.counted, self.starts = grouping.counted, grouping.starts
         #: the fit of each group, a row of the arrangement's ``constants`` and ``counts``
@@ -131,9 +133,16 @@ class Groups:
         """What gathers select, [group, lane, gather]."""
         return self._samples.gathers(self.members, self._made.moves)
 
-    def own(self) -> npt.NDArray[Any]:
-        """The numbers that samples have of their own, [group, number, lane]."""
-        made = self._samples.own[self._samples.row_of[self.members]].transpose(0, 2, 1)
+    def own(self, keys: Floats | None = None) -> npt.NDArray[Any]:
+        """The numbers that samples have of their own, [group, number, lane].
+
+        ``keys``: of random numbers, a row for each sample, in order.
+        """
+        rows = self._samples.own[self._samples.row_of[self.members]]
+        if keys is not None:
+            columns = self._samples.key_columns()[self._samples.fit_of[self.members]]
+            np.put_along_axis(rows, columns, keys[self._places].astype(rows.dtype), axis=2)
+        made = rows.transpose(0, 2, 1)
         if self._made.extra is not None:
             more = self._made.extra[self._samples.fit_of[self.members]].transpose(0, 2, 1)
             made = np.concatenate([made, more], axis=1)

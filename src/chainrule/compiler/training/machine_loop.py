@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule import optim
+from chainrule import optim, random
 from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.dispatch import Dispatch
@@ -42,7 +42,7 @@ class MachineLoop:
         threads: int,
     ) -> None:
         self._dispatch = dispatch
-        self._samples = PackedSamples(dispatch, params, samples)
+        self._samples = PackedSamples(dispatch, params, samples, steps.key)
         self._optimiser, self._steps = optimiser, steps
         self._batch = steps.batch
         self._arrays: list[Array] = flatten_call((params,), {}, differentiate=True).floats
@@ -121,8 +121,11 @@ class MachineLoop:
         count = min(count, int(odd[0]) // batch if len(odd) else count)
         rates = self._rates(first_step, count)
         count = len(rates)
+        keys = None
+        if self._steps.key is not None:
+            keys = random.numbered(self._steps.key, first_step * batch, count * batch)
         while count:
-            losses = self._take(chosen[: count * batch], rates[:count])
+            losses = self._take(chosen[: count * batch], rates[:count], keys)
             if losses is not None:
                 return losses
             count //= 2  # until the step that goes wrong is the next one: Python meets it
@@ -142,8 +145,11 @@ class MachineLoop:
         if (samples.fit_of[first] >= 0).all():
             self._made = Arrangement(samples, first, batch)
 
-    def _take(self, chosen: Addresses, rates: Array) -> Floats | None:
-        """Take a step for each row of rates; None where something would not be finite."""
+    def _take(self, chosen: Addresses, rates: Array, keys: Floats | None) -> Floats | None:
+        """Take a step for each row of rates; None where something would not be finite.
+
+        ``keys``: of the random numbers of each sample, if it has some.
+        """
         machine = self._samples.machine
         assert machine is not None
         dtype = np.dtype(machine.dtype)
@@ -153,7 +159,7 @@ class MachineLoop:
         if self._memory is None or self._memory.made is not made:
             self._memory = Memory(made, self._size, self._optimiser, self._steps.clip is not None)
         memory, code, groups = self._memory, made.code, made.groups(chosen)
-        gathers, own = groups.gathers(), groups.own()
+        gathers, own = groups.gathers(), groups.own(keys)
         seeds = (groups.counted / self._batch).astype(dtype)
         with np.errstate(over="ignore"):  # the update that it makes infinite is reported
             rates = rates.astype(dtype)

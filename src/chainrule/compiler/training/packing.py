@@ -23,7 +23,7 @@ from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.variants import Binding, Run, Variant
 from chainrule.compiler.training.steps import Progress
 from chainrule.core.backend import kernels
-from chainrule.trees import Array
+from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
 
 UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
@@ -39,6 +39,7 @@ class Kind:
     variant: Variant
     binding: Binding
     place: int
+    numbers: int  # that a sample brings along, before its integers
 
     def decide(self, ids: Addresses) -> Decisions:
         """What samples decide, a row of integers for each; integers beyond floats are no path."""
@@ -58,9 +59,16 @@ class PackedSamples:
     """
 
     def __init__(
-        self, dispatch: Dispatch, params: Any, samples: list[tuple[Any, ...]] | Windows
+        self,
+        dispatch: Dispatch,
+        params: Any,
+        samples: list[tuple[Any, ...]] | Windows,
+        key: Floats | None = None,
     ) -> None:
-        self._dispatch = dispatch
+        """``key``: what a sample has besides as its last argument, another one whenever it is read;
+        the numbers of this one are packed in its place.
+        """
+        self._dispatch, self._key = dispatch, () if key is None else (key,)
         self.params = params
         self.samples: Sequence[tuple[Any, ...]] = samples
         if isinstance(samples, Windows):
@@ -89,7 +97,8 @@ class PackedSamples:
     def call(self, k: int) -> Call:
         """Sample k flattened."""
         if k not in self._calls:
-            self._calls[k] = flatten_call(self.samples[k], {}, differentiate=False)
+            arguments = (*self.samples[k], *self._key)
+            self._calls[k] = flatten_call(arguments, {}, differentiate=False)
         return self._calls[k]
 
     def longest(self) -> int:
@@ -146,7 +155,8 @@ class PackedSamples:
     # --- kinds of samples -------------------------------------------------------------------------
 
     def _whole(self, k: int) -> Call:
-        return flatten_call((self.params, *self.samples[k]), {}, differentiate=True)
+        arguments = (self.params, *self.samples[k], *self._key)
+        return flatten_call(arguments, {}, differentiate=True)
 
     def _run(self, k: int) -> Run:
         """Compute a sample as a call of its own."""
@@ -175,7 +185,7 @@ class PackedSamples:
             return None
         if len(variant.captured) or (self.machine or machine) is not machine:
             return None
-        made = Kind(variant, variant.binding, len(self.fits))
+        made = Kind(variant, variant.binding, len(self.fits), self.call(k).size)
         decided = made.decide(ids)
         if not decided.known.all():
             return None
@@ -240,7 +250,10 @@ class PackedSamples:
         """The numbers that samples of one kind have of their own, in the order of the inputs."""
         size = self.call(members[0]).size
         floats = np.empty((len(members), size))
-        if size:
+        if size and size == sum(map(len, self._key)):
+            self.call(members[0]).write(floats[0])
+            floats[1:] = floats[0]
+        elif size:
             for row, k in zip(floats, members, strict=True):
                 self.call(k).write(row)
         return np.concatenate([floats, ids, decided.numbers], axis=1)
@@ -299,6 +312,15 @@ class PackedSamples:
         return rows
 
     # --- for the code -----------------------------------------------------------------------------
+
+    def key_columns(self) -> Addresses:
+        """Which numbers of ``own`` are the key of a sample, a row for each fit."""
+        length = sum(map(len, self._key))
+        found = []
+        for kind in self._kinds_met:
+            own = kind.numbers - length  # the key comes last
+            found.append(kind.binding.fit.private[own : kind.numbers])
+        return np.stack(found)
 
     def gathers(self, members: Addresses, to: Addresses | None) -> Addresses:
         """What the gathers of some samples select, a row for each.

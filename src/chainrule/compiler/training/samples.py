@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.trees import leaves
+from chainrule import random
+from chainrule.trees import Floats, leaves
 from chainrule.windows import Windows
 
 Sample = tuple[Any, ...]
@@ -19,11 +20,26 @@ Sample = tuple[Any, ...]
 PLAIN = {int, float, str, bool, type(None)}  # types of what cannot change
 
 
-def read_next(samples: list[Sample] | Windows, first: int, count: int) -> list[Sample]:
-    """The samples number ``first`` and on of a run."""
+def read_next(
+    samples: list[Sample] | Windows, first: int, count: int, key: Floats | None = None
+) -> list[Sample]:
+    """The samples number ``first`` and on of a run, each with a key of its own if there is one."""
     if isinstance(samples, Windows):
-        return [samples[place] for place in samples.places(first, count).tolist()]
-    return [samples[(first + i) % len(samples)] for i in range(count)]
+        found = [samples[place] for place in samples.places(first, count).tolist()]
+    else:
+        found = [samples[(first + i) % len(samples)] for i in range(count)]
+    if key is None:
+        return found
+    keys = random.numbered(key, first, count)
+    return [(*sample, own) for sample, own in zip(found, keys, strict=True)]
+
+
+def checked_key(key: Any) -> Floats | None:
+    """A key as an array that nobody else changes."""
+    if key is None:
+        return None
+    random.fold_in(key, 0)  # a clear error if it is none
+    return np.array(key, np.float64)
 
 
 def checked_samples(samples: Iterable[Sample]) -> list[Sample] | Windows:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from chainrule.trees import Floats
+
 #: Called with how many kinds of samples have been recorded, and how many there will be.
 Progress = Callable[[int, int], Any]
 
@@ -22,3 +24,5 @@ class Steps:
     clip: float | None = None
     most: int | None = None  # how many steps will be taken; None: nobody knows
     progress: Progress = unnoticed
+    #: of random numbers: the function gets ``random.fold_in(key, n)`` after the n-th sample's own
+    key: Floats | None = None

@@ -102,10 +102,14 @@ def _first(result: Any) -> Floats:
 
 def calls_like(call: Call) -> Iterator[Call]:
     """The call itself, then others of its structure."""
-    chance = random.Random(len(call.floats))
+    chance, many = random.Random(len(call.floats)), np.random.default_rng(len(call.floats))
 
-    def nudge(x: float) -> float:
-        return x * (1.0 + 0.02 * chance.uniform(-1.0, 1.0)) + 1e-3 * chance.uniform(-1.0, 1.0)
+    def nudge(x: Any) -> Any:
+        def step() -> Any:
+            return many.uniform(-1.0, 1.0, x.shape) if is_array else chance.uniform(-1.0, 1.0)
+
+        is_array = isinstance(x, np.ndarray)
+        return x * (1.0 + 0.02 * step()) + 1e-3 * step()
 
     yield replace(call, copied=True)
     yield call.nudged(nudge, ())
