@@ -97,6 +97,8 @@ def make(
         name = "eager" if dtype == "float64" and not _worth_compiling(model, data) else "compiled"
     if name not in ENGINES:
         raise GPTError(f"the engine must be one of {ENGINES}, not {name!r}")
+    if name == "jax" and model.config.dropout:
+        raise GPTError("--engine jax has no dropout: its random numbers are chainrule's own")
     if name == "jax":
         return Jax(model, tokenizer, data, dtype, devices or Devices())
     if devices is not None:
