@@ -21,7 +21,7 @@ from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.mapping.lane_code import Arenas, LaneCode
 from chainrule.compiler.mapping.loop_code import address
-from chainrule.compiler.mapping.stacks import Layout
+from chainrule.compiler.mapping.stacks import Layout, Source
 from chainrule.trees import Array, Floats
 
 THREADS = "CHAINRULE_THREADS"  # in the environment: how many, where nobody says
@@ -78,17 +78,18 @@ class Destination:
 class Blocks:
     """Samples of one kind on their way through machine code."""
 
-    def __init__(self, code: LaneCode, call: Call, layout: Layout, to: Destination) -> None:
-        """``call``: with any of the samples, for what all of them share."""
+    def __init__(
+        self, code: LaneCode, call: Call, inputs: Floats, layout: Layout, to: Destination
+    ) -> None:
+        """``call``: with any of the samples, for what all of them share; ``inputs``: its own."""
         self._code, self._layout, self._to = code, layout, to
-        counted = bool(call.ints or code.variant.recording.selection.numbers)
+        counted = bool(call.ints or code.recording.selection.numbers)
         self._ints = np.array(call.ints, np.int64) if counted else None
-        self._inputs = code.inputs
-        call.write(self._inputs[: call.size])
-        self._shared = code.share(self._inputs)
+        self._inputs = inputs
+        self._shared = code.share(inputs)
         self._direct = [s for s in layout.floats if _is_direct(s.array)]
         self._others = [s for s in layout.floats if not _is_direct(s.array)]
-        self._sources = [self._source(s.array, s.first) for s in self._direct]
+        self._sources = [self._source(s.array, self._moved(s)) for s in self._direct]
         rows, gradients = to.values is not None, to.gradients is not None
         self._fields = {  # of the loop
             "shared": address(self._shared),
@@ -96,8 +97,8 @@ class Blocks:
             "output_count": len(code.outputs) if rows else 0,
             "gradients": 0 if to.gradients is None else address(to.gradients),
             "gradient_count": code.parameters if gradients else 0,
-            "own_total_count": code.parameters if code.has_own_parameters and not gradients else 0,
-            "shared_total_count": 0 if code.has_own_parameters else code.parameters,
+            "own_total_count": code.totals if code.has_own_parameters and not gradients else 0,
+            "shared_total_count": 0 if code.has_own_parameters else code.totals,
         }
         self._size = 0  # of a block
         self._free: list[_Worker] = []
@@ -131,7 +132,7 @@ class Blocks:
         """How many samples make a block: the same for any number of threads."""
         program, lanes = self._code.machine.program, self._code.lanes
         held = sum(s.count for s in (*self._others, *self._layout.integers))
-        held += len(program.places) + len(self._code.variant.recording.selection.numbers)
+        held += len(program.places) + len(self._code.recording.selection.numbers)
         blocks = min(BLOCKS, count * program.work // WORK)
         blocks = 1 << max(0, blocks.bit_length() - 1)  # so that 2, 4 or 8 threads have as many each
         size = min(-(-count // blocks), MOST_SAMPLES, MOST_BYTES // (8 * held + 8))
@@ -171,7 +172,7 @@ class Blocks:
         if self._ints is None and not self._others and not uses_math:
             return _Ready(None, [], np.zeros((0, 0), np.int64))
         rows, known = np.asarray(some), np.ones(len(some), np.bool_)
-        tables = [(_as_rows(s.array[rows]), s.first) for s in self._others]
+        tables = [(_as_rows(s.array[rows]), self._moved(s)) for s in self._others]
         if uses_math:  # which holds for finite data only
             for source in self._layout.floats:
                 known &= np.isfinite(_as_rows(source.array[rows])).all(axis=1)
@@ -184,7 +185,7 @@ class Blocks:
             decided = self._code.decide(ids)
             known &= decided.known
             numbers = np.concatenate([ids.astype(np.float64), decided.numbers], axis=1)
-            inputs = self._code.variant.recording.inputs
+            inputs = self._code.recording.inputs
             tables.append((numbers, inputs - numbers.shape[1]))
             gathered = decided.gathered
         return _Ready(known, tables, gathered)
@@ -234,6 +235,10 @@ class Blocks:
             groups=groups,
         )
         return worker.flags[:count]
+
+    def _moved(self, source: Source) -> int:
+        """The first input of a sample that an array gives."""
+        return int(self._code.split.moved(source.first))
 
     def _source(self, array: Array, first: int) -> tuple[int, int, int, int]:
         """An array as the loop reads it, without which of its rows: see ``loop_code.SOURCE``."""

@@ -19,17 +19,20 @@ import numpy.typing as npt
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.integers import EXACT
+from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.codegen import jit
 from chainrule.compiler.lift.alignment import RecordedCall
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.mapping import loop_code
+from chainrule.compiler.mapping.hoisting import Split, split
 from chainrule.compiler.mapping.stacks import Layout
 from chainrule.compiler.runtime.families import Decided, Decisions
 from chainrule.compiler.runtime.machine import MachineCode, cache_aligned
 from chainrule.compiler.runtime.pipeline import Options
 from chainrule.compiler.runtime.results import lifted_of, wanted_of
 from chainrule.compiler.runtime.variants import Variant
+from chainrule.core.backend import kernels
 from chainrule.trees import Floats
 
 FEW_PARAMETERS = 64  # each lane has its own copy: gradients are added up at the end only
@@ -46,8 +49,8 @@ class Arenas:
         self.gathers = np.zeros_like(kernel.gathers)
         self.seeds = np.ones(2 * lanes, number)  # of a whole group, and of the last one
         self.value_total = np.zeros(lanes)
-        self.own_total = np.zeros((code.parameters if code.has_own_parameters else 0, lanes))
-        self.shared_total = np.zeros(0 if code.has_own_parameters else code.parameters)
+        self.own_total = np.zeros((code.totals if code.has_own_parameters else 0, lanes))
+        self.shared_total = np.zeros(0 if code.has_own_parameters else code.totals)
         self.fields = {  # of the loop
             name: loop_code.address(getattr(self, name))
             for name in (
@@ -76,7 +79,9 @@ class LaneCode:
     machine: MachineCode
     parameters: int  # the numbers of the first argument, by which it is differentiated
     has_own_parameters: bool  # each lane has a copy of them
+    split: Split  # what a sample computes, and what all of them share
     private: Addresses  # the inputs that lie in lanes
+    varied: Addresses  # the floats of a call that may be others in each lane
     outputs: Addresses  # where a sample has the numbers that it returns, the value first
     number: int = field(default_factory=itertools.count().__next__)  # in the order of building
     free: list[Arenas] = field(default_factory=list)  # that no thread uses now
@@ -87,13 +92,34 @@ class LaneCode:
         return self.machine.code.batch
 
     @property
+    def recording(self) -> Recording:
+        """What a sample computes."""
+        return self.split.each
+
+    @property
+    def totals(self) -> int:
+        """How many adjoints are added up: of the parameters, and of what depends on them alone."""
+        return self.parameters + (self.split.middle - self.split.first if self.parameters else 0)
+
+    def with_shared(self, inputs: Floats) -> Floats | None:
+        """The inputs of a sample; ``inputs``: those of its variant. None: it is not for them."""
+        variant = self.variant
+        if (variant.uses_math or variant.is_derivative) and not np.isfinite(inputs).all():
+            return None
+        return self.split.inputs(inputs)
+
+    def gradient(self, adjoints: Floats) -> Floats | None:
+        """The gradient by the parameters; ``adjoints``: the totals."""
+        return self.split.gradient(adjoints, self.parameters)
+
+    @property
     def differentiates(self) -> bool:
         """Whether it computes gradients."""
         return self.machine.differentiates
 
     def decide(self, ids: Addresses) -> Decisions:
         """What samples decide, a row of integers for each; integers beyond floats are no path."""
-        made = Decided.of(self.variant.recording.selection, self.machine.fit).rows(ids)
+        made = Decided.of(self.recording.selection, self.machine.fit).rows(ids)
         numbers = ids[:, sorted(self.variant.numeric)]
         beyond = (numbers < -EXACT) | (numbers > EXACT)
         return dataclasses.replace(made, known=made.known & ~beyond.any(axis=1))
@@ -113,11 +139,6 @@ class LaneCode:
     def _shared(self) -> npt.NDArray[Any]:
         made: npt.NDArray[Any] = cache_aligned(len(self.machine.code.shared), self.machine.dtype)
         return made
-
-    @functools.cached_property
-    def inputs(self) -> Floats:
-        """Memory for all inputs of one call, likewise."""
-        return np.zeros(self.variant.recording.inputs)
 
     def fill(self, arenas: Arenas, inputs: Floats) -> None:
         """Let lanes have inputs, a row for each: those of one call, or a column for each lane."""
@@ -156,9 +177,9 @@ def lane_code(
     if per_sample and not own:  # of values alone, many parameters are read where they are
         own = first > 0 or call.first <= FEW_PARAMETERS
     reason = ""
-    for has_own in dict.fromkeys([own, True]):
+    for hoists, has_own in itertools.product((True, False), dict.fromkeys([own, True])):
         try:
-            return _build(variant, call, layout, has_own, first, options)
+            return _build(variant, call, layout, has_own, first, per_sample, hoists, options)
         except NotLiftable as error:
             reason = str(error)
         except Exception as error:  # single calls still work: say why, and go on
@@ -167,29 +188,54 @@ def lane_code(
 
 
 def _build(
-    variant: Variant, call: Call, layout: Layout, has_own: bool, first: int, options: Options
+    variant: Variant,
+    call: Call,
+    layout: Layout,
+    has_own: bool,
+    first: int,
+    per_sample: bool,
+    hoists: bool,
+    options: Options,
 ) -> LaneCode:
     recording = lifted_of(variant.recording, call, variant.captured)
-    root = wanted_of(recording)
-    if root is None or variant.captured:
+    if wanted_of(recording) is None or variant.captured:
         raise NotLiftable("it returns no single Value, or reaches Values by itself")
     integers = len(call.ints) + len(recording.selection.numbers)
-    parts = [np.arange(call.first if has_own else 0)]
-    parts += [source.first + np.arange(source.count) for source in layout.floats]
-    parts.append(recording.inputs - integers + np.arange(integers))
+    stacked = [source.first + np.arange(source.count) for source in layout.floats]
+    stacked.append(recording.inputs - integers + np.arange(integers))
+    made = Split(recording)
+    if hoists and kernels is not None:
+        # A gradient of each sample needs all that leads to it.
+        own = np.concatenate([*stacked, np.arange(first if per_sample else 0)])
+        made = split(recording, own.astype(np.int64), call.first, first)
+    shared = made.middle - made.first if first else 0
+    parts = [np.arange(call.first + shared if has_own else 0), *map(made.moved, stacked)]
     private = np.unique(np.concatenate(parts).astype(np.int64))
-    arrays = (*np.cumsum([0, *call.sizes]).tolist(), recording.inputs - integers)
+    recording = made.each
+    arrays = made.moved(np.cumsum([0, *call.sizes])).tolist()
+    arrays = (*sorted([*arrays, *made.arrays]), recording.inputs - integers)
+    root = wanted_of(recording)
+    assert root is not None
     source = RecordedCall(recording, root.position, private, np.arange(integers), arrays)
-    fixed = len(private) - (first if has_own else 0)
-    machine = _machine(source, fixed, options)
+    fixed = len(private) - (first + shared if has_own else 0)
+    needed = 0 if has_own else first + shared
+    machine = _machine(source, fixed, needed, options)
     addresses = machine.fit.at([x.position for x in recording.outputs])
     if (addresses < machine.program.shared).any():
         raise NotLiftable("a result is no number of each sample's own")
-    return LaneCode(variant, machine, first, has_own, private, addresses - machine.program.shared)
+    addresses = addresses - machine.program.shared
+    places = np.arange(call.size)
+    varied = np.isin(places, np.concatenate(stacked))
+    if made.hoisted is None:
+        varied |= np.isin(places, private)
+    return LaneCode(variant, machine, first, has_own, made, private, places[varied], addresses)
 
 
-def _machine(source: RecordedCall, fixed: int, options: Options) -> MachineCode:
-    """The code of the first program of a call that can be compiled; ``fixed``: see ``Program``."""
+def _machine(source: RecordedCall, fixed: int, needed: int, options: Options) -> MachineCode:
+    """The code of the first program of a call that can be compiled.
+
+    ``fixed`` and ``needed``: see ``Program``.
+    """
     lanes = jit.vector_width() * (2 if options.dtype == "float32" else 1)
     programs: list[Callable[[], Program]] = [
         source.program,
@@ -198,7 +244,7 @@ def _machine(source: RecordedCall, fixed: int, options: Options) -> MachineCode:
     ]
     for last, program in enumerate(programs, 1 - len(programs)):
         try:
-            made = dataclasses.replace(program(), fixed=fixed)
+            made = dataclasses.replace(program(), fixed=fixed, needed=needed)
             return MachineCode(source, made, options.dtype, options.contract, lanes=lanes)
         except NotLiftable:
             if not last:

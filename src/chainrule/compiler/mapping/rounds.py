@@ -210,19 +210,31 @@ class Rounds:
     def _through_lanes(self, code: LaneCode, call: Call, layout: Layout, left: Rows) -> Rows:
         dispatch, results, variant = self._dispatch, self.results, code.variant
         self._met.append(variant)
+        inputs = np.zeros(variant.recording.inputs)
+        call.write(inputs[: call.size])
+        shared = code.with_shared(inputs)
+        if shared is None:
+            return left
         leaves = results.accept(dispatch.name, variant.recording.result)
         columns = [k for k, leaf in enumerate(leaves) if isinstance(leaf, Output)]
         values = results.values
         if values is not None and len(columns) < len(leaves):
             values = np.empty((results.count, len(columns)))
-        blocks = Blocks(code, call, layout, Destination(values, results.gradients))
+        blocks = Blocks(code, call, shared, layout, Destination(values, results.gradients))
         still: list[Addresses] = []
+        value, totals = 0.0, np.zeros(code.totals)
         for block in blocks.run(left, self._threads):
             still.append(block.left)
-            results.value += block.value
+            value += block.value
             if results.gradient is not None:
-                results.gradient += block.gradient
+                totals += block.gradient
         blocks.close()
+        if results.gradient is not None:
+            gradient = code.gradient(totals)
+            if gradient is None:
+                return left
+            results.gradient += gradient
+        results.value += value
         rest = np.concatenate(still)
         if values is not results.values and values is not None and results.values is not None:
             done = np.setdiff1d(np.asarray(left), rest)
