@@ -89,14 +89,13 @@ def _computed(code: LaneCode, gathered: Addresses, samples: list[Sample]) -> Flo
     inputs = [x for x in found if x is not None]
     if len(inputs) < len(found):
         return None
-    shared = code.share(inputs[0])
-    code.fill(arenas, np.stack(inputs, axis=1))
+    code.share(inputs[0])
+    code.fill_lanes(arenas, np.stack(inputs, axis=1))
     arenas.gathers.reshape(lanes, -1)[:, code.machine.fit.gathers] = gathered
     rows, flags = np.arange(lanes), np.ones(lanes)
     values = np.zeros((lanes, len(code.outputs)))
-    code.compute(
-        arenas,
-        shared=address(shared),
+    arenas.set(
+        shared=address(code.shared),
         **dict.fromkeys(("sources", "source_count", "places", "gathered", "gather_bytes"), 0),
         **dict.fromkeys(("gradients", "gradient_count"), 0),
         rows=address(rows),
@@ -107,7 +106,8 @@ def _computed(code: LaneCode, gathered: Addresses, samples: list[Sample]) -> Flo
         own_total_count=len(arenas.own_total),
         shared_total_count=len(arenas.shared_total),
     )
+    code.compute(arenas)
     if flags.any():
         return None
-    gradient = code.gradient(arenas.gradient)
+    gradient = code.gradient(arenas.totals[1])
     return None if gradient is None else np.concatenate([values.ravel(), gradient])

@@ -59,11 +59,11 @@ class Hoisted:
         """
         count = len(inputs)
         self._inputs[:count] = inputs
-        found = np.empty(len(self._positions))
         if self._swept(self._trial[count:]) is None:
             return None
+        found = np.empty(len(self._positions))
         self._tape.numbers(self._positions, found)
-        return found if np.isfinite(found).all() else None
+        return found if found.dot(found) < np.inf else None  # not for NaN either
 
     def gradient(self, adjoints: Floats) -> Floats | None:
         """What adjoints of the numbers pass on to the inputs; None where it is not finite."""
@@ -78,7 +78,7 @@ class Hoisted:
         if self._root is not None:
             self._tape.sweep(self._root, 1.0, slopes)
         found = slopes[:count]
-        return found if np.abs(found).max(initial=0.0) < LARGEST else None
+        return found if found.dot(found) < LARGEST**2 else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +100,10 @@ class Split:
         """Where inputs of the whole recording are among those of ``each``."""
         return np.where(places < self.first, places, places + (self.last - self.first))
 
+    def moved_one(self, place: int) -> int:
+        """The same for one of them."""
+        return place if place < self.first else place + self.last - self.first
+
     def inputs(self, whole: Floats) -> Floats | None:
         """The inputs of ``each``; ``whole``: those of the whole recording. None: not for these."""
         if self.hoisted is None:
@@ -107,7 +111,8 @@ class Split:
         shared = self.hoisted.numbers(whole)
         if shared is None:
             return None
-        return np.concatenate([whole[: self.first], shared, whole[self.first :]])
+        made: Floats = np.concatenate([whole[: self.first], shared, whole[self.first :]])
+        return made
 
     def gradient(self, adjoints: Floats, count: int) -> Floats | None:
         """The gradient by the first ``count`` inputs; ``adjoints``: by those and what is shared."""

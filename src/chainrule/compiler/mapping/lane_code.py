@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,27 +49,35 @@ class Arenas:
         self.shared_adjoints = cache_aligned(len(kernel.shared), number)
         self.gathers = np.zeros_like(kernel.gathers)
         self.seeds = np.ones(2 * lanes, number)  # of a whole group, and of the last one
-        self.value_total = np.zeros(lanes)
-        self.own_total = np.zeros((code.totals if code.has_own_parameters else 0, lanes))
-        self.shared_total = np.zeros(0 if code.has_own_parameters else code.totals)
-        self.fields = {  # of the loop
-            name: loop_code.address(getattr(self, name))
-            for name in (
-                *("own", "adjoints", "shared_adjoints", "gathers", "seeds"),
-                *("value_total", "own_total", "shared_total"),
-            )
-        }
+        own, shared = (code.totals, 0) if code.has_own_parameters else (0, code.totals)
+        self._totals = np.zeros((1 + own) * lanes + shared)
+        self.in_lanes = self._totals[: (1 + own) * lanes].reshape(-1, lanes)
+        self.value_total, self.own_total = self.in_lanes[0], self.in_lanes[1:]
+        self.shared_total = self._totals[(1 + own) * lanes :]
+        self.words = np.zeros(len(loop_code.FIELDS), np.int64)  # what the loop reads
+        self.words_at = loop_code.address(self.words)
+        self.set(**code.fields)
+        for name in (
+            *("own", "adjoints", "shared_adjoints", "gathers", "seeds"),
+            *("value_total", "own_total", "shared_total"),
+        ):
+            self.set(**{name: loop_code.address(getattr(self, name))})
+
+    def set(self, **fields: int) -> None:
+        """Let the loop read this from now on; see ``loop_code.FIELDS``."""
+        for name, word in fields.items():
+            self.words[loop_code.PLACES[name]] = word
 
     def clear(self) -> None:
         """Set the totals to zero."""
-        for total in (self.value_total, self.own_total, self.shared_total):
-            total[...] = 0.0
+        self._totals[:] = 0.0
 
     @property
-    def gradient(self) -> Floats:
-        """The total of the gradients."""
-        both: Floats = np.concatenate([self.own_total.sum(axis=1), self.shared_total])
-        return both
+    def totals(self) -> tuple[float, Floats]:
+        """The total of the values, and of the gradients."""
+        sums = self.in_lanes.sum(axis=1)
+        gradient: Floats = self.shared_total.copy() if len(self.shared_total) else sums[1:]
+        return float(sums[0]), gradient
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +90,11 @@ class LaneCode:
     has_own_parameters: bool  # each lane has a copy of them
     split: Split  # what a sample computes, and what all of them share
     private: Addresses  # the inputs that lie in lanes
+    copies: int  # how many inputs, the first ones, each lane has a copy of
     varied: Addresses  # the floats of a call that may be others in each lane
     outputs: Addresses  # where a sample has the numbers that it returns, the value first
     number: int = field(default_factory=itertools.count().__next__)  # in the order of building
-    free: list[Arenas] = field(default_factory=list)  # that no thread uses now
+    free: list[Any] = field(default_factory=list)  # what no thread computes in now
 
     @property
     def lanes(self) -> int:
@@ -124,27 +134,48 @@ class LaneCode:
         beyond = (numbers < -EXACT) | (numbers > EXACT)
         return dataclasses.replace(made, known=made.known & ~beyond.any(axis=1))
 
-    def share(self, inputs: Floats) -> npt.NDArray[Any]:
-        """All inputs of one call, and the constants: what samples share is read from there.
+    def share(self, inputs: Floats) -> None:
+        """Let all samples read these inputs of one call."""
+        with self._rounding:
+            self.shared[: len(inputs)] = inputs
+
+    @functools.cached_property
+    def shared(self) -> npt.NDArray[Any]:
+        """The inputs of one call, and the constants: what samples share is read from there.
 
         The same memory every time: one map after the other uses the code, under a lock.
         """
-        row = self._shared
-        with np.errstate(over="ignore"):  # of float32: then a number is not finite
-            row[: len(inputs)] = inputs
-        row[self.machine.program.inputs :] = self.machine.fit.constants
-        return row
-
-    @functools.cached_property
-    def _shared(self) -> npt.NDArray[Any]:
         made: npt.NDArray[Any] = cache_aligned(len(self.machine.code.shared), self.machine.dtype)
+        made[self.machine.program.inputs :] = self.machine.fit.constants
         return made
 
+    @property
+    def _rounding(self) -> AbstractContextManager[Any]:
+        """A number too large for float32 is not finite, and the code sees that."""
+        return nullcontext() if self.machine.dtype == "float64" else np.errstate(over="ignore")
+
+    @functools.cached_property
+    def work(self) -> int:
+        """How many numbers it computes or adds up for one sample."""
+        return self.machine.program.work
+
+    @functools.cached_property
+    def held(self) -> int:
+        """How many numbers are prepared for one sample, beside its data."""
+        return len(self.machine.program.places) + len(self.recording.selection.numbers)
+
     def fill(self, arenas: Arenas, inputs: Floats) -> None:
-        """Let lanes have inputs, a row for each: those of one call, or a column for each lane."""
-        with np.errstate(over="ignore"):
-            rows = arenas.own[: len(self.private) * self.lanes].reshape(-1, self.lanes)
-            rows[:] = inputs[self.private]
+        """Let each lane have a copy of what it has a copy of; ``inputs``: those of one call."""
+        if self.copies:
+            self._write(arenas, inputs[: self.copies, None])
+
+    def fill_lanes(self, arenas: Arenas, inputs: Floats) -> None:
+        """Let lanes have all of their inputs, a column for each lane."""
+        self._write(arenas, inputs[self.private])
+
+    def _write(self, arenas: Arenas, rows: Floats) -> None:
+        with self._rounding:
+            arenas.own[: len(rows) * self.lanes].reshape(-1, self.lanes)[:] = rows
 
     @functools.cached_property
     def fields(self) -> dict[str, int]:
@@ -159,9 +190,9 @@ class LaneCode:
             "differentiates": int(self.differentiates),
         }
 
-    def compute(self, arenas: Arenas, **fields: int) -> None:
-        """Compute groups of samples; ``fields``: the others that the loop reads."""
-        loop_code.run(self.machine.dtype, self.lanes, self.fields | arenas.fields | fields)
+    def compute(self, arenas: Arenas) -> None:
+        """Compute groups of samples."""
+        loop_code.run(self.machine.dtype, self.lanes, arenas.words_at)
 
 
 def lane_code(
@@ -228,7 +259,10 @@ def _build(
     varied = np.isin(places, np.concatenate(stacked))
     if made.hoisted is None:
         varied |= np.isin(places, private)
-    return LaneCode(variant, machine, first, has_own, made, private, places[varied], addresses)
+    copies = call.first + shared if has_own else 0
+    return LaneCode(
+        variant, machine, first, has_own, made, private, copies, places[varied], addresses
+    )
 
 
 def _machine(source: RecordedCall, fixed: int, needed: int, options: Options) -> MachineCode:
