@@ -118,8 +118,8 @@ class Blocks:
         if self._others or self._ints is not None or not all(map(_is_direct, arrays)):
             return False
         self._sources = [
-            (address(array), array.strides[0], *rest)
-            for array, (_, _, *rest) in zip(arrays, self._sources, strict=True)
+            (address(array), array.strides[0], count, target)
+            for array, (_, _, count, target) in zip(arrays, self._sources, strict=True)
         ]
         self._begin(inputs, layout, to)
         return True

@@ -141,7 +141,9 @@ def _transpose(code: Code, rows: list[str], own: str, j: str, width: int) -> Non
                     found[k], found[k + step] = shuffled(a, b, low), shuffled(a, b, high)
             step *= 2
         for k, numbers in enumerate(found):
-            code.store(own, [(j, len(rows)), (None, k * len(rows) + first)], numbers.over(code.dtype))
+            code.store(
+                own, [(j, len(rows)), (None, k * len(rows) + first)], numbers.over(code.dtype)
+            )
 
 
 def _prefetch(code: Code, rows: list[str], stride: str, count: str) -> None:

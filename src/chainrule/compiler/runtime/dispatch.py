@@ -174,11 +174,16 @@ class Dispatch:
                 self.busy = False
             if found is None:
                 return None
-            answer, self._answered = found
-            self._quick += 1
-            if self._answered.waits or self._quick >= QUICK:
-                self._enter_quick_calls()
+            answer, variant = found
+            self.count_quick(variant)
             return answer
+
+    def count_quick(self, variant: Variant) -> None:
+        """Count a call that was answered without looking for a variant: this one did it."""
+        self._answered = variant
+        self._quick += 1
+        if variant.waits or self._quick >= QUICK:
+            self._enter_quick_calls()
 
     def _enter_quick_calls(self) -> None:
         """Count the calls that the fast path answered, all of them like the last."""
