@@ -73,10 +73,13 @@ class Hoisted:
         inputs, slopes = self._inputs, self._slopes
         count = len(inputs) - len(weights)
         inputs[count:] = weights
-        if self._tape.run(inputs)[0] != FINE:
+        try:
+            if self._tape.run(inputs)[0] != FINE:
+                return None
+            if self._root is not None:
+                self._tape.sweep(self._root, 1.0, slopes)
+        except Exception:  # of an operation of the user's own: eager raises it, if it comes to it
             return None
-        if self._root is not None:
-            self._tape.sweep(self._root, 1.0, slopes)
         found = slopes[:count]
         return found if found.dot(found) < LARGEST**2 else None
 

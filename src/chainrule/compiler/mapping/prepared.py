@@ -142,6 +142,8 @@ class Prepared:
         pairs = zip(asked.stacked, self.sources, strict=True)
         layout = Layout(tuple([Source(array, *at) for array, at in pairs]), ())
         if self.blocks is None or not self.blocks.again(shared, layout, to):
+            if self.blocks is not None:
+                self.blocks.close()
             self.blocks = Blocks(code, shared, (), layout, to)
         left = results.take(self.blocks.run(range(count), threads), code)
         self.blocks.let_go()
