@@ -535,6 +535,17 @@ case(
     lambda s: s.extra["t"].number(1),
     prepare=with_extra(0, t=tape_that_ran),
 )
+case(
+    "Tape.numbers",
+    lambda s: s.extra["t"].numbers(s.extra["positions"], s.extra["x"]),
+    prepare=with_extra(
+        0,
+        t=tape_that_ran,
+        positions=lambda s: np.array([5, 0], np.int32),
+        x=lambda s: np.zeros(2),
+    ),
+    check=tape_still_runs,
+)
 
 
 case(

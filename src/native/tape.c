@@ -364,6 +364,7 @@ static PyMethodDef tape_methods[] = {
     {"sweep", tape_sweep, METH_VARARGS, NULL},
     {"point", tape_point, METH_VARARGS, NULL},
     {"number", tape_number, METH_O, NULL},
+    {"numbers", tape_numbers, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot tape_slots[] = {

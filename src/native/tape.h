@@ -95,6 +95,7 @@ PyObject *call_row(const Tape *t, Py_ssize_t k, int backward);
 PyObject *tape_run(PyObject *self, PyObject *inputs);
 PyObject *tape_point(PyObject *self, PyObject *args);
 PyObject *tape_number(PyObject *self, PyObject *position);
+PyObject *tape_numbers(PyObject *self, PyObject *args);
 
 /* tape_sweep.c */
 /* The derivative of instruction `position`, which there must be, by every input; -1: an error. */

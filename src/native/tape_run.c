@@ -206,3 +206,33 @@ PyObject *tape_number(PyObject *self, PyObject *position) {
     }
     return PyFloat_FromDouble(t->data[t->place[i]]);
 }
+
+/* numbers(positions, out): what some instructions gave. */
+PyObject *tape_numbers(PyObject *self, PyObject *args) {
+    Tape *t = (Tape *)self;
+    PyObject *which, *out;
+    Py_buffer positions, numbers;
+    if (!PyArg_ParseTuple(args, "OO:numbers", &which, &out)) {
+        return NULL;
+    }
+    Py_ssize_t count = PyObject_Size(which);
+    if (count < 0 || get_buffer(which, &positions, "i", count, 0) < 0) {
+        return NULL;
+    }
+    if (get_buffer(out, &numbers, "d", count, 1) < 0) {
+        PyBuffer_Release(&positions);
+        return NULL;
+    }
+    int failed = 0;
+    for (Py_ssize_t n = 0; n < count && !failed; n++) {
+        int32_t i = ((const int32_t *)positions.buf)[n];
+        if (i < 0 || i >= t->count) {
+            failed = bad_instruction(i);
+        } else {
+            ((double *)numbers.buf)[n] = t->data[t->place[i]];
+        }
+    }
+    PyBuffer_Release(&positions);
+    PyBuffer_Release(&numbers);
+    return failed ? NULL : Py_NewRef(Py_None);
+}

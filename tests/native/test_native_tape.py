@@ -500,6 +500,11 @@ def assert_tape_is_interpreter(rng, recording, tape, oracle, special):
     assert [bits(x) for x in map(tape.number, range(len(recording)))] == [
         bits(x) for x in oracle.data
     ], str(recording)
+    some = np.array([rng.randrange(len(recording)) for _ in range(3)], np.int32)
+    found, wanted = np.zeros(3), np.zeros(3)
+    tape.numbers(some, found)
+    oracle.numbers(some, wanted)
+    assert [bits(x) for x in found.tolist()] == [bits(x) for x in wanted.tolist()]
     for root in [len(recording) - 1, *[rng.randrange(len(recording)) for _ in range(2)]]:
         found, wanted = np.full(recording.inputs, 7.0), np.full(recording.inputs, 7.0)
         seed = rng.choice([1.0, -0.5, 0.0, -0.0, math.inf, math.nan])

@@ -176,6 +176,10 @@ ENTRIES: dict[str, Entry] = {
         lambda: (np.array([7], np.int32), np.zeros(1, np.int32)),
     ),
     "Tape.number": (lambda *x: tape().number(*x), lambda: (3,)),
+    "Tape.numbers": (
+        lambda *x: tape().numbers(*x),
+        lambda: (np.array([3, 0], np.int32), np.zeros(2)),
+    ),
     "a wrong Tape runs": (lambda *x: _native.Tape(*x).run(np.ones(2)), tape_parts),
     "a wrong Tape sweeps": (lambda *x: _native.Tape(*x).sweep(5, 1.0, np.zeros(2)), tape_parts),
     "Checks": (_native.Checks, lambda: (((["x"], ("x",)), ({"a": 1}, "a", 1)),)),

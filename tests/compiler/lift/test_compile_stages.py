@@ -25,7 +25,7 @@ from chainrule.compiler.codegen.walks import Walks
 from chainrule.compiler.lift import interpreter as arrays
 from chainrule.compiler.lift.canonical import NotLiftable, canonicalise
 from chainrule.compiler.lift.grouping import Program, group
-from chainrule.compiler.lift.strides import IterationSpace, StridedLoop, iteration_space
+from chainrule.compiler.lift.strides import IterationSpace, StridedLoop, iteration_space, repeated
 from chainrule.compiler.runtime.machine import cache_aligned
 from chainrule.compiler.runtime.tape import FINE, Interpreter
 from chainrule.core import ops
@@ -691,3 +691,20 @@ def test_chunks_cover_every_lane_once(count, width):
     walks = Walks(variant_of(mlp, np.ones(16)).machine.program, set())
     covered = [at + i for at, w in Emitter(walks, width).chunks(count) for i in range(w)]
     assert covered == list(range(count))
+
+
+def test_few_irregular_points_that_come_again_and_again():
+    """A lower triangle for each of several components, and beside it a diagonal of its own."""
+    owners, factors = [], []
+    for k in range(5):
+        for i in range(1, 4):
+            owners += [3 * k + i] * (i + 1)
+            factors += [100 + 4 * k + i, *[500 + 6 * k + i * (i - 1) // 2 + j for j in range(i)]]
+    found = repeated([np.array(owners), np.array(factors)], 64)
+    assert found is not None
+    assert (found.count, found.bases.shape) == (5, (9, 2))
+    walked = found.bases + found.steps * np.arange(found.count)[:, None, None]
+    np.testing.assert_array_equal(walked.reshape(-1, 2).T, [owners, factors])
+    assert repeated([np.array(owners), np.array(factors)], 8) is None
+    factors[-1] += 1
+    assert repeated([np.array(owners), np.array(factors)], 64) is None

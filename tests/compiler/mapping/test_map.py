@@ -586,3 +586,56 @@ def test_many_parameters_are_not_copied_for_values_alone():
     assert "Σ_j w[i,j]·x[j]" in fast.report(stage="lifted")
     fast(w, xs[0])
     assert "lifted to" in fast.report()
+
+
+def test_a_map_like_an_earlier_one_is_prepared_and_sees_all_that_changed():
+    def f(p, x, y):
+        return GAIN[0] * math.sin(y) * exp(p["a"][0]) * x[0] + p["b"] * (
+            x[1] if x[1] > -2.0 else 0.0
+        )
+
+    def wanted(p, xs, ys):
+        pairs = [chainrule.value_and_grad(f)(p, x, float(y)) for x, y in zip(xs, ys, strict=True)]
+        value = sum(v for v, _ in pairs)
+        return [value, {name: sum(g[name] for _, g in pairs) for name in p}]
+
+    GAIN = [2.0]
+    fast = chainrule.compile(f, lift=True)
+    random = rng()
+
+    def compare(p, xs, ys):
+        close(fast.map_value_and_grad(p, xs, ys, reduce="sum"), wanted(p, xs, ys))
+
+    xs, ys = random.normal(size=(20, 2)), random.normal(size=20)
+    for count in (20, 17, 16, 20, 3):
+        p = {"a": random.normal(size=3), "b": float(random.normal())}
+        compare(p, random.uniform(-1.0, 1.0, size=(count, 2)), random.normal(size=count))
+    assert (chainrule.engine != "native") or len(fast.dispatch.prepared) == 1
+    compare({"a": np.ones(3), "b": 2}, xs, ys)  # an integer
+    compare({"a": np.ones(4), "b": 2.0}, xs, ys)  # another shape
+    compare({"b": 2.0, "a": np.ones(3)}, xs, ys)  # another order
+    compare({"a": np.ones(3, np.float32), "b": 2.0}, xs, ys)
+    compare({"a": np.ones(3), "b": 2.0}, xs[:, ::-1], ys)  # rows that do not lie in one piece
+    compare({"a": np.ones(3), "b": 2.0}, xs - 3.0 * (xs > 0.5), ys)  # some go another way
+    GAIN[0] = 3.0  # what the function reaches by itself
+    compare({"a": np.ones(3), "b": 2.0}, xs, ys)
+    with pytest.raises(ValueError, match="20 samples and argument 2 holds 19"):
+        fast.map_value_and_grad({"a": np.ones(3), "b": 2.0}, xs, ys[:19], reduce="sum")
+    with pytest.raises(TypeError, match="holds Values"):
+        fast.map_value_and_grad({"a": np.ones(3), "b": Value(2.0)}, xs, ys, reduce="sum")
+    ys[3] = math.inf  # math.sin raises
+    with pytest.raises(ValueError, match="math domain error"):
+        fast.map_value_and_grad({"a": np.ones(3), "b": 2.0}, xs, ys, reduce="sum")
+
+
+def test_a_prepared_map_gives_the_bits_of_the_first():
+    fast = chainrule.compile(lambda p, x: exp(p[0]) * tanh(p[1] * x[0]) + x[1], lift=True)
+    p, xs = np.array([0.3, -0.7]), rng().normal(size=(37, 2))
+    for options in ({"reduce": "sum"}, {"reduce": "mean"}, {}):
+        for method in (fast.map, fast.map_value_and_grad):
+            runs = [leaves(method(p, xs, threads=t, **options)) for t in (1, 1, 2)]
+            assert len({tuple(x.tobytes() for x in run) for run in runs}) == 1
+    kept = fast.map(p, xs)
+    before = kept.copy()
+    fast.map(p, xs + 1.0)
+    assert (kept == before).all()

@@ -155,3 +155,47 @@ def test_what_cannot_be_bound_is_told():
     with pytest.raises(TypeError, match="differentiate by first"):
         fast.bound()
     assert repr(fast.bound(np.zeros(3))) == "<chain, bound to its arguments>"
+
+
+def test_a_bound_call_sees_all_that_changed():
+    scale = [2.0]
+
+    def f(x, more):
+        return scale[0] * x[0] * (x[1] if x[1] > 0.0 else tanh(x[1])) + more[0][0] * x[1]
+
+    fast = chainrule.compile(f, lift=True)
+    x, more = np.array([1.5, 2.5]), [np.array([3.0])]
+    bound = fast.bound(x, more)
+
+    def compare():
+        value = bound()
+        wanted, slopes = expected(f, x, more)
+        assert value == pytest.approx(wanted, rel=1e-13)
+        np.testing.assert_allclose(bound.gradient, slopes, rtol=1e-12)
+
+    for _ in range(3):
+        compare()
+    changes = [
+        lambda: x.__setitem__(1, -1.0),  # another branch
+        lambda: x.__setitem__(1, 2.0),
+        lambda: scale.__setitem__(0, 3.0),
+        lambda: more.__setitem__(0, np.array([5.0])),
+        lambda: more.__setitem__(0, np.array([5.0, 6.0])),  # another shape
+        lambda: more.__setitem__(0, [7.0]),
+    ]
+    for change in changes:
+        change()
+        for _ in range(3):
+            compare()
+    before = fast.dispatch.counts.calls
+    for _ in range(100):
+        bound()
+    assert fast.dispatch.counts.calls == before + 100
+    x[0] = np.inf
+    bound()
+    x[0] = 1.0
+    compare()
+    chainrule.value_and_grad(lambda y: y * bound())(2.0)  # inside another derivative
+    bound.gradient.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        bound()

@@ -454,7 +454,7 @@ def as_float(i: int) -> float:
         return math.nan
 
 
-def like_first(call: Call, original: Any, gradient: Floats) -> Any:
+def like_first(structure: Node, original: Any, gradient: Floats) -> Any:
     """The gradient of the first argument, in its own structure."""
     place = 0
 
@@ -474,4 +474,4 @@ def like_first(call: Call, original: Any, gradient: Floats) -> Any:
             return np.array(items, np.float64).reshape(original.shape)
         return node.build(items, original)
 
-    return unflatten(call.structure[0][0], make, original, branch)
+    return unflatten(structure, make, original, branch)

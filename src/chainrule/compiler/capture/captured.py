@@ -113,6 +113,11 @@ class CapturedState:
         return self._changed_contents()
 
     @functools.cached_property
+    def quick_check(self) -> Callable[[], int] | None:
+        """What gives a negative number if nothing changed; None where it takes more than that."""
+        return self._by_identity.failed if self._only_identities else None
+
+    @functools.cached_property
     def _by_identity(self) -> Any:
         """What is as it was if certain objects are still the same, for the check in C."""
         if kernels is None:

@@ -130,7 +130,7 @@ class Backward:
         return False
 
     def _is_read(self, walk: Walk, column: int) -> bool:
-        """Whether the adjoints of a column are ever read: those of constants are not.
+        """Whether the adjoints of a column are ever read: those of constants and data are not.
 
         In a loop in time, this is true for results of the loop itself; outside of it, for the rest.
         """
@@ -138,7 +138,8 @@ class Backward:
         if walk.core and walk.core[column] != bool(walk.steps):
             return False
         last = program.shared + len(program.private)
-        constant = (targets >= program.inputs) & (targets < program.shared)
+        needed = program.inputs if program.needed is None else program.needed
+        constant = (targets >= needed) & (targets < program.shared)
         return not bool((constant | ((targets >= last - program.fixed) & (targets < last))).all())
 
     # --- loops in time ----------------------------------------------------------------------------

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.codegen.ir import Code, Offset, Vector
-from chainrule.compiler.codegen.tiles import Tile
+from chainrule.compiler.codegen.tiles import Place, Tile
 from chainrule.compiler.codegen.walks import Trip, Walk, Walks
 from chainrule.compiler.lift.program import Addresses
-from chainrule.compiler.lift.strides import IterationSpace
+from chainrule.compiler.lift.strides import IterationSpace, Repeated
 from chainrule.core import ops
 
 VALUE, ADJOINT = ("%P", "%V"), ("%Q", "%D")  # arrays: of what samples share, of each sample's own
@@ -260,6 +260,10 @@ class Emitter:
             for pair, c in zip(arrays, selection, strict=True)
         ]
 
+        if walk.again is not None and walk.again.steps[:, selection[0]].all():
+            self._again(walk, walk.again, selection, names, not store)
+            return
+
         def inner(offsets: list[Offset], loops: tuple[Trip, ...]) -> None:
             outer = [x for x in loops if x.strides[0] != 0]
             if overlaps(outer) or not self.walks.contract:
@@ -270,11 +274,36 @@ class Emitter:
 
         self.nest(walk, selection, inner)
 
+    def _again(
+        self,
+        walk: Walk,
+        again: Repeated,
+        selection: Sequence[int],
+        arrays: Sequence[str],
+        accumulate: bool,
+    ) -> None:
+        """Few irregular terms, again and again: each sum of them stays in a register."""
+        chosen = list(selection)
+        factors = [1 if walk.shared[c] else self.batch for c in chosen]
+        lanes = Trip(self.batch, self.batch, tuple([0 if walk.shared[c] else 1 for c in chosen]))
+        tile = Tile(self, arrays, lanes, walk.shared[chosen[0]], [], accumulate)
+        sums: dict[Place, list[list[Place]]] = {}
+        for steps, bases in zip(again.steps[:, chosen], again.bases[:, chosen], strict=True):
+            pair = (steps * factors).tolist(), (bases * factors).tolist()
+            term = list(zip(*pair, strict=True))
+            sums.setdefault(term[0], []).append(term)
+        with self.code.loop(again.count) as i:
+            tile.emit_sums(i, dict(sorted(sums.items())))
+
     def stores(self, walk: Walk, column: int, sums: bool = True) -> bool:
         """Whether every target of a column is complete after one visit of its innermost sums."""
         if sums and not self.walks.contract:
             return False
         found = walk.space
+        if walk.again is not None and walk.again.steps[:, column].all():
+            targets = np.stack([walk.again.bases[:, column], walk.again.steps[:, column]])
+            different = len(np.unique(targets, axis=1).T)
+            return len(np.unique(walk.columns[column])) == different * walk.again.count
         chosen = found.select([column])
         outer = [Trip(x.count, x.count, x.strides) for x in (*chosen.middle, *chosen.loops)]
         moving = [x for x in outer if x.strides[0] != 0]
@@ -343,7 +372,8 @@ class Emitter:
 
     def _tile_size(self, loop: Trip, reduced: bool) -> int:
         """How many trips of a loop are in one tile; sums along the lanes fill a vector."""
-        if reduced and loop.strides[0] == 1 and loop.most % self.width == 0:
+        whole = loop.most % self.width == 0 or (self.batch > 1 and loop.most > self.width)
+        if reduced and loop.strides[0] == 1 and whole:
             return self.width
         return 4
 

@@ -83,11 +83,16 @@ def _exp_parts(r: Vector, r_low: Vector) -> tuple[Vector, Vector]:
 def exponential(x: Vector) -> Vector:
     """e**x = 2**n * e**r: the exponent's bits, and a polynomial of the rest."""
     f = _format(x)
-    shifted, n, r = _reduced((x < f.least).choose(f.least, x))
+    within, scales = (x < f.least).choose(f.least, x), x.is_scaled
+    if scales:
+        within = (x > f.most).choose(2.0 * f.most, within)  # for infinity
+    shifted, n, r = _reduced(within)
     r = n.times_plus(-f.ln2[1], r)
     z = r * r
     one, lost = _sum(1.0, r)
     p = one + polynomial(r, f.exp, z).times_plus(z, lost)
+    if scales:
+        return p.scaled(n)
     # Results that may be subnormal are made 2**lift times as large and then rounded once.
     low = x < f.normal
     p = low.choose(p * 2.0**f.lift, p)

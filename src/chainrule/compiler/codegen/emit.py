@@ -50,7 +50,7 @@ def machine(
     walk is 0. Without ``contract`` products are rounded before they are added, and sums keep their
     order.
     """
-    walks = Walks(program, varying or set(), contract)
+    walks = Walks(program, varying or set(), contract, batch)
     made = Machine(walks=walks.all, optional=optional or set())
     forward, backward = (Emitter(walks, width, batch, dtype) for _ in range(2))
     if program.steps is None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from chainrule.compiler.codegen.contraction import Emitter
 
 CHAINS = 4  # partial sums in a loop in time, so that not every addition waits for the last
+Place = tuple[int, int]  # how far it moves in each trip of a loop, and where it is in the first
 MOST_UNROLLED = 32  # a sum of at most so many terms is unrolled for that
 
 
@@ -65,6 +66,38 @@ class Tile:
             else:
                 self._tile(offsets, points, self.emitter.chunks(self.lane.most))
 
+    def emit_sums(self, i: str, sums: dict[Place, list[list[Place]]]) -> None:
+        """Sums of some terms each, by their targets, in trip ``i`` of a loop; lanes are samples."""
+        assert self.lane is not None
+        done: dict[Any, Vector] = {}
+
+        def read(column: int, term: list[Place], at: int, width: int) -> Vector:
+            stride = self._stride(column)
+            key = (column, term[column], at if stride else 0, width)
+            if key not in done:
+                step, base = term[column]
+                place: Offset = [(None, base + at * stride), (i, step)]
+                done[key] = self.emitter.read(self.arrays[column], place, stride, width)
+            return done[key]
+
+        adds = self.accumulate and not self.reduced
+        found: dict[int, list[tuple[tuple[int, ...], list[Vector]]]] = {}
+        for (step, base), terms in sums.items():
+            vectors = []
+            for at, width in self.emitter.chunks(self.lane.most):
+                total = read(0, terms[0], at, width) if adds else None
+                for term in terms:
+                    total = self._term(read, term, at, width, total)
+                assert total is not None
+                vectors.append(total)
+                if not self.reduced:
+                    place: Offset = [(None, base + at), (i, step)]
+                    self.emitter.write(self.arrays[0], place, total)
+            found.setdefault(step, []).append(((base,), vectors))
+        for step, some in found.items() if self.reduced else ():
+            targets, totals = zip(*some, strict=True)
+            self._store_reduced([[(i, step)]], list(targets), list(totals))
+
     def _moved(self, offsets: list[Offset], steps: list[tuple[str | None, int]]) -> list[Offset]:
         assert self.lane is not None
         return [
@@ -107,9 +140,7 @@ class Tile:
         best: Vector = ops.where(better, b, a)
         return best
 
-    def _term(
-        self, read: Any, point: tuple[int, ...], at: int, width: int, old: Vector | None
-    ) -> Vector:
+    def _term(self, read: Any, point: Any, at: int, width: int, old: Vector | None) -> Vector:
         value: Vector = read(1, point, at, width)
         if len(self.arrays) == 3:
             factor = read(2, point, at, width)
@@ -199,6 +230,12 @@ class Tile:
             self.emitter.over(self.sums, offsets, addends)
             for k, total in enumerate(totals):
                 sums[k].append(total.get())
+        self._store_reduced(offsets, points, sums)
+
+    def _store_reduced(
+        self, offsets: list[Offset], points: list[tuple[int, ...]], sums: list[list[Vector]]
+    ) -> None:
+        """Add up the lanes of each sum, and store neighbours together."""
         at = 0
         while at < len(points):
             width = 1

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from chainrule.compiler.codegen import elementary
+from chainrule.compiler.codegen import elementary, jit
 from chainrule.compiler.lift.graph import NotLiftable
 from chainrule.core.operations import Opaque
 from chainrule.core.ops import Op
@@ -191,6 +191,19 @@ class Vector:
     def intrinsic(self, name: str, *others: Vector) -> Vector:
         """An LLVM intrinsic by name, such as "sqrt" or "copysign"."""
         return self.code.call(f"llvm.{name}.{self.code.suffix(self.width)}", (self, *others))
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether ``scaled`` is there: one instruction of AVX-512 for whole vectors."""
+        return self.width * self.code.bits == 512 and jit.vector_width() == 8
+
+    def scaled(self, n: Vector) -> Vector:
+        """``self * 2**n`` for whole numbers n, rounded once, also to 0 or infinity."""
+        kind, code, mask = self.kind, self.code, f"i{self.width}"
+        name = f"@llvm.x86.avx512.mask.scalef.p{'d' if code.bits == 64 else 's'}.512"
+        code.declarations.add(f"declare {kind} {name}({kind}, {kind}, {kind}, {mask}, i32)")
+        given = ", ".join(f"{kind} {x}" for x in (self.register, n.register, "zeroinitializer"))
+        return Vector(code, code.let(f"call {kind} {name}({given}, {mask} -1, i32 4)"), self.width)
 
     def times_plus(self, factor: Any, addend: Any) -> Vector:
         """``self * factor + addend``, rounded once."""

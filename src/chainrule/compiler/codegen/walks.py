@@ -15,9 +15,16 @@ import numpy.typing as npt
 
 from chainrule.compiler.lift.graph import SUM
 from chainrule.compiler.lift.program import Addresses, Program
-from chainrule.compiler.lift.strides import IterationSpace, iteration_space, table
+from chainrule.compiler.lift.strides import (
+    IterationSpace,
+    Repeated,
+    iteration_space,
+    repeated,
+    table,
+)
 
 FEW_POINTS = 64  # a sum of at most so many terms is walked by a table where it is irregular
+MOST_POINTS = 64  # irregular terms of sums that are emitted one by one
 FEW_SOURCES = 8  # a sum reads at most so many instructions in separate loops
 
 
@@ -50,6 +57,7 @@ class Walk:
     core: list[bool] = field(default_factory=list)  # per column: computed in the same loop in time
     steps: list[int] = field(default_factory=list)  # per column, from one iteration to the next
     iterations: int = 1  # with steps, these are the points of the first of so many
+    again: Repeated | None = None  # the same points, to be emitted one by one in one loop
 
     def count(self, points: int) -> int | None:
         """The outermost trip count of a call in which the instruction has this many points."""
@@ -63,9 +71,14 @@ class Walks:
     """Every walk of a program, for both passes."""
 
     def __init__(
-        self, program: Program, varying: set[tuple[int, str]], contract: bool = True
+        self,
+        program: Program,
+        varying: set[tuple[int, str]],
+        contract: bool = True,
+        batch: int = 1,
     ) -> None:
         self.program = program
+        self._in_lanes = batch > 1
         self.varying = varying
         self.contract = contract  # products and sums may be fused, and sums reordered
         self.all: list[Walk] = []
@@ -196,5 +209,20 @@ class Walks:
         if ends and not all(map(found.outer, lengths)):
             found = table(local)
         walk = Walk(len(self.all), *key, chosen, list(columns), shared, found, key in self.varying)
+        if found.rows > 1 and self._may_repeat(key):
+            walk.again = repeated(local, MOST_POINTS)
         self.all.append(walk)
         return walk
+
+    def _may_repeat(self, key: tuple[int, str]) -> bool:
+        """Whether the terms of sums may be walked in another order: in lanes of whole samples.
+
+        Without lanes there are better ones among the terms themselves.
+        """
+        number, what = key
+        if not self._in_lanes or not self.contract or key in self.varying:
+            return False
+        if what not in ("products", "plains") or number >= len(self.program.instructions):
+            return False
+        instruction = self.program.instructions[number]
+        return instruction.kind == SUM and instruction.loop is None

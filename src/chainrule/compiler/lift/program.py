@@ -205,6 +205,7 @@ class Program:
     expected: npt.NDArray[np.float64]
     loops: tuple[Repeat, ...] = ()
     fixed: int = 0  # how many of the private inputs, the last ones, need no derivative
+    needed: int | None = None  # how many inputs, the first ones, need one where they are shared
     arranged: bool = False  # reordered so that a shorter call is a prefix of it
     #: (instruction, first, last): the slices of results in the order in which they are computed;
     #: None: whole instructions, in their order

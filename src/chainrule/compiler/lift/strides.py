@@ -130,6 +130,28 @@ def table(columns: Sequence[Addresses]) -> IterationSpace:
     return IterationSpace(np.ascontiguousarray(bases), None, (0,) * len(columns), ())
 
 
+@dataclass(frozen=True, eq=False)
+class Repeated:
+    """Few points that come again and again, each of them by strides of its own."""
+
+    bases: Addresses  # [point, column]
+    steps: Addresses  # likewise: how far it moves each time
+    count: int
+
+
+def repeated(columns: Sequence[Addresses], most: int) -> Repeated | None:
+    """The columns as at most so many points that come again and again; None where they are not."""
+    table = np.stack([np.asarray(c, np.int64) for c in columns], axis=1)
+    for points in range(2, min(most, len(table) // 2) + 1):
+        if len(table) % points:
+            continue
+        parts = table.reshape(-1, points, len(columns))
+        steps = parts[1] - parts[0]
+        if (np.diff(parts, axis=0) == steps).all():
+            return Repeated(parts[0], steps, len(parts))
+    return None
+
+
 def _innermost(table: Addresses) -> tuple[StridedLoop, Addresses] | None:
     """The innermost loop of fixed length, and what is left without it."""
     first = table[:, 1] - table[:, 0]

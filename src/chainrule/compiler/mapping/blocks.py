@@ -17,11 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.mapping.lane_code import Arenas, LaneCode
 from chainrule.compiler.mapping.loop_code import address
-from chainrule.compiler.mapping.stacks import Layout
+from chainrule.compiler.mapping.stacks import Layout, Source
 from chainrule.trees import Array, Floats
 
 THREADS = "CHAINRULE_THREADS"  # in the environment: how many, where nobody says
@@ -32,6 +31,7 @@ WORK = 1_000_000  # numbers that a block computes at least: some tenths of a mil
 
 Rows = range | Addresses
 NONE = np.zeros(0, np.int64)
+NOTHING = np.zeros((0, 0), np.int64)
 
 
 def thread_count(threads: int | None) -> int:
@@ -78,29 +78,55 @@ class Destination:
 class Blocks:
     """Samples of one kind on their way through machine code."""
 
-    def __init__(self, code: LaneCode, call: Call, layout: Layout, to: Destination) -> None:
-        """``call``: with any of the samples, for what all of them share."""
-        self._code, self._layout, self._to = code, layout, to
-        counted = bool(call.ints or code.variant.recording.selection.numbers)
-        self._ints = np.array(call.ints, np.int64) if counted else None
-        self._inputs = code.inputs
-        call.write(self._inputs[: call.size])
-        self._shared = code.share(self._inputs)
-        self._direct = [s for s in layout.floats if _is_direct(s.array)]
+    def __init__(
+        self,
+        code: LaneCode,
+        inputs: Floats,
+        integers: Sequence[int],
+        layout: Layout,
+        to: Destination,
+    ) -> None:
+        """``inputs`` and ``integers``: of any of the samples, for what all of them share."""
+        self._code = code
+        counted = bool(integers or code.recording.selection.numbers)
+        self._ints = np.array(integers, np.int64) if counted else None
         self._others = [s for s in layout.floats if not _is_direct(s.array)]
-        self._sources = [self._source(s.array, s.first) for s in self._direct]
-        rows, gradients = to.values is not None, to.gradients is not None
+        direct = [s for s in layout.floats if _is_direct(s.array)]
+        self._sources = [self._source(s.array, s.count, self._moved(s)) for s in direct]
         self._fields = {  # of the loop
-            "shared": address(self._shared),
-            "values": 0 if to.values is None else address(to.values),
-            "output_count": len(code.outputs) if rows else 0,
-            "gradients": 0 if to.gradients is None else address(to.gradients),
-            "gradient_count": code.parameters if gradients else 0,
-            "own_total_count": code.parameters if code.has_own_parameters and not gradients else 0,
-            "shared_total_count": 0 if code.has_own_parameters else code.parameters,
+            "shared": address(code.shared),
+            "own_total_count": code.totals if code.has_own_parameters else 0,
+            "shared_total_count": 0 if code.has_own_parameters else code.totals,
         }
         self._size = 0  # of a block
         self._free: list[_Worker] = []
+        self._begin(inputs, layout, to)
+
+    def _begin(self, inputs: Floats, layout: Layout, to: Destination) -> None:
+        self._inputs, self._layout, self._to = inputs, layout, to
+        self._code.share(inputs)
+        code, rows, gradients = self._code, to.values is not None, to.gradients is not None
+        self._widths = len(code.outputs) if rows else 0, code.parameters if gradients else 0
+        self._results = (
+            0 if to.values is None else address(to.values),
+            0 if to.gradients is None else address(to.gradients),
+        )
+
+    def again(self, inputs: Floats, layout: Layout, to: Destination) -> bool:
+        """The same with other inputs, and other arrays of the same kinds; False: they are not."""
+        arrays = [source.array for source in layout.floats]
+        if self._others or self._ints is not None or not all(map(_is_direct, arrays)):
+            return False
+        self._sources = [
+            (address(array), array.strides[0], count, target)
+            for array, (_, _, count, target) in zip(arrays, self._sources, strict=True)
+        ]
+        self._begin(inputs, layout, to)
+        return True
+
+    def let_go(self) -> None:
+        """Keep no array of the user's."""
+        self._layout, self._to = Layout((), ()), Destination(None, None)
 
     # --- blocks and threads -----------------------------------------------------------------------
 
@@ -120,19 +146,20 @@ class Blocks:
 
     def close(self) -> None:
         """Give back what threads computed in, for the next time."""
-        self._code.free.extend([worker.arenas for worker in self._free])
+        self._code.free.extend(self._free)
 
     def _new_worker(self) -> _Worker:
-        arenas = self._code.free.pop() if self._code.free else Arenas(self._code)
-        self._code.fill(arenas, self._inputs[:, None])
-        return _Worker(arenas, self._size)
+        code = self._code
+        worker: _Worker = code.free.pop() if code.free else _Worker(Arenas(code))
+        worker.arenas.set(**self._fields)
+        worker.inputs = None
+        return worker
 
     def _block_size(self, count: int) -> int:
         """How many samples make a block: the same for any number of threads."""
-        program, lanes = self._code.machine.program, self._code.lanes
-        held = sum(s.count for s in (*self._others, *self._layout.integers))
-        held += len(program.places) + len(self._code.variant.recording.selection.numbers)
-        blocks = min(BLOCKS, count * program.work // WORK)
+        lanes = self._code.lanes
+        held = sum([s.count for s in (*self._others, *self._layout.integers)]) + self._code.held
+        blocks = min(BLOCKS, count * self._code.work // WORK)
         blocks = 1 << max(0, blocks.bit_length() - 1)  # so that 2, 4 or 8 threads have as many each
         size = min(-(-count // blocks), MOST_SAMPLES, MOST_BYTES // (8 * held + 8))
         return max(1, -(-size // lanes)) * lanes
@@ -142,6 +169,10 @@ class Blocks:
         without these.
         """
         worker = self._free.pop() if self._free else self._new_worker()
+        worker.make_room(self._size)
+        if worker.inputs is not self._inputs:
+            self._code.fill(worker.arenas, self._inputs)
+            worker.inputs = self._inputs
         worker.arenas.clear()
         ready = self._ready(rows)
         left: list[Addresses] = []
@@ -159,9 +190,9 @@ class Blocks:
             again = (flags != 0.0) & np.isfinite(flags) & (not last)
             left.append(np.asarray(rows)[tried[(flags != 0.0) & ~again]])
             places = tried[again]
-        gradient, value = worker.arenas.gradient, float(worker.arenas.value_total.sum())
+        value, gradient = worker.arenas.totals
         self._free.append(worker)
-        return Block(value, gradient, np.sort(np.concatenate([NONE, *left])))
+        return Block(value, gradient, np.sort(np.concatenate(left)) if left else NONE)
 
     # --- one block --------------------------------------------------------------------------------
 
@@ -169,13 +200,13 @@ class Blocks:
         """What machine code reads of some samples, beside the arrays that it reads as they are."""
         uses_math = self._code.variant.uses_math or self._code.variant.is_derivative
         if self._ints is None and not self._others and not uses_math:
-            return _Ready(None, [], np.zeros((0, 0), np.int64))
+            return _Ready(None, [], NOTHING)
         rows, known = np.asarray(some), np.ones(len(some), np.bool_)
-        tables = [(_as_rows(s.array[rows]), s.first) for s in self._others]
+        tables = [(_as_rows(s.array[rows]), self._moved(s)) for s in self._others]
         if uses_math:  # which holds for finite data only
             for source in self._layout.floats:
                 known &= np.isfinite(_as_rows(source.array[rows])).all(axis=1)
-        gathered = np.zeros((0, 0), np.int64)
+        gathered = NOTHING
         if self._ints is not None:
             ids = np.tile(self._ints, (len(rows), 1))
             for source in self._layout.integers:
@@ -184,7 +215,7 @@ class Blocks:
             decided = self._code.decide(ids)
             known &= decided.known
             numbers = np.concatenate([ids.astype(np.float64), decided.numbers], axis=1)
-            inputs = self._code.variant.recording.inputs
+            inputs = self._code.recording.inputs
             tables.append((numbers, inputs - numbers.shape[1]))
             gathered = decided.gathered
         return _Ready(known, tables, gathered)
@@ -208,44 +239,61 @@ class Blocks:
             index[:count] = worker.places[:count] if places is None else places
             index[count:] = index[count - 1]
             np.take(np.asarray(rows), index, out=chosen)
-        if self._to.values is None:  # lanes that are left over repeat a sample: add it up once
-            arenas.seeds[lanes:] = np.arange(lanes) < count - (groups - 1) * lanes
+        # Lanes that are left over repeat a sample: it is added up once, but has one gradient.
+        last = lanes if self._to.values is not None else count - (groups - 1) * lanes
+        if last != worker.last:
+            arenas.seeds[lanes:] = np.arange(lanes) < last
+            worker.last = last
         sources = [
             (base + first_row * stride, at_rows, stride, *rest)
             for base, stride, *rest in self._sources
         ]
         for table, first in ready.tables:
-            base, *rest = self._source(table, first)
+            base, *rest = self._source(table, table.shape[1], first)
             sources.append((base, at_places, *rest))
         table = np.array(sources, np.int64)
-        fields = dict(self._fields)
-        for name, width in (("values", "output_count"), ("gradients", "gradient_count")):
-            fields[name] += 8 * first_row * fields[width]
-        code.compute(
-            arenas,
-            **fields,
+        arenas.set(
             sources=address(table),
             source_count=len(sources),
             places=at_places,
-            gathered=address(ready.gathered),
+            gathered=address(ready.gathered) if len(ready.gathered) else 0,
             gather_bytes=ready.gathered.shape[1] * 8,
             rows=at_rows,
             flags=at_flags,
             groups=groups,
+            values=self._results[0] + 8 * first_row * self._widths[0],
+            gradients=self._results[1] + 8 * first_row * self._widths[1],
+            output_count=self._widths[0],
+            gradient_count=self._widths[1],
         )
+        code.compute(arenas)
         return worker.flags[:count]
 
-    def _source(self, array: Array, first: int) -> tuple[int, int, int, int]:
+    def _moved(self, source: Source) -> int:
+        """The first input of a sample that an array gives."""
+        return self._code.split.moved_one(source.first)
+
+    def _source(self, array: Array, count: int, first: int) -> tuple[int, int, int, int]:
         """An array as the loop reads it, without which of its rows: see ``loop_code.SOURCE``."""
-        target = int(np.searchsorted(self._code.private, first))
-        return address(array), array.strides[0], array[0].size, target
+        target = int(self._code.private.searchsorted(first))
+        return address(array), array.strides[0], count, target
 
 
 class _Worker:
-    """What one thread computes a block with, one after the other."""
+    """What one thread computes blocks with, one after the other."""
 
-    def __init__(self, arenas: Arenas, size: int) -> None:
+    flags = np.zeros(0)
+
+    def __init__(self, arenas: Arenas) -> None:
         self.arenas = arenas
+        self.inputs: Floats | None = None  # what its lanes have copies of
+        self.last = 0  # lanes of the last group that are samples of their own
+        self.make_room(1)
+
+    def make_room(self, size: int) -> None:
+        """Be ready for a block of so many samples."""
+        if len(self.flags) >= size:
+            return
         self.places = np.arange(size)
         self.index, self.rows = (np.empty(size, np.int64) for _ in range(2))
         self.flags = np.empty(size)
@@ -264,7 +312,9 @@ class _Ready:
 
 def _is_direct(array: Array) -> bool:
     """Whether machine code can read the rows of an array where they are."""
-    return array.dtype == np.float64 and array.dtype.isnative and array[:1].flags.c_contiguous
+    return array.dtype == np.float64 and (
+        array.flags.c_contiguous or bool(array[:1].flags.c_contiguous)
+    )
 
 
 def _as_rows(some: Array) -> Floats:

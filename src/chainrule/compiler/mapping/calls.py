@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arguments import Call, holds_values, like_first
+from chainrule.compiler.capture.arguments import holds_values, like_first
 from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.mapping.blocks import thread_count
-from chainrule.compiler.mapping.rounds import Places, Results, Rounds
-from chainrule.compiler.mapping.stacks import Arrange, Samples, Stacks
+from chainrule.compiler.mapping.prepared import Asked, answer, prepare
+from chainrule.compiler.mapping.results import Places, Results
+from chainrule.compiler.mapping.rounds import Rounds
+from chainrule.compiler.mapping.stacks import Arrange, Stacks
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.core.backend import modes
 from chainrule.derivatives import transforms
@@ -39,17 +41,29 @@ def map_calls(
         raise ValueError(f'reduce is "sum", "mean" or None, not {reduce!r}')
     count = thread_count(threads)
     _refuse_nesting()
+    axes = _axes(in_axes, len(arguments))
+    asked = Asked.of(arguments, axes, reduce is None, differentiate)
+    found = None if asked is None else answer(dispatch, asked, count)
+    if found is not None:
+        results, prepared = found
+        return _finished(results, prepared.first, arguments[0], reduce)
     _refuse_values(arguments)
-    stacks = Stacks(arguments, _axes(in_axes, len(arguments)))
+    stacks = Stacks(arguments, axes)
     rounds = Rounds(dispatch, stacks, differentiate, reduce is None, count)
     results = rounds.run()
+    if asked is not None:
+        prepare(dispatch, asked, rounds)
+    return _finished(results, rounds.call.structure[0][0], stacks.arguments(0)[0], reduce)
+
+
+def _finished(results: Results, first: Node, argument: Any, reduce: str | None) -> Any:
+    """What ``map`` returns; ``first``: the structure of the first argument, ``argument``: it."""
     if reduce is not None:
-        return reduced(results, rounds.call, reduce == "mean")
+        return reduced(results, first, argument, reduce == "mean")
     values = _stacked_values(results)
-    if not differentiate:
+    if results.gradients is None:
         return values
-    assert results.gradients is not None
-    return values, _stacked_gradient(rounds.call, stacks, results.gradients)
+    return values, _stacked_gradient(first, argument, results.gradients)
 
 
 def _refuse_nesting() -> None:
@@ -85,10 +99,7 @@ def map_derivative(
     samples = Stacks(arguments, _axes(in_axes, len(arguments), shared), arrange)
     rounds = Rounds(dispatch, samples, gradient, True, count, derivative=not gradient)
     results = rounds.run()
-    values = _stacked_values(results)
-    if results.gradients is None:
-        return values
-    return values, _stacked_gradient(rounds.call, samples, results.gradients)
+    return _finished(results, rounds.call.structure[0][0], samples.arguments(0)[0], None)
 
 
 def _axes(in_axes: Axes, count: int, shared: int = 1) -> list[int | None]:
@@ -118,7 +129,7 @@ def _stacked_values(results: Results) -> Any:
     return map_leaves(stacked, results.template)
 
 
-def _stacked_gradient(call: Call, samples: Samples, gradients: Floats) -> Any:
+def _stacked_gradient(first: Node, argument: Any, gradients: Floats) -> Any:
     """The gradients in the structure of the first argument, each with an axis of samples first."""
     place = 0
 
@@ -128,14 +139,13 @@ def _stacked_gradient(call: Call, samples: Samples, gradients: Floats) -> Any:
         place += int(np.prod(shape, dtype=np.int64))
         return gradients[:, start:place].reshape(len(gradients), *shape)
 
-    return unflatten(call.structure[0][0], make, samples.arguments(0)[0])
+    return unflatten(first, make, argument)
 
 
-def reduced(results: Results, call: Call, mean: bool) -> Any:
-    """The sum or the mean over all samples."""
+def reduced(results: Results, first: Node, argument: Any, mean: bool) -> Any:
+    """The sum or the mean over all samples; ``first`` and ``argument`` as above."""
     scale = results.count if mean else 1
     value = results.value / scale
     if results.gradient is None:
         return value
-    gradient = np.concatenate([results.gradient / scale, np.zeros(call.size - call.first)])
-    return value, like_first(call, call.arguments[0], gradient)
+    return value, like_first(first, argument, results.gradient / scale)

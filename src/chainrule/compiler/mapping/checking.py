@@ -54,8 +54,7 @@ def sample_of(variant: Variant, call: Call, inputs: Floats | None = None) -> Sam
 
 def difference(code: LaneCode, call: Call, sample: Sample) -> str | None:
     """What is wrong if the lanes do not give the tape's results; ``sample``: the call's."""
-    variant = code.variant
-    decided = variant.decide(call.ints)
+    decided = code.recording.selection.decide(call.ints)
     gathered = None if decided is None else code.machine.fit.gathered(decided[0])
     if gathered is None:
         return "an integer selects what the code computes later"
@@ -72,8 +71,7 @@ def difference(code: LaneCode, call: Call, sample: Sample) -> str | None:
 def _beside(code: LaneCode, call: Call, sample: Sample) -> list[Sample]:
     """A sample for each lane: this one, and others ever farther away, where they are defined."""
     chance = random.Random(len(code.variant.recording))
-    own = code.private[code.private < call.size]
-    found = [sample]
+    found, own = [sample], code.varied
     for lane in range(1, code.lanes):
         inputs, far = sample.inputs.copy(), 2.0 ** (lane + 1 - code.lanes)
         inputs[own] *= [1.0 + far * chance.uniform(-1.0, 1.0) for _ in own]
@@ -87,14 +85,17 @@ def _computed(code: LaneCode, gathered: Addresses, samples: list[Sample]) -> Flo
     For values and gradients in rows it is the same code.
     """
     lanes, arenas = code.lanes, Arenas(code)
-    shared = code.share(samples[0].inputs)
-    code.fill(arenas, np.stack([x.inputs for x in samples], axis=1))
+    found = [code.with_shared(x.inputs) for x in samples]
+    inputs = [x for x in found if x is not None]
+    if len(inputs) < len(found):
+        return None
+    code.share(inputs[0])
+    code.fill_lanes(arenas, np.stack(inputs, axis=1))
     arenas.gathers.reshape(lanes, -1)[:, code.machine.fit.gathers] = gathered
     rows, flags = np.arange(lanes), np.ones(lanes)
     values = np.zeros((lanes, len(code.outputs)))
-    code.compute(
-        arenas,
-        shared=address(shared),
+    arenas.set(
+        shared=address(code.shared),
         **dict.fromkeys(("sources", "source_count", "places", "gathered", "gather_bytes"), 0),
         **dict.fromkeys(("gradients", "gradient_count"), 0),
         rows=address(rows),
@@ -105,4 +106,8 @@ def _computed(code: LaneCode, gathered: Addresses, samples: list[Sample]) -> Flo
         own_total_count=len(arenas.own_total),
         shared_total_count=len(arenas.shared_total),
     )
-    return None if flags.any() else np.concatenate([values.ravel(), arenas.gradient])
+    code.compute(arenas)
+    if flags.any():
+        return None
+    gradient = code.gradient(arenas.totals[1])
+    return None if gradient is None else np.concatenate([values.ravel(), gradient])

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from chainrule.compiler.codegen import jit
 from chainrule.compiler.codegen.ir import Code, Vector
+from chainrule.compiler.codegen.tiles import joined, shuffled
 
 #: what the loop reads, each a word: addresses first, then sizes
 FIELDS = (
@@ -28,6 +26,7 @@ FIELDS = (
     *("own_total_count", "shared_total_count", "differentiates"),
 )
 SIZES = FIELDS.index("groups")
+PLACES = {name: k for k, name in enumerate(FIELDS)}
 #: of a source: its first number, which row of it each sample has, and in bytes how far rows are
 #: apart; how many numbers a row has, and where among a sample's own numbers they go
 SOURCE = ("base", "index", "stride", "count", "target")
@@ -104,12 +103,47 @@ def _read_source(code: Code, lanes: int, at: dict[str, str], first: str, s: str)
         rows.append(code.let(f"getelementptr inbounds i8, ptr {base}, i64 {offset}"))
     own = code.pointer(at["own"], [(target, lanes)])
     _prefetch(code, rows, stride, count)
-    with code.loop(count) as j:
-        made = "poison"
-        for lane, row in enumerate(rows):
-            x = wide.load(row, [(j, 1)]).register
-            made = code.let(f"insertelement {wide.kind(lanes)} {made}, double {x}, i64 {lane}")
-        code.store(own, [(j, lanes)], Vector(wide, made, lanes).over(code.dtype))
+    width = min(lanes, jit.vector_width())
+    done = "0"
+    while width > 2:  # so many numbers of each row at once
+        left = code.let(f"sub nuw nsw i64 {count}, {done}")
+        times = code.let(f"lshr i64 {left}, {width.bit_length() - 1}")
+        with code.loop(times) as k:
+            j = code.let(f"shl nuw nsw i64 {k}, {width.bit_length() - 1}")
+            j = code.let(f"add nuw nsw i64 {j}, {done}")
+            _transpose(code, rows, own, j, width)
+        done = code.let(f"and i64 {count}, {-width}")
+        width //= 2
+    with code.loop(code.let(f"sub nuw nsw i64 {count}, {done}")) as k:
+        j = code.let(f"add nuw nsw i64 {k}, {done}")
+        numbers = joined([wide.load(row, [(j, 1)]) for row in rows])
+        code.store(own, [(j, lanes)], numbers.over(code.dtype))
+
+
+def _transpose(code: Code, rows: list[str], own: str, j: str, width: int) -> None:
+    """Numbers ``j`` up to ``j + width`` of every row: each to the lanes of all samples."""
+    wide, most = code.over("float64"), min(len(rows), jit.vector_width())
+    for first in range(0, len(rows), most):
+        found = [wide.load(row, [(j, 1)], width) for row in rows[first : first + most]]
+        while len(found) > width:  # rows that are half a vector apart in one vector
+            half = len(found) // 2
+            picks = range(2 * found[0].width)
+            pairs = zip(found[:half], found[half:], strict=True)
+            found = [shuffled(a, b, picks) for a, b in pairs]
+        step = 1
+        while step < width:  # exchange what is on the wrong side of the diagonal
+            lanes = range(most)
+            low = [k if not k & step else most + k - step for k in lanes]
+            high = [most + k if k & step else k + step for k in lanes]
+            for k in range(width):
+                if not k & step:
+                    a, b = found[k], found[k + step]
+                    found[k], found[k + step] = shuffled(a, b, low), shuffled(a, b, high)
+            step *= 2
+        for k, numbers in enumerate(found):
+            code.store(
+                own, [(j, len(rows)), (None, k * len(rows) + first)], numbers.over(code.dtype)
+            )
 
 
 def _prefetch(code: Code, rows: list[str], stride: str, count: str) -> None:
@@ -181,10 +215,9 @@ def _compiled(dtype: str, lanes: int) -> tuple[jit.Library, Any]:
     return library, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("map"))
 
 
-def run(dtype: str, lanes: int, fields: Mapping[str, int]) -> None:
-    """Compute groups of samples. ``fields``: the words of ``FIELDS``."""
-    plan = np.array([fields[name] for name in FIELDS], np.int64)
-    _compiled(dtype, lanes)[1](address(plan))
+def run(dtype: str, lanes: int, words: int) -> None:
+    """Compute groups of samples. ``words``: the address of those of ``FIELDS``."""
+    _compiled(dtype, lanes)[1](words)
 
 
 def address(array: Any) -> int:

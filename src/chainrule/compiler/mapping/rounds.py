@@ -8,108 +8,27 @@ order, so that the first of them that raises is the first that would raise in a 
 
 from __future__ import annotations
 
-import math
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
-from chainrule.compiler.capture.recordings import ArrayOutput, Output
-from chainrule.compiler.lift.program import Addresses
+from chainrule.compiler.capture.recordings import Output
 from chainrule.compiler.mapping.blocks import Blocks, Destination, Rows
 from chainrule.compiler.mapping.checking import difference, sample_of
 from chainrule.compiler.mapping.lane_code import LaneCode, lane_code
+from chainrule.compiler.mapping.results import Results
 from chainrule.compiler.mapping.stacks import Layout, Samples
 from chainrule.compiler.runtime import calls
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.ledger import BUILD, REPLAY, allowance
 from chainrule.compiler.runtime.results import as_floats, numeric_leaves, root_of
 from chainrule.compiler.runtime.variants import Variant
-from chainrule.core import errors
-from chainrule.trees import Floats, Leaf, map_leaves
 
 MOST_KINDS = 64  # of samples that run on machine code
 FEWEST = 2  # samples
 MOST_DOUBLINGS = 6  # of a pause between two rounds
-
-
-@dataclass(frozen=True)
-class Places(Leaf):
-    """An array in what samples return: where its numbers begin among all of them, and its shape."""
-
-    first: int
-    shape: tuple[int, ...]
-
-    def of(self, values: Floats) -> Floats:
-        """The arrays of all samples, stacked; ``values``: a row of numbers for each sample."""
-        last = self.first + math.prod(self.shape)
-        return values[:, self.first : last].reshape(len(values), *self.shape).copy()
-
-
-@dataclass
-class Results:
-    """What samples gave: rows, or totals."""
-
-    differentiates: bool
-    parameters: int
-    count: int
-    rows: bool  # a row for each sample; else totals
-    template: Any = None  # what a sample returned, without its numbers
-    values: Floats | None = None
-    gradients: Floats | None = None
-    value: float = 0.0
-    gradient: Floats | None = None
-
-    def __post_init__(self) -> None:
-        if self.differentiates and self.rows:
-            self.gradients = np.empty((self.count, self.parameters))
-        elif self.differentiates:
-            self.gradient = np.zeros(self.parameters)
-
-    def accept(self, name: str, result: Any) -> list[Any]:
-        """The numbers of what a sample returned; TypeError where it has another structure."""
-        leaves: list[Any] = []
-
-        def place(leaf: Any) -> int | Places:
-            first = len(leaves)
-            if isinstance(leaf, ArrayOutput) and leaf.sparse is None:
-                leaves.extend(leaf.items)
-            elif isinstance(leaf, np.ndarray):
-                leaves.extend([as_floats(x) for x in leaf.ravel().tolist()])
-            else:
-                leaves.append(leaf)
-                return first
-            if not (first or self.rows):
-                raise TypeError(f"{name} returned an array: only numbers are added up")
-            return Places(first, leaf.shape)
-
-        template = map_leaves(place, result)
-        for leaf in leaves:
-            if not isinstance(leaf, Output) and not errors.is_real(leaf):
-                raise TypeError(f"{name} returned a {type(leaf).__name__}: map stacks numbers only")
-        if self.template is None:
-            self.template = template
-            if self.rows:
-                self.values = np.empty((self.count, len(leaves)))
-        elif template != self.template:
-            raise TypeError(
-                f"{name} returned {self.template} for one sample and {template} for another: "
-                "map stacks results of one structure"
-            )
-        return leaves
-
-    def add(self, name: str, k: int, result: Any, gradient: Floats | None) -> None:
-        """What one sample gave."""
-        numbers = [float(x) for x in self.accept(name, result)]
-        if self.values is not None:
-            self.values[k] = numbers
-        self.value += numbers[0] if numbers else 0.0
-        if gradient is not None and self.gradients is not None:
-            self.gradients[k] = gradient
-        elif gradient is not None and self.gradient is not None:
-            self.gradient += gradient
 
 
 class Rounds:
@@ -131,7 +50,8 @@ class Rounds:
         parameters = call.first if differentiate else 0
         self.results = Results(differentiate, parameters, samples.count, rows)
         large = any(not -(1 << 63) <= i < 1 << 63 for i in call.ints)  # for machine code
-        self._layout = None if large or call.refused is not None else samples.layout(call)
+        self.layout = None if large or call.refused is not None else samples.layout(call)
+        self.only: LaneCode | None = None  # what computed all samples, and nothing else did
         self._met: list[Variant] = []
         self._failed = 0  # rounds in a row that did nothing
         self._skipped = 0  # samples since the last round
@@ -141,16 +61,16 @@ class Rounds:
         return flatten_call(self._samples.arguments(k), {}, differentiate)
 
     @property
-    def _key(self) -> Any:
+    def key(self) -> Any:
         """What machine code for the lanes of samples depends on, beside the variant."""
-        assert self._layout is not None
-        return (tuple([(s.first, s.count) for s in self._layout.floats]), self._rows)
+        assert self.layout is not None
+        return (tuple([(s.first, s.count) for s in self.layout.floats]), self._rows)
 
     def run_in_lanes(self) -> Results | None:
         """Compute all samples; None where there is no machine code for the first of them."""
-        if self._layout is None:
+        if self.layout is None:
             return None
-        left = self._round(range(self._samples.count), self._layout)
+        left = self._round(range(self._samples.count), self.layout)
         return self._run(left) if self._met else None
 
     def run(self) -> Results:
@@ -159,8 +79,8 @@ class Rounds:
 
     def _run(self, left: Rows) -> Results:
         while len(left):
-            if self._layout is not None and self._skipped >= self._pause:
-                before, left = len(left), self._round(left, self._layout)
+            if self.layout is not None and self._skipped >= self._pause:
+                before, left = len(left), self._round(left, self.layout)
                 self._failed = self._failed + 1 if len(left) == before else 0
                 self._skipped = 0
             if len(left):
@@ -196,7 +116,7 @@ class Rounds:
 
         The first that was built comes first, so that the same samples are added up in one order.
         """
-        found = [v.lanes.get(self._key) for v in self._dispatch.known(self.call)]
+        found = [v.lanes.get(self.key) for v in self._dispatch.known(self.call)]
         codes = [x for x in found if isinstance(x, LaneCode) and x.variant not in self._met]
         if codes:
             return min(codes, key=lambda code: code.number), self.call
@@ -210,26 +130,30 @@ class Rounds:
     def _through_lanes(self, code: LaneCode, call: Call, layout: Layout, left: Rows) -> Rows:
         dispatch, results, variant = self._dispatch, self.results, code.variant
         self._met.append(variant)
+        inputs = np.zeros(variant.recording.inputs)
+        call.write(inputs[: call.size])
+        shared = code.with_shared(inputs)
+        if shared is None:
+            return left
         leaves = results.accept(dispatch.name, variant.recording.result)
         columns = [k for k, leaf in enumerate(leaves) if isinstance(leaf, Output)]
         values = results.values
         if values is not None and len(columns) < len(leaves):
             values = np.empty((results.count, len(columns)))
-        blocks = Blocks(code, call, layout, Destination(values, results.gradients))
-        still: list[Addresses] = []
-        for block in blocks.run(left, self._threads):
-            still.append(block.left)
-            results.value += block.value
-            if results.gradient is not None:
-                results.gradient += block.gradient
+        to = Destination(values, results.gradients)
+        blocks = Blocks(code, shared, call.ints, layout, to)
+        rest = results.take(blocks.run(left, self._threads), code)
         blocks.close()
-        rest = np.concatenate(still)
+        if rest is None:
+            return left
         if values is not results.values and values is not None and results.values is not None:
             done = np.setdiff1d(np.asarray(left), rest)
             constants = [0.0 if isinstance(x, Output) else float(x) for x in leaves]
             results.values[done] = constants
             results.values[done[:, None], columns] = values[done]
         dispatch.count_replayed(len(left) - len(rest), call, variant)
+        if len(left) - len(rest) == results.count and values is results.values:
+            self.only = code
         return rest
 
     def _is_stackable(self, variant: Variant) -> bool:
@@ -241,7 +165,7 @@ class Rounds:
 
     def _code(self, variant: Variant, call: Call, layout: Layout, count: int) -> LaneCode | None:
         """The machine code for samples of a variant, built if that pays for itself."""
-        key = self._key
+        key = self.key
         if key not in variant.lanes:
             # Of the first variant all samples may be, of another one as many as were met.
             variant.mapped += count if not self._met and not self._failed else 1 + self._skipped

@@ -78,7 +78,7 @@ def value_and_grad(
     result, grads = _served(dispatch, call, differentiated, at_once) or (None, None)
     if grads is None:  # outside the lock: eager code may call other compiled functions
         return _eager_value_and_grad(dispatch, arguments, keywords, out, call)
-    return result, fill(out, like_first(call, arguments[0], grads))
+    return result, fill(out, like_first(call.structure[0][0], arguments[0], grads))
 
 
 def derivative(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

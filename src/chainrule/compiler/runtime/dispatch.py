@@ -67,6 +67,7 @@ class Dispatch:
         self._tracer = tracer or Tracer(function)
         self.lock = threading.RLock()
         self.fast_path: FastPath | None = None
+        self.prepared: dict[Any, Any] = {}  # maps that are answered at once; see ``mapping``
         self._counts = Counts()
         self.reasons: dict[str, int] = {}  # why calls ran eagerly, and how many
         self._last: Path | None = None
@@ -173,11 +174,16 @@ class Dispatch:
                 self.busy = False
             if found is None:
                 return None
-            answer, self._answered = found
-            self._quick += 1
-            if self._answered.waits or self._quick >= QUICK:
-                self._enter_quick_calls()
+            answer, variant = found
+            self.count_quick(variant)
             return answer
+
+    def count_quick(self, variant: Variant) -> None:
+        """Count a call that was answered without looking for a variant: this one did it."""
+        self._answered = variant
+        self._quick += 1
+        if variant.waits or self._quick >= QUICK:
+            self._enter_quick_calls()
 
     def _enter_quick_calls(self) -> None:
         """Count the calls that the fast path answered, all of them like the last."""
@@ -279,6 +285,7 @@ class Dispatch:
             raise Unrecordable(f"{change} changes all the time")
         if pipeline is None or change is not None:
             self.fast_path = None
+            self.prepared.clear()
             self.structures.clear()
             captured = self._tracer.survey()
             pipeline = Pipeline(
@@ -329,11 +336,24 @@ class Dispatch:
         self, calls: int, like: Call | None = None, variant: Variant | None = None
     ) -> None:
         """Count calls that were computed many at a time, by this variant, of one structure."""
+        if like is not None and variant is not None and self._pipeline is not None:
+            self.count_mapped(calls, self._pipeline.structure(like), variant)
+            return
         self.counts.calls += calls
         self.counts.replayed += calls
-        if like is not None and variant is not None and self._pipeline is not None:
-            self._pipeline.structure(like).hits += calls
-            variant.used = memory.now
+
+    def count_mapped(self, calls: int, structure: Structure, variant: Variant) -> None:
+        """The same of calls whose structure is known."""
+        counts = self.counts
+        counts.calls += calls
+        counts.replayed += calls
+        structure.hits += calls
+        variant.used = memory.now
+
+    def structure_of(self, call: Call) -> Structure:
+        """What is known of calls such as one that was recorded."""
+        assert self._pipeline is not None
+        return self._pipeline.structure(call)
 
     def known(self, call: Call) -> list[Variant]:
         """The variants for calls of this structure, whatever their integers and branches."""

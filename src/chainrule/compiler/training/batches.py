@@ -77,7 +77,10 @@ def _mapped(
     if dispatch.tells_apart(rounds.call):
         return None
     results = rounds.run_in_lanes()
-    return None if results is None else reduced(results, rounds.call, mean=True)
+    if results is None:
+        return None
+    made: tuple[float, Any] = reduced(results, rounds.call.structure[0][0], params, mean=True)
+    return made
 
 
 def _batched(
@@ -107,7 +110,7 @@ def _batched(
         value, slopes, left = answer
         dispatch.count_replayed(len(samples) - len(left))
     gradient = np.concatenate([slopes, np.zeros(call.size - call.first)])
-    return value, like_first(call, params, gradient), [samples[k] for k in left]
+    return value, like_first(call.structure[0][0], params, gradient), [samples[k] for k in left]
 
 
 def _mean_of(packed: PackedSamples, parameters: Floats) -> tuple[float, Floats, list[int]] | None:

@@ -1,0 +1,116 @@
+"""What samples gave: a row for each, or totals.
+
+In: numbers and gradients, sample by sample or block by block. Out: a ``Results``, and which places
+in what the function returns its columns have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.capture.recordings import ArrayOutput, Output
+from chainrule.compiler.lift.program import Addresses
+from chainrule.compiler.mapping.blocks import Block
+from chainrule.compiler.mapping.lane_code import LaneCode
+from chainrule.compiler.runtime.results import as_floats
+from chainrule.core import errors
+from chainrule.trees import Floats, Leaf, map_leaves
+
+
+@dataclass(frozen=True)
+class Places(Leaf):
+    """An array in what samples return: where its numbers begin among all of them, and its shape."""
+
+    first: int
+    shape: tuple[int, ...]
+
+    def of(self, values: Floats) -> Floats:
+        """The arrays of all samples, stacked; ``values``: a row of numbers for each sample."""
+        last = self.first + math.prod(self.shape)
+        return values[:, self.first : last].reshape(len(values), *self.shape).copy()
+
+
+@dataclass
+class Results:
+    """What samples gave: rows, or totals."""
+
+    differentiates: bool
+    parameters: int
+    count: int
+    rows: bool  # a row for each sample; else totals
+    template: Any = None  # what a sample returned, without its numbers
+    values: Floats | None = None
+    gradients: Floats | None = None
+    value: float = 0.0
+    gradient: Floats | None = None
+
+    def __post_init__(self) -> None:
+        if self.differentiates and self.rows:
+            self.gradients = np.empty((self.count, self.parameters))
+        elif self.differentiates:
+            self.gradient = np.zeros(self.parameters)
+
+    def accept(self, name: str, result: Any) -> list[Any]:
+        """The numbers of what a sample returned; TypeError where it has another structure."""
+        leaves: list[Any] = []
+
+        def place(leaf: Any) -> int | Places:
+            first = len(leaves)
+            if isinstance(leaf, ArrayOutput) and leaf.sparse is None:
+                leaves.extend(leaf.items)
+            elif isinstance(leaf, np.ndarray):
+                leaves.extend([as_floats(x) for x in leaf.ravel().tolist()])
+            else:
+                leaves.append(leaf)
+                return first
+            if not (first or self.rows):
+                raise TypeError(f"{name} returned an array: only numbers are added up")
+            return Places(first, leaf.shape)
+
+        template = map_leaves(place, result)
+        for leaf in leaves:
+            if not isinstance(leaf, Output) and not errors.is_real(leaf):
+                raise TypeError(f"{name} returned a {type(leaf).__name__}: map stacks numbers only")
+        if self.template is None:
+            self.template = template
+            if self.rows:
+                self.values = np.empty((self.count, len(leaves)))
+        elif template != self.template:
+            raise TypeError(
+                f"{name} returned {self.template} for one sample and {template} for another: "
+                "map stacks results of one structure"
+            )
+        return leaves
+
+    def add(self, name: str, k: int, result: Any, gradient: Floats | None) -> None:
+        """What one sample gave."""
+        numbers = [float(x) for x in self.accept(name, result)]
+        if self.values is not None:
+            self.values[k] = numbers
+        self.value += numbers[0] if numbers else 0.0
+        if gradient is not None and self.gradients is not None:
+            self.gradients[k] = gradient
+        elif gradient is not None and self.gradient is not None:
+            self.gradient += gradient
+
+    def take(self, blocks: Iterable[Block], code: LaneCode) -> Addresses | None:
+        """Add up blocks, in their order; the samples that are left, or None: all of them."""
+        value, totals = 0.0, np.zeros(code.totals)
+        left: list[Addresses] = []
+        for block in blocks:
+            left.append(block.left)
+            value += block.value
+            if self.gradient is not None:
+                totals += block.gradient
+        if self.gradient is not None:
+            gradient = code.gradient(totals)
+            if gradient is None:
+                return None
+            self.gradient += gradient
+        self.value += value
+        return left[0] if len(left) == 1 else np.concatenate(left)
