@@ -4,6 +4,7 @@ Processes are started by the command line, as people start them, on one machine:
 go through gloo. They cost seconds each, so a few of them test several things at once.
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -75,7 +76,8 @@ class Processes:
     def __exit__(self, *exception):
         for process in self.started:
             process.kill()
-            process.wait()
+            with contextlib.suppress(ValueError):  # it was read to its end
+                process.communicate()  # which closes its pipes
 
     def finish(self):
         """Wait for all; what the first one printed."""
