@@ -147,16 +147,23 @@ typedef struct {
     int asked;
     long arity;
     Py_ssize_t parameters;
+    int carries; /* whether a gradient flows through any operand */
     int code[2]; /* without a plain number and with one; -1: has none */
 } Shape;
 
 static int ask_rule(PyObject *rule, Shape *shape) {
     PyObject *number = PyObject_GetAttrString(rule, "arity");
     PyObject *names = number ? PyObject_GetAttrString(rule, "parameters") : NULL;
+    PyObject *carrying = names ? PyObject_GetAttrString(rule, "differentiable") : NULL;
     shape->arity = number ? PyLong_AsLong(number) : -1;
     shape->parameters = names ? PyObject_Size(names) : -1;
+    shape->carries = carrying == NULL || PyObject_Size(carrying) != 0;
+    if (carrying == NULL && names && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear(); /* it does not say: any may */
+    }
     Py_XDECREF(number);
     Py_XDECREF(names);
+    Py_XDECREF(carrying);
     shape->code[0] = T_ROW;
     shape->code[1] = -1;
     for (int kind = ADD; kind < EXTENDED; kind++) {
@@ -209,7 +216,8 @@ static int read_instruction(Tape *t, Reading *r, Py_ssize_t i, Py_ssize_t k) {
         return bad_instruction(i);
     }
     x->code = (uint8_t)code;
-    x->first = code == T_SELECT ? 1 : code >= T_DETACH && code <= T_EQUAL ? x->arity : 0;
+    int constant = (code >= T_DETACH && code <= T_EQUAL) || (code == T_ROW && !shape->carries);
+    x->first = code == T_SELECT ? 1 : constant ? x->arity : 0; /* the walk begins with this operand */
     x->flags = r->unflagged[i] ? 0 : FLAGGED;
     t->place[i] = (int32_t)~k;
     const double *constants = &r->constants[2 * i];

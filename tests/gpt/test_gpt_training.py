@@ -58,7 +58,7 @@ def test_a_batch_is_the_mean_of_its_documents():
         alone.append(loss.data)
     grads = [p.grad for p in run.model.parameters()]
     run.model.zero_grad()
-    assert run.engine.backward(documents) == sum(alone) / 3
+    assert run.engine.backward(documents, [{}] * 3) == sum(alone) / 3
     assert [p.grad for p in run.model.parameters()] == grads
     together = sum(run.model.loss(tokens) for tokens in documents) / 3
     run.model.zero_grad()

@@ -518,7 +518,8 @@ def test_every_picture_of_the_documentation_is_shown_and_described():
         for description, target in re.findall(r"!\[(.*?)\]\((.*?)\)", page.read_text("utf-8")):
             assert len(description) > 20
             shown.add((page.parent / target).resolve())
-    assert shown == set((ROOT / "docs" / "pictures").resolve().iterdir())
+    drawn = [*(ROOT / "docs" / "pictures").iterdir(), *(ROOT / "docs" / "examples").iterdir()]
+    assert shown == {path.resolve() for path in drawn}
 
 
 def test_weights_of_neurons_in_one_layer_are_one_box():

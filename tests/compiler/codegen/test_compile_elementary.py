@@ -284,7 +284,7 @@ def test_any_nan_stays_a_nan(name, dtype):
 def choices(op: Any) -> list[tuple[float, ...]]:
     if op.name == "pow":
         return [(2.0,), (-1.0,), (0.5,), (3.0,), (-1.5,), (2.5,), (-3.0,)]
-    special = {"where": [(1.0,), (0.0,)], "clip": [(-1.0, 1.0)]}
+    special = {"where": [(1.0,), (0.0,)], "clip": [(-1.0, 1.0)], "random_bits": [(0.0,), (3.0,)]}
     return special.get(op.name, [op.defaults or (0.25,) * len(op.parameters)])
 
 

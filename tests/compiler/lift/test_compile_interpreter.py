@@ -374,6 +374,7 @@ def test_every_rule_runs_alike_on_every_executor(name):
     special = [0.0, -0.0, 0.3, -0.3, 1.0, -1.0, 2.5, -2.5, 30.0, 710.0, 1e308, 5e-324]
     special += [math.inf, -math.inf, math.nan]
     parameters = {"clip": (-0.5, 1.5), "leaky_relu": (0.1, 0.0), "pow": (3.0, 0.0)}
+    parameters["random_keep"] = (0.25, 0.0)
     for static in [parameters.get(name, (1.0, 0.0)), (0.5, 0.75), (-1.0, 2.0)]:
         codes = np.array([INPUT] * rule.arity + [FIRST_RULE], np.int32)
         operands = np.full((rule.arity + 1, 3), -1, np.int32)

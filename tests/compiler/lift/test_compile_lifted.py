@@ -703,7 +703,7 @@ def test_machine_code_goes_with_its_function():
     fast = chainrule.compile(rosenbrock, lift=True)
     fast.value_and_grad(normal(0, 12))
     lifted = View(fast).variant.machine
-    gone = [weakref.ref(x) for x in (fast, lifted, lifted.code._library)]
+    gone = [weakref.ref(x) for x in (fast, lifted, lifted.code.library)]
     del fast, lifted
     gc.collect()
     assert [ref() for ref in gone] == [None] * 3

@@ -549,6 +549,8 @@ def row_cases() -> list[Any]:
             choices = [(-1.0, 1.0), (-math.inf, math.inf), (0.0, math.inf)]
         elif op.name == "where":
             choices = [(1.0,), (0.0,)]
+        elif op.name == "random_bits":
+            choices = [(0.0,), (3.0,)]
         else:
             choices = [
                 op.defaults or tuple([0.25] * len(op.parameters)),
