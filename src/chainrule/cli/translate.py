@@ -78,8 +78,7 @@ def translate(
     from chainrule.compiler.translate import function as translation
     from chainrule.compiler.translate.c.function import CSource, translate_to_c
     from chainrule.compiler.translate.dialects import DIALECTS
-    from chainrule.compiler.translate.padded import translate_lengths
-    from chainrule.compiler.translate.sizes.translating import translate_any_size
+    from chainrule.compiler.translate.ways import translated
 
     file, _, name = function.rpartition(":")
     if not file or not name:
@@ -96,19 +95,17 @@ def translate(
         arguments = arguments if isinstance(arguments, tuple) else (arguments,)
     model: CSource | None = None
     try:
-        if lengths and (specialise or to not in DIALECTS):
-            raise TranslationError("--lengths is for numpy and JAX, without --specialise")
-        if lengths:
-            source = translate_lengths(chosen, arguments, {}, to, True).source
-        elif to == "c":
+        if lengths and to not in DIALECTS:
+            raise TranslationError("--lengths is for numpy and JAX")
+        if to == "c":
             model = translate_to_c(chosen, arguments, {})
             source = f"{model.header}\n{model.source}"
         elif to == "formulas":
             source = translation.formulas(chosen, arguments, {}) + "\n"
         elif any_size:
-            source = translate_any_size(chosen, arguments, to, specialise).source
+            source = translated(chosen, to, (), {}, specialise, arguments, lengths).source
         else:
-            source = translation.translate(chosen, arguments, {}, to, specialise).source
+            source = translated(chosen, to, arguments, {}, specialise, lengths=lengths).source
     except TranslationError as error:
         raise ExpressionError(str(error)) from None
     except Exception as error:

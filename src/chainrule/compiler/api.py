@@ -320,7 +320,9 @@ class CompiledFunction:
         >>> float(padded({"w": 0.5}, [1.0, 2.0, 0.0], 2)), padded.lengths
         (0.75, (1, 2, 3))
         """
-        return translated(self.dispatch, "numpy", example, keywords, specialise, sizes, lengths)
+        with self.dispatch.lock:
+            function = self.dispatch.function
+            return translated(function, "numpy", example, keywords, specialise, sizes, lengths)
 
     def to_jax(
         self,
@@ -336,7 +338,9 @@ class CompiledFunction:
         The result may be given to ``jax.jit``, ``jax.grad`` and ``jax.vmap``. Its gradient was
         compared with eager mode's too. Needs JAX: ``pip install 'chainrule[jax]'``.
         """
-        return translated(self.dispatch, "jax", example, keywords, specialise, sizes, lengths)
+        with self.dispatch.lock:
+            function = self.dispatch.function
+            return translated(function, "jax", example, keywords, specialise, sizes, lengths)
 
     def to_c(self, /, *example: Any, **keywords: Any) -> CSource:
         """The function as readable C99, with its gradient: see ``to_numpy``.

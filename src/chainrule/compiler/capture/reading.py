@@ -433,7 +433,9 @@ class Selector:
 
     def compared(self) -> None:
         """Two Values were compared, or one hashed: which one it is."""
-        self.observed(*[best for best, _ in self.chosen.values()])
+        if self.chosen:
+            self._observed = True
+            raise Observed
 
     def origins(self, x: Value) -> set[int]:
         """The ids of the Values that one may be in eager mode."""

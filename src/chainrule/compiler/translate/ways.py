@@ -6,10 +6,9 @@ that says which wishes do not go together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.translate.cases import translate_cases
 from chainrule.compiler.translate.function import Translated, TranslationError, translate
 from chainrule.compiler.translate.padded import translate_lengths
@@ -17,7 +16,7 @@ from chainrule.compiler.translate.sizes.translating import translate_any_size
 
 
 def translated(
-    dispatch: Dispatch,
+    function: Callable[..., Any],
     to: str,
     example: tuple[Any, ...],
     keywords: dict[str, Any],
@@ -25,8 +24,7 @@ def translated(
     sizes: Any = None,
     lengths: bool | Iterable[int] = False,
 ) -> Translated:
-    """A compiled function as source; see ``CompiledFunction.to_numpy``."""
-    function = dispatch.function
+    """A function as source; see ``CompiledFunction.to_numpy``."""
     if sizes is not None and (example or keywords):
         raise TranslationError("sizes takes the place of example arguments: pass one of them")
     if sizes is not None and not isinstance(specialise, bool):
@@ -35,11 +33,10 @@ def translated(
         raise TranslationError("lengths and sizes do not go together")
     if lengths is not False and specialise is not False:
         raise TranslationError("lengths and specialise do not go together")
-    with dispatch.lock:
-        if lengths is not False:
-            return translate_lengths(function, example, keywords, to, lengths)
-        if sizes is not None:
-            return translate_any_size(function, sizes, to, bool(specialise))
-        if isinstance(specialise, bool):
-            return translate(function, example, keywords, to, specialise)
-        return translate_cases(function, example, keywords, to, specialise)
+    if lengths is not False:
+        return translate_lengths(function, example, keywords, to, lengths)
+    if sizes is not None:
+        return translate_any_size(function, sizes, to, bool(specialise))
+    if isinstance(specialise, bool):
+        return translate(function, example, keywords, to, specialise)
+    return translate_cases(function, example, keywords, to, specialise)
