@@ -104,7 +104,7 @@ class Split:
         return np.where(places < self.first, places, places + (self.last - self.first))
 
     def moved_one(self, place: int) -> int:
-        """The same for one of them."""
+        """The same for one of them, at every map: an array of one would take longer than that."""
         return place if place < self.first else place + self.last - self.first
 
     def inputs(self, whole: Floats) -> Floats | None:
@@ -168,18 +168,13 @@ def _shared(recording: Recording, private: Addresses) -> Mask:
     returned = np.array([x.position for x in recording.outputs], np.int64)
     own[returned[returned >= recording.inputs]] = True
     own[recording.selection.places // 3] = True
-    found: list[bool] = own.tolist()
-    for i, operands in enumerate(recording.operands.tolist()):
-        for p in operands:
-            if p >= 0 and found[p]:
-                found[i] = True
-    return ~np.array(found, np.bool_)
+    return ~_reached(recording, np.flatnonzero(own))
 
 
-def _reached(recording: Recording, inputs: Addresses) -> Mask:
-    """Per instruction: whether it depends on any of these inputs."""
+def _reached(recording: Recording, positions: Addresses) -> Mask:
+    """Per instruction: whether it is one of these or depends on one."""
     found = np.zeros(len(recording), np.bool_)
-    found[inputs] = True
+    found[positions] = True
     marks: list[bool] = found.tolist()
     for i, operands in enumerate(recording.operands.tolist()):
         marks[i] = marks[i] or any(p >= 0 and marks[p] for p in operands)
