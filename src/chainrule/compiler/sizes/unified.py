@@ -8,6 +8,7 @@ A number that no size explains is an ``Untranslatable``, with the formula where 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ from chainrule.compiler.formulas.notation import (
     Table,
 )
 from chainrule.compiler.lift.graph import NotLiftable
+from chainrule.compiler.runtime.families import Runs
 from chainrule.compiler.sizes.columns import Formula, Formulas, Read, Terms
 from chainrule.compiler.translate.sizes.arguments import Dimension, dimensions
 from chainrule.compiler.translate.sizes.laws import Polynomial, Scaled, Sizes, integer, real
@@ -59,16 +61,29 @@ class Unified:
         self.at(sizes.points[0])  # which explains every number, or raises
 
     def _length(self) -> int | None:
-        """The size that the lengths of integer lists depend on, if it is one."""
-        used = {
-            k
-            for named, dims in zip(self.inputs, self.dimensions, strict=True)
-            if named.integers and len(dims) == 1 and dims[0].law is not None
-            for _, monomial in dims[0].law.terms
-            for k, e in enumerate(monomial)
-            if e
-        }
-        return used.pop() if len(used) == 1 else None
+        """The size that the lengths of integer lists depend on, and nothing else, if it is one."""
+        lists, others = set[int](), set[int]()
+        for named, dims in zip(self.inputs, self.dimensions, strict=True):
+            used = {
+                k
+                for dimension in dims
+                for _, monomial in (() if dimension.law is None else dimension.law.terms)
+                for k, e in enumerate(monomial)
+                if e
+            }
+            (lists if named.integers and len(dims) == 1 else others).update(used)
+        return min(lists) if len(lists) == 1 and not lists & others else None
+
+    def runs(self, point: Point) -> Runs:
+        """How many integers each array of them has, and whether it is a list."""
+        found = []
+        for named, dims in zip(self.inputs, self.dimensions, strict=True):
+            if named.integers:
+                laws = [(x.size, x.law) for x in dims]
+                sizes = dict(enumerate(point))
+                counts = [size if law is None else int(law.at(sizes)) for size, law in laws]
+                found.append((math.prod(counts), len(dims) == 1))
+        return tuple(found)
 
     def point(self, inputs: Sequence[Named]) -> Point | None:
         """The sizes of arguments of these shapes; None where no sizes give them."""
