@@ -6,6 +6,7 @@ formulas for any size, compared with eager mode at a size that was not recorded.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,6 +35,8 @@ from chainrule.compiler.translate.sizes.laws import point_text
 from chainrule.compiler.translate.sizes.numbers import Different
 from chainrule.compiler.translate.terms import Untranslatable
 from chainrule.trees import Branch, List, Node, Numbers, Tuple, map_leaves
+
+CALLS = 3  # that are compared with eager: the example, with other numbers, with other integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,12 +197,15 @@ class _Small:
             raise Untranslatable("it returns no single Value, and no numbers")
         return made
 
-    def _check(self, family: Family, point: Point, arguments: Arguments) -> None:
-        """Compare the program at some sizes with eager mode: the value and all of the gradient."""
+    def _check(self, family: Family, point: Point, arguments: Arguments, most: int = CALLS) -> None:
+        """Compare the program at some sizes with eager mode: the value and all of the gradient.
+
+        ``most``: so many calls, with other numbers and integers.
+        """
         function = self._tracer.function
         given = self._call(arguments)
         made = family.program(point, given.first)
-        for k, call in enumerate(calls_like(given)):
+        for k, call in enumerate(itertools.islice(calls_like(given), most)):
             try:
                 result, slopes = eager(function, call)
             except Exception:
@@ -219,23 +225,16 @@ class _Small:
                 compare(slopes, found[: call.first], "gradient")
 
     def _with_least(self, family: Family) -> Family:
-        """With the smallest sizes: from those recorded down, one size at a time."""
-        make, least = self._plan.make, list(family.least)
-        for k in range(len(least) if make is not None else 0):
-            while least[k] > 1:
-                point = list(self._plan.sizes.points[0])
-                point[k] = least[k] - 1
-                try:
-                    assert make is not None
-                    arguments = make(point)
-                    if family.unified.point(
-                        inputs_of(self._tracer.function, self._call(arguments))
-                    ) != tuple(point):
-                        break
-                    self._check(family, tuple(point), arguments)
-                except Exception:  # a function need not be defined there
-                    break
-                least[k] -= 1
+        """With the shortest lists that it is for: all are tried, from those recorded down."""
+        make, k, least = self._plan.make, family.unified.length, list(family.least)
+        while make is not None and k is not None and least[k] > 1:
+            point = [*self._plan.sizes.points[0]]
+            point[k] = least[k] - 1
+            try:
+                self._check(family, tuple(point), make(point), 1)
+            except Exception:  # a function need not be defined there
+                break
+            least[k] -= 1
         return replace(family, least=tuple(least))
 
 
