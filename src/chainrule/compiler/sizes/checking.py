@@ -27,18 +27,18 @@ CLOSE = {"float64": 1e-6, "float32": 1e-2}  # of a derivative by a finite differ
 ROUNDING = 1e-12  # of the values that it is the difference of
 
 
-def check(function: Callable[..., Any], variant: Variant, call: Call) -> None:
+def check(function: Callable[..., Any], variant: Variant, call: Call, answers: bool) -> None:
     """Compare the first answer of machine code with the function itself.
 
-    Code that answers other lengths already was checked with its derivative: a shorter call on it is
-    compared by its value, and its derivative with differences of these values.
+    Code that ``answers`` other lengths already was checked with its derivative: a shorter call on
+    it is compared by its value, and its derivative with differences of the code's own values.
     """
     machine = variant.machine
     assert machine is not None
     if machine.program.work <= SMALL:
         _compare_in_full(function, variant, call)
         return
-    if variant.is_own:
+    if not answers:
         _compare_values(function, variant, call)
     nearby = _nudged(call)
     try:
@@ -51,7 +51,7 @@ def check(function: Callable[..., Any], variant: Variant, call: Call) -> None:
         return
     _, gradient = _answer(variant, nearby, True)
     ends = [_along(nearby, step) for step in (STEP, -STEP)]
-    if variant.is_own:
+    if not answers:
         below = numbers_of(forward(function, ends[1]))
     elif machine.dtype == "float64":
         above, below = (_answer(variant, end, False)[0] for end in ends)

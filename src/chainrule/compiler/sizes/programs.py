@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,7 @@ from chainrule.compiler.lift.program import Terms as Column
 from chainrule.compiler.sizes.columns import Formula, Read, Terms
 from chainrule.compiler.sizes.unified import Sized
 
+NARROW = 1 << 26  # addresses that fit into 32 bits, also times the lanes of machine code
 ALWAYS = -(1 << 40)  # how much shorter a list may be for something to be there
 
 
@@ -108,13 +110,13 @@ class Points:
         """Whether what shorter calls do not have comes last anyway."""
         return all(count == 1 for count in self.late.shape[1:])
 
-    def table(self, start: int) -> tuple[Addresses, int]:
+    def table(self, start: int, kind: Any) -> tuple[Addresses, int]:
         """The address of each point where the first is at ``start``, and how many there are.
 
-        -1 beyond the end of a ragged axis.
+        -1 beyond the end of a ragged axis. ``kind``: the type of the addresses.
         """
         count = math.prod(self.shape) if self._mask is None else int(self._mask.sum())
-        addresses = np.arange(start, start + count)
+        addresses: Addresses = np.arange(start, start + count, dtype=kind)
         if not self.is_in_order:
             order = np.argsort(self.row(self.late), kind="stable")
             moved = np.empty_like(addresses)
@@ -122,7 +124,7 @@ class Points:
             addresses = moved
         if self._mask is None:
             return addresses.reshape(self.shape), count
-        found = np.full(self.shape, -1, np.int64)
+        found: Addresses = np.full(self.shape, -1, kind)
         found[self._mask] = addresses
         return found, count
 
@@ -139,13 +141,16 @@ class _Emitter:
         sizes = [math.prod([axis.count for axis in x.axes]) for x in self.formulas.inputs]
         self.inputs = sum(sizes)
         self.shared = self.inputs + len(self.constants)
+        results = [math.prod([a.count for a in x.axes]) for x in self.formulas.formulas]
+        self.kind: Any = np.int32 if self.shared + sum(results) < NARROW else np.int64
         self.private = np.arange(first, self.inputs)
         self._next_number = self.inputs  # the address of the next constant
         at = slot = 0
         for array, size, is_integer in zip(self.formulas.inputs, sizes, integers, strict=True):
             shape = [axis.count for axis in array.axes]
             start = at if at < first else self.shared + at - first
-            self.tables[array] = (start + np.arange(size)).reshape(shape)
+            table: Addresses = np.arange(start, start + size, dtype=self.kind)
+            self.tables[array] = table.reshape(shape)
             at += size
             if is_integer:
                 self.slots[array] = (slot + np.arange(size)).reshape(shape)
@@ -177,7 +182,7 @@ class _Emitter:
 
     def _instruction(self, k: int, formula: Formula) -> Instruction:
         points, start = Points(formula.axes, self.grows), self.end
-        table, count = points.table(start)
+        table, count = points.table(start, self.kind)
         self.tables[formula.array] = table
         self.end += count
         key = (COPY + k if formula.is_copy else k,)
@@ -236,10 +241,10 @@ class _Emitter:
         """A column: the address that is read at every point."""
         if isinstance(x, Number):
             self._next_number += 1
-            return points.row(np.full((1,) * len(points.shape), self._next_number - 1, np.int64))
+            return points.row(np.full((1,) * len(points.shape), self._next_number - 1, self.kind))
         if isinstance(x.arrays[0], Table):
             size = len(x.arrays[0].values)
-            table = self._next_number + np.arange(size)
+            table = self._next_number + np.arange(size, dtype=self.kind)
             self._next_number += size
         else:
             tables = [self.tables[array] for array in x.arrays]

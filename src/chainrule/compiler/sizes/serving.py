@@ -7,6 +7,7 @@ shorter lists of integers runs on the code of a longer one where it is a prefix 
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from chainrule.compiler.sizes.recording import Family, family_of, form_of
 from chainrule.compiler.sizes.unified import Point
 from chainrule.compiler.translate.terms import Untranslatable
 
+MOST_REFUSED = 256  # structures of calls that are known to be recorded
 FEW = 8  # a shorter call to see what depends on the length has one of so many of its items
 
 
@@ -125,6 +127,8 @@ class Serving:
         """A variant for a call; None where it has to be recorded."""
         if call.comes_again or call.values or call.key in self._refused:
             return None
+        if len(self._refused) > MOST_REFUSED:
+            self._refused.clear()
         family = self._family(call)
         point = None if family is None else family.point(self._tracer.function, call)
         if family is None or point is None:
@@ -174,12 +178,12 @@ class Serving:
             shorter = [x for x in self._codes if x.is_like(family, point)]
             code, fit = self._longer(own, family, point, call) if shorter else (None, None)
         if code is None or fit is None:
-            code = _Code(family, point, self._built(own, family, point, call))
+            code = _Code(family, point, self._compiled(own, family, point, call))
             fit = code.machine.fit
+        variant = self._variant(family, point, own, Binding(code.machine, fit))
+        check(self._tracer.function, variant, call, code in self._codes)
         if code not in self._codes:
             self._codes = [*[x for x in self._codes if x not in shorter], code]
-        variant = self._variant(family, point, own, Binding(code.machine, fit))
-        check(self._tracer.function, variant, call)
         return_free_memory(code.machine.program.work)
         return Unrecorded(variant, frozenset([x.machine for x in shorter]))
 
@@ -194,6 +198,14 @@ class Serving:
         return FormulaCall(
             recording, root.position, plain.private, plain.slots, plain.arrays, own=made.program
         )
+
+    def _compiled(self, own: FormulaCall, family: Family, point: Point, call: Call) -> MachineCode:
+        """Machine code of a program; counts the time it takes."""
+        started = time.thread_time()
+        try:
+            return self._built(own, family, point, call)
+        finally:
+            self._counts.lifting_seconds += time.thread_time() - started
 
     def _built(self, own: FormulaCall, family: Family, point: Point, call: Call) -> MachineCode:
         """Machine code of a program, which serves shorter calls too if it can."""
@@ -238,7 +250,7 @@ class Serving:
         longer = _with(point, k, point[k] + point[k] // 2)
         try:
             made = self._made(family, longer, call)
-            code = _Code(family, longer, self._built(made, family, longer, call))
+            code = _Code(family, longer, self._compiled(made, family, longer, call))
         except NotLiftable:  # lists cannot be as long
             return None, None
         return code, code.machine.fit_for(self._among(own, family, point, longer))
