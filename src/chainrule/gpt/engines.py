@@ -39,6 +39,7 @@ COMPILING_DOCUMENTS, COMPILING_SECONDS = 400, 0.5
 
 # Weights times positions: the code of a larger model is not recorded, but built from small ones.
 LARGE = 1_000_000
+CHARACTERS = 128  # a vocabulary of so many tokens is small
 
 TURN = 0.1  # seconds of steps between two looks at what else is to be done
 
@@ -206,12 +207,13 @@ class Eager:
         return sum(losses) / len(losses)
 
 
-def _examples(config: Config, dtype: str) -> Callable[..., tuple[Any, list[int]]]:
-    """Makes small arguments of the loss: heads of ``size`` numbers, so many tokens, and so on."""
+def _examples(config: Config, vocabulary: int, dtype: str) -> Callable[..., Any]:
+    """Makes small arguments of the loss: heads of ``size`` numbers, so many tokens, and so on.
 
-    def example(
-        size: int = 3, tokens: int = 5, block: int = 9, vocabulary: int = 7
-    ) -> tuple[Any, list[int]]:
+    A small vocabulary is the same in all of them: one size less takes fewer recordings.
+    """
+
+    def example(size: int = 3, tokens: int = 5, block: int = 9, vocabulary: int = 7) -> Any:
         chance = np.random.default_rng(0)
         small = config.replace(width=config.heads * size, block=block)
         weights = {
@@ -220,7 +222,9 @@ def _examples(config: Config, dtype: str) -> Callable[..., tuple[Any, list[int]]
         }
         return weights, chance.integers(0, vocabulary, tokens).tolist()
 
-    return example
+    if vocabulary > CHARACTERS:
+        return example
+    return lambda size=3, tokens=5, block=9: example(size, tokens, block, vocabulary)
 
 
 class Compiled:
@@ -248,7 +252,7 @@ class Compiled:
         function, sizes = loss_by_chance if config.dropout else loss, None
         work = config.block * config.parameter_count(model.vocabulary)
         if kind is GPT and not config.dropout and work >= LARGE:
-            function, sizes = loss_at_any_size, _examples(config, dtype)
+            function, sizes = loss_at_any_size, _examples(config, model.vocabulary, dtype)
         self._function = compile(function, dtype=dtype, lift=True, sizes=sizes)
         self.dtype, self.kind = dtype, kind
         self._model, self._tokenizer, self._data = model, tokenizer, data
