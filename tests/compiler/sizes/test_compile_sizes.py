@@ -12,6 +12,7 @@ from chainrule import FallbackError, FallbackWarning, exp, gpt, log, optim, tanh
 from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.lift import interpreter
+from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.sizes import checking
 from chainrule.compiler.sizes.recording import family_of, form_of
 from chainrule.gpt import engines
@@ -50,7 +51,7 @@ def regression_example(N=5, D=6, K=7):
 
 
 def mixture(p, points):
-    total = 0
+    total = p["weight"][0] - p["weight"][1]  # single numbers too
     for point in points:
         terms = []
         for weight, mean in zip(p["weight"], p["mean"], strict=True):
@@ -234,6 +235,16 @@ def test_shorter_lists_run_on_the_code_of_the_longest():
     assert fast.dispatch.counts.traces == recordings
 
 
+def test_code_that_the_last_call_runs_on_is_kept_however_large_it_is(monkeypatch):
+    fast = compiled_gpt()
+    weights, longest = gpt_example(8, 12, 13)
+    monkeypatch.setattr(memory, "limit", 1)
+    for length in (12, 5, 9):
+        fast.value_and_grad(weights, longest[:length])
+    variants = [v for s in fast.dispatch.structures.values() for v in s.variants]
+    assert sum(v.sizes.startswith("size=8") for v in variants) == 3
+
+
 def test_a_longer_list_takes_over_from_shorter_ones():
     fast = compiled_gpt()
     weights, longest = gpt_example(7, 19, 30)
@@ -283,7 +294,7 @@ SCALE = 2.0
     ("f", "example", "words"),
     [
         (branching, dot_example, "it holds for one case only"),
-        (dot, lambda N: 1 / 0, "its examples raise ZeroDivisionError"),
+        (dot, lambda N: 1 / 0, "recording its examples raised ZeroDivisionError"),
         (dot, lambda: (), "needs one parameter for each size"),
     ],
 )

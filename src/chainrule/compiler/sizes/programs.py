@@ -216,7 +216,7 @@ class _Emitter:
         for part in parts:
             points = Points((*formula.axes, *part.axes), self.grows)
             inner = (1,) * len(part.axes)
-            owners = points.row(table.reshape(*table.shape, *inner))
+            owners = points.row(table.reshape((*table.shape, *inner)))
             columns = [self._read(x, points) for x in part.columns]
             rows.append((owners, columns, points))
             in_order &= points.is_in_order

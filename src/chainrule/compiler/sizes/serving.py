@@ -164,7 +164,8 @@ class Serving:
             self._refuse(f"it runs eagerly: {reason}")
         except Exception as error:  # of the function, or of what makes examples
             self._captured.restore()
-            self._refuse(f"its examples raise {type(error).__name__}: {error}")
+            text = f"{type(error).__name__}: {error}".splitlines()[0]
+            self._refuse(f"recording its examples raised {text}")
         self._families[differentiate] = found
         return found
 
