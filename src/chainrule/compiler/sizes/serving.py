@@ -61,6 +61,12 @@ class _Code:
             return False
         return _with(self.point, k, point[k]) == point
 
+    def is_shorter(self, family: Family, point: Point) -> bool:
+        """Whether code for calls of these sizes can do what it does."""
+        k = family.unified.length
+        like = self.is_like(family, point) and k is not None and self.point[k] < point[k]
+        return like and bool(self.machine.varying)
+
 
 def _with(point: Point, k: int, size: int) -> Point:
     """The same sizes but for one."""
@@ -147,15 +153,14 @@ class Serving:
 
     def _family(self, call: Call) -> Family | None:
         """The formulas for such calls, made when they are first needed."""
-        differentiate = bool(call.key[0])
+        differentiate, form = bool(call.key[0]), form_of(call)
         if differentiate in self._families:
             return self._families[differentiate]
         found: Family | None = None
         try:
-            found = family_of(
-                self._tracer, self._captured, self._given, differentiate, form_of(call)
-            )
+            found = family_of(self._tracer, self._captured, self._given, differentiate, form)
             if found is None:
+                self._refused.add(call.key)
                 return None  # other calls may be like the examples
             self._counts.traces += len(found.unified.found)
         except (Untranslatable, NotLiftable) as reason:
@@ -176,7 +181,7 @@ class Serving:
         code, fit = self._joined(own, family, point)
         shorter: list[_Code] = []
         if code is None or fit is None:
-            shorter = [x for x in self._codes if x.is_like(family, point)]
+            shorter = [x for x in self._codes if x.is_shorter(family, point)]
             code, fit = self._longer(own, family, point, call) if shorter else (None, None)
         if code is None or fit is None:
             code = _Code(family, point, self._compiled(own, family, point, call))
