@@ -97,6 +97,14 @@ def pairs_example(N=5):
     return normal(N), normal(N)
 
 
+def counted(p, counts):
+    return sum(a * n for a, n in zip(p, counts, strict=True)) / len(p)
+
+
+def counted_example(N=6):
+    return normal(N), tokens(N, 9)
+
+
 CONFIG = gpt.Config(width=8, heads=2, layers=1)
 
 
@@ -118,6 +126,7 @@ PROGRAMS = [
     (recurrent, recurrent_example, [(9,), (20,)]),
     (bigram, bigram_example, [(8, 30), (20, 12)]),
     (pairs, pairs_example, [(7,), (16,)]),
+    (counted, counted_example, [(8,), (30,)]),
     (gpt_loss, gpt_example, [(4, 3, 12), (5, 15, 14)]),
 ]
 
