@@ -1,6 +1,8 @@
 """Sound arguments of the native engine's entry points, for tests that let them fail."""
 
 import ctypes
+import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -44,6 +46,37 @@ def vector_parts() -> tuple[Any, ...]:
 
 def vector_call() -> Any:
     return _native.passed((np.full((2, 1), 0.5), 7), np.ndarray, np.float64, True, {})
+
+
+def gate_for(plan: Any, finish: Any = None, changed: Any = None) -> Any:
+    """A gate with a path to this plan, for calls like ``vector_call``."""
+    variant = SimpleNamespace(binding=None, waits=False)
+    cached = _native.CachedCall(plan, variant, None, finish, True)
+    path = SimpleNamespace(
+        plans={vector_call().signature: [cached]},
+        opened={},
+        classes={int: {}},
+        classes_changed=lambda: False,
+        changed=changed or _native.Checks(()),
+    )
+    gate = _native.Gate(threading.RLock(), np.ndarray, np.float64, lambda: None)
+    gate.path = path
+    return gate
+
+
+class Bound(_native.Bound):
+    """A bound call that leaves the gradient where it is, if the gate has not written it."""
+
+    def finish(self, answer: Any) -> Any:
+        return answer[0]
+
+
+def bound_to(gate: Any, argument: Any) -> Any:
+    """A bound call of ``vector_call`` whose gate has it."""
+    bound = Bound()
+    bound.gate, bound.arguments = gate, (argument, 7)
+    bound.gradient = np.zeros((2, 1))
+    return bound
 
 
 def plan_call() -> Any:

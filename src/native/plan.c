@@ -61,6 +61,8 @@ typedef struct {
 #define LINE 64
 #define MOST_NUMBERS ((Py_ssize_t)1 << 40)
 
+PyTypeObject *PlanType;
+
 typedef double (*Forward)(void *, void *, void *, void *);
 typedef float (*FloatForward)(void *, void *, void *, void *);
 typedef double (*Backward)(void *, void *, void *, void *, void *, void *, void *);
@@ -478,19 +480,12 @@ static int takes_gradient(const Plan *p, PyObject *out, Py_buffer *view) {
     return fits;
 }
 
-/* run(call, out=None): the value and its gradient, or the value alone, or None where something is not
- * finite, an array has another shape or type than those the Plan is for, or it is not known what these
- * integers select. Where the gradient is one array that fits `out`, it goes there, and the value is all
- * that is returned. One at a time for all Plans with the same arenas: the machine code runs without the
- * GIL. */
-static PyObject *plan_run(PyObject *self, PyObject *const *given, Py_ssize_t count) {
-    Plan *p = (Plan *)self;
-    if (count < 1 || count > 2 || Py_TYPE(given[0]) != PassedType) {
-        return PyErr_Format(PyExc_TypeError, "a Plan runs what passed() gave");
-    }
-    const Passed *call = (Passed *)given[0];
-    Py_buffer out;
-    int to_out = count == 2 && given[1] != Py_None && takes_gradient(p, given[1], &out);
+Py_ssize_t plan_first(PyObject *plan) { return ((Plan *)plan)->first; }
+
+PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out) {
+    Plan *p = (Plan *)plan;
+    Py_buffer view;
+    int to_out = out != NULL && takes_gradient(p, out, &view);
     int is_tape = p->forward == 0, has_outputs = p->outputs.size != 0;
     int only_value = p->template == Py_None || has_outputs, in_place = p->in_place && !to_out;
     PyObject *bytes = NULL, *result = NULL;
@@ -516,7 +511,7 @@ static PyObject *plan_run(PyObject *self, PyObject *const *given, Py_ssize_t cou
     }
     if (fine > 0) {
         if (!in_place && !only_value) {
-            copy_gradient(p, to_out ? out.buf : (void *)PyByteArray_AsString(bytes));
+            copy_gradient(p, to_out ? view.buf : (void *)PyByteArray_AsString(bytes));
         }
         double number = is_tape       ? *tape_place((Tape *)p->owner, p->instruction)
                         : p->is_float ? *(const float *)p->root
@@ -528,10 +523,22 @@ static PyObject *plan_run(PyObject *self, PyObject *const *given, Py_ssize_t cou
         result = Py_NewRef(Py_None);
     }
     if (to_out) {
-        PyBuffer_Release(&out);
+        PyBuffer_Release(&view);
     }
     Py_XDECREF(bytes);
     return result;
+}
+
+/* run(call, out=None): the value and its gradient, or the value alone, or None where something is not
+ * finite, an array has another shape or type than those the Plan is for, or it is not known what these
+ * integers select. Where the gradient is one array that fits `out`, it goes there, and the value is all
+ * that is returned. One at a time for all Plans with the same arenas: the machine code runs without the
+ * GIL. */
+static PyObject *plan_run(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+    if (count < 1 || count > 2 || Py_TYPE(given[0]) != PassedType) {
+        return PyErr_Format(PyExc_TypeError, "a Plan runs what passed() gave");
+    }
+    return run_plan(self, (Passed *)given[0], count == 2 && given[1] != Py_None ? given[1] : NULL);
 }
 
 /* Note the shape of an array, or that there is a float; how many numbers that are, or -1. */
