@@ -739,6 +739,11 @@ def all_is_taken(state: State, failed: bool) -> None:
 
 
 case(
+    "array_address",
+    lambda s: _native.array_address(s.extra["array"]),
+    prepare=with_extra(0, array=lambda s: np.ones(3)),
+)
+case(
     "sample_integers",
     samples_taken,
     prepare=with_extra(

@@ -201,6 +201,7 @@ ENTRIES: dict[str, Entry] = {
             np.zeros((2, 1), np.int64),
         ),
     ),
+    "array_address": (_native.array_address, lambda: (ones(2),)),
     "passed": (
         _native.passed,
         lambda: (({"a": [0.5], "b": ones(2)}, [1, 2], "x"), np.ndarray, np.float64, True, {}),
