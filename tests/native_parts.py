@@ -17,6 +17,15 @@ def decider_parts() -> tuple[Any, ...]:
     return 2, constants, steps, pool, np.zeros(0), gathers, candidates, numbers
 
 
+def selecting(arguments: int, which: int, addresses: list[int]) -> Any:
+    """A Decider whose one gather selects the address that one of the integers says."""
+    none, gathers = np.zeros(0, np.int64), np.array([[which, 0, len(addresses)]])
+    candidates = np.array(addresses, np.int64)
+    return _native.Decider(
+        arguments, none, none, none, np.zeros(0), gathers, candidates, np.zeros((0, 2), np.int64)
+    )
+
+
 def plan_parts() -> tuple[Any, ...]:
     """Of a Plan whose machine code is C's atof: its parameters, read as text, are zero."""
     own = np.full(1, 4.0)
@@ -33,9 +42,9 @@ def plan_parts() -> tuple[Any, ...]:
         places,
         places[:0],
     )
-    chosen: dict[Any, Any] = {(7,): places}
+    decider = selecting(1, 0, [0] * 8)
     shapes, template = ((2, 1), None), {"k": ["x", 2]}
-    return shapes, 2, template, record, np.ndarray, chosen.get, [], None, atof, atof, arenas, 8
+    return shapes, 2, template, record, np.ndarray, decider, None, atof, atof, arenas, 8
 
 
 def vector_parts() -> tuple[Any, ...]:

@@ -54,9 +54,6 @@ void empty_passed(Passed *x);
 /* Whether the floats from an entry on are finite; -1: an error. */
 int holds_finite(const Passed *call, Py_ssize_t from);
 
-/* The integers of a call, a tuple. */
-PyObject *integers_of(const Passed *call);
-
 /* The buffer of an array in one piece: 1; it has none: 0; an error: -1. */
 int open_array(PyObject *array, Py_buffer *view);
 int holds_floats(const Py_buffer *view);

@@ -357,7 +357,9 @@ static int look_at(Look *w, PyObject *x) {
     return answer > 0 && !is_tuple && w->held == held ? is_another(w, x) : answer;
 }
 
-PyObject *integers_of(const Passed *call) {
+/* The integers of a call, a tuple. */
+static PyObject *passed_ids(PyObject *self, void *Py_UNUSED(closure)) {
+    const Passed *call = (Passed *)self;
     Py_ssize_t count = COUNT(call->integers, int64_t);
     PyObject *made = PyTuple_New(count);
     for (Py_ssize_t k = 0; made != NULL && k < count; k++) {
@@ -373,10 +375,6 @@ PyObject *integers_of(const Passed *call) {
         PyTuple_SetItem(made, large->place, Py_NewRef(large->integer));
     }
     return made;
-}
-
-static PyObject *passed_ids(PyObject *self, void *Py_UNUSED(closure)) {
-    return integers_of((Passed *)self);
 }
 
 void begin_look(Look *w, PyObject *opened) {

@@ -127,7 +127,6 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
         record,
         ndarray,
         decider,
-        [],
         *parts,
         *row,
         variant.is_derivative,
