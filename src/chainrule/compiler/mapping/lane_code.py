@@ -54,7 +54,7 @@ class Arenas:
         self.value_total, self.own_total = self.in_lanes[0], self.in_lanes[1:]
         self.shared_total = self._totals[(1 + own) * lanes :]
         words = np.zeros(len(loop_code.FIELDS), np.int64)  # what the loop reads
-        self._words, self.words_at = memoryview(words), loop_code.address(words)
+        self._words, self.words_at = words.data, loop_code.address(words)
         self.set(**code.fields)
         for name in (
             *("own", "adjoints", "shared_adjoints", "gathers", "seeds"),
