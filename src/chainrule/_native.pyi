@@ -281,11 +281,12 @@ class Gate:
     def answered(self) -> Any: ...
     def answer(self, arguments: tuple[Any, ...], differentiate: bool, out: Any = ..., /) -> Any: ...
 
+@disjoint_base
 class Bound:
     gate: Gate
     arguments: tuple[Any, ...]
     gradient: Any
-    def __call__(self) -> Any: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 def adam(
     values: Sequence[Value],
