@@ -1,7 +1,7 @@
 """ADBench's objectives in plain scalar Python: Gaussian mixtures, bundle adjustment, an LSTM.
 
     python benchmarks/adbench.py                 # all of them, some minutes
-    python benchmarks/adbench.py gmm lstm        # these only
+    python benchmarks/adbench.py gmm lstm        # these only: gmm, ba, lstm, lstm-large
     python benchmarks/adbench.py --quick         # smaller problems, fewer repeats
 
 The formulas are those of the published objectives (Srajer, Kukelova and Fitzgibbon, 2018); the data
@@ -300,8 +300,8 @@ def lstm_loss(params, sequence):
     return -total / (width * (len(sequence) - 1))
 
 
-def lstm(quick):
-    layers, steps, width = (2, 20, 6) if quick else (2, 256, 14)
+def lstm(quick, layers=2, steps=256):
+    steps, width = (20, 6) if quick else (steps, 14)
     rng = np.random.default_rng(0)
     params = {
         "main": rng.normal(0, 0.5, size=(layers, 2, 4, width)),
@@ -426,7 +426,12 @@ def add_torch(problem, function, tensors):
 
 # --- what is compared -----------------------------------------------------------------------------
 
-PROBLEMS = {"gmm": gmm, "ba": adjustment, "lstm": lstm}
+PROBLEMS = {
+    "gmm": gmm,
+    "ba": adjustment,
+    "lstm": lstm,
+    "lstm-large": lambda quick: lstm(quick, layers=4, steps=1024),
+}
 
 
 def compare(problem, repeats):

@@ -19,10 +19,11 @@ import chainrule
 from chainrule import cos, sin, sqrt
 
 US = 1e6
+CALLS = 300  # of a turn of the smallest calls
 TURN = 0.01  # seconds: shorter calls are repeated until a turn takes about as long
 RANDOM = np.random.default_rng(0)
 AHEAD = np.array([0.0, 0.0, 5.0])  # points lie in front of the cameras
-NAMES = ("broyden", "rosenbrock", "hvp", "observation", "adjustment")
+NAMES = ("broyden", "rosenbrock", "hvp", "observation", "adjustment", "call")
 
 
 # --- functions, one number at a time --------------------------------------------------------------
@@ -209,6 +210,47 @@ def compare(names, repeats):
     table(["µs", "eager", "compiled", "JAX", "eager ÷", "JAX ÷", "first call, s"], rows)
 
 
+def compare_calls(repeats):
+    """One small gradient, by each way to call it."""
+    x = RANDOM.normal(size=10)
+    fast, out = chainrule.compile(rosenbrock, lift=True), np.zeros(10)
+    bound, numbers = fast.bound(x), x.tolist()
+    wanted, slopes = chainrule.value_and_grad(rosenbrock)(x)
+    calls = {
+        "fast.value_and_grad(x)": lambda: fast.value_and_grad(x),
+        "fast.value_and_grad(x, out=out)": lambda: fast.value_and_grad(x, out=out),
+        "fast.value_and_grad(list)": lambda: fast.value_and_grad(numbers),
+        "fast(x), the value alone": lambda: fast(x),
+        "bound = fast.bound(x); bound()": bound,
+    }
+    gradients = {"bound = fast.bound(x); bound()": bound.gradient}
+    if find_spec("casadi"):
+        import casadi
+
+        symbols = casadi.SX.sym("x", 10)
+        y = rosenbrock([symbols[i] for i in range(10)])
+        function = casadi.Function("f", [symbols], [y, casadi.gradient(y, symbols)])
+        buffer, trigger = function.buffer()
+        value, gradient = np.zeros(1), np.zeros(10)
+        buffer.set_arg(0, memoryview(x))
+        buffer.set_res(0, memoryview(value))
+        buffer.set_res(1, memoryview(gradient))
+        calls["casadi's virtual machine, buffers"] = trigger
+        gradients["casadi's virtual machine, buffers"] = gradient
+    for name, call in calls.items():
+        for _ in range(300):  # small functions become machine code when it pays
+            found = call()
+        if isinstance(found, tuple):
+            gradients[name], found = found[1], found[0]
+        if found is not None:
+            np.testing.assert_allclose(found, wanted, rtol=1e-12)
+        if name in gradients:
+            np.testing.assert_allclose(gradients[name], slopes, rtol=1e-10, err_msg=name)
+    best = take_turns({name: repeated(call, CALLS) for name, call in calls.items()}, 20 * repeats)
+    rows = [[name, figure(found[WHOLE], US, 2)] for name, found in best.items()]
+    table(["Rosenbrock's function of 10 variables", "µs"], rows)
+
+
 def check(name, found):
     """Raise AssertionError unless all results agree."""
     if name == "adjustment":
@@ -227,14 +269,15 @@ def turn(call):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "names", nargs="*", help="broyden, rosenbrock, hvp, observation, adjustment"
-    )
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help=", ".join(NAMES))
     parser.add_argument("--quick", action="store_true", help="fewer repeats")
     options = parser.parse_args()
     repeats = 20 if options.quick else 100
     title(f"Derivatives, minimum of {repeats} turns, processor time; {machine()}")
-    compare(options.names, repeats)
+    if options.names != ["call"]:
+        compare(options.names, repeats)
+    if not options.names or "call" in options.names:
+        compare_calls(repeats)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,15 @@ from typing import Any
 import numpy as np
 import pytest
 from native_engines import NATIVE, REFERENCE
-from native_parts import decider_parts, plan_call, plan_parts, vector_call, vector_parts
+from native_parts import (
+    bound_to,
+    decider_parts,
+    gate_for,
+    plan_call,
+    plan_parts,
+    vector_call,
+    vector_parts,
+)
 from native_tapes import linearize
 
 from chainrule import _native
@@ -731,6 +739,11 @@ def all_is_taken(state: State, failed: bool) -> None:
 
 
 case(
+    "array_address",
+    lambda s: _native.array_address(s.extra["array"]),
+    prepare=with_extra(0, array=lambda s: np.ones(3)),
+)
+case(
     "sample_integers",
     samples_taken,
     prepare=with_extra(
@@ -846,6 +859,53 @@ case(
     lambda s: _native.Plan(*s.extra["parts"][:-2], (), 8),
     prepare=with_extra(0, parts=lambda s: plan_parts()),
     raises=TypeError,
+)
+
+
+def the_gate_answers(state: State, failed: bool) -> None:
+    """And its lock is free, and no array is kept."""
+    gate, out = state.extra["gate"], np.zeros((2, 1))
+    assert (gate.busy, gate.quick) in {(False, 0), (False, 1)}
+    assert gate.answer((np.ones((2, 1)), 7), True, out) == 4.0
+    assert out.tolist() == [[3.0], [3.0]]
+    argument = state.extra["argument"]
+    assert sys.getrefcount(argument) == 3, "the dict, this name, the call"
+
+
+def with_gate(**make: Any) -> Any:
+    return with_extra(
+        0,
+        parts=lambda s: vector_parts(),
+        gate=lambda s: gate_for(_native.Plan(*vector_parts())),
+        argument=lambda s: np.ones((2, 1)),
+        out=lambda s: np.zeros((2, 1)),
+        **make,
+    )
+
+
+case(
+    "a gate",
+    lambda s: gate_for(s.extra["gate"].path.plans[vector_call().signature][0].plan),
+    prepare=with_gate(),
+    check=the_gate_answers,
+)
+case(
+    "a gate answers",
+    lambda s: s.extra["gate"].answer((s.extra["argument"], 7), True),
+    prepare=with_gate(),
+    check=the_gate_answers,
+)
+case(
+    "a gate answers into an array",
+    lambda s: s.extra["gate"].answer((s.extra["argument"], 7), True, s.extra["out"]),
+    prepare=with_gate(),
+    check=the_gate_answers,
+)
+case(
+    "a bound call",
+    lambda s: bound_to(s.extra["gate"], s.extra["argument"])(),
+    prepare=with_gate(),
+    check=the_gate_answers,
 )
 case("allocation_counts", lambda s: _native.allocation_counts())
 

@@ -1,6 +1,8 @@
 """Sound arguments of the native engine's entry points, for tests that let them fail."""
 
 import ctypes
+import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,15 @@ def decider_parts() -> tuple[Any, ...]:
     rows = ([9], [[0, 3, 0, 1, 0]], [], [[3, 0, 4]], [5, 6, 7, 8], [[3, 0]])
     constants, steps, pool, gathers, candidates, numbers = (np.array(x, np.int64) for x in rows)
     return 2, constants, steps, pool, np.zeros(0), gathers, candidates, numbers
+
+
+def selecting(arguments: int, which: int, addresses: list[int]) -> Any:
+    """A Decider whose one gather selects the address that one of the integers says."""
+    none, gathers = np.zeros(0, np.int64), np.array([[which, 0, len(addresses)]])
+    candidates = np.array(addresses, np.int64)
+    return _native.Decider(
+        arguments, none, none, none, np.zeros(0), gathers, candidates, np.zeros((0, 2), np.int64)
+    )
 
 
 def plan_parts() -> tuple[Any, ...]:
@@ -31,9 +42,9 @@ def plan_parts() -> tuple[Any, ...]:
         places,
         places[:0],
     )
-    chosen: dict[Any, Any] = {(7,): places}
+    decider = selecting(1, 0, [0] * 8)
     shapes, template = ((2, 1), None), {"k": ["x", 2]}
-    return shapes, 2, template, record, np.ndarray, chosen.get, [], None, atof, atof, arenas, 8
+    return shapes, 2, template, record, np.ndarray, decider, None, atof, atof, arenas, 8
 
 
 def vector_parts() -> tuple[Any, ...]:
@@ -44,6 +55,37 @@ def vector_parts() -> tuple[Any, ...]:
 
 def vector_call() -> Any:
     return _native.passed((np.full((2, 1), 0.5), 7), np.ndarray, np.float64, True, {})
+
+
+def gate_for(plan: Any, finish: Any = None, changed: Any = None) -> Any:
+    """A gate with a path to this plan, for calls like ``vector_call``."""
+    variant = SimpleNamespace(binding=None, waits=False)
+    cached = _native.CachedCall(plan, variant, None, finish, True)
+    path = SimpleNamespace(
+        plans={vector_call().signature: [cached]},
+        opened={},
+        classes={int: {}},
+        classes_changed=lambda: False,
+        changed=changed or _native.Checks(()),
+    )
+    gate = _native.Gate(threading.RLock(), np.ndarray, np.float64, lambda: None)
+    gate.path = path
+    return gate
+
+
+class Bound(_native.Bound):
+    """A bound call that leaves the gradient where it is, if the gate has not written it."""
+
+    def finish(self, answer: Any) -> Any:
+        return answer[0]
+
+
+def bound_to(gate: Any, argument: Any) -> Any:
+    """A bound call of ``vector_call`` whose gate has it."""
+    bound = Bound()
+    bound.gate, bound.arguments = gate, (argument, 7)
+    bound.gradient = np.zeros((2, 1))
+    return bound
 
 
 def plan_call() -> Any:

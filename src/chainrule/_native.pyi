@@ -18,6 +18,9 @@ class Modes:
     allow_nonfinite: bool
     debug: bool
     recorder: Any
+    nested: int
+    again: int
+    internal: int
 
 modes: Final[Modes]
 
@@ -194,6 +197,7 @@ def same_bytes(array: Any, contents: bytes, /) -> bool: ...
 def sample_numbers(
     samples: list[Any], array: type, number: type, floats: Any, integers: Any, /
 ) -> int: ...
+def array_address(array: Any, /) -> int: ...
 def sample_integers(samples: list[Any], which: Any, lengths: Any, /) -> bytearray: ...
 
 @final
@@ -238,8 +242,7 @@ class Plan:
         template: Any,
         record: Any,
         make: Any,
-        choose: Decider | Callable[[tuple[int, ...]], Any],
-        seen: list[Any],
+        decider: Decider,
         owner: Any,
         forward: int,
         backward: int,
@@ -251,6 +254,39 @@ class Plan:
         /,
     ) -> Plan: ...
     def run(self, call: Passed, out: Any = ..., /) -> Any: ...
+
+@final
+class CachedCall:
+    def __new__(
+        cls, plan: Plan, variant: Any, binding: Any, finish: Any, finite_data: bool, /
+    ) -> CachedCall: ...
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def variant(self) -> Any: ...
+    @property
+    def binding(self) -> Any: ...
+    @property
+    def finish(self) -> Any: ...
+
+@final
+class Gate:
+    def __new__(
+        cls, lock: Any, array: type[Any], number: type[Any], enter: Callable[[], Any], /
+    ) -> Gate: ...
+    busy: bool
+    quick: int
+    path: Any
+    @property
+    def answered(self) -> Any: ...
+    def answer(self, arguments: tuple[Any, ...], differentiate: bool, out: Any = ..., /) -> Any: ...
+
+@disjoint_base
+class Bound:
+    gate: Gate
+    arguments: tuple[Any, ...]
+    gradient: Any
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 def adam(
     values: Sequence[Value],

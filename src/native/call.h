@@ -1,4 +1,5 @@
-/* What a compiled call was passed: passed.c reads it from the arguments, plan.c computes with it. */
+/* What a compiled call was passed: passed.c reads it from the arguments, plan.c computes with it, gate.c finds
+ * the plan. */
 #ifndef CHAINRULE_CALL_H
 #define CHAINRULE_CALL_H
 
@@ -25,13 +26,46 @@ typedef struct {
     Buffer large;
 } Passed;
 
-extern PyTypeObject *PassedType;
+#define MOST_SEEN 64 /* lists and dicts of integers */
 
-/* The integers of a call, a tuple. */
-PyObject *integers_of(const Passed *call);
+/* What passed.c works with while it looks at arguments. */
+typedef struct {
+    PyTypeObject *array_type, *number_type; /* numpy's ndarray and float64 */
+    PyObject *opened; /* dict: how other types are looked into; NULL: not at all */
+    Passed *to;
+    Buffer words;             /* the signature */
+    int is_first;             /* this is the argument to differentiate by: its integers are floats */
+    int depth;
+    int64_t run;              /* FLOAT or INT, where the last word is how many of them came */
+    Py_ssize_t held;          /* numbers and arrays so far */
+    Py_ssize_t seen_count;
+    const void *seen[MOST_SEEN]; /* the lists and dicts that hold none of these */
+} Look;
+
+extern PyTypeObject *PassedType, *PlanType, *CachedCallType, *GateType, *ChecksType;
+
+/* passed.c */
+/* Ready for the next arguments. */
+void begin_look(Look *w, PyObject *opened);
+/* Look at a tuple of arguments: 1; 0 where something is not plain; -1: an error. */
+int look_at_arguments(Look *w, PyObject *arguments, int differentiate);
+/* Let go of what a call was passed. */
+void empty_passed(Passed *x);
+/* Whether the floats from an entry on are finite; -1: an error. */
+int holds_finite(const Passed *call, Py_ssize_t from);
 
 /* The buffer of an array in one piece: 1; it has none: 0; an error: -1. */
 int open_array(PyObject *array, Py_buffer *view);
 int holds_floats(const Py_buffer *view);
+
+/* plan.c */
+/* The answer of a Plan, or None; `out` is NULL, or an array for the gradient. */
+PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out);
+/* How many floats and arrays the first argument of its calls holds. */
+Py_ssize_t plan_first(PyObject *plan);
+
+/* checks.c */
+/* The position of the first of some Checks that fails, or -1; -2: an error. */
+Py_ssize_t first_failed(PyObject *checks);
 
 #endif

@@ -2,7 +2,9 @@
  *
  * compiler/capture/captured.py asks before every compiled call. All comparisons are by identity.
  */
-#include "native.h"
+#include "call.h"
+
+PyTypeObject *ChecksType;
 
 /* A list or dict and the tuple of what it held, or a namespace, a name, and what that stood for. */
 typedef struct {
@@ -62,19 +64,21 @@ static int stands_for(const Check *c) {
     return found == c->expected;
 }
 
-/* failed(): the position of the first check that fails, or -1. */
-static PyObject *checks_failed(PyObject *self, PyObject *Py_UNUSED(nothing)) {
-    const Checks *x = (Checks *)self;
+Py_ssize_t first_failed(PyObject *checks) {
+    const Checks *x = (Checks *)checks;
     for (Py_ssize_t i = 0; i < x->count; i++) {
         int same = x->checks[i].name ? stands_for(&x->checks[i]) : holds(&x->checks[i]);
-        if (same < 0) {
-            return NULL;
-        }
-        if (!same) {
-            return PyLong_FromSsize_t(i);
+        if (same <= 0) {
+            return same < 0 ? -2 : i;
         }
     }
-    return PyLong_FromSsize_t(-1);
+    return -1;
+}
+
+/* failed(): the position of the first check that fails, or -1. */
+static PyObject *checks_failed(PyObject *self, PyObject *Py_UNUSED(nothing)) {
+    Py_ssize_t failed = first_failed(self);
+    return failed == -2 ? NULL : PyLong_FromSsize_t(failed);
 }
 
 /* The attributes of functions and cells are computed by getters of immutable types, which cannot change:

@@ -1,7 +1,9 @@
-/* The switches of each thread: whether graphs are made, checked, located, recorded. */
+/* The switches of each thread: whether graphs are made, checked, located, recorded; and what runs in it. */
 #include "node.h"
+#include <limits.h>
 
 THREAD_LOCAL int grad_off, nonfinite_allowed, debug_on;
+THREAD_LOCAL int nested_runs, again_runs, internal_runs;
 THREAD_LOCAL PyObject *recorder;
 THREAD_LOCAL PyObject *recorded;
 
@@ -54,10 +56,36 @@ static int set_mode(PyObject *Py_UNUSED(self), PyObject *value, void *name) {
     return 0;
 }
 
+static int *counter(const char *name) {
+    return *name == 'n' ? &nested_runs : *name == 'a' ? &again_runs : &internal_runs;
+}
+
+static PyObject *get_count(PyObject *Py_UNUSED(self), void *name) { return PyLong_FromLong(*counter(name)); }
+
+static int set_count(PyObject *Py_UNUSED(self), PyObject *value, void *name) {
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "a mode cannot be deleted");
+        return -1;
+    }
+    long count = PyLong_AsLong(value);
+    if (count == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    if (count < 0 || count > INT_MAX) {
+        PyErr_Format(PyExc_ValueError, "%ld is no count of runs", count);
+        return -1;
+    }
+    *counter(name) = (int)count;
+    return 0;
+}
+
 static PyGetSetDef modes_attributes[] = {
     {"grad", get_mode, set_mode, "record the graph", "g"},
     {"allow_nonfinite", get_mode, set_mode, "let inf and nan through", "a"},
     {"debug", get_mode, set_mode, "remember the source line of every node", "d"},
+    {"nested", get_count, set_count, "transforms whose functions are running", "n"},
+    {"again", get_count, set_count, "those whose derivative is differentiated too", "a"},
+    {"internal", get_count, set_count, "runs that are the compiler's own", "i"},
     {"recorder", get_recorder, set_recorder, "receives every node while a function is recorded", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -6,8 +6,8 @@
  * Reading order: node.h, memory.c, node.c, operators.c, backward.c, value.c, sums.c, modes.c, optimisers.c,
  * arguments.c.
  * For compiled functions: flatten.c and canonical.c (from a recording to arrays), tape.c, tape_run.c and
- * tape_sweep.c (running a recording), integers.c (what integers decide), checks.c, passed.c and plan.c (the
- * fast path of a call), samples.c (packing the samples of training).
+ * tape_sweep.c (running a recording), integers.c (what integers decide), checks.c, passed.c, plan.c and gate.c
+ * (the fast path of a call), samples.c (packing the samples of training).
  */
 #include "call.h"
 #include "integers.h"
@@ -30,9 +30,12 @@ static const struct {
     {"Value", &value_spec, &ValueType},
     {"Modes", &modes_spec, NULL},
     {"Tape", &tape_spec, &TapeType},
-    {"Checks", &checks_spec, NULL},
+    {"Checks", &checks_spec, &ChecksType},
     {"Passed", &passed_spec, &PassedType},
-    {"Plan", &plan_spec, NULL},
+    {"Plan", &plan_spec, &PlanType},
+    {"CachedCall", &cached_call_spec, &CachedCallType},
+    {"Gate", &gate_spec, &GateType},
+    {"Bound", &bound_spec, NULL},
     {"Decider", &decider_spec, &DeciderType},
 };
 
@@ -47,7 +50,8 @@ static int import_parts(void) {
     empty_string = PyUnicode_FromString("");
     PyObject *ops = PyImport_ImportModule("chainrule.core.ops");
     int failed = !errors_module || !empty_tuple || !empty_string || !ops ||
-                 import_value_parts(ops) < 0 || import_building_blocks(ops) < 0;
+                 import_value_parts(ops) < 0 || import_building_blocks(ops) < 0 ||
+                 import_gate_parts() < 0;
     Py_XDECREF(ops);
     return -failed;
 }

@@ -94,6 +94,7 @@ static inline int is_exact(PyObject *o) { return Py_TYPE(o) == ValueType; }
 
 /* The switches of this thread (modes.c). */
 extern THREAD_LOCAL int grad_off, nonfinite_allowed, debug_on;
+extern THREAD_LOCAL int nested_runs, again_runs, internal_runs;
 extern THREAD_LOCAL PyObject *recorder; /* a Recorder while this thread records a function, else NULL */
 extern THREAD_LOCAL PyObject *recorded; /* its list of nodes */
 

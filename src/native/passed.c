@@ -17,24 +17,10 @@ enum {
     NUMPY_WORD, STATIC_WORD, RECORD_WORD, NAMESPACE_WORD, DEQUE_WORD
 };
 
-#define MOST_SEEN 64 /* lists and dicts of integers */
 #define DEEPEST 40
 #define FEW_BYTES 512 /* which Python has ready */
 
 PyTypeObject *PassedType;
-
-typedef struct {
-    PyTypeObject *array_type, *number_type; /* numpy's ndarray and float64 */
-    PyObject *opened; /* dict: how other types are looked into; NULL: not at all */
-    Passed *to;
-    Buffer words;
-    int is_first;             /* this is the argument to differentiate by: its integers are floats */
-    int depth;
-    int64_t run;              /* FLOAT or INT, where the last word is how many of them came */
-    Py_ssize_t held;          /* numbers and arrays so far */
-    Py_ssize_t seen_count;
-    const void *seen[MOST_SEEN]; /* the lists and dicts that hold none of these */
-} Look;
 
 /* Like everything named look_at: 1; 0 where something is not plain; -1: an error. */
 static int look_at(Look *w, PyObject *x);
@@ -118,6 +104,24 @@ int open_array(PyObject *array, Py_buffer *view) {
 int holds_floats(const Py_buffer *view) {
     return (view->format[0] == 'd' && view->itemsize == sizeof(double)) ||
            (view->format[0] == 'f' && view->itemsize == sizeof(float));
+}
+
+int holds_finite(const Passed *call, Py_ssize_t from) {
+    int finite = 1;
+    for (Py_ssize_t k = from; finite > 0 && k < COUNT(call->entries, Entry); k++) {
+        const Entry *entry = &ITEM(call->entries, Entry, k);
+        Py_buffer view;
+        if (entry->array == NULL) {
+            finite = isfinite(entry->number) != 0;
+        } else if ((finite = open_array(entry->array, &view)) > 0) {
+            finite = view.format[0] == 'd';
+            for (Py_ssize_t j = 0; finite && j < view.len / (Py_ssize_t)sizeof(double); j++) {
+                finite = isfinite(((const double *)view.buf)[j]) != 0;
+            }
+            PyBuffer_Release(&view);
+        }
+    }
+    return finite;
 }
 
 static int put_integers(Look *w, const Py_buffer *view) {
@@ -353,7 +357,9 @@ static int look_at(Look *w, PyObject *x) {
     return answer > 0 && !is_tuple && w->held == held ? is_another(w, x) : answer;
 }
 
-PyObject *integers_of(const Passed *call) {
+/* The integers of a call, a tuple. */
+static PyObject *passed_ids(PyObject *self, void *Py_UNUSED(closure)) {
+    const Passed *call = (Passed *)self;
     Py_ssize_t count = COUNT(call->integers, int64_t);
     PyObject *made = PyTuple_New(count);
     for (Py_ssize_t k = 0; made != NULL && k < count; k++) {
@@ -371,11 +377,16 @@ PyObject *integers_of(const Passed *call) {
     return made;
 }
 
-static PyObject *passed_ids(PyObject *self, void *Py_UNUSED(closure)) {
-    return integers_of((Passed *)self);
+void begin_look(Look *w, PyObject *opened) {
+    empty_passed(w->to);
+    w->opened = opened;
+    w->words.size = 0;
+    w->run = 0;
+    w->depth = 0;
+    w->held = w->seen_count = 0;
 }
 
-static int look_at_arguments(Look *w, PyObject *arguments, int differentiate) {
+int look_at_arguments(Look *w, PyObject *arguments, int differentiate) {
     Py_ssize_t count = PyTuple_Size(arguments);
     int answer = put_word(w, differentiate ? count : -1 - count);
     for (Py_ssize_t k = 0; k < count && answer > 0; k++) {
@@ -423,7 +434,7 @@ static PyObject *passed(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     return answer < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-static void empty_passed(Passed *x) {
+void empty_passed(Passed *x) {
     for (Py_ssize_t k = 0; k < COUNT(x->entries, Entry); k++) {
         Py_XDECREF(ITEM(x->entries, Entry, k).array);
     }
@@ -496,10 +507,7 @@ static Py_ssize_t write_samples(Look *w, PyObject *samples, double *floats, Py_s
     int answer = 1;
     for (; k < count && answer > 0; k++) {
         PyObject *sample = PyList_GetItem(samples, k);
-        w->words.size = 0;
-        w->run = 0;
-        w->held = w->seen_count = 0;
-        empty_passed(w->to);
+        begin_look(w, NULL);
         answer = PyTuple_Check(sample) ? look_at_arguments(w, sample, 0) : 0;
         if (answer > 0 && k == 0) {
             first = w->words;

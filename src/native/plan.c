@@ -34,11 +34,7 @@ typedef struct {
     PyObject *record;   /* a numpy dtype: the gradient, one field for each array; None: there is no array */
     PyObject *make;     /* numpy.ndarray */
     PyObject *owner;    /* of the machine code; or the tape, whose inputs, all of them, are what is shared */
-    PyObject *choose;   /* a Decider, or a function from the integers of a call to the addresses that gathers
-                           select, or None */
-    PyObject *seen;     /* a list that `choose` depends on: when it has grown, the cache is out of date */
-    PyObject *choices;  /* the cache, a dict: what `choose` answered */
-    Py_ssize_t known;   /* the length of `seen` when the cache was empty */
+    PyObject *decider;  /* a Decider: from the integers of a call to the addresses that gathers select */
     Py_buffer views[P_ARENAS];
     int view_count;
     int is_float;              /* float32 in the arenas */
@@ -57,9 +53,10 @@ typedef struct {
     int only_finite;        /* a tape that is for finite inputs only */
 } Plan;
 
-#define MOST_CHOICES 10000
 #define LINE 64
 #define MOST_NUMBERS ((Py_ssize_t)1 << 40)
+
+PyTypeObject *PlanType;
 
 typedef double (*Forward)(void *, void *, void *, void *);
 typedef float (*FloatForward)(void *, void *, void *, void *);
@@ -187,8 +184,8 @@ static int read_numbers(const Plan *p, const Passed *call) {
  * were computed from them. 0 where one is too large for a float. */
 static int read_ids(const Plan *p, const Passed *call) {
     const int64_t *to = p->views[P_INTEGERS].buf;
-    const Decider *d = Py_TYPE(p->choose) == DeciderType ? (Decider *)p->choose : NULL;
-    Py_ssize_t integers = COUNT(call->integers, int64_t), computed = d != NULL ? d->numbers : 0;
+    const Decider *d = (Decider *)p->decider;
+    Py_ssize_t integers = COUNT(call->integers, int64_t), computed = d->numbers;
     Py_ssize_t count = p->views[P_INTEGERS].len / (Py_ssize_t)sizeof *to;
     if (count == 0) {
         return 1;
@@ -207,66 +204,6 @@ static int read_ids(const Plan *p, const Passed *call) {
         copy_number(p, p->views[P_OWN].buf, to[integers + k], d->computed[k]);
     }
     return 1;
-}
-
-/* The addresses that gathers select for these integers, or None where that is not known. */
-static PyObject *chosen_by(Plan *p, PyObject *ids) {
-    if (PyList_Size(p->seen) != p->known || PyDict_Size(p->choices) > MOST_CHOICES) {
-        p->known = PyList_Size(p->seen);
-        PyDict_Clear(p->choices);
-    }
-    PyObject *choice = PyDict_GetItemWithError(p->choices, ids);
-    if (choice != NULL || PyErr_Occurred()) {
-        return Py_XNewRef(choice);
-    }
-    choice = PyObject_CallFunctionObjArgs(p->choose, ids, NULL);
-    if (choice != NULL && PyDict_SetItem(p->choices, ids, choice) < 0) {
-        Py_CLEAR(choice);
-    }
-    return choice;
-}
-
-/* Let the operands of a tape read these instructions. */
-static int point_operands(const Plan *p, PyObject *positions) {
-    Py_ssize_t count = p->views[P_PLACES].len / (Py_ssize_t)sizeof(int64_t);
-    const int64_t *places = p->views[P_PLACES].buf;
-    Py_buffer view;
-    if (get_buffer(positions, &view, "q", count, 0) < 0) {
-        return -1;
-    }
-    int failed = 0;
-    for (Py_ssize_t k = 0; k < count && !failed; k++) {
-        failed = point_tape((Tape *)p->owner, places[k], ((const int64_t *)view.buf)[k]);
-    }
-    PyBuffer_Release(&view);
-    return failed;
-}
-
-/* Let the gathers of a call select these addresses. */
-static int set_gathers(const Plan *p, PyObject *gathered) {
-    Py_ssize_t count = p->views[P_PLACES].len / (Py_ssize_t)sizeof(int64_t);
-    int64_t size = (int64_t)((p->views[P_SHARED].len + p->views[P_OWN].len) / p->views[P_SHARED].itemsize);
-    const int64_t *places = p->views[P_PLACES].buf;
-    int64_t *gathers = p->views[P_GATHERS].buf;
-    Py_buffer view;
-    if (get_buffer(gathered, &view, "q", count, 0) < 0) {
-        return -1;
-    }
-    const int64_t *addresses = view.buf;
-    int fits = view.len == p->views[P_PLACES].len;
-    for (Py_ssize_t k = 0; k < count && fits; k++) {
-        fits = addresses[k] >= 0 && addresses[k] < size;
-    }
-    for (Py_ssize_t k = 0; k < count && fits; k++) {
-        gathers[places[k]] = addresses[k];
-    }
-    PyBuffer_Release(&view);
-    if (!fits) {
-        PyErr_Format(PyExc_ValueError, "a call selects %zd addresses, all of them below %lld", count,
-                     (long long)size);
-        return -1;
-    }
-    return 0;
 }
 
 /* Memory for the gradient by the parameters; where machine code writes it right there, with what else
@@ -404,21 +341,11 @@ static int set_selected(const Plan *p, const Decider *d) {
 }
 
 /* Let the gathers of a call select what its integers say. 0 where that is not known; -1: an error. */
-static int choose_gathers(Plan *p, const Passed *call) {
-    if (Py_TYPE(p->choose) == DeciderType) {
-        const Decider *d = (Decider *)p->choose;
-        int fits = COUNT(call->large, Large) == 0 && COUNT(call->integers, int64_t) == d->arguments &&
-                   decide(d, (const int64_t *)(const void *)call->integers.bytes) == KNOWN;
-        return fits ? set_selected(p, d) : 0;
-    }
-    PyObject *ids = integers_of(call), *gathered = ids != NULL ? chosen_by(p, ids) : NULL;
-    int answer = gathered == NULL ? -1 : gathered == Py_None ? 0 : 1;
-    if (answer > 0 && (p->forward == 0 ? point_operands(p, gathered) : set_gathers(p, gathered)) < 0) {
-        answer = -1;
-    }
-    Py_XDECREF(gathered);
-    Py_XDECREF(ids);
-    return answer;
+static int choose_gathers(const Plan *p, const Passed *call) {
+    const Decider *d = (Decider *)p->decider;
+    int fits = COUNT(call->large, Large) == 0 && COUNT(call->integers, int64_t) == d->arguments &&
+               decide(d, (const int64_t *)(const void *)call->integers.bytes) == KNOWN;
+    return fits ? set_selected(p, d) : 0;
 }
 
 /* The number at an address, or of an instruction. */
@@ -478,19 +405,12 @@ static int takes_gradient(const Plan *p, PyObject *out, Py_buffer *view) {
     return fits;
 }
 
-/* run(call, out=None): the value and its gradient, or the value alone, or None where something is not
- * finite, an array has another shape or type than those the Plan is for, or it is not known what these
- * integers select. Where the gradient is one array that fits `out`, it goes there, and the value is all
- * that is returned. One at a time for all Plans with the same arenas: the machine code runs without the
- * GIL. */
-static PyObject *plan_run(PyObject *self, PyObject *const *given, Py_ssize_t count) {
-    Plan *p = (Plan *)self;
-    if (count < 1 || count > 2 || Py_TYPE(given[0]) != PassedType) {
-        return PyErr_Format(PyExc_TypeError, "a Plan runs what passed() gave");
-    }
-    const Passed *call = (Passed *)given[0];
-    Py_buffer out;
-    int to_out = count == 2 && given[1] != Py_None && takes_gradient(p, given[1], &out);
+Py_ssize_t plan_first(PyObject *plan) { return ((Plan *)plan)->first; }
+
+PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out) {
+    Plan *p = (Plan *)plan;
+    Py_buffer view;
+    int to_out = out != NULL && takes_gradient(p, out, &view);
     int is_tape = p->forward == 0, has_outputs = p->outputs.size != 0;
     int only_value = p->template == Py_None || has_outputs, in_place = p->in_place && !to_out;
     PyObject *bytes = NULL, *result = NULL;
@@ -516,7 +436,7 @@ static PyObject *plan_run(PyObject *self, PyObject *const *given, Py_ssize_t cou
     }
     if (fine > 0) {
         if (!in_place && !only_value) {
-            copy_gradient(p, to_out ? out.buf : (void *)PyByteArray_AsString(bytes));
+            copy_gradient(p, to_out ? view.buf : (void *)PyByteArray_AsString(bytes));
         }
         double number = is_tape       ? *tape_place((Tape *)p->owner, p->instruction)
                         : p->is_float ? *(const float *)p->root
@@ -528,10 +448,22 @@ static PyObject *plan_run(PyObject *self, PyObject *const *given, Py_ssize_t cou
         result = Py_NewRef(Py_None);
     }
     if (to_out) {
-        PyBuffer_Release(&out);
+        PyBuffer_Release(&view);
     }
     Py_XDECREF(bytes);
     return result;
+}
+
+/* run(call, out=None): the value and its gradient, or the value alone, or None where something is not
+ * finite, an array has another shape or type than those the Plan is for, or it is not known what these
+ * integers select. Where the gradient is one array that fits `out`, it goes there, and the value is all
+ * that is returned. One at a time for all Plans with the same arenas: the machine code runs without the
+ * GIL. */
+static PyObject *plan_run(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+    if (count < 1 || count > 2 || Py_TYPE(given[0]) != PassedType) {
+        return PyErr_Format(PyExc_TypeError, "a Plan runs what passed() gave");
+    }
+    return run_plan(self, (Passed *)given[0], count == 2 && given[1] != Py_None ? given[1] : NULL);
 }
 
 /* Note the shape of an array, or that there is a float; how many numbers that are, or -1. */
@@ -584,7 +516,7 @@ static int note_shapes(Plan *p, PyObject *shapes) {
 
 /* Whether a Decider selects as many addresses as there are gathers to set, all of them in the arenas. */
 static int decider_fits(const Plan *p, Py_ssize_t size) {
-    const Decider *d = (Decider *)p->choose;
+    const Decider *d = (Decider *)p->decider;
     Py_ssize_t integers = p->views[P_INTEGERS].len / (Py_ssize_t)sizeof(int64_t);
     Py_ssize_t count = d->views[D_CANDIDATES].len / (Py_ssize_t)sizeof(int64_t);
     const int64_t *candidates = d->views[D_CANDIDATES].buf;
@@ -620,7 +552,7 @@ static int check_arenas(Plan *p, Py_ssize_t root) {
     for (Py_ssize_t k = 0; k < v[P_INTEGERS].len / v[P_INTEGERS].itemsize && fits; k++) {
         fits = integers[k] >= 0 && integers[k] < own;
     }
-    if (!fits || (Py_TYPE(p->choose) == DeciderType && !decider_fits(p, numbers))) {
+    if (!fits || !decider_fits(p, numbers)) {
         PyErr_SetString(PyExc_ValueError, "the arenas do not fit the call, the root or each other");
         return -1;
     }
@@ -640,9 +572,7 @@ static int plan_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(p->record);
     Py_VISIT(p->make);
     Py_VISIT(p->owner);
-    Py_VISIT(p->choose);
-    Py_VISIT(p->seen);
-    Py_VISIT(p->choices);
+    Py_VISIT(p->decider);
     return 0;
 }
 
@@ -662,9 +592,7 @@ static void plan_dealloc(PyObject *self) {
     Py_XDECREF(p->record);
     Py_XDECREF(p->make);
     Py_XDECREF(p->owner);
-    Py_XDECREF(p->choose);
-    Py_XDECREF(p->seen);
-    Py_XDECREF(p->choices);
+    Py_XDECREF(p->decider);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF((PyObject *)type);
 }
@@ -695,7 +623,7 @@ static Py_ssize_t note_outputs(Plan *p, PyObject *root, PyObject *targets, PyObj
     return failed ? -1 : (Py_ssize_t)ITEM(p->outputs, int64_t, 0);
 }
 
-/* Plan(shapes, first, template, record, make, choose, seen, owner, forward, backward, arenas, root): see
+/* Plan(shapes, first, template, record, make, decider, owner, forward, backward, arenas, root): see
  * the struct; `shapes` are those of the arrays of a call, None for a float, and the `first` of them are
  * the first argument's; `root` is the address of the value, `forward` and `backward` are where the
  * machine code is. With a Tape for an owner these are 0, `root` is an instruction, what is shared are all
@@ -703,12 +631,12 @@ static Py_ssize_t note_outputs(Plan *p, PyObject *root, PyObject *targets, PyObj
  * returned, in the tree that is the template, without a gradient; `targets` and `fixed`, which may follow,
  * are for trees with arrays. `only_finite`: the tape does not run where an input is not finite. */
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
-    PyObject *shapes, *template, *record, *make, *choose, *seen, *owner, *forward, *backward, *arenas;
+    PyObject *shapes, *template, *record, *make, *decider, *owner, *forward, *backward, *arenas;
     Py_ssize_t first;
     PyObject *root, *targets = Py_None, *fixed = Py_None;
     int only_finite = 0;
-    if (!PyArg_ParseTuple(args, "O!nOOOOO!OO!O!O!O|OOp:Plan", &PyTuple_Type, &shapes, &first, &template, &record,
-                          &make, &choose, &PyList_Type, &seen, &owner, &PyLong_Type, &forward, &PyLong_Type,
+    if (!PyArg_ParseTuple(args, "O!nOOOO!OO!O!O!O|OOp:Plan", &PyTuple_Type, &shapes, &first, &template, &record,
+                          &make, DeciderType, &decider, &owner, &PyLong_Type, &forward, &PyLong_Type,
                           &backward, &PyTuple_Type, &arenas, &root, &targets, &fixed,
                           &only_finite)) {
         return NULL;
@@ -726,12 +654,10 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     p->record = Py_NewRef(record);
     p->make = Py_NewRef(make);
     p->owner = Py_NewRef(owner);
-    p->choose = Py_NewRef(choose);
-    p->seen = Py_NewRef(seen);
-    p->choices = PyDict_New();
+    p->decider = Py_NewRef(decider);
     p->forward = (uintptr_t)PyLong_AsVoidPtr(forward);
     p->backward = (uintptr_t)PyLong_AsVoidPtr(backward);
-    int failed = PyErr_Occurred() != NULL; /* also where there is no dict */
+    int failed = PyErr_Occurred() != NULL;
     int is_tape = Py_TYPE(owner) == TapeType;
     if (!failed && ((p->forward == 0) != is_tape || (p->backward == 0) != is_tape)) {
         PyErr_SetString(PyExc_ValueError, "machine code is not at address 0, and a tape has none");

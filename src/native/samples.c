@@ -89,7 +89,19 @@ static PyObject *sample_integers(PyObject *Py_UNUSED(module), PyObject *args) {
     return result;
 }
 
+/* array_address(array): where its first number is. */
+static PyObject *array_address(PyObject *Py_UNUSED(module), PyObject *array) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(array, &view, PyBUF_STRIDES) < 0) {
+        return NULL;
+    }
+    PyObject *address = PyLong_FromVoidPtr(view.buf);
+    PyBuffer_Release(&view);
+    return address;
+}
+
 PyMethodDef sample_functions[] = {
+    {"array_address", array_address, METH_O, NULL},
     {"sample_integers", sample_integers, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -19,6 +19,7 @@ import pytest
 from compile_view import View
 from hypothesis import given
 from hypothesis import strategies as st
+from native_parts import selecting
 from programs import count
 
 pytest.importorskip("chainrule._native")
@@ -587,7 +588,9 @@ def test_passed_takes_arguments_and_types():
 class Machine:
     """A Plan whose machine code is Python: the sum of the parameters times a selected one."""
 
-    def __init__(self, arrays, template, dtype="float64", extra=1, own=2, integers=()):
+    def __init__(
+        self, arrays, template, dtype="float64", extra=1, own=2, integers=(), decider=None
+    ):
         self.arrays = arrays
         self.real = ctypes.c_double if dtype == "float64" else ctypes.c_float
         self.size = sum(a.size for a in arrays)
@@ -605,9 +608,6 @@ class Machine:
         self._backward = ctypes.CFUNCTYPE(self.real, *pointers, *pointers, pointers[0], *tail)(
             self.backward
         )
-        self.seen = []
-        self.asked = []
-        self.answers = {(k,): np.array([k], np.int64) for k in range(self.size)}
         names = [(f"f{k}", np.float64, a.shape) for k, a in enumerate(arrays)]
         arenas = (self.shared, self.own, self.to_shared, self.to_own, self.seeds)
         addresses = [ctypes.cast(f, ctypes.c_void_p).value for f in (self._forward, self._backward)]
@@ -617,8 +617,7 @@ class Machine:
             template,
             np.dtype(names),
             np.ndarray,
-            self.choose,
-            self.seen,
+            decider or selecting(1, 0, [*range(self.size)]),
             self,
             *addresses,
             (*arenas, self.gathers, self.counts, self.places, np.array(integers, np.int64)),
@@ -631,10 +630,6 @@ class Machine:
 
     def run(self, *ids):
         return self.plan.run(self.call(*ids))
-
-    def choose(self, ids):
-        self.asked.append(ids)
-        return self.answers.get(ids)
 
     def forward(self, shared, own, gathers, counts):
         self.calls += 1
@@ -654,9 +649,9 @@ class Machine:
         return [*self.parts[:place], part, *self.parts[place + 1 :]]
 
     def with_arena(self, place, arena):
-        arenas = [*self.parts[10]]
+        arenas = [*self.parts[9]]
         arenas[place] = arena
-        return self.without(10, tuple(arenas))
+        return self.without(9, tuple(arenas))
 
 
 def example(dtype="float64", extra=1):
@@ -695,12 +690,12 @@ class Weighted(Machine):
     """
 
     def __init__(self, dtype="float64", extra=1):
-        super().__init__([np.zeros(6)], None, dtype, extra, 8, [5, 6])
+        decider = selecting(2, 1, [0] * 10)
+        super().__init__([np.zeros(6)], None, dtype, extra, 8, [5, 6], decider)
         record = np.dtype({"names": ["x"], "formats": ["(2,2)f8"], "offsets": [8], "itemsize": 48})
         shapes = (None, (2, 2), None, (2,), None, None, None)
         self.parts[:4] = [shapes, 3, {"w": 0, "rest": ("x", [5])}, record]
         self.parts[-1] = len(self.shared) + 7
-        self.answers = {(k, 9): np.array([0]) for k in (2, 3, -1)}
         self.plan = _native.Plan(*self.parts)
 
     def forward(self, shared, own, gathers, counts):
@@ -760,12 +755,9 @@ def test_a_plan_for_other_calls_answers_none():
         (params,),
     ]:
         call = passed(*arguments)
-        machine.answers[call.ids] = np.array([0])
         assert machine.plan.run(call) is None
     assert machine.calls == 0
-    call = passed(params, xs, rest, 10**400, 9)
-    machine.answers[call.ids] = np.array([0])
-    assert machine.plan.run(call) is None
+    assert machine.plan.run(passed(params, xs, rest, 10**400, 9)) is None
     assert machine.plan.run(passed(params, xs, rest, 3, 9)) is not None
 
 
@@ -810,26 +802,13 @@ def test_a_plan_gives_value_and_gradient_in_the_structure_of_the_arrays(dtype, e
         check(*old)  # each call's gradient is its own
 
 
-def test_what_integers_select_is_asked_once_and_again_when_more_is_known():
+def test_integers_that_select_nothing_are_none():
     arrays, machine = example()
     for _ in range(3):
         check(machine.run(2), arrays, 2)
-        assert machine.run(99) is None
-    assert machine.asked == [(2,), (99,)]
-    machine.seen.append("more")
-    machine.answers[99,] = np.array([3], np.int64)
-    check(machine.run(99), arrays, 3)
-    check(machine.run(2), arrays, 2)
-    assert machine.asked == [(2,), (99,), (99,), (2,)]
-
-
-def test_choices_are_not_kept_for_ever():
-    _, machine = example()
-    before = sys.getrefcount(None)
-    for k in range(25_000):
-        assert machine.run(k + 100) is None
-    assert sys.getrefcount(None) - before < 12_000
-    assert machine.calls == 0
+        for ids in ((99,), (10**30,), (), (2, 2)):
+            assert machine.run(*ids) is None
+    assert machine.calls == 3
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -891,38 +870,35 @@ def test_numbers_beyond_float32_are_infinite_there():
 
 def test_a_plan_takes_addresses_that_are_within_the_arenas():
     arrays, machine = example()
-    machine.answers = {
-        (0,): np.array([-1]),
-        (1,): np.array([len(machine.shared) + len(machine.own)]),
-        (2,): np.array([0, 0]),
-        (3,): np.array([0], np.int32),
-        (4,): np.array([0.0]),
-        (5,): "text",
-        (6,): np.zeros(0, np.int64),
-        (7,): np.array([len(machine.shared) + len(machine.own) - 1]),
-    }
-    for k in range(7):
-        with pytest.raises((TypeError, ValueError)):
-            machine.run(k)
+    size = len(machine.shared) + len(machine.own)
+    for candidates in ([size], [0, 2**40]):
+        with pytest.raises(ValueError, match="do not fit"):
+            _native.Plan(*machine.without(5, selecting(1, 0, candidates)))
+    two = np.array([[0, 0, 1], [0, 0, 1]])
+    none = np.zeros(0, np.int64)
+    several = _native.Decider(
+        1, none, none, none, np.zeros(0), two, np.zeros(1, np.int64), np.zeros((0, 2), np.int64)
+    )
+    with pytest.raises(ValueError, match="do not fit"):
+        _native.Plan(*machine.without(5, several))
+    plan = _native.Plan(*machine.without(5, selecting(1, 0, [-1, 1])))
+    assert plan.run(machine.call(0)) is None, "no candidate"
     assert machine.calls == 0
-    machine.answers[8,] = np.array([1])
-    check(machine.run(8), arrays, 1)
+    check(plan.run(machine.call(1)), arrays, 1)
 
 
-def test_errors_of_choosing_go_on():
+def test_a_plan_runs_what_was_passed_only():
     _, machine = example()
-    machine.answers = None
-    with pytest.raises(AttributeError):
-        machine.run(1)
-    with pytest.raises(TypeError):
-        machine.plan.run((1,))
+    for wrong in ((1,), None, 1.5):
+        with pytest.raises(TypeError):
+            machine.plan.run(wrong)
 
 
-@pytest.mark.parametrize("place", range(12))
+@pytest.mark.parametrize("place", range(11))
 @pytest.mark.parametrize("wrong", [None, (), "text", -1, 2.5])
 def test_a_plan_of_wrong_parts_is_refused_or_raises_when_it_runs(place, wrong):
     _, machine = example()
-    if place == 7 or (place in (8, 9) and wrong == -1) or (place == 2 and wrong in ((), 2.5)):
+    if place == 6 or (place in (7, 8) and wrong == -1) or (place == 2 and wrong in ((), 2.5)):
         return  # anything may own machine code, where that is cannot be told; these are templates
     if place == 2 and wrong is None:  # no gradient is wanted
         value = _native.Plan(*machine.without(place, wrong)).run(machine.call(1))
@@ -935,10 +911,10 @@ def test_a_plan_of_wrong_parts_is_refused_or_raises_when_it_runs(place, wrong):
 
 def test_a_plan_is_given_all_its_parts():
     _, machine = example()
-    for n in range(12):
+    for n in range(11):
         with pytest.raises(TypeError):
             _native.Plan(*machine.parts[:n])
-    for place in (8, 9):
+    for place in (7, 8):
         with pytest.raises(ValueError, match="address 0"):
             _native.Plan(*machine.without(place, 0))
         with pytest.raises(OverflowError):
@@ -952,7 +928,7 @@ def test_a_plan_returns_arrays(dtype):
     root, fixed = len(machine.shared), np.array([1.0, 0.0, 3.0, 0.0, 0.0])
     machine.parts[2:4] = [{"a": "y", "b": [4, 2.5]}, record]
     outputs, targets = np.array([root, 0, root]), np.array([3, 1, 4])
-    plan = _native.Plan(*machine.without(11, outputs), targets, fixed)
+    plan = _native.Plan(*machine.without(10, outputs), targets, fixed)
     first = machine.arrays[0][0, 0]
     value = sum(a.sum() for a in machine.arrays) * machine.arrays[0][0, 1]
     found = plan.run(machine.call(1))
@@ -962,13 +938,13 @@ def test_a_plan_returns_arrays(dtype):
     assert plan.run(machine.call(1))["a"].tolist() == [[1.0, first], [3.0, value]]
     for wrong in ([0, 1], [0, 1, 5], [0, 1, -1], [0, 1, 2, 3]):
         with pytest.raises(ValueError, match="do not fit"):
-            _native.Plan(*machine.without(11, outputs), np.array(wrong), fixed)
+            _native.Plan(*machine.without(10, outputs), np.array(wrong), fixed)
     for parts in ((targets,), (None, fixed)):
         with pytest.raises(ValueError, match="do not fit"):
-            _native.Plan(*machine.without(11, outputs), *parts)
+            _native.Plan(*machine.without(10, outputs), *parts)
     for parts in ((2.5, fixed), (targets, "text"), (targets, np.zeros(5, np.int64))):
         with pytest.raises(TypeError):
-            _native.Plan(*machine.without(11, outputs), *parts)
+            _native.Plan(*machine.without(10, outputs), *parts)
 
 
 def test_arenas_fit_the_arrays_and_each_other():
@@ -993,9 +969,9 @@ def test_arenas_fit_the_arrays_and_each_other():
         machine.with_arena(8, np.array([2])),
         machine.with_arena(8, np.array([-1])),
         machine.with_arena(8, np.array([0.0])),
-        machine.without(10, machine.parts[10][:-1]),
-        machine.without(11, -1),
-        machine.without(11, len(machine.shared) + len(machine.own)),
+        machine.without(9, machine.parts[9][:-1]),
+        machine.without(10, -1),
+        machine.without(10, len(machine.shared) + len(machine.own)),
         machine.without(0, list(shapes)),
         machine.without(0, shapes[:-1]),
         machine.without(0, (*shapes[:-1], (1, 1, 200))),
@@ -1107,7 +1083,6 @@ def test_plans_in_a_cycle_are_collected():
     array = weakref.ref(arrays[0])
     gone = weakref.ref(machine)
     answer = machine.run(1)
-    machine.answers.clear()
     machine.forward = machine.backward = None
     machine._forward = machine._backward = None
     del arrays, machine
@@ -1150,7 +1125,7 @@ def test_nothing_stays_behind():
         passed(arrays, [1, 2, 3000, 0.5], np.array([4000, 5]), {"k": (arrays[0], [2], None)})
         passed(arrays, list(range(1000, 2000)), [0.5] * 1000, [arrays[1]] * 200)
         _native.Plan(*machine.parts)
-        for wrong in (machine.without(11, -1), machine.with_arena(5, None)):
+        for wrong in (machine.without(10, -1), machine.with_arena(5, None)):
             with pytest.raises((TypeError, ValueError)):
                 _native.Plan(*wrong)
         with pytest.raises(TypeError):

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from chainrule.compiler.capture.captured import Method
-from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.derived import CompiledDerivative, derivative_of
 from chainrule.compiler.mapping.calls import map_calls
 from chainrule.compiler.runtime import calls, report
@@ -29,9 +28,8 @@ from chainrule.compiler.training.steps import Progress, unnoticed
 from chainrule.compiler.translate.c.function import CSource, translate_to_c
 from chainrule.compiler.translate.function import Translated, TranslationError
 from chainrule.compiler.translate.ways import translated
-from chainrule.core.backend import modes
 from chainrule.derivatives.matrices import transformed
-from chainrule.derivatives.transforms import Transform, is_differentiated_again
+from chainrule.derivatives.transforms import Transform
 from chainrule.optim import Optimizer
 from chainrule.trees import Floats
 
@@ -83,10 +81,6 @@ class CompiledFunction:
 
     def __call__(self, /, *arguments: Any, **keywords: Any) -> Any:
         """The function's value: a Value where Values are involved, else floats."""
-        # Part of another recording or its check; or a replay's derivatives, which are numbers,
-        # would be differentiated again.
-        if modes.recorder is not None or is_internal() or is_differentiated_again():
-            return self.dispatch.function(*arguments, **keywords)
         return calls.value(self.dispatch, arguments, keywords)
 
     def value_and_grad(self, /, *arguments: Any, out: Any = None, **keywords: Any) -> Any:

@@ -27,6 +27,9 @@ class Modes(threading.local):
     allow_nonfinite = False  # let inf and nan through (on inside nonfinite("allow"))
     debug = False  # remember the source line of every node (on inside debug)
     recorder: Any = None  # told of every node while a function is recorded for compile
+    nested = 0  # transforms whose functions are running
+    again = 0  # those whose derivative is differentiated too
+    internal = 0  # runs of functions that are the compiler's own
 
 
 modes = Modes()

@@ -40,7 +40,6 @@ class _Enclosing(threading.local):
 
     def __init__(self) -> None:
         self.inputs: list[list[Value]] = []
-        self.again = 0  # how many of them are known to need a derivative that has one itself
 
 
 _enclosing = _Enclosing()
@@ -48,12 +47,12 @@ _enclosing = _Enclosing()
 
 def is_nested() -> bool:
     """Whether this runs inside a function that another transform differentiates."""
-    return bool(_enclosing.inputs)
+    return modes.nested > 0
 
 
 def is_differentiated_again() -> bool:
     """Whether the derivative of what runs may be differentiated: it is needed as Values."""
-    return _enclosing.again > 0 or len(_enclosing.inputs) > 1
+    return modes.again > 0 or modes.nested > 1
 
 
 @dataclass(frozen=True)
@@ -131,11 +130,13 @@ class differentiating:  # a context manager, quicker than a generator
 
     def __enter__(self) -> None:
         _enclosing.inputs.append(self._leaves)
-        _enclosing.again += self._again
+        modes.nested = len(_enclosing.inputs)
+        modes.again += self._again
 
     def __exit__(self, *_: object) -> None:
-        _enclosing.again -= self._again
+        modes.again -= self._again
         _enclosing.inputs.pop()
+        modes.nested = len(_enclosing.inputs)
 
 
 def _is_wanted_again(f: Callable[..., Any], outputs: list[Value]) -> bool:

@@ -639,3 +639,35 @@ def test_a_prepared_map_gives_the_bits_of_the_first():
     before = kept.copy()
     fast.map(p, xs + 1.0)
     assert (kept == before).all()
+
+
+@pytest.mark.parametrize("lift", [None, True])
+def test_where_of_plain_numbers_is_a_number(lift):
+    """Of conditions on data, on parameters and on integers; nothing of it runs eagerly."""
+
+    def on_data(w, x, k):
+        return where(x > 0, x, 2.0)
+
+    def on_parameters(w, x, k):
+        return where(w * x != 1.5, 1.0, x)
+
+    def on_integers(w, x, k):
+        return where(k > 1, 3, x)
+
+    def beside_values(w, x, k):
+        return w * where(w > x, x, 2) + where(x < k, 1.0, x)
+
+    xs, ks = np.linspace(-2.0, 2.0, 600), np.arange(600) % 4
+    for f in (on_data, on_parameters, on_integers, beside_values):
+        fast = chainrule.compile(f, on_fallback="raise", lift=lift)
+        wanted = [f(1.5, x, k) for x, k in zip(xs.tolist(), ks.tolist(), strict=True)]
+        np.testing.assert_allclose(fast.map(1.5, xs, ks), wanted, rtol=1e-15)
+        for x, k, y in zip(xs[::60].tolist(), ks[::60].tolist(), wanted[::60], strict=True):
+            assert repr(fast(1.5, x, k)) == repr(y)
+
+
+def test_where_of_numbers_refuses_what_eager_refuses():
+    fast = chainrule.compile(lambda w, x: where(w > x, x, "text"))
+    for _ in range(3):
+        with pytest.raises(TypeError, match="operand of where must be a real number"):
+            fast(1.0, 2.0)

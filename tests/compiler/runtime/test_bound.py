@@ -1,5 +1,7 @@
 """``out=`` and ``bound``: the gradient goes where the user says, whatever path answers the call."""
 
+import sys
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -199,3 +201,68 @@ def test_a_bound_call_sees_all_that_changed():
     bound.gradient.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
         bound()
+
+
+def test_a_bound_call_takes_no_arguments():
+    bound = chainrule.compile(chain).bound(np.ones(3))
+    for wrong in ((1.0,), (np.ones(3),)):
+        with pytest.raises(TypeError):
+            bound(*wrong)
+    with pytest.raises(TypeError):
+        bound(x=1.0)
+    assert bound() == 0.0
+
+
+@pytest.mark.parametrize("lift", [False, True])
+def test_calls_that_were_answered_quickly_are_eager_inside_a_transform(lift):
+    """The gate leaves them to the slow path, which knows what is differentiated around them."""
+    fast, x = chainrule.compile(chain, lift=lift), np.linspace(-1.0, 1.0, 10)
+    bound = fast.bound(x)
+    for _ in range(20):
+        fast(x), fast.value_and_grad(x), bound()
+    _, wanted = expected(chain, x)
+
+    def outer(s):
+        return s * bound() + s * s * fast.value_and_grad(x)[0] + s * fast([v * s for v in x])
+
+    slope = chainrule.grad(outer)(1.0)
+    assert slope == pytest.approx(4.0 * chain(x) + np.dot(wanted, x), rel=1e-12)
+    assert chainrule.grad(chainrule.grad(outer))(1.0) == pytest.approx(
+        chainrule.grad(chainrule.grad(lambda s: s * s * chain(x) + s * chain([v * s for v in x])))(
+            1.0
+        ),
+        rel=1e-12,
+    )
+
+
+def test_a_gate_keeps_neither_arguments_nor_answers():
+    fast, x = chainrule.compile(chain, lift=True), np.linspace(-1.0, 1.0, 10)
+    bound = fast.bound(x)
+    for _ in range(70):
+        fast(x), fast.value_and_grad(x), bound()
+    before, blocks = sys.getrefcount(x), sys.getallocatedblocks()
+    for _ in range(2000):
+        fast(x), fast.value_and_grad(x), fast.value_and_grad(x, out=bound.gradient), bound()
+    assert sys.getrefcount(x) == before
+    assert sys.getallocatedblocks() - blocks < 100
+
+
+def test_threads_share_a_bound_call():
+    """One at a time: what a call writes is one point's gradient."""
+    fast, x = chainrule.compile(chain, lift=True), np.linspace(-1.0, 1.0, 10)
+    bound = fast.bound(x)
+    value, slopes = bound(), bound.gradient.copy()
+    failures = []
+
+    def work():
+        for _ in range(2000):
+            other = fast.value_and_grad(2.0 * x)[0]
+            if bound() != value or other == value or (bound.gradient != slopes).any():
+                failures.append(other)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []

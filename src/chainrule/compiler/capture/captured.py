@@ -112,10 +112,10 @@ class CapturedState:
                 return "an item of a list"
         return self._changed_contents()
 
-    @functools.cached_property
-    def quick_check(self) -> Callable[[], int] | None:
-        """What gives a negative number if nothing changed; None where it takes more than that."""
-        return self._by_identity.failed if self._only_identities else None
+    @property
+    def check(self) -> Any:
+        """``changed`` for the gate of a function: where C can do it all, a ``kernels.Checks``."""
+        return self._by_identity if self._only_identities else self.changed
 
     @functools.cached_property
     def _by_identity(self) -> Any:

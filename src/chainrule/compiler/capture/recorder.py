@@ -210,13 +210,23 @@ class Recorder:
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
         """``where`` of a condition that is decided when the recording runs."""
-        if type(condition) is Traced and condition.__class__ in (bool, np.bool_):
-            pair = (self.operand(x) for x in (a, b))
-            return Value._apply_op(ops.select, (self.number_of(condition), *pair), ())
-        if type(condition) is not Condition:
+        is_traced = type(condition) is Traced and condition.__class__ in (bool, np.bool_)
+        if not is_traced and type(condition) is not Condition:
             return functions.choose(condition, a, b)
-        pair = (b, a) if condition.negated else (a, b)
-        return Value._apply_op(ops.select, (condition.node, *pair), ())
+        pair = (b, a) if not is_traced and condition.negated else (a, b)
+        is_number = not any(isinstance(x, Value) for x in pair)
+        if is_number:  # of numbers it is a float, not a Value
+            values = [self.detached_operand(x) for x in pair]
+            if any(v is None for v in values) or any(map(is_narrow, pair)):
+                return functions.choose(condition, a, b)
+        else:
+            values = [self.operand(x) if is_traced else x for x in pair]
+        node = self.number_of(condition) if is_traced else condition.node
+        found = Value._apply_op(ops.select, (node, *values), ())
+        if not is_number:
+            return found
+        data = all(self.is_data(x) or type(x) in (int, float) for x in pair)
+        return Detached(self, found, data and (is_traced or condition.is_data))
 
     def function(self, row: Op, operands: tuple[Any, ...], parameters: tuple[Any, ...]) -> Any:
         """A function of the op table of plain numbers: a number; None where none is recorded."""

@@ -196,6 +196,9 @@ class Detached(StandIn):
         found = self._recorder.compare(self._value, other, comparison)
         if type(found) is Condition and (is_numpys(self) or is_numpys(other)):
             found.kind = np.bool_
+        if type(found) is Condition:
+            is_data = self._recorder.is_data(other) or type(other) in (int, float)
+            found.is_data = self.is_data and is_data
         return found
 
     def __lt__(self, other: Any) -> Any:
@@ -270,13 +273,14 @@ class Condition(StandIn):
     """The truth of a comparison while recording. ``bool()`` of it is a guard; ``where`` takes it
     as it is."""
 
-    __slots__ = ("_recorder", "kind", "negated", "node")
+    __slots__ = ("_recorder", "is_data", "kind", "negated", "node")
 
     def __init__(self, recorder: Recorder, node: Value, negated: bool = False) -> None:
         self._recorder = recorder
         self.node = node
         self.negated = negated
         self.kind: type = bool  # or np.bool_
+        self.is_data = False  # it compares numbers that were passed, or computed from such alone
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:

@@ -356,26 +356,17 @@ def plain_modes() -> Iterator[None]:
     """
     before = modes.grad, modes.allow_nonfinite, modes.debug
     modes.grad, modes.allow_nonfinite, modes.debug = True, False, False
-    _internal.depth += 1
+    modes.internal += 1
     try:
         yield
     finally:
-        _internal.depth -= 1
+        modes.internal -= 1
         modes.grad, modes.allow_nonfinite, modes.debug = before
-
-
-class _Internal(threading.local):
-    """How many runs of this thread are the compiler's own."""
-
-    depth = 0
-
-
-_internal = _Internal()
 
 
 def is_internal() -> bool:
     """Whether a function runs to be recorded or checked, and not for the user."""
-    return _internal.depth > 0
+    return modes.internal > 0
 
 
 def _random_states() -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ passes emit. ``Machine`` is what the passes leave behind for the run time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -182,8 +183,10 @@ def seed(emitter: Emitter, root: Offset, shared: bool) -> None:
     if shared:
         code.store("%Q", root, code.load("%S", []))
         return
-    with code.loop(emitter.batch) as lane:
-        code.store("%D", [*root, (lane, 1)], code.load("%S", [(lane, 1)]))
+    # As wide as it is read again: a processor waits for narrower stores to reach the memory.
+    width = math.gcd(emitter.batch, emitter.width)
+    with code.loop(emitter.batch // width) as lanes:
+        code.store("%D", [*root, (lanes, width)], code.load("%S", [(lanes, width)], width))
 
 
 def clear(emitter: Emitter, array: str, local: Addresses, step: int = 0) -> None:

@@ -31,6 +31,7 @@ WORK = 1_000_000  # numbers that a block computes at least: some tenths of a mil
 
 Rows = range | Addresses
 NONE = np.zeros(0, np.int64)
+_NO_TOTALS = np.zeros(0)
 NOTHING = np.zeros((0, 0), np.int64)
 
 
@@ -73,6 +74,9 @@ class Destination:
 
     values: Floats | None
     gradients: Floats | None
+
+
+_NO_LAYOUT, _NOWHERE = Layout((), ()), Destination(None, None)
 
 
 class Blocks:
@@ -126,7 +130,7 @@ class Blocks:
 
     def let_go(self) -> None:
         """Keep no array of the user's."""
-        self._layout, self._to = Layout((), ()), Destination(None, None)
+        self._layout, self._to = _NO_LAYOUT, _NOWHERE
 
     # --- blocks and threads -----------------------------------------------------------------------
 
@@ -184,13 +188,13 @@ class Blocks:
             if places is not None and not len(places):
                 break
             flags = self._compute(worker, rows, places, ready)
-            if not flags.any():
+            if not np.count_nonzero(flags):
                 break
             tried = np.arange(len(rows)) if places is None else places
             again = (flags != 0.0) & np.isfinite(flags) & (not last)
             left.append(np.asarray(rows)[tried[(flags != 0.0) & ~again]])
             places = tried[again]
-        value, gradient = worker.arenas.totals
+        value, gradient = (0.0, _NO_TOTALS) if self._to.values is not None else worker.arenas.totals
         self._free.append(worker)
         return Block(value, gradient, np.sort(np.concatenate(left)) if left else NONE)
 
@@ -200,7 +204,7 @@ class Blocks:
         """What machine code reads of some samples, beside the arrays that it reads as they are."""
         uses_math = self._code.variant.uses_math or self._code.variant.is_derivative
         if self._ints is None and not self._others and not uses_math:
-            return _Ready(None, [], NOTHING)
+            return _AS_THEY_ARE
         rows, known = np.asarray(some), np.ones(len(some), np.bool_)
         tables = [(_as_rows(s.array[rows]), self._moved(s)) for s in self._others]
         if uses_math:  # which holds for finite data only
@@ -308,6 +312,9 @@ class _Ready:
     known: npt.NDArray[np.bool_] | None  # whether the integers of a sample are this variant's
     tables: list[tuple[Array, int]]  # numbers, a row for each sample, and their first input
     gathered: Addresses  # what integers select
+
+
+_AS_THEY_ARE = _Ready(None, [], NOTHING)
 
 
 def _is_direct(array: Array) -> bool:

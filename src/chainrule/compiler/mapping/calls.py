@@ -6,6 +6,7 @@ the function's own structure, with one more axis in front, or their sum or mean 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -136,7 +137,7 @@ def _stacked_gradient(first: Node, argument: Any, gradients: Floats) -> Any:
     def make(node: Node, _: Any) -> Any:
         nonlocal place
         start, shape = place, node.shape if isinstance(node, Numbers) else ()
-        place += int(np.prod(shape, dtype=np.int64))
+        place += math.prod(shape)
         return gradients[:, start:place].reshape(len(gradients), *shape)
 
     return unflatten(first, make, argument)

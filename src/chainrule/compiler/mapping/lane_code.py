@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,8 +53,8 @@ class Arenas:
         self.in_lanes = self._totals[: (1 + own) * lanes].reshape(-1, lanes)
         self.value_total, self.own_total = self.in_lanes[0], self.in_lanes[1:]
         self.shared_total = self._totals[(1 + own) * lanes :]
-        self.words = np.zeros(len(loop_code.FIELDS), np.int64)  # what the loop reads
-        self.words_at = loop_code.address(self.words)
+        words = np.zeros(len(loop_code.FIELDS), np.int64)  # what the loop reads
+        self._words, self.words_at = words.data, loop_code.address(words)
         self.set(**code.fields)
         for name in (
             *("own", "adjoints", "shared_adjoints", "gathers", "seeds"),
@@ -65,8 +64,9 @@ class Arenas:
 
     def set(self, **fields: int) -> None:
         """Let the loop read this from now on; see ``loop_code.FIELDS``."""
+        words, places = self._words, loop_code.PLACES
         for name, word in fields.items():
-            self.words[loop_code.PLACES[name]] = word
+            words[places[name]] = word
 
     def clear(self) -> None:
         """Set the totals to zero."""
@@ -75,7 +75,7 @@ class Arenas:
     @property
     def totals(self) -> tuple[float, Floats]:
         """The total of the values, and of the gradients."""
-        sums = self.in_lanes.sum(axis=1)
+        sums = np.add.reduce(self.in_lanes, axis=1)
         gradient: Floats = self.shared_total.copy() if len(self.shared_total) else sums[1:]
         return float(sums[0]), gradient
 
@@ -136,8 +136,7 @@ class LaneCode:
 
     def share(self, inputs: Floats) -> None:
         """Let all samples read these inputs of one call."""
-        with self._rounding:
-            self.shared[: len(inputs)] = inputs
+        self._write_rounded(self.shared[: len(inputs)], inputs)
 
     @functools.cached_property
     def shared(self) -> npt.NDArray[Any]:
@@ -149,10 +148,13 @@ class LaneCode:
         made[self.machine.program.inputs :] = self.machine.fit.constants
         return made
 
-    @property
-    def _rounding(self) -> AbstractContextManager[Any]:
+    def _write_rounded(self, to: npt.NDArray[Any], numbers: Floats) -> None:
         """A number too large for float32 is not finite, and the code sees that."""
-        return nullcontext() if self.machine.dtype == "float64" else np.errstate(over="ignore")
+        if self.machine.dtype == "float64":
+            to[...] = numbers
+        else:
+            with np.errstate(over="ignore"):
+                to[...] = numbers
 
     @functools.cached_property
     def work(self) -> int:
@@ -174,8 +176,8 @@ class LaneCode:
         self._write(arenas, inputs[self.private])
 
     def _write(self, arenas: Arenas, rows: Floats) -> None:
-        with self._rounding:
-            arenas.own[: len(rows) * self.lanes].reshape(-1, self.lanes)[:] = rows
+        lanes = arenas.own[: len(rows) * self.lanes].reshape(-1, self.lanes)
+        self._write_rounded(lanes, rows)
 
     @functools.cached_property
     def fields(self) -> dict[str, int]:

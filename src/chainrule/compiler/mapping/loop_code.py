@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from chainrule.compiler.codegen import jit
 from chainrule.compiler.codegen.ir import Code, Vector
 from chainrule.compiler.codegen.tiles import joined, shuffled
+from chainrule.core.backend import kernels
 
 #: what the loop reads, each a word: addresses first, then sizes
 FIELDS = (
@@ -220,6 +222,9 @@ def run(dtype: str, lanes: int, words: int) -> None:
     _compiled(dtype, lanes)[1](words)
 
 
-def address(array: Any) -> int:
-    """The address of an array."""
+def _address(array: Any) -> int:
     return int(array.__array_interface__["data"][0])
+
+
+#: the address of an array
+address: Callable[[Any], int] = _address if kernels is None else kernels.array_address

@@ -34,15 +34,19 @@ from chainrule.trees import Floats, map_leaves
 
 def value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """``CompiledFunction.__call__``; see there."""
-    if dispatch.fast_path is not None and not keywords:
-        number = dispatch.answer(arguments, differentiate=False)
-        if number is not None:
-            return number
+    if not keywords:
+        answer = dispatch.answer(arguments, False)
+        if answer is not None:
+            return answer
+    # Part of another recording or its check; or a replay's derivatives, which are numbers, would be
+    # differentiated again.
+    if modes.recorder is not None or is_internal() or transforms.is_differentiated_again():
+        return dispatch.function(*arguments, **keywords)
     if dispatch.rests():
         return _eager_value(dispatch, arguments, keywords)
     call = flatten_call(arguments, keywords, differentiate=False)
-    answer = _served(dispatch, call, lambda run: _answer(dispatch, run, call))
-    return _eager_value(dispatch, arguments, keywords, call) if answer is None else answer[0]
+    found = _served(dispatch, call, lambda run: _answer(dispatch, run, call))
+    return _eager_value(dispatch, arguments, keywords, call) if found is None else found[0]
 
 
 def value_and_grad(
@@ -56,6 +60,13 @@ def value_and_grad(
 
     ``at_once``: by machine code from the first call on, where there can be some.
     """
+    if not keywords:
+        answer = dispatch.answer(arguments, True, out)
+        if answer is not None:
+            if out is None:
+                return answer
+            number, gradient = (answer, out) if type(answer) is float else answer
+            return number, fill(out, gradient)
     if not arguments:
         raise TypeError("value_and_grad takes the argument to differentiate by first")
     if modes.recorder is not None:
@@ -63,10 +74,6 @@ def value_and_grad(
     if transforms.is_nested() or is_internal():
         # The derivative may depend on what an outer transform differentiates by.
         return _eager_value_and_grad(dispatch, arguments, keywords, out)
-    if dispatch.fast_path is not None and not keywords:
-        answer = dispatch.answer(arguments, True, out)
-        if answer is not None:
-            return answer if out is None else (answer[0], fill(out, answer[1]))
     if not at_once and dispatch.rests():
         return _eager_value_and_grad(dispatch, arguments, keywords, out)
     call = flatten_call(arguments, keywords, differentiate=True)
@@ -83,8 +90,8 @@ def value_and_grad(
 
 def derivative(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """``CompiledDerivative.__call__``; the first argument is what it differentiates by."""
-    if dispatch.fast_path is not None and not keywords:
-        answer = dispatch.answer(arguments, differentiate=True)
+    if not keywords:
+        answer = dispatch.answer(arguments, True)
         if answer is not None:
             return answer
     if dispatch.rests() or holds_values(arguments[0]):

@@ -18,7 +18,7 @@ from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.runtime.counts import Counts
-from chainrule.compiler.runtime.fast_path import FastPath
+from chainrule.compiler.runtime.fast_path import FastPath, gate
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.pipeline import SEVERAL, Options, Pipeline, one_case_only, own_paths
@@ -29,7 +29,6 @@ from chainrule.core.interrupts import Held
 
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
 LONG = 1.0  # seconds of recording after which the user is told, where it could be less
-QUICK = 64  # calls of the fast path that are counted at a time
 MOST_UNSERVED = 64  # calls that had to run eagerly, more than were replayed, before it is told
 
 
@@ -56,7 +55,7 @@ class Dispatch:
 
     Whoever runs a call holds ``lock`` until its numbers have been read, which keeps other threads
     out. ``busy`` keeps out what Python runs in between on the same thread: signal handlers and
-    finalizers, whose calls then run eagerly.
+    finalizers, whose calls then run eagerly. The gate answers calls like earlier ones, by itself.
     """
 
     def __init__(
@@ -66,7 +65,8 @@ class Dispatch:
         self.function, self.options = function, options
         self._tracer = tracer or Tracer(function)
         self.lock = threading.RLock()
-        self.fast_path: FastPath | None = None
+        self.gate = gate(self.lock, self._enter_quick_calls)
+        self.answer = self.gate.answer  # of cached calls; None for the slow path
         self.prepared: dict[Any, Any] = {}  # maps that are answered at once; see ``mapping``
         self._counts = Counts()
         self.reasons: dict[str, int] = {}  # why calls ran eagerly, and how many
@@ -75,16 +75,31 @@ class Dispatch:
         self._pipeline: Pipeline | None = None
         self._ledger = Ledger()
         self._changes = 0
-        self._quick = 0  # calls that the fast path answered since they were counted
-        self._answered: Variant | None = None  # the last of them
         self._unserved = 0  # calls that no recording was worth its cost for, less those replayed
         self._told = False  # why that is so
-        self.busy = False  # a call is being computed
 
     @property
     def name(self) -> str:
         """The function's name."""
         return str(getattr(self.function, "__name__", "function"))
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is being computed."""
+        return self.gate.busy
+
+    @busy.setter
+    def busy(self, busy: bool) -> None:
+        self.gate.busy = busy
+
+    @property
+    def fast_path(self) -> FastPath | None:
+        """The cached calls, if there are any."""
+        return self.gate.path
+
+    @fast_path.setter
+    def fast_path(self, path: FastPath | None) -> None:
+        self.gate.path = path
 
     @property
     def captured(self) -> CapturedState | None:
@@ -164,42 +179,12 @@ class Dispatch:
         self._told = len(variants) >= SEVERAL
         return Run(Path.EAGER, reason=own_paths(variants)) if self._told else EAGERLY
 
-    def answer(self, arguments: tuple[Any, ...], differentiate: bool, out: Any = None) -> Any:
-        """The value of a cached call, and its gradient; None for the slow path.
-
-        An ``out`` that holds the gradient by then is in its place.
-        """
-        with self.lock:
-            fast_path, pipeline = self.fast_path, self._pipeline
-            if self.busy or fast_path is None or pipeline is None:
-                return None
-            if pipeline.captured.changed() is not None:
-                self.fast_path = None
-                return None
-            self.busy = True
-            try:
-                found = fast_path.answer(arguments, differentiate, out)
-            finally:
-                self.busy = False
-            if found is None:
-                return None
-            answer, variant = found
-            self.count_quick(variant)
-            return answer
-
-    def count_quick(self, variant: Variant) -> None:
-        """Count a call that was answered without looking for a variant: this one did it."""
-        self._answered = variant
-        self._quick += 1
-        if variant.waits or self._quick >= QUICK:
-            self._enter_quick_calls()
-
     def _enter_quick_calls(self) -> None:
-        """Count the calls that the fast path answered, all of them like the last."""
-        calls, variant = self._quick, self._answered
+        """Count the calls that the gate answered, all of them like the last."""
+        calls, variant = self.gate.quick, self.gate.answered
         if not calls or variant is None:
             return
-        self._quick = self._changes = self._unserved = 0
+        self.gate.quick = self._changes = self._unserved = 0
         self._counts.calls += calls
         self._counts.replayed += calls
         self._last = Path.TAPE if variant.binding is None else Path.MACHINE
@@ -234,7 +219,7 @@ class Dispatch:
         # The fast path does not see whether two arguments are one.
         if not (self.captured.identity and call.may_come_again):
             if self.fast_path is None:
-                self.fast_path = FastPath()
+                self.fast_path = FastPath(self.captured)
             is_served = self.fast_path.learn(call, run.variant)
         if not is_served and not self._ledger.replays_pay(len(run.variant.recording)):
             self._ledger.refused()

@@ -2,23 +2,23 @@
 
 Training asks for the same gradient over and over: the same dict of arrays with other numbers in
 them, and some data. In: a call that ran on machine code or the tape. Out: a ``FastPath``, which
-finds calls of the same structure by their ``signature``, a row of bytes that C writes as it looks
-at the arguments, and answers them without Python. All others take the slow path.
+has the cached calls by their ``signature``, a row of bytes that C writes as it looks at the
+arguments. The function's ``Gate``, in C, finds them there and answers without Python; all other
+calls take the slow path.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import float64, ndarray
 
 from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.families import decider_of
@@ -31,8 +31,6 @@ from chainrule.trees import (
     Node,
     Numbers,
     Shape,
-    field_names,
-    is_record,
     map_leaves,
     unflatten,
 )
@@ -90,17 +88,6 @@ class _Gradient(_Row):
         return self._numbered()
 
 
-@dataclass(frozen=True, eq=False)
-class CachedCall:
-    """What answers calls of one signature, if they have the integers and branches of a variant."""
-
-    variant: Variant
-    binding: Binding | None  # None: on the tape
-    signature: Signature
-    plan: Any  # a kernels.Plan
-    finish: Callable[[Any], Any] | None = None  # what becomes of its answer, if anything
-
-
 def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | None) -> Any:
     """What runs such calls on the code or the tape of a variant; None where it cannot."""
     differentiate, result = bool(call.key[0]), variant.recording.result
@@ -140,7 +127,6 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
         record,
         ndarray,
         decider,
-        [],
         *parts,
         *row,
         variant.is_derivative,
@@ -236,28 +222,42 @@ def _tape_parts(call: Call, variant: Variant, positions: Sequence[int]) -> tuple
     return variant.executor, 0, 0, (*arenas, places, integers), np.array(positions, np.int64)
 
 
-def _is_finite(x: Any) -> bool:
-    """Whether all numbers of an argument that is data are finite."""
-    if isinstance(x, float):
-        return math.isfinite(x)
-    if isinstance(x, ndarray):
-        return bool(np.isfinite(x).all())
-    if isinstance(x, dict):
-        return all(map(_is_finite, x.values()))
-    if isinstance(x, SimpleNamespace):
-        return all(map(_is_finite, vars(x).values()))
-    if is_record(x):
-        return all(_is_finite(getattr(x, name)) for name in field_names(x))
-    return not isinstance(x, (list, tuple, deque)) or all(map(_is_finite, x))
+class ClosedGate:
+    """The gate of a function without the C one: every call takes the slow path."""
+
+    def __init__(self, *_: Any) -> None:
+        self.busy = False  # a call is being computed
+        self.path: FastPath | None = None
+        self.quick = 0
+        self.answered: Variant | None = None
+
+    def answer(self, arguments: tuple[Any, ...], differentiate: bool, out: Any = None) -> Any:
+        """None: the slow path must."""
+
+
+if TYPE_CHECKING:
+    Gate = ClosedGate
+else:
+    Gate = ClosedGate if kernels is None else kernels.Gate
+
+
+def gate(lock: threading.RLock, enter: Callable[[], None]) -> Gate:
+    """What the calls of a function pass first; ``enter`` counts those that it answered.
+
+    ``answer`` gives the value of a cached call, with its gradient or alone, and None for the slow
+    path; an ``out`` that holds the gradient by then leaves the value alone.
+    """
+    return Gate(lock, ndarray, float64, enter)
 
 
 class FastPath:
-    """The cached calls of a function, and what answers them."""
+    """The cached calls of a function, for its gate."""
 
-    def __init__(self) -> None:
-        self.plans: dict[bytes, list[CachedCall]] = {}  # by signature
-        self._opened: Opened = {}  # the types of arguments that are looked into beside the usual
-        self._classes: dict[type, dict[str, Any]] = {}  # theirs and their bases', as they were
+    def __init__(self, captured: CapturedState) -> None:
+        self.plans: dict[bytes, list[Any]] = {}  # by signature: each a kernels.CachedCall
+        self.opened: Opened = {}  # the types of arguments that are looked into beside the usual
+        self.classes: dict[type, dict[str, Any]] = {}  # theirs and their bases', as they were
+        self.changed = captured.check
         self._met: dict[Any, bool] = {}  # what was learnt before, and whether there is a plan
 
     def learn(self, call: Call, variant: Variant) -> bool:
@@ -272,15 +272,16 @@ class FastPath:
         shape = None
         if not call.labels and all(kind == DOUBLE.str for _, kind in call.narrow):
             differentiate = bool(call.key[0])
-            shape = signature(call.structure[0], call.arguments, differentiate, self._opened)
+            shape = signature(call.structure[0], call.arguments, differentiate, self.opened)
             self._watch_classes()
         plan = None if shape is None else _plan_of(call, shape, variant, binding)
-        if shape is None or plan is None:
+        if shape is None or plan is None or kernels is None:
             return False
         if shape.row not in self.plans and len(self.plans) >= STRUCTURES:
             return False
         cached = self.plans.setdefault(shape.row, [])
-        cached.insert(0, CachedCall(variant, binding, shape, plan, _finish(call, variant)))
+        finish = _finish(call, variant)
+        cached.insert(0, kernels.CachedCall(plan, variant, binding, finish, variant.uses_math))
         for one in cached[VARIANTS:]:
             self._met.pop(one.variant if one.binding is None else one.binding.fit, None)
         del cached[VARIANTS:]
@@ -288,52 +289,11 @@ class FastPath:
 
     def _watch_classes(self) -> None:
         """Fields are read as attributes, which no code of the user's may answer for."""
-        for kind, how in self._opened.items():
+        for kind, how in self.opened.items():
             if isinstance(how, tuple):
                 for cls in [c for c in kind.__mro__ if c is not tuple and c is not object]:
-                    self._classes.setdefault(cls, dict(vars(cls)))
+                    self.classes.setdefault(cls, dict(vars(cls)))
 
-    def cached(self, arguments: tuple[Any, ...]) -> CachedCall | None:
-        """What answered a call of ``value_and_grad`` last, if it looks at nothing but numbers."""
-        if kernels is None or self._classes:
-            return None
-        call = kernels.passed(arguments, ndarray, float64, True, self._opened)
-        found = None if call is None else self.plans.get(call.signature)
-        if not found or found[0].finish is not None or found[0].variant.uses_math:
-            return None
-        return found[0]
-
-    def answer(
-        self, arguments: tuple[Any, ...], differentiate: bool, out: Any = None
-    ) -> tuple[Any, Variant] | None:
-        """The value, with its gradient or alone, and what computed it; None: the slow path must.
-
-        An ``out`` that holds the gradient by then is in its place.
-        """
-        if kernels is None:
-            return None
-        if self._classes and any(vars(c) != before for c, before in self._classes.items()):
-            return None
-        call = kernels.passed(arguments, ndarray, float64, differentiate, self._opened)
-        cached = None if call is None else self.plans.get(call.signature)
-        for one in cached or ():
-            binding = one.binding
-            if one.variant.binding is not binding:  # it runs otherwise by now
-                continue
-            if binding is not None and binding.machine.current is not binding.fit:
-                binding.machine.settle(binding.fit)
-            if one.variant.uses_math and not all(map(_is_finite, arguments[bool(differentiate) :])):
-                continue
-            if type(out) is ndarray:
-                answer = one.plan.run(call, out)
-                if type(answer) is float:
-                    answer = (answer, out)
-            else:
-                answer = one.plan.run(call)
-            if answer is not None:
-                if one.finish is not None:
-                    answer = one.finish(answer)
-                if cached and cached[0] is not one:
-                    cached.sort(key=lambda x: x is not one)
-                return answer, one.variant
-        return None
+    def classes_changed(self) -> bool:
+        """Whether a class is not as it was, whose instances are looked into."""
+        return any(vars(cls) != before for cls, before in self.classes.items())

@@ -1,0 +1,541 @@
+/* The gate of a compiled function: what every call passes first; see compiler/runtime/fast_path.py.
+ *
+ * In: the arguments of a call. Out: its answer, from the first cached call of the same structure that is up
+ * to date, or None, and then the slow path finds it. One call of a function at a time: the gate holds the
+ * function's lock while it looks and computes, and `busy` keeps out what Python runs meanwhile on the same
+ * thread (finalizers, signal handlers).
+ */
+#include "call.h"
+#include "node.h"
+
+/* A Plan, and when it answers. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *plan;
+    PyObject *variant; /* whose recording it computes */
+    PyObject *binding; /* how the variant ran when it was cached: on this machine code; None: on a tape */
+    PyObject *machine, *fit; /* of the binding; NULL: on a tape */
+    PyObject *finish;        /* what becomes of its answer, a function; or None */
+    int finite_data;         /* it is for finite data only */
+} CachedCall;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *acquire, *release; /* of the function's lock */
+    PyObject *enter;             /* is called when answered calls should be counted */
+    PyObject *path;              /* the FastPath, or None; the next four are its own */
+    PyObject *plans;             /* dict: signature -> list of cached calls */
+    PyObject *opened;            /* dict: how other types are looked into */
+    PyObject *classes;           /* dict: if it is not empty, path.classes_changed() is asked */
+    PyObject *changed;           /* Checks, or a function that gives None where nothing captured has changed */
+    PyObject *answered;          /* the variant that answered last, or None */
+    PyObject *signature;         /* of the last call that was in `plans`; NULL: of none */
+    PyObject *cached;            /* what it found there */
+    Py_ssize_t quick;            /* calls answered since they were counted */
+    char busy;                   /* a call is being computed */
+    char by_tape;                /* the last answer is a tape's */
+    Look look;
+} Gate;
+
+#define QUICK 64              /* calls that are counted at a time */
+#define MOST_KEPT (1 << 16)   /* bytes of each buffer that are kept between calls */
+
+PyTypeObject *CachedCallType, *GateType;
+static PyObject *binding_name, *current_name, *settle_name, *waits_name, *finish_name;
+
+/* ----------------------------------------------------------------- cached calls ---------------- */
+
+/* Whether an attribute of an object is a certain object; -1: an error. */
+static int attribute_is(PyObject *x, PyObject *name, const PyObject *expected) {
+    PyObject *found = PyObject_GetAttr(x, name);
+    if (found == NULL) {
+        return -1;
+    }
+    int same = found == expected;
+    Py_DECREF(found);
+    return same;
+}
+
+/* Whether a cached call may answer this one: 0: another has to; -1: an error. */
+static int is_ready(const CachedCall *c, const Passed *call, int differentiate) {
+    int ready = attribute_is(c->variant, binding_name, c->binding);
+    if (ready > 0 && c->machine != NULL) {
+        int settled = attribute_is(c->machine, current_name, c->fit);
+        if (settled == 0) {
+            PyObject *done = PyObject_CallMethodObjArgs(c->machine, settle_name, c->fit, NULL);
+            settled = done != NULL ? 1 : -1;
+            Py_XDECREF(done);
+        }
+        ready = settled;
+    }
+    if (ready > 0 && c->finite_data) {
+        ready = holds_finite(call, differentiate ? plan_first(c->plan) : 0);
+    }
+    return ready;
+}
+
+static int cached_call_traverse(PyObject *self, visitproc visit, void *arg) {
+    CachedCall *c = (CachedCall *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(c->plan);
+    Py_VISIT(c->variant);
+    Py_VISIT(c->binding);
+    Py_VISIT(c->machine);
+    Py_VISIT(c->fit);
+    Py_VISIT(c->finish);
+    return 0;
+}
+
+/* There is no tp_clear: a cycle through a cached call passes through an instance too. */
+static void cached_call_dealloc(PyObject *self) {
+    CachedCall *c = (CachedCall *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    Py_XDECREF(c->plan);
+    Py_XDECREF(c->variant);
+    Py_XDECREF(c->binding);
+    Py_XDECREF(c->machine);
+    Py_XDECREF(c->fit);
+    Py_XDECREF(c->finish);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF((PyObject *)type);
+}
+
+/* CachedCall(plan, variant, binding, finish, finite_data): see the struct. */
+static PyObject *cached_call_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
+    PyObject *plan, *variant, *binding, *finish;
+    int finite_data;
+    if (!PyArg_ParseTuple(args, "O!OOOp:CachedCall", PlanType, &plan, &variant, &binding, &finish, &finite_data)) {
+        return NULL;
+    }
+    CachedCall *c = (CachedCall *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (c == NULL) {
+        return NULL;
+    }
+    c->plan = Py_NewRef(plan);
+    c->variant = Py_NewRef(variant);
+    c->binding = Py_NewRef(binding);
+    c->finish = Py_NewRef(finish);
+    c->finite_data = finite_data;
+    if (binding != Py_None) {
+        c->machine = PyObject_GetAttrString(binding, "machine");
+        c->fit = c->machine != NULL ? PyObject_GetAttrString(binding, "fit") : NULL;
+        if (c->fit == NULL) {
+            Py_DECREF((PyObject *)c);
+            return NULL;
+        }
+    }
+    return (PyObject *)c;
+}
+
+static PyMemberDef cached_call_members[] = {
+    {"plan", T_OBJECT, offsetof(CachedCall, plan), READONLY, NULL},
+    {"variant", T_OBJECT, offsetof(CachedCall, variant), READONLY, NULL},
+    {"binding", T_OBJECT, offsetof(CachedCall, binding), READONLY, NULL},
+    {"finish", T_OBJECT, offsetof(CachedCall, finish), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL}};
+static PyType_Slot cached_call_slots[] = {{Py_tp_new, cached_call_new},
+                                          {Py_tp_dealloc, cached_call_dealloc},
+                                          {Py_tp_traverse, cached_call_traverse},
+                                          {Py_tp_members, cached_call_members},
+                                          {0, NULL}};
+PyType_Spec cached_call_spec = {"chainrule._native.CachedCall", sizeof(CachedCall), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, cached_call_slots};
+
+/* ----------------------------------------------------------------- the gate -------------------- */
+
+static void put(PyObject **field, PyObject *x) {
+    PyObject *before = *field;
+    *field = Py_XNewRef(x);
+    Py_XDECREF(before);
+}
+
+/* Move an item of a list to its front. */
+static void move_to_front(PyObject *list, Py_ssize_t k) {
+    PyObject *moved = Py_NewRef(PyList_GetItem(list, k));
+    for (; k > 0; k--) {
+        PyList_SetItem(list, k, Py_NewRef(PyList_GetItem(list, k - 1)));
+    }
+    PyList_SetItem(list, 0, moved);
+}
+
+/* The answer of the first of some cached calls that has one, or None; NULL: an error. */
+static PyObject *first_answer(Gate *g, PyObject *cached, int differentiate, PyObject *out) {
+    PyObject *answer = Py_NewRef(Py_None);
+    for (Py_ssize_t k = 0; answer == Py_None && k < PyList_Size(cached); k++) {
+        PyObject *item = Py_NewRef(PyList_GetItem(cached, k));
+        const CachedCall *c = (CachedCall *)item;
+        int ready = Py_TYPE(item) == CachedCallType ? is_ready(c, g->look.to, differentiate) : 0;
+        if (ready != 0) {
+            Py_DECREF(answer);
+            answer = ready > 0 ? run_plan(c->plan, g->look.to, out) : NULL;
+        }
+        if (answer != NULL && answer != Py_None) {
+            if (c->finish != Py_None) {
+                PyObject *plain = answer;
+                answer = PyObject_CallFunctionObjArgs(c->finish, plain, NULL);
+                Py_DECREF(plain);
+            }
+            if (k < PyList_Size(cached)) {
+                move_to_front(cached, k);
+            }
+            put(&g->answered, c->variant);
+            g->quick += answer != NULL;
+            g->by_tape = c->machine == NULL;
+        }
+        Py_DECREF(item);
+        if (answer == NULL) {
+            break;
+        }
+    }
+    return answer;
+}
+
+/* The cached calls of the structure that was looked at, a list; or NULL, which may be an error. A signature
+ * that is in `plans` stays there with its list. */
+static PyObject *cached_calls(Gate *g) {
+    const Buffer *words = &g->look.words;
+    if (g->signature != NULL && PyBytes_Size(g->signature) == (Py_ssize_t)words->size &&
+        memcmp(PyBytes_AsString(g->signature), words->bytes, words->size) == 0) {
+        return Py_NewRef(g->cached);
+    }
+    PyObject *signature = PyBytes_FromStringAndSize(words->bytes, (Py_ssize_t)words->size);
+    PyObject *found = signature != NULL ? PyDict_GetItemWithError(g->plans, signature) : NULL;
+    if (found != NULL && PyList_CheckExact(found)) {
+        put(&g->signature, signature);
+        put(&g->cached, found);
+        Py_INCREF(found);
+    } else {
+        found = NULL;
+    }
+    Py_XDECREF(signature);
+    return found;
+}
+
+/* Let go of a buffer that one call made large. */
+static void shrink(Buffer *b) {
+    if (b->capacity > MOST_KEPT) {
+        PyMem_Free(b->bytes);
+        *b = (Buffer){0};
+    }
+}
+
+/* The answer to a call, or None; NULL: an error. */
+static PyObject *find_answer(Gate *g, PyObject *arguments, int differentiate, PyObject *out) {
+    PyObject *answer = NULL;
+    begin_look(&g->look, g->opened);
+    int plain = look_at_arguments(&g->look, arguments, differentiate);
+    if (plain > 0) {
+        PyObject *cached = cached_calls(g);
+        if (cached != NULL) {
+            answer = first_answer(g, cached, differentiate, out);
+            Py_DECREF(cached);
+        }
+    }
+    if (answer == NULL && !PyErr_Occurred()) {
+        answer = Py_NewRef(Py_None);
+    }
+    empty_passed(g->look.to);
+    shrink(&g->look.words);
+    shrink(&g->look.to->entries);
+    shrink(&g->look.to->integers);
+    return answer;
+}
+
+/* Whether something that the function captured has changed; -1: an error. */
+static int has_changed(PyObject *changed) {
+    if (Py_TYPE(changed) == ChecksType) {
+        Py_ssize_t failed = first_failed(changed);
+        return failed == -2 ? -1 : failed >= 0;
+    }
+    PyObject *what = PyObject_CallNoArgs(changed);
+    int answer = what == NULL ? -1 : what != Py_None;
+    Py_XDECREF(what);
+    return answer;
+}
+
+/* Whether a class changed whose instances are looked into; -1: an error. */
+static int classes_changed(const Gate *g) {
+    if (PyDict_Size(g->classes) == 0) {
+        return 0;
+    }
+    PyObject *answer = PyObject_CallMethod(g->path, "classes_changed", NULL);
+    int changed = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    return changed;
+}
+
+static void forget_path(Gate *g) {
+    put(&g->path, Py_None);
+    put(&g->signature, NULL);
+    put(&g->cached, NULL);
+    put(&g->plans, NULL);
+    put(&g->opened, NULL);
+    put(&g->classes, NULL);
+    put(&g->changed, NULL);
+}
+
+/* What `answer` does with the lock held. */
+static PyObject *answer_alone(Gate *g, PyObject *arguments, int differentiate, PyObject *out) {
+    if (g->busy || g->path == Py_None) {
+        return Py_NewRef(Py_None);
+    }
+    PyObject *path = Py_NewRef(g->path), *captured = Py_NewRef(g->changed), *answer = NULL;
+    Py_ssize_t before = g->quick;
+    g->busy = 1;
+    int changed = has_changed(captured), is_other = 0;
+    if (changed > 0 && g->path == path) {
+        forget_path(g);
+    } else if (changed == 0 && g->path == path) {
+        is_other = classes_changed(g);
+        if (is_other == 0 && g->path == path) {
+            answer = find_answer(g, arguments, differentiate, out);
+        }
+    }
+    g->busy = 0;
+    Py_DECREF(path);
+    Py_DECREF(captured);
+    if (answer == NULL && changed >= 0 && is_other >= 0 && !PyErr_Occurred()) {
+        return Py_NewRef(Py_None);
+    }
+    if (answer != NULL && g->quick > before) {
+        int now = g->quick >= QUICK ? 1 : g->by_tape ? attribute_is(g->answered, waits_name, Py_True) : 0;
+        PyObject *entered = now > 0 ? PyObject_CallNoArgs(g->enter) : NULL;
+        if (now != 0 && entered == NULL) {
+            Py_CLEAR(answer);
+        }
+        Py_XDECREF(entered);
+    }
+    return answer;
+}
+
+/* answer(arguments, differentiate, out=None): the value of a call, and its gradient, or all that a function
+ * returns; None for the slow path. Where the gradient is one array that fits `out`, it goes there, and the
+ * value is all that is returned. While something records, or is differentiated from outside, the answer is
+ * None too: the slow path knows what to do then. */
+static PyObject *gate_answer(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+    Gate *g = (Gate *)self;
+    if (count < 2 || count > 3 || !PyTuple_Check(given[0]) || !PyBool_Check(given[1])) {
+        return PyErr_Format(PyExc_TypeError, "a Gate answers a tuple of arguments, a bool and an array");
+    }
+    int differentiate = given[1] == Py_True;
+    int is_inner = differentiate ? nested_runs > 0 : nested_runs > 1 || again_runs > 0;
+    if (g->path == Py_None || recorder != NULL || internal_runs > 0 || is_inner) {
+        return Py_NewRef(Py_None);
+    }
+    PyObject *out = count == 3 && Py_TYPE(given[2]) == g->look.array_type ? given[2] : NULL;
+    PyObject *taken = PyObject_CallNoArgs(g->acquire);
+    if (taken == NULL) {
+        return NULL;
+    }
+    Py_DECREF(taken);
+    PyObject *answer = answer_alone(g, given[0], differentiate, out);
+    PyObject *type = NULL, *value = NULL, *trace = NULL;
+    if (answer == NULL) {
+        PyErr_Fetch(&type, &value, &trace);
+    }
+    PyObject *released = PyObject_CallNoArgs(g->release);
+    if (answer == NULL) {
+        PyErr_Clear();
+        PyErr_Restore(type, value, trace);
+    } else if (released == NULL) {
+        Py_CLEAR(answer);
+    }
+    Py_XDECREF(released);
+    return answer;
+}
+
+static PyObject *get_path(PyObject *self, void *Py_UNUSED(name)) {
+    return Py_NewRef(((Gate *)self)->path);
+}
+
+/* An attribute of a FastPath that is a dict. */
+static PyObject *dict_of(PyObject *path, const char *name) {
+    PyObject *found = PyObject_GetAttrString(path, name);
+    if (found != NULL && !PyDict_CheckExact(found)) {
+        PyErr_Format(PyExc_TypeError, "the %s of a FastPath are a dict", name);
+        Py_CLEAR(found);
+    }
+    return found;
+}
+
+static int set_path(PyObject *self, PyObject *path, void *Py_UNUSED(name)) {
+    Gate *g = (Gate *)self;
+    if (path == NULL || path == Py_None) {
+        forget_path(g);
+        return 0;
+    }
+    PyObject *plans = dict_of(path, "plans");
+    PyObject *opened = plans != NULL ? dict_of(path, "opened") : NULL;
+    PyObject *classes = opened != NULL ? dict_of(path, "classes") : NULL;
+    PyObject *changed = classes != NULL ? PyObject_GetAttrString(path, "changed") : NULL;
+    if (changed != NULL) {
+        forget_path(g);
+        put(&g->plans, plans);
+        put(&g->opened, opened);
+        put(&g->classes, classes);
+        put(&g->changed, changed);
+        put(&g->path, path);
+    }
+    Py_XDECREF(plans);
+    Py_XDECREF(opened);
+    Py_XDECREF(classes);
+    Py_XDECREF(changed);
+    return changed != NULL ? 0 : -1;
+}
+
+static int gate_traverse(PyObject *self, visitproc visit, void *arg) {
+    Gate *g = (Gate *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(g->acquire);
+    Py_VISIT(g->release);
+    Py_VISIT(g->enter);
+    Py_VISIT(g->path);
+    Py_VISIT(g->plans);
+    Py_VISIT(g->opened);
+    Py_VISIT(g->classes);
+    Py_VISIT(g->changed);
+    Py_VISIT(g->answered);
+    Py_VISIT(g->cached);
+    Py_VISIT(g->look.array_type);
+    Py_VISIT(g->look.number_type);
+    return 0;
+}
+
+/* There is no tp_clear: a cycle through a gate passes through the function's Dispatch, an instance. */
+static void gate_dealloc(PyObject *self) {
+    Gate *g = (Gate *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    PyMem_Free(g->look.words.bytes);
+    Py_XDECREF((PyObject *)g->look.to);
+    Py_XDECREF((PyObject *)g->look.array_type);
+    Py_XDECREF((PyObject *)g->look.number_type);
+    Py_XDECREF(g->acquire);
+    Py_XDECREF(g->release);
+    Py_XDECREF(g->enter);
+    Py_XDECREF(g->path);
+    Py_XDECREF(g->plans);
+    Py_XDECREF(g->opened);
+    Py_XDECREF(g->classes);
+    Py_XDECREF(g->changed);
+    Py_XDECREF(g->answered);
+    Py_XDECREF(g->signature);
+    Py_XDECREF(g->cached);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF((PyObject *)type);
+}
+
+/* Gate(lock, array, number, enter): `array` and `number` are numpy's ndarray and float64. */
+static PyObject *gate_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
+    PyObject *lock, *array, *number, *enter;
+    if (!PyArg_ParseTuple(args, "OO!O!O:Gate", &lock, &PyType_Type, &array, &PyType_Type, &number, &enter)) {
+        return NULL;
+    }
+    Gate *g = (Gate *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (g == NULL) {
+        return NULL;
+    }
+    g->look.array_type = (PyTypeObject *)Py_NewRef(array);
+    g->look.number_type = (PyTypeObject *)Py_NewRef(number);
+    g->enter = Py_NewRef(enter);
+    g->path = Py_NewRef(Py_None);
+    g->answered = Py_NewRef(Py_None);
+    g->look.to = (Passed *)((allocfunc)PyType_GetSlot(PassedType, Py_tp_alloc))(PassedType, 0);
+    g->acquire = g->look.to != NULL ? PyObject_GetAttrString(lock, "acquire") : NULL;
+    g->release = g->acquire != NULL ? PyObject_GetAttrString(lock, "release") : NULL;
+    if (g->release == NULL) {
+        Py_DECREF((PyObject *)g);
+        return NULL;
+    }
+    return (PyObject *)g;
+}
+
+/* ----------------------------------------------------------------- bound calls ----------------- */
+
+/* A call with its arguments and memory for its gradient; a base of Python's BoundCall. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *gate, *arguments, *gradient;
+} Bound;
+
+/* bound(): the value; what the gate gives otherwise, None too, is for the method `finish`. */
+static PyObject *bound_call(PyObject *self, PyObject *args, PyObject *keywords) {
+    const Bound *b = (Bound *)self;
+    if (PyTuple_Size(args) > 0 || (keywords != NULL && PyDict_Size(keywords) > 0)) {
+        return PyErr_Format(PyExc_TypeError, "a bound call has its arguments: it takes none");
+    }
+    if (b->gate == NULL || Py_TYPE(b->gate) != GateType || b->arguments == NULL || b->gradient == NULL) {
+        return PyErr_Format(PyExc_TypeError, "a bound call needs a gate, arguments and a gradient");
+    }
+    PyObject *const given[] = {Py_NewRef(b->arguments), Py_True, Py_NewRef(b->gradient)};
+    PyObject *gate = Py_NewRef(b->gate), *answer = gate_answer(gate, given, 3);
+    Py_DECREF(gate);
+    Py_DECREF(given[0]);
+    Py_DECREF(given[2]);
+    if (answer == NULL || PyFloat_CheckExact(answer)) {
+        return answer;
+    }
+    PyObject *value = PyObject_CallMethodObjArgs(self, finish_name, answer, NULL);
+    Py_DECREF(answer);
+    return value;
+}
+
+static int bound_traverse(PyObject *self, visitproc visit, void *arg) {
+    Bound *b = (Bound *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(b->gate);
+    Py_VISIT(b->arguments);
+    Py_VISIT(b->gradient);
+    return 0;
+}
+
+static int bound_clear(PyObject *self) {
+    Bound *b = (Bound *)self;
+    put(&b->gate, NULL);
+    put(&b->arguments, NULL);
+    put(&b->gradient, NULL);
+    return 0;
+}
+
+static void bound_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    bound_clear(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyMemberDef bound_members[] = {{"gate", T_OBJECT_EX, offsetof(Bound, gate), 0, NULL},
+                                      {"arguments", T_OBJECT_EX, offsetof(Bound, arguments), 0, NULL},
+                                      {"gradient", T_OBJECT_EX, offsetof(Bound, gradient), 0, NULL},
+                                      {NULL, 0, 0, 0, NULL}};
+static PyType_Slot bound_slots[] = {{Py_tp_call, bound_call},         {Py_tp_dealloc, bound_dealloc},
+                                    {Py_tp_traverse, bound_traverse}, {Py_tp_clear, bound_clear},
+                                    {Py_tp_members, bound_members},   {0, NULL}};
+PyType_Spec bound_spec = {"chainrule._native.Bound", sizeof(Bound), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, bound_slots};
+
+int import_gate_parts(void) {
+    binding_name = PyUnicode_InternFromString("binding");
+    current_name = PyUnicode_InternFromString("current");
+    settle_name = PyUnicode_InternFromString("settle");
+    waits_name = PyUnicode_InternFromString("waits");
+    finish_name = PyUnicode_InternFromString("finish");
+    return binding_name && current_name && settle_name && waits_name && finish_name ? 0 : -1;
+}
+
+static PyMethodDef gate_methods[] = {{"answer", (PyCFunction)(void (*)(void))gate_answer, METH_FASTCALL, NULL},
+                                     {NULL, NULL, 0, NULL}};
+static PyMemberDef gate_members[] = {{"busy", T_BOOL, offsetof(Gate, busy), 0, NULL},
+                                     {"quick", T_PYSSIZET, offsetof(Gate, quick), 0, NULL},
+                                     {"answered", T_OBJECT, offsetof(Gate, answered), READONLY, NULL},
+                                     {NULL, 0, 0, 0, NULL}};
+static PyGetSetDef gate_properties[] = {{"path", get_path, set_path, "the FastPath, or None", NULL},
+                                        {NULL, NULL, NULL, NULL, NULL}};
+static PyType_Slot gate_slots[] = {{Py_tp_new, gate_new},           {Py_tp_dealloc, gate_dealloc},
+                                   {Py_tp_traverse, gate_traverse}, {Py_tp_methods, gate_methods},
+                                   {Py_tp_members, gate_members},   {Py_tp_getset, gate_properties},
+                                   {0, NULL}};
+PyType_Spec gate_spec = {"chainrule._native.Gate", sizeof(Gate), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                         gate_slots};
