@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arrays import DataArray
+from chainrule.compiler.capture.forks import SIDES
 from chainrule.compiler.capture.rewriting import WATCHED, Hooks, Rewriter
 from chainrule.compiler.capture.standins import Detached, StandIn, is_numpys
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
@@ -126,4 +127,5 @@ def _called(function: Any) -> Any:
         return function
 
 
-REWRITER = Rewriter(Hooks(_read, _same, _called), WATCHED | {*NUMPY, *LINALG})
+SIDES.called = _called
+REWRITER = Rewriter(Hooks(_read, _same, _called, SIDES), WATCHED | {*NUMPY, *LINALG})

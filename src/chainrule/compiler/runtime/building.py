@@ -207,6 +207,10 @@ class Builder:
         self._dtype, self._always, self._contract = dtype, always, contract
         self._families: dict[Any, list[Family]] = {}
 
+    def use(self, tracer: Tracer) -> None:
+        """Make recordings of other lengths with this."""
+        self._recordings = Recordings(tracer, self._captured)
+
     def lengths(self, call: Call) -> Lengths | None:
         """The lengths of a call's lists of integers; None where it passes none."""
         if call.comes_again or not self._recordings.tracer.select:

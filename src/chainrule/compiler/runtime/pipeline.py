@@ -6,10 +6,11 @@ Each stage hands its result to the next: a ``Trace``, a ``Built``, the ``Run``.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
@@ -29,6 +30,7 @@ from chainrule.compiler.runtime.variants import (
     Run,
     Structure,
     Variant,
+    branches_often,
     reasons_for_recordings,
 )
 from chainrule.compiler.runtime.verification import Expected, check_against_eager
@@ -39,6 +41,8 @@ from chainrule.trees import map_leaves
 STRUCTURES = 256  # of arguments, the least recently used goes
 VARIANTS = 64  # of one structure, likewise
 SEVERAL = 4  # recordings, before it is said that each is for one case only
+WAYS = 3  # through branches, before both sides of them are computed
+FAILURES = 3  # to do so
 FEW = 32  # recordings of one structure in training, before most calls must have had one already
 
 
@@ -70,6 +74,7 @@ class Pipeline:
         self._ledger, self._lifts_at_once = ledger, options.lift is True
         self.structures: dict[Any, Structure] = {}
         self._tracer, self._counts = tracer, counts
+        self._failures = 0  # attempts to compute both sides of branches
         self._builder: Builder | None = None  # nothing is lifted
         if options.lift is not False:
             self._builder = Builder(
@@ -107,17 +112,10 @@ class Pipeline:
         """
         started = time.thread_time()
         try:
-            with random_states_kept():
-                self._counts.traces += 1
-                made = self._tracer.trace(self.captured, call)
-                self._ledger.recorded(len(made.recording))
-                return_free_memory(len(made.recording))
-                _refuse_arrays_of_values(call, made)
-                if call.key[0]:
-                    _refuse_values_around(self._tracer.source, call, made)
-                if at_once:
-                    _count_recording(structure)
-                variant = self._new_variant(structure, call, made, at_once, build)
+            if at_once:
+                _count_recording(structure)
+            variant = self._with_both_sides(structure, call, at_once, build)
+            variant = variant or self._recorded(structure, call, at_once, build)
         except Unrecordable as reason:
             structure.blocked = str(reason)
             structure.variants.clear()  # no call gets to them any more
@@ -130,6 +128,45 @@ class Pipeline:
         finally:
             self._counts.recording_seconds += time.thread_time() - started
         return variant.run(call, variant.binding) or EAGERLY
+
+    def _with_both_sides(
+        self, structure: Structure, call: Call, at_once: bool, build: bool
+    ) -> Variant | None:
+        """A variant that computes both sides of branches, where calls go many ways.
+
+        None where they do not, or where that fails: then one side is recorded, as before.
+        """
+        plain = self._tracer
+        if type(plain) is not Tracer or plain.both or self._failures >= FAILURES:
+            return None
+        if len(structure.variants) < WAYS or not branches_often(structure.variants):
+            return None
+        self._use(replace(plain, both=True))
+        try:
+            return self._recorded(structure, call, at_once, build)
+        except (Exception, Unrecordable):
+            self.captured.restore()
+            self._failures += 1
+            self._use(plain)
+            return None
+
+    def _use(self, tracer: Tracer) -> None:
+        """Make recordings in another way from now on."""
+        self._tracer = tracer
+        if self._builder is not None:
+            self._builder.use(tracer)
+
+    def _recorded(self, structure: Structure, call: Call, at_once: bool, build: bool) -> Variant:
+        """A new recording of a call as a variant."""
+        with random_states_kept():
+            self._counts.traces += 1
+            made = self._tracer.trace(self.captured, call)
+            self._ledger.recorded(len(made.recording))
+            return_free_memory(len(made.recording))
+            _refuse_arrays_of_values(call, made)
+            if call.key[0]:
+                _refuse_values_around(self._tracer.source, call, made)
+            return self._new_variant(structure, call, made, at_once, build)
 
     def build_when_worth_it(self, variant: Variant, call: Call) -> bool:
         """Build machine code for a variant that answers calls on the tape, if that pays by now."""
@@ -189,14 +226,14 @@ class Pipeline:
     def _shed(self, variant: Variant) -> None:
         """Let go of many instructions that machine code stands for."""
         if variant.binding is not None and is_large(len(variant.recording)):
-            variant.shed(self._record_again)
+            variant.shed(functools.partial(self._record_again, self._tracer))
             return_free_memory(len(variant.recording))
 
-    def _record_again(self, call: Call) -> Recording:
+    def _record_again(self, tracer: Tracer, call: Call) -> Recording:
         """A recording to go on with, for a variant that let go of its instructions."""
         with Held(), random_states_kept():
             self._counts.traces += 1
-            return self._tracer.trace(self.captured, call).recording
+            return tracer.trace(self.captured, call).recording
 
     def _may_build(self, variant: Variant, at_once: bool) -> bool:
         size = len(variant.recording)

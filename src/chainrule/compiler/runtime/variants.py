@@ -284,6 +284,15 @@ def reasons_for_recordings(variants: Iterable[Variant]) -> dict[Reason, int]:
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
+def branches_often(variants: Sequence[Variant]) -> bool:
+    """Whether most of some recordings depend on a branch."""
+    count = 0
+    for variant in variants:
+        integers = any(g.truth for g in variant.recording.selection.program.guards)
+        count += integers or len(variant.recording.guards) > len(set(variant.settled))
+    return 2 * count > len(variants)
+
+
 @dataclass(eq=False)
 class Structure:
     """What is known of calls with one structure of arguments."""
