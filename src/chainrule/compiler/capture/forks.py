@@ -24,7 +24,7 @@ from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.standins import Condition, Detached
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core import ops
-from chainrule.core.backend import Value, modes
+from chainrule.core.backend import Value, dot, modes, vsum
 
 _NUMBERS = frozenset(
     (Value, Detached, Traced, Condition, int, float, bool, np.float64, np.int64, np.bool_)
@@ -35,6 +35,7 @@ _CONTAINERS = frozenset((list, tuple, dict, str, range, np.ndarray, DataArray))
 _CHANGED_IN_PLACE = frozenset((list, dict, set, np.ndarray, DataArray))
 _BUILTINS = frozenset((abs, min, max, float, int, bool, len, sum, pow, round, range, zip, enumerate))
 _METHODS = frozenset(op.name for op in ops.TABLE.values()) | {"sum", "mean", "dot"}
+_VECTORS = (dot, vsum)
 _MODULES = ("math", "chainrule.core.functions", "chainrule.vectors")
 _MISSING: Any = object()
 
@@ -397,6 +398,11 @@ class Sides:
             raise Impure(site)
         return x
 
+    @staticmethod
+    def is_sum(function: Any) -> bool:
+        """Whether this is Python's own sum, to which 0 may be added."""
+        return function is sum
+
     def call(self, site: Any, function: Any) -> Any:
         """A function that a side calls."""
         if _inside() and not _is_pure(function):
@@ -425,7 +431,8 @@ def _is_pure(function: Any) -> bool:
     except TypeError:
         return False
     if isinstance(function, types.FunctionType | types.BuiltinFunctionType):
-        return known.module_of(function) in _MODULES
+        module = known.module_of(function)
+        return module in _MODULES or (module.startswith("chainrule.") and function in _VECTORS)
     return False
 
 

@@ -154,11 +154,14 @@ class Rewriter:
             return [*same, instruction("UNARY_NOT")] if step.arg else same
         if step.name == "LOAD_CONST" and isinstance(step.arg, types.CodeType):
             inner = self.rewritten(step.arg)
+            if inner is None and sides.PLACEHOLDER in step.arg.co_names:
+                raise ValueError("a part of it cannot be rewritten")
             return [step if inner is None else instruction("LOAD_CONST", inner)]
         if step.name == "LOAD_GLOBAL" and isinstance(step.arg, tuple):
             to_call, name = step.arg
             if name == sides.PLACEHOLDER:
-                return [instruction("LOAD_CONST", self._hooks.sides)]
+                null = [instruction("PUSH_NULL")] if to_call else []
+                return [*null, instruction("LOAD_CONST", self._hooks.sides)]
             if to_call and name in self._watched:
                 around = [instruction("SWAP", 2)] if _NEWER_CALLS else []
                 hook = [instruction("LOAD_CONST", self._hooks.called), instruction("SWAP", 2)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import re
 import types
 from collections.abc import Iterable
 from typing import Any
@@ -80,7 +81,25 @@ def _definition(code: types.CodeType) -> tuple[ast.Module, ast.FunctionDef] | No
     names = [ast.Name(name, ast.Store()) for name in code.co_freevars]
     outer.body = [ast.Assign([name], ast.Constant(None)) for name in names] + [first]
     module.body = [outer]
+    if imported := _imported(code):  # calls of a module's functions have code of their own
+        module.body.insert(0, ast.Import([ast.alias(name) for name in imported]))
     return ast.fix_missing_locations(module), first
+
+
+def _imported(code: types.CodeType) -> list[str]:
+    """Names that the code uses and its file imports."""
+    words: set[str] = set()
+    inside = 0  # parentheses
+    for line in linecache.getlines(code.co_filename):
+        if inside or line.startswith(("import ", "from ")):
+            inside += line.count("(") - line.count(")")
+            words.update(re.findall(r"\w+", line.partition("import")[2] or line))
+    return sorted(words.intersection(_global_names(code)))
+
+
+def _global_names(code: types.CodeType) -> set[str]:
+    inner = [x for x in code.co_consts if isinstance(x, types.CodeType)]
+    return set(code.co_names).union(*map(_global_names, inner))
 
 
 def _compiled(module: ast.Module, like: types.CodeType) -> types.CodeType | None:
@@ -150,7 +169,9 @@ class _Converter(ast.NodeTransformer):
         self._declared = {name for names in declared for name in names}
         inner = [x for x in ast.walk(function) if isinstance(x, ast.FunctionDef | ast.Lambda)]
         shared = [_uses([x]) for x in inner if x is not function]
-        self._shared = {name for names in shared for name in names}  # closures may read them later
+        arguments = [x.arg for x in ast.walk(function) if isinstance(x, ast.arg)]
+        #: arguments, and names that closures may read later
+        self._shared = {name for names in shared for name in names}.union(arguments)
 
     def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         """A list of statements."""
@@ -200,6 +221,36 @@ class _Converter(ast.NodeTransformer):
             self.count = before
         return self.generic_visit(node)
 
+    def visit_Call(self, node: ast.Call) -> Any:
+        """``sum(x for ... if c)`` adds 0 where c does not hold."""
+        before, original = self.count, _copy(node)
+        try:
+            made = self.sum(node, None)
+        except _No:
+            self.count, made = before, None
+        if made is None:
+            return self.generic_visit(original)
+        called = _hook("is_sum", ast.Name("sum", ast.Load()))
+        return ast.copy_location(ast.IfExp(called, made, self.generic_visit(original)), node)
+
+    def sum(self, node: ast.Call, around: _Side | None) -> ast.Call | None:
+        """The same with the condition in what is summed; None for any other call."""
+        if not isinstance(node.func, ast.Name) or node.func.id != "sum" or len(node.args) != 1:
+            return None
+        (over,) = node.args
+        if not isinstance(over, ast.GeneratorExp | ast.ListComp) or node.keywords:
+            return None
+        *_, last = over.generators
+        if len(last.ifs) != 1 or last.is_async:
+            return None
+        chosen = ast.copy_location(ast.IfExp(last.ifs[0], over.elt, ast.Constant(0)), node)
+        over.elt, last.ifs = self.either(ast.fix_missing_locations(chosen), around), []
+        for x in over.generators:
+            x.iter = self.visit(x.iter) if around is None else around.over(x.iter)
+            if x is not last and x.ifs:
+                raise _No
+        return node
+
     def either(self, node: ast.IfExp, around: _Side | None) -> ast.expr:
         """One of two expressions, converted; ``around``: the side that it is in."""
         site = self._site(node)
@@ -215,7 +266,7 @@ class _Converter(ast.NodeTransformer):
     def forked(self, node: ast.If, around: _Side | None) -> tuple[list[ast.stmt], list[str]]:
         """A branch converted, and the names that it assigns; ``around``: the side that it is in."""
         site = self._site(node)
-        fork, side = f"_fork_{self.count}", _Side(self, site)
+        fork, side = f"__chainrule_fork_{self.count}", _Side(self, site)
         body, orelse = (side.statements(_copy(x)) for x in (node.body, node.orelse))
         names = tuple(dict.fromkeys(side.names))
         if self._declared.intersection(names):
@@ -226,11 +277,12 @@ class _Converter(ast.NodeTransformer):
         text = _template(fork, names, inner)
         made = ast.parse(text).body
         for x in ast.walk(ast.Module(made, [])):
-            ast.copy_location(x, node) if hasattr(x, "lineno") else None
+            if hasattr(x, "lineno"):
+                ast.copy_location(x, node.test)
         forking, _, first, second, *_ = made
         assert isinstance(forking, ast.Assign) and isinstance(first, ast.If)
         assert isinstance(second, ast.If)
-        forking.value = ast.copy_location(_hook("fork", site, test), node)
+        forking.value = ast.copy_location(_hook("fork", site, test), node.test)
         for part, side_of in ((first, body), (second, orelse)):
             attempt = part.body[0]
             assert isinstance(attempt, ast.Try)
@@ -431,6 +483,13 @@ class _Side(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> Any:  # noqa: D102
         if any(isinstance(x, ast.Starred) for x in node.args) or node.keywords:
             raise _No
+        summed = self._converter.sum(_copy(node), self)
+        ordinary = self._called(node)
+        if summed is None:
+            return ordinary
+        return ast.copy_location(ast.IfExp(_hook("is_sum", node.func), summed, ordinary), node)
+
+    def _called(self, node: ast.Call) -> ast.Call:
         given = []
         for x in node.args:
             made = self.visit(x)
@@ -445,12 +504,14 @@ class _Side(ast.NodeVisitor):
         for x in node.generators:
             if x.is_async:
                 raise _No
-            over = self.visit(x.iter)
-            if not isinstance(x.iter, ast.Call):
-                over = _hook("iterable", self._site, over)
             tests = list(map(self.visit, x.ifs))
-            parts.append(ast.comprehension(x.target, over, tests, 0))
+            parts.append(ast.comprehension(x.target, self.over(x.iter), tests, 0))
         return ast.copy_location(type(node)(self.visit(node.elt), parts), node)
 
     visit_ListComp = visit_GeneratorExp
+
+    def over(self, node: ast.expr) -> ast.expr:
+        """What a loop goes through."""
+        found: ast.expr = self.visit(node)
+        return found if isinstance(node, ast.Call) else _hook("iterable", self._site, found)
 

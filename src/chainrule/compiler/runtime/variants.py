@@ -285,12 +285,12 @@ def reasons_for_recordings(variants: Iterable[Variant]) -> dict[Reason, int]:
 
 
 def branches_often(variants: Sequence[Variant]) -> bool:
-    """Whether most of some recordings depend on a branch."""
+    """Whether at least half of some recordings depend on a branch."""
     count = 0
     for variant in variants:
         integers = any(g.truth for g in variant.recording.selection.program.guards)
         count += integers or len(variant.recording.guards) > len(set(variant.settled))
-    return 2 * count > len(variants)
+    return 2 * count >= len(variants)
 
 
 @dataclass(eq=False)
