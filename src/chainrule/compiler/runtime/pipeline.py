@@ -192,7 +192,7 @@ class Pipeline:
         variant, expected = self._checked(call, made)
         variant.waits = builder is not None and builder.may_build(variant, call)
         if variant.waits and build and self._may_build(variant, at_once):
-            self._build_or_join(variant, call, expected)
+            self._build_or_join(variant, call, expected, at_once)
         elif builder is not None and not variant.waits:
             self._build(variant, call)  # which says why there is none
         return self._added(structure, variant)
@@ -236,13 +236,13 @@ class Pipeline:
             return tracer.trace(self.captured, call).recording
 
     def _may_build(self, variant: Variant, at_once: bool) -> bool:
-        size = len(variant.recording)
-        return at_once or self._lifts_at_once or self._ledger.affords_building(size)
+        size, cost = len(variant.recording), variant.build_cost
+        return at_once or self._lifts_at_once or self._ledger.affords_building(size, cost)
 
     def _build_or_join(
-        self, variant: Variant, call: Call, expected: Expected | None = None
+        self, variant: Variant, call: Call, expected: Expected | None = None, at_once: bool = False
     ) -> None:
-        """Machine code for a variant, of a longer call if there is some.
+        """Machine code for a variant, of a longer call if there is some; or it waits on.
 
         Where the call is longer than all that there is code for, an even longer one is recorded
         and built first, so that not every length builds again.
@@ -258,36 +258,45 @@ class Pipeline:
             longer = builder.longer(call) if may_be_longer else None
             if longer is None:
                 break
-            self._record_longer(*longer)
-        self._build(variant, call, expected)
+            self._record_longer(*longer, at_once)
+        self._build(variant, call, expected, at_once)
 
-    def _record_longer(self, call: Call, made: Trace) -> None:
+    def _record_longer(self, call: Call, made: Trace, at_once: bool) -> None:
         """Make a variant for a call that nobody made; not counted as a call."""
         structure = self.structure(call)
         self._counts.traces += 1
         self._ledger.recorded(len(made.recording))
         try:
             variant, expected = self._checked(call, made)
-            self._build(variant, call, expected)
+            self._build(variant, call, expected, at_once)
             self._added(structure, variant)
         except Unrecordable as reason:
             structure.blocked = str(reason)
         except Exception:
             self.captured.restore()
 
-    def _build(self, variant: Variant, call: Call, expected: Expected | None = None) -> None:
-        """Build machine code for a variant, if it has the structure.
+    def _build(
+        self, variant: Variant, call: Call, expected: Expected | None = None, at_once: bool = False
+    ) -> None:
+        """Build machine code for a variant, if it has the structure, and if it pays.
 
         ``expected``: what the tape gave for this call, where that is known.
         """
         if self._builder is None:
             return
-        started = time.thread_time()
-        built = self._builder.build(variant, call, expected)
+        size, started = len(variant.recording), time.thread_time()
+        affords = functools.partial(self._ledger.affords_building, size)
+        unlimited = at_once or self._lifts_at_once
+        built = self._builder.build(variant, call, expected, None if unlimited else affords)
         seconds = time.thread_time() - started
         self._counts.lifting_seconds += seconds
+        if built.put_off:
+            assert built.cost is not None
+            variant.waits, variant.build_cost = True, built.cost
+            self._ledger.put_off(built.cost)
+            return
         if built.attempted:
-            self._ledger.built(len(variant.recording), seconds)
+            self._ledger.built(size, seconds, built.cost)
         variant.binding, variant.not_lifted = built.binding, built.reason
         if built.binding is not None:
             variant.forget_tape()

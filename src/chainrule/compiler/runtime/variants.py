@@ -59,6 +59,7 @@ class Variant:
     binding: Binding | None = None
     not_lifted: str | None = None  # why it runs on the tape
     waits: bool = False  # until machine code for it is worth its cost
+    build_cost: float | None = None  # seconds that it will take, once that is known
     used: int = 0  # when it was needed last, as ``Memory`` counts
     settled: tuple[str, ...] = ()  # the lines at which data became static
     uses_math: bool = False  # it holds for finite data only
