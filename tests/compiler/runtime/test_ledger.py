@@ -39,11 +39,18 @@ def usual_allowance():
     allowance.left = 0.3
 
 
+def scaled(y, a, s):
+    return y * a + s
+
+
 def steps(p, signs):
-    """A path of its own for each row of signs: 2**n of them."""
+    """A path of its own for each row of signs: 2**n of them.
+
+    A function of the user's own is called on one side only: both sides cannot be computed.
+    """
     y = p[0]
     for s in signs:
-        y = y * p[1] + s if s > 0 else (y - s).tanh()
+        y = scaled(y, p[1], s) if s > 0 else (y - s).tanh()
     return y
 
 

@@ -33,7 +33,9 @@ _NUMBERS = frozenset(
 _PLAIN = _NUMBERS | {str, bytes, list, tuple, range, slice, dict, type(None), np.ndarray, DataArray}
 _CONTAINERS = frozenset((list, tuple, dict, str, range, np.ndarray, DataArray))
 _CHANGED_IN_PLACE = frozenset((list, dict, set, np.ndarray, DataArray))
-_BUILTINS = frozenset((abs, min, max, float, int, bool, len, sum, pow, round, range, zip, enumerate))
+_BUILTINS = frozenset(
+    (abs, min, max, float, int, bool, len, sum, pow, round, range, zip, enumerate)
+)
 _METHODS = frozenset(op.name for op in ops.TABLE.values()) | {"sum", "mean", "dot"}
 _VECTORS = (dot, vsum)
 _MODULES = ("math", "chainrule.core.functions", "chainrule.vectors")
@@ -109,7 +111,10 @@ class Fork:
         test = _opened(test)
         recorder = modes.recorder
         self.both = (
-            recorder is not None and recorder.both and _is_open(test) and site not in recorder.plain_sites
+            recorder is not None
+            and recorder.both
+            and _is_open(test)
+            and site not in recorder.plain_sites
         )
         self._site, self._test = site, test
         self.truth = _truth(test) if self.both else bool(test)
@@ -387,8 +392,14 @@ class Sides:
             simple = kind in _PLAIN or isinstance(x, types.ModuleType)
             if not simple:
                 found = next((vars(c)[name] for c in kind.__mro__ if name in vars(c)), None)
-                asks = any("__getattr__" in vars(c) or "__getattribute__" in vars(c) for c in kind.__mro__[:-1])
-                if asks or (found is not None and not isinstance(found, types.MemberDescriptorType | int | float)):
+                asks = any(
+                    "__getattr__" in vars(c) or "__getattribute__" in vars(c)
+                    for c in kind.__mro__[:-1]
+                )
+                if asks or (
+                    found is not None
+                    and not isinstance(found, types.MemberDescriptorType | int | float)
+                ):
                     raise Impure(site)
         return getattr(x, name)
 
@@ -414,8 +425,6 @@ def _inside() -> bool:
     """Whether a side runs that Python might not have run."""
     recorder = modes.recorder
     return recorder is not None and bool(recorder.forks)
-
-
 
 
 def _is_pure(function: Any) -> bool:

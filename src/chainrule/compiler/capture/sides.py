@@ -9,15 +9,13 @@ compiles it to the very code that the function has. What cannot be converted sta
 from __future__ import annotations
 
 import ast
-import inspect
-import linecache
-import re
 import types
 from collections.abc import Iterable
 from typing import Any
 
+from chainrule.compiler.capture.sources import compiled, definition
+
 PLACEHOLDER = "__chainrule_sides"  # which ``rewriting`` replaces by ``forks.SIDES``
-_FUTURE = 0x1FE0000  # flags of ``from __future__`` among those of a code
 _BINARY = {
     ast.Add: "add",
     ast.Sub: "sub",
@@ -41,93 +39,19 @@ _UNARY = {ast.USub: "neg", ast.UAdd: "pos", ast.Not: "not_"}
 
 def converted(code: types.CodeType) -> types.CodeType | None:
     """The code with branches that may run both sides; None where there are none, or no source."""
-    try:
-        found = _definition(code)
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return None
+    found = definition(code)
     if found is None:
         return None
     module, function = found
-    if not _is_same(_compiled(module, code), code):
-        return None
     converter = _Converter(function, f"{code.co_filename}:{code.co_name}")
     function.body = converter.block(function.body)
     if not converter.count:
         return None
     ast.fix_missing_locations(module)
-    made = _compiled(module, code)
+    made = compiled(module, code)
     if made is None or made.co_freevars != code.co_freevars:
         return None
     return made
-
-
-# --- source ---------------------------------------------------------------------------------------
-
-
-def _definition(code: types.CodeType) -> tuple[ast.Module, ast.FunctionDef] | None:
-    """A module with the function's definition, inside one that has its free variables."""
-    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
-    if not lines or code.co_name == "<lambda>":
-        return None
-    text = "".join(inspect.getblock(lines))
-    module = ast.parse(f"if 1:\n{text}" if text[0] in " \t" else f"\n{text}")
-    ast.increment_lineno(module, code.co_firstlineno - 2)
-    first = module.body[0].body[0] if text[0] in " \t" else module.body[0]  # type: ignore[attr-defined]
-    if not isinstance(first, ast.FunctionDef) or first.name != code.co_name:
-        return None
-    first.decorator_list = []
-    outer = ast.parse("def outer(): pass").body[0]
-    assert isinstance(outer, ast.FunctionDef)
-    names = [ast.Name(name, ast.Store()) for name in code.co_freevars]
-    outer.body = [ast.Assign([name], ast.Constant(None)) for name in names] + [first]
-    module.body = [outer]
-    if imported := _imported(code):  # calls of a module's functions have code of their own
-        module.body.insert(0, ast.Import([ast.alias(name) for name in imported]))
-    return ast.fix_missing_locations(module), first
-
-
-def _imported(code: types.CodeType) -> list[str]:
-    """Names that the code uses and its file imports."""
-    words: set[str] = set()
-    inside = 0  # parentheses
-    for line in linecache.getlines(code.co_filename):
-        if inside or line.startswith(("import ", "from ")):
-            inside += line.count("(") - line.count(")")
-            words.update(re.findall(r"\w+", line.partition("import")[2] or line))
-    return sorted(words.intersection(_global_names(code)))
-
-
-def _global_names(code: types.CodeType) -> set[str]:
-    inner = [x for x in code.co_consts if isinstance(x, types.CodeType)]
-    return set(code.co_names).union(*map(_global_names, inner))
-
-
-def _compiled(module: ast.Module, like: types.CodeType) -> types.CodeType | None:
-    """The code of the definition in a module."""
-    flags = like.co_flags & _FUTURE
-    made = compile(module, like.co_filename, "exec", flags=flags, dont_inherit=True)
-    outer = next(x for x in made.co_consts if isinstance(x, types.CodeType))
-    codes = [x for x in outer.co_consts if isinstance(x, types.CodeType)]
-    return next((x for x in codes if x.co_name == like.co_name), None)
-
-
-def _is_same(a: types.CodeType | None, b: types.CodeType) -> bool:
-    """Whether two codes do the same, wherever they are from."""
-    if a is None or len(a.co_consts) != len(b.co_consts):
-        return False
-    if (a.co_flags ^ b.co_flags) & ~inspect.CO_NESTED:
-        return False
-    parts = ("co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars")
-    parts += ("co_argcount", "co_kwonlyargcount", "co_posonlyargcount", "co_exceptiontable")
-    if any(getattr(a, part) != getattr(b, part) for part in parts):
-        return False
-    for x, y in zip(a.co_consts, b.co_consts, strict=True):
-        if isinstance(y, types.CodeType):
-            if not isinstance(x, types.CodeType) or not _is_same(x, y):
-                return False
-        elif type(x) is not type(y) or repr(x) != repr(y):
-            return False
-    return True
 
 
 # --- conversion -----------------------------------------------------------------------------------
@@ -280,7 +204,8 @@ class _Converter(ast.NodeTransformer):
             if hasattr(x, "lineno"):
                 ast.copy_location(x, node.test)
         forking, _, first, second, *_ = made
-        assert isinstance(forking, ast.Assign) and isinstance(first, ast.If)
+        assert isinstance(forking, ast.Assign)
+        assert isinstance(first, ast.If)
         assert isinstance(second, ast.If)
         forking.value = ast.copy_location(_hook("fork", site, test), node.test)
         for part, side_of in ((first, body), (second, orelse)):
@@ -392,10 +317,10 @@ class _Side(ast.NodeVisitor):
 
     # --- statements -------------------------------------------------------------------------------
 
-    def visit_Pass(self, node: ast.Pass) -> Any:  # noqa: D102
+    def visit_Pass(self, node: ast.Pass) -> Any:
         return node
 
-    def visit_Assign(self, node: ast.Assign) -> Any:  # noqa: D102
+    def visit_Assign(self, node: ast.Assign) -> Any:
         if len(node.targets) != 1:
             raise _No
         (target,) = node.targets
@@ -415,7 +340,7 @@ class _Side(ast.NodeVisitor):
         stored = _hook("store", container, key, value, self._site)
         return ast.copy_location(ast.Expr(stored), node)
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> Any:  # noqa: D102
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         if type(node.op) not in _BINARY or not isinstance(node.target, ast.Name):
             raise _No
         self.names.append(node.target.id)
@@ -423,32 +348,32 @@ class _Side(ast.NodeVisitor):
         value = _hook("binary", self._site, ast.Constant(name), old, self.visit(node.value))
         return ast.copy_location(ast.Assign([node.target], value), node)
 
-    def visit_If(self, node: ast.If) -> Any:  # noqa: D102
+    def visit_If(self, node: ast.If) -> Any:
         made, names = self._converter.forked(node, self)
         self.names += names
         return made
 
     # --- expressions ------------------------------------------------------------------------------
 
-    def visit_Constant(self, node: ast.Constant) -> Any:  # noqa: D102
+    def visit_Constant(self, node: ast.Constant) -> Any:
         return node
 
-    def visit_Name(self, node: ast.Name) -> Any:  # noqa: D102
+    def visit_Name(self, node: ast.Name) -> Any:
         return node
 
-    def visit_BinOp(self, node: ast.BinOp) -> Any:  # noqa: D102
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
         if type(node.op) not in _BINARY:
             raise _No
         name, pair = _BINARY[type(node.op)], (self.visit(node.left), self.visit(node.right))
         return ast.copy_location(_hook("binary", self._site, ast.Constant(name), *pair), node)
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:  # noqa: D102
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         if type(node.op) not in _UNARY:
             raise _No
         name = ast.Constant(_UNARY[type(node.op)])
         return ast.copy_location(_hook("unary", self._site, name, self.visit(node.operand)), node)
 
-    def visit_Compare(self, node: ast.Compare) -> Any:  # noqa: D102
+    def visit_Compare(self, node: ast.Compare) -> Any:
         left, ops, right = self.visit(node.left), node.ops, list(map(self.visit, node.comparators))
         if len(ops) == 1 and isinstance(ops[0], ast.Is | ast.IsNot):
             return ast.copy_location(ast.Compare(left, ops, right), node)
@@ -457,30 +382,30 @@ class _Side(ast.NodeVisitor):
         name = ast.Constant(_COMPARISONS[type(ops[0])])
         return ast.copy_location(_hook("binary", self._site, name, left, *right), node)
 
-    def visit_IfExp(self, node: ast.IfExp) -> Any:  # noqa: D102
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
         return self._converter.either(node, self)
 
-    def visit_Tuple(self, node: ast.Tuple) -> Any:  # noqa: D102
+    def visit_Tuple(self, node: ast.Tuple) -> Any:
         made = ast.Tuple(list(map(self.visit, node.elts)), node.ctx)
         return ast.copy_location(made, node)
 
-    def visit_List(self, node: ast.List) -> Any:  # noqa: D102
+    def visit_List(self, node: ast.List) -> Any:
         return ast.copy_location(ast.List(list(map(self.visit, node.elts)), node.ctx), node)
 
-    def visit_Subscript(self, node: ast.Subscript) -> Any:  # noqa: D102
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
         container = _hook("container", self._site, self.visit(node.value))
         made = ast.Subscript(container, self.visit(node.slice), node.ctx)
         return ast.copy_location(made, node)
 
-    def visit_Slice(self, node: ast.Slice) -> Any:  # noqa: D102
+    def visit_Slice(self, node: ast.Slice) -> Any:
         parts = [None if x is None else self.visit(x) for x in (node.lower, node.upper, node.step)]
         return ast.copy_location(ast.Slice(*parts), node)
 
-    def visit_Attribute(self, node: ast.Attribute) -> Any:  # noqa: D102
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
         name, x = ast.Constant(node.attr), self.visit(node.value)
         return ast.copy_location(_hook("attribute", self._site, x, name), node)
 
-    def visit_Call(self, node: ast.Call) -> Any:  # noqa: D102
+    def visit_Call(self, node: ast.Call) -> Any:
         if any(isinstance(x, ast.Starred) for x in node.args) or node.keywords:
             raise _No
         summed = self._converter.sum(_copy(node), self)
@@ -499,7 +424,7 @@ class _Side(ast.NodeVisitor):
         called = _hook("call", self._site, self.visit(node.func))
         return ast.copy_location(ast.Call(called, given, []), node)
 
-    def visit_GeneratorExp(self, node: Any) -> Any:  # noqa: D102
+    def visit_GeneratorExp(self, node: Any) -> Any:
         parts = []
         for x in node.generators:
             if x.is_async:
@@ -514,4 +439,3 @@ class _Side(ast.NodeVisitor):
         """What a loop goes through."""
         found: ast.expr = self.visit(node)
         return found if isinstance(node, ast.Call) else _hook("iterable", self._site, found)
-
