@@ -30,7 +30,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import fuzz_compare
 from fuzz_compare import differences
 from fuzz_programs import program
 from fuzz_shrink import script, shrunk, signature
@@ -99,7 +98,7 @@ def work(options: argparse.Namespace) -> None:
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever programs print past sys.stdout
     if options.both:
-        pipeline.WAYS, fuzz_compare.EXACT = 0, False
+        pipeline.WAYS = 0
     if options.unchecked:
         pipeline.check_against_eager = lambda *_: None  # type: ignore[assignment]
         tracing.confirm = lambda f, state, call, *_: compare_errors(f, state, call)  # type: ignore[assignment]

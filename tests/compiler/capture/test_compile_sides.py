@@ -130,7 +130,7 @@ def best(p, xs):
     return found * p[2]
 
 
-@pytest.mark.parametrize("lift", [False, True])
+@pytest.mark.parametrize("lift", [None, True])
 @pytest.mark.parametrize(
     "f", [assign, constant, ternary, several, skipped, filtered, flag, searched, items, best]
 )
@@ -138,6 +138,14 @@ def test_one_recording_goes_all_ways(f, lift):
     fast = compared(f, [(numbers(3), numbers(9)) for _ in range(24)], lift=lift)
     assert fast.dispatch.counts.traces <= FEW
     assert fast.dispatch.counts.eager == 0
+
+
+def test_what_is_to_stay_on_the_tape_keeps_the_bits_of_eager():
+    fast, eager = chainrule.compile(assign, lift=False), chainrule.value_and_grad(assign)
+    for _ in range(24):
+        arguments = numbers(3), numbers(9)
+        assert fast.value_and_grad(*arguments) == eager(*arguments)
+    assert fast.dispatch.counts.traces > FEW
 
 
 def by_integer(p, ts, k):

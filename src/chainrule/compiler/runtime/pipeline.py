@@ -74,6 +74,7 @@ class Pipeline:
         self._ledger, self._lifts_at_once = ledger, options.lift is True
         self.structures: dict[Any, Structure] = {}
         self._tracer, self._counts = tracer, counts
+        self._keeps_bits = options.lift is False  # those of eager's gradients
         self._failures = 0  # attempts to compute both sides of branches
         self._builder: Builder | None = None  # nothing is lifted
         if options.lift is not False:
@@ -137,7 +138,9 @@ class Pipeline:
         None where they do not, or where that fails: then one side is recorded, as before.
         """
         plain = self._tracer
-        if type(plain) is not Tracer or plain.both or self._failures >= FAILURES:
+        if type(plain) is not Tracer or plain.both or self._keeps_bits:
+            return None
+        if self._failures >= FAILURES:
             return None
         if len(structure.variants) < WAYS or not branches_often(structure.variants):
             return None
