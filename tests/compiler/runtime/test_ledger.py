@@ -200,6 +200,7 @@ def test_what_llvm_would_take_is_known_before_it_begins(usual_allowance, monkeyp
     assert (variant.waits, variant.build_cost) == (True, 10.0)
     assert "until machine code pays" in waiting.report()
     monkeypatch.undo()
+    allowance.left = 0.3
     quick = chainrule.compile(loss)
     check(quick, loss, [0.1, 0.5, 0.9], xs)
     assert quick.dispatch.last is Path.MACHINE
