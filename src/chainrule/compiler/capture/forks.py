@@ -82,7 +82,7 @@ def _truth(test: Any) -> bool:
 
 def _as_bool(test: Traced) -> Traced:
     """A traced integer as a truth."""
-    made: Traced = test if test.__class__ is bool else test.step("bool")
+    made: Traced = test if isinstance(test.value, bool) else test.step("bool")
     return made
 
 
@@ -90,10 +90,12 @@ def _bit(test: Any) -> Value:
     """1 or 0, when the recording runs."""
     recorder = modes.recorder
     if type(test) is Traced:
-        return recorder.number_of(_as_bool(test))  # type: ignore[no-any-return]
+        found: Value = recorder.number_of(_as_bool(test))
+        return found
     if type(test) is bool:
         return Value(float(test))
-    return _select(test, Value(1.0), Value(0.0)) if test.negated else test.node  # type: ignore[no-any-return]
+    node: Value = _select(test, Value(1.0), Value(0.0)) if test.negated else test.node
+    return node
 
 
 def _select(test: Any, a: Value, b: Value) -> Value:

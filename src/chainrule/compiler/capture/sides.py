@@ -152,10 +152,11 @@ class _Converter(ast.NodeTransformer):
             made = self.sum(node, None)
         except _No:
             self.count, made = before, None
+        ordinary: Any = self.generic_visit(original)
         if made is None:
-            return self.generic_visit(original)
+            return ordinary
         called = _hook("is_sum", ast.Name("sum", ast.Load()))
-        return ast.copy_location(ast.IfExp(called, made, self.generic_visit(original)), node)
+        return ast.copy_location(ast.IfExp(called, made, ordinary), node)
 
     def sum(self, node: ast.Call, around: _Side | None) -> ast.Call | None:
         """The same with the condition in what is summed; None for any other call."""

@@ -11,6 +11,10 @@ import linecache
 import re
 import types
 
+_PARTS = (
+    *("co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_exceptiontable"),
+    *("co_argcount", "co_kwonlyargcount", "co_posonlyargcount"),
+)
 _FUTURE = 0x1FE0000  # flags of ``from __future__`` among those of a code
 
 
@@ -76,9 +80,7 @@ def _is_same(a: types.CodeType | None, b: types.CodeType) -> bool:
         return False
     if (a.co_flags ^ b.co_flags) & ~inspect.CO_NESTED:
         return False
-    parts = ("co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars")
-    parts += ("co_argcount", "co_kwonlyargcount", "co_posonlyargcount", "co_exceptiontable")
-    if any(getattr(a, part) != getattr(b, part) for part in parts):
+    if any(getattr(a, part) != getattr(b, part) for part in _PARTS):
         return False
     for x, y in zip(a.co_consts, b.co_consts, strict=True):
         if isinstance(y, types.CodeType):
