@@ -48,7 +48,7 @@ def _same(a: Any, b: Any) -> bool:
     recorder = modes.recorder
     if recorder is not None and a is b and isinstance(a, StandIn) and is_numpys(a):
         recorder.forbid("asking by 'is' which number it has")  # an array makes a new one each time
-    if recorder is None or a is b:
+    if recorder is None or a is b or a is None or b is None:  # no stand-in stands for None
         return a is b
     recorder.selector.observed(a, b)
     containers = isinstance(a, _CONTAINERS) and isinstance(b, _CONTAINERS)
