@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arrays import DataArray
+from chainrule.compiler.capture.forks import SIDES
 from chainrule.compiler.capture.rewriting import WATCHED, Hooks, Rewriter
 from chainrule.compiler.capture.standins import Detached, StandIn, is_numpys
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
@@ -47,7 +48,7 @@ def _same(a: Any, b: Any) -> bool:
     recorder = modes.recorder
     if recorder is not None and a is b and isinstance(a, StandIn) and is_numpys(a):
         recorder.forbid("asking by 'is' which number it has")  # an array makes a new one each time
-    if recorder is None or a is b:
+    if recorder is None or a is b or a is None or b is None:  # no stand-in stands for None
         return a is b
     recorder.selector.observed(a, b)
     containers = isinstance(a, _CONTAINERS) and isinstance(b, _CONTAINERS)
@@ -126,4 +127,5 @@ def _called(function: Any) -> Any:
         return function
 
 
-REWRITER = Rewriter(Hooks(_read, _same, _called), WATCHED | {*NUMPY, *LINALG})
+SIDES.called = _called
+REWRITER = Rewriter(Hooks(_read, _same, _called, SIDES), WATCHED | {*NUMPY, *LINALG})

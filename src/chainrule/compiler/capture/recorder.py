@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,20 +27,32 @@ from chainrule.core import errors, functions, ops
 from chainrule.core.backend import Value, modes
 from chainrule.core.ops import Op
 
+if TYPE_CHECKING:
+    from chainrule.compiler.capture.forks import Fork
+
 
 class Recorder:
     """Told by the engine of every node; hands out the stand-ins of ``standins``."""
 
     def __init__(
-        self, integers: Sequence[int] = (), select: bool = True, exact: bool = False
+        self,
+        integers: Sequence[int] = (),
+        select: bool = True,
+        exact: bool = False,
+        plain_sites: frozenset[str] | None = None,
     ) -> None:
-        """``select``: integers may select; ``exact``: max and min of Values choose by branches."""
+        """``select``: integers may select; ``exact``: max and min of Values choose by branches.
+
+        ``plain_sites``: branches that run one side only; None: all of them.
+        """
         self.nodes: list[Value] = []
         self.unflagged: list[int] = []
         self.guards: list[tuple[Value, bool, str]] = []
         self.integers = IntegerRecorder(integers)
         self.selector = Selector(self, select)
         self.exact = exact
+        self.both, self.plain_sites = plain_sites is not None, plain_sites or frozenset()
+        self.forks: list[Fork] = []  # branches of which one of two sides is being run
         self.identity = False  # the function asked which Value it had
         self.passed: set[int] = set()  # ids of the containers that stand for arguments
         self.settled: list[str] = []  # where data became static

@@ -59,6 +59,7 @@ class Variant:
     binding: Binding | None = None
     not_lifted: str | None = None  # why it runs on the tape
     waits: bool = False  # until machine code for it is worth its cost
+    build_cost: float | None = None  # seconds that it will take, once that is known
     used: int = 0  # when it was needed last, as ``Memory`` counts
     settled: tuple[str, ...] = ()  # the lines at which data became static
     uses_math: bool = False  # it holds for finite data only
@@ -282,6 +283,15 @@ def reasons_for_recordings(variants: Iterable[Variant]) -> dict[Reason, int]:
         for reason in dict.fromkeys(reasons):
             found[reason] = found.get(reason, 0) + 1
     return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def branches_often(variants: Sequence[Variant]) -> bool:
+    """Whether at least half of some recordings depend on a branch."""
+    count = 0
+    for variant in variants:
+        integers = any(g.truth for g in variant.recording.selection.program.guards)
+        count += integers or len(variant.recording.guards) > len(set(variant.settled))
+    return 2 * count >= len(variants)
 
 
 @dataclass(eq=False)
