@@ -30,7 +30,7 @@ _NUMBERS = frozenset(
     (Value, Detached, Traced, Condition, int, float, bool, np.float64, np.int64, np.bool_)
 )
 #: whose operators change nothing and call no code of the user's
-_PLAIN = _NUMBERS | {str, bytes, list, tuple, range, slice, dict, type(None), np.ndarray, DataArray}
+_PLAIN = _NUMBERS | {str, bytes, range, type(None), DataArray}
 _CONTAINERS = frozenset((list, tuple, dict, str, range, np.ndarray, DataArray))
 _CHANGED_IN_PLACE = frozenset((list, dict, set, np.ndarray, DataArray))
 _BUILTINS = frozenset(
@@ -121,7 +121,7 @@ class Fork:
         self._site, self._test = site, test
         self.truth = _truth(test) if self.both else bool(test)
         self.body, self.orelse = self.both or self.truth, self.both or not self.truth
-        self._decided = False
+        self.decided = False
         self._before: dict[str, Any] = {}
         self._after: dict[bool, dict[str, Any]] = {}
         self._journal: dict[Any, tuple[Any, Any, Any]] = {}  # what a side stored over, by slot
@@ -169,7 +169,7 @@ class Fork:
         """Make one of what both sides did; names that only the sides use are forgotten."""
         taken, both = self._after[self.truth], self._after
         try:
-            if self._decided:
+            if self.decided:
                 raise _CannotMerge
             names = [n for n in dict.fromkeys([*both[True], *both[False]]) if n not in inner]
             if any(n not in both[True] or n not in both[False] for n in names):
@@ -182,7 +182,7 @@ class Fork:
             stores = list(self._stored[self.truth].items())
         for slot, value in stores:
             container, key, _ = self._journal[slot]
-            SIDES.store(container, key, value)
+            SIDES.store(value, container, key)
 
     def _slots(self) -> list[Any]:
         return [*dict.fromkeys([*self._stored[True], *self._stored[False]])]
@@ -205,8 +205,8 @@ class Fork:
 
     def _decide(self) -> None:
         """Take one side after all: a guard."""
-        if not self._decided:
-            self._decided = True
+        if not self.decided:
+            self.decided = True
             bool(self._test)
 
     # --- what a side stores -----------------------------------------------------------------------
@@ -301,6 +301,7 @@ class Sides:
 
     fork = Fork
     called: Callable[[Any], Any] = staticmethod(lambda function: function)  # see ``hooks``
+    asked: Callable[[Any], Any] = staticmethod(lambda x: x)  # likewise
 
     def either(self, site: Any, test: Any, body: Any, orelse: Any) -> Any:
         """``body() if test else orelse()``."""
@@ -356,8 +357,8 @@ class Sides:
 
     # --- what sides may do ------------------------------------------------------------------------
 
-    def store(self, container: Any, key: Any, value: Any, site: Any = None) -> None:
-        """``container[key] = value``."""
+    def store(self, value: Any, container: Any, key: Any, site: Any = None) -> None:
+        """``container[key] = value``: operands in the order in which Python evaluates them."""
         recorder = modes.recorder
         if recorder is not None and recorder.forks:
             count = len(container) if type(container) is list else 0
@@ -369,7 +370,7 @@ class Sides:
 
     def binary(self, site: Any, name: str, a: Any, b: Any) -> Any:
         """An operator of two operands."""
-        if _inside() and not {type(a), type(b)} <= _PLAIN:
+        if _inside() and not (_is_plain(a) and _is_plain(b)):
             raise Impure(site)
         if name.startswith("i") and _inside() and type(a) in _CHANGED_IN_PLACE:
             raise Impure(site)
@@ -377,13 +378,15 @@ class Sides:
 
     def unary(self, site: Any, name: str, a: Any) -> Any:
         """An operator of one operand."""
-        if _inside() and type(a) not in _PLAIN:
+        if _inside() and not _is_plain(a):
             raise Impure(site)
         return getattr(operator, name)(a)
 
     def container(self, site: Any, x: Any) -> Any:
         """Something of which an item is read."""
-        if _inside() and type(x) not in _CONTAINERS:
+        if _inside() and not (
+            type(x) in _CONTAINERS and (type(x) is not dict or all(map(_is_plain, x)))
+        ):
             raise Impure(site)
         return x
 
@@ -391,8 +394,10 @@ class Sides:
         """``x.name``."""
         if _inside():
             kind = type(x)
-            simple = kind in _PLAIN or isinstance(x, types.ModuleType)
-            if not simple:
+            if isinstance(x, type):
+                raise Impure(site)
+            simple = kind in _PLAIN or kind in _CONTAINERS
+            if not simple and not (kind is types.ModuleType and name in vars(x)):
                 found = next((vars(c)[name] for c in kind.__mro__ if name in vars(c)), None)
                 asks = any(
                     "__getattr__" in vars(c) or "__getattribute__" in vars(c)
@@ -403,13 +408,21 @@ class Sides:
                     and not isinstance(found, types.MemberDescriptorType | int | float)
                 ):
                     raise Impure(site)
-        return getattr(x, name)
+        return getattr(self.asked(x), name)
 
-    def iterable(self, site: Any, x: Any) -> Any:
-        """Something to go through, which is not used up by that."""
-        if _inside() and type(x) not in _PLAIN:
+    def plain(self, site: Any, x: Any) -> Any:
+        """Something to compute with or to go through, which is not used up by that."""
+        if _inside() and not _is_plain(x):
             raise Impure(site)
         return x
+
+    def kept(self, site: Any, test: Any, body: Callable[[], Any]) -> tuple[Any, ...]:
+        """``body()`` if it counts in a sum; where both sides are computed, it or 0."""
+        fork = Fork(site, test)
+        if not fork.both:
+            return (body(),) if fork.truth else ()
+        found = fork.expression(body, lambda: 0)
+        return () if fork.decided and not fork.truth else (found,)
 
     @staticmethod
     def is_sum(function: Any) -> bool:
@@ -427,6 +440,20 @@ def _inside() -> bool:
     """Whether a side runs that Python might not have run."""
     recorder = modes.recorder
     return recorder is not None and bool(recorder.forks)
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether it is a number, or a container of such: no code of the user's runs for it."""
+    kind = type(x)
+    if kind is list or kind is tuple:
+        return all(map(_is_plain, x))
+    if kind is dict:
+        return all(map(_is_plain, x)) and all(map(_is_plain, x.values()))
+    if kind is slice:
+        return all(map(_is_plain, (x.start, x.stop, x.step)))
+    if kind is np.ndarray and x.dtype == object:
+        return all(map(_is_plain, x.flat))
+    return kind in _PLAIN or kind is np.ndarray
 
 
 def _is_pure(function: Any) -> bool:

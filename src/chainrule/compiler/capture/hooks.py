@@ -16,7 +16,7 @@ from chainrule.compiler.capture.rewriting import WATCHED, Hooks, Rewriter
 from chainrule.compiler.capture.standins import Detached, StandIn, is_numpys
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.traced import Traced
-from chainrule.core.backend import modes
+from chainrule.core.backend import Value, modes
 
 _CONTAINERS = (list, dict, tuple, np.ndarray)
 _CACHED = range(-5, 257)  # integers of which CPython has one object each
@@ -64,6 +64,21 @@ def _same(a: Any, b: Any) -> bool:
     return pair[0] is pair[1]
 
 
+def _asked(x: Any) -> Any:
+    """Something of which an attribute or the type is read, which a number might not have."""
+    recorder = modes.recorder
+    if recorder is None:
+        return x
+    if x is Value:  # ``Value.exp``, which may be called with any of them
+        recorder.tells = True
+    elif recorder.either:
+        if type(x) is Value:
+            recorder.asked[id(x)] = x
+        elif type(x) is np.ndarray and x.dtype == object:
+            recorder.asked.update({id(v): v for v in x.flat if type(v) is Value})
+    return x
+
+
 def _settled(x: StandIn) -> Any:
     """A stand-in of an integer or a truth as the object that Python would have."""
     return x if type(x) is Detached else x.plain("is")
@@ -90,20 +105,26 @@ def _bool(*arguments: Any) -> Any:
     return bool(*arguments)
 
 
+def _isinstance(x: Any, kinds: Any) -> bool:
+    return isinstance(_asked(x), kinds)
+
+
 def _type(*arguments: Any, **keywords: Any) -> Any:
+    if len(arguments) == 1:
+        _asked(arguments[0])
     if len(arguments) == 1 and isinstance(arguments[0], (StandIn, DataArray)):
         return arguments[0].__class__
     return type(*arguments, **keywords)
 
 
 def _hasattr(x: Any, name: str) -> bool:
-    return hasattr(x.kind, name) if type(x) is Detached else hasattr(x, name)
+    return hasattr(x.kind, name) if type(x) is Detached else hasattr(_asked(x), name)
 
 
 def _getattr(x: Any, name: str, *default: Any) -> Any:
     if type(x) is Detached and not hasattr(x.kind, name):
         x = x.kind(0)  # raises, or gives the default
-    return getattr(x, name, *default)
+    return getattr(_asked(x), name, *default)
 
 
 _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
@@ -111,6 +132,7 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     float: _float,
     bool: _bool,
     type: _type,
+    isinstance: _isinstance,
     hasattr: _hasattr,
     getattr: _getattr,
     **{substitute.__wrapped__: substitute for substitute in (*NUMPY.values(), *LINALG.values())},
@@ -127,5 +149,5 @@ def _called(function: Any) -> Any:
         return function
 
 
-SIDES.called = _called
-REWRITER = Rewriter(Hooks(_read, _same, _called, SIDES), WATCHED | {*NUMPY, *LINALG})
+SIDES.called, SIDES.asked = _called, _asked
+REWRITER = Rewriter(Hooks(_read, _same, _called, _asked, SIDES), WATCHED | {*NUMPY, *LINALG})

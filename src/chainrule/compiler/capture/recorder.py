@@ -63,6 +63,8 @@ class Recorder:
         self.undefined: str | None = None  # an operation that raised; f may have caught it
         self.plain: set[int] = set()  # leaves that are plain numbers (reference engine)
         self.either: set[int] = set()  # ids of what is a Value or a number in eager mode
+        self.tells = False  # anything may be asked whether it is a Value or a number
+        self.asked: dict[int, Value] = {}  # of which an attribute or the type was read
         self.narrow: dict[int, Value] = {}  # operands with fewer bits than a float
         self._detached: dict[int, Value] = {}
 
@@ -72,6 +74,7 @@ class Recorder:
         self.guards.clear()
         self.numbers.clear()
         self.either.clear()
+        self.asked.clear()
         self.narrow.clear()
         self._detached.clear()
         self.selector.forget()

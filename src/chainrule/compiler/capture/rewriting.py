@@ -2,10 +2,11 @@
 
 In: the Python functions that a recording may run. Out: the same functions with rewritten code, for
 as long as the recording takes: ``xs[i]`` calls ``Hooks.read(xs, i)``, ``a is b`` calls
-``Hooks.same(a, b)``, and a call of one of the ``WATCHED`` builtins asks
-``Hooks.called`` which function to call. Where ``both`` sides of branches are to be computed, the
-code is converted by ``sides`` before. So the recorder sees the container and the key of every
-read, which overloading cannot show: a list's subscript asks an integer for nothing but its value.
+``Hooks.same(a, b)``, ``x.name`` calls ``Hooks.asked(x)``, and a call of one of the ``WATCHED``
+builtins asks ``Hooks.called`` which function to call. Where ``both`` sides of branches are to be
+computed, the code is converted by ``sides`` before. So the recorder sees the container and the key
+of every read, which overloading cannot show: a list's subscript asks an integer for nothing but its
+value.
 
 Other threads may run these functions meanwhile: the hooks do what Python does unless the calling
 thread records. What cannot be rewritten stays as it is; integers are static there.
@@ -29,7 +30,7 @@ from chainrule.compiler.capture import sides
 _NEWER_CALLS = sys.version_info >= (3, 13)  # the callable comes before self or NULL
 _HAS_PRECALL = sys.version_info < (3, 12)
 #: functions in C whose calls are looked at, by the names under which code loads them
-WATCHED = frozenset(("int", "float", "bool", "type", "hasattr", "getattr"))
+WATCHED = frozenset(("int", "float", "bool", "type", "isinstance", "hasattr", "getattr"))
 
 
 _COLUMNS = 128  # the library writes those from here on as CPython does not: as parts of their own
@@ -50,6 +51,7 @@ class Hooks:
     read: Callable[[Any, Any], Any]  # container, key -> container[key]
     same: Callable[[Any, Any], bool]  # a, b -> a is b
     called: Callable[[Any], Any]  # a builtin -> what to call in its place
+    asked: Callable[[Any], Any]  # what has an attribute that is read -> the same
     sides: Any  # what code converted by ``sides`` calls
 
 
@@ -152,6 +154,9 @@ class Rewriter:
         if step.name == "IS_OP":
             same = of_two(self._hooks.same)
             return [*same, instruction("UNARY_NOT")] if step.arg else same
+        if step.name in ("LOAD_ATTR", "LOAD_METHOD"):
+            hook = [instruction("LOAD_CONST", self._hooks.asked), instruction("SWAP", 2)]
+            return [*hook, *call(0), step]
         if step.name == "LOAD_CONST" and isinstance(step.arg, types.CodeType):
             inner = self.rewritten(step.arg)
             if inner is None and sides.PLACEHOLDER in step.arg.co_names:

@@ -15,6 +15,7 @@ from typing import Any
 
 from chainrule.compiler.capture.sources import compiled, definition
 
+_ITEM = "__chainrule_item"  # of a sum
 PLACEHOLDER = "__chainrule_sides"  # which ``rewriting`` replaces by ``forks.SIDES``
 _BINARY = {
     ast.Add: "add",
@@ -34,6 +35,7 @@ _COMPARISONS = {
     ast.Gt: "gt",
     ast.GtE: "ge",
 }
+_BINDING = (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
 _UNARY = {ast.USub: "neg", ast.UAdd: "pos", ast.Not: "not_"}
 
 
@@ -168,13 +170,17 @@ class _Converter(ast.NodeTransformer):
         *_, last = over.generators
         if len(last.ifs) != 1 or last.is_async:
             return None
-        chosen = ast.copy_location(ast.IfExp(last.ifs[0], over.elt, ast.Constant(0)), node)
-        over.elt, last.ifs = self.either(ast.fix_missing_locations(chosen), around), []
+        site = self._site(node)
+        test = self._test(_copy(last.ifs[0]), site) if around is None else around.test(last.ifs[0])
+        kept = _hook("kept", site, test, _later(_Side(self, site).visit(_copy(over.elt))))
         for x in over.generators:
             x.iter = self.visit(x.iter) if around is None else around.over(x.iter)
             if x is not last and x.ifs:
                 raise _No
-        return node
+        last.ifs, over.elt = [], ast.Name(_ITEM, ast.Load())
+        item = ast.Name(_ITEM, ast.Store())
+        over.generators.append(ast.comprehension(item, kept, [], 0))
+        return ast.fix_missing_locations(ast.copy_location(node, node))
 
     def either(self, node: ast.IfExp, around: _Side | None) -> ast.expr:
         """One of two expressions, converted; ``around``: the side that it is in."""
@@ -220,6 +226,8 @@ class _Converter(ast.NodeTransformer):
         side = _Side(self, site)
         if isinstance(node, ast.BoolOp):
             first, *others = node.values
+            if any(isinstance(x, _BINDING) for x in ast.walk(first)):
+                raise _No  # it is put into a function, and would bind or yield there
             parts = [self._test(first, site), *[side.test(x) for x in others]]
             name = "every" if isinstance(node.op, ast.And) else "some"
             return ast.copy_location(_hook(name, site, *map(_later, parts)), node)
@@ -333,12 +341,12 @@ class _Side(ast.NodeVisitor):
             raise _No
         self.names += [x.id for x in parts if isinstance(x, ast.Name)]
         if isinstance(target, ast.Tuple) and not isinstance(node.value, ast.Tuple):
-            value = _hook("iterable", self._site, value)
+            value = _hook("plain", self._site, value)
         return ast.copy_location(ast.Assign([target], value), node)
 
     def _store(self, target: ast.Subscript, value: ast.expr, node: ast.stmt) -> ast.stmt:
         container, key = self.visit(target.value), self.visit(target.slice)
-        stored = _hook("store", container, key, value, self._site)
+        stored = _hook("store", value, container, key, self._site)
         return ast.copy_location(ast.Expr(stored), node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
@@ -395,12 +403,17 @@ class _Side(ast.NodeVisitor):
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
         container = _hook("container", self._site, self.visit(node.value))
-        made = ast.Subscript(container, self.visit(node.slice), node.ctx)
+        made = ast.Subscript(container, self._key(node.slice), node.ctx)
         return ast.copy_location(made, node)
 
-    def visit_Slice(self, node: ast.Slice) -> Any:
-        parts = [None if x is None else self.visit(x) for x in (node.lower, node.upper, node.step)]
-        return ast.copy_location(ast.Slice(*parts), node)
+    def _key(self, node: ast.expr) -> ast.expr:
+        """What a container is read by; slices may only be where Python has them."""
+        if isinstance(node, ast.Tuple):
+            return ast.copy_location(ast.Tuple(list(map(self._key, node.elts)), node.ctx), node)
+        if isinstance(node, ast.Slice):
+            given = (node.lower, node.upper, node.step)
+            return ast.copy_location(ast.Slice(*[x and self._key(x) for x in given]), node)
+        return _hook("plain", self._site, self.visit(node))
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         name, x = ast.Constant(node.attr), self.visit(node.value)
@@ -420,7 +433,7 @@ class _Side(ast.NodeVisitor):
         for x in node.args:
             made = self.visit(x)
             if not isinstance(x, ast.Call | ast.GeneratorExp):
-                made = _hook("iterable", self._site, made)
+                made = _hook("plain", self._site, made)
             given.append(made)
         called = _hook("call", self._site, self.visit(node.func))
         return ast.copy_location(ast.Call(called, given, []), node)
@@ -432,11 +445,12 @@ class _Side(ast.NodeVisitor):
                 raise _No
             tests = list(map(self.visit, x.ifs))
             parts.append(ast.comprehension(x.target, self.over(x.iter), tests, 0))
-        return ast.copy_location(type(node)(self.visit(node.elt), parts), node)
+        item = _hook("plain", self._site, self.visit(node.elt))
+        return ast.copy_location(type(node)(item, parts), node)
 
     visit_ListComp = visit_GeneratorExp
 
     def over(self, node: ast.expr) -> ast.expr:
         """What a loop goes through."""
         found: ast.expr = self.visit(node)
-        return found if isinstance(node, ast.Call) else _hook("iterable", self._site, found)
+        return found if isinstance(node, ast.Call) else _hook("plain", self._site, found)

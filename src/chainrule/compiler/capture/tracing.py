@@ -176,6 +176,8 @@ def _trace(
             if not call.key[0]:
                 _check_identities(result, held, recorder)
             if recorder.either:
+                if recorder.tells or state.tells:
+                    raise Observed
                 held.update(map(id, inputs[: call.first] if call.key[0] else []))
                 _check_kinds(recorder, held, None if call.key[0] else result)
             made = finish(recorder, inputs, result, like)
@@ -250,21 +252,23 @@ def _check_kinds(recorder: Recorder, held: set[int], result: Any) -> None:
 
     It is a Value here in any case. What is computed from a Value that was passed or captured
     (``held``) is one in eager mode too; anything else may be a plain number there, which is another
-    ``result``, and beside a number of few bits another rounding.
+    ``result``, has other attributes, and beside a number of few bits another rounding.
     """
     certain, either = set(held), set(recorder.either)
     for node in recorder.nodes:
-        children = [id(child) for child in node.children]
+        chosen = recorder.selector.chosen.get(id(node))
+        children = [id(child) for child in (chosen[1] if chosen else node.children)]
         if id(node) in either or not children:
             continue
         unclear = not either.isdisjoint(children)
         if unclear and any(key in recorder.narrow for key in children):
             raise Observed
-        if any(key in certain for key in children):
+        if (all if chosen else any)(key in certain for key in children):
             certain.add(id(node))
         elif unclear:
             either.add(id(node))
-    if any(id(x) in either for x in _values_in(result)):
+    seen = [*_values_in(result), *recorder.asked.values()]
+    if any(id(x) in either for x in seen):
         raise Observed
 
 
