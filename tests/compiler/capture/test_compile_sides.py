@@ -5,6 +5,7 @@ besides computing must not be seen where Python would not have run it.
 """
 
 import math
+import operator
 import random
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 import chainrule
 from chainrule import Value, exp, log, sqrt
-from chainrule.compiler.capture import sides
+from chainrule.compiler.capture import sides, tracing
 from chainrule.compiler.runtime import pipeline
 
 RNG = random.Random(3)
@@ -362,6 +363,192 @@ def test_samples_that_go_all_ways_are_mapped_by_one_recording():
     assert fast.map(p, np.array(rows)) == pytest.approx([v for v, _ in wanted], rel=1e-9)
     assert total == pytest.approx(np.mean([v for v, _ in wanted]), rel=1e-9)
     assert gradient == pytest.approx(np.mean([g for _, g in wanted], axis=0).tolist(), rel=1e-9)
+
+
+# --- what a side must not do, and what must not be told -------------------------------------------
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Both sides from the first recording on, and no first result is compared with eager's."""
+    monkeypatch.setattr(pipeline, "WAYS", 0)
+    monkeypatch.setattr(pipeline, "check_against_eager", lambda *_: None)
+    monkeypatch.setattr(tracing, "confirm", lambda *_: None)
+
+
+class Counting:
+    """Counts every way in which Python asks it for something."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def _ask(self, *others):
+        self.asked += 1
+        return self.asked
+
+    def __gt__(self, other):
+        return self._ask() % 2 == 0
+
+    def __eq__(self, other):
+        return self._ask() > 0
+
+    def __hash__(self):
+        return 1
+
+    def __index__(self):
+        return self._ask() * 0
+
+    def __str__(self):
+        return str(self._ask())
+
+    __add__ = __radd__ = _ask
+
+
+def objects_in_lists(p, xs):
+    m, t = Counting(), p[0] * 1
+    for x in xs:
+        if x > 0:
+            t = t + sum([m, m])
+        elif x < -1:
+            t = t + len([max([m, m])]) + ([m] == [m, 1])
+    return t * (1 + m.asked) + p[1]
+
+
+def objects_as_keys(p, xs):
+    m, t = Counting(), p[0] * 1
+    table = {m: 2.0}
+    for x in xs:
+        if x > 0:
+            t = t + xs[m] + len(xs[m:2])
+        elif x < -1:
+            t = t * table[m]
+        else:
+            t = t + len("%s" % (m,))  # noqa: UP031
+    return t * (1 + m.asked) + p[1]
+
+
+def assigned_in_a_condition(p, xs):
+    d, t = 5.0, p[0] * 1
+    for x in xs:
+        if (d := x * p[1]) > 0 and d < 1:
+            t = t + d
+    return t + d + sum(d * p[0] for x in xs if (d := x * p[1]) > 0 and d < 1)
+
+
+def stored_in_order(p, xs):
+    rest, a = iter([*xs, *xs]), [p[0], p[1], 0.5]
+    for x in xs:
+        if x > 0.5:
+            a[int(next(rest) > 0)] = next(rest) * p[0]
+    return a[0] + 2 * a[1]
+
+
+def rows_for_a_while(p, xs, i, j):
+    rows = [[p[0], p[1]], [p[1], p[2]], [p[2], p[0]]]
+    t, y = rows[i][0], [1.0]
+    if xs[0] > 0.5:
+        rows[0][0] = p[2] * 5
+        t = t + rows[j][0]
+        y = [t]
+    return t + rows[j][0] * 2 + y[0]
+
+
+class Total:
+    def __init__(self, v):
+        self.v, self.n = v, 0
+
+    def __radd__(self, other):
+        return self + other
+
+    def __add__(self, other):
+        self.n += 1
+        self.v = self.v + getattr(other, "v", other)
+        return self
+
+
+def sums_of_objects(p, xs):
+    s = sum(Total(x * p[0]) for x in xs if x > -1.5)
+    return (s.v * s.n if s else p[0]) + p[1]
+
+
+def kept_over_turns(p, xs):
+    t = p[0] * 1
+    for k, x in enumerate(xs):
+        if k == 0 or x > 0:
+            y = p[1] * x
+            t = t + y
+        else:
+            t = t - y
+    return t
+
+
+def attribute_of_a_number(p, xs):
+    y = p[0] * xs[0] if xs[1] > 0 else 0.5
+    return y.data * p[1]
+
+
+def method_of_a_number(p, xs):
+    y = 0
+    for x in xs:
+        if x > 1:
+            y = y + p[0] * x
+    return y.tanh() * p[1]
+
+
+def method_of_the_class(p, xs):
+    call = Value.tanh
+    return call(p[0] * 1 if xs[1] > 0 else 0.5) * p[1]
+
+
+def method_by_name(p, xs):
+    return operator.methodcaller("tanh")(p[0] * 1 if xs[1] > 0 else 0.5) * p[1]
+
+
+def asked_for_its_type(p, xs):
+    y = p[0] * xs[0] if xs[1] > 0 else 0.5
+    return p[1] * (2 if isinstance(y, Value) else 3) * (5 if hasattr(y, "data") else 7)
+
+
+def matched_by_its_type(p, xs):
+    match p[0] * xs[0] if xs[1] > 0 else 0.5:
+        case Value():
+            return p[1] * 2
+        case _:
+            return p[1] * 3
+
+
+def in_an_array(p, xs):
+    y = p[0] * xs[0] if xs[1] > 0 else 0.5
+    return p[1] * (2 if np.array([y]).dtype == object else 3)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        *(objects_in_lists, objects_as_keys, assigned_in_a_condition, stored_in_order),
+        *(rows_for_a_while, sums_of_objects, kept_over_turns, attribute_of_a_number),
+        *(method_of_a_number, method_of_the_class, method_by_name, asked_for_its_type),
+        *(matched_by_its_type, in_an_array),
+    ],
+)
+def test_a_side_that_is_not_taken_does_not_show(f, unchecked):
+    integers = f.__code__.co_argcount - 2
+    calls = [(numbers(3), numbers(5), *RNG.choices(range(3), k=integers)) for _ in range(30)]
+    compared(f, calls)
+
+
+def test_a_result_is_a_value_where_eagers_is(unchecked):
+    def chosen(x, y):
+        a = x * 2 if x > 0 else 1.5
+        b = a if y > 0 else 2.5
+        return max(b if x > y else a, x * y)
+
+    fast = chainrule.compile(chosen, on_fallback="eager")
+    for _ in range(40):
+        x, y = numbers(2)
+        found, wanted = fast(Value(x), Value(y)), chosen(Value(x), Value(y))
+        assert type(found) is type(wanted)
+        assert getattr(found, "data", found) == getattr(wanted, "data", wanted)
 
 
 # --- the source -----------------------------------------------------------------------------------

@@ -54,6 +54,7 @@ if engine == "native":
 else:
     EAGER, RECORD, BUILD = Cost(2e-5, 4e-6), Cost(2e-3, 3.5e-5), Cost(25e-3, 2e-5)
     REPLAY = Cost(30e-6, 2e-6)
+SETTLED = 8  # replays in which no call went a new way
 LLVM = Cost(0.1, 4.5e-3)  # for instructions of an array program; half as many again if in steps
 LIFTING = 0.08  # the part of building that comes before LLVM
 
@@ -81,6 +82,7 @@ class Ledger:
         self._balance = 0.0
         self._has_built = False  # machine code
         self._unused = 0  # recordings in a row after which nothing was replayed
+        self._unsettled = 0  # replays to wait for, as calls may go still other ways
         self._misses = self._refusals = 0  # in a row
         self._rest = 0  # calls that are to run eagerly
 
@@ -98,14 +100,20 @@ class Ledger:
         """Whether machine code may be built for a recording now; ``cost``: where it is known.
 
         The allowance is for the first time only: whoever has several paths is to earn the others'.
+        While calls go new ways it is for recordings, one of which may be for all of them.
         """
-        credit = self._credit(instructions) - (allowance.left if self._has_built else 0.0)
+        withheld = allowance.left if self._has_built or self._unsettled else 0.0
+        credit = self._credit(instructions) - withheld
         cost = BUILD.of(instructions) if cost is None else cost
         return cost <= credit or allowance.is_endless
 
-    def recorded(self, instructions: int) -> None:
-        """A recording was made, to which others may have to be compared."""
+    def recorded(self, instructions: int, again: bool = False) -> None:
+        """A recording was made, to which others may have to be compared.
+
+        ``again``: of arguments of which there was one.
+        """
         self.instructions = instructions
+        self._unsettled = SETTLED if again else self._unsettled
         self._unused += 1
         self._pay(JOINING * RECORD.of(instructions))
 
@@ -131,6 +139,7 @@ class Ledger:
     def replayed(self, instructions: int, calls: int = 1, quickly: bool = False) -> None:
         """A variant answered calls; ``quickly``: through the fast path."""
         self._misses = self._unused = self._rest = 0
+        self._unsettled = max(0, self._unsettled - calls)
         took = 0.0 if quickly else REPLAY.of(instructions)
         self._earn(calls * (1.5 * EAGER.of(instructions) - took))
 

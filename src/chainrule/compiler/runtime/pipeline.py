@@ -164,7 +164,7 @@ class Pipeline:
         with random_states_kept():
             self._counts.traces += 1
             made = self._tracer.trace(self.captured, call)
-            self._ledger.recorded(len(made.recording))
+            self._ledger.recorded(len(made.recording), again=bool(structure.variants))
             return_free_memory(len(made.recording))
             _refuse_arrays_of_values(call, made)
             if call.key[0]:
