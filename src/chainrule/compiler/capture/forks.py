@@ -20,7 +20,14 @@ import numpy as np
 from chainrule.compiler.capture import known
 from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.captured import REPLACES
-from chainrule.compiler.capture.integers import EXACT
+from chainrule.compiler.capture.merging import (
+    CannotMerge,
+    as_bool,
+    is_open,
+    one_of,
+    store_by_integer,
+    truth_of,
+)
 from chainrule.compiler.capture.standins import Condition, Detached
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core import ops
@@ -53,15 +60,6 @@ class Impure(BaseException):
         self.site = site
 
 
-class _CannotMerge(Exception):
-    """Two things of which no single one can be made."""
-
-
-def _is_open(test: Any) -> bool:
-    """Whether it is known only at a call which way a test goes."""
-    return type(test) is Condition or type(test) is Traced
-
-
 def _opened(test: Any) -> Any:
     """The truth of a number as a condition; anything else as it is."""
     recorder = modes.recorder
@@ -73,39 +71,6 @@ def _opened(test: Any) -> Any:
     return test
 
 
-def _truth(test: Any) -> bool:
-    """Which way an open test goes in this run; nobody is told."""
-    if type(test) is Condition:
-        return (test.node._number != 0.0) is not test.negated
-    return bool(test.value)
-
-
-def _as_bool(test: Traced) -> Traced:
-    """A traced integer as a truth."""
-    made: Traced = test if isinstance(test.value, bool) else test.step("bool")
-    return made
-
-
-def _bit(test: Any) -> Value:
-    """1 or 0, when the recording runs."""
-    recorder = modes.recorder
-    if type(test) is Traced:
-        found: Value = recorder.number_of(_as_bool(test))
-        return found
-    if type(test) is bool:
-        return Value(float(test))
-    node: Value = _select(test, Value(1.0), Value(0.0)) if test.negated else test.node
-    return node
-
-
-def _select(test: Any, a: Value, b: Value) -> Value:
-    """One of two Values, when the recording runs."""
-    if type(test) is Condition and test.negated:
-        a, b = b, a
-    node = test.node if type(test) is Condition else _bit(test)
-    return Value._apply_op(ops.select, (node, a, b), ())
-
-
 class Fork:
     """A branch: one side is run where the test is known, else both."""
 
@@ -115,11 +80,11 @@ class Fork:
         self.both = (
             recorder is not None
             and recorder.both
-            and _is_open(test)
+            and is_open(test)
             and site not in recorder.plain_sites
         )
         self._site, self._test = site, test
-        self.truth = _truth(test) if self.both else bool(test)
+        self.truth = truth_of(test) if self.both else bool(test)
         self.body, self.orelse = self.both or self.truth, self.both or not self.truth
         self.decided = False
         self._before: dict[str, Any] = {}
@@ -170,13 +135,13 @@ class Fork:
         taken, both = self._after[self.truth], self._after
         try:
             if self.decided:
-                raise _CannotMerge
+                raise CannotMerge
             names = [n for n in dict.fromkeys([*both[True], *both[False]]) if n not in inner]
             if any(n not in both[True] or n not in both[False] for n in names):
-                raise _CannotMerge
-            self._merged = {n: self._one_of(both[True][n], both[False][n]) for n in names}
+                raise CannotMerge
+            self._merged = {n: one_of(self._test, both[True][n], both[False][n]) for n in names}
             stores = [(slot, self._one_stored(slot)) for slot in self._slots()]
-        except _CannotMerge:
+        except CannotMerge:
             self._decide()
             self._merged = taken
             stores = list(self._stored[self.truth].items())
@@ -189,7 +154,7 @@ class Fork:
 
     def _one_stored(self, slot: Any) -> Any:
         old = self._journal[slot][2]
-        return self._one_of(*[self._stored[side].get(slot, old) for side in (True, False)])
+        return one_of(self._test, *[self._stored[side].get(slot, old) for side in (True, False)])
 
     def forgives(self, side: bool) -> bool:
         """Whether an error of a side is none, because Python would not have run it."""
@@ -250,58 +215,13 @@ class Fork:
         self.merge()
         return self._merged[""]
 
-    # --- one of two things ------------------------------------------------------------------------
-
-    def _one_of(self, a: Any, b: Any) -> Any:
-        """The one thing that stands for ``a if test else b``."""
-        recorder, test = modes.recorder, self._test
-        assert recorder is not None
-        kinds = {type(a), type(b)}
-        if a is b or (kinds <= {int} and a == b):
-            return a
-        if kinds <= {tuple} and len(a) == len(b):
-            return tuple(map(self._one_of, a, b))
-        if not kinds <= {Value, Detached, Traced, Condition, int, float, bool, np.float64}:
-            raise _CannotMerge
-        if Value in kinds:
-            pair = [x if type(x) is Value else self._operand(x) for x in (a, b)]
-            made = _select(test, *pair)
-            recorder.selector.chosen[id(made)] = made, pair  # in eager mode it is one of them
-            if kinds != {Value}:
-                recorder.either.add(id(made))
-            return made
-        classes = {x.__class__ for x in (a, b)}
-        if len(classes) > 1:
-            raise _CannotMerge
-        if kinds <= {Detached, float, np.float64} and classes <= {float, np.float64}:
-            values = [x._value if type(x) is Detached else Value(float(x)) for x in (a, b)]
-            data = type(test) is Traced and all(x.is_data for x in (a, b) if type(x) is Detached)
-            return Detached(recorder, _select(test, *values), data, a.__class__)
-        if classes == {bool} and Condition in {*kinds, type(test)}:
-            return Condition(recorder, _select(test, _bit(a), _bit(b)))
-        if type(test) is Traced and classes <= {int, bool} and Condition not in kinds:
-            integers = recorder.integers
-            nodes = [x.node if type(x) is Traced else integers.constant(x) for x in (b, a)]
-            place = integers.step("int", _as_bool(test).node)
-            return Traced(recorder, integers.step("choose", place, *nodes))
-        raise _CannotMerge
-
-    def _operand(self, x: Any) -> Value:
-        """A number beside a Value, as a Value without gradient."""
-        recorder = modes.recorder
-        assert recorder is not None
-        if type(x) is Condition or type(x) is bool or (type(x) is int and abs(x) > EXACT):
-            raise _CannotMerge
-        found = recorder.operand(x)
-        return found if isinstance(found, Value) else Value(float(found))
-
 
 class Sides:
     """What converted code calls. Where nothing is recorded, each does what Python does."""
 
     fork = Fork
     called: Callable[[Any], Any] = staticmethod(lambda function: function)  # see ``hooks``
-    asked: Callable[[Any], Any] = staticmethod(lambda x: x)  # likewise
+    asked: Callable[[Any, str], Any] = staticmethod(lambda x, name: x)  # likewise
 
     def either(self, site: Any, test: Any, body: Any, orelse: Any) -> Any:
         """``body() if test else orelse()``."""
@@ -310,10 +230,10 @@ class Sides:
     def opposite(self, test: Any) -> Any:
         """``not test``."""
         test = _opened(test)
-        if not _is_open(test):
+        if not is_open(test):
             return not test
         if type(test) is Traced:
-            return _as_bool(test).step("eq", False)
+            return as_bool(test).step("eq", False)
         return Condition(test._recorder, test.node, not test.negated)
 
     def every(self, site: Any, *parts: Callable[[], Any]) -> Any:
@@ -336,7 +256,7 @@ class Sides:
 
             def run(part: Callable[[], Any] = part) -> Any:
                 other = _opened(part())
-                return other if _is_open(other) else bool(other)
+                return other if is_open(other) else bool(other)
 
             constant: Callable[[], Any] = lambda: not goes_on  # noqa: E731
             found = fork.expression(run, constant) if goes_on else fork.expression(constant, run)
@@ -360,12 +280,15 @@ class Sides:
     def store(self, value: Any, container: Any, key: Any, site: Any = None) -> None:
         """``container[key] = value``: operands in the order in which Python evaluates them."""
         recorder = modes.recorder
-        if recorder is not None and recorder.forks:
-            count = len(container) if type(container) is list else 0
-            if type(key) is not int or not -count <= key < count:
-                raise Impure(site)
-            key %= count
-            recorder.forks[-1].note(container, key)
+        if recorder is None or not recorder.forks:
+            if not store_by_integer(value, container, key):
+                container[key] = value
+            return
+        count = len(container) if type(container) is list else 0
+        if type(key) is not int or not -count <= key < count:
+            raise Impure(site)
+        key %= count
+        recorder.forks[-1].note(container, key)
         container[key] = value
 
     def binary(self, site: Any, name: str, a: Any, b: Any) -> Any:
@@ -408,7 +331,7 @@ class Sides:
                     and not isinstance(found, types.MemberDescriptorType | int | float)
                 ):
                     raise Impure(site)
-        return getattr(self.asked(x), name)
+        return getattr(self.asked(x, name), name)
 
     def plain(self, site: Any, x: Any) -> Any:
         """Something to compute with or to go through, which is not used up by that."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.forks import SIDES
+from chainrule.compiler.capture.merging import store_by_integer
 from chainrule.compiler.capture.rewriting import WATCHED, Hooks, Rewriter
 from chainrule.compiler.capture.standins import Detached, StandIn, is_numpys
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
@@ -19,6 +20,7 @@ from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import Value, modes
 
 _CONTAINERS = (list, dict, tuple, np.ndarray)
+_OF_ARRAYS = frozenset(("dtype", "itemsize", "nbytes", "strides", "data", "tobytes"))  # of numbers
 _CACHED = range(-5, 257)  # integers of which CPython has one object each
 
 
@@ -43,6 +45,12 @@ def _read(container: Any, key: Any) -> Any:
     return found
 
 
+def _store(value: Any, container: Any, key: Any) -> None:
+    """``container[key] = value``."""
+    if type(key) is not Traced or not store_by_integer(value, container, key):
+        container[key] = value
+
+
 def _same(a: Any, b: Any) -> bool:
     """``a is b``."""
     recorder = modes.recorder
@@ -64,7 +72,7 @@ def _same(a: Any, b: Any) -> bool:
     return pair[0] is pair[1]
 
 
-def _asked(x: Any) -> Any:
+def _asked(x: Any, name: str = "") -> Any:
     """Something of which an attribute or the type is read, which a number might not have."""
     recorder = modes.recorder
     if recorder is None:
@@ -74,7 +82,7 @@ def _asked(x: Any) -> Any:
     elif recorder.either:
         if type(x) is Value:
             recorder.asked[id(x)] = x
-        elif type(x) is np.ndarray and x.dtype == object:
+        elif name in _OF_ARRAYS and type(x) is np.ndarray and x.dtype == object:
             recorder.asked.update({id(v): v for v in x.flat if type(v) is Value})
     return x
 
@@ -118,13 +126,13 @@ def _type(*arguments: Any, **keywords: Any) -> Any:
 
 
 def _hasattr(x: Any, name: str) -> bool:
-    return hasattr(x.kind, name) if type(x) is Detached else hasattr(_asked(x), name)
+    return hasattr(x.kind, name) if type(x) is Detached else hasattr(_asked(x, name), name)
 
 
 def _getattr(x: Any, name: str, *default: Any) -> Any:
     if type(x) is Detached and not hasattr(x.kind, name):
         x = x.kind(0)  # raises, or gives the default
-    return getattr(_asked(x), name, *default)
+    return getattr(_asked(x, name), name, *default)
 
 
 _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
@@ -150,4 +158,6 @@ def _called(function: Any) -> Any:
 
 
 SIDES.called, SIDES.asked = _called, _asked
-REWRITER = Rewriter(Hooks(_read, _same, _called, _asked, SIDES), WATCHED | {*NUMPY, *LINALG})
+REWRITER = Rewriter(
+    Hooks(_read, _store, _same, _called, _asked, SIDES), WATCHED | {*NUMPY, *LINALG}
+)

@@ -53,6 +53,7 @@ class Recorder:
         self.exact = exact
         self.both, self.plain_sites = plain_sites is not None, plain_sites or frozenset()
         self.forks: list[Fork] = []  # branches of which one of two sides is being run
+        self.stores = 0  # places that stores by integers chose for
         self.identity = False  # the function asked which Value it had
         self.passed: set[int] = set()  # ids of the containers that stand for arguments
         self.settled: list[str] = []  # where data became static

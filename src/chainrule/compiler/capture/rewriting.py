@@ -1,12 +1,12 @@
 """Reads made visible: while a function is recorded, its subscripts and identity tests call hooks.
 
 In: the Python functions that a recording may run. Out: the same functions with rewritten code, for
-as long as the recording takes: ``xs[i]`` calls ``Hooks.read(xs, i)``, ``a is b`` calls
-``Hooks.same(a, b)``, ``x.name`` calls ``Hooks.asked(x)``, and a call of one of the ``WATCHED``
-builtins asks ``Hooks.called`` which function to call. Where ``both`` sides of branches are to be
-computed, the code is converted by ``sides`` before. So the recorder sees the container and the key
-of every read, which overloading cannot show: a list's subscript asks an integer for nothing but its
-value.
+as long as the recording takes: ``xs[i]`` calls ``Hooks.read(xs, i)``, ``xs[i] = x`` calls
+``Hooks.store(x, xs, i)``, ``a is b`` calls ``Hooks.same(a, b)``, ``x.name`` calls
+``Hooks.asked(x, name)``, and a call of one of the ``WATCHED`` builtins asks ``Hooks.called`` which
+function to call. Where ``both`` sides of branches are to be computed, the code is converted by
+``sides`` before. So the recorder sees the container and the key of every read, which overloading
+cannot show: a list's subscript asks an integer for nothing but its value.
 
 Other threads may run these functions meanwhile: the hooks do what Python does unless the calling
 thread records. What cannot be rewritten stays as it is; integers are static there.
@@ -49,9 +49,10 @@ class Hooks:
     """What rewritten code calls."""
 
     read: Callable[[Any, Any], Any]  # container, key -> container[key]
+    store: Callable[[Any, Any, Any], None]  # value, container, key: container[key] = value
     same: Callable[[Any, Any], bool]  # a, b -> a is b
     called: Callable[[Any], Any]  # a builtin -> what to call in its place
-    asked: Callable[[Any], Any]  # what has an attribute that is read -> the same
+    asked: Callable[[Any, str], Any]  # what has an attribute that is read, its name -> the same
     sides: Any  # what code converted by ``sides`` calls
 
 
@@ -151,12 +152,17 @@ class Rewriter:
 
         if step.name == "BINARY_SUBSCR" or _is_new_subscript(step):
             return of_two(self._hooks.read)
+        if step.name == "STORE_SUBSCR":  # a b c -> hook a b c: called like a method of a
+            below = [instruction("SWAP", n) for n in (4, 3, 2)]
+            hook = [instruction("LOAD_CONST", self._hooks.store), *below]
+            return [*hook, *call(2), instruction("POP_TOP")]
         if step.name == "IS_OP":
             same = of_two(self._hooks.same)
             return [*same, instruction("UNARY_NOT")] if step.arg else same
         if step.name in ("LOAD_ATTR", "LOAD_METHOD"):
+            name = step.arg[1] if isinstance(step.arg, tuple) else step.arg
             hook = [instruction("LOAD_CONST", self._hooks.asked), instruction("SWAP", 2)]
-            return [*hook, *call(0), step]
+            return [*hook, instruction("LOAD_CONST", name), *call(1), step]
         if step.name == "LOAD_CONST" and isinstance(step.arg, types.CodeType):
             inner = self.rewritten(step.arg)
             if inner is None and sides.PLACEHOLDER in step.arg.co_names:
