@@ -131,10 +131,25 @@ def best(p, xs):
     return found * p[2]
 
 
+def trimmed(p, xs):
+    errors = sorted((p[0] * x + p[1]) ** 2 for x in xs)
+    middle = sum(sorted([a, b, c])[1] for a, b, c in zip(xs, xs[1:], xs[2:], strict=False))
+    return sum(errors[:5]) + p[2] * middle
+
+
+def ranked(p, xs):
+    pairs = sorted(((p[0] * x, p[1] + x) for x in xs), key=lambda pair: pair[0], reverse=True)
+    return sum(a * b for a, b in pairs[:3]) * p[2]
+
+
+ALL_WAYS = [
+    *(assign, constant, ternary, several, skipped, filtered, flag, searched, items, best),
+    *(trimmed, ranked),
+]
+
+
 @pytest.mark.parametrize("lift", [None, True])
-@pytest.mark.parametrize(
-    "f", [assign, constant, ternary, several, skipped, filtered, flag, searched, items, best]
-)
+@pytest.mark.parametrize("f", ALL_WAYS)
 def test_one_recording_goes_all_ways(f, lift):
     fast = compared(f, [(numbers(3), numbers(9)) for _ in range(24)], lift=lift)
     assert fast.dispatch.counts.traces <= FEW
@@ -517,6 +532,23 @@ def matched_by_its_type(p, xs):
             return p[1] * 3
 
 
+def sorted_with_ties(p, xs):
+    tied = [p[0], p[0] * 1, p[1], p[0] * 1.0, p[1] * 1]
+    up, down = sorted(tied), sorted(tied, reverse=True)
+    return up[0] + 2 * up[1] + 4 * up[3] + 8 * down[0] + 16 * down[2]
+
+
+def sorted_and_asked_which(p, xs):
+    z = sorted(p)
+    return p[0] * (2 if z[0] is p[0] else 3) + p[1] * z.index(p[1])
+
+
+def sorted_beside_what_is_no_number(p, xs):
+    with chainrule.nonfinite("allow"):
+        z = sorted(log(p[0] * x) if x > 1 else p[0] * x for x in xs)
+        return z[0] if z[0] == z[0].data else p[1] * 2
+
+
 def in_an_array(p, xs):
     y = p[0] * xs[0] if xs[1] > 0 else 0.5
     return p[1] * (2 if np.array([y]).dtype == object else 3)
@@ -528,7 +560,8 @@ def in_an_array(p, xs):
         *(objects_in_lists, objects_as_keys, assigned_in_a_condition, stored_in_order),
         *(rows_for_a_while, sums_of_objects, kept_over_turns, attribute_of_a_number),
         *(method_of_a_number, method_of_the_class, method_by_name, asked_for_its_type),
-        *(matched_by_its_type, in_an_array),
+        *(matched_by_its_type, sorted_with_ties, sorted_and_asked_which),
+        *(sorted_beside_what_is_no_number, in_an_array),
     ],
 )
 def test_a_side_that_is_not_taken_does_not_show(f, unchecked):

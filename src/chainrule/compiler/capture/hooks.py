@@ -14,6 +14,7 @@ from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.forks import SIDES
 from chainrule.compiler.capture.merging import store_by_integer
 from chainrule.compiler.capture.rewriting import WATCHED, Hooks, Rewriter
+from chainrule.compiler.capture.sorting import in_order
 from chainrule.compiler.capture.standins import Detached, StandIn, is_numpys
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.traced import Traced
@@ -141,6 +142,7 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     bool: _bool,
     type: _type,
     isinstance: _isinstance,
+    sorted: in_order,
     hasattr: _hasattr,
     getattr: _getattr,
     **{substitute.__wrapped__: substitute for substitute in (*NUMPY.values(), *LINALG.values())},

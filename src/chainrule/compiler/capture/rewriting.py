@@ -30,7 +30,7 @@ from chainrule.compiler.capture import sides
 _NEWER_CALLS = sys.version_info >= (3, 13)  # the callable comes before self or NULL
 _HAS_PRECALL = sys.version_info < (3, 12)
 #: functions in C whose calls are looked at, by the names under which code loads them
-WATCHED = frozenset(("int", "float", "bool", "type", "isinstance", "hasattr", "getattr"))
+WATCHED = frozenset("int float bool type isinstance hasattr getattr sorted".split())
 
 
 _COLUMNS = 128  # the library writes those from here on as CPython does not: as parts of their own
