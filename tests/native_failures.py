@@ -672,9 +672,14 @@ case(
 )
 
 
+def same_array(x: Any, row: Any) -> Any:
+    return x
+
+
 def filled(state: State) -> None:
+    # without a lambda: Python 3.12 crashes where that finds no memory
     state.extra["found"] = None
-    state.extra["found"] = _native.with_values(state.extra["x"], np.ndarray, lambda x, row: x)
+    state.extra["found"] = _native.with_values(state.extra["x"], np.ndarray, same_array)
 
 
 def all_is_filled(state: State, failed: bool) -> None:

@@ -33,6 +33,9 @@ HANDFUL = [
 ]
 
 
+@pytest.mark.filterwarnings(
+    "ignore:Bitwise inversion:DeprecationWarning"
+)  # of a bool, from 3.12 on
 @pytest.mark.parametrize("field", FIELDS)
 def test_every_entry_runs_eagerly_in_both_ways_with_the_same_result(field):
     for entry in entries([field]).values():

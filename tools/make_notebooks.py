@@ -1,7 +1,7 @@
 """Run the notebooks of examples/ and keep what they print and draw.
 
-python tools/make_notebooks.py: after changing a cell, or what chainrule shows. The tests run the
-notebooks again and compare what they print.
+python tools/make_notebooks.py [FOLDER]: after changing a cell, or what chainrule shows. With a
+folder, the results go there. The tests run the notebooks again and compare what they print.
 """
 
 import sys
@@ -23,11 +23,11 @@ def run(file):
     return notebook
 
 
-def main():
+def main(folder=EXAMPLES):
     for file in sorted(EXAMPLES.glob("*.ipynb")):
-        nbformat.write(run(file), file)
-        print(f"wrote examples/{file.name}")
+        nbformat.write(run(file), Path(folder) / file.name)
+        print(f"wrote {file.name}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

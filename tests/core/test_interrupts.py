@@ -83,6 +83,7 @@ class Injector:
 
     def __init__(self, moment):
         self.left = moment
+        sys._getframe().f_trace_opcodes = True  # on 3.12 a trace set before the first has none
 
     def trace(self, frame, event, argument):
         if not frame.f_code.co_filename.startswith(self.package):

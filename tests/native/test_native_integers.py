@@ -121,6 +121,9 @@ def test_every_step_has_a_code():
         assert decider(program, [], []) is not None
 
 
+@pytest.mark.filterwarnings(
+    "ignore:Bitwise inversion:DeprecationWarning"
+)  # of a bool, from 3.12 on
 @pytest.mark.parametrize("seed", range(count(ci=60, soak=3000)))
 def test_c_decides_what_python_decides(seed):
     chance = random.Random(seed)

@@ -424,6 +424,27 @@ def test_enums_and_records_that_may_have_more_than_fields_are_left_to_the_slow_p
         assert signature_of(call.structure[0], (0.5, tree), True, {}) is None
 
 
+@pytest.mark.parametrize("file", ["<string>", "/home/me/own_typing.py", "/home/me/enum.py"])
+def test_a_record_with_functions_of_its_own_is_refused_wherever_they_are_written(file):
+    text = """
+class Rate(NamedTuple):
+    a: float
+    def __mul__(self, other): return TIMES * other
+@dataclasses.dataclass
+class Price:
+    a: float
+    def __eq__(self, other): return TIMES > 2
+class Kind(enum.Enum):
+    A = 1
+    def __mul__(self, other): return TIMES * other
+"""
+    names = {"dataclasses": dataclasses, "NamedTuple": NamedTuple, "enum": enum, "TIMES": 3.0}
+    names["__name__"] = __name__
+    exec(compile(text, file, "exec"), names)
+    for tree in (names["Rate"](1.0), names["Price"](1.0), names["Kind"].A):
+        assert "cannot be followed" in flatten_call((0.5, tree), {}, True).refused
+
+
 def test_fields_that_are_missing_are_left_to_the_slow_path():
     half = object.__new__(Pair)
     half.a = 1.0

@@ -137,6 +137,7 @@ def _restore_state(node: Any, state: tuple[Any, Any] | None) -> None:
     attributes, slots = state or (None, None)
     if attributes:
         node.__dict__.update(attributes)
-    setter: Callable[..., None] = object.__setattr__
-    for name, content in (slots or {}).items():
-        setter(node, name, content)
+    if slots:
+        setter: Callable[..., None] = object.__setattr__
+        for name, content in slots.items():
+            setter(node, name, content)

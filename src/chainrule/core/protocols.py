@@ -227,7 +227,8 @@ def as_values(
     """The operands of an operation as Values of one engine; a ``leaf`` for each number."""
     recorder = cls._modes.recorder
     if recorder is not None:
-        if all(type(x) is cls for x in operands):
+        # no generator: Python 3.12 crashes where that finds no memory
+        if not [x for x in operands if type(x) is not cls]:
             return tuple(operands)
         operands, leaf = [recorder.operand(x) for x in operands], cls
     return tuple(

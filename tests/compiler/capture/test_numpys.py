@@ -136,6 +136,7 @@ def test_a_function_of_a_later_numpy_is_refused():
         assert fast.value_and_grad(1.5, np.array(x)) == (3.0 * x[0], 2.0 * x[0])
 
 
+@pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")  # from numpy 2.5 on
 @pytest.mark.parametrize("kind", [float, int])
 @pytest.mark.parametrize("inside", [False, True], ids=["argument", "made inside"])
 @pytest.mark.parametrize("name", WRITES)

@@ -7,15 +7,17 @@ the recorded function sees them. Where the first argument is differentiated its 
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 import math
 import operator
 import random
+import reprlib
 import typing
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -166,7 +168,8 @@ def flatten_call(arguments: tuple[Any, ...], keywords: dict[str, Any], different
     return call
 
 
-_GENERATED = ("<string>", dataclasses.__file__, "collections/__init__.py", "typing.py")
+#: the files of functions that dataclasses and named tuples have from the standard library
+_GENERATING = frozenset(x.__file__ for x in (dataclasses, collections, typing, reprlib))
 #: what Python puts into classes; the rest are fields, or generated functions
 _PYTHONS_OWN = frozenset(
     (
@@ -180,6 +183,7 @@ _PYTHONS_OWN = frozenset(
     )
 )
 _BASES = (object, tuple, typing.Generic)
+_CREATED = "__create_fn__.<locals>."  # where the text that dataclasses write has its functions
 _OF_ITEMS = frozenset(("_value_", "_name_", "__objclass__", "_sort_order_", "_unhashable_values_"))
 _ATOMS = (bool, int, float, str, bytes, type(None))
 
@@ -194,10 +198,17 @@ def _is_plain_record(x: Any) -> bool:
     for cls in kind.__mro__:
         for name, item in () if cls in _BASES else vars(cls).items():
             code = getattr(item, "__code__", None)
-            generated = code is not None and code.co_filename.endswith(_GENERATED)
-            if not (generated or (code is None and (name in names or name in _PYTHONS_OWN))):
+            if code is None and not (name in names or name in _PYTHONS_OWN):
+                return False
+            if code is not None and not _is_generated(name, code):
                 return False
     return True
+
+
+def _is_generated(name: str, code: CodeType) -> bool:
+    """Whether a function of a record is not the user's: ``python -c`` has ``<string>`` too."""
+    made = code.co_filename == "<string>" and code.co_qualname == _CREATED + name
+    return made or code.co_filename in _GENERATING
 
 
 def _is_plain_item(x: enum.Enum) -> bool:
@@ -212,7 +223,7 @@ def _is_plain_item(x: enum.Enum) -> bool:
             code = getattr(item, "__code__", None)
             pythons = name.startswith("_") and name.endswith("_") and code is None
             of_enum = isinstance(item, enum.Enum) or type(item).__module__ == "enum"
-            generated = code is not None and code.co_filename.endswith("enum.py")
+            generated = code is not None and code.co_filename == enum.__file__
             if not (pythons or of_enum or generated):
                 return False
     return True
