@@ -100,20 +100,20 @@ class Ledger:
         """Whether machine code may be built for a recording now; ``cost``: where it is known.
 
         The allowance is for the first time only: whoever has several paths is to earn the others'.
-        While calls go new ways it is for recordings, one of which may be for all of them.
+        While calls may go new ways it is for recordings, one of which may be for all of them.
         """
         withheld = allowance.left if self._has_built or self._unsettled else 0.0
         credit = self._credit(instructions) - withheld
         cost = BUILD.of(instructions) if cost is None else cost
         return cost <= credit or allowance.is_endless
 
-    def recorded(self, instructions: int, again: bool = False) -> None:
+    def recorded(self, instructions: int, goes_other_ways: bool = False) -> None:
         """A recording was made, to which others may have to be compared.
 
-        ``again``: of arguments of which there was one.
+        ``goes_other_ways``: the next call may need another, as there are branches.
         """
         self.instructions = instructions
-        self._unsettled = SETTLED if again else self._unsettled
+        self._unsettled = SETTLED if goes_other_ways else self._unsettled
         self._unused += 1
         self._pay(JOINING * RECORD.of(instructions))
 

@@ -30,6 +30,7 @@ from chainrule.compiler.runtime.variants import (
     Run,
     Structure,
     Variant,
+    branches,
     branches_often,
     reasons_for_recordings,
 )
@@ -42,6 +43,7 @@ STRUCTURES = 256  # of arguments, the least recently used goes
 VARIANTS = 64  # of one structure, likewise
 SEVERAL = 4  # recordings, before it is said that each is for one case only
 WAYS = 3  # through branches, before both sides of them are computed
+MANY_BRANCHES = 8  # in one recording: the second way through them is enough
 FAILURES = 3  # to do so
 FEW = 32  # recordings of one structure in training, before most calls must have had one already
 
@@ -142,7 +144,9 @@ class Pipeline:
             return None
         if self._failures >= FAILURES:
             return None
-        if len(structure.variants) < WAYS or not branches_often(structure.variants):
+        found = structure.variants
+        is_one_of_many = bool(found) and branches(found[0]) >= MANY_BRANCHES
+        if (len(found) < WAYS and not is_one_of_many) or not branches_often(found):
             return None
         self._use(replace(plain, both=True))
         try:
@@ -164,7 +168,8 @@ class Pipeline:
         with random_states_kept():
             self._counts.traces += 1
             made = self._tracer.trace(self.captured, call)
-            self._ledger.recorded(len(made.recording), again=bool(structure.variants))
+            goes_other_ways = bool(structure.variants) or branches(made) > 0
+            self._ledger.recorded(len(made.recording), goes_other_ways)
             return_free_memory(len(made.recording))
             _refuse_arrays_of_values(call, made)
             if call.key[0]:

@@ -285,13 +285,15 @@ def reasons_for_recordings(variants: Iterable[Variant]) -> dict[Reason, int]:
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
+def branches(made: Trace | Variant) -> int:
+    """How many branches a recording depends on, of integers or of numbers."""
+    integers = sum(guard.truth for guard in made.recording.selection.program.guards)
+    return integers + len(made.recording.guards) - len(set(made.settled))
+
+
 def branches_often(variants: Sequence[Variant]) -> bool:
     """Whether at least half of some recordings depend on a branch."""
-    count = 0
-    for variant in variants:
-        integers = any(g.truth for g in variant.recording.selection.program.guards)
-        count += integers or len(variant.recording.guards) > len(set(variant.settled))
-    return 2 * count >= len(variants)
+    return 2 * sum(branches(variant) > 0 for variant in variants) >= len(variants)
 
 
 @dataclass(eq=False)
