@@ -101,6 +101,16 @@ def test_the_allowance_is_for_all_functions_together(usual_allowance):
     assert 0.0 <= allowance.left < RECORD.of(100)
 
 
+def test_while_calls_may_go_other_ways_the_allowance_is_not_for_machine_code(usual_allowance):
+    book = Ledger()
+    book.recorded(300, goes_other_ways=True)
+    assert not book.affords_building(300, cost=0.2)
+    book.replayed(300, ledger.SETTLED - 1, quickly=True)
+    assert not book.affords_building(300, cost=0.2)
+    book.replayed(300, quickly=True)
+    assert book.affords_building(300, cost=0.2)
+
+
 def test_recordings_that_nothing_replays_are_made_ever_more_rarely(no_allowance):
     book, made = Ledger(), []
     book.instructions = 100
