@@ -58,13 +58,14 @@ def test_ctrl_c_at_any_bytecode_of_a_recording_leaves_nothing_behind(call):
     for moment in range(1, 10**7, count(ci=997, soak=53)):
         fast = chainrule.compile(loss, lift=False)
         injector = Injector(moment)
+        previous = sys.gettrace()
         sys.settrace(injector.trace)
         try:
             run(fast)
         except KeyboardInterrupt:
             interrupted += 1
         finally:
-            sys.settrace(None)
+            sys.settrace(previous)  # perhaps coverage's
         assert state() == before, f"left behind by a signal at bytecode {moment}"
         assert run(fast) == wanted
         assert fast.report().splitlines()[2] == report

@@ -45,6 +45,7 @@ def test_ctrl_c_at_any_bytecode_leaves_a_whole_number_of_steps(native):
         optimiser = optim.Adam(params, lr=0.1)
         before = signal.getsignal(signal.SIGINT)
         injector = Injector(moment)
+        previous = sys.gettrace()
         sys.settrace(injector.trace)
         try:
             training.train(function, params, samples, optimiser, 3)
@@ -52,7 +53,7 @@ def test_ctrl_c_at_any_bytecode_leaves_a_whole_number_of_steps(native):
         except KeyboardInterrupt:
             arrived = True
         finally:
-            sys.settrace(None)
+            sys.settrace(previous)  # perhaps coverage's
         assert signal.getsignal(signal.SIGINT) is before
         assert same(state(params, optimiser), wanted[optimiser.steps]), f"torn at bytecode {moment}"
         if injector.left > 0:

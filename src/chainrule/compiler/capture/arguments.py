@@ -183,6 +183,7 @@ _PYTHONS_OWN = frozenset(
     )
 )
 _BASES = (object, tuple, typing.Generic)
+_OF_ANNOTATIONS = ("__annotate__", "__annotate_func__")  # functions, from Python 3.14 on
 _CREATED = "__create_fn__.<locals>."  # where the text that dataclasses write has its functions
 _OF_ITEMS = frozenset(("_value_", "_name_", "__objclass__", "_sort_order_", "_unhashable_values_"))
 _ATOMS = (bool, int, float, str, bytes, type(None))
@@ -208,7 +209,7 @@ def _is_plain_record(x: Any) -> bool:
 def _is_generated(name: str, code: CodeType) -> bool:
     """Whether a function of a record is not the user's: ``python -c`` has ``<string>`` too."""
     made = code.co_filename == "<string>" and code.co_qualname == _CREATED + name
-    return made or code.co_filename in _GENERATING
+    return made or name in _OF_ANNOTATIONS or code.co_filename in _GENERATING
 
 
 def _is_plain_item(x: enum.Enum) -> bool:
