@@ -624,7 +624,7 @@ def test_a_map_like_an_earlier_one_is_prepared_and_sees_all_that_changed():
     with pytest.raises(TypeError, match="holds Values"):
         fast.map_value_and_grad({"a": np.ones(3), "b": Value(2.0)}, xs, ys, reduce="sum")
     ys[3] = math.inf  # math.sin raises
-    with pytest.raises(ValueError, match="math domain error|expected a"):
+    with pytest.raises(ValueError, match=r"math domain error|expected a"):
         fast.map_value_and_grad({"a": np.ones(3), "b": 2.0}, xs, ys, reduce="sum")
 
 

@@ -175,6 +175,7 @@ _PYTHONS_OWN = frozenset(
     (
         *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__slots__"),
         "__slotnames__",  # which copying leaves behind
+        "__classdictcell__",  # left in named tuples from 3.14 on
         *("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"),
         *("__firstlineno__", "__static_attributes__", "__type_params__", "__parameters__"),
         *("__orig_bases__", "__match_args__", "__hash__", "__new__", "__getnewargs__"),
