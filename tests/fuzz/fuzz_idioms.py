@@ -775,6 +775,41 @@ if {X} > 0:
         last += {K}
 {A} = {A} + last * last
 """,
+    """
+state = [{W}[0], {W}[-1], 1.0]
+for k, x in enumerate({XS}):
+    if x > state[k % 2] and not x < {K}:
+        state[k % 2] = state[k % 2] * x
+        state[2] = 0.5
+    elif -1 < x <= state[2]:
+        state[2] = x
+{A} = {A} + state[0] * state[2] - state[1]
+""",
+    """
+on = False
+for x in {XS}:
+    if x > 0.5:
+        on = True
+    elif x < {X}:
+        on = False
+    {A} = {A} + ({W}[0] if on else {W}[-1] * 0.5)
+""",
+    """
+for w in {W}:
+    if w * {X} > 0.3:
+        continue
+    part = w * {X}
+    {A} = {A} + part * part
+""",
+    """
+{A} = {A} + sum(w * {X} for w in {W} if w > {X}) + sum([x * x for x in {XS} if x < 0])
+""",
+    """
+hits = []
+for x in {XS}:
+    y = hits.append(x) if x > 0 else None
+    {A} = {A} + (hits.pop() if len(hits) > 1 and x > {X} else {W}[0])
+""",
 )
 
 IDIOMS = (*TOKENS, *INTEGERS, *ARITHMETIC, *PARAMETERS, *DATA, *BRANCHES)

@@ -6,6 +6,8 @@ Program number i has the seed ``--seed`` + i. Each difference is made smaller an
 script of its own into ``--found``. The exit status is 1 if there was any. ``--show SEED`` prints a
 program. With ``--unchecked`` no recording is compared with a second one, nor with eager's first
 result: that finds what those comparisons refuse, and would not where its first result is the same.
+With ``--both`` both sides of branches are computed from the first recording on, and not only where
+calls go many ways.
 
 Programs run in worker processes, many in one process for speed. A worker that crashes or does not
 answer is replaced, and the program that it was at counts as a crash.
@@ -95,6 +97,8 @@ def work(options: argparse.Namespace) -> None:
     """A worker: seeds come by standard input, records go to standard output."""
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever programs print past sys.stdout
+    if options.both:
+        pipeline.WAYS = 0
     if options.unchecked:
         pipeline.check_against_eager = lambda *_: None  # type: ignore[assignment]
         tracing.confirm = lambda f, state, call, *_: compare_errors(f, state, call)  # type: ignore[assignment]
@@ -117,7 +121,7 @@ class Worker:
             self.done = 0
             command = [sys.executable, __file__, "--worker", f"--limit={self.options.limit}"]
             command += [f"--shrink={self.options.shrink}"] + ["--strict"] * self.options.strict
-            command += ["--unchecked"] * self.options.unchecked
+            command += ["--unchecked"] * self.options.unchecked + ["--both"] * self.options.both
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
@@ -212,6 +216,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--found", type=Path, help="folder for reproducers; printed without it")
     parser.add_argument("--strict", action="store_true", help="a list is not an array")
     parser.add_argument("--unchecked", action="store_true", help="first results are not compared")
+    parser.add_argument("--both", action="store_true", help="both sides of branches are computed")
     parser.add_argument("--first", action="store_true", help="stop at the first difference")
     parser.add_argument("--show", type=int, metavar="SEED", help="print the program of this seed")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)

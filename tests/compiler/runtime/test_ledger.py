@@ -15,8 +15,8 @@ from compile_view import View
 
 import chainrule
 from chainrule import Value
-from chainrule.compiler.runtime import dispatch, ledger
-from chainrule.compiler.runtime.ledger import BUILD, EAGER, RECORD, Ledger, allowance
+from chainrule.compiler.runtime import building, dispatch, ledger
+from chainrule.compiler.runtime.ledger import BUILD, EAGER, RECORD, Cost, Ledger, allowance
 from chainrule.compiler.runtime.memory import Memory, _limit, memory, size
 from chainrule.compiler.runtime.variants import Path
 
@@ -39,11 +39,18 @@ def usual_allowance():
     allowance.left = 0.3
 
 
+def scaled(y, a, s):
+    return y * a + s
+
+
 def steps(p, signs):
-    """A path of its own for each row of signs: 2**n of them."""
+    """A path of its own for each row of signs: 2**n of them.
+
+    A function of the user's own is called on one side only: both sides cannot be computed.
+    """
     y = p[0]
     for s in signs:
-        y = y * p[1] + s if s > 0 else (y - s).tanh()
+        y = scaled(y, p[1], s) if s > 0 else (y - s).tanh()
     return y
 
 
@@ -92,6 +99,16 @@ def test_the_allowance_is_for_all_functions_together(usual_allowance):
     own = ledger.CALLS * EAGER.of(100)  # what each may owe by itself
     assert spent * (RECORD.of(100) - own) == pytest.approx(0.3, abs=0.01)
     assert 0.0 <= allowance.left < RECORD.of(100)
+
+
+def test_while_calls_may_go_other_ways_the_allowance_is_not_for_machine_code(usual_allowance):
+    book = Ledger()
+    book.recorded(300, goes_other_ways=True)
+    assert not book.affords_building(300, cost=0.2)
+    book.replayed(300, ledger.SETTLED - 1, quickly=True)
+    assert not book.affords_building(300, cost=0.2)
+    book.replayed(300, quickly=True)
+    assert book.affords_building(300, cost=0.2)
 
 
 def test_recordings_that_nothing_replays_are_made_ever_more_rarely(no_allowance):
@@ -176,6 +193,27 @@ def test_a_function_whose_paths_never_repeat_runs_eagerly_and_says_so(usual_allo
     assert counts.calls == 3_000
     assert counts.traces < 100
     assert counts.eager > 2_800
+
+
+def test_what_llvm_would_take_is_known_before_it_begins(usual_allowance, monkeypatch):
+    def loss(w, xs):
+        return sum((chainrule.tanh(w[0] * x + w[1]) - w[2]) ** 2 for x in xs)
+
+    xs = [0.1 * k for k in range(100)]
+    monkeypatch.setattr(building, "LLVM", Cost(10.0, 0.0))
+    waiting = chainrule.compile(loss)
+    for k in range(5):
+        check(waiting, loss, [0.1 * k, 0.5, 0.9], xs)
+    assert waiting.dispatch.last is Path.TAPE
+    (structure,) = waiting.dispatch.structures.values()
+    (variant,) = structure.variants
+    assert (variant.waits, variant.build_cost) == (True, 10.0)
+    assert "until machine code pays" in waiting.report()
+    monkeypatch.undo()
+    allowance.left = 0.3
+    quick = chainrule.compile(loss)
+    check(quick, loss, [0.1, 0.5, 0.9], xs)
+    assert quick.dispatch.last is Path.MACHINE
 
 
 def test_with_raise_it_raises_when_it_would_tell(usual_allowance):

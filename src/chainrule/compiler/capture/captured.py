@@ -76,9 +76,11 @@ class CapturedState:
     place: dict[int, int] = field(default_factory=dict)  # of each Value in ``values``
     identity: bool = False  # some code asks which Value or list it has, as by ``is``
     looks: bool = False  # some code may read a Value's label or operation
+    tells: bool = False  # some code in C may tell a Value from a number
     catches: set[types.CodeType] = field(default_factory=set)  # code that may catch errors
     bound: set[int] = field(default_factory=set)  # ids of instances that are not to be kept alive
     functions: list[types.FunctionType] = field(default_factory=list)  # Python code it may run
+    plain_sites: set[str] = field(default_factory=set)  # branches that run one side only
     _labels: list[str] = field(default_factory=list)
 
     def marks(self, passed: list[Value]) -> tuple[Any, ...]:

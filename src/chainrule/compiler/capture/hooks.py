@@ -11,13 +11,17 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arrays import DataArray
+from chainrule.compiler.capture.forks import SIDES
+from chainrule.compiler.capture.merging import store_by_integer
 from chainrule.compiler.capture.rewriting import WATCHED, Hooks, Rewriter
+from chainrule.compiler.capture.sorting import in_order
 from chainrule.compiler.capture.standins import Detached, StandIn, is_numpys
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.traced import Traced
-from chainrule.core.backend import modes
+from chainrule.core.backend import Value, modes
 
 _CONTAINERS = (list, dict, tuple, np.ndarray)
+_OF_ARRAYS = frozenset(("dtype", "itemsize", "nbytes", "strides", "data", "tobytes"))  # of numbers
 _CACHED = range(-5, 257)  # integers of which CPython has one object each
 
 
@@ -42,12 +46,18 @@ def _read(container: Any, key: Any) -> Any:
     return found
 
 
+def _store(value: Any, container: Any, key: Any) -> None:
+    """``container[key] = value``."""
+    if type(key) is not Traced or not store_by_integer(value, container, key):
+        container[key] = value
+
+
 def _same(a: Any, b: Any) -> bool:
     """``a is b``."""
     recorder = modes.recorder
     if recorder is not None and a is b and isinstance(a, StandIn) and is_numpys(a):
         recorder.forbid("asking by 'is' which number it has")  # an array makes a new one each time
-    if recorder is None or a is b:
+    if recorder is None or a is b or a is None or b is None:  # no stand-in stands for None
         return a is b
     recorder.selector.observed(a, b)
     containers = isinstance(a, _CONTAINERS) and isinstance(b, _CONTAINERS)
@@ -61,6 +71,21 @@ def _same(a: Any, b: Any) -> bool:
     if type(pair[0]) is tuple and type(pair[1]) is tuple:  # the same one twice is passed as two
         recorder.forbid("asking by 'is' which tuple it has")
     return pair[0] is pair[1]
+
+
+def _asked(x: Any, name: str = "") -> Any:
+    """Something of which an attribute or the type is read, which a number might not have."""
+    recorder = modes.recorder
+    if recorder is None:
+        return x
+    if x is Value:  # ``Value.exp``, which may be called with any of them
+        recorder.tells = True
+    elif recorder.either:
+        if type(x) is Value:
+            recorder.asked[id(x)] = x
+        elif name in _OF_ARRAYS and type(x) is np.ndarray and x.dtype == object:
+            recorder.asked.update({id(v): v for v in x.flat if type(v) is Value})
+    return x
 
 
 def _settled(x: StandIn) -> Any:
@@ -89,20 +114,26 @@ def _bool(*arguments: Any) -> Any:
     return bool(*arguments)
 
 
+def _isinstance(x: Any, kinds: Any) -> bool:
+    return isinstance(_asked(x), kinds)
+
+
 def _type(*arguments: Any, **keywords: Any) -> Any:
+    if len(arguments) == 1:
+        _asked(arguments[0])
     if len(arguments) == 1 and isinstance(arguments[0], (StandIn, DataArray)):
         return arguments[0].__class__
     return type(*arguments, **keywords)
 
 
 def _hasattr(x: Any, name: str) -> bool:
-    return hasattr(x.kind, name) if type(x) is Detached else hasattr(x, name)
+    return hasattr(x.kind, name) if type(x) is Detached else hasattr(_asked(x, name), name)
 
 
 def _getattr(x: Any, name: str, *default: Any) -> Any:
     if type(x) is Detached and not hasattr(x.kind, name):
         x = x.kind(0)  # raises, or gives the default
-    return getattr(x, name, *default)
+    return getattr(_asked(x, name), name, *default)
 
 
 _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
@@ -110,6 +141,8 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     float: _float,
     bool: _bool,
     type: _type,
+    isinstance: _isinstance,
+    sorted: in_order,
     hasattr: _hasattr,
     getattr: _getattr,
     **{substitute.__wrapped__: substitute for substitute in (*NUMPY.values(), *LINALG.values())},
@@ -126,4 +159,7 @@ def _called(function: Any) -> Any:
         return function
 
 
-REWRITER = Rewriter(Hooks(_read, _same, _called), WATCHED | {*NUMPY, *LINALG})
+SIDES.called, SIDES.asked = _called, _asked
+REWRITER = Rewriter(
+    Hooks(_read, _store, _same, _called, _asked, SIDES), WATCHED | {*NUMPY, *LINALG}
+)

@@ -114,13 +114,17 @@ class Selector:
         return Traced(self._recorder, self._recorder.integers.constant(integer))
 
     def _selected(self, container: Any, items: Sequence[Any], key: Traced) -> Any:
-        """One of some items; rows that were selected before are the same rows."""
-        known = id(container), key.node
-        if known in self._copies:
+        """One of some items; rows that were selected before are the same rows.
+
+        Not in a side of a branch, which may have stored into a container for a while.
+        """
+        known, keeps = (id(container), key.node), not self._recorder.forks
+        if keeps and known in self._copies:
             return self._copies[known][1]
         chosen = self._pick(items)(key)
         if isinstance(chosen, list | np.ndarray):
-            self._copies[known] = container, chosen
+            if keeps:
+                self._copies[known] = container, chosen
             self._watch(container)
         return chosen
 

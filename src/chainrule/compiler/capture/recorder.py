@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,20 +27,33 @@ from chainrule.core import errors, functions, ops
 from chainrule.core.backend import Value, modes
 from chainrule.core.ops import Op
 
+if TYPE_CHECKING:
+    from chainrule.compiler.capture.forks import Fork
+
 
 class Recorder:
     """Told by the engine of every node; hands out the stand-ins of ``standins``."""
 
     def __init__(
-        self, integers: Sequence[int] = (), select: bool = True, exact: bool = False
+        self,
+        integers: Sequence[int] = (),
+        select: bool = True,
+        exact: bool = False,
+        plain_sites: frozenset[str] | None = None,
     ) -> None:
-        """``select``: integers may select; ``exact``: max and min of Values choose by branches."""
+        """``select``: integers may select; ``exact``: max and min of Values choose by branches.
+
+        ``plain_sites``: branches that run one side only; None: all of them.
+        """
         self.nodes: list[Value] = []
         self.unflagged: list[int] = []
         self.guards: list[tuple[Value, bool, str]] = []
         self.integers = IntegerRecorder(integers)
         self.selector = Selector(self, select)
         self.exact = exact
+        self.both, self.plain_sites = plain_sites is not None, plain_sites or frozenset()
+        self.forks: list[Fork] = []  # branches of which one of two sides is being run
+        self.stores = 0  # places that stores by integers chose for
         self.identity = False  # the function asked which Value it had
         self.passed: set[int] = set()  # ids of the containers that stand for arguments
         self.settled: list[str] = []  # where data became static
@@ -51,6 +64,8 @@ class Recorder:
         self.undefined: str | None = None  # an operation that raised; f may have caught it
         self.plain: set[int] = set()  # leaves that are plain numbers (reference engine)
         self.either: set[int] = set()  # ids of what is a Value or a number in eager mode
+        self.tells = False  # anything may be asked whether it is a Value or a number
+        self.asked: dict[int, Value] = {}  # of which an attribute or the type was read
         self.narrow: dict[int, Value] = {}  # operands with fewer bits than a float
         self._detached: dict[int, Value] = {}
 
@@ -60,6 +75,7 @@ class Recorder:
         self.guards.clear()
         self.numbers.clear()
         self.either.clear()
+        self.asked.clear()
         self.narrow.clear()
         self._detached.clear()
         self.selector.forget()

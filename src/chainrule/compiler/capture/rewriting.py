@@ -1,10 +1,12 @@
 """Reads made visible: while a function is recorded, its subscripts and identity tests call hooks.
 
 In: the Python functions that a recording may run. Out: the same functions with rewritten code, for
-as long as the recording takes: ``xs[i]`` calls ``Hooks.read(xs, i)``, ``a is b`` calls
-``Hooks.same(a, b)``, and a call of one of the ``WATCHED`` builtins asks
-``Hooks.called`` which function to call. So the recorder sees the container and the key of every
-read, which overloading cannot show: a list's subscript asks an integer for nothing but its value.
+as long as the recording takes: ``xs[i]`` calls ``Hooks.read(xs, i)``, ``xs[i] = x`` calls
+``Hooks.store(x, xs, i)``, ``a is b`` calls ``Hooks.same(a, b)``, ``x.name`` calls
+``Hooks.asked(x, name)``, and a call of one of the ``WATCHED`` builtins asks ``Hooks.called`` which
+function to call. Where ``both`` sides of branches are to be computed, the code is converted by
+``sides`` before. So the recorder sees the container and the key of every read, which overloading
+cannot show: a list's subscript asks an integer for nothing but its value.
 
 Other threads may run these functions meanwhile: the hooks do what Python does unless the calling
 thread records. What cannot be rewritten stays as it is; integers are static there.
@@ -23,10 +25,12 @@ from typing import Any
 import bytecode
 from bytecode.instr import InstrLocation
 
+from chainrule.compiler.capture import sides
+
 _NEWER_CALLS = sys.version_info >= (3, 13)  # the callable comes before self or NULL
 _HAS_PRECALL = sys.version_info < (3, 12)
 #: functions in C whose calls are looked at, by the names under which code loads them
-WATCHED = frozenset(("int", "float", "bool", "type", "hasattr", "getattr"))
+WATCHED = frozenset("int float bool type isinstance hasattr getattr sorted".split())
 
 
 _COLUMNS = 128  # the library writes those from here on as CPython does not: as parts of their own
@@ -45,8 +49,11 @@ class Hooks:
     """What rewritten code calls."""
 
     read: Callable[[Any, Any], Any]  # container, key -> container[key]
+    store: Callable[[Any, Any, Any], None]  # value, container, key: container[key] = value
     same: Callable[[Any, Any], bool]  # a, b -> a is b
     called: Callable[[Any], Any]  # a builtin -> what to call in its place
+    asked: Callable[[Any, str], Any]  # what has an attribute that is read, its name -> the same
+    sides: Any  # what code converted by ``sides`` calls
 
 
 class Rewriter:
@@ -57,16 +64,23 @@ class Rewriter:
         self._watched = watched
         self._lock = threading.Lock()
         self._rewritten: dict[int, tuple[types.CodeType, types.CodeType | None]] = {}
+        self._converted: dict[int, tuple[types.CodeType, types.CodeType | None]] = {}
         self._users: dict[int, int] = {}  # recordings that need a function rewritten, by its id
 
     @contextmanager
-    def visible(self, functions: Iterable[types.FunctionType]) -> Iterator[None]:
-        """Inside this block these functions run rewritten."""
+    def visible(
+        self, functions: Iterable[types.FunctionType], both: bool = False
+    ) -> Iterator[None]:
+        """Inside this block these functions run rewritten; ``both``: converted, where they can be.
+
+        Where another thread records them at the same time, they stay as that one needs them.
+        """
         functions = list({id(f): f for f in functions}.values())
         with self._lock:
             for f in functions:
                 if id(f) not in self._users:
-                    f.__code__ = self.rewritten(f.__code__) or f.__code__
+                    made = self._with_both_sides(f.__code__) if both else None
+                    f.__code__ = made or self.rewritten(f.__code__) or f.__code__
                 self._users[id(f)] = self._users.get(id(f), 0) + 1
         try:
             yield
@@ -79,6 +93,7 @@ class Rewriter:
                         f.__code__ = original(f.__code__)
                 if len(self._rewritten) > _MOST and not self._users:
                     self._rewritten.clear()
+                    self._converted.clear()
                     _originals.clear()
 
     def rewritten(self, code: types.CodeType) -> types.CodeType | None:
@@ -92,6 +107,16 @@ class Rewriter:
             if made is not None:
                 _originals[id(made)] = made, code
         return self._rewritten[id(code)][1]
+
+    def _with_both_sides(self, code: types.CodeType) -> types.CodeType | None:
+        """The code with hooks that may compute both sides of branches; None where it has none."""
+        if id(code) not in self._converted:
+            found = sides.converted(code)
+            made = None if found is None else self.rewritten(found)
+            self._converted[id(code)] = code, made
+            if made is not None:
+                _originals[id(made)] = made, code
+        return self._converted[id(code)][1]
 
     def _rewrite(self, code: types.CodeType) -> types.CodeType:
         steps = bytecode.Bytecode.from_code(code)
@@ -127,14 +152,27 @@ class Rewriter:
 
         if step.name == "BINARY_SUBSCR" or _is_new_subscript(step):
             return of_two(self._hooks.read)
+        if step.name == "STORE_SUBSCR":  # a b c -> hook a b c: called like a method of a
+            below = [instruction("SWAP", n) for n in (4, 3, 2)]
+            hook = [instruction("LOAD_CONST", self._hooks.store), *below]
+            return [*hook, *call(2), instruction("POP_TOP")]
         if step.name == "IS_OP":
             same = of_two(self._hooks.same)
             return [*same, instruction("UNARY_NOT")] if step.arg else same
+        if step.name in ("LOAD_ATTR", "LOAD_METHOD"):
+            name = step.arg[1] if isinstance(step.arg, tuple) else step.arg
+            hook = [instruction("LOAD_CONST", self._hooks.asked), instruction("SWAP", 2)]
+            return [*hook, instruction("LOAD_CONST", name), *call(1), step]
         if step.name == "LOAD_CONST" and isinstance(step.arg, types.CodeType):
             inner = self.rewritten(step.arg)
+            if inner is None and sides.PLACEHOLDER in step.arg.co_names:
+                raise ValueError("a part of it cannot be rewritten")
             return [step if inner is None else instruction("LOAD_CONST", inner)]
         if step.name == "LOAD_GLOBAL" and isinstance(step.arg, tuple):
             to_call, name = step.arg
+            if name == sides.PLACEHOLDER:
+                null = [instruction("PUSH_NULL")] if to_call else []
+                return [*null, instruction("LOAD_CONST", self._hooks.sides)]
             if to_call and name in self._watched:
                 around = [instruction("SWAP", 2)] if _NEWER_CALLS else []
                 hook = [instruction("LOAD_CONST", self._hooks.called), instruction("SWAP", 2)]

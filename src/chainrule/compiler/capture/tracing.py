@@ -30,6 +30,7 @@ from chainrule.compiler.capture.arguments import (
 )
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.flattening import finish
+from chainrule.compiler.capture.forks import Impure
 from chainrule.compiler.capture.hooks import REWRITER
 from chainrule.compiler.capture.reading import Observed
 from chainrule.compiler.capture.recorder import Recorder
@@ -57,10 +58,15 @@ class Trace:
 
 @dataclass(frozen=True)
 class Tracer:
-    """Makes the recordings of a function; ``select``: also for integers that select Values."""
+    """Makes the recordings of a function.
+
+    ``select``: also for integers that select Values. ``both``: both sides of branches are computed,
+    where they can be.
+    """
 
     function: Callable[..., Any]
     select: bool = True
+    both: bool = False
 
     @property
     def source(self) -> Callable[..., Any]:
@@ -73,11 +79,11 @@ class Tracer:
 
     def trace(self, state: CapturedState, call: Call) -> Trace:
         """One recorded run."""
-        return trace(self.function, state, call, select=self.select)
+        return trace(self.function, state, call, select=self.select, both=self.both)
 
     def confirm(self, state: CapturedState, call: Call, first: Trace) -> None:
         """Refuse a recording that another run with numbers a little off does not repeat."""
-        confirm(self.function, state, call, first, self.select)
+        confirm(self.function, state, call, first, self.select, self.both)
 
 
 def trace(
@@ -88,16 +94,29 @@ def trace(
     nudge_data: bool = True,
     select: bool = True,
     like: Recording | None = None,
+    both: bool = False,
 ) -> Trace:
     """Run the function recorded, its numbers nudged (of data only with ``nudge_data``).
 
     ``like``: a recording that this one may repeat; then they share its arrays.
 
     If it can tell what an integer selected from what it selected in the recording, as by ``is``,
-    it is recorded again with every read static, and with max and min as branches.
+    it is recorded again with every read static, and with max and min as branches. ``both``: both
+    sides of branches are computed; one that does what cannot be taken back is an ordinary branch
+    from then on.
     """
     if nudge is not None:
         call = call.nudged(nudge, state.place, nudge_data)
+    while both and not (state.looks or state.identity or state.catches):
+        recorder = Recorder(call.ints, select, plain_sites=frozenset(state.plain_sites))
+        try:
+            return _trace(function, state, call, nudge, recorder, like)
+        except Impure as found:
+            if found.site in state.plain_sites:
+                break
+            state.plain_sites.add(found.site)
+        except Observed:
+            break
     if not state.looks:
         try:
             return _trace(function, state, call, nudge, Recorder(call.ints, select), like)
@@ -148,7 +167,7 @@ def _trace(
             moved(state.values, nudged_numbers(state.values, nudge)),
             plain_modes(),
             differentiating(inputs[: call.first] if call.key[0] else []),
-            REWRITER.visible(state.functions),
+            REWRITER.visible(state.functions, recorder.both),
             recording(recorder),
         ):
             result = function(*rebuilt.arguments, **rebuilt.keywords)
@@ -157,6 +176,8 @@ def _trace(
             if not call.key[0]:
                 _check_identities(result, held, recorder)
             if recorder.either:
+                if recorder.tells or state.tells:
+                    raise Observed
                 held.update(map(id, inputs[: call.first] if call.key[0] else []))
                 _check_kinds(recorder, held, None if call.key[0] else result)
             made = finish(recorder, inputs, result, like)
@@ -231,21 +252,23 @@ def _check_kinds(recorder: Recorder, held: set[int], result: Any) -> None:
 
     It is a Value here in any case. What is computed from a Value that was passed or captured
     (``held``) is one in eager mode too; anything else may be a plain number there, which is another
-    ``result``, and beside a number of few bits another rounding.
+    ``result``, has other attributes, and beside a number of few bits another rounding.
     """
     certain, either = set(held), set(recorder.either)
     for node in recorder.nodes:
-        children = [id(child) for child in node.children]
+        chosen = recorder.selector.chosen.get(id(node))
+        children = [id(child) for child in (chosen[1] if chosen else node.children)]
         if id(node) in either or not children:
             continue
         unclear = not either.isdisjoint(children)
         if unclear and any(key in recorder.narrow for key in children):
             raise Observed
-        if any(key in certain for key in children):
+        if (all if chosen else any)(key in certain for key in children):
             certain.add(id(node))
         elif unclear:
             either.add(id(node))
-    if any(id(x) in either for x in _values_in(result)):
+    seen = [*_values_in(result), *recorder.asked.values()]
+    if any(id(x) in either for x in seen):
         raise Observed
 
 
@@ -391,6 +414,7 @@ def confirm(
     call: Call,
     first: Trace,
     select: bool = True,
+    both: bool = False,
 ) -> None:
     """Run again with numbers a little off: only inputs may make a difference.
 
@@ -402,7 +426,7 @@ def confirm(
         try:
             data = not first.settled  # data that became static must be the same again
             again = trace(
-                function, state, call, nudge if scale else None, data, select, first.recording
+                function, state, call, nudge if scale else None, data, select, first.recording, both
             )
         except Exception:
             if scale:

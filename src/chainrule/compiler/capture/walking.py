@@ -11,6 +11,7 @@ import collections
 import dis
 import functools
 import logging
+import operator
 import pathlib
 import random
 import sys
@@ -46,6 +47,7 @@ _ANNOTATING = frozenset(("__annotate__", "__annotate_func__"))  # run when types
 _LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
 _GENERATED = frozenset(("__eq__", "__setattr__", "__delattr__", "__lt__", "__le__", "__hash__"))
 _IDENTITY = frozenset(("id", "hash", "set", "frozenset", "index", "count", "remove"))
+_GETTERS = (operator.attrgetter, operator.methodcaller)
 _COLLECTIONS = (list, tuple, dict, set, frozenset)
 _LIMIT = 1_000_000
 _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
@@ -60,6 +62,7 @@ def survey(function: Callable[..., Any]) -> CapturedState:
     stack: list[tuple[Any, types.FunctionType | None]] = [(function, None)]
     while stack:
         x, reader = stack.pop()  # the function of the user's that reaches x, for messages
+        found.tells |= isinstance(x, _GETTERS)
         if id(x) in seen or _is_atom(x):
             continue
         seen.add(id(x))
@@ -247,6 +250,7 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
         raise Unrecordable(f"it asks whether something is True or False by 'is' or 'match'{line}")
     found.catches.update(_catching(code))
     found.looks |= bool(names & _LOOKS)
+    found.tells |= any(getter.__name__ in names for getter in _GETTERS) or _matches_classes(code)
     found.identity |= (
         bool(names & _LOOKS) or not names.isdisjoint(_IDENTITY) or _asks_identity(code, namespace)
     ) and not _is_generated(function)
@@ -437,6 +441,13 @@ def _asks_identity(code: types.CodeType, namespace: dict[str, Any]) -> bool:
             if not (simple and "CONST" in left.opname):
                 return True
     return any(_asks_identity(c, namespace) for c in code.co_consts if type(c) is types.CodeType)
+
+
+def _matches_classes(code: types.CodeType) -> bool:
+    """Whether there is a ``case`` of a class."""
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    steps = dis.get_instructions(code)
+    return any(s.opname == "MATCH_CLASS" for s in steps) or any(map(_matches_classes, inner))
 
 
 def _catching(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from chainrule.compiler.runtime.families import (
     split,
 )
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
+from chainrule.compiler.runtime.ledger import LLVM
 from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.results import lifted_of, wanted_of
 from chainrule.compiler.runtime.variants import Binding, Variant
@@ -51,6 +52,16 @@ class Built:
     reason: str | None = None
     superseded: frozenset[MachineCode] = frozenset()  # their calls join this code when they come
     attempted: bool = True
+    cost: float | None = None  # seconds, as it was estimated once the recording was lifted
+    put_off: bool = False  # that is more than calls have earned yet
+
+
+class TooDear(Exception):
+    """Machine code would take longer than calls have earned yet."""
+
+    def __init__(self, cost: float) -> None:
+        super().__init__(cost)
+        self.cost = cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,15 +155,28 @@ def machine_code(
     others: OtherLengths | KnownLengths | None = None,
     dtype: str = "float64",
     contract: bool = True,
+    affords: Callable[[float], bool] | None = None,
 ) -> MachineCode:
-    """Machine code for a recorded call, and for shorter ones if it can serve them too."""
+    """Machine code for a recorded call, and for shorter ones if it can serve them too.
+
+    ``affords``: whether so many seconds may be spent on it; if not, TooDear.
+    """
     program = call.program()
+    cost = cost_of(program)
+    if affords is not None and not affords(cost):
+        raise TooDear(cost)
     try:
         return _machine_code(call, program, others, dtype, contract)
     except NotLiftable:
         if not program.loops:
             raise
         return _machine_code(call, call.program(loops=False), others, dtype, contract)
+
+
+def cost_of(program: Program) -> float:
+    """Seconds that machine code for a program will take, as an estimate."""
+    count = len(program.instructions)
+    return LLVM.of(count if program.steps is None else count + count // 2)
 
 
 def _machine_code(
@@ -209,6 +233,10 @@ class Builder:
         self._dtype, self._always, self._contract = dtype, always, contract
         self._families: dict[Any, list[Family]] = {}
 
+    def use(self, tracer: Tracer) -> None:
+        """Make recordings of other lengths with this."""
+        self._recordings = Recordings(tracer, self._captured)
+
     def lengths(self, call: Call) -> Lengths | None:
         """The lengths of a call's lists of integers; None where it passes none."""
         if call.comes_again or not self._recordings.tracer.select:
@@ -239,10 +267,17 @@ class Builder:
             return f"it is small (under {SMALL} instructions)"
         return None
 
-    def build(self, variant: Variant, call: Call, expected: Expected | None = None) -> Built:
+    def build(
+        self,
+        variant: Variant,
+        call: Call,
+        expected: Expected | None = None,
+        affords: Callable[[float], bool] | None = None,
+    ) -> Built:
         """Machine code for a variant, if it has the structure, checked against the tape.
 
-        ``expected``: what the tape gave for this call, where that is known.
+        ``expected``: what the tape gave for this call, where that is known. ``affords``: whether so
+        many seconds may be spent on it.
         """
         recording = lifted_of(variant.recording, call, variant.captured)
         root, hopeless = wanted_of(recording), self._hopeless(recording)
@@ -257,7 +292,9 @@ class Builder:
         others = None if lengths is None else OtherLengths(self._recordings, call, lengths.runs)
         source = RecordedCall.of(call, recording, root.position)
         try:
-            machine = machine_code(source, others, self._dtype, self._contract)
+            machine = machine_code(source, others, self._dtype, self._contract, affords)
+        except TooDear as found:
+            return Built(cost=found.cost, put_off=True)
         except NotLiftable as reason:
             return Built(reason=str(reason))
         except ImportError as error:  # of llvmlite
@@ -265,16 +302,17 @@ class Builder:
             return Built(reason=str(error))
         except Exception as error:  # the tape still serves: say why, and go on
             return Built(reason=f"{type(error).__name__}: {error}")
-        binding = Binding(machine, machine.fit)
+        binding, cost = Binding(machine, machine.fit), cost_of(machine.program)
         if not agrees(variant, call, binding, expected):
-            return Built(reason="its result differs (please report this)")
+            return Built(reason="its result differs (please report this)", cost=cost)
         if lengths is None or not machine.varying:
-            return Built(binding)
+            return Built(binding, cost=cost)
         family = Family(lengths.runs, machine, len(recording.selection.numbers))
         served = [old for old in lengths.families if family.serves(old)]
         others_left = [old for old in lengths.families if old not in served]
         lengths.families[:] = [family, *others_left][:CODES]
-        return Built(binding, superseded=frozenset([old.machine for old in served]))
+        superseded = frozenset([old.machine for old in served])
+        return Built(binding, superseded=superseded, cost=cost)
 
     def may_join(self, call: Call) -> bool:
         """Whether there is code of a call that is like this one, and not shorter."""

@@ -191,7 +191,7 @@ class Dispatch:
         variant.used = memory.now
         size = len(variant.recording)
         self._ledger.replayed(size, calls, quickly=True)
-        if variant.waits and self._ledger.affords_building(size):
+        if variant.waits and self._ledger.affords_building(size, variant.build_cost):
             self.fast_path = None  # the next call builds machine code
 
     @property

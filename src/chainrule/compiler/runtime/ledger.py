@@ -6,7 +6,9 @@ where it was replayed. So no function gets much slower than eager, however its c
 
 Costs are estimated from the number of instructions and not read from a clock: the same calls take
 the same paths, and give the same bits, every time. Only where one turns out ``FAR`` dearer than its
-estimate does the time that the processor took for it count.
+estimate does the time that the processor took for it count. What machine code costs is estimated
+twice: from the instructions of the recording, and once these are lifted, from those of the array
+program, on which LLVM's time depends.
 """
 
 from __future__ import annotations
@@ -52,6 +54,9 @@ if engine == "native":
 else:
     EAGER, RECORD, BUILD = Cost(2e-5, 4e-6), Cost(2e-3, 3.5e-5), Cost(25e-3, 2e-5)
     REPLAY = Cost(30e-6, 2e-6)
+SETTLED = 8  # replays in which no call went a new way
+LLVM = Cost(0.1, 4.5e-3)  # for instructions of an array program; half as many again if in steps
+LIFTING = 0.08  # the part of building that comes before LLVM
 
 
 @dataclass
@@ -77,6 +82,7 @@ class Ledger:
         self._balance = 0.0
         self._has_built = False  # machine code
         self._unused = 0  # recordings in a row after which nothing was replayed
+        self._unsettled = 0  # replays to wait for, as calls may go still other ways
         self._misses = self._refusals = 0  # in a row
         self._rest = 0  # calls that are to run eagerly
 
@@ -90,17 +96,24 @@ class Ledger:
         cost *= RECORD.of(self._size) * 2.0 ** min(self._unused, MOST_DOUBLINGS)
         return cost <= self._credit(self._size)
 
-    def affords_building(self, instructions: int) -> bool:
-        """Whether machine code may be built for a recording now.
+    def affords_building(self, instructions: int, cost: float | None = None) -> bool:
+        """Whether machine code may be built for a recording now; ``cost``: where it is known.
 
         The allowance is for the first time only: whoever has several paths is to earn the others'.
+        While calls may go new ways it is for recordings, one of which may be for all of them.
         """
-        credit = self._credit(instructions) - (allowance.left if self._has_built else 0.0)
-        return BUILD.of(instructions) <= credit or allowance.is_endless
+        withheld = allowance.left if self._has_built or self._unsettled else 0.0
+        credit = self._credit(instructions) - withheld
+        cost = BUILD.of(instructions) if cost is None else cost
+        return cost <= credit or allowance.is_endless
 
-    def recorded(self, instructions: int) -> None:
-        """A recording was made, to which others may have to be compared."""
+    def recorded(self, instructions: int, goes_other_ways: bool = False) -> None:
+        """A recording was made, to which others may have to be compared.
+
+        ``goes_other_ways``: the next call may need another, as there are branches.
+        """
         self.instructions = instructions
+        self._unsettled = SETTLED if goes_other_ways else self._unsettled
         self._unused += 1
         self._pay(JOINING * RECORD.of(instructions))
 
@@ -108,10 +121,15 @@ class Ledger:
         """It was compared with others, and with eager; ``seconds``: of the processor."""
         self._pay((1.0 - JOINING) * RECORD.at_least(instructions, seconds))
 
-    def built(self, instructions: int, seconds: float) -> None:
+    def put_off(self, cost: float) -> None:
+        """A recording was lifted, and LLVM would take more than has been earned."""
+        self._pay(LIFTING * cost)
+
+    def built(self, instructions: int, seconds: float, cost: float | None = None) -> None:
         """Machine code was built, or it was tried; ``seconds``: of the processor."""
         self._has_built = True
-        self._pay(BUILD.at_least(instructions, seconds))
+        estimate = BUILD.of(instructions) if cost is None else cost
+        self._pay(seconds if seconds > FAR * estimate else estimate)
 
     def ran_eagerly(self) -> None:
         """A call took eager's time."""
@@ -121,6 +139,7 @@ class Ledger:
     def replayed(self, instructions: int, calls: int = 1, quickly: bool = False) -> None:
         """A variant answered calls; ``quickly``: through the fast path."""
         self._misses = self._unused = self._rest = 0
+        self._unsettled = max(0, self._unsettled - calls)
         took = 0.0 if quickly else REPLAY.of(instructions)
         self._earn(calls * (1.5 * EAGER.of(instructions) - took))
 

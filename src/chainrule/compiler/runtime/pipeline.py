@@ -6,10 +6,11 @@ Each stage hands its result to the next: a ``Trace``, a ``Built``, the ``Run``.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
@@ -31,6 +32,8 @@ from chainrule.compiler.runtime.variants import (
     Run,
     Structure,
     Variant,
+    branches,
+    branches_often,
     reasons_for_recordings,
 )
 from chainrule.compiler.runtime.verification import Expected, check_against_eager
@@ -41,6 +44,9 @@ from chainrule.trees import map_leaves
 STRUCTURES = 256  # of arguments, the least recently used goes
 VARIANTS = 64  # of one structure, likewise
 SEVERAL = 4  # recordings, before it is said that each is for one case only
+WAYS = 3  # through branches, before both sides of them are computed
+MANY_BRANCHES = 8  # in one recording: the second way through them is enough
+FAILURES = 3  # to do so
 FEW = 32  # recordings of one structure in training, before most calls must have had one already
 
 
@@ -73,6 +79,8 @@ class Pipeline:
         self._ledger, self._lifts_at_once = ledger, options.lift is True
         self.structures: dict[Any, Structure] = {}
         self._tracer, self._counts = tracer, counts
+        self._keeps_bits = options.lift is False  # those of eager's gradients
+        self._failures = 0  # attempts to compute both sides of branches
         self._builder: Builder | None = None  # nothing is lifted
         if options.lift is not False:
             self._builder = Builder(
@@ -116,17 +124,10 @@ class Pipeline:
         """
         started = time.thread_time()
         try:
-            with random_states_kept():
-                self._counts.traces += 1
-                made = self._tracer.trace(self.captured, call)
-                self._ledger.recorded(len(made.recording))
-                return_free_memory(len(made.recording))
-                _refuse_arrays_of_values(call, made)
-                if call.key[0]:
-                    _refuse_values_around(self._tracer.source, call, made)
-                if at_once:
-                    _count_recording(structure)
-                variant = self._new_variant(structure, call, made, at_once, build)
+            if at_once:
+                _count_recording(structure)
+            variant = self._with_both_sides(structure, call, at_once, build)
+            variant = variant or self._recorded(structure, call, at_once, build)
         except Unrecordable as reason:
             structure.blocked = str(reason)
             structure.variants.clear()  # no call gets to them any more
@@ -139,6 +140,50 @@ class Pipeline:
         finally:
             self._counts.recording_seconds += time.thread_time() - started
         return variant.run(call, variant.binding) or EAGERLY
+
+    def _with_both_sides(
+        self, structure: Structure, call: Call, at_once: bool, build: bool
+    ) -> Variant | None:
+        """A variant that computes both sides of branches, where calls go many ways.
+
+        None where they do not, or where that fails: then one side is recorded, as before.
+        """
+        plain = self._tracer
+        if type(plain) is not Tracer or plain.both or self._keeps_bits:
+            return None
+        if self._failures >= FAILURES:
+            return None
+        found = structure.variants
+        is_one_of_many = bool(found) and branches(found[0]) >= MANY_BRANCHES
+        if (len(found) < WAYS and not is_one_of_many) or not branches_often(found):
+            return None
+        self._use(replace(plain, both=True))
+        try:
+            return self._recorded(structure, call, at_once, build)
+        except (Exception, Unrecordable):
+            self.captured.restore()
+            self._failures += 1
+            self._use(plain)
+            return None
+
+    def _use(self, tracer: Tracer) -> None:
+        """Make recordings in another way from now on."""
+        self._tracer = tracer
+        if self._builder is not None:
+            self._builder.use(tracer)
+
+    def _recorded(self, structure: Structure, call: Call, at_once: bool, build: bool) -> Variant:
+        """A new recording of a call as a variant."""
+        with random_states_kept():
+            self._counts.traces += 1
+            made = self._tracer.trace(self.captured, call)
+            goes_other_ways = bool(structure.variants) or branches(made) > 0
+            self._ledger.recorded(len(made.recording), goes_other_ways)
+            return_free_memory(len(made.recording))
+            _refuse_arrays_of_values(call, made)
+            if call.key[0]:
+                _refuse_values_around(self._tracer.source, call, made)
+            return self._new_variant(structure, call, made, at_once, build)
 
     def build_when_worth_it(self, variant: Variant, call: Call) -> bool:
         """Build machine code for a variant that answers calls on the tape, if that pays by now."""
@@ -188,7 +233,7 @@ class Pipeline:
         variant, expected = self._checked(call, made)
         variant.waits = builder is not None and builder.may_build(variant, call)
         if variant.waits and build and self._may_build(variant, at_once):
-            self._build_or_join(variant, call, expected)
+            self._build_or_join(variant, call, expected, at_once)
         elif builder is not None and not variant.waits:
             self._build(variant, call)  # which says why there is none
         return self._added(structure, variant)
@@ -222,23 +267,23 @@ class Pipeline:
     def _shed(self, variant: Variant) -> None:
         """Let go of many instructions that machine code stands for."""
         if variant.binding is not None and is_large(len(variant.recording)):
-            variant.shed(self._record_again)
+            variant.shed(functools.partial(self._record_again, self._tracer))
             return_free_memory(len(variant.recording))
 
-    def _record_again(self, call: Call) -> Recording:
+    def _record_again(self, tracer: Tracer, call: Call) -> Recording:
         """A recording to go on with, for a variant that let go of its instructions."""
         with Held(), random_states_kept():
             self._counts.traces += 1
-            return self._tracer.trace(self.captured, call).recording
+            return tracer.trace(self.captured, call).recording
 
     def _may_build(self, variant: Variant, at_once: bool) -> bool:
-        size = len(variant.recording)
-        return at_once or self._lifts_at_once or self._ledger.affords_building(size)
+        size, cost = len(variant.recording), variant.build_cost
+        return at_once or self._lifts_at_once or self._ledger.affords_building(size, cost)
 
     def _build_or_join(
-        self, variant: Variant, call: Call, expected: Expected | None = None
+        self, variant: Variant, call: Call, expected: Expected | None = None, at_once: bool = False
     ) -> None:
-        """Machine code for a variant, of a longer call if there is some.
+        """Machine code for a variant, of a longer call if there is some; or it waits on.
 
         Where the call is longer than all that there is code for, an even longer one is recorded
         and built first, so that not every length builds again.
@@ -254,36 +299,45 @@ class Pipeline:
             longer = builder.longer(call) if may_be_longer else None
             if longer is None:
                 break
-            self._record_longer(*longer)
-        self._build(variant, call, expected)
+            self._record_longer(*longer, at_once)
+        self._build(variant, call, expected, at_once)
 
-    def _record_longer(self, call: Call, made: Trace) -> None:
+    def _record_longer(self, call: Call, made: Trace, at_once: bool) -> None:
         """Make a variant for a call that nobody made; not counted as a call."""
         structure = self.structure(call)
         self._counts.traces += 1
         self._ledger.recorded(len(made.recording))
         try:
             variant, expected = self._checked(call, made)
-            self._build(variant, call, expected)
+            self._build(variant, call, expected, at_once)
             self._added(structure, variant)
         except Unrecordable as reason:
             structure.blocked = str(reason)
         except Exception:
             self.captured.restore()
 
-    def _build(self, variant: Variant, call: Call, expected: Expected | None = None) -> None:
-        """Build machine code for a variant, if it has the structure.
+    def _build(
+        self, variant: Variant, call: Call, expected: Expected | None = None, at_once: bool = False
+    ) -> None:
+        """Build machine code for a variant, if it has the structure, and if it pays.
 
         ``expected``: what the tape gave for this call, where that is known.
         """
         if self._builder is None:
             return
-        started = time.thread_time()
-        built = self._builder.build(variant, call, expected)
+        size, started = len(variant.recording), time.thread_time()
+        affords = functools.partial(self._ledger.affords_building, size)
+        unlimited = at_once or self._lifts_at_once
+        built = self._builder.build(variant, call, expected, None if unlimited else affords)
         seconds = time.thread_time() - started
         self._counts.lifting_seconds += seconds
+        if built.put_off:
+            assert built.cost is not None
+            variant.waits, variant.build_cost = True, built.cost
+            self._ledger.put_off(built.cost)
+            return
         if built.attempted:
-            self._ledger.built(len(variant.recording), seconds)
+            self._ledger.built(size, seconds, built.cost)
         variant.binding, variant.not_lifted = built.binding, built.reason
         if built.binding is not None:
             variant.forget_tape()

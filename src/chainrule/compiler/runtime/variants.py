@@ -59,6 +59,7 @@ class Variant:
     binding: Binding | None = None
     not_lifted: str | None = None  # why it runs on the tape
     waits: bool = False  # until machine code for it is worth its cost
+    build_cost: float | None = None  # seconds that it will take, once that is known
     used: int = 0  # when it was needed last, as ``Memory`` counts
     settled: tuple[str, ...] = ()  # the lines at which data became static
     uses_math: bool = False  # it holds for finite data only
@@ -285,6 +286,17 @@ def reasons_for_recordings(variants: Iterable[Variant]) -> dict[Reason, int]:
         for reason in dict.fromkeys(reasons):
             found[reason] = found.get(reason, 0) + 1
     return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def branches(made: Trace | Variant) -> int:
+    """How many branches a recording depends on, of integers or of numbers."""
+    integers = sum(guard.truth for guard in made.recording.selection.program.guards)
+    return integers + len(made.recording.guards) - len(set(made.settled))
+
+
+def branches_often(variants: Sequence[Variant]) -> bool:
+    """Whether at least half of some recordings depend on a branch."""
+    return 2 * sum(branches(variant) > 0 for variant in variants) >= len(variants)
 
 
 @dataclass(eq=False)

@@ -53,14 +53,14 @@ class LoadedLedger(Ledger):
     def affords_recording(self, joins: bool = False) -> bool:  # noqa: D102
         return True  # nothing is recorded: the pipeline leaves it to the replay at once
 
-    def affords_building(self, instructions: int) -> bool:  # noqa: D102
+    def affords_building(self, instructions: int, cost: float | None = None) -> bool:  # noqa: D102
         is_due = self._on_tape >= BUILD.of(instructions)
         return is_due or self.at_once or allowance.is_endless
 
     def replayed(self, instructions: int, calls: int = 1, quickly: bool = False) -> None:  # noqa: D102
         self._on_tape += calls * REPLAY.each * instructions
 
-    def built(self, instructions: int, seconds: float) -> None:  # noqa: D102
+    def built(self, instructions: int, seconds: float, cost: float | None = None) -> None:  # noqa: D102
         self._on_tape = 0.0
 
     def replays_pay(self, instructions: int) -> bool:  # noqa: D102

@@ -1,0 +1,400 @@
+"""Both sides of a branch: what code converted by ``sides`` calls while it is recorded.
+
+In: a condition that is known only when the recording runs, and what each side of the branch
+assigned. Out: for each name, one number that is selected by the condition. Where a side fails, or
+what it assigned is no number, the branch is a guard again, and the side that was taken counts.
+A side that Python would not have run leaves nothing behind: its assignments are taken back, and it
+only does what is known to change nothing else; anything else is raised as ``Impure``.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.capture import known
+from chainrule.compiler.capture.arrays import DataArray
+from chainrule.compiler.capture.captured import REPLACES
+from chainrule.compiler.capture.merging import (
+    CannotMerge,
+    as_bool,
+    is_open,
+    one_of,
+    store_by_integer,
+    truth_of,
+)
+from chainrule.compiler.capture.standins import Condition, Detached
+from chainrule.compiler.capture.traced import Traced
+from chainrule.core import ops
+from chainrule.core.backend import Value, dot, modes, vsum
+
+_NUMBERS = frozenset(
+    (Value, Detached, Traced, Condition, int, float, bool, np.float64, np.int64, np.bool_)
+)
+#: whose operators change nothing and call no code of the user's
+_PLAIN = _NUMBERS | {str, bytes, range, type(None), DataArray}
+_CONTAINERS = frozenset((list, tuple, dict, str, range, np.ndarray, DataArray))
+_CHANGED_IN_PLACE = frozenset((list, dict, set, np.ndarray, DataArray))
+_BUILTINS = frozenset(
+    (abs, min, max, float, int, bool, len, sum, pow, round, range, zip, enumerate)
+)
+_METHODS = frozenset(op.name for op in ops.TABLE.values()) | {"sum", "mean", "dot"}
+_VECTORS = (dot, vsum)
+_MODULES = ("math", "chainrule.core.functions", "chainrule.vectors")
+_MISSING: Any = object()
+
+
+class Impure(BaseException):
+    """A side does what cannot be taken back: ``site`` is to be an ordinary branch.
+
+    Not an Exception: neither the function nor a side that is forgiven must swallow it.
+    """
+
+    def __init__(self, site: Any) -> None:
+        super().__init__(site)
+        self.site = site
+
+
+def _opened(test: Any) -> Any:
+    """The truth of a number as a condition; anything else as it is."""
+    recorder = modes.recorder
+    if recorder is not None and recorder.both:
+        if type(test) is Detached:
+            return recorder.truth(test._value)
+        if type(test) is Value:
+            return recorder.truth(test)
+    return test
+
+
+class Fork:
+    """A branch: one side is run where the test is known, else both."""
+
+    def __init__(self, site: Any, test: Any) -> None:
+        test = _opened(test)
+        recorder = modes.recorder
+        self.both = (
+            recorder is not None
+            and recorder.both
+            and is_open(test)
+            and site not in recorder.plain_sites
+        )
+        self._site, self._test = site, test
+        self.truth = truth_of(test) if self.both else bool(test)
+        self.body, self.orelse = self.both or self.truth, self.both or not self.truth
+        self.decided = False
+        self._before: dict[str, Any] = {}
+        self._after: dict[bool, dict[str, Any]] = {}
+        self._journal: dict[Any, tuple[Any, Any, Any]] = {}  # what a side stored over, by slot
+        self._stored: dict[bool, dict[Any, Any]] = {True: {}, False: {}}
+        self._merged: dict[str, Any] = {}
+        self._undefined: str | None = None
+
+    # --- names ------------------------------------------------------------------------------------
+
+    def begin(self, names: tuple[str, ...] = ()) -> None:
+        """Note what the names stand for before a side runs."""
+        found = sys._getframe(1).f_locals if names else {}
+        self._before = {name: found[name] for name in names if name in found}
+        self._enter()
+
+    def end(self, side: bool, names: tuple[str, ...] = ()) -> None:
+        """Note what they stand for after it, and take back what it stored."""
+        found = sys._getframe(1).f_locals if names else {}
+        self._leave(side, {name: found[name] for name in names if name in found})
+        if side:
+            self._enter()
+
+    def had(self, name: str) -> bool:
+        """Whether a name stood for something before."""
+        return name in self._before
+
+    def before(self, name: str) -> Any:
+        """What it stood for."""
+        return self._before[name]
+
+    @staticmethod
+    def binds(name: str) -> bool:
+        """Whether a name stands for something now."""
+        return name in sys._getframe(1).f_locals
+
+    def has(self, name: str) -> bool:
+        """Whether it stands for something after both sides."""
+        return name in self._merged
+
+    def after(self, name: str) -> Any:
+        """What it stands for."""
+        return self._merged[name]
+
+    def merge(self, inner: tuple[str, ...] = ()) -> None:
+        """Make one of what both sides did; names that only the sides use are forgotten."""
+        taken, both = self._after[self.truth], self._after
+        try:
+            if self.decided:
+                raise CannotMerge
+            names = [n for n in dict.fromkeys([*both[True], *both[False]]) if n not in inner]
+            if any(n not in both[True] or n not in both[False] for n in names):
+                raise CannotMerge
+            self._merged = {n: one_of(self._test, both[True][n], both[False][n]) for n in names}
+            stores = [(slot, self._one_stored(slot)) for slot in self._slots()]
+        except CannotMerge:
+            self._decide()
+            self._merged = taken
+            stores = list(self._stored[self.truth].items())
+        for slot, value in stores:
+            container, key, _ = self._journal[slot]
+            SIDES.store(value, container, key)
+
+    def _slots(self) -> list[Any]:
+        return [*dict.fromkeys([*self._stored[True], *self._stored[False]])]
+
+    def _one_stored(self, slot: Any) -> Any:
+        old = self._journal[slot][2]
+        return one_of(self._test, *[self._stored[side].get(slot, old) for side in (True, False)])
+
+    def forgives(self, side: bool) -> bool:
+        """Whether an error of a side is none, because Python would not have run it."""
+        if not self.both or side is self.truth:
+            return False
+        recorder = modes.recorder
+        assert recorder is not None
+        while recorder.forks[-1] is not self:  # branches inside that were left in the middle
+            recorder.forks.pop()._take_back()
+        recorder.undefined = self._undefined
+        self._decide()
+        return True
+
+    def _decide(self) -> None:
+        """Take one side after all: a guard."""
+        if not self.decided:
+            self.decided = True
+            bool(self._test)
+
+    # --- what a side stores -----------------------------------------------------------------------
+
+    def _enter(self) -> None:
+        assert modes.recorder is not None
+        modes.recorder.forks.append(self)
+        self._undefined = modes.recorder.undefined
+
+    def _leave(self, side: bool, names: dict[str, Any]) -> None:
+        assert modes.recorder is not None
+        assert modes.recorder.forks.pop() is self
+        self._after[side] = names
+        self._stored[side] = self._take_back()
+
+    def _take_back(self) -> dict[Any, Any]:
+        """Put back what was there before a side ran; what it had stored, by slot."""
+        stored: dict[Any, Any] = {}
+        for slot, (container, key, old) in self._journal.items():
+            if container[key] is not old:
+                stored[slot], container[key] = container[key], old
+        return stored
+
+    def note(self, container: Any, key: Any) -> None:
+        """Something is about to be stored."""
+        self._journal.setdefault((id(container), key), (container, key, container[key]))
+
+    def expression(self, body: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
+        """``body() if test else orelse()``."""
+        if not self.both:
+            return body() if self.truth else orelse()
+        for side, run in ((True, body), (False, orelse)):
+            self._enter()
+            found = {}
+            try:
+                found = {"": run()}
+            except Exception:
+                if not self.forgives(side):
+                    raise
+            self._leave(side, found)
+        self.merge()
+        return self._merged[""]
+
+
+class Sides:
+    """What converted code calls. Where nothing is recorded, each does what Python does."""
+
+    fork = Fork
+    called: Callable[[Any], Any] = staticmethod(lambda function: function)  # see ``hooks``
+    asked: Callable[[Any, str], Any] = staticmethod(lambda x, name: x)  # likewise
+
+    def either(self, site: Any, test: Any, body: Any, orelse: Any) -> Any:
+        """``body() if test else orelse()``."""
+        return Fork(site, test).expression(body, orelse)
+
+    def opposite(self, test: Any) -> Any:
+        """``not test``."""
+        test = _opened(test)
+        if not is_open(test):
+            return not test
+        if type(test) is Traced:
+            return as_bool(test).step("eq", False)
+        return Condition(test._recorder, test.node, not test.negated)
+
+    def every(self, site: Any, *parts: Callable[[], Any]) -> Any:
+        """``a and b and ...``, for its truth."""
+        return self._joined(site, parts, True)
+
+    def some(self, site: Any, *parts: Callable[[], Any]) -> Any:
+        """``a or b or ...``, for its truth."""
+        return self._joined(site, parts, False)
+
+    def _joined(self, site: Any, parts: tuple[Callable[[], Any], ...], goes_on: bool) -> Any:
+        found = _opened(parts[0]())
+        for part in parts[1:]:
+            fork = Fork(site, found)
+            if not fork.both:
+                if fork.truth is not goes_on:
+                    return fork.truth
+                found = _opened(part())
+                continue
+
+            def run(part: Callable[[], Any] = part) -> Any:
+                other = _opened(part())
+                return other if is_open(other) else bool(other)
+
+            constant: Callable[[], Any] = lambda: not goes_on  # noqa: E731
+            found = fork.expression(run, constant) if goes_on else fork.expression(constant, run)
+        return found
+
+    def chain(self, site: Any, left: Any, *rest: Any) -> Any:
+        """``a < b < c``, for its truth: operators and the operands that follow them."""
+        operands = [left]
+
+        def comparison(place: int) -> Callable[[], Any]:
+            def compare() -> Any:
+                operands.append(rest[2 * place + 1]())
+                return self.binary(site, rest[2 * place], operands[place], operands[place + 1])
+
+            return compare
+
+        return self.every(site, *[comparison(k) for k in range(len(rest) // 2)])
+
+    # --- what sides may do ------------------------------------------------------------------------
+
+    def store(self, value: Any, container: Any, key: Any, site: Any = None) -> None:
+        """``container[key] = value``: operands in the order in which Python evaluates them."""
+        recorder = modes.recorder
+        if recorder is None or not recorder.forks:
+            if not store_by_integer(value, container, key):
+                container[key] = value
+            return
+        count = len(container) if type(container) is list else 0
+        if type(key) is not int or not -count <= key < count:
+            raise Impure(site)
+        key %= count
+        recorder.forks[-1].note(container, key)
+        container[key] = value
+
+    def binary(self, site: Any, name: str, a: Any, b: Any) -> Any:
+        """An operator of two operands."""
+        if _inside() and not (_is_plain(a) and _is_plain(b)):
+            raise Impure(site)
+        if name.startswith("i") and _inside() and type(a) in _CHANGED_IN_PLACE:
+            raise Impure(site)
+        return getattr(operator, name)(a, b)
+
+    def unary(self, site: Any, name: str, a: Any) -> Any:
+        """An operator of one operand."""
+        if _inside() and not _is_plain(a):
+            raise Impure(site)
+        return getattr(operator, name)(a)
+
+    def container(self, site: Any, x: Any) -> Any:
+        """Something of which an item is read."""
+        if _inside() and not (
+            type(x) in _CONTAINERS and (type(x) is not dict or all(map(_is_plain, x)))
+        ):
+            raise Impure(site)
+        return x
+
+    def attribute(self, site: Any, x: Any, name: str) -> Any:
+        """``x.name``."""
+        if _inside():
+            kind = type(x)
+            if isinstance(x, type):
+                raise Impure(site)
+            simple = kind in _PLAIN or kind in _CONTAINERS
+            if not simple and not (kind is types.ModuleType and name in vars(x)):
+                found = next((vars(c)[name] for c in kind.__mro__ if name in vars(c)), None)
+                asks = any(
+                    "__getattr__" in vars(c) or "__getattribute__" in vars(c)
+                    for c in kind.__mro__[:-1]
+                )
+                if asks or (
+                    found is not None
+                    and not isinstance(found, types.MemberDescriptorType | int | float)
+                ):
+                    raise Impure(site)
+        return getattr(self.asked(x, name), name)
+
+    def plain(self, site: Any, x: Any) -> Any:
+        """Something to compute with or to go through, which is not used up by that."""
+        if _inside() and not _is_plain(x):
+            raise Impure(site)
+        return x
+
+    def kept(self, site: Any, test: Any, body: Callable[[], Any]) -> tuple[Any, ...]:
+        """``body()`` if it counts in a sum; where both sides are computed, it or 0."""
+        fork = Fork(site, test)
+        if not fork.both:
+            return (body(),) if fork.truth else ()
+        found = fork.expression(body, lambda: 0)
+        return () if fork.decided and not fork.truth else (found,)
+
+    @staticmethod
+    def is_sum(function: Any) -> bool:
+        """Whether this is Python's own sum, to which 0 may be added."""
+        return function is sum
+
+    def call(self, site: Any, function: Any) -> Any:
+        """A function that a side calls."""
+        if _inside() and not _is_pure(function):
+            raise Impure(site)
+        return self.called(function)
+
+
+def _inside() -> bool:
+    """Whether a side runs that Python might not have run."""
+    recorder = modes.recorder
+    return recorder is not None and bool(recorder.forks)
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether it is a number, or a container of such: no code of the user's runs for it."""
+    kind = type(x)
+    if kind is list or kind is tuple:
+        return all(map(_is_plain, x))
+    if kind is dict:
+        return all(map(_is_plain, x)) and all(map(_is_plain, x.values()))
+    if kind is slice:
+        return all(map(_is_plain, (x.start, x.stop, x.step)))
+    if kind is np.ndarray and x.dtype == object:
+        return all(map(_is_plain, x.flat))
+    return kind in _PLAIN or kind is np.ndarray
+
+
+def _is_pure(function: Any) -> bool:
+    """Whether a call changes nothing, and depends on its arguments alone."""
+    function = getattr(function, REPLACES, function)
+    if isinstance(function, types.MethodType | types.BuiltinMethodType) and isinstance(
+        function.__self__, Value
+    ):
+        return function.__name__ in _METHODS
+    try:
+        if function in _BUILTINS:
+            return True
+    except TypeError:
+        return False
+    if isinstance(function, types.FunctionType | types.BuiltinFunctionType):
+        module = known.module_of(function)
+        return module in _MODULES or (module.startswith("chainrule.") and function in _VECTORS)
+    return False
+
+
+SIDES = Sides()

@@ -1,0 +1,456 @@
+"""Branches whose two sides can both be computed: a function's source, converted.
+
+In: the code of a function. Out: code in which each such ``if`` and ``a if c else b`` asks ``forks``
+whether to run one side or both. Sides may assign names and items of lists; what they do besides is
+checked when they run. The source is found by the code's file and line, and used only if Python
+compiles it to the very code that the function has. What cannot be converted stays as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Iterable
+from typing import Any
+
+from chainrule.compiler.capture.sources import compiled, definition
+
+_ITEM = "__chainrule_item"  # of a sum
+PLACEHOLDER = "__chainrule_sides"  # which ``rewriting`` replaces by ``forks.SIDES``
+_BINARY = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "truediv",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "mod",
+    ast.Pow: "pow",
+    ast.MatMult: "matmul",
+}
+_COMPARISONS = {
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+}
+_BINDING = (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
+_UNARY = {ast.USub: "neg", ast.UAdd: "pos", ast.Not: "not_"}
+
+
+def converted(code: types.CodeType) -> types.CodeType | None:
+    """The code with branches that may run both sides; None where there are none, or no source."""
+    found = definition(code)
+    if found is None:
+        return None
+    module, function = found
+    converter = _Converter(function, f"{code.co_filename}:{code.co_name}")
+    function.body = converter.block(function.body)
+    if not converter.count:
+        return None
+    ast.fix_missing_locations(module)
+    made = compiled(module, code)
+    if made is None or made.co_freevars != code.co_freevars:
+        return None
+    return made
+
+
+# --- conversion -----------------------------------------------------------------------------------
+
+
+class _No(Exception):
+    """Something that both sides of a branch cannot be computed with."""
+
+
+def _hook(name: str, *arguments: ast.expr) -> ast.Call:
+    hooks = ast.Attribute(ast.Name(PLACEHOLDER, ast.Load()), name, ast.Load())
+    return ast.Call(hooks, list(arguments), [])
+
+
+def _later(expression: ast.expr) -> ast.Lambda:
+    none = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    return ast.Lambda(none, expression)
+
+
+def _uses(nodes: Iterable[ast.AST]) -> dict[str, int]:
+    """How often names are used."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        for x in ast.walk(node):
+            if isinstance(x, ast.Name):
+                found[x.id] = found.get(x.id, 0) + 1
+    return found
+
+
+class _Converter(ast.NodeTransformer):
+    """Converts the branches of one function, and of those inside it."""
+
+    def __init__(self, function: ast.FunctionDef, place: str) -> None:
+        self._place = place
+        self.count = 0
+        self._all = _uses([function])
+        outside = (ast.Global, ast.Nonlocal)
+        declared = [x.names for x in ast.walk(function) if isinstance(x, outside)]
+        self._declared = {name for names in declared for name in names}
+        inner = [x for x in ast.walk(function) if isinstance(x, ast.FunctionDef | ast.Lambda)]
+        shared = [_uses([x]) for x in inner if x is not function]
+        arguments = [x.arg for x in ast.walk(function) if isinstance(x, ast.arg)]
+        #: arguments, and names that closures may read later
+        self._shared = {name for names in shared for name in names}.union(arguments)
+
+    def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        """A list of statements."""
+        found: list[ast.stmt] = []
+        for statement in statements:
+            made = self.visit(statement)
+            found += made if isinstance(made, list) else [made]
+        return found
+
+    def _loop(self, node: Any) -> Any:
+        node.body = self.block(_without_continue(node.body))
+        node.orelse = self.block(node.orelse)
+        if isinstance(node, ast.For):
+            node.iter = self.visit(node.iter)
+        else:
+            node.test = self.visit(node.test)
+        return node
+
+    visit_For = visit_While = _loop
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
+        """Bodies of classes have names of another kind."""
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> Any:
+        """What a lambda gives may be a branch too."""
+        node.body = self.visit(node.body)
+        return node
+
+    def visit_If(self, node: ast.If) -> Any:
+        """A branch, of which both sides may be run."""
+        before = self.count
+        try:
+            return self.forked(node, None)[0]
+        except _No:
+            self.count = before
+        node.test = self.visit(node.test)
+        node.body, node.orelse = self.block(node.body), self.block(node.orelse)
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
+        """One of two expressions."""
+        before = self.count
+        try:
+            return self.either(node, None)
+        except _No:
+            self.count = before
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        """``sum(x for ... if c)`` adds 0 where c does not hold."""
+        before, original = self.count, _copy(node)
+        try:
+            made = self.sum(node, None)
+        except _No:
+            self.count, made = before, None
+        ordinary: Any = self.generic_visit(original)
+        if made is None:
+            return ordinary
+        called = _hook("is_sum", ast.Name("sum", ast.Load()))
+        return ast.copy_location(ast.IfExp(called, made, ordinary), node)
+
+    def sum(self, node: ast.Call, around: _Side | None) -> ast.Call | None:
+        """The same with the condition in what is summed; None for any other call."""
+        if not isinstance(node.func, ast.Name) or node.func.id != "sum" or len(node.args) != 1:
+            return None
+        (over,) = node.args
+        if not isinstance(over, ast.GeneratorExp | ast.ListComp) or node.keywords:
+            return None
+        *_, last = over.generators
+        if len(last.ifs) != 1 or last.is_async:
+            return None
+        site = self._site(node)
+        test = self._test(_copy(last.ifs[0]), site) if around is None else around.test(last.ifs[0])
+        kept = _hook("kept", site, test, _later(_Side(self, site).visit(_copy(over.elt))))
+        for x in over.generators:
+            x.iter = self.visit(x.iter) if around is None else around.over(x.iter)
+            if x is not last and x.ifs:
+                raise _No
+        last.ifs, over.elt = [], ast.Name(_ITEM, ast.Load())
+        item = ast.Name(_ITEM, ast.Store())
+        over.generators.append(ast.comprehension(item, kept, [], 0))
+        return ast.fix_missing_locations(ast.copy_location(node, node))
+
+    def either(self, node: ast.IfExp, around: _Side | None) -> ast.expr:
+        """One of two expressions, converted; ``around``: the side that it is in."""
+        site = self._site(node)
+        side = _Side(self, site)
+        parts = [_later(side.visit(_copy(x))) for x in (node.body, node.orelse)]
+        test = self._test(_copy(node.test), site) if around is None else around.test(node.test)
+        return ast.copy_location(_hook("either", site, test, *parts), node)
+
+    def _site(self, node: Any) -> ast.Constant:
+        self.count += 1
+        return ast.Constant(f"{self._place}:{node.lineno}:{node.col_offset}")
+
+    def forked(self, node: ast.If, around: _Side | None) -> tuple[list[ast.stmt], list[str]]:
+        """A branch converted, and the names that it assigns; ``around``: the side that it is in."""
+        site = self._site(node)
+        fork, side = f"__chainrule_fork_{self.count}", _Side(self, site)
+        body, orelse = (side.statements(_copy(x)) for x in (node.body, node.orelse))
+        names = tuple(dict.fromkeys(side.names))
+        if self._declared.intersection(names):
+            raise _No
+        own = _uses([node])
+        inner = tuple([n for n in names if own[n] == self._all[n] and n not in self._shared])
+        test = self._test(_copy(node.test), site) if around is None else around.test(node.test)
+        text = _template(fork, names, inner)
+        made = ast.parse(text).body
+        for x in ast.walk(ast.Module(made, [])):
+            if hasattr(x, "lineno"):
+                ast.copy_location(x, node.test)
+        forking, _, first, second, *_ = made
+        assert isinstance(forking, ast.Assign)
+        assert isinstance(first, ast.If)
+        assert isinstance(second, ast.If)
+        forking.value = ast.copy_location(_hook("fork", site, test), node.test)
+        for part, side_of in ((first, body), (second, orelse)):
+            attempt = part.body[0]
+            assert isinstance(attempt, ast.Try)
+            attempt.body = side_of or [ast.copy_location(ast.Pass(), node)]
+        return made, side.names
+
+    def _test(self, node: ast.expr, site: ast.Constant) -> ast.expr:
+        """A condition of which only the truth counts."""
+        side = _Side(self, site)
+        if isinstance(node, ast.BoolOp):
+            first, *others = node.values
+            if any(isinstance(x, _BINDING) for x in ast.walk(first)):
+                raise _No  # it is put into a function, and would bind or yield there
+            parts = [self._test(first, site), *[side.test(x) for x in others]]
+            name = "every" if isinstance(node.op, ast.And) else "some"
+            return ast.copy_location(_hook(name, site, *map(_later, parts)), node)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return ast.copy_location(_hook("opposite", self._test(node.operand, site)), node)
+        if isinstance(node, ast.Compare) and len(node.ops) > 1:
+            return side.test(node)
+        made: ast.expr = self.visit(node)
+        return made
+
+
+def _template(fork: str, names: tuple[str, ...], inner: tuple[str, ...]) -> str:
+    """The statements around both sides; the sides and the test are put in afterwards."""
+    given = f", {names!r}" if names else ""
+    back = [
+        f"        if {fork}.had({n!r}): {n} = {fork}.before({n!r})\n"
+        f"        elif {fork}.binds({n!r}): del {n}\n"
+        for n in names
+    ]
+    after = [
+        f"    if {fork}.has({n!r}): {n} = {fork}.after({n!r})\n"
+        f"    elif {fork}.binds({n!r}): del {n}\n"
+        for n in names
+    ]
+    attempt = "    try: pass\n    except Exception:\n        if not {0}.forgives({1}): raise\n"
+    return (
+        f"{fork} = None\n"
+        f"if {fork}.both: {fork}.begin({names!r})\n"
+        f"if {fork}.body:\n{attempt.format(fork, True)}"
+        f"    if {fork}.both:\n        {fork}.end(True{given})\n{''.join(back)}"
+        f"if {fork}.orelse:\n{attempt.format(fork, False)}"
+        f"    if {fork}.both: {fork}.end(False{given})\n"
+        f"if {fork}.both:\n    {fork}.merge({inner!r})\n{''.join(after)}"
+    )
+
+
+def _without_continue(statements: list[ast.stmt]) -> list[ast.stmt]:
+    """``if c: continue`` and what follows, as the two sides of one branch."""
+    for k, x in enumerate(statements):
+        ends = isinstance(x, ast.If) and not x.orelse and isinstance(x.body[-1], ast.Continue)
+        if ends and k + 1 < len(statements):
+            assert isinstance(x, ast.If)
+            body: list[ast.stmt] = x.body[:-1] or [ast.copy_location(ast.Pass(), x)]
+            rest = _without_continue(statements[k + 1 :])
+            made = ast.copy_location(ast.If(x.test, body, rest), x)
+            return [*statements[:k], made]
+    return statements
+
+
+def _copy(node: Any) -> Any:
+    """Another tree like this one: a conversion that fails leaves the first as it was."""
+    if isinstance(node, ast.AST):
+        made = type(node)(**{name: _copy(x) for name, x in ast.iter_fields(node)})
+        return ast.copy_location(made, node)
+    return [_copy(x) for x in node] if isinstance(node, list) else node
+
+
+class _Side(ast.NodeVisitor):
+    """Converts what is in a side: everything in it is checked when it runs."""
+
+    def __init__(self, converter: _Converter, site: ast.Constant) -> None:
+        self._converter, self._site = converter, site
+        self.names: list[str] = []
+
+    def generic_visit(self, node: ast.AST) -> Any:
+        """Whatever is not named below."""
+        raise _No
+
+    def statements(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        """A list of statements."""
+        found: list[ast.stmt] = []
+        for statement in statements:
+            made = self.visit(statement)
+            found += made if isinstance(made, list) else [made]
+        return found
+
+    def test(self, node: ast.expr) -> ast.expr:
+        """A condition of which only the truth counts."""
+        here = self._site
+        if isinstance(node, ast.BoolOp):
+            name = "every" if isinstance(node.op, ast.And) else "some"
+            made = _hook(name, here, *[_later(self.test(x)) for x in node.values])
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            made = _hook("opposite", self.test(node.operand))
+        elif isinstance(node, ast.Compare) and len(node.ops) > 1:
+            if any(type(op) not in _COMPARISONS for op in node.ops):
+                raise _No
+            rest: list[ast.expr] = []
+            for op, x in zip(node.ops, node.comparators, strict=True):
+                rest += [ast.Constant(_COMPARISONS[type(op)]), _later(self.visit(x))]
+            made = _hook("chain", here, self.visit(node.left), *rest)
+        else:
+            found: ast.expr = self.visit(node)
+            return found
+        return ast.copy_location(made, node)
+
+    # --- statements -------------------------------------------------------------------------------
+
+    def visit_Pass(self, node: ast.Pass) -> Any:
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        if len(node.targets) != 1:
+            raise _No
+        (target,) = node.targets
+        value = self.visit(node.value)
+        if isinstance(target, ast.Subscript):
+            return self._store(target, value, node)
+        parts = target.elts if isinstance(target, ast.Tuple) else [target]
+        if not all(isinstance(x, ast.Name) for x in parts):
+            raise _No
+        self.names += [x.id for x in parts if isinstance(x, ast.Name)]
+        if isinstance(target, ast.Tuple) and not isinstance(node.value, ast.Tuple):
+            value = _hook("plain", self._site, value)
+        return ast.copy_location(ast.Assign([target], value), node)
+
+    def _store(self, target: ast.Subscript, value: ast.expr, node: ast.stmt) -> ast.stmt:
+        container, key = self.visit(target.value), self.visit(target.slice)
+        stored = _hook("store", value, container, key, self._site)
+        return ast.copy_location(ast.Expr(stored), node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        if type(node.op) not in _BINARY or not isinstance(node.target, ast.Name):
+            raise _No
+        self.names.append(node.target.id)
+        name, old = "i" + _BINARY[type(node.op)], ast.Name(node.target.id, ast.Load())
+        value = _hook("binary", self._site, ast.Constant(name), old, self.visit(node.value))
+        return ast.copy_location(ast.Assign([node.target], value), node)
+
+    def visit_If(self, node: ast.If) -> Any:
+        made, names = self._converter.forked(node, self)
+        self.names += names
+        return made
+
+    # --- expressions ------------------------------------------------------------------------------
+
+    def visit_Constant(self, node: ast.Constant) -> Any:
+        return node
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        if type(node.op) not in _BINARY:
+            raise _No
+        name, pair = _BINARY[type(node.op)], (self.visit(node.left), self.visit(node.right))
+        return ast.copy_location(_hook("binary", self._site, ast.Constant(name), *pair), node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        if type(node.op) not in _UNARY:
+            raise _No
+        name = ast.Constant(_UNARY[type(node.op)])
+        return ast.copy_location(_hook("unary", self._site, name, self.visit(node.operand)), node)
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        left, ops, right = self.visit(node.left), node.ops, list(map(self.visit, node.comparators))
+        if len(ops) == 1 and isinstance(ops[0], ast.Is | ast.IsNot):
+            return ast.copy_location(ast.Compare(left, ops, right), node)
+        if len(ops) > 1 or type(ops[0]) not in _COMPARISONS:
+            raise _No
+        name = ast.Constant(_COMPARISONS[type(ops[0])])
+        return ast.copy_location(_hook("binary", self._site, name, left, *right), node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
+        return self._converter.either(node, self)
+
+    def visit_Tuple(self, node: ast.Tuple) -> Any:
+        made = ast.Tuple(list(map(self.visit, node.elts)), node.ctx)
+        return ast.copy_location(made, node)
+
+    def visit_List(self, node: ast.List) -> Any:
+        return ast.copy_location(ast.List(list(map(self.visit, node.elts)), node.ctx), node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        container = _hook("container", self._site, self.visit(node.value))
+        made = ast.Subscript(container, self._key(node.slice), node.ctx)
+        return ast.copy_location(made, node)
+
+    def _key(self, node: ast.expr) -> ast.expr:
+        """What a container is read by; slices may only be where Python has them."""
+        if isinstance(node, ast.Tuple):
+            return ast.copy_location(ast.Tuple(list(map(self._key, node.elts)), node.ctx), node)
+        if isinstance(node, ast.Slice):
+            given = (node.lower, node.upper, node.step)
+            return ast.copy_location(ast.Slice(*[x and self._key(x) for x in given]), node)
+        return _hook("plain", self._site, self.visit(node))
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        name, x = ast.Constant(node.attr), self.visit(node.value)
+        return ast.copy_location(_hook("attribute", self._site, x, name), node)
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        if any(isinstance(x, ast.Starred) for x in node.args) or node.keywords:
+            raise _No
+        summed = self._converter.sum(_copy(node), self)
+        ordinary = self._called(node)
+        if summed is None:
+            return ordinary
+        return ast.copy_location(ast.IfExp(_hook("is_sum", node.func), summed, ordinary), node)
+
+    def _called(self, node: ast.Call) -> ast.Call:
+        given = []
+        for x in node.args:
+            made = self.visit(x)
+            if not isinstance(x, ast.Call | ast.GeneratorExp):
+                made = _hook("plain", self._site, made)
+            given.append(made)
+        called = _hook("call", self._site, self.visit(node.func))
+        return ast.copy_location(ast.Call(called, given, []), node)
+
+    def visit_GeneratorExp(self, node: Any) -> Any:
+        parts = []
+        for x in node.generators:
+            if x.is_async:
+                raise _No
+            tests = list(map(self.visit, x.ifs))
+            parts.append(ast.comprehension(x.target, self.over(x.iter), tests, 0))
+        item = _hook("plain", self._site, self.visit(node.elt))
+        return ast.copy_location(type(node)(item, parts), node)
+
+    visit_ListComp = visit_GeneratorExp
+
+    def over(self, node: ast.expr) -> ast.expr:
+        """What a loop goes through."""
+        found: ast.expr = self.visit(node)
+        return found if isinstance(node, ast.Call) else _hook("plain", self._site, found)
