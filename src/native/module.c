@@ -5,7 +5,7 @@
  *
  * Reading order: node.h, memory.c, node.c, operators.c, backward.c, value.c, sums.c, modes.c, optimisers.c,
  * arguments.c.
- * For compiled functions: flatten.c and canonical.c (from a recording to arrays), tape.c, tape_run.c and
+ * For compiled functions: instructions.c, flatten.c and canonical.c (from a recording to arrays), tape.c, tape_run.c and
  * tape_sweep.c (running a recording), integers.c (what integers decide), checks.c, passed.c and plan.c (the
  * fast path of a call), samples.c (packing the samples of training).
  */
@@ -34,6 +34,7 @@ static const struct {
     {"Passed", &passed_spec, &PassedType},
     {"Plan", &plan_spec, NULL},
     {"Decider", &decider_spec, &DeciderType},
+    {"Instructions", &instructions_spec, &InstructionsType},
 };
 
 static struct PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,

@@ -88,7 +88,8 @@ extern PyMethodDef canonical_functions[]; /* canonical.c */
 extern PyMethodDef passed_functions[];    /* passed.c */
 extern PyMethodDef sample_functions[];    /* samples.c */
 extern PyMethodDef check_functions[];     /* checks.c */
-extern PyType_Spec value_spec, modes_spec, tape_spec, checks_spec, passed_spec, plan_spec, decider_spec;
+extern PyType_Spec value_spec, modes_spec, tape_spec, checks_spec, passed_spec, plan_spec, decider_spec,
+    instructions_spec;
 
 /* Fetch what a unit needs from the op table and other Python modules; -1: an error. */
 int import_value_parts(PyObject *ops);     /* value.c */
