@@ -12,7 +12,8 @@ enum { CODES, OPERANDS, CONSTANTS, NUMBER, ARRAYS };
 static const size_t row_bytes[ARRAYS] = {sizeof(int32_t), 3 * sizeof(int32_t), 2 * sizeof(double), 1};
 static const char *const formats[ARRAYS] = {"i", "i", "d", "B"};
 
-/* A Value that is an operand and no instruction, and what stands for it: a position, or ~1, ~2, ... */
+/* A Value that is no instruction, and what stands for it as an operand: a position, or -2, -3, ... for
+ * those that are foreign; -1: nothing yet. */
 typedef struct {
     Node *key;
     int32_t stands;
@@ -28,6 +29,7 @@ typedef struct Instructions {
     int position[KINDS];       /* of each kind's rule in rules, plus one; 0: not there yet */
     Place *places;             /* of inputs and foreign Values, by address */
     size_t capacity;           /* of places; a power of two, or 0 */
+    Py_ssize_t users;          /* how many of them are the user's own Values */
     Py_ssize_t base, count;    /* how many inputs there will be, and how many instructions there are */
     Py_ssize_t room;           /* instructions that fit into the arrays; */
     PyObject *array[ARRAYS];   /* bytearrays; NULL as long as all is like another recording */
@@ -97,6 +99,12 @@ static inline int32_t index_of(const Node *n) {
     return (int32_t)index;
 }
 
+/* Input k has the index ~k. */
+static inline int32_t own_position(const Instructions *x, const Node *n) {
+    int32_t index = index_of(n);
+    return index < 0 ? ~index : (int32_t)x->base + index;
+}
+
 /* A node becomes instruction `index`: its operands are in the arrays, so it needs none. */
 static void become(const Instructions *x, Node *n, int64_t index) {
     uintptr_t noted = n->child[1] & NOTED;
@@ -106,18 +114,18 @@ static void become(const Instructions *x, Node *n, int64_t index) {
     memcpy(&n->slope[1], &x->session, sizeof x->session);
 }
 
-/* What stands for an operand: its position, or ~1 - k for foreign Value k; 0 in *failed: no error. */
+/* What stands for an operand: its position, or -2 - k for foreign Value k; -1 in *failed: an error. */
 static inline int32_t stands_for(Instructions *x, Node *n, int *failed) {
     if (LIKELY(is_own(x, n))) {
-        return (int32_t)x->base + index_of(n);
+        return own_position(x, n);
     }
     Place *place = find_place(x, n);
-    if (LIKELY(place->key != NULL)) {
+    if (LIKELY(place->key != NULL && place->stands != -1)) {
         return place->stands;
     }
     Py_ssize_t known = PyList_Size(x->foreign);
     if (PyList_Append(x->foreign, (PyObject *)n) < 0 ||
-        make_places(x, (size_t)(PyList_Size(x->inputs) + known + 1)) < 0) {
+        make_places(x, (size_t)(x->users + known + 1)) < 0) {
         *failed = -1;
         return -1;
     }
@@ -286,7 +294,7 @@ static void strip(const Instructions *x, Node *n, int64_t index) {
 
 /* A node that was built elsewhere: its index among the instructions, -1: an error. */
 static Py_ssize_t add_node(Instructions *x, Node *n) {
-    if (is_own(x, n)) {
+    if (is_own(x, n) && index_of(n) >= 0) {
         return index_of(n);
     }
     Kind kind = kind_of(n);
@@ -346,13 +354,13 @@ int asks_graph(const Node *n) {
 /* Where a Value is, negative if nowhere; `stands`: the positions of foreign Values, or negative. */
 static int32_t position_in(const Instructions *x, const Node *n, const int32_t *stands) {
     if (is_own(x, n)) {
-        return (int32_t)x->base + index_of(n);
+        return own_position(x, n);
     }
     const Place *place = find_place(x, n);
     if (place->key == NULL) {
         return -1;
     }
-    return place->stands >= 0 ? place->stands : stands[-2 - place->stands];
+    return place->stands >= -1 ? place->stands : stands[-2 - place->stands];
 }
 
 /* Move all instructions behind so many inputs more than was thought. */
@@ -545,11 +553,31 @@ static int open_like(Instructions *x, PyObject *like) {
     return -1;
 }
 
-/* Instructions(inputs, like): like is None or (inputs, codes, operands, constants, number). */
+/* Input k is the user's own Value, found by its address, or one made for this recording. -1: an error. */
+static int place_input(Instructions *x, Py_ssize_t k) {
+    Node *n = (Node *)PyList_GetItem(x->inputs, k);
+    Place *place = find_place(x, n);
+    if (is_own(x, n) || (place->key != NULL && place->stands >= 0)) {
+        PyErr_Format(PyExc_ValueError, "input %zd is there twice", k);
+        return -1;
+    }
+    if (place->key != NULL) {
+        place->stands = (int32_t)k;
+    } else if (kind_of(n) <= LEAF) {
+        become(x, n, ~(int64_t)k);
+    } else {
+        PyErr_Format(PyExc_ValueError, "input %zd is neither a leaf nor the user's", k);
+        return -1;
+    }
+    return 0;
+}
+
+/* Instructions(inputs, users, like): users are those Values, maybe inputs, that are to stay as they are;
+ * like is None or (inputs, codes, operands, constants, number). */
 static PyObject *instructions_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
-    PyObject *inputs, *like;
-    if (!PyArg_ParseTuple(args, "O!O:Instructions", &PyList_Type, &inputs, &like) ||
-        check_values(inputs, "input") < 0) {
+    PyObject *inputs, *users, *like;
+    if (!PyArg_ParseTuple(args, "O!O!O:Instructions", &PyList_Type, &inputs, &PyList_Type, &users, &like) ||
+        check_values(inputs, "input") < 0 || check_values(users, "Value") < 0) {
         return NULL;
     }
     Instructions *x = (Instructions *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
@@ -561,19 +589,20 @@ static PyObject *instructions_new(PyTypeObject *type, PyObject *args, PyObject *
     x->base = PyList_Size(inputs);
     if ((x->inputs = PyList_GetSlice(inputs, 0, x->base)) == NULL || (x->foreign = PyList_New(0)) == NULL ||
         (x->rules = PyList_New(0)) == NULL || (like != Py_None && open_like(x, like) < 0) ||
-        make_places(x, (size_t)PyList_Size(x->inputs) + 1) < 0 || (like == Py_None && part(x) < 0)) {
+        make_places(x, (size_t)PyList_Size(users) + 1) < 0 || (like == Py_None && part(x) < 0)) {
         Py_DECREF((PyObject *)x);
         return NULL;
     }
+    for (Py_ssize_t k = 0; k < PyList_Size(users); k++) {
+        Node *n = (Node *)PyList_GetItem(users, k);
+        *find_place(x, n) = (Place){n, -1};
+    }
+    x->users = PyList_Size(users);
     for (Py_ssize_t k = 0; k < PyList_Size(x->inputs); k++) {
-        Node *n = (Node *)PyList_GetItem(x->inputs, k);
-        Place *place = find_place(x, n);
-        if (place->key != NULL) {
-            PyErr_Format(PyExc_ValueError, "input %zd is there twice", k);
+        if (place_input(x, k) < 0) {
             Py_DECREF((PyObject *)x);
             return NULL;
         }
-        *place = (Place){n, (int32_t)k};
     }
     return (PyObject *)x;
 }

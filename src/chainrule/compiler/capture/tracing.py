@@ -155,7 +155,7 @@ def _trace(
     if not whole:
         modes.graph_asked = False
         arrays = None if like is None else (like.inputs, *like.arrays[:4])
-        recorder.nodes = kernels.Instructions(inputs, arrays)
+        recorder.nodes = kernels.Instructions(inputs, [*call.values, *captured], arrays)
     drawn, labels = _random_states(), [v.label for v in inputs] if state.looks else []
     try:
         with (

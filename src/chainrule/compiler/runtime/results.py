@@ -105,11 +105,13 @@ def value_places(call: Call, captured: int) -> list[int]:
     return places + list(range(at, at + captured))
 
 
-def run_eagerly(function: Callable[..., Any], call: Call, inputs: list[Value]) -> Any:
-    """The function on the user's own objects, but for Values in its first argument.
+def first_of(result: Any) -> Any:
+    """What is differentiated of what a function returned: of (value, extras) the value."""
+    return result[0] if isinstance(result, tuple) else result
 
-    These go into ``inputs``.
-    """
+
+def arguments_with(call: Call, inputs: list[Value]) -> tuple[Any, Any]:
+    """The user's own objects, but for Values in the first argument, which go into ``inputs``."""
 
     def value(x: Any) -> Value:
         inputs.append(x if isinstance(x, Value) else Value(x))
@@ -120,8 +122,7 @@ def run_eagerly(function: Callable[..., Any], call: Call, inputs: list[Value]) -
         inputs.extend(made)
         return made
 
-    arguments, keywords = eager_arguments(call, value, values)
-    return function(*arguments, **keywords)
+    return eager_arguments(call, value, values)
 
 
 def compiled_node(y: float, name: str, children: tuple[Value, ...], slopes: Floats) -> Value:
