@@ -191,7 +191,8 @@ def _written(
         raise _unknown(unknown)
     if arrays is None:
         assert like is not None
-        return _Flat(*like.arrays[:4], tuple(rules), *map(_integers, rest))
+        same = like.codes, like.operands, like.constants, like.number
+        return _Flat(*same, tuple(rules), *map(_integers, rest))
     return _made(arrays, rules, rest)
 
 

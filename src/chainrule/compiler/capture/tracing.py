@@ -152,7 +152,7 @@ def _trace(
     inputs += captured
     recorder.numbers = [Value(as_float(i)) for i in call.ints]
     inputs += recorder.numbers
-    if not whole:
+    if not whole and kernels is not None:
         modes.graph_asked = False
         arrays = None if like is None else (like.inputs, *like.arrays[:4])
         recorder.nodes = kernels.Instructions(inputs, [*call.values, *captured], arrays)

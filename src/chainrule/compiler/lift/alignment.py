@@ -24,6 +24,7 @@ from chainrule.compiler.lift.schedule import schedule
 from chainrule.trees import Floats
 
 FEW_SHAPES = 100  # array instructions: no need to look for loops in time
+LONG = 1 << 14  # recorded instructions in each on average: likewise, up to ``MANY_SHAPES``
 ALONE = 4 * SPARE  # shapes that need no others like them where there is no backward pass
 MANY_SHAPES = 200  # array instructions: steps take less time, and so does LLVM
 Points = dict[tuple[int, str], tuple[int, int]]  # of a walk: how many here, and at most
@@ -110,7 +111,7 @@ class RecordedCall:
                 flat = self._program(like, ())
             except NotLiftable as error:
                 reason = error
-            if flat is not None and (not loops or len(flat.instructions) <= FEW_SHAPES):
+            if flat is not None and (not loops or self._needs_no_loops(len(flat.instructions))):
                 return flat
         found = find_loops(self.recording, self.recording.selection.places) if loops else ()
         try:
@@ -126,6 +127,11 @@ class RecordedCall:
         if flat is None:
             raise reason
         return flat
+
+    def _needs_no_loops(self, shapes: int) -> bool:
+        """Whether so many array instructions are few, for as much as they do."""
+        is_long = len(self.recording) >= LONG * shapes
+        return shapes <= (MANY_SHAPES if is_long else FEW_SHAPES)
 
     def straight(self, limit: int) -> Program:
         """Its array program whatever its shapes, with so many instructions at most.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +40,7 @@ from chainrule.core import errors
 FEW = 4  # integers in a list that is shorter than others, of a large call
 SMALL = 256  # instructions: fewer are as quick on the tape, and keep eager's bits
 FAMILIES = 64  # of calls whose lengths differ; the oldest goes
+_NO_RESULT = "there is no result to check it by"
 CODES = 4  # of one family: calls that are no prefix of each other; likewise
 
 
@@ -51,6 +52,11 @@ class Built:
     reason: str | None = None
     superseded: frozenset[MachineCode] = frozenset()  # their calls join this code when they come
     attempted: bool = True
+    equals_eager: bool = False  # it was compared with eager itself, and not with the tape
+
+
+#: whether machine code gives eager's results for a variant's call; False where that does not tell
+Judge = Callable[[Variant, Call, Binding], bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,18 +245,26 @@ class Builder:
             return f"it is small (under {SMALL} instructions)"
         return None
 
-    def build(self, variant: Variant, call: Call, expected: Expected | None = None) -> Built:
-        """Machine code for a variant, if it has the structure, checked against the tape.
+    def build(
+        self,
+        variant: Variant,
+        call: Call,
+        expected: Expected | None = None,
+        against_eager: Judge | None = None,
+    ) -> Built:
+        """Machine code for a variant, if it has the structure, checked.
 
-        ``expected``: what the tape gave for this call, where that is known.
+        Against the tape, of which ``expected`` is what it gave for this call, where that is known;
+        but first ``against_eager``, if that is given.
         """
         recording = lifted_of(variant.recording, call, variant.captured)
         root, hopeless = wanted_of(recording), self._hopeless(recording)
         if root is None or hopeless is not None:
             return Built(reason=hopeless, attempted=False)
-        expected = expected or on_tape(variant, call)
-        if expected is None:
-            return Built(reason="there is no result to check it by")
+        if against_eager is None:
+            expected = expected or on_tape(variant, call)
+            if expected is None:
+                return Built(reason=_NO_RESULT)
         if is_large(len(recording)):
             variant.forget_tape()  # lifting takes as much memory again
         lengths = self.lengths(call)
@@ -266,15 +280,21 @@ class Builder:
         except Exception as error:  # the tape still serves: say why, and go on
             return Built(reason=f"{type(error).__name__}: {error}")
         binding = Binding(machine, machine.fit)
-        if not agrees(variant, call, binding, expected):
-            return Built(reason="its result differs (please report this)")
+        equals_eager = against_eager is not None and against_eager(variant, call, binding)
+        if not equals_eager:
+            expected = expected or on_tape(variant, call)
+            if expected is None:
+                return Built(reason=_NO_RESULT)
+            if not agrees(variant, call, binding, expected):
+                return Built(reason="its result differs (please report this)")
         if lengths is None or not machine.varying:
-            return Built(binding)
+            return Built(binding, equals_eager=equals_eager)
         family = Family(lengths.runs, machine, len(recording.selection.numbers))
         served = [old for old in lengths.families if family.serves(old)]
         others_left = [old for old in lengths.families if old not in served]
         lengths.families[:] = [family, *others_left][:CODES]
-        return Built(binding, superseded=frozenset([old.machine for old in served]))
+        superseded = frozenset([old.machine for old in served])
+        return Built(binding, superseded=superseded, equals_eager=equals_eager)
 
     def may_join(self, call: Call) -> bool:
         """Whether there is code of a call that is like this one, and not shorter."""

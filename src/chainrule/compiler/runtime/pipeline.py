@@ -17,7 +17,7 @@ from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.recordings import ArrayOutput, Recording
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer, random_states_kept
-from chainrule.compiler.runtime.building import Builder
+from chainrule.compiler.runtime.building import Builder, Judge
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import Ledger
@@ -27,13 +27,18 @@ from chainrule.compiler.runtime.results import carriers, has_no_graph, root_of
 from chainrule.compiler.runtime.unrecorded import Formulas, Source
 from chainrule.compiler.runtime.variants import (
     EAGERLY,
+    Binding,
     Path,
     Run,
     Structure,
     Variant,
     reasons_for_recordings,
 )
-from chainrule.compiler.runtime.verification import Expected, check_against_eager
+from chainrule.compiler.runtime.verification import (
+    Expected,
+    check_against_eager,
+    machine_code_agrees,
+)
 from chainrule.core.interrupts import Held
 from chainrule.derivatives.transforms import values_around
 from chainrule.trees import map_leaves
@@ -185,27 +190,65 @@ class Pipeline:
         joined = None if builder is None else builder.join(call, made)
         if joined is not None:
             return self._added(structure, joined)
-        variant, expected = self._checked(call, made)
+        variant = Variant.of(made)
         variant.waits = builder is not None and builder.may_build(variant, call)
+        if variant.waits and build and (at_once or self._lifts_at_once):
+            self._build_checked(variant, call, made, self._build_or_join)
+            return self._added(structure, variant)
+        expected = self._check(variant, call, made)
         if variant.waits and build and self._may_build(variant, at_once):
             self._build_or_join(variant, call, expected)
         elif builder is not None and not variant.waits:
             self._build(variant, call)  # which says why there is none
         return self._added(structure, variant)
 
-    def _checked(self, call: Call, made: Trace) -> tuple[Variant, Expected | None]:
-        """A variant of a recording, compared with another one and with eager, and its result."""
+    def _build_checked(
+        self, variant: Variant, call: Call, made: Trace, build: Callable[..., bool]
+    ) -> None:
+        """Machine code for a new variant, which is compared with another recording and with eager.
+
+        Of a large recording the machine code itself is compared with eager, and no tape is made;
+        where that does not tell, or there is no such code, the tape is.
+        """
+        if not is_large(len(variant.recording)):
+            build(variant, call, self._check(variant, call, made))
+            return
+        seconds = self._confirm(call, made)
         started = time.thread_time()
+        if not build(variant, call, None, self._machine_code_agrees):
+            self._compare(variant, call)
+            seconds += time.thread_time() - started
+        self._ledger.checked(len(variant.recording), seconds)
+
+    def _check(self, variant: Variant, call: Call, made: Trace) -> Expected | None:
+        """Compare a variant with another recording and with eager; returns its result."""
+        seconds, started = 0.0, time.thread_time()
         try:
-            self._tracer.confirm(self.captured, call, made)
-            return_free_memory(len(made.recording))
-            variant = Variant.of(made)
-            function = self._tracer.function
-            expected = check_against_eager(function, self.captured, variant, call)
+            seconds = self._confirm(call, made)
+            started = time.thread_time()
+            return self._compare(variant, call)
         finally:
-            self._ledger.checked(len(made.recording), time.thread_time() - started)
+            seconds += time.thread_time() - started
+            self._ledger.checked(len(variant.recording), seconds)
+
+    def _confirm(self, call: Call, made: Trace) -> float:
+        """Compare a recording with another one; how many seconds that took."""
+        started = time.thread_time()
+        self._tracer.confirm(self.captured, call, made)
         return_free_memory(len(made.recording))
-        return variant, expected
+        return time.thread_time() - started
+
+    def _compare(self, variant: Variant, call: Call) -> Expected | None:
+        """Compare a variant's result with eager's; returns it."""
+        expected = check_against_eager(self._tracer.function, self.captured, variant, call)
+        return_free_memory(len(variant.recording))
+        return expected
+
+    def _machine_code_agrees(self, variant: Variant, call: Call, binding: Binding) -> bool:
+        """Whether machine code gives eager's results; False where that does not tell."""
+        return_free_memory(len(variant.recording))
+        function = self._tracer.function
+        return machine_code_agrees(function, self.captured, variant, call, binding)
 
     def may_join(self, call: Call) -> bool:
         """Whether there is machine code of a longer call like this."""
@@ -236,12 +279,17 @@ class Pipeline:
         return at_once or self._lifts_at_once or self._ledger.affords_building(size)
 
     def _build_or_join(
-        self, variant: Variant, call: Call, expected: Expected | None = None
-    ) -> None:
+        self,
+        variant: Variant,
+        call: Call,
+        expected: Expected | None = None,
+        against_eager: Judge | None = None,
+    ) -> bool:
         """Machine code for a variant, of a longer call if there is some.
 
         Where the call is longer than all that there is code for, an even longer one is recorded
-        and built first, so that not every length builds again.
+        and built first, so that not every length builds again. Arguments and result are those of
+        ``_build``.
         """
         builder = self._builder
         assert builder is not None
@@ -250,12 +298,12 @@ class Pipeline:
             joined = builder.join(call, variant.trace)
             if joined is not None:
                 variant.binding = joined.binding
-                return
+                return False
             longer = builder.longer(call) if may_be_longer else None
             if longer is None:
                 break
             self._record_longer(*longer)
-        self._build(variant, call, expected)
+        return self._build(variant, call, expected, against_eager)
 
     def _record_longer(self, call: Call, made: Trace) -> None:
         """Make a variant for a call that nobody made; not counted as a call."""
@@ -263,23 +311,31 @@ class Pipeline:
         self._counts.traces += 1
         self._ledger.recorded(len(made.recording))
         try:
-            variant, expected = self._checked(call, made)
-            self._build(variant, call, expected)
+            variant = Variant.of(made)
+            self._build_checked(variant, call, made, self._build)
             self._added(structure, variant)
         except Unrecordable as reason:
             structure.blocked = str(reason)
         except Exception:
             self.captured.restore()
 
-    def _build(self, variant: Variant, call: Call, expected: Expected | None = None) -> None:
+    def _build(
+        self,
+        variant: Variant,
+        call: Call,
+        expected: Expected | None = None,
+        against_eager: Judge | None = None,
+    ) -> bool:
         """Build machine code for a variant, if it has the structure.
 
-        ``expected``: what the tape gave for this call, where that is known.
+        ``expected``: what the tape gave for this call, where that is known. ``against_eager``
+        compares the code with eager, so that no tape is needed; returns whether it did, and they
+        agree.
         """
         if self._builder is None:
-            return
+            return False
         started = time.thread_time()
-        built = self._builder.build(variant, call, expected)
+        built = self._builder.build(variant, call, expected, against_eager)
         seconds = time.thread_time() - started
         self._counts.lifting_seconds += seconds
         if built.attempted:
@@ -289,6 +345,7 @@ class Pipeline:
             variant.forget_tape()
         return_free_memory(len(variant.recording))
         self._supersede(built.superseded)
+        return built.equals_eager
 
 
 def _refuse_arrays_of_values(call: Call, made: Trace) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -103,11 +102,6 @@ def value_places(call: Call, captured: int) -> list[int]:
             places.append(at)
         at += size
     return places + list(range(at, at + captured))
-
-
-def first_of(result: Any) -> Any:
-    """What is differentiated of what a function returned: of (value, extras) the value."""
-    return result[0] if isinstance(result, tuple) else result
 
 
 def arguments_with(call: Call, inputs: list[Value]) -> tuple[Any, Any]:

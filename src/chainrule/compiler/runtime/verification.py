@@ -10,7 +10,7 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from chainrule.core import errors
 from chainrule.core.backend import Value, kernels, modes
 from chainrule.derivatives.transforms import differentiating
 from chainrule.trees import Floats, map_leaves
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +74,40 @@ def check_against_eager(
     return expected
 
 
+def machine_code_agrees(
+    function: Callable[..., Any],
+    captured: CapturedState,
+    variant: Variant,
+    call: Call,
+    binding: Binding,
+) -> bool:
+    """Whether machine code gives eager's result, there and a little way off.
+
+    False where that does not tell, because a number is not finite or the function asks for its
+    graph, or where they differ: then the tape has to tell what is wrong.
+    """
+    if variant.is_derivative or binding.machine.dtype != "float64":
+        return False
+    seed = len(variant.recording)
+    try:
+        found = on_machine(variant, call, binding)
+        if found is None or not _agrees_along(function, variant, call, found):
+            return False
+        for from_zero in (1e-3, 0.0):
+            nearby = _Nearby(call, captured, seed, from_zero)
+            found = nearby.attempt(lambda near: on_machine(variant, near, binding))
+            if found is None:
+                continue
+            agree = nearby.attempt(
+                functools.partial(_agrees_along, function, variant, expected=found)
+            )
+            if agree is not None:
+                return agree
+    except Unrecordable:
+        return False
+    return True
+
+
 class _Nearby:
     """A call with all numbers a little off, also those of captured Values while it runs."""
 
@@ -82,13 +118,17 @@ class _Nearby:
         self._numbers = nudged_numbers(captured.values, nudge)
         self._call = call.nudged(nudge, captured.place)
 
-    def on_tape(self, variant: Variant) -> Expected | None:
-        """The tape's result there; None where there is none."""
+    def attempt(self, do: Callable[[Call], _T]) -> _T | None:
+        """What can be done with that call; None where it is out of a domain."""
         try:
             with moved(self._values, self._numbers):
-                return on_tape(variant, self._call)
+                return do(self._call)
         except Exception:
-            return None  # out of a domain
+            return None
+
+    def on_tape(self, variant: Variant) -> Expected | None:
+        """The tape's result there; None where there is none."""
+        return self.attempt(lambda near: on_tape(variant, near))
 
     def agrees(
         self, function: Callable[..., Any], variant: Variant, replayed: Expected | None
@@ -96,12 +136,12 @@ class _Nearby:
         """Whether there was something to compare with eager; Unrecordable where that differs."""
         if replayed is None:
             return False
-        try:
-            with moved(self._values, self._numbers):
-                _compare(function, variant, self._call, replayed)
-        except Exception:
-            return False  # out of a domain
-        return True
+
+        def compare(near: Call) -> bool:
+            _compare(function, variant, near, replayed)
+            return True
+
+        return self.attempt(compare) is not None
 
 
 def _compare(
@@ -294,6 +334,14 @@ def on_tape(variant: Variant, call: Call) -> Expected | None:
     return _results(run, variant)
 
 
+def on_machine(variant: Variant, call: Call, binding: Binding) -> Expected | None:
+    """The result of machine code for a call; None where it has none."""
+    run = variant.run(call, binding)
+    if run is None or run.path is not Path.MACHINE:
+        return None
+    return _results(run, variant)
+
+
 def _results(run: Run, variant: Variant) -> Expected | None:
     """What a run gave; None where a derivative is not finite."""
     recording = variant.recording
@@ -305,10 +353,7 @@ def _results(run: Run, variant: Variant) -> Expected | None:
 
 def agrees(variant: Variant, call: Call, binding: Binding, expected: Expected) -> bool:
     """Whether machine code gives the tape's result, where it gives one."""
-    run = variant.run(call, binding)
-    if run is None or run.path is not Path.MACHINE:
-        return True
-    results = _results(run, variant)
+    results = on_machine(variant, call, binding)
     if results is None:
         return True
     found = np.concatenate([results.values, results.gradient])
