@@ -8,7 +8,7 @@ program of the longer call, so that one machine code serves both.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -113,6 +113,8 @@ class RecordedCall:
                 reason = error
             if flat is not None and (not loops or self._needs_no_loops(len(flat.instructions))):
                 return flat
+        if self.recording.shed:
+            raise reason  # loops and steps are found in its instructions
         found = find_loops(self.recording, self.recording.selection.places) if loops else ()
         try:
             if found:
@@ -168,6 +170,18 @@ class RecordedCall:
     def graph(self) -> Graph:
         """Its canonical graph without loops in time."""
         return self._graph(())
+
+    def without_instructions(self) -> RecordedCall | None:
+        """The same with its graph alone, where that makes a program without loops and steps."""
+        try:
+            shapes = len(grouped(self.graph))
+        except NotLiftable:
+            return None
+        if LOOPS and not self._needs_no_loops(shapes):
+            return None
+        made = replace(self, recording=self.recording.without_instructions())
+        made.__dict__["graph"] = self.graph
+        return made
 
     def forget_graph(self) -> None:
         """Free the graph, until a program is made of it again."""

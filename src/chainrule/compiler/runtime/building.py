@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
@@ -55,8 +55,14 @@ class Built:
     equals_eager: bool = False  # it was compared with eager itself, and not with the tape
 
 
-#: whether machine code gives eager's results for a variant's call; False where that does not tell
-Judge = Callable[[Variant, Call, Binding], bool]
+class Original(Protocol):
+    """The function itself: for a large variant, of which neither tape nor instructions are kept."""
+
+    def machine_code_agrees(self, variant: Variant, call: Call, binding: Binding) -> bool:
+        """Whether machine code gives eager's results; False where that does not tell."""
+
+    def record_again(self, call: Call) -> Recording:
+        """What was recorded of a call, once more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,29 +256,39 @@ class Builder:
         variant: Variant,
         call: Call,
         expected: Expected | None = None,
-        against_eager: Judge | None = None,
+        original: Original | None = None,
     ) -> Built:
         """Machine code for a variant, if it has the structure, checked.
 
         Against the tape, of which ``expected`` is what it gave for this call, where that is known;
-        but first ``against_eager``, if that is given.
+        but first against the ``original``, if that is given: then the variant lets go of its
+        instructions as soon as lifting does not need them.
         """
         recording = lifted_of(variant.recording, call, variant.captured)
         root, hopeless = wanted_of(recording), self._hopeless(recording)
         if root is None or hopeless is not None:
             return Built(reason=hopeless, attempted=False)
-        if against_eager is None:
+        if original is None:
             expected = expected or on_tape(variant, call)
             if expected is None:
                 return Built(reason=_NO_RESULT)
-        if is_large(len(recording)):
+        size, numbers = len(recording), len(recording.selection.numbers)
+        if is_large(size):
             variant.forget_tape()  # lifting takes as much memory again
         lengths = self.lengths(call)
         others = None if lengths is None else OtherLengths(self._recordings, call, lengths.runs)
         source = RecordedCall.of(call, recording, root.position)
+        del recording
+        graph = None if original is None else source.without_instructions()
         try:
+            if graph is not None and original is not None:
+                source = graph
+                variant.shed(original.record_again)
+                return_free_memory(size)
             machine = machine_code(source, others, self._dtype, self._contract)
         except NotLiftable as reason:
+            if graph is not None and variant.recover(call):  # with its instructions, then
+                return self.build(variant, call, expected)
             return Built(reason=str(reason))
         except ImportError as error:  # of llvmlite
             warnings.warn(str(error), stacklevel=errors.caller_depth() + 1)
@@ -280,7 +296,7 @@ class Builder:
         except Exception as error:  # the tape still serves: say why, and go on
             return Built(reason=f"{type(error).__name__}: {error}")
         binding = Binding(machine, machine.fit)
-        equals_eager = against_eager is not None and against_eager(variant, call, binding)
+        equals_eager = original is not None and original.machine_code_agrees(variant, call, binding)
         if not equals_eager:
             expected = expected or on_tape(variant, call)
             if expected is None:
@@ -289,7 +305,7 @@ class Builder:
                 return Built(reason="its result differs (please report this)")
         if lengths is None or not machine.varying:
             return Built(binding, equals_eager=equals_eager)
-        family = Family(lengths.runs, machine, len(recording.selection.numbers))
+        family = Family(lengths.runs, machine, numbers)
         served = [old for old in lengths.families if family.serves(old)]
         others_left = [old for old in lengths.families if old not in served]
         lengths.families[:] = [family, *others_left][:CODES]

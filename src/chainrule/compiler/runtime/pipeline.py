@@ -17,7 +17,7 @@ from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.recordings import ArrayOutput, Recording
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer, random_states_kept
-from chainrule.compiler.runtime.building import Builder, Judge
+from chainrule.compiler.runtime.building import Builder, Original
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import Ledger
@@ -122,16 +122,7 @@ class Pipeline:
         started = time.thread_time()
         try:
             with random_states_kept():
-                self._counts.traces += 1
-                made = self._tracer.trace(self.captured, call)
-                self._ledger.recorded(len(made.recording))
-                return_free_memory(len(made.recording))
-                _refuse_arrays_of_values(call, made)
-                if call.key[0]:
-                    _refuse_values_around(self._tracer.source, call, made)
-                if at_once:
-                    _count_recording(structure)
-                variant = self._new_variant(structure, call, made, at_once, build)
+                variant = self._new_variant(structure, call, at_once, build)
         except Unrecordable as reason:
             structure.blocked = str(reason)
             structure.variants.clear()  # no call gets to them any more
@@ -182,18 +173,32 @@ class Pipeline:
         for structure in self.structures.values() if machines else ():
             structure.variants = [v for v in structure.variants if v.machine not in machines]
 
-    def _new_variant(
-        self, structure: Structure, call: Call, made: Trace, at_once: bool, build: bool
-    ) -> Variant:
+    def _traced(self, structure: Structure, call: Call, at_once: bool) -> Trace:
+        """A recording of a call, unless it is refused."""
+        self._counts.traces += 1
+        made = self._tracer.trace(self.captured, call)
+        self._ledger.recorded(len(made.recording))
+        return_free_memory(len(made.recording))
+        _refuse_arrays_of_values(call, made)
+        if call.key[0]:
+            _refuse_values_around(self._tracer.source, call, made)
+        if at_once:
+            _count_recording(structure)
+        return made
+
+    def _new_variant(self, structure: Structure, call: Call, at_once: bool, build: bool) -> Variant:
         """A variant on the code of a longer call, or else one of its own, checked against eager."""
-        builder = self._builder
+        builder, made = self._builder, self._traced(structure, call, at_once)
         joined = None if builder is None else builder.join(call, made)
         if joined is not None:
             return self._added(structure, joined)
         variant = Variant.of(made)
         variant.waits = builder is not None and builder.may_build(variant, call)
-        if variant.waits and build and (at_once or self._lifts_at_once):
-            self._build_checked(variant, call, made, self._build_or_join)
+        surely = variant.waits and build and (at_once or self._lifts_at_once)
+        if surely and is_large(len(made.recording)):
+            seconds = self._confirm(call, made)
+            del made  # the variant lets go of it when it can
+            self._build_large(variant, call, seconds, self._build_or_join)
             return self._added(structure, variant)
         expected = self._check(variant, call, made)
         if variant.waits and build and self._may_build(variant, at_once):
@@ -202,20 +207,18 @@ class Pipeline:
             self._build(variant, call)  # which says why there is none
         return self._added(structure, variant)
 
-    def _build_checked(
-        self, variant: Variant, call: Call, made: Trace, build: Callable[..., bool]
+    def _build_large(
+        self, variant: Variant, call: Call, seconds: float, build: Callable[..., bool]
     ) -> None:
-        """Machine code for a new variant, which is compared with another recording and with eager.
+        """Machine code for a new variant, which was compared with another recording in ``seconds``.
 
-        Of a large recording the machine code itself is compared with eager, and no tape is made;
-        where that does not tell, or there is no such code, the tape is.
+        The machine code itself is compared with eager, and no tape is made; where that does not
+        tell, or there is no such code, the tape is.
         """
-        if not is_large(len(variant.recording)):
-            build(variant, call, self._check(variant, call, made))
-            return
-        seconds = self._confirm(call, made)
         started = time.thread_time()
-        if not build(variant, call, None, self._machine_code_agrees):
+        if not build(variant, call, None, self):
+            if not variant.recover(call):
+                raise Unrecordable("two runs with the same arguments differ")
             self._compare(variant, call)
             seconds += time.thread_time() - started
         self._ledger.checked(len(variant.recording), seconds)
@@ -244,7 +247,7 @@ class Pipeline:
         return_free_memory(len(variant.recording))
         return expected
 
-    def _machine_code_agrees(self, variant: Variant, call: Call, binding: Binding) -> bool:
+    def machine_code_agrees(self, variant: Variant, call: Call, binding: Binding) -> bool:
         """Whether machine code gives eager's results; False where that does not tell."""
         return_free_memory(len(variant.recording))
         function = self._tracer.function
@@ -265,10 +268,10 @@ class Pipeline:
     def _shed(self, variant: Variant) -> None:
         """Let go of many instructions that machine code stands for."""
         if variant.binding is not None and is_large(len(variant.recording)):
-            variant.shed(self._record_again)
+            variant.shed(self.record_again)
             return_free_memory(len(variant.recording))
 
-    def _record_again(self, call: Call) -> Recording:
+    def record_again(self, call: Call) -> Recording:
         """A recording to go on with, for a variant that let go of its instructions."""
         with Held(), random_states_kept():
             self._counts.traces += 1
@@ -283,7 +286,7 @@ class Pipeline:
         variant: Variant,
         call: Call,
         expected: Expected | None = None,
-        against_eager: Judge | None = None,
+        original: Original | None = None,
     ) -> bool:
         """Machine code for a variant, of a longer call if there is some.
 
@@ -303,7 +306,7 @@ class Pipeline:
             if longer is None:
                 break
             self._record_longer(*longer)
-        return self._build(variant, call, expected, against_eager)
+        return self._build(variant, call, expected, original)
 
     def _record_longer(self, call: Call, made: Trace) -> None:
         """Make a variant for a call that nobody made; not counted as a call."""
@@ -312,7 +315,10 @@ class Pipeline:
         self._ledger.recorded(len(made.recording))
         try:
             variant = Variant.of(made)
-            self._build_checked(variant, call, made, self._build)
+            if is_large(len(made.recording)):
+                self._build_large(variant, call, self._confirm(call, made), self._build)
+            else:
+                self._build(variant, call, self._check(variant, call, made))
             self._added(structure, variant)
         except Unrecordable as reason:
             structure.blocked = str(reason)
@@ -324,18 +330,18 @@ class Pipeline:
         variant: Variant,
         call: Call,
         expected: Expected | None = None,
-        against_eager: Judge | None = None,
+        original: Original | None = None,
     ) -> bool:
         """Build machine code for a variant, if it has the structure.
 
-        ``expected``: what the tape gave for this call, where that is known. ``against_eager``
-        compares the code with eager, so that no tape is needed; returns whether it did, and they
+        ``expected``: what the tape gave for this call, where that is known. ``original``: what to
+        compare the code with, so that no tape is needed; returns whether that was done, and they
         agree.
         """
         if self._builder is None:
             return False
         started = time.thread_time()
-        built = self._builder.build(variant, call, expected, against_eager)
+        built = self._builder.build(variant, call, expected, original)
         seconds = time.thread_time() - started
         self._counts.lifting_seconds += seconds
         if built.attempted:
