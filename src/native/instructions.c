@@ -19,6 +19,10 @@ typedef struct {
     int32_t stands;
 } Place;
 
+typedef struct {
+    int32_t at, owner; /* 3 * index + operand, and which foreign Value that is */
+} Use;
+
 typedef struct Instructions {
     PyObject_HEAD
     uint64_t session;          /* which Instructions a node's position belongs to */
@@ -36,7 +40,7 @@ typedef struct Instructions {
     char *row[ARRAYS];         /* their contents */
     Py_buffer like[ARRAYS];    /* another recording's, */
     Py_ssize_t likes;          /* and how many instructions it has; -1: there is none */
-    Buffer used, owners;       /* operands that are foreign (3 * index + operand), and which; int32_t */
+    Buffer uses;               /* Use: where foreign Values are operands */
 } Instructions;
 
 PyTypeObject *InstructionsType;
@@ -173,6 +177,9 @@ static int part(Instructions *x) {
         return 0;
     }
     if (make_room(x, x->count + 1024) < 0) {
+        for (int k = 0; k < ARRAYS; k++) {
+            Py_CLEAR(x->array[k]);
+        }
         return -1;
     }
     write_inputs(x);
@@ -196,14 +203,14 @@ static inline int is_like(const Instructions *x, Py_ssize_t i, const Row *row) {
            memcmp(row->constant, (const double *)x->like[CONSTANTS].buf + 2 * i, sizeof row->constant) == 0;
 }
 
+/* One more instruction; a failure leaves no part of it. */
 static int write_row(Instructions *x, const Row *row) {
     Py_ssize_t i = x->base + x->count;
+    size_t before = x->uses.size;
     for (int j = 0; j < 3; j++) {
-        if (UNLIKELY(row->operand[j] < -1)) {
-            int32_t used = (int32_t)(3 * x->count + j), owner = -2 - row->operand[j];
-            if (APPEND(x->used, int32_t, used) < 0 || APPEND(x->owners, int32_t, owner) < 0) {
-                return -1;
-            }
+        Use use = {(int32_t)(3 * x->count + j), -2 - row->operand[j]};
+        if (UNLIKELY(use.owner >= 0) && APPEND(x->uses, Use, use) < 0) {
+            goto failed;
         }
     }
     if (x->array[0] == NULL) {
@@ -212,11 +219,11 @@ static int write_row(Instructions *x, const Row *row) {
             return 0;
         }
         if (part(x) < 0) {
-            return -1;
+            goto failed;
         }
     }
     if (UNLIKELY(x->count == x->room) && make_room(x, x->room + x->room / 4 + 1024) < 0) {
-        return -1;
+        goto failed;
     }
     ((int32_t *)x->row[CODES])[i] = row->code;
     memcpy(x->row[OPERANDS] + (size_t)i * sizeof row->operand, row->operand, sizeof row->operand);
@@ -224,6 +231,9 @@ static int write_row(Instructions *x, const Row *row) {
     x->row[NUMBER][i] = row->number;
     x->count++;
     return 0;
+failed:
+    x->uses.size = before;
+    return -1;
 }
 
 /* The code of a rule, which is added if it is new; -1: an error. */
@@ -388,9 +398,9 @@ static int repeats(const Instructions *x, const int32_t *stands) {
     if (x->array[0] != NULL || x->base + x->count != x->likes) {
         return 0;
     }
-    for (Py_ssize_t k = 0; k < COUNT(x->used, int32_t); k++) {
-        int32_t found = stands[ITEM(x->owners, int32_t, k)];
-        Py_ssize_t at = 3 * x->base + ITEM(x->used, int32_t, k);
+    for (Py_ssize_t k = 0; k < COUNT(x->uses, Use); k++) {
+        int32_t found = stands[ITEM(x->uses, Use, k).owner];
+        Py_ssize_t at = 3 * x->base + ITEM(x->uses, Use, k).at;
         if (found >= 0 && ((const int32_t *)x->like[OPERANDS].buf)[at] != found) {
             return 0;
         }
@@ -433,9 +443,9 @@ static int resolve(Instructions *x, PyObject *numbers, PyObject *gathers, Buffer
 /* The operands for which gathers stand, and which gather that is. Those that are numbers are written. */
 static int settle_operands(Instructions *x, const int32_t *stands, const int32_t *gather, Buffer *places,
                            Buffer *owners) {
-    for (Py_ssize_t k = 0; k < COUNT(x->used, int32_t); k++) {
-        int32_t owner = ITEM(x->owners, int32_t, k);
-        int32_t place = (int32_t)(3 * x->base) + ITEM(x->used, int32_t, k);
+    for (Py_ssize_t k = 0; k < COUNT(x->uses, Use); k++) {
+        int32_t owner = ITEM(x->uses, Use, k).owner;
+        int32_t place = (int32_t)(3 * x->base) + ITEM(x->uses, Use, k).at;
         if (stands[owner] >= 0) {
             if (x->array[0] != NULL) {
                 ((int32_t *)x->row[OPERANDS])[place] = stands[owner];
@@ -505,6 +515,7 @@ done:
 /* -------------------------------------------------------------------------------- the type ----- */
 
 static void drop_parts(Instructions *x) {
+    x->session = 0; /* which no node has */
     for (int k = 0; k < ARRAYS; k++) {
         Py_CLEAR(x->array[k]);
         if (x->likes >= 0) {
@@ -514,12 +525,10 @@ static void drop_parts(Instructions *x) {
     x->likes = -1;
     x->room = x->count = 0;
     PyMem_Free(x->places);
-    PyMem_Free(x->used.bytes);
-    PyMem_Free(x->owners.bytes);
+    PyMem_Free(x->uses.bytes);
     x->places = NULL;
     x->capacity = 0;
-    memset(&x->used, 0, sizeof x->used);
-    memset(&x->owners, 0, sizeof x->owners);
+    memset(&x->uses, 0, sizeof x->uses);
     Py_CLEAR(x->inputs);
     Py_CLEAR(x->foreign);
     Py_CLEAR(x->rules);
