@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -209,7 +210,8 @@ def _agrees_along(
     twice = len(set(map(id, inputs))) < len(inputs)
     if twice or (eager.are_users and threading.active_count() > 1):  # who must not see it
         return False
-    direction = np.random.default_rng(len(inputs)).uniform(-1.0, 1.0, len(inputs))
+    seed = zlib.crc32(expected.values.tobytes())  # another direction for other numbers
+    direction = np.random.default_rng(seed).uniform(-1.0, 1.0, len(inputs))
     direction += np.copysign(0.5, direction)
     tangents = direction.copy()
     slope, modes.graph_asked = 0.0, False
