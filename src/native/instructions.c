@@ -538,6 +538,10 @@ static void drop_parts(Instructions *x) {
 /* Borrow the other recording's arrays; -1: an error. */
 static int open_like(Instructions *x, PyObject *like) {
     PyObject *given[ARRAYS];
+    if (!PyTuple_Check(like)) {
+        PyErr_SetString(PyExc_TypeError, "another recording is given as a tuple of its parts");
+        return -1;
+    }
     if (!PyArg_ParseTuple(like, "nOOOO:Instructions", &x->base, &given[0], &given[1], &given[2], &given[3])) {
         return -1;
     }

@@ -77,9 +77,9 @@ def written() -> Any:
 
 def recorded_by(nodes: Any) -> None:
     """Arithmetic while something wrong may be a recorder's nodes."""
+    a, b = Value.__new__(Value), small()[2]
     _native.modes.recorder = types.SimpleNamespace(nodes=nodes)
     try:
-        a, b = Value.__new__(Value), small()[2]
         dot([a * b, b], [a, 2.0])
     finally:
         _native.modes.recorder = None
