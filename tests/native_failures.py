@@ -12,6 +12,7 @@ import gc
 import os
 import pickle
 import sys
+import types
 from dataclasses import dataclass, field
 from types import GetSetDescriptorType
 from typing import Any
@@ -582,18 +583,47 @@ case(
 )
 
 
-def repeated(state: State) -> tuple[Any, ...]:
-    nodes = two_nodes(state)
-    parts = [state.a, state.b], nodes, [], nodes[-1:]
-    rows = _native.flatten(*parts)[:4]
-    kinds = np.int32, np.int32, np.float64, np.uint8
-    return (*parts, *[np.frombuffer(row, kind) for row, kind in zip(rows, kinds, strict=True)])
+def recorded(state: State, like: Any = None) -> Any:
+    """The instructions of a small function, and its result; ``like``: a recording to repeat."""
+    written = _native.Instructions([state.a, state.b], [state.a, state.b], like)
+    _native.modes.recorder = types.SimpleNamespace(nodes=written)
+    try:
+        y = (state.a * state.b + 2.0).tanh() * state.c
+    finally:
+        _native.modes.recorder = None
+    return written.finish([state.c], [], [y])
 
 
+def recorded_before(state: State) -> tuple[Any, ...]:
+    rows, kinds = recorded(state)[0], (np.int32, np.int32, np.float64, np.uint8)
+    return 3, *[np.frombuffer(row, kind) for row, kind in zip(rows, kinds, strict=True)]
+
+
+case("instructions", recorded, prepare=swept(1), passes=(1,))
 case(
-    "repeats",
-    lambda s: _native.repeats(*s.extra["r"]),
-    prepare=with_extra(1, r=repeated),
+    "instructions like others",
+    lambda s: recorded(s, s.extra["before"]),
+    prepare=with_extra(1, before=recorded_before),
+    passes=(1,),
+)
+case(
+    "instructions unlike others",
+    lambda s: recorded(s, (3, *s.extra["like"])),
+    prepare=with_extra(
+        1,
+        like=lambda s: [
+            np.zeros(4, np.int32),
+            np.zeros(12, np.int32),
+            np.zeros(8),
+            np.zeros(4, np.uint8),
+        ],
+    ),
+    passes=(1,),
+)
+case(
+    "exchanged gradients",
+    lambda s: _native.swap_grads([s.a, s.b], s.extra["g"]),
+    prepare=with_extra(1, g=lambda s: np.array([s.a.grad, s.b.grad])),
     passes=(1,),
 )
 case(

@@ -17,6 +17,8 @@ class Modes:
     grad: bool
     allow_nonfinite: bool
     debug: bool
+    tangents: bool
+    graph_asked: bool
     recorder: Any
     nested: int
     again: int
@@ -127,17 +129,6 @@ def flatten(
     bytearray,
     Value | None,
 ]: ...
-def repeats(
-    inputs: list[Value],
-    nodes: list[Value],
-    gathers: list[Value],
-    wanted: list[Value],
-    codes: Any,
-    operands: Any,
-    constants: Any,
-    number: Any,
-    /,
-) -> tuple[list[Op], bytearray, bytearray, bytearray, Value | None] | None: ...
 def canonicalise(
     inputs: int,
     codes: Any,
@@ -165,7 +156,32 @@ def with_numbers(
     x: Any, numbers: list[Any], array: type[Any], fill: Callable[..., Any], /
 ) -> Any: ...
 def gather(values: tuple[Value, ...], out: Any, /) -> None: ...
+def swap_grads(values: list[Value], numbers: Any, /) -> None: ...
 def compiled_node(y: float, name: str, children: tuple[Value, ...], slopes: Any, /) -> Value: ...
+
+@final
+class Instructions:
+    def __new__(
+        cls,
+        inputs: list[Value],
+        users: list[Value],
+        like: tuple[int, Any, Any, Any, Any] | None,
+        /,
+    ) -> Instructions: ...
+    def __len__(self) -> int: ...
+    def __contains__(self, node: object, /) -> bool: ...
+    def add(self, node: Value, /) -> int: ...
+    def finish(
+        self, numbers: list[Value], gathers: list[Value], wanted: list[Value], /
+    ) -> tuple[
+        tuple[bytearray, bytearray, bytearray, bytearray] | None,
+        list[Op],
+        bytearray,
+        bytearray,
+        bytearray,
+        Value | None,
+    ]: ...
+    def clear(self) -> None: ...
 
 @final
 class Tape:

@@ -207,7 +207,8 @@ PyObject *value_backward(PyObject *self, PyObject *args, PyObject *keywords) {
     PyObject *given = NULL;
     double seed = 1.0;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O:backward", names, &given) ||
-        (given != NULL && real_number(given, "the gradient", &seed) < 0) || forbidden("backward()")) {
+        (given != NULL && real_number(given, "the gradient", &seed) < 0) || forbidden("backward()") ||
+        asks_graph((Node *)self) < 0) {
         return NULL;
     }
     Scratch s = take_scratch();
@@ -230,7 +231,8 @@ PyObject *value_backward(PyObject *self, PyObject *args, PyObject *keywords) {
 PyObject *value_gradients(PyObject *self, PyObject *args) {
     PyObject *xs, *result = NULL;
     int up_to, failed = 0;
-    if (!PyArg_ParseTuple(args, "O!p:_gradients", &PyList_Type, &xs, &up_to) || forbidden("gradients()")) {
+    if (!PyArg_ParseTuple(args, "O!p:_gradients", &PyList_Type, &xs, &up_to) || forbidden("gradients()") ||
+        asks_graph((Node *)self) < 0) {
         return NULL;
     }
     Py_ssize_t count = PyList_Size(xs);
@@ -298,7 +300,7 @@ done:
 }
 
 PyObject *value_zero_grad(PyObject *self, PyObject *Py_UNUSED(nothing)) {
-    if (forbidden("zero_grad()")) {
+    if (forbidden("zero_grad()") || asks_graph((Node *)self) < 0) {
         return NULL;
     }
     Scratch s = take_scratch();
@@ -320,6 +322,9 @@ PyObject *topological_order(PyObject *Py_UNUSED(module), PyObject *value) {
             PyErr_Format(PyExc_TypeError, "topological_order takes a Value, not a %U", name);
             Py_DECREF(name);
         }
+        return NULL;
+    }
+    if (asks_graph((Node *)value) < 0) {
         return NULL;
     }
     Scratch s = take_scratch();

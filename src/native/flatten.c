@@ -26,14 +26,9 @@ typedef struct {
     int32_t *codes, *operands; /* three operands per instruction, -1 for none */
     double *constants;         /* two per instruction */
     char *number;              /* whether constants[0] stands in the place of the second operand */
-    Py_ssize_t begin;          /* the instruction that comes first in these arrays */
     Buffer places, owners;     /* operands that are gathers, and which; int32_t each */
     Buffer grads;              /* Saved: those that were not 0 */
 } Arrays;
-
-/* Another recording's arrays, to compare with. */
-enum { L_CODES, L_OPERANDS, L_CONSTANTS, L_NUMBER, LIKE };
-#define COMPARED ((Py_ssize_t)1 << 12) /* instructions at a time */
 
 static void drop_arrays(Arrays *x) {
     for (int i = 0; i < 4; i++) {
@@ -45,9 +40,8 @@ static void drop_arrays(Arrays *x) {
     PyMem_Free(x->grads.bytes);
 }
 
-/* Arrays of so many rows for a recording of so many instructions. */
-static int make_arrays(Arrays *x, Py_ssize_t instructions, Py_ssize_t count) {
-    if (instructions > INT32_MAX / 3) {
+static int make_arrays(Arrays *x, Py_ssize_t count) {
+    if (count > INT32_MAX / 3) {
         PyErr_SetString(PyExc_OverflowError, "a recording has at most 2**31 operands");
         return -1;
     }
@@ -64,14 +58,13 @@ static int make_arrays(Arrays *x, Py_ssize_t instructions, Py_ssize_t count) {
  * operation; -1: an error. */
 static int flatten_node(const Node *n, Arrays *x, Py_ssize_t i, const Node **unknown) {
     Kind kind = kind_of(n);
-    Py_ssize_t row = i - x->begin;
-    int32_t *operands = &x->operands[3 * row];
-    double *constants = &x->constants[2 * row];
+    int32_t *operands = &x->operands[3 * i];
+    double *constants = &x->constants[2 * i];
     operands[0] = operands[1] = operands[2] = -1;
     constants[0] = constants[1] = 0.0;
-    x->number[row] = (char)has_number(kind);
+    x->number[i] = (char)has_number(kind);
     if (is_leaf(kind)) {
-        x->codes[row] = CONSTANT;
+        x->codes[i] = CONSTANT;
         constants[0] = n->data;
         return 1;
     }
@@ -90,7 +83,7 @@ static int flatten_node(const Node *n, Arrays *x, Py_ssize_t i, const Node **unk
         }
         x->position[kind] = kind == EXTENDED ? 0 : position;
     }
-    x->codes[row] = FIRST_RULE + position - 1;
+    x->codes[i] = FIRST_RULE + position - 1;
     if (has_number(kind)) {
         constants[0] = number_of(n, kind);
     } else if (kind == POW) {
@@ -115,7 +108,7 @@ static int flatten_node(const Node *n, Arrays *x, Py_ssize_t i, const Node **unk
         if (operands[j] > i) { /* it was a plain number then: see materialise() */
             operands[j] = -1;
             constants[0] = child->data;
-            x->number[row] = 1;
+            x->number[i] = 1;
         }
     }
     return 1;
@@ -170,40 +163,18 @@ static void unmark_nodes(const Lists *l, Arrays *x, int last, Py_ssize_t end) {
     }
 }
 
-/* Whether instructions from x->begin up to `end` are like another recording's. What a gather selects is
- * for the caller to compare. */
-static int is_like(const Arrays *x, const Py_buffer *like, Py_ssize_t end) {
-    size_t first = (size_t)x->begin, count = (size_t)(end - x->begin);
-    const int32_t *operands = (const int32_t *)like[L_OPERANDS].buf + 3 * first;
-    for (size_t k = 0; k < 3 * count; k++) {
-        if (x->operands[k] != operands[k] && (x->operands[k] >= -1 || operands[k] < 0)) {
-            return 0;
-        }
-    }
-    return memcmp(x->codes, (const int32_t *)like[L_CODES].buf + first, count * sizeof(int32_t)) == 0 &&
-           memcmp(x->constants, (const double *)like[L_CONSTANTS].buf + 2 * first, 2 * count * sizeof(double)) == 0 &&
-           memcmp(x->number, (const char *)like[L_NUMBER].buf + first, count) == 0;
-}
-
-/* 1: done; 0: *unknown is in none of the lists, or a custom operation; -1: an error; 2: it is not like
- * the other recording, if there is one: then the arrays hold a part at a time. */
-static int flatten_nodes(const Lists *l, Arrays *x, const Py_buffer *like, PyObject *wanted, int32_t *found,
-                         const Node **unknown) {
+/* 1: done; 0: *unknown is in none of the lists, or a custom operation; -1: an error. */
+static int flatten_nodes(const Lists *l, Arrays *x, PyObject *wanted, int32_t *found, const Node **unknown) {
     Py_ssize_t inputs = l->count[INPUTS], end = inputs + l->count[NODES];
-    for (Py_ssize_t i = 0; i < inputs && like == NULL; i++) {
+    for (Py_ssize_t i = 0; i < inputs; i++) {
         x->codes[i] = INPUT;
         x->operands[3 * i] = x->operands[3 * i + 1] = x->operands[3 * i + 2] = -1;
         x->constants[2 * i] = x->constants[2 * i + 1] = 0.0;
         x->number[i] = 0;
     }
-    x->begin = like == NULL ? 0 : inputs;
     int answer = 1;
     for (Py_ssize_t i = inputs; i < end && answer == 1; i++) {
         answer = flatten_node(node_in(l, NODES, i - inputs), x, i, unknown);
-        if (like != NULL && answer == 1 && (i + 1 - x->begin == COMPARED || i + 1 == end)) {
-            answer = is_like(x, like, i + 1) ? 1 : 2;
-            x->begin = i + 1;
-        }
     }
     for (Py_ssize_t k = 0; k < PyList_Size(wanted) && answer == 1; k++) {
         *unknown = (Node *)PyList_GetItem(wanted, k);
@@ -217,8 +188,7 @@ static PyObject *as_bytes(const Buffer *b) {
     return PyByteArray_FromStringAndSize(b->bytes ? b->bytes : "", (Py_ssize_t)b->size);
 }
 
-/* What flatten() and repeats() do; `like`: the other recording's arrays. */
-static PyObject *flattened(Lists *l, PyObject *wanted, const Py_buffer *like) {
+static PyObject *flattened(Lists *l, PyObject *wanted) {
     PyObject *positions = NULL, *result = NULL, *none[2] = {NULL, NULL};
     Arrays x;
     memset(&x, 0, sizeof x);
@@ -240,11 +210,7 @@ static PyObject *flattened(Lists *l, PyObject *wanted, const Py_buffer *like) {
         }
     }
     Py_ssize_t count = l->count[INPUTS] + l->count[NODES];
-    if (like != NULL && like[L_CODES].len / like[L_CODES].itemsize != count) {
-        result = Py_NewRef(Py_None);
-        goto done;
-    }
-    if (make_arrays(&x, count, like == NULL ? count : COMPARED) < 0 ||
+    if (make_arrays(&x, count) < 0 ||
         (found = new_array(&positions, PyList_Size(wanted), sizeof(int32_t))) == NULL) {
         goto done;
     }
@@ -252,25 +218,16 @@ static PyObject *flattened(Lists *l, PyObject *wanted, const Py_buffer *like) {
     int last;
     Py_ssize_t end;
     int wrong = mark_nodes(l, &x, &last, &end);
-    int answer = wrong ? -1 : flatten_nodes(l, &x, like, wanted, found, &unknown);
+    int answer = wrong ? -1 : flatten_nodes(l, &x, wanted, found, &unknown);
     unmark_nodes(l, &x, last, end); /* before an error is made, which may start the collector too */
     if (wrong > 0) {
         PyErr_Format(PyExc_ValueError, "entry %zd is not a Value, or is there twice",
                      end + (last == NODES ? l->count[INPUTS] : 0));
     }
-    if (answer == 2) {
-        result = Py_NewRef(Py_None);
-    } else if (answer >= 0) {
-        PyObject *rest = Py_BuildValue("(ONNON)", x.rules, as_bytes(&x.places), as_bytes(&x.owners), positions,
-                                       Py_NewRef(unknown ? (PyObject *)unknown : Py_None));
-        if (like != NULL || rest == NULL) {
-            result = rest;
-        } else {
-            PyObject *arrays = PyTuple_Pack(4, x.objects[0], x.objects[1], x.objects[2], x.objects[3]);
-            result = arrays ? PySequence_Concat(arrays, rest) : NULL;
-            Py_XDECREF(arrays);
-            Py_DECREF(rest);
-        }
+    if (answer >= 0) {
+        result = Py_BuildValue("(OOOOONNON)", x.objects[0], x.objects[1], x.objects[2], x.objects[3], x.rules,
+                               as_bytes(&x.places), as_bytes(&x.owners), positions,
+                               Py_NewRef(unknown ? (PyObject *)unknown : Py_None));
     }
 done:
     Py_XDECREF(none[0]);
@@ -291,37 +248,7 @@ static PyObject *flatten(PyObject *Py_UNUSED(module), PyObject *args) {
                           &PyList_Type, &l.list[GATHERS], &PyList_Type, &wanted)) {
         return NULL;
     }
-    return flattened(&l, wanted, NULL);
-}
-
-/* repeats(inputs, nodes, gathers, wanted, codes, operands, constants, number): what flatten() returns,
- * without its arrays, if these would be the same as another recording's but for what gathers selected;
- * None if not. Nothing is made that is as large as the recording. */
-static PyObject *repeats(PyObject *Py_UNUSED(module), PyObject *args) {
-    static const char *const formats[LIKE] = {"i", "i", "d", "B"};
-    PyObject *wanted, *given[LIKE], *result = NULL;
-    Lists l = {{NULL}, {0}};
-    if (!PyArg_ParseTuple(args, "O!O!O!O!OOOO:repeats", &PyList_Type, &l.list[INPUTS], &PyList_Type,
-                          &l.list[NODES], &PyList_Type, &l.list[GATHERS], &PyList_Type, &wanted,
-                          &given[0], &given[1], &given[2], &given[3])) {
-        return NULL;
-    }
-    Py_buffer like[LIKE];
-    Py_ssize_t count = PyObject_Size(given[L_CODES]);
-    int open = 0;
-    for (; open < LIKE && count >= 0; open++) {
-        Py_ssize_t items = open == L_OPERANDS ? 3 * count : open == L_CONSTANTS ? 2 * count : count;
-        if (get_buffer(given[open], &like[open], formats[open], items, 0) < 0) {
-            break;
-        }
-    }
-    if (open == LIKE) {
-        result = flattened(&l, wanted, like);
-    }
-    while (open-- > 0) {
-        PyBuffer_Release(&like[open]);
-    }
-    return result;
+    return flattened(&l, wanted);
 }
 
 /* gather(values, out): the numbers of a tuple of Values. */
@@ -347,6 +274,33 @@ static PyObject *gather(PyObject *Py_UNUSED(module), PyObject *args) {
     return Py_NewRef(Py_None);
 }
 
+/* swap_grads(values, numbers): exchange the gradients of a list of Values and a float64 buffer. */
+static PyObject *swap_grads(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *values, *numbers;
+    Py_buffer view;
+    if (!PyArg_ParseTuple(args, "O!O:swap_grads", &PyList_Type, &values, &numbers)) {
+        return NULL;
+    }
+    Py_ssize_t count = PyList_Size(values);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!is_value(PyList_GetItem(values, i))) {
+            return PyErr_Format(PyExc_TypeError, "entry %zd is not a Value", i);
+        }
+    }
+    if (get_buffer(numbers, &view, "d", count, 1) < 0) {
+        return NULL;
+    }
+    double *number = view.buf;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Node *n = (Node *)PyList_GetItem(values, i);
+        double before = n->grad;
+        n->grad = number[i];
+        number[i] = before;
+    }
+    PyBuffer_Release(&view);
+    return Py_NewRef(Py_None);
+}
+
 /* compiled_node(y, name, children, slopes): a custom operation, slopes from a float64 buffer. */
 static PyObject *compiled_node(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *name, *children, *out;
@@ -364,6 +318,10 @@ static PyObject *compiled_node(PyObject *Py_UNUSED(module), PyObject *args) {
     if (get_buffer(out, &view, "d", count, 0) < 0) {
         return NULL;
     }
+    if (grad_off == TANGENTS && count > 0 && asks_graph((Node *)PyTuple_GetItem(children, 0)) < 0) {
+        PyBuffer_Release(&view);
+        return NULL;
+    }
     Node *n = new_leaf(y);
     if (n != NULL && count > 0 && build_extended(n, name, empty_tuple, children, view.buf) < 0) {
         Py_DECREF((PyObject *)n);
@@ -375,8 +333,8 @@ static PyObject *compiled_node(PyObject *Py_UNUSED(module), PyObject *args) {
 
 PyMethodDef flatten_functions[] = {
     {"flatten", flatten, METH_VARARGS, NULL},
-    {"repeats", repeats, METH_VARARGS, NULL},
     {"gather", gather, METH_VARARGS, NULL},
+    {"swap_grads", swap_grads, METH_VARARGS, NULL},
     {"compiled_node", compiled_node, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

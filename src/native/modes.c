@@ -2,10 +2,12 @@
 #include "node.h"
 #include <limits.h>
 
-THREAD_LOCAL int grad_off, nonfinite_allowed, debug_on;
+THREAD_LOCAL int grad_off, nonfinite_allowed, debug_on, graph_asked;
 THREAD_LOCAL int nested_runs, again_runs, internal_runs;
+static THREAD_LOCAL int tangents_on;
 THREAD_LOCAL PyObject *recorder;
 THREAD_LOCAL PyObject *recorded;
+THREAD_LOCAL struct Instructions *instructions;
 
 static PyObject *get_recorder(PyObject *Py_UNUSED(self), void *Py_UNUSED(name)) {
     return Py_NewRef(recorder ? recorder : Py_None);
@@ -18,14 +20,15 @@ static int set_recorder(PyObject *Py_UNUSED(self), PyObject *value, void *Py_UNU
         if (nodes == NULL && !PyErr_ExceptionMatches(PyExc_AttributeError)) {
             return -1;
         }
-        if (nodes == NULL || !PyList_Check(nodes)) {
+        if (nodes == NULL || (!PyList_Check(nodes) && !is_instructions(nodes))) {
             Py_XDECREF(nodes);
-            PyErr_SetString(PyExc_TypeError, "a recorder has a list of nodes");
+            PyErr_SetString(PyExc_TypeError, "a recorder has a list of nodes, or Instructions");
             return -1;
         }
     }
     recorder = nodes ? Py_NewRef(value) : NULL;
     recorded = nodes;
+    instructions = nodes && !PyList_Check(nodes) ? (struct Instructions *)nodes : NULL;
     Py_XDECREF(old);
     Py_XDECREF(old_list);
     return 0;
@@ -33,8 +36,10 @@ static int set_recorder(PyObject *Py_UNUSED(self), PyObject *value, void *Py_UNU
 
 static PyObject *get_mode(PyObject *Py_UNUSED(self), void *name) {
     switch (*(const char *)name) {
-    case 'g': return PyBool_FromLong(!grad_off);
+    case 'g': return PyBool_FromLong(grad_off != NO_GRADIENT);
     case 'a': return PyBool_FromLong(nonfinite_allowed);
+    case 't': return PyBool_FromLong(tangents_on);
+    case 'n': return PyBool_FromLong(graph_asked);
     default: return PyBool_FromLong(debug_on);
     }
 }
@@ -49,8 +54,13 @@ static int set_mode(PyObject *Py_UNUSED(self), PyObject *value, void *name) {
         return -1;
     }
     switch (*(const char *)name) {
-    case 'g': grad_off = !on; break;
+    case 'g': grad_off = !on ? NO_GRADIENT : tangents_on ? TANGENTS : 0; break;
     case 'a': nonfinite_allowed = on; break;
+    case 't':
+        tangents_on = on;
+        grad_off = grad_off == NO_GRADIENT ? NO_GRADIENT : on ? TANGENTS : 0;
+        break;
+    case 'n': graph_asked = on; break;
     default: debug_on = on; break;
     }
     return 0;
@@ -86,6 +96,8 @@ static PyGetSetDef modes_attributes[] = {
     {"nested", get_count, set_count, "transforms whose functions are running", "n"},
     {"again", get_count, set_count, "those whose derivative is differentiated too", "a"},
     {"internal", get_count, set_count, "runs that are the compiler's own", "i"},
+    {"tangents", get_mode, set_mode, "no graph: the grad of a new node is its tangent", "t"},
+    {"graph_asked", get_mode, set_mode, "whether a graph was asked for that was not made", "n"},
     {"recorder", get_recorder, set_recorder, "receives every node while a function is recorded", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

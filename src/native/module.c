@@ -5,9 +5,9 @@
  *
  * Reading order: node.h, memory.c, node.c, operators.c, backward.c, value.c, sums.c, modes.c, optimisers.c,
  * arguments.c.
- * For compiled functions: flatten.c and canonical.c (from a recording to arrays), tape.c, tape_run.c and
- * tape_sweep.c (running a recording), integers.c (what integers decide), checks.c, passed.c, plan.c and gate.c
- * (the fast path of a call), samples.c (packing the samples of training).
+ * For compiled functions: instructions.c, flatten.c and canonical.c (from a recording to arrays), tape.c,
+ * tape_run.c and tape_sweep.c (running a recording), integers.c (what integers decide), checks.c, passed.c,
+ * plan.c and gate.c (the fast path of a call), samples.c (packing the samples of training).
  */
 #include "call.h"
 #include "integers.h"
@@ -37,6 +37,7 @@ static const struct {
     {"Gate", &gate_spec, &GateType},
     {"Bound", &bound_spec, NULL},
     {"Decider", &decider_spec, &DeciderType},
+    {"Instructions", &instructions_spec, &InstructionsType},
 };
 
 static struct PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,

@@ -89,7 +89,7 @@ extern PyMethodDef passed_functions[];    /* passed.c */
 extern PyMethodDef sample_functions[];    /* samples.c */
 extern PyMethodDef check_functions[];     /* checks.c */
 extern PyType_Spec value_spec, modes_spec, tape_spec, checks_spec, passed_spec, plan_spec, decider_spec;
-extern PyType_Spec cached_call_spec, gate_spec, bound_spec;
+extern PyType_Spec cached_call_spec, gate_spec, bound_spec, instructions_spec;
 
 /* Fetch what a unit needs from the op table and other Python modules; -1: an error. */
 int import_value_parts(PyObject *ops);     /* value.c */

@@ -39,7 +39,7 @@ int materialise(Node *n, Kind kind) {
     if (leaf == NULL) {
         return -1;
     }
-    if (recorder != NULL && PyList_Append(recorded, (PyObject *)leaf) < 0) {
+    if (recorder != NULL && record_leaf((PyObject *)leaf) < 0) {
         Py_DECREF((PyObject *)leaf);
         return -1;
     }

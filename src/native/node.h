@@ -23,7 +23,9 @@ typedef struct Node {
 } Node;
 
 typedef enum {
-    UNBUILT, LEAF,
+    UNBUILT,
+    RECORDED, /* its instruction is in Instructions (instructions.c), and so are its operands: no children */
+    LEAF,
     ADD, ADD_NUMBER, MUL, MUL_NUMBER, POW,
     EXP, LOG, RELU, TANH, SIGMOID, SQRT, SIN, COS,
     MAXIMUM, MAXIMUM_NUMBER,
@@ -93,10 +95,15 @@ static inline int is_value(PyObject *o) {
 static inline int is_exact(PyObject *o) { return Py_TYPE(o) == ValueType; }
 
 /* The switches of this thread (modes.c). */
-extern THREAD_LOCAL int grad_off, nonfinite_allowed, debug_on;
+extern THREAD_LOCAL int grad_off; /* 0, or how nodes are made without children: */
+#define NO_GRADIENT 1 /* inside no_grad() */
+#define TANGENTS 2    /* forward mode: the grad of a node is its derivative along one direction */
+extern THREAD_LOCAL int nonfinite_allowed, debug_on;
 extern THREAD_LOCAL int nested_runs, again_runs, internal_runs;
+extern THREAD_LOCAL int graph_asked;    /* a graph was asked for that is not made */
 extern THREAD_LOCAL PyObject *recorder; /* a Recorder while this thread records a function, else NULL */
-extern THREAD_LOCAL PyObject *recorded; /* its list of nodes */
+extern THREAD_LOCAL PyObject *recorded; /* its list of nodes, or the Instructions that they become */
+extern THREAD_LOCAL struct Instructions *instructions; /* the latter, or NULL */
 
 /* -------------------------------------------------------------------------- memory (memory.c) -- */
 
@@ -181,6 +188,13 @@ static inline Node *bare_node(double data) {
 
 Node *new_leaf(double data);
 PyObject *record(PyObject *made);    /* tell the recorder; takes the reference, returns one */
+/* A node that becomes an instruction at once, and has no children (instructions.c). */
+PyObject *record_instruction(Kind kind, double y, Node *a, Node *b, double s0, double s1);
+int record_leaf(PyObject *leaf);     /* one more node for the recorder; -1: an error */
+int is_instructions(PyObject *o);
+extern PyTypeObject *InstructionsType;
+/* Code asks for the children of a node: -1, and an error, if it has none because of how this thread runs. */
+int asks_graph(const Node *n);
 int note_location(Node *n);          /* for debug(): the source line that made it */
 int materialise(Node *n, Kind kind); /* turn its number operand into a leaf */
 int build_extended(Node *n, PyObject *rule, PyObject *parameters, PyObject *children,
@@ -204,14 +218,23 @@ static inline void settle(Node *n) {
     }
 }
 
+/* What a node propagates to a child. A slope of zero propagates nothing, so that 0 * inf is not a nan. */
+static inline double share(double slope, double g) { return slope == 0.0 ? 0.0 : slope * g; }
+
 /* A node of one or two operands (the second may be NULL), whose references are borrowed. */
 static inline PyObject *new_node(Kind kind, double y, Node *a, Node *b, double s0, double s1) {
+    if (UNLIKELY(recorder != NULL) && instructions != NULL) {
+        return record_instruction(kind, y, a, b, s0, s1);
+    }
     Node *n = bare_node(y);
     if (UNLIKELY(n == NULL)) {
         return NULL;
     }
     if (UNLIKELY(grad_off) && recorder == NULL) {
         set_kind(n, LEAF, NULL, NULL);
+        if (grad_off == TANGENTS) {
+            n->grad = share(s0, a->grad) + (b ? share(s1, b->grad) : 0.0);
+        }
     } else {
         settle(a);
         Py_INCREF((PyObject *)a);
@@ -292,8 +315,5 @@ static inline void elementary(Kind kind, double x, double *y, double *slope) {
     default: *y = cos(x); *slope = -sin(x); break;
     }
 }
-
-/* What a node propagates to a child. A slope of zero propagates nothing, so that 0 * inf is not a nan. */
-static inline double share(double slope, double g) { return slope == 0.0 ? 0.0 : slope * g; }
 
 #endif

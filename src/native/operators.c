@@ -286,7 +286,8 @@ static int asks_identity(void) {
 }
 
 Py_hash_t value_hash(PyObject *self) {
-    if (UNLIKELY(recorder != NULL) && asks_identity() < 0) {
+    /* Its address is its hash: no other node may have it later on. */
+    if ((UNLIKELY(recorder != NULL) && asks_identity() < 0) || asks_graph((Node *)self) < 0) {
         return -1;
     }
     return (Py_hash_t)((uintptr_t)self >> 4 | (uintptr_t)self << 60);

@@ -17,7 +17,7 @@ static PyObject *get_number(PyObject *self, void *Py_UNUSED(closure)) {
     return PyFloat_FromDouble(((Node *)self)->data);
 }
 static PyObject *get_grad(PyObject *self, void *Py_UNUSED(closure)) {
-    if (forbidden("reading .grad")) {
+    if (forbidden("reading .grad") || (UNLIKELY(grad_off) && asks_graph((Node *)self) < 0)) {
         return NULL;
     }
     return PyFloat_FromDouble(((Node *)self)->grad);
@@ -43,7 +43,7 @@ static int set_data(PyObject *self, PyObject *value, void *Py_UNUSED(closure)) {
 static int set_grad(PyObject *self, PyObject *value, void *Py_UNUSED(closure)) {
     Node *n = (Node *)self;
     double number;
-    if (forbidden("setting .grad") || no_deleting(value, "grad") ||
+    if (forbidden("setting .grad") || (UNLIKELY(grad_off) && asks_graph(n) < 0) || no_deleting(value, "grad") ||
         real_number(value, "a Value's grad", &number) < 0) {
         return -1;
     }
@@ -95,14 +95,20 @@ static PyObject *value_locate(PyObject *self, PyObject *line) {
 static PyObject *get_rule(PyObject *self, void *Py_UNUSED(closure)) {
     Node *n = (Node *)self;
     Kind kind = kind_of(n);
+    if (asks_graph(n) < 0) {
+        return NULL;
+    }
     return Py_NewRef(kind == UNBUILT ? Py_None
-                     : kind == LEAF  ? empty_string
+                     : is_leaf(kind) ? empty_string
                      : kind == EXTENDED ? extension_of(n)->rule
                                         : rows[kind]);
 }
 
 static PyObject *get_parameters(PyObject *self, void *Py_UNUSED(closure)) {
     Node *n = (Node *)self;
+    if (asks_graph(n) < 0) {
+        return NULL;
+    }
     switch (kind_of(n)) {
     case POW: return Py_BuildValue("(d)", n->slope[1]);
     case EXTENDED: return Py_NewRef(extension_of(n)->parameters);
@@ -113,7 +119,7 @@ static PyObject *get_parameters(PyObject *self, void *Py_UNUSED(closure)) {
 static PyObject *get_op(PyObject *self, void *closure) {
     Node *n = (Node *)self;
     PyObject *rule = kind_of(n) == UNBUILT ? Py_NewRef(empty_string) : get_rule(self, closure);
-    if (PyUnicode_Check(rule)) {
+    if (rule == NULL || PyUnicode_Check(rule)) {
         return rule;
     }
     PyObject *parameters = get_parameters(self, closure), *symbol = NULL;
@@ -139,7 +145,7 @@ static Py_ssize_t child_count(const Node *n) {
 static PyObject *get_children(PyObject *self, void *Py_UNUSED(closure)) {
     Node *n = (Node *)self;
     Kind kind = kind_of(n);
-    if (has_number(kind) && materialise(n, kind) < 0) {
+    if (asks_graph(n) < 0 || (has_number(kind) && materialise(n, kind) < 0)) {
         return NULL;
     }
     Py_ssize_t count = child_count(n);
@@ -151,7 +157,7 @@ static PyObject *get_children(PyObject *self, void *Py_UNUSED(closure)) {
 }
 
 static PyObject *get_local_grads(PyObject *self, void *Py_UNUSED(closure)) {
-    if (forbidden("reading local_grads")) {
+    if (forbidden("reading local_grads") || asks_graph((Node *)self) < 0) {
         return NULL;
     }
     Node *n = (Node *)self;
@@ -298,6 +304,12 @@ static PyObject *value_build(PyObject *self, PyObject *args) {
     Py_XINCREF(old_label);
     if (!failed && set_note(n, label, 0) < 0) {
         failed = -1;
+    }
+    if (!failed && grad_off == TANGENTS && recorder == NULL) {
+        for (Py_ssize_t i = 0; i < count; i++) {
+            grad += share(slopes[i], ((Node *)PyTuple_GetItem(children, i))->grad);
+        }
+        count = 0;
     }
     if (!failed && count > 0 && kind == EXTENDED) {
         failed = build_extended(n, rule, parameters, children, slopes);

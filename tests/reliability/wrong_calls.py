@@ -68,11 +68,28 @@ def gathered_parts() -> tuple[Any, ...]:
     return inputs[:1], nodes, inputs[1:], nodes[-1:]
 
 
-def repeated_parts() -> tuple[Any, ...]:
-    parts = gathered_parts()
-    codes, operands, constants, number, *_ = _native.flatten(*parts)
+def written_parts() -> tuple[Any, ...]:
+    """The arguments of ``Instructions``, with another recording to compare with."""
+    codes, operands, constants, number, *_ = _native.flatten(*flat_parts())
     kinds = (codes, np.int32), (operands, np.int32), (constants, np.float64), (number, np.uint8)
-    return (*parts, *[np.frombuffer(row, kind) for row, kind in kinds])
+    inputs = list(small()[:2])
+    return inputs, inputs[:1], (2, *[np.frombuffer(row, kind) for row, kind in kinds])
+
+
+def written() -> Any:
+    made = _native.Instructions(*written_parts())
+    made.add(Value(3.0))
+    return made
+
+
+def recorded_by(nodes: Any) -> None:
+    """Arithmetic while something wrong may be a recorder's nodes."""
+    a, b = Value.__new__(Value), small()[2]
+    _native.modes.recorder = SimpleNamespace(nodes=nodes)
+    try:
+        dot([a * b, b], [a, 2.0])
+    finally:
+        _native.modes.recorder = None
 
 
 class Captured:
@@ -174,7 +191,15 @@ ENTRIES: dict[str, Entry] = {
     "allocation_counts": (_native.allocation_counts, lambda: ()),
     "flatten": (_native.flatten, flat_parts),
     "flatten with gathers": (_native.flatten, gathered_parts),
-    "repeats": (_native.repeats, repeated_parts),
+    "Instructions": (_native.Instructions, written_parts),
+    "Instructions.add": (lambda *x: written().add(*x), lambda: (small()[2],)),
+    "Instructions.finish": (
+        lambda *x: written().finish(*x),
+        lambda: ([small()[0]], [small()[1]], []),
+    ),
+    "wrong Instructions": (lambda *x: _native.Instructions(*x).finish([], [], []), written_parts),
+    "a recorder's nodes": (recorded_by, lambda: (written(),)),
+    "swap_grads": (_native.swap_grads, lambda: (list(small()), np.ones(3))),
     "canonicalise": (_native.canonicalise, lambda: _CANONICALISE),
     "with_values": (
         _native.with_values,

@@ -95,6 +95,18 @@ def already_built() -> TypeError:
     return TypeError("this Value is already built: its children never change; make a new Value")
 
 
+class GraphNeeded(BaseException):
+    """Code asked for a graph that is not made: while the compiler records or checks a function.
+
+    Not an Exception: the function's own ``except Exception`` must not swallow it.
+    """
+
+
+def needs_graph() -> None:
+    """Raise it."""
+    raise GraphNeeded
+
+
 def no_custom_backward() -> AttributeError:
     """The error of ``v._backward = f``, micrograd's way to define an operation."""
     return AttributeError(

@@ -6,6 +6,7 @@ arrays, in which instructions read what gathers selected, with guards and output
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -45,30 +46,33 @@ def finish(
     """
     selector = recorder.selector
     returned = map_leaves(lambda x: _returned(recorder, x), result)
-    inputs = [*inputs, *selector.numbers.values()]
+    numbers = list(selector.numbers.values())
+    count = len(inputs) + len(numbers)
     selected = list(selector.pending.values())
     wanted = [v for v, _, _ in recorder.guards]
     map_leaves(lambda x: wanted.extend(_values_in(x)), returned)
     for items in {id(p.items): p.items for p in selected}.values():
         wanted += items
     gathers = [p.leaf for p in selected]
-    flat = _repeated(recorder, inputs, gathers, wanted, like)
-    if flat is None:
-        like, flat = None, _flatten(recorder, inputs, gathers, wanted)
+    if type(recorder.nodes) is list:
+        flat = _flatten(recorder, [*inputs, *numbers], gathers, wanted)
+    else:
+        flat = _written(recorder, numbers, gathers, wanted, like)
     position = dict(zip(map(id, wanted), flat.positions.tolist(), strict=True))
+    operands = flat.operands
     if selected:  # instructions read what gathers selected, instead of what stood for it
         chosen = [position[id(p.items[recorder.integers.value(p.node)])] for p in selected]
-        operands = np.array(chosen, np.int32)[flat.owners]
-        if like is not None and (flat.operands.reshape(-1)[flat.places] != operands).any():
-            like, flat = None, _flatten(recorder, inputs, gathers, wanted)
-        if like is None:
-            flat.operands.reshape(-1)[flat.places] = operands
-    unflagged = np.zeros(len(inputs) + len(recorder.nodes), np.bool_)
-    unflagged[np.array(recorder.unflagged, np.intp) + len(inputs)] = True
+        wanted_operands = np.array(chosen, np.int32)[flat.owners]
+        if (operands.reshape(-1)[flat.places] != wanted_operands).any():
+            if like is not None and operands is like.operands:
+                operands = operands.copy()
+            operands.reshape(-1)[flat.places] = wanted_operands
+    unflagged = np.zeros(len(flat.codes), np.bool_)
+    unflagged[np.array(recorder.unflagged, np.intp) + count] = True
     return Recording(
-        inputs=len(inputs),
+        inputs=count,
         codes=flat.codes,
-        operands=flat.operands,
+        operands=operands,
         constants=flat.constants,
         number=flat.number,
         rules=flat.rules,
@@ -171,29 +175,41 @@ class _Flat(NamedTuple):
     positions: Ints
 
 
-def _repeated(
+def _written(
     recorder: Recorder,
-    inputs: list[Value],
+    numbers: list[Value],
     gathers: list[Value],
     wanted: list[Value],
     like: Recording | None,
-) -> _Flat | None:
-    """What ``_flatten`` gives, with the arrays of a recording that it repeats; None: it does not.
+) -> _Flat:
+    """What ``Instructions`` wrote while the function ran.
 
-    But for what gathers selected, which is still to be compared.
+    The arrays of ``like`` where they would be the same but for what gathers selected.
     """
-    if kernels is None or like is None or like.inputs != len(inputs):
-        return None
-    arrays = like.codes, like.operands, like.constants, like.number
-    found = kernels.repeats(inputs, recorder.nodes, gathers, wanted, *arrays)
-    if found is None:
-        return None
-    rules, *rest, unknown = found
+    arrays, rules, *rest, unknown = recorder.nodes.finish(numbers, gathers, wanted)
     if unknown is not None:
         raise _unknown(unknown)
-    if tuple(rules) != like.rules:
-        return None
-    return _Flat(*arrays, like.rules, *[np.frombuffer(row, np.int32) for row in rest])
+    if arrays is None:
+        assert like is not None
+        same = like.codes, like.operands, like.constants, like.number
+        return _Flat(*same, tuple(rules), *map(_integers, rest))
+    return _made(arrays, rules, rest)
+
+
+def _integers(row: bytearray) -> Ints:
+    return np.frombuffer(row, np.int32)
+
+
+def _made(arrays: Sequence[bytearray], rules: list[Op], rest: Sequence[bytearray]) -> _Flat:
+    codes, operands, constants, number = arrays
+    return _Flat(
+        np.frombuffer(codes, np.int32),
+        np.frombuffer(operands, np.int32).reshape(-1, 3),
+        np.frombuffer(constants, np.float64).reshape(-1, 2),
+        np.frombuffer(number, np.bool_),
+        tuple(rules),
+        *map(_integers, rest),
+    )
 
 
 def _flatten(
@@ -206,14 +222,7 @@ def _flatten(
     )
     if unknown is not None:
         raise _unknown(unknown)
-    return _Flat(
-        np.frombuffer(codes, np.int32),
-        np.frombuffer(operands, np.int32).reshape(-1, 3),
-        np.frombuffer(constants, np.float64).reshape(-1, 2),
-        np.frombuffer(number, np.bool_),
-        tuple(rules),
-        *[np.frombuffer(row, np.int32) for row in rest],
-    )
+    return _made([codes, operands, constants, number], rules, rest)
 
 
 def _flatten_in_python(

@@ -45,7 +45,8 @@ class Recorder:
 
         ``plain_sites``: branches that run one side only; None: all of them.
         """
-        self.nodes: list[Value] = []
+        #: what was made: all nodes, or ``kernels.Instructions``, which they became at once
+        self.nodes: Any = []
         self.unflagged: list[int] = []
         self.guards: list[tuple[Value, bool, str]] = []
         self.integers = IntegerRecorder(integers)
@@ -67,7 +68,7 @@ class Recorder:
         self.tells = False  # anything may be asked whether it is a Value or a number
         self.asked: dict[int, Value] = {}  # of which an attribute or the type was read
         self.narrow: dict[int, Value] = {}  # operands with fewer bits than a float
-        self._detached: dict[int, Value] = {}
+        self._detached: dict[int, tuple[Value, Value]] = {}  # by id, a Value and what stands for it
 
     def forget(self) -> None:
         """Let go of every node: stand-ins refer to their recorder, so they would wait for gc."""
@@ -84,10 +85,16 @@ class Recorder:
 
     def made(self, node: Value) -> Value:
         """A node was made; returns the one the function gets."""
+        is_whole = type(self.nodes) is list
+        detaches = (is_whole or node not in self.nodes) and node._rule is ops.detach
+        if is_whole:
+            index = len(self.nodes)
+            self.nodes.append(node)
+        else:
+            index = self.nodes.add(node)
         if modes.allow_nonfinite:
-            self.unflagged.append(len(self.nodes))
-        self.nodes.append(node)
-        if not modes.grad and node._rule is not ops.detach:
+            self.unflagged.append(index)
+        if not modes.grad and not detaches:
             return self.detach(node)
         return node
 
@@ -183,11 +190,11 @@ class Recorder:
 
     def detach(self, value: Value) -> Value:
         """The same number, passing no gradient on; one node per value."""
-        node = self._detached.get(id(value))
-        if node is None:
-            node = Value._apply_op(ops.detach, (value,), ())
-            self._detached[id(value)] = node
-        return node
+        found = self._detached.get(id(value))
+        if found is None:
+            found = value, Value._apply_op(ops.detach, (value,), ())
+            self._detached[id(value)] = found
+        return found[1]
 
     def compare(self, left: Value, right: Any, comparison: int) -> Any:
         """``left < right`` and its like, as a Condition."""

@@ -39,7 +39,8 @@ from chainrule.compiler.capture.replacing import recording
 from chainrule.compiler.capture.standins import Detached, Unrecordable
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.walking import survey
-from chainrule.core.backend import Value, modes
+from chainrule.core.backend import Value, kernels, modes
+from chainrule.core.errors import GraphNeeded
 from chainrule.derivatives.transforms import differentiating
 from chainrule.trees import map_leaves
 
@@ -95,10 +96,13 @@ def trace(
     select: bool = True,
     like: Recording | None = None,
     both: bool = False,
+    whole: bool = False,
 ) -> Trace:
     """Run the function recorded, its numbers nudged (of data only with ``nudge_data``).
 
-    ``like``: a recording that this one may repeat; then they share its arrays.
+    ``like``: a recording that this one may repeat; then they share its arrays. ``whole``: with its
+    graph in memory; else nodes become instructions at once, and if the function asks for their
+    operands, as a derivative does that it takes itself, it is recorded again.
 
     If it can tell what an integer selected from what it selected in the recording, as by ``is``,
     it is recorded again with every read static, and with max and min as branches. ``both``: both
@@ -110,19 +114,24 @@ def trace(
     while both and not (state.looks or state.identity or state.catches):
         recorder = Recorder(call.ints, select, plain_sites=frozenset(state.plain_sites))
         try:
-            return _trace(function, state, call, nudge, recorder, like)
+            return _trace(function, state, call, nudge, recorder, like, whole=True)
         except Impure as found:
             if found.site in state.plain_sites:
                 break
             state.plain_sites.add(found.site)
         except Observed:
             break
-    if not state.looks:
+    exact, whole = state.looks, whole or state.looks or kernels is None
+    while True:
+        recorder = Recorder(call.ints, select and not exact, exact)
         try:
-            return _trace(function, state, call, nudge, Recorder(call.ints, select), like)
+            return _trace(function, state, call, nudge, recorder, like, whole)
         except Observed:
-            pass
-    return _trace(function, state, call, nudge, Recorder(call.ints, False, exact=True), like)
+            if exact:
+                raise
+            exact = True
+        except GraphNeeded:
+            whole = True
 
 
 def _trace(
@@ -132,6 +141,7 @@ def _trace(
     nudge: Nudge | None,
     recorder: Recorder,
     like: Recording | None,
+    whole: bool,
 ) -> Trace:
     inputs: list[Value] = []
 
@@ -161,6 +171,10 @@ def _trace(
     inputs += captured
     recorder.numbers = [Value(as_float(i)) for i in call.ints]
     inputs += recorder.numbers
+    if not whole and kernels is not None:
+        modes.graph_asked = False
+        arrays = None if like is None else (like.inputs, *like.arrays[:4])
+        recorder.nodes = kernels.Instructions(inputs, [*call.values, *captured], arrays)
     drawn, labels = _random_states(), [v.label for v in inputs] if state.looks else []
     try:
         with (
@@ -171,6 +185,8 @@ def _trace(
             recording(recorder),
         ):
             result = function(*rebuilt.arguments, **rebuilt.keywords)
+            if not whole and (modes.graph_asked or recorder.either):
+                raise GraphNeeded
             _check_returned(result, recorder, state, tuples, [x for x, _ in rebuilt.arrays])
             held = passed.union(map(id, captured))
             if not call.key[0]:
@@ -331,7 +347,7 @@ def compare_errors(function: Callable[..., Any], state: CapturedState, call: Cal
     if sys.gettrace() is not None:  # a debugger's place
         raise Unrecordable("it catches errors, which is not checked while a debugger traces it")
     with _errors_noted(state.catches) as recorded:
-        trace(function, state, call)
+        trace(function, state, call, whole=True)
     arguments, keywords = eager_arguments(call, lambda x: x if isinstance(x, Value) else Value(x))
     try:
         with _errors_noted(state.catches) as eager, plain_modes():

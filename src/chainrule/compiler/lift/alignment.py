@@ -8,7 +8,7 @@ program of the longer call, so that one machine code serves both.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from chainrule.compiler.lift.schedule import schedule
 from chainrule.trees import Floats
 
 FEW_SHAPES = 100  # array instructions: no need to look for loops in time
+LONG = 1 << 14  # recorded instructions in each on average: likewise, up to ``MANY_SHAPES``
 ALONE = 4 * SPARE  # shapes that need no others like them where there is no backward pass
 MANY_SHAPES = 200  # array instructions: steps take less time, and so does LLVM
 Points = dict[tuple[int, str], tuple[int, int]]  # of a walk: how many here, and at most
@@ -110,8 +111,10 @@ class RecordedCall:
                 flat = self._program(like, ())
             except NotLiftable as error:
                 reason = error
-            if flat is not None and (not loops or len(flat.instructions) <= FEW_SHAPES):
+            if flat is not None and (not loops or self._needs_no_loops(len(flat.instructions))):
                 return flat
+        if self.recording.shed:
+            raise reason  # loops and steps are found in its instructions
         found = find_loops(self.recording, self.recording.selection.places) if loops else ()
         try:
             if found:
@@ -126,6 +129,11 @@ class RecordedCall:
         if flat is None:
             raise reason
         return flat
+
+    def _needs_no_loops(self, shapes: int) -> bool:
+        """Whether so many array instructions are few, for as much as they do."""
+        is_long = len(self.recording) >= LONG * shapes
+        return shapes <= (MANY_SHAPES if is_long else FEW_SHAPES)
 
     def straight(self, limit: int) -> Program:
         """Its array program whatever its shapes, with so many instructions at most.
@@ -162,6 +170,18 @@ class RecordedCall:
     def graph(self) -> Graph:
         """Its canonical graph without loops in time."""
         return self._graph(())
+
+    def without_instructions(self) -> RecordedCall | None:
+        """The same with its graph alone, where that makes a program without loops and steps."""
+        try:
+            shapes = len(grouped(self.graph))
+        except NotLiftable:
+            return None
+        if LOOPS and not self._needs_no_loops(shapes):
+            return None
+        made = replace(self, recording=self.recording.without_instructions())
+        made.__dict__["graph"] = self.graph
+        return made
 
     def forget_graph(self) -> None:
         """Free the graph, until a program is made of it again."""

@@ -11,7 +11,7 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
@@ -41,6 +41,7 @@ from chainrule.core import errors
 FEW = 4  # integers in a list that is shorter than others, of a large call
 SMALL = 256  # instructions: fewer are as quick on the tape, and keep eager's bits
 FAMILIES = 64  # of calls whose lengths differ; the oldest goes
+_NO_RESULT = "there is no result to check it by"
 CODES = 4  # of one family: calls that are no prefix of each other; likewise
 
 
@@ -54,6 +55,7 @@ class Built:
     attempted: bool = True
     cost: float | None = None  # seconds, as it was estimated once the recording was lifted
     put_off: bool = False  # that is more than calls have earned yet
+    equals_eager: bool = False  # it was compared with eager itself, and not with the tape
 
 
 class TooDear(Exception):
@@ -62,6 +64,16 @@ class TooDear(Exception):
     def __init__(self, cost: float) -> None:
         super().__init__(cost)
         self.cost = cost
+
+
+class Original(Protocol):
+    """The function itself: for a large variant, of which neither tape nor instructions are kept."""
+
+    def machine_code_agrees(self, variant: Variant, call: Call, binding: Binding) -> bool:
+        """Whether machine code gives eager's results; False where that does not tell."""
+
+    def record_again(self, call: Call) -> Recording:
+        """What was recorded of a call, once more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,29 +285,42 @@ class Builder:
         call: Call,
         expected: Expected | None = None,
         affords: Callable[[float], bool] | None = None,
+        original: Original | None = None,
     ) -> Built:
-        """Machine code for a variant, if it has the structure, checked against the tape.
+        """Machine code for a variant, if it has the structure, checked.
 
-        ``expected``: what the tape gave for this call, where that is known. ``affords``: whether so
-        many seconds may be spent on it.
+        Against the tape, of which ``expected`` is what it gave for this call, where that is known;
+        but first against the ``original``, if that is given: then the variant lets go of its
+        instructions as soon as lifting does not need them. ``affords``: whether so many seconds may
+        be spent on it.
         """
         recording = lifted_of(variant.recording, call, variant.captured)
         root, hopeless = wanted_of(recording), self._hopeless(recording)
         if root is None or hopeless is not None:
             return Built(reason=hopeless, attempted=False)
-        expected = expected or on_tape(variant, call)
-        if expected is None:
-            return Built(reason="there is no result to check it by")
-        if is_large(len(recording)):
+        if original is None:
+            expected = expected or on_tape(variant, call)
+            if expected is None:
+                return Built(reason=_NO_RESULT)
+        size, numbers = len(recording), len(recording.selection.numbers)
+        if is_large(size):
             variant.forget_tape()  # lifting takes as much memory again
         lengths = self.lengths(call)
         others = None if lengths is None else OtherLengths(self._recordings, call, lengths.runs)
         source = RecordedCall.of(call, recording, root.position)
+        del recording
+        graph = None if original is None else source.without_instructions()
         try:
+            if graph is not None and original is not None:
+                source = graph
+                variant.shed(original.record_again)
+                return_free_memory(size)
             machine = machine_code(source, others, self._dtype, self._contract, affords)
         except TooDear as found:
             return Built(cost=found.cost, put_off=True)
         except NotLiftable as reason:
+            if graph is not None and variant.recover(call):  # with its instructions, then
+                return self.build(variant, call, expected, affords)
             return Built(reason=str(reason))
         except ImportError as error:  # of llvmlite
             warnings.warn(str(error), stacklevel=errors.caller_depth() + 1)
@@ -303,16 +328,21 @@ class Builder:
         except Exception as error:  # the tape still serves: say why, and go on
             return Built(reason=f"{type(error).__name__}: {error}")
         binding, cost = Binding(machine, machine.fit), cost_of(machine.program)
-        if not agrees(variant, call, binding, expected):
-            return Built(reason="its result differs (please report this)", cost=cost)
+        equals_eager = original is not None and original.machine_code_agrees(variant, call, binding)
+        if not equals_eager:
+            expected = expected or on_tape(variant, call)
+            if expected is None:
+                return Built(reason=_NO_RESULT, cost=cost)
+            if not agrees(variant, call, binding, expected):
+                return Built(reason="its result differs (please report this)", cost=cost)
         if lengths is None or not machine.varying:
-            return Built(binding, cost=cost)
-        family = Family(lengths.runs, machine, len(recording.selection.numbers))
+            return Built(binding, cost=cost, equals_eager=equals_eager)
+        family = Family(lengths.runs, machine, numbers)
         served = [old for old in lengths.families if family.serves(old)]
         others_left = [old for old in lengths.families if old not in served]
         lengths.families[:] = [family, *others_left][:CODES]
         superseded = frozenset([old.machine for old in served])
-        return Built(binding, superseded=superseded, cost=cost)
+        return Built(binding, superseded=superseded, cost=cost, equals_eager=equals_eager)
 
     def may_join(self, call: Call) -> bool:
         """Whether there is code of a call that is like this one, and not shorter."""

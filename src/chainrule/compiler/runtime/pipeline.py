@@ -18,7 +18,7 @@ from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.recordings import ArrayOutput, Recording
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer, random_states_kept
-from chainrule.compiler.runtime.building import Builder
+from chainrule.compiler.runtime.building import Builder, Original
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import Ledger
@@ -28,6 +28,7 @@ from chainrule.compiler.runtime.results import carriers, has_no_graph, root_of
 from chainrule.compiler.runtime.unrecorded import Formulas, Source
 from chainrule.compiler.runtime.variants import (
     EAGERLY,
+    Binding,
     Path,
     Run,
     Structure,
@@ -36,7 +37,11 @@ from chainrule.compiler.runtime.variants import (
     branches_often,
     reasons_for_recordings,
 )
-from chainrule.compiler.runtime.verification import Expected, check_against_eager
+from chainrule.compiler.runtime.verification import (
+    Expected,
+    check_against_eager,
+    machine_code_agrees,
+)
 from chainrule.core.interrupts import Held
 from chainrule.derivatives.transforms import values_around
 from chainrule.trees import map_leaves
@@ -126,8 +131,11 @@ class Pipeline:
         try:
             if at_once:
                 _count_recording(structure)
-            variant = self._with_both_sides(structure, call, at_once, build)
-            variant = variant or self._recorded(structure, call, at_once, build)
+            with random_states_kept():
+                variant = self._with_both_sides(structure, call, at_once, build)
+            if variant is None:
+                with random_states_kept():
+                    variant = self._new_variant(structure, call, at_once, build)
         except Unrecordable as reason:
             structure.blocked = str(reason)
             structure.variants.clear()  # no call gets to them any more
@@ -159,7 +167,7 @@ class Pipeline:
             return None
         self._use(replace(plain, both=True))
         try:
-            return self._recorded(structure, call, at_once, build)
+            return self._new_variant(structure, call, at_once, build)
         except (Exception, Unrecordable):
             self.captured.restore()
             self._failures += 1
@@ -171,19 +179,6 @@ class Pipeline:
         self._tracer = tracer
         if self._builder is not None:
             self._builder.use(tracer)
-
-    def _recorded(self, structure: Structure, call: Call, at_once: bool, build: bool) -> Variant:
-        """A new recording of a call as a variant."""
-        with random_states_kept():
-            self._counts.traces += 1
-            made = self._tracer.trace(self.captured, call)
-            goes_other_ways = bool(structure.variants) or branches(made) > 0
-            self._ledger.recorded(len(made.recording), goes_other_ways)
-            return_free_memory(len(made.recording))
-            _refuse_arrays_of_values(call, made)
-            if call.key[0]:
-                _refuse_values_around(self._tracer.source, call, made)
-            return self._new_variant(structure, call, made, at_once, build)
 
     def build_when_worth_it(self, variant: Variant, call: Call) -> bool:
         """Build machine code for a variant that answers calls on the tape, if that pays by now."""
@@ -222,35 +217,78 @@ class Pipeline:
         for structure in self.structures.values() if machines else ():
             structure.variants = [v for v in structure.variants if v.machine not in machines]
 
-    def _new_variant(
-        self, structure: Structure, call: Call, made: Trace, at_once: bool, build: bool
-    ) -> Variant:
+    def _traced(self, structure: Structure, call: Call) -> Trace:
+        """A recording of a call, unless it is refused."""
+        self._counts.traces += 1
+        made = self._tracer.trace(self.captured, call)
+        goes_other_ways = bool(structure.variants) or branches(made) > 0
+        self._ledger.recorded(len(made.recording), goes_other_ways)
+        return_free_memory(len(made.recording))
+        _refuse_arrays_of_values(call, made)
+        if call.key[0]:
+            _refuse_values_around(self._tracer.source, call, made)
+        return made
+
+    def _new_variant(self, structure: Structure, call: Call, at_once: bool, build: bool) -> Variant:
         """A variant on the code of a longer call, or else one of its own, checked against eager."""
-        builder = self._builder
+        builder, made = self._builder, self._traced(structure, call)
         joined = None if builder is None else builder.join(call, made)
         if joined is not None:
             return self._added(structure, joined)
-        variant, expected = self._checked(call, made)
+        variant = Variant.of(made)
         variant.waits = builder is not None and builder.may_build(variant, call)
+        surely = variant.waits and build and (at_once or self._lifts_at_once)
+        if surely and is_large(len(made.recording)):
+            seconds = self._confirm(call, made)
+            del made  # the variant lets go of it when it can
+            self._build_large(variant, call, seconds, self._build_or_join)
+            return self._added(structure, variant)
+        expected = self._check(variant, call, made)
         if variant.waits and build and self._may_build(variant, at_once):
             self._build_or_join(variant, call, expected, at_once)
         elif builder is not None and not variant.waits:
             self._build(variant, call)  # which says why there is none
         return self._added(structure, variant)
 
-    def _checked(self, call: Call, made: Trace) -> tuple[Variant, Expected | None]:
-        """A variant of a recording, compared with another one and with eager, and its result."""
+    def _build_large(
+        self, variant: Variant, call: Call, seconds: float, build: Callable[..., bool]
+    ) -> None:
+        """Machine code for a new variant, which was compared with another recording in ``seconds``.
+
+        The machine code itself is compared with eager, and no tape is made; where that does not
+        tell, or there is no such code, the tape is.
+        """
         started = time.thread_time()
+        if not build(variant, call, None, True, _Original(self, self._tracer)):
+            if not variant.recover(call):
+                raise Unrecordable("two runs with the same arguments differ")
+            self._compare(variant, call)
+            seconds += time.thread_time() - started
+        self._ledger.checked(len(variant.recording), seconds)
+
+    def _check(self, variant: Variant, call: Call, made: Trace) -> Expected | None:
+        """Compare a variant with another recording and with eager; returns its result."""
+        seconds, started = 0.0, time.thread_time()
         try:
-            self._tracer.confirm(self.captured, call, made)
-            return_free_memory(len(made.recording))
-            variant = Variant.of(made)
-            function = self._tracer.function
-            expected = check_against_eager(function, self.captured, variant, call)
+            seconds = self._confirm(call, made)
+            started = time.thread_time()
+            return self._compare(variant, call)
         finally:
-            self._ledger.checked(len(made.recording), time.thread_time() - started)
+            seconds += time.thread_time() - started
+            self._ledger.checked(len(variant.recording), seconds)
+
+    def _confirm(self, call: Call, made: Trace) -> float:
+        """Compare a recording with another one; how many seconds that took."""
+        started = time.thread_time()
+        self._tracer.confirm(self.captured, call, made)
         return_free_memory(len(made.recording))
-        return variant, expected
+        return time.thread_time() - started
+
+    def _compare(self, variant: Variant, call: Call) -> Expected | None:
+        """Compare a variant's result with eager's; returns it."""
+        expected = check_against_eager(self._tracer.function, self.captured, variant, call)
+        return_free_memory(len(variant.recording))
+        return expected
 
     def may_join(self, call: Call) -> bool:
         """Whether there is machine code of a longer call like this."""
@@ -267,10 +305,10 @@ class Pipeline:
     def _shed(self, variant: Variant) -> None:
         """Let go of many instructions that machine code stands for."""
         if variant.binding is not None and is_large(len(variant.recording)):
-            variant.shed(functools.partial(self._record_again, self._tracer))
+            variant.shed(_Original(self, self._tracer).record_again)
             return_free_memory(len(variant.recording))
 
-    def _record_again(self, tracer: Tracer, call: Call) -> Recording:
+    def record_again(self, tracer: Tracer, call: Call) -> Recording:
         """A recording to go on with, for a variant that let go of its instructions."""
         with Held(), random_states_kept():
             self._counts.traces += 1
@@ -281,12 +319,18 @@ class Pipeline:
         return at_once or self._lifts_at_once or self._ledger.affords_building(size, cost)
 
     def _build_or_join(
-        self, variant: Variant, call: Call, expected: Expected | None = None, at_once: bool = False
-    ) -> None:
+        self,
+        variant: Variant,
+        call: Call,
+        expected: Expected | None = None,
+        at_once: bool = False,
+        original: Original | None = None,
+    ) -> bool:
         """Machine code for a variant, of a longer call if there is some; or it waits on.
 
         Where the call is longer than all that there is code for, an even longer one is recorded
-        and built first, so that not every length builds again.
+        and built first, so that not every length builds again. Arguments and result are those of
+        ``_build``.
         """
         builder = self._builder
         assert builder is not None
@@ -295,12 +339,12 @@ class Pipeline:
             joined = builder.join(call, variant.trace)
             if joined is not None:
                 variant.binding = joined.binding
-                return
+                return False
             longer = builder.longer(call) if may_be_longer else None
             if longer is None:
                 break
             self._record_longer(*longer, at_once)
-        self._build(variant, call, expected, at_once)
+        return self._build(variant, call, expected, at_once, original)
 
     def _record_longer(self, call: Call, made: Trace, at_once: bool) -> None:
         """Make a variant for a call that nobody made; not counted as a call."""
@@ -308,8 +352,11 @@ class Pipeline:
         self._counts.traces += 1
         self._ledger.recorded(len(made.recording))
         try:
-            variant, expected = self._checked(call, made)
-            self._build(variant, call, expected, at_once)
+            variant = Variant.of(made)
+            if is_large(len(made.recording)) and (at_once or self._lifts_at_once):
+                self._build_large(variant, call, self._confirm(call, made), self._build)
+            else:
+                self._build(variant, call, self._check(variant, call, made), at_once)
             self._added(structure, variant)
         except Unrecordable as reason:
             structure.blocked = str(reason)
@@ -317,25 +364,34 @@ class Pipeline:
             self.captured.restore()
 
     def _build(
-        self, variant: Variant, call: Call, expected: Expected | None = None, at_once: bool = False
-    ) -> None:
+        self,
+        variant: Variant,
+        call: Call,
+        expected: Expected | None = None,
+        at_once: bool = False,
+        original: Original | None = None,
+    ) -> bool:
         """Build machine code for a variant, if it has the structure, and if it pays.
 
-        ``expected``: what the tape gave for this call, where that is known.
+        ``expected``: what the tape gave for this call, where that is known. ``original``: what to
+        compare the code with, so that no tape is needed; returns whether that was done, and they
+        agree.
         """
         if self._builder is None:
-            return
+            return False
         size, started = len(variant.recording), time.thread_time()
         affords = functools.partial(self._ledger.affords_building, size)
         unlimited = at_once or self._lifts_at_once
-        built = self._builder.build(variant, call, expected, None if unlimited else affords)
+        built = self._builder.build(
+            variant, call, expected, None if unlimited else affords, original
+        )
         seconds = time.thread_time() - started
         self._counts.lifting_seconds += seconds
         if built.put_off:
             assert built.cost is not None
             variant.waits, variant.build_cost = True, built.cost
             self._ledger.put_off(built.cost)
-            return
+            return False
         if built.attempted:
             self._ledger.built(size, seconds, built.cost)
         variant.binding, variant.not_lifted = built.binding, built.reason
@@ -343,6 +399,25 @@ class Pipeline:
             variant.forget_tape()
         return_free_memory(len(variant.recording))
         self._supersede(built.superseded)
+        return built.equals_eager
+
+
+@dataclass(frozen=True)
+class _Original:
+    """The function itself, as it was recorded then."""
+
+    pipeline: Pipeline
+    tracer: Tracer
+
+    def machine_code_agrees(self, variant: Variant, call: Call, binding: Binding) -> bool:
+        """Whether machine code gives eager's results; False where that does not tell."""
+        return_free_memory(len(variant.recording))
+        captured = self.pipeline.captured
+        return machine_code_agrees(self.tracer.function, captured, variant, call, binding)
+
+    def record_again(self, call: Call) -> Recording:
+        """What was recorded of a call, once more."""
+        return self.pipeline.record_again(self.tracer, call)
 
 
 def _refuse_arrays_of_values(call: Call, made: Trace) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -105,11 +104,8 @@ def value_places(call: Call, captured: int) -> list[int]:
     return places + list(range(at, at + captured))
 
 
-def run_eagerly(function: Callable[..., Any], call: Call, inputs: list[Value]) -> Any:
-    """The function on the user's own objects, but for Values in its first argument.
-
-    These go into ``inputs``.
-    """
+def arguments_with(call: Call, inputs: list[Value]) -> tuple[Any, Any]:
+    """The user's own objects, but for Values in the first argument, which go into ``inputs``."""
 
     def value(x: Any) -> Value:
         inputs.append(x if isinstance(x, Value) else Value(x))
@@ -120,8 +116,7 @@ def run_eagerly(function: Callable[..., Any], call: Call, inputs: list[Value]) -
         inputs.extend(made)
         return made
 
-    arguments, keywords = eager_arguments(call, value, values)
-    return function(*arguments, **keywords)
+    return eager_arguments(call, value, values)
 
 
 def compiled_node(y: float, name: str, children: tuple[Value, ...], slopes: Floats) -> Value:

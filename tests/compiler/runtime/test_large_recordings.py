@@ -1,0 +1,216 @@
+"""Recordings without a graph in memory, and how large ones are checked without a tape.
+
+``large``: every recording counts as a large one.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from compile_view import View
+
+import chainrule
+from chainrule import Value, exp, tanh
+from chainrule.compiler.capture.arguments import flatten_call
+from chainrule.compiler.capture.standins import Unrecordable
+from chainrule.compiler.capture.tracing import trace
+from chainrule.compiler.capture.walking import survey
+from chainrule.compiler.runtime import heap, verification
+from chainrule.compiler.runtime.variants import Path, Variant
+from chainrule.core.backend import kernels, modes
+from chainrule.core.errors import GraphNeeded
+
+native = pytest.mark.skipif(kernels is None, reason="the reference engine keeps every graph")
+
+
+@pytest.fixture
+def large(monkeypatch):
+    monkeypatch.setattr(heap, "LARGE", 0)
+
+
+def arithmetic(p, xs):
+    """All that makes instructions: operators, functions, rows in Python, data, max, branches."""
+    total = Value(0.5)
+    for a, x in zip(p, xs, strict=True):
+        y = (a * x + 2.0) ** 3 / (a - x) + exp(-a) * abs(a)
+        total = total + y * y.data + max(a, y) - tanh(x)
+    with chainrule.no_grad():
+        scale = total * 2.0
+    return total * scale if total > 0.0 else total
+
+
+def detached(p, xs):
+    """Many short-lived Values whose numbers are read: each is detached by itself."""
+    total = p[0] * 0.0
+    for k in range(200):
+        total = total + (p[k % 3] * float(k)) * (p[(k + 1) % 3] + k).data
+    return total
+
+
+def selecting(p, tokens):
+    return sum(tanh(p[t] * (t + 1)) for t in tokens) * p[0]
+
+
+def own_derivative(p, xs):
+    inner = chainrule.grad(lambda q: q * q * p[0] + tanh(q))
+    return inner(p[1]) * xs[0] + p[2]
+
+
+CALLS = [
+    (arithmetic, ([0.3, -0.4, 0.5], [1.0, 2.0, -3.0])),
+    (detached, ([0.3, -0.4, 0.5], [1.0])),
+    (selecting, ([0.3, -0.4, 0.5], [2, 0, 1, 1])),
+    (own_derivative, ([0.3, -0.4, 0.5], [1.5])),
+]
+
+
+@native
+@pytest.mark.parametrize(("function", "arguments"), CALLS)
+def test_a_recording_is_the_same_with_and_without_its_graph(function, arguments):
+    state, call = survey(function), flatten_call(arguments, {}, differentiate=True)
+    light, whole = (trace(function, state, call, whole=w).recording for w in (False, True))
+    light.verify()
+    assert whole.differs(light) is None
+    assert whole.fingerprint() == light.fingerprint()
+    assert np.array_equal(whole.selection.places, light.selection.places)
+    assert np.array_equal(whole.selection.owners, light.selection.owners)
+
+
+@native
+def test_a_function_that_asks_for_its_graph_is_recorded_with_it(monkeypatch):
+    from chainrule.compiler.capture import tracing
+
+    tried, real = [], tracing._trace
+    monkeypatch.setattr(tracing, "_trace", lambda *a: (tried.append(a[-1]), real(*a))[1])
+    state = survey(own_derivative)
+    call = flatten_call(([0.3, -0.4, 0.5], [1.5]), {}, differentiate=True)
+    tracing.trace(own_derivative, state, call)
+    assert tried == [False, True]
+
+
+@native
+def test_an_error_that_the_function_swallows_does_not_hide_the_question():
+    def swallowing(p):
+        y = p[0] * p[1]
+        try:
+            count = len(chainrule.topological_order(y))
+        except BaseException:
+            count = 7
+        return y * count
+
+    fast = chainrule.compile(swallowing, on_fallback="eager")
+    assert fast.value_and_grad([2.0, 3.0]) == chainrule.value_and_grad(swallowing)([2.0, 3.0])
+
+
+@native
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda v: v.backward(),
+        lambda v: v.zero_grad(),
+        lambda v: v.children,
+        lambda v: v.op,
+        lambda v: v.local_grads,
+        lambda v: v.grad,
+        lambda v: setattr(v, "grad", 1.0),
+        hash,
+        chainrule.topological_order,
+    ],
+)
+def test_nothing_answers_for_a_graph_that_is_not_made(ask):
+    a = Value(2.0)
+    modes.tangents = True
+    try:
+        y = a * a
+        with pytest.raises(GraphNeeded):
+            ask(y)
+        assert modes.graph_asked
+    finally:
+        modes.tangents = modes.graph_asked = False
+    assert (a * a).children == (a, a)
+
+
+@native
+def test_tangents_are_the_gradient_along_a_direction():
+    p, direction = [Value(0.3), Value(-0.4), Value(0.5)], np.array([0.7, -0.2, 1.1])
+    wanted = np.array(chainrule.gradients(arithmetic(p, [1.0, 2.0, -3.0]), p), float) @ direction
+    tangents = direction.copy()
+    kernels.swap_grads(p, tangents)
+    modes.tangents = True
+    try:
+        y = arithmetic(p, [1.0, 2.0, -3.0])
+    finally:
+        modes.tangents = False
+        kernels.swap_grads(p, tangents)
+    assert math.isclose(y.grad, wanted, rel_tol=1e-12)
+    assert [v.grad for v in p] == [0.0, 0.0, 0.0]
+    assert tangents.tolist() == direction.tolist()
+
+
+def variant_of(function, arguments):
+    state, call = survey(function), flatten_call(arguments, {}, differentiate=True)
+    return state, call, Variant.of(trace(function, state, call))
+
+
+@native
+def test_a_gradient_that_only_detaching_changes_is_noticed(large):
+    def recorded(p):
+        return sum(a * a for a in p)
+
+    def eager(p):
+        return sum(a * a.data for a in p)  # the same numbers, half the gradient
+
+    state, call, variant = variant_of(recorded, ([0.5, -1.5, 2.0],))
+    assert verification.check_against_eager(recorded, state, variant, call) is not None
+    with pytest.raises(Unrecordable):
+        verification.check_against_eager(eager, state, variant, call)
+
+
+def test_machine_code_is_compared_with_eager_and_no_tape_is_made(large, monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        "chainrule.compiler.runtime.variants.executor", lambda r: made.append(r) or 1 / 0
+    )
+    monkeypatch.setattr(verification, "gradient_up_to", lambda *_: 1 / 0)
+    fast = chainrule.compile(selecting, lift=True, on_fallback="raise")
+    p = [0.3, -0.4, 0.5]
+    if kernels is None:
+        pytest.skip("the reference engine keeps every graph")
+    found = fast.value_and_grad(p, [2, 0, 1, 1])
+    wanted = chainrule.value_and_grad(selecting)(p, [2, 0, 1, 1])
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-12)
+    np.testing.assert_allclose(found[1], wanted[1], rtol=1e-12)
+    assert fast.dispatch.last is Path.MACHINE
+    assert View(fast).variant.recording.shed
+    assert made == []
+
+
+@pytest.mark.parametrize("factor", [1.0 + 1e-6, -1.0])
+def test_machine_code_that_differs_from_eager_is_not_used(large, monkeypatch, factor):
+    real = verification._results
+
+    def wrong(run, variant):
+        results = real(run, variant)
+        if run.path is Path.MACHINE:
+            results.gradient[1] *= factor
+        return results
+
+    monkeypatch.setattr(verification, "_results", wrong)
+    fast = chainrule.compile(selecting, lift=True, on_fallback="eager")
+    p = [0.3, -0.4, 0.5]
+    found = fast.value_and_grad(p, [2, 0, 1, 1])
+    assert found == chainrule.value_and_grad(selecting)(p, [2, 0, 1, 1])
+    assert fast.dispatch.last is Path.TAPE
+    assert "its result differs" in fast.report()
+
+
+def test_users_gradients_are_as_they_were(large):
+    weights = [Value(0.3), Value(-0.4)]
+    weights[0].grad = 5.0
+
+    def script(x):
+        return sum(tanh(w * x) for w in weights) * weights[0]
+
+    fast = chainrule.compile(script, lift=True)
+    fast(0.7)
+    assert [w.grad for w in weights] == [5.0, 0.0]
