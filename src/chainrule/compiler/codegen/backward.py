@@ -60,10 +60,12 @@ def differentiates(instruction: Instruction, found: npt.NDArray[np.bool_]) -> bo
 class Backward:
     """The backward pass under construction."""
 
-    def __init__(self, emitter: Emitter, made: Machine) -> None:
+    def __init__(self, emitter: Emitter, made: Machine, adds: bool = False) -> None:
+        """``adds``: the gradient is added to what is in Q, which the caller has zeroed once."""
         self.emitter, self.program, self.made = emitter, emitter.program, made
         #: per address: whether the code so far has stored or zeroed its adjoint
         self.begun = np.zeros(self.program.size, np.bool_)
+        self.begun[: self.program.inputs] = adds
 
     def emit(self, root: int) -> None:
         """Everything that a gradient of ``root`` reaches, last instructions first."""
@@ -241,8 +243,30 @@ class Backward:
             selection, arrays = [column, 0], [ADJOINT, ADJOINT]
             if products:
                 selection, arrays = [column, 0, 3 - column], [ADJOINT, ADJOINT, VALUE]
+            if not products and not walk.steps and self._goes_apart(walk, column):
+                self._copy(walk, column, self._may_store(walk, column, sums=False))
+                continue
             store = self._may_store(walk, column, sums=True)
             self.emitter.contract(walk, selection, arrays, store=store)
+
+    def _goes_apart(self, walk: Walk, column: int) -> bool:
+        """Whether each adjoint goes to a place of its own."""
+        targets = walk.columns[column]
+        alone = self.emitter.batch == 1 or not walk.shared[column]
+        return alone and walk.space.rows == 1 and len(np.unique(targets)) == len(targets)
+
+    def _copy(self, walk: Walk, column: int, store: bool) -> None:
+        """D[x] = g, or += g."""
+        emitter = self.emitter
+        target = ADJOINT[0] if walk.shared[column] else ADJOINT[1]
+
+        def body(offsets: list[Offset], strides: list[int], width: int) -> None:
+            g = emitter.read("%D", offsets[1], strides[1], width)
+            if not store:
+                g = g + emitter.read(target, offsets[0], strides[0], width)
+            emitter.write(target, offsets[0], g)
+
+        emitter.elementwise(walk, (column, 0), body, reduces=True)
 
     def _extreme(self, walk: Walk) -> None:
         """The first term that equals the result gets all of its adjoint."""

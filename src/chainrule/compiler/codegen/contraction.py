@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.codegen.ir import Code, Offset, Vector
+from chainrule.compiler.codegen.packed import Packing
 from chainrule.compiler.codegen.tiles import Place, Tile
 from chainrule.compiler.codegen.walks import Trip, Walk, Walks
 from chainrule.compiler.lift.program import Addresses
@@ -40,6 +41,7 @@ class Emitter:
         self.flags: dict[int, Any] | None = None  # sums of squares of what is stored, per width
         self.counter: str | None = None  # the iteration of a loop in time
         self.copies: dict[int, Walk] = {}  # walks over transposed copies, by the original's slot
+        self.packing: Packing | None = None  # transposed copies that many samples read
         self._active: str | None = None  # how many lanes of a last, partial vector take part
 
     # --- loops ------------------------------------------------------------------------------------
@@ -336,6 +338,9 @@ class Emitter:
         accumulate: bool,
     ) -> None:
         """Choose the lanes and the tile that stays in registers, then loop over the rest."""
+        packed = self.packing and self.packing.of(arrays, offsets, loops)
+        if packed:
+            arrays, offsets, loops = packed.arrays, packed.offsets, packed.loops
         outer = [x for x in loops if x.strides[0] != 0]
         inner = [x for x in loops if x.strides[0] == 0]
         across = [
@@ -356,18 +361,20 @@ class Emitter:
             room = 16 // vectors if reduced else 8 // vectors
             fixed = [x for x in rest if x.fixed]
             for loop in sorted(fixed, key=lambda x: (0 not in x.strides[1:], -x.most))[:2]:
-                size = min(loop.most, self._tile_size(loop, reduced), room)
+                most = self._tile_size(loop, reduced) if reduced or len(fixed) > 1 else room
+                size = min(loop.most, most, room)
                 if size > 1:
                     blocks.append((loop, size))
                     room //= size
-            # Two trips of a loop of run-time length share the loads that do not depend on it.
+            # Some trips of a loop of run-time length share the loads that do not depend on it.
             for loop in rest:
                 if not loop.fixed and room > 1 and len(arrays) == 3 and 0 in loop.strides[1:]:
-                    blocks.insert(0, (loop, 2))
+                    blocks.insert(0, (loop, 4 if room > 3 and self.batch == 1 else 2))
                     break
         for loop, _ in blocks:
             rest = [x for x in rest if x is not loop]
-        kernel = Tile(self, arrays, lane, reduced, sums, accumulate)
+        padded = bool(packed) and lane is packed.lane
+        kernel = Tile(self, arrays, lane, reduced, sums, accumulate, padded)
         self.over(rest, offsets, lambda t: self._tiles(blocks, [], t, kernel))
 
     def _tile_size(self, loop: Trip, reduced: bool) -> int:
@@ -396,12 +403,15 @@ class Emitter:
             ]
 
         if isinstance(loop.count, str):
-            pairs = self.code.let(f"lshr i64 {loop.count}, 1")
-            with self.code.loop(pairs) as i:
+            many = self.code.let(f"lshr i64 {loop.count}, {size.bit_length() - 1}")
+            with self.code.loop(many) as i:
                 self._tiles(others, [*chosen, (loop, size)], at(i, size), kernel)
-            single = self.code.let(f"and i64 {loop.count}, 1")
-            with self.code.loop(single):
-                self._tiles(others, chosen, at(pairs, size), kernel)
+            while size > 1:
+                before = self.code.let(f"and i64 {loop.count}, {-size}")
+                size //= 2
+                some = self.code.let(f"lshr i64 {loop.count}, {size.bit_length() - 1}")
+                with self.code.loop(self.code.let(f"and i64 {some}, 1")):
+                    self._tiles(others, [*chosen, (loop, size)], at(before, 1), kernel)
             return
         whole, left = divmod(loop.most, size)
         if whole == 1:

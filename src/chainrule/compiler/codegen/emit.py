@@ -1,7 +1,7 @@
 """The LLVM module of an array program.
 
-In: a ``Program``, and which of its loops have a run-time trip count. Out: LLVM IR of three
-functions, of a batch four, built by ``forward`` and ``backward``, over these arrays:
+In: a ``Program``, and which of its loops have a run-time trip count. Out: LLVM IR of some
+functions, built by ``forward`` and ``backward``, over these arrays:
 
 - P and V: the numbers that all samples share, and each sample's own; Q and D: their adjoints;
 - S: the adjoint of the result, one for each sample;
@@ -12,6 +12,9 @@ functions, of a batch four, built by ``forward`` and ``backward``, over these ar
 ``reverse`` computes the gradient; ``backward`` calls it and returns a number that is finite only if
 the gradient is. ``check`` tells for each sample of a batch whether it is one that made ``forward``
 give up.
+
+``pack`` is there in code for many samples that meet the same parameters. It comes before the first
+``forward`` with new parameters, and copies some of them; ``reverse`` adds to the gradient then.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from chainrule.compiler.codegen.contraction import Emitter
 from chainrule.compiler.codegen.forward import emit_forward
 from chainrule.compiler.codegen.instructions import Machine, differentiated
 from chainrule.compiler.codegen.ir import Code, Integers, Offset, Vector
+from chainrule.compiler.codegen.packed import Packing
 from chainrule.compiler.codegen.walks import Walks
 from chainrule.compiler.lift.commands import commands
 from chainrule.compiler.lift.program import Program
@@ -42,27 +46,32 @@ def machine(
     dtype: str = "float64",
     contract: bool = True,
     optional: set[int] | None = None,
+    many: bool = False,
 ) -> Machine:
     """The IR of forward and backward, ready to be parsed.
 
     ``root``: the address of the result, None where only numbers are wanted. ``width``: lanes of a
     vector. ``optional``: instructions that are skipped at run time where the count of their first
     walk is 0. Without ``contract`` products are rounded before they are added, and sums keep their
-    order.
+    order. ``many``: for many samples with the same parameters: there is ``pack``, and ``reverse``
+    adds its gradient to Q.
     """
     walks = Walks(program, varying or set(), contract, batch)
     made = Machine(walks=walks.all, optional=optional or set())
     forward, backward = (Emitter(walks, width, batch, dtype) for _ in range(2))
+    packing = Packing(walks, width, dtype)
     if program.steps is None:
+        if many and batch == 1 and walks.contract:
+            forward.packing = packing
         finite = emit_forward(forward, made)
         if root is not None:
-            Backward(backward, made).emit(root)
+            Backward(backward, made, adds=many).emit(root)
     else:
         found = commands(program, root or 0)
         made.table = found.table
         finite = scheduled.emit_forward(forward, found)
         if root is not None:
-            scheduled.emit_backward(backward, found, root)
+            scheduled.emit_backward(backward, found, root, adds=many)
     made.scratch = walks.scratch
     checked = Emitter(walks, width, batch, dtype)
     checked.code.emit("call void @reverse({})".format(", ".join(f"ptr %{x}" for x in "PVQDSGN")))
@@ -84,6 +93,8 @@ def machine(
         ),
     ]
     declarations = forward.code.declarations | backward.code.declarations
+    if many:
+        parts.append(_function(packing.code, f"void @pack({arguments})"))
     if batch > 1:
         each = _check_samples(Emitter(walks, width, batch, dtype))
         parts.append(_function(each, f"void @check({arguments}, ptr noalias %F)"))

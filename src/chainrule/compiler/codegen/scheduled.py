@@ -464,10 +464,14 @@ def check_gradient(emitter: Emitter) -> Vector:
     return emitter.flag_total()
 
 
-def emit_backward(emitter: Emitter, made: Commands, root: int) -> None:
-    """Zero every adjoint, store that of the result, and go through the commands in reverse."""
+def emit_backward(emitter: Emitter, made: Commands, root: int, adds: bool = False) -> None:
+    """Zero every adjoint, store that of the result, and go through the commands in reverse.
+
+    ``adds``: what is in Q stays there, and is added to.
+    """
     code = emitter.code
-    for array, size, factor in (("%Q", SHARED, 1), ("%D", OWN, emitter.batch)):
+    zeroed = (("%Q", SHARED, 1), ("%D", OWN, emitter.batch))
+    for array, size, factor in zeroed[1:] if adds else zeroed:
         count = code.let(f"mul nuw nsw i64 {word(code, size)}, {factor * code.bytes}")
         zero(code, array, [], count)
     shared = root < emitter.program.shared

@@ -33,11 +33,15 @@ class Tile:
         reduced: bool,
         sums: list[Trip],
         accumulate: bool,
+        padded: bool = False,
     ) -> None:
+        """``padded``: operands along the lanes can be read beyond their end."""
         self.emitter, self.code = emitter, emitter.code
         self.arrays, self.lane, self.reduced = arrays, lane, reduced
         self.sums, self.accumulate = sums, accumulate
         self.largest: bool | None = None  # if set: the largest or smallest term, no sum
+        self._padded = padded
+        self._ends: dict[int, int] = {}  # of a vector that is not whole: how many lanes count
 
     def emit(self, offsets: list[Offset], blocks: list[tuple[Trip, int]]) -> None:
         """One tile: so many trips of some outer loops, and all of the sums."""
@@ -58,13 +62,13 @@ class Tile:
             if whole > 1:
                 with self.code.loop(whole) as i:
                     moved = self._moved(offsets, [(i, step)])
-                    self._tile(moved, points, self.emitter.chunks(step))
+                    self._tile(moved, points, self._chunks(step))
                 left = self.lane.most - whole * step
                 if left:
                     moved = self._moved(offsets, [(None, whole * step)])
-                    self._tile(moved, points, self.emitter.chunks(left))
+                    self._tile(moved, points, self._chunks(left))
             else:
-                self._tile(offsets, points, self.emitter.chunks(self.lane.most))
+                self._tile(offsets, points, self._chunks(self.lane.most))
 
     def emit_sums(self, i: str, sums: dict[Place, list[list[Place]]]) -> None:
         """Sums of some terms each, by their targets, in trip ``i`` of a loop; lanes are samples."""
@@ -97,6 +101,15 @@ class Tile:
         for step, some in found.items() if self.reduced else ():
             targets, totals = zip(*some, strict=True)
             self._store_reduced([[(i, step)]], list(targets), list(totals))
+
+    def _chunks(self, count: int) -> list[tuple[int, int]]:
+        """The vectors of so many lanes; if it is padded, the last one is as wide as the others."""
+        width = self.emitter.width
+        left = count % width if self._padded else 0
+        self._ends = {count - left: left} if left else {}
+        return (
+            [(at, width) for at in range(0, count, width)] if left else self.emitter.chunks(count)
+        )
 
     def _moved(self, offsets: list[Offset], steps: list[tuple[str | None, int]]) -> list[Offset]:
         assert self.lane is not None
@@ -200,7 +213,11 @@ class Tile:
 
     def _store(self, offsets: list[Offset], point: tuple[int, ...], at: int, value: Vector) -> None:
         place = offsets[0] + [(None, point[0] + at * self._stride(0))]
-        self.emitter.write(self.arrays[0], place, value)
+        if at not in self._ends:
+            self.emitter.write(self.arrays[0], place, value)
+            return
+        with self.emitter.masked(str(self._ends[at])):
+            self.emitter.write(self.arrays[0], place, value)
 
     def _reduced_tile(self, offsets: list[Offset], points: list[tuple[int, ...]]) -> None:
         """The lanes run along the sum; they are added up at the end."""

@@ -130,7 +130,7 @@ class MachineCode:
         self.program, self.varying, self.optional = program, set(varying), set(optional)
         self.root = int(program.address[call.root])
         self.differentiates = call.differentiates
-        self._kernels: dict[int, Kernel] = {}
+        self._kernels: dict[tuple[int, bool], Kernel] = {}
         self.code = self.kernel(lanes)
         self._allowed = self._selectable()
         fit = self.fit_of(call, Prefix(call, program, itself=True))
@@ -223,12 +223,13 @@ class MachineCode:
         """Of each module of its machine code: whether it was read from the cache."""
         return [kernel.library.is_cached for kernel in self._kernels.values()]
 
-    def kernel(self, batch: int) -> Kernel:
-        """The machine code for so many samples at once."""
-        if batch not in self._kernels:
+    def kernel(self, batch: int, many: bool = False) -> Kernel:
+        """The machine code for so many samples at once; see ``Kernel`` for ``many``."""
+        if (batch, many) not in self._kernels:
             root = self.root if self.differentiates else None
-            self._kernels[batch] = Kernel(self, self.program, root, self.varying, batch)
-        return self._kernels[batch]
+            made = Kernel(self, self.program, root, self.varying, batch, many)
+            self._kernels[batch, many] = made
+        return self._kernels[batch, many]
 
     # --- one sample -------------------------------------------------------------------------------
 
@@ -307,8 +308,12 @@ class Kernel:
         root: int | None,
         varying: set[tuple[int, str]],
         batch: int,
+        many: bool = False,
     ) -> None:
-        self.batch = batch
+        """``many``: for one sample after the other with the same parameters; ``pack`` comes before
+        the first of them, and ``reverse`` adds to the gradient.
+        """
+        self.batch, self.many = batch, many
         self.machine = emit.machine(
             program,
             root,
@@ -318,6 +323,7 @@ class Kernel:
             machine.dtype,
             machine.contract,
             machine.optional,
+            many,
         )
         self.library = jit.library(self.machine.text)
         own = (program.size - program.shared + self.machine.scratch) * batch
@@ -335,8 +341,10 @@ class Kernel:
             self.library.address, ("forward", "backward", "reverse")
         )
         self.check = self.library.address("check") if batch > 1 else 0
+        self.pack = self.library.address("pack") if many else 0
         self._forward = ctypes.CFUNCTYPE(real, *[pointer] * 4)(self.forward)
         self._backward = ctypes.CFUNCTYPE(real, *[pointer] * 7)(self.backward)
+        self._pack = ctypes.CFUNCTYPE(None, *[pointer] * 2)(self.pack) if many else None
         self._p, self._v, self._q, self._d, self._s, self._g = (
             a.ctypes.data
             for a in (
@@ -366,11 +374,15 @@ class Kernel:
 
     def run(self, counts_at: int) -> bool:
         """Forward; False where a number is not finite or a guard does not hold."""
+        if self._pack is not None:
+            self._pack(self._p, self._v)
         flag: float = self._forward(self._p, self._v, self._g, counts_at)
         return flag - flag == 0.0
 
     def sweep(self, counts_at: int) -> bool:
         """Backward; False where a derivative is not finite."""
+        if self.many:
+            self.shared_adjoints.fill(0.0)
         flag: float = self._backward(
             self._p, self._v, self._q, self._d, self._s, self._g, counts_at
         )

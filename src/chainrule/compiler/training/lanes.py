@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.compiler.codegen.walks import Walk
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.runtime.machine import Fit, Kernel, MachineCode
@@ -23,7 +24,7 @@ from chainrule.compiler.training.packing import PackedSamples
 from chainrule.trees import Floats
 
 FEWEST = 4  # samples in a step for which it is worth filling lanes
-GAIN = 2  # as many samples in lanes take this much less time than one after the other
+LANES = 1.2  # a vector of samples takes so much more than one along a sample: it has more memory
 
 
 #: from the fits of samples, in order, how many make a step, and the lanes, to groups
@@ -38,11 +39,9 @@ class Grouping:
     counted: npt.NDArray[np.bool_]  # a lane left over repeats a sample, and does not count
     starts: Addresses
 
-    def work(self, costs: npt.NDArray[np.int64]) -> float:
-        """How much there is to do, in terms of numbers computed one at a time."""
-        lanes = self.members.shape[1]
-        total = float(costs[self.members[:, 0]].sum())
-        return total if lanes == 1 else total * lanes / GAIN
+    def work(self, costs: Floats) -> float:
+        """How much there is to do; ``costs``: of each sample, that of a group is its longest's."""
+        return float(costs[self.members[:, 0]].sum())
 
 
 class Arrangement:
@@ -63,14 +62,24 @@ class Arrangement:
             mixed = _mixed_for(machine, fits) if len(fits) > 1 else None
             if mixed is not None:
                 options.append((_sorted, mixed))
-        costs = np.array([int(fit.active.sum()) for fit in fits])[fit_of[chosen]]
-        options.sort(key=lambda option: self._grouped(option[0], option[1], chosen).work(costs))
+        costs = np.array([_costs(machine, fit) for fit in fits])[fit_of[chosen]]
+
+        def work(option: tuple[Way, Mixed | None]) -> float:
+            way, mixed = option
+            mine = costs[:, 0] if way is _one_by_one else costs[:, 1] * LANES
+            return self._grouped(way, mixed, chosen).work(mine)
+
+        options.sort(key=work)
         if options[0][1] is not None and not _compiles(machine, options[0][1]):
             del options[0]
         self._way, self._mixed = options[0]
         self.lanes = 1 if self._way is _one_by_one else machine.width
         code = self._mixed or machine
-        self.code: Kernel = code.kernel(self.lanes)
+        self.code: Kernel = (
+            machine.kernel(self.lanes, many=batch > 1)
+            if self._mixed is None
+            else self._mixed.kernel(self.lanes)
+        )
         self.program: Program = code.program
         self.root: int = code.root
         self.work, self.machine = self.program.work, machine
@@ -147,6 +156,41 @@ class Groups:
             more = self._made.extra[self._samples.fit_of[self.members]].transpose(0, 2, 1)
             made = np.concatenate([made, more], axis=1)
         return np.ascontiguousarray(made)
+
+
+def _costs(machine: MachineCode, fit: Fit) -> tuple[float, float]:
+    """About how many vectors a sample takes by itself, and a vector of samples like it.
+
+    By itself its vectors lie along its own loops, if these are long enough. A loop in time has its
+    turns one after the other; and where each parameter is used once, its gradient is in the way.
+    """
+    alone = together = 0.0
+    seen: set[tuple[int, str]] = set()
+    for walk in machine.code.machine.walks:
+        key = walk.instruction, walk.what
+        if walk.what == "guards" or key in seen:
+            continue
+        if walk.chosen is None or walk.steps or walk.core:
+            seen.add(key)
+        points = fit.points[key][0]
+        if walk.chosen is not None and key not in seen:
+            points = int(np.searchsorted(walk.chosen, points))
+        together += points
+        loops = [*walk.space.middle, *walk.space.loops]
+        lengths = [x.count for x in loops if set(map(abs, x.strides)) & {1}]
+        width = min(machine.width, max(lengths, default=1))
+        if machine.program.steps is not None or walk.core:
+            width = 1
+        elif walk.what == "products" and any(walk.shared) and points <= _used(walk, points):
+            width = max(1, width // 2)
+        alone += points / width
+    return alone, together
+
+
+def _used(walk: Walk, points: int) -> int:
+    """How many parameters the first points of a walk read."""
+    shared = [c[:points] for c, s in zip(walk.columns, walk.shared, strict=True) if s]
+    return max(len(np.unique(column)) for column in shared)
 
 
 def _mixed_for(machine: MachineCode, fits: list[Fit]) -> Mixed | None:

@@ -264,7 +264,7 @@ class Memory:
         self.made, dtype = made, code.shared.dtype
         number = dtype.itemsize
         self.moments: list[Array] = [cache_aligned(size, dtype) for _ in optimiser.moments]
-        self._own = (code.shared, code.own, code.shared_adjoints, code.adjoints)
+        self._own = (code.shared, code.own, code.adjoints)
         self._copies: list[list[Array]] = []  # for the other threads
         self._arenas = [_words(self._own)]
         part = -(-(program.shared * number + 128) // 64) * 64
@@ -284,6 +284,7 @@ class Memory:
         }
         self._kept = (arrays, update)
         self.fields = {name: step_code.words(array) for name, array in arrays.items()} | {
+            "pack": code.pack,
             "forward": code.forward,
             "reverse": code.reverse,
             "update": update.address("update"),
@@ -294,6 +295,7 @@ class Memory:
             "lanes": made.lanes,
             "root": made.root - program.shared,
             "gradient_bytes": size * number,
+            "zeroed_bytes": program.shared * number if code.many else 0,
         }
 
     def arenas(self, threads: int) -> list[dict[str, int]]:
@@ -305,7 +307,7 @@ class Memory:
 
 
 def _words(arena: Iterable[Array]) -> dict[str, int]:
-    names = ("shared", "own", "shared_adjoints", "adjoints")
+    names = ("shared", "own", "adjoints")
     return dict(zip(names, map(step_code.words, arena), strict=True))
 
 

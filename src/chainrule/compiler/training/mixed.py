@@ -59,7 +59,8 @@ class Mixed:
                 for k in self._padded.factors
                 if (k, "plains") in self.machine.varying
             }
-            self._kernels[lanes] = Kernel(self.machine, self.program, self.root, varying, lanes)
+            made = Kernel(self.machine, self.program, self.root, varying, lanes, many=True)
+            self._kernels[lanes] = made
             for fit in self.fits:
                 self.trips(fit, lanes)
         return self._kernels[lanes]

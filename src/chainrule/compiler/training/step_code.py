@@ -26,13 +26,13 @@ from chainrule.compiler.codegen.ir import Code, Vector
 
 #: what the loop reads, each a word: addresses first, then sizes
 FIELDS = (
-    *("forward", "reverse", "update", "rest"),
-    *("shared", "own", "shared_adjoints", "adjoints"),  # of this thread
+    *("pack", "forward", "reverse", "update", "rest"),
+    *("shared", "own", "adjoints"),  # of this thread
     *("parameters", "parts", "part_losses", "total", "first_moment", "second_moment", "state"),
     *("constants", "counts", "gathers", "samples", "seeds"),  # a row for each group of samples
     *("fits", "starts", "rates", "losses"),
     *("steps", "inputs", "constant_bytes", "count_words", "gather_words", "sample_bytes"),
-    *("lanes", "root", "gradient_bytes", "part_bytes", "thread", "threads"),
+    *("lanes", "root", "gradient_bytes", "zeroed_bytes", "part_bytes", "thread", "threads"),
 )
 RATES = 9  # numbers of each step that its update reads
 #: The squares of gradients of a smaller norm would underflow: such a limit is left to Python.
@@ -56,6 +56,7 @@ def _loop_text(number: str, size: int, width: int) -> str:
     widen = "fadd double %mean, 0.0" if number == "double" else "fpext float %mean to double"
     return f"""
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 define internal void @meet(ptr %state, i64 %all, ptr %rest) nounwind noinline {{
 entry:
   %before = atomicrmw add ptr %state, i64 1 seq_cst
@@ -84,6 +85,7 @@ entry:
   %results = getelementptr inbounds {number}, ptr %own, i64 %root_at
   %stop = getelementptr inbounds i64, ptr %state, i64 {STATE // 2}
   %is_main = icmp eq i64 %thread, 0
+  %packs = icmp ne ptr %pack, null
   %rounded = add i64 %gradient_bytes, {wide - 1}
   %stretches = udiv i64 %rounded, {wide}
   %threads_up_to = add i64 %thread, 1
@@ -111,12 +113,17 @@ begin:
   %groups = sub i64 %last, %first
   %few = icmp ult i64 %groups, {PARTS}
   %part_count = select i1 %few, i64 %groups, i64 {PARTS}
-  br i1 %is_main, label %next_part, label %refresh
+  br i1 %is_main, label %ready, label %refresh
 refresh:
   {copy}(ptr %shared, ptr %parameters, i64 %gradient_bytes, i1 false)
+  br label %ready
+ready:
+  br i1 %packs, label %copy, label %next_part
+copy:
+  call void %pack(ptr %shared, ptr %own)
   br label %next_part
 next_part:
-  %p = phi i64 [%thread, %begin], [%thread, %refresh], [%p_next, %part_done]
+  %p = phi i64 [%thread, %ready], [%thread, %copy], [%p_next, %part_done]
   %parts_left = icmp ult i64 %p, %part_count
   br i1 %parts_left, label %part, label %computed
 part:
@@ -129,12 +136,11 @@ part:
   %g_last = add i64 %first, %share_after
   %part_offset = mul i64 %p, %part_bytes
   %part_at = getelementptr inbounds i8, ptr %parts, i64 %part_offset
+  call void @llvm.memset.p0.i64(ptr %part_at, i8 0, i64 %zeroed_bytes, i1 false)
   br label %group
 group:
-  %g = phi i64 [%g_first, %part], [%g_next, %added]
-  %loss_before = phi {number} [0.0, %part], [%loss, %added]
-  %is_first = icmp eq i64 %g, %g_first
-  %adjoints_here = select i1 %is_first, ptr %part_at, ptr %shared_adjoints
+  %g = phi i64 [%g_first, %part], [%g_next, %reverse_pass]
+  %loss_before = phi {number} [0.0, %part], [%loss, %reverse_pass]
   %fit_at = getelementptr inbounds i64, ptr %fits, i64 %g
   %fit = load i64, ptr %fit_at, align 8
   %constant_row = mul i64 %fit, %constant_bytes
@@ -166,22 +172,9 @@ lane:
   %lanes_left = icmp ult i64 %l_next, %lanes
   br i1 %lanes_left, label %lane, label %reverse_pass
 reverse_pass:
-  call void %reverse(ptr %shared, ptr %own, ptr %adjoints_here, ptr %adjoints,
+  call void %reverse(ptr %shared, ptr %own, ptr %part_at, ptr %adjoints,
                      ptr %seeds_here, ptr %gathers_here, ptr %counts_here)
   %g_next = add nuw nsw i64 %g, 1
-  br i1 %is_first, label %added, label %add
-add:
-  %a = phi i64 [0, %reverse_pass], [%a_next, %add]
-  %to = getelementptr inbounds i8, ptr %part_at, i64 %a
-  %from = getelementptr inbounds i8, ptr %shared_adjoints, i64 %a
-  %x = load {vector}, ptr %to, align {size}
-  %y = load {vector}, ptr %from, align {size}
-  %z = fadd {vector} %x, %y
-  store {vector} %z, ptr %to, align {size}
-  %a_next = add nuw nsw i64 %a, {wide}
-  %adds_left = icmp ult i64 %a_next, %gradient_bytes
-  br i1 %adds_left, label %add, label %added
-added:
   %groups_left = icmp ult i64 %g_next, %g_last
   br i1 %groups_left, label %group, label %part_done
 part_done:
