@@ -43,6 +43,18 @@ RUNS = {
         "--save-every",
         "5",
     ],
+    "dropout": [
+        "--engine",
+        "compiled",
+        "--dropout",
+        "0.2",
+        "--batch",
+        "3",
+        "--steps",
+        "400",
+        "--save-every",
+        "6",
+    ],
 }
 
 
@@ -160,7 +172,7 @@ def trials(count: int, seed: int) -> Iterator[Outcome]:
         text = scratch / "words.txt"
         text.write_text("\n".join(WORDS))
         kinds = []
-        for name in list(RUNS)[: max(1, count // 3)]:
+        for name in list(RUNS)[: max(1, count // len(RUNS))]:
             kinds.append(Kind(name, scratch, text))
             yield Outcome(f"{name}: run that is not killed", number=0)
         killed = 0

@@ -51,13 +51,18 @@ class Arrangement:
     one call makes no difference to a single bit.
     """
 
-    def __init__(self, samples: PackedSamples, chosen: Addresses, batch: int) -> None:
-        """``chosen``: samples that have been looked at, in order, so many a step."""
+    def __init__(
+        self, samples: PackedSamples, chosen: Addresses, batch: int, alone: bool = True
+    ) -> None:
+        """``chosen``: samples that have been looked at, in order, so many a step.
+
+        ``alone``: all samples of these steps are among them; if not, they go one by one.
+        """
         assert samples.machine is not None
         machine, fits, fit_of = samples.machine, samples.fits, samples.fit_of
         self._samples, self._batch, self._width = samples, batch, machine.width
         options: list[tuple[Way, Mixed | None]] = [(_one_by_one, None)]
-        if batch >= FEWEST:
+        if batch >= FEWEST and alone:
             options.append((_alike, None))
             mixed = _mixed_for(machine, fits) if len(fits) > 1 else None
             if mixed is not None:
@@ -69,7 +74,8 @@ class Arrangement:
             mine = costs[:, 0] if way is _one_by_one else costs[:, 1] * LANES
             return self._grouped(way, mixed, chosen).work(mine)
 
-        options.sort(key=work)
+        if len(options) > 1:
+            options.sort(key=work)
         if options[0][1] is not None and not _compiles(machine, options[0][1]):
             del options[0]
         self._way, self._mixed = options[0]

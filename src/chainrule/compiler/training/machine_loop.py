@@ -8,7 +8,8 @@ to Python, one step at a time.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.machine import cache_aligned
 from chainrule.compiler.training import step_code
+from chainrule.compiler.training.families import Families
 from chainrule.compiler.training.lanes import FEWEST, Arrangement, Groups
-from chainrule.compiler.training.packing import AT_ONCE, UNKNOWN, PackedSamples
+from chainrule.compiler.training.packing import AT_ONCE
 from chainrule.compiler.training.steps import Steps
 from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
@@ -42,7 +44,8 @@ class MachineLoop:
         threads: int,
     ) -> None:
         self._dispatch = dispatch
-        self._samples = PackedSamples(dispatch, params, samples, steps.key)
+        self._families = Families(dispatch, params, samples, steps.key)
+        self._samples = self._families.first
         self._optimiser, self._steps = optimiser, steps
         self._batch = steps.batch
         self._arrays: list[Array] = flatten_call((params,), {}, differentiate=True).floats
@@ -52,7 +55,7 @@ class MachineLoop:
         self._threads = threads
         self._pace: dict[int, float] = {}  # seconds of a step with so many threads
         self._turns = 0
-        self._made: Arrangement | None = None
+        self._made: list[Arrangement] = []  # one for each of ``families``
         self._memory: Memory | None = None
 
     def _alone(self) -> bool:
@@ -104,20 +107,19 @@ class MachineLoop:
             return self._run(first_step, count, max(ahead, count))
 
     def _run(self, first_step: int, count: int, ahead: int) -> Floats:
-        samples, batch = self._samples, self._batch
+        families, batch = self._families, self._batch
         if not self._dispatch.is_fresh():
-            samples.forget()
-            self._made = None
-        if self._made is None:
+            families.forget()
+            self._made = []
+        if not self._made:
             self._decide()
         count, ahead = (min(n, max(1, AT_ONCE // batch)) for n in (count, ahead))
-        if samples.windowed:
+        if self._samples.windowed:
             ahead = count  # those of the next call are another choice
-        chosen = samples.choose(first_step * batch, ahead * batch)
-        if (samples.fit_of[chosen[: count * batch]] == UNKNOWN).any():
-            samples.look_at(chosen)
+        chosen = self._samples.choose(first_step * batch, ahead * batch)
+        family = families.of(chosen[: count * batch], chosen)
         chosen = chosen[: count * batch]
-        odd = np.flatnonzero(samples.fit_of[chosen] < 0)
+        odd = np.flatnonzero(family < 0)
         count = min(count, int(odd[0]) // batch if len(odd) else count)
         rates = self._rates(first_step, count)
         count = len(rates)
@@ -125,7 +127,8 @@ class MachineLoop:
         if self._steps.key is not None:
             keys = random.numbered(self._steps.key, first_step * batch, count * batch)
         while count:
-            losses = self._take(chosen[: count * batch], rates[:count], keys)
+            some = count * batch
+            losses = self._take(chosen[:some], family[:some], rates[:count], keys)
             if losses is not None:
                 return losses
             count //= 2  # until the step that goes wrong is the next one: Python meets it
@@ -141,57 +144,72 @@ class MachineLoop:
             return
         steps = max(1, min(AT_ONCE, len(samples.samples)) // batch)
         first = samples.choose(0, steps * batch)
-        samples.look_at(first)
-        if (samples.fit_of[first] >= 0).all():
-            self._made = Arrangement(samples, first, batch)
+        family = self._families.of(first, first)
+        if (family >= 0).all():
+            self._arrange(first, family)
 
-    def _take(self, chosen: Addresses, rates: Array, keys: Floats | None) -> Floats | None:
+    def _arrange(self, chosen: Addresses, family: Addresses) -> None:
+        """Decide how samples go through the code of their family."""
+        every = self._families.every
+        self._made = [
+            Arrangement(one, chosen[family == k], self._batch, alone=len(every) == 1)
+            for k, one in enumerate(every)
+        ]
+
+    def _take(
+        self, chosen: Addresses, family: Addresses, rates: Array, keys: Floats | None
+    ) -> Floats | None:
         """Take a step for each row of rates; None where something would not be finite.
 
-        ``keys``: of the random numbers of each sample, if it has some.
+        ``family``: of each sample; ``keys``: of its random numbers, if it has some.
         """
         machine = self._samples.machine
         assert machine is not None
         dtype = np.dtype(machine.dtype)
-        if self._made is None or not self._made.serves():
-            self._made = Arrangement(self._samples, chosen, self._batch)
-        made = self._made
-        if self._memory is None or self._memory.made is not made:
-            self._memory = Memory(made, self._size, self._optimiser, self._steps.clip is not None)
-        memory, code, groups = self._memory, made.code, made.groups(chosen)
-        gathers, own = groups.gathers(), groups.own(keys)
-        seeds = (groups.counted / self._batch).astype(dtype)
+        every = self._families.every
+        if len(self._made) != len(every) or not all(made.serves() for made in self._made):
+            self._arrange(chosen, family)
+        if self._memory is None or self._memory.made != self._made:
+            self._memory = Memory(self._made, self._size, self._optimiser, bool(self._steps.clip))
+        memory, shared = self._memory, self._made[0].code.shared
+        groups, rows = [], []
+        for k, made in enumerate(self._made):
+            mine = family == k
+            groups.append(made.groups(chosen[mine]))
+            own = groups[-1].own(keys if keys is None else keys[mine])
+            seeds = (groups[-1].counted / self._batch).astype(dtype)
+            rows.append(Rows(groups[-1].gathers(), own, seeds))
+        which, row, fits, starts = _in_turn(groups, family, self._batch)
         with np.errstate(over="ignore"):  # the update that it makes infinite is reported
             rates = rates.astype(dtype)
-        self._read(code.shared, memory.moments)
-        threads = self._quickest(self._most_threads(made, groups))
+        self._read(shared, memory.moments)
+        threads = self._quickest(self._most_threads(starts))
         losses, began = np.zeros(len(rates)), time.perf_counter()
         done = step_code.take(
             machine.dtype,
-            memory.arenas(threads),
+            memory.codes(threads, rows),
             **memory.fields,
-            gathers=step_code.words(gathers),
-            samples=step_code.words(own),
-            seeds=step_code.words(seeds),
-            fits=step_code.words(groups.fits),
-            starts=step_code.words(groups.starts),
+            which=step_code.words(which),
+            rows=step_code.words(row),
+            fits=step_code.words(fits),
+            starts=step_code.words(starts),
             rates=step_code.words(rates),
             losses=step_code.words(losses),
             steps=len(rates),
-            gather_words=gathers[0].size,
-            sample_bytes=own.shape[1] * made.lanes * dtype.itemsize,
         )
         self._pace[threads] = (time.perf_counter() - began) / len(rates)
-        machine.current = None  # the constants there are another recording's now
-        if not all(np.isfinite(row).all() for row in (code.shared[: self._size], *memory.moments)):
+        for made in self._made:
+            made.machine.current = None  # the constants there are another recording's now
+        if not all(np.isfinite(x).all() for x in (shared[: self._size], *memory.moments)):
             return None  # nothing has been written
-        self._write(code.shared, memory.moments)
+        self._write(shared, memory.moments)
         return losses[:done]
 
-    def _most_threads(self, made: Arrangement, groups: Groups) -> int:
+    def _most_threads(self, starts: Addresses) -> int:
         """How many threads can share the groups of a step."""
-        each = int(np.diff(groups.starts).max(initial=1))
-        if made.work * made.lanes * each < WORK or not step_code.rest():
+        each = int(np.diff(starts).max(initial=1))
+        work = max(made.work * made.lanes for made in self._made)
+        if work * each < WORK or not step_code.rest():
             return 1
         return min(self._threads, each, step_code.PARTS)
 
@@ -255,60 +273,100 @@ class MachineLoop:
 
 
 class Memory:
-    """What an arrangement's steps work in, whoever takes them, and where it is."""
+    """What the steps work in, whoever takes them, and where it is."""
 
     def __init__(
-        self, made: Arrangement, size: int, optimiser: optim.Optimizer, clipped: bool
+        self, made: Sequence[Arrangement], size: int, optimiser: optim.Optimizer, clipped: bool
     ) -> None:
-        code, program = made.code, made.program
-        self.made, dtype = made, code.shared.dtype
-        number = dtype.itemsize
+        self.made, dtype = list(made), made[0].code.shared.dtype
+        number, shared = dtype.itemsize, max(one.program.shared for one in made)
         self.moments: list[Array] = [cache_aligned(size, dtype) for _ in optimiser.moments]
-        self._own = (code.shared, code.own, code.adjoints)
-        self._copies: list[list[Array]] = []  # for the other threads
-        self._arenas = [_words(self._own)]
-        part = -(-(program.shared * number + 128) // 64) * 64
+        self._arenas: list[list[tuple[Array, ...]]] = []  # of each thread, for each code
+        part = -(-(shared * number + 128) // 64) * 64
         kind = "sgd" if isinstance(optimiser, optim.SGD) else "adam"
         update = step_code.update(kind, size, str(dtype), clipped)
-        constants, nothing = made.constants.astype(dtype), np.zeros(1)
-        first, second = (*self.moments, nothing)[:2]
+        first, second = (*self.moments, np.zeros(1))[:2]
         arrays = {
-            "parameters": code.shared,
+            "parameters": made[0].code.shared,
             "parts": cache_aligned(part * step_code.PARTS, np.uint8),
             "part_losses": np.zeros(step_code.PARTS, dtype),
-            "total": cache_aligned(program.shared, dtype),
+            "total": cache_aligned(shared, dtype),
             "first_moment": first,
             "second_moment": second,
-            "constants": constants,
-            "counts": made.counts,
         }
+        self._constants = [one.constants.astype(dtype) for one in made]
         self._kept = (arrays, update)
         self.fields = {name: step_code.words(array) for name, array in arrays.items()} | {
+            "update": update.address("update"),
+            "part_bytes": part,
+            "gradient_bytes": size * number,
+            "zeroed_bytes": shared * number if made[0].code.many else 0,
+        }
+
+    def codes(self, threads: int, rows: Sequence[Rows]) -> list[list[dict[str, int]]]:
+        """What the loop reads of each code, for each thread: the code's own arenas for the first.
+
+        ``rows``: what the groups of samples that run on it read.
+        """
+        while len(self._arenas) < threads:
+            own = [(x.code.shared, x.code.own, x.code.adjoints) for x in self.made]
+            if self._arenas:
+                own = [tuple(cache_aligned(len(x), x.dtype) for x in some) for some in own]
+            self._arenas.append(own)
+        every = [self._code(*one) for one in zip(self.made, self._constants, rows, strict=True)]
+        names = ("shared", "own", "adjoints")
+        return [
+            [
+                {**code, **dict(zip(names, map(step_code.words, arenas), strict=True))}
+                for code, arenas in zip(every, here, strict=True)
+            ]
+            for here in self._arenas[:threads]
+        ]
+
+    @staticmethod
+    def _code(made: Arrangement, constants: Array, rows: Rows) -> dict[str, int]:
+        code, program = made.code, made.program
+        return {
             "pack": code.pack,
             "forward": code.forward,
             "reverse": code.reverse,
-            "update": update.address("update"),
-            "part_bytes": part,
+            "constants": step_code.words(constants),
+            "counts": step_code.words(made.counts),
+            "gathers": step_code.words(rows.gathers),
+            "samples": step_code.words(rows.own),
+            "seeds": step_code.words(rows.seeds),
             "inputs": program.inputs,
-            "constant_bytes": constants.shape[1] * number,
+            "constant_bytes": constants.shape[1] * constants.itemsize,
             "count_words": made.counts.shape[1],
+            "gather_words": rows.gathers[0].size if len(rows.gathers) else 0,
+            "sample_bytes": rows.own.shape[1] * made.lanes * rows.own.itemsize,
             "lanes": made.lanes,
             "root": made.root - program.shared,
-            "gradient_bytes": size * number,
-            "zeroed_bytes": program.shared * number if code.many else 0,
         }
 
-    def arenas(self, threads: int) -> list[dict[str, int]]:
-        """The memory of each thread: the code's own for the first."""
-        while len(self._copies) < threads - 1:
-            self._copies.append([cache_aligned(len(x), x.dtype) for x in self._own])
-            self._arenas.append(_words(self._copies[-1]))
-        return self._arenas[:threads]
+
+@dataclass(frozen=True)
+class Rows:
+    """What groups of samples that run on one code read, a row for each."""
+
+    gathers: Array
+    own: Array
+    seeds: Array
 
 
-def _words(arena: Iterable[Array]) -> dict[str, int]:
-    names = ("shared", "own", "adjoints")
-    return dict(zip(names, map(step_code.words, arena), strict=True))
+def _in_turn(
+    groups: Sequence[Groups], family: Addresses, batch: int
+) -> tuple[Addresses, Addresses, Addresses, Addresses]:
+    """Of each group in the order of the steps: its code, its row and its fit; where steps start."""
+    if len(groups) == 1:
+        (only,) = groups
+        count = len(only.fits)
+        return np.zeros(count, np.int64), np.arange(count), only.fits, only.starts
+    rows, fits = np.empty(len(family), np.int64), np.empty(len(family), np.int64)
+    for k, some in enumerate(groups):
+        mine = np.flatnonzero(family == k)
+        rows[mine], fits[mine] = np.arange(len(mine)), some.fits
+    return family, rows, fits, np.arange(0, len(family) + 1, batch)
 
 
 def machine_loop(

@@ -336,7 +336,7 @@ class PackedSamples:
             count = kind.variant.recording.selection.program.arguments
             decided = kind.decide(self.ids[rows[mine], :count])
             made[np.ix_(mine, kind.binding.fit.gathers)] = decided.gathered
-        return (made if to is None else to[made]).reshape(*members.shape, -1)
+        return (made if to is None else to[made]).reshape(*members.shape, made.shape[1])
 
 
 class _Shown(Sequence[tuple[Any, ...]]):

@@ -26,13 +26,17 @@ from chainrule.compiler.codegen.ir import Code, Vector
 
 #: what the loop reads, each a word: addresses first, then sizes
 FIELDS = (
-    *("pack", "forward", "reverse", "update", "rest"),
-    *("shared", "own", "adjoints"),  # of this thread
+    *("codes", "update", "rest"),
     *("parameters", "parts", "part_losses", "total", "first_moment", "second_moment", "state"),
-    *("constants", "counts", "gathers", "samples", "seeds"),  # a row for each group of samples
-    *("fits", "starts", "rates", "losses"),
-    *("steps", "inputs", "constant_bytes", "count_words", "gather_words", "sample_bytes"),
-    *("lanes", "root", "gradient_bytes", "zeroed_bytes", "part_bytes", "thread", "threads"),
+    *("which", "rows", "fits"),  # of each group of samples: its code, and its row and fit there
+    *("starts", "rates", "losses"),
+    *("steps", "codes_count", "gradient_bytes", "zeroed_bytes", "part_bytes", "thread", "threads"),
+)
+#: what it reads of each code that samples run on, in the memory of this thread
+CODE = (
+    *("pack", "forward", "reverse", "shared", "own", "adjoints"),
+    *("constants", "counts", "gathers", "samples", "seeds"),  # a row for each fit, or each group
+    *("inputs", "constant_bytes", "count_words", "gather_words", "sample_bytes", "lanes", "root"),
 )
 RATES = 9  # numbers of each step that its update reads
 #: The squares of gradients of a smaller norm would underflow: such a limit is left to Python.
@@ -42,14 +46,19 @@ STATE = 16  # words: how many threads have arrived, and in another cache line wh
 SPINS = 2_000  # that a thread waits for others before it lets something else run
 
 
+def _loads(start: str, names: Sequence[str], sizes: int) -> str:
+    """Loads of words that follow each other, addresses up to the place ``sizes``."""
+    return "\n".join(
+        f"  %{name}_word = getelementptr inbounds i64, ptr %{start}, i64 {k}\n"
+        f"  %{name} = load {'ptr' if k < sizes else 'i64'}, ptr %{name}_word, align 8"
+        for k, name in enumerate(names)
+    )
+
+
 def _loop_text(number: str, size: int, width: int) -> str:
     """The loop as LLVM IR, over ``number``s of so many bytes."""
-    sizes = FIELDS.index("steps")
-    load = [
-        f"  %{name}_word = getelementptr inbounds i64, ptr %plan, i64 {k}\n"
-        f"  %{name} = load {'ptr' if k < sizes else 'i64'}, ptr %{name}_word, align 8"
-        for k, name in enumerate(FIELDS)
-    ]
+    load = _loads("plan", FIELDS, FIELDS.index("steps"))
+    load_code = _loads("code", CODE, CODE.index("inputs"))
     copy = "call void @llvm.memcpy.p0.p0.i64"
     vector = f"<{width} x {number}>"
     wide = width * size
@@ -78,14 +87,9 @@ end:
 }}
 define i64 @train(ptr noalias %plan) nounwind {{
 entry:
-{chr(10).join(load)}
-  %constants_to = getelementptr inbounds {number}, ptr %shared, i64 %inputs
-  %lane_bytes = mul i64 %lanes, {size}
-  %root_at = mul i64 %root, %lanes
-  %results = getelementptr inbounds {number}, ptr %own, i64 %root_at
+{load}
   %stop = getelementptr inbounds i64, ptr %state, i64 {STATE // 2}
   %is_main = icmp eq i64 %thread, 0
-  %packs = icmp ne ptr %pack, null
   %rounded = add i64 %gradient_bytes, {wide - 1}
   %stretches = udiv i64 %rounded, {wide}
   %threads_up_to = add i64 %thread, 1
@@ -113,17 +117,33 @@ begin:
   %groups = sub i64 %last, %first
   %few = icmp ult i64 %groups, {PARTS}
   %part_count = select i1 %few, i64 %groups, i64 {PARTS}
-  br i1 %is_main, label %ready, label %refresh
-refresh:
-  {copy}(ptr %shared, ptr %parameters, i64 %gradient_bytes, i1 false)
   br label %ready
 ready:
-  br i1 %packs, label %copy, label %next_part
-copy:
-  call void %pack(ptr %shared, ptr %own)
-  br label %next_part
+  %c = phi i64 [0, %begin], [%c_next, %done_one]
+  %c_offset = mul i64 %c, {len(CODE)}
+  %c_words = getelementptr inbounds i64, ptr %codes, i64 %c_offset
+  %c_shared_word = getelementptr inbounds i64, ptr %c_words, i64 {CODE.index("shared")}
+  %c_shared = load ptr, ptr %c_shared_word, align 8
+  %c_is_there = icmp eq ptr %c_shared, %parameters
+  br i1 %c_is_there, label %refreshed, label %refresh
+refresh:
+  {copy}(ptr %c_shared, ptr %parameters, i64 %gradient_bytes, i1 false)
+  br label %refreshed
+refreshed:
+  %c_pack = load ptr, ptr %c_words, align 8
+  %packs = icmp ne ptr %c_pack, null
+  br i1 %packs, label %copies, label %done_one
+copies:
+  %c_own_word = getelementptr inbounds i64, ptr %c_words, i64 {CODE.index("own")}
+  %c_own = load ptr, ptr %c_own_word, align 8
+  call void %c_pack(ptr %c_shared, ptr %c_own)
+  br label %done_one
+done_one:
+  %c_next = add i64 %c, 1
+  %codes_left = icmp ult i64 %c_next, %codes_count
+  br i1 %codes_left, label %ready, label %next_part
 next_part:
-  %p = phi i64 [%thread, %ready], [%thread, %copy], [%p_next, %part_done]
+  %p = phi i64 [%thread, %done_one], [%p_next, %part_done]
   %parts_left = icmp ult i64 %p, %part_count
   br i1 %parts_left, label %part, label %computed
 part:
@@ -141,19 +161,30 @@ part:
 group:
   %g = phi i64 [%g_first, %part], [%g_next, %reverse_pass]
   %loss_before = phi {number} [0.0, %part], [%loss, %reverse_pass]
+  %which_at = getelementptr inbounds i64, ptr %which, i64 %g
+  %which_code = load i64, ptr %which_at, align 8
+  %code_offset = mul i64 %which_code, {len(CODE)}
+  %code = getelementptr inbounds i64, ptr %codes, i64 %code_offset
+{load_code}
+  %constants_to = getelementptr inbounds {number}, ptr %shared, i64 %inputs
+  %lane_bytes = mul i64 %lanes, {size}
+  %root_at = mul i64 %root, %lanes
+  %results = getelementptr inbounds {number}, ptr %own, i64 %root_at
+  %row_at = getelementptr inbounds i64, ptr %rows, i64 %g
+  %row = load i64, ptr %row_at, align 8
   %fit_at = getelementptr inbounds i64, ptr %fits, i64 %g
   %fit = load i64, ptr %fit_at, align 8
   %constant_row = mul i64 %fit, %constant_bytes
   %constants_from = getelementptr inbounds i8, ptr %constants, i64 %constant_row
   {copy}(ptr %constants_to, ptr %constants_from, i64 %constant_bytes, i1 false)
-  %sample_row = mul i64 %g, %sample_bytes
+  %sample_row = mul i64 %row, %sample_bytes
   %samples_from = getelementptr inbounds i8, ptr %samples, i64 %sample_row
   {copy}(ptr %own, ptr %samples_from, i64 %sample_bytes, i1 false)
-  %gather_row = mul i64 %g, %gather_words
+  %gather_row = mul i64 %row, %gather_words
   %gathers_here = getelementptr inbounds i64, ptr %gathers, i64 %gather_row
   %count_row = mul i64 %fit, %count_words
   %counts_here = getelementptr inbounds i64, ptr %counts, i64 %count_row
-  %seed_row = mul i64 %g, %lane_bytes
+  %seed_row = mul i64 %row, %lane_bytes
   %seeds_here = getelementptr inbounds i8, ptr %seeds, i64 %seed_row
   %flag = call {number} %forward(ptr %shared, ptr %own, ptr %gathers_here, ptr %counts_here)
   %difference = fsub {number} %flag, %flag
@@ -233,7 +264,8 @@ part_mean:
 move:
   %rate_at = mul i64 %s, {RATES * size}
   %rates_here = getelementptr inbounds i8, ptr %rates, i64 %rate_at
-  call void %update(ptr %shared, ptr %used, ptr %first_moment, ptr %second_moment, ptr %rates_here)
+  call void %update(ptr %parameters, ptr %used, ptr %first_moment, ptr %second_moment,
+                    ptr %rates_here)
   %loss_wide = {widen}
   %loss_at = getelementptr inbounds double, ptr %losses, i64 %s
   store double %loss_wide, ptr %loss_at, align 8
@@ -255,17 +287,19 @@ def _loop(dtype: str) -> tuple[jit.Library, Any]:
     return library, ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(library.address("train"))
 
 
-def take(dtype: str, arenas: Sequence[Mapping[str, int]], **fields: int) -> int:
+def take(dtype: str, codes: Sequence[Sequence[Mapping[str, int]]], **fields: int) -> int:
     """Take steps; how many were whole. ``fields``: the words of ``FIELDS``.
 
-    In as many threads as there are ``arenas``, which have the words that each has of its own.
+    ``codes``: for each thread, the words of ``CODE`` for each code that samples run on.
     """
     loop, state = _loop(dtype)[1], np.zeros(STATE, np.int64)
-    fields |= {"state": words(state), "rest": rest() if len(arenas) > 1 else 0}
-    plans = []
-    for thread, own in enumerate(arenas):
-        every = {**fields, **own, "thread": thread, "threads": len(arenas)}
-        plans.append(np.array([every[name] for name in FIELDS], np.int64))
+    fields |= {"state": words(state), "rest": rest() if len(codes) > 1 else 0}
+    plans, tables = [], []
+    for thread, every in enumerate(codes):
+        tables.append(np.array([[code[name] for name in CODE] for code in every], np.int64))
+        mine = {"codes": words(tables[-1]), "thread": thread, "threads": len(codes)}
+        mine |= {"codes_count": len(every)}
+        plans.append(np.array([{**fields, **mine}[name] for name in FIELDS], np.int64))
     others = [threading.Thread(target=loop, args=(words(plan),)) for plan in plans[1:]]
     try:
         for other in others:
@@ -275,7 +309,7 @@ def take(dtype: str, arenas: Sequence[Mapping[str, int]], **fields: int) -> int:
         for other in others:
             if other.ident is not None:
                 other.join()
-        return take(dtype, arenas[:1], **fields)
+        return take(dtype, codes[:1], **fields)
     done = int(loop(words(plans[0])))
     for other in others:
         other.join()
