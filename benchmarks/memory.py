@@ -70,7 +70,9 @@ def main():
         begin, rows = clock(), []
         for done, resident in section(max(TENTHS, round(count * options.share))):
             first = first if rows else resident  # noqa: F821
-            rows.append([f"{done:,}", figure(resident, 1e-6, 1), f"{(resident - first) / 1e6:+.1f}"])
+            rows.append(
+                [f"{done:,}", figure(resident, 1e-6, 1), f"{(resident - first) / 1e6:+.1f}"]
+            )
         title(f"{name}: MB resident ({clock() - begin:.0f} s)")
         table(["after", "MB", "since the first tenth"], rows)
 

@@ -338,8 +338,8 @@ class Emitter:
         accumulate: bool,
     ) -> None:
         """Choose the lanes and the tile that stays in registers, then loop over the rest."""
-        packed = self.packing and self.packing.of(arrays, offsets, loops)
-        if packed:
+        packed = None if self.packing is None else self.packing.of(arrays, offsets, loops)
+        if packed is not None:
             arrays, offsets, loops = packed.arrays, packed.offsets, packed.loops
         outer = [x for x in loops if x.strides[0] != 0]
         inner = [x for x in loops if x.strides[0] == 0]
@@ -373,7 +373,7 @@ class Emitter:
                     break
         for loop, _ in blocks:
             rest = [x for x in rest if x is not loop]
-        padded = bool(packed) and lane is packed.lane
+        padded = packed is not None and lane is packed.lane
         kernel = Tile(self, arrays, lane, reduced, sums, accumulate, padded)
         self.over(rest, offsets, lambda t: self._tiles(blocks, [], t, kernel))
 

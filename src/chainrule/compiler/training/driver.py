@@ -195,7 +195,7 @@ class Trainer:
         self._note(losses)
 
     def _natively(self, most: int) -> bool:
-        """Let the inner loop take some steps; whether it took all that it was asked for."""
+        """Let the inner loop take some steps; whether it took any."""
         assert self._native is not None
         count = min(most, self._at_once)
         began = time.perf_counter()
@@ -208,7 +208,7 @@ class Trainer:
             self._at_once = max(1, self._at_once // 2)
         elif len(losses) == self._at_once and seconds < TURN / 2:
             self._at_once *= 8 if seconds < TURN / 16 else 2
-        return len(losses) == count
+        return len(losses) > 0
 
     def _step(self) -> None:
         """One step in Python."""

@@ -281,7 +281,7 @@ class Memory:
         self.made, dtype = list(made), made[0].code.shared.dtype
         number, shared = dtype.itemsize, max(one.program.shared for one in made)
         self.moments: list[Array] = [cache_aligned(size, dtype) for _ in optimiser.moments]
-        self._arenas: list[list[tuple[Array, ...]]] = []  # of each thread, for each code
+        self._arenas: list[list[list[Array]]] = []  # of each thread, for each code
         part = -(-(shared * number + 128) // 64) * 64
         kind = "sgd" if isinstance(optimiser, optim.SGD) else "adam"
         update = step_code.update(kind, size, str(dtype), clipped)
@@ -309,9 +309,11 @@ class Memory:
         ``rows``: what the groups of samples that run on it read.
         """
         while len(self._arenas) < threads:
-            own = [(x.code.shared, x.code.own, x.code.adjoints) for x in self.made]
+            own: list[list[Array]] = [
+                [one.code.shared, one.code.own, one.code.adjoints] for one in self.made
+            ]
             if self._arenas:
-                own = [tuple(cache_aligned(len(x), x.dtype) for x in some) for some in own]
+                own = [[cache_aligned(len(x), x.dtype) for x in some] for some in own]
             self._arenas.append(own)
         every = [self._code(*one) for one in zip(self.made, self._constants, rows, strict=True)]
         names = ("shared", "own", "adjoints")
