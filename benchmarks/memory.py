@@ -67,12 +67,12 @@ def main():
     print(machine())
     for name in options.sections or SECTIONS:
         section, count = SECTIONS[name]
-        begin, rows = clock(), []
-        for done, resident in section(max(TENTHS, round(count * options.share))):
-            first = first if rows else resident  # noqa: F821
-            rows.append(
-                [f"{done:,}", figure(resident, 1e-6, 1), f"{(resident - first) / 1e6:+.1f}"]
-            )
+        begin = clock()
+        found = list(section(max(TENTHS, round(count * options.share))))
+        rows = [
+            [f"{done:,}", figure(resident, 1e-6, 1), f"{(resident - found[0][1]) / 1e6:+.1f}"]
+            for done, resident in found
+        ]
         title(f"{name}: MB resident ({clock() - begin:.0f} s)")
         table(["after", "MB", "since the first tenth"], rows)
 
