@@ -2,6 +2,7 @@
 
 .venv/bin/python benchmarks/recording.py                   # all sections, some minutes
 .venv/bin/python benchmarks/recording.py gpt --most 2e7    # one section, larger models
+.venv/bin/python benchmarks/recording.py sizes --most 2e7  # beside code built from small sizes
 """
 
 import argparse
@@ -31,6 +32,31 @@ def gpt(width, layers, block):
 
     rng, end = random.Random(0), VOCABULARY - 1
     return loss, (weights, [end, *[rng.randrange(end) for _ in range(block - 1)], end])
+
+
+def gpt_of_any_size(layers):
+    """The same for any width and block, and what makes small examples of it."""
+    config = Config(width=4, heads=4, layers=layers)
+
+    def loss(weights, tokens):
+        width, block = len(weights["head"][0]), len(weights["position_embedding"])
+        return GPT.of(config.replace(width=width, block=block), weights).loss(tokens)
+
+    def example(size=3, length=5, block=9):
+        rng, small = np.random.default_rng(0), config.replace(width=4 * size, block=block)
+        shapes = small.shapes(VOCABULARY).items()
+        weights = {name: rng.normal(0, 0.1, shape) for name, shape in shapes}
+        return weights, rng.integers(0, VOCABULARY, length).tolist()
+
+    return loss, example
+
+
+def mixture_of_any_size():
+    def example(N=6):
+        _, arguments = mixture(2 * N)
+        return arguments
+
+    return programs.mixture_loss, example
 
 
 def mixture(points):
@@ -70,6 +96,19 @@ def first_call(name, sizes):
     seconds = clock() - begin
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return max(len(v.recording) for v in variants_of(fast)), seconds, peak, before
+
+
+def from_small_sizes(name, sizes):
+    """The same where the code is built from recordings at small sizes."""
+    function, example = gpt_of_any_size(sizes[1]) if name == "gpt" else mixture_of_any_size()
+    _, arguments = MAKERS[name](*sizes)
+    fast = chainrule.compile(function, sizes=example, on_fallback="raise")
+    before, begin = resident_bytes(), clock()
+    fast.value_and_grad(*arguments)
+    seconds = clock() - begin
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    assert "built from formulas" in fast.report()
+    return None, seconds, peak, before
 
 
 def every_length(width, layers, block):
@@ -143,7 +182,27 @@ def engineers(most):
     table(["program", *HEADERS], rows)
 
 
-SECTIONS = {"gpt": models, "lengths": lengths, "engineers": engineers}
+def unrecorded(most):
+    title("The first call, recorded and from recordings at small sizes")
+    rows = []
+    for name, sizes in (
+        ("gpt", (32, 2, 32)),
+        ("gpt", (64, 4, 32)),
+        ("gpt", (128, 4, 64)),
+        ("mixture", (20_000,)),
+        ("mixture", (100_000,)),
+    ):
+        count = instructions(*sizes) if name == "gpt" else 102 * sizes[0]
+        if count <= 10 * most:
+            found = [fresh_process(from_small_sizes, name, sizes)]
+            found += [fresh_process(first_call, name, sizes)] if count <= most else []
+            cells = [x for _, s, peak, _ in found for x in (figure(s), figure(peak, 1e-6, 0))]
+            text = "width {}, layers {}, block {}" if name == "gpt" else "mixture, {:,} points"
+            rows.append([text.format(*sizes), *cells, *["-"] * (4 - len(cells))])
+    table(["program", "seconds", "MB at most", "recorded: seconds", "MB at most"], rows)
+
+
+SECTIONS = {"gpt": models, "lengths": lengths, "engineers": engineers, "sizes": unrecorded}
 
 
 def main():

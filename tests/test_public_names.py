@@ -206,6 +206,7 @@ LAYERS = [
     ["compiler.runtime"],
     ["compiler.mapping"],
     ["compiler.derived", "compiler.saving", "compiler.training", "compiler.translate"],
+    ["compiler.sizes"],
     ["compiler.api"],
     ["compiler.loading"],
     ["compiler"],

@@ -20,6 +20,7 @@ from chainrule.compiler.runtime.bound import BoundCall
 from chainrule.compiler.runtime.dispatch import Dispatch, FallbackError, FallbackWarning
 from chainrule.compiler.runtime.pipeline import Options
 from chainrule.compiler.saving.writing import save
+from chainrule.compiler.sizes.serving import any_size
 from chainrule.compiler.training.batches import batch_value_and_grad
 from chainrule.compiler.training.driver import Callback, Trainer, train
 from chainrule.compiler.training.evaluation import Evaluator
@@ -414,6 +415,7 @@ def compile(
     *,
     lift: bool | None = None,
     contract: bool = True,
+    sizes: Any = None,
 ) -> Any:
     """Record a function of Values once and replay it, with its gradient, without Python.
 
@@ -426,6 +428,11 @@ def compile(
     the last bit: ``lift=False`` leaves it at that, ``lift=True`` lifts small functions too.
     ``dtype="float32"`` computes machine code in single precision. ``contract=False`` rounds every
     product before it is added and keeps the order of sums: slower, for comparing bits.
+
+    ``sizes``, a function that makes example arguments for given sizes, or a list of examples, is
+    for large calls: the function is recorded at a few small sizes, and the machine code of any
+    other size is built from what these have in common. Before it answers, its value and derivative
+    are compared with the function itself. What small sizes do not explain is recorded as usual.
 
     >>> import chainrule
     >>> @chainrule.compile
@@ -441,7 +448,12 @@ def compile(
         raise ValueError(f'on_fallback is "eager", "warn" or "raise", not {on_fallback!r}')
     if f is None:
         return functools.partial(
-            compile, dtype=dtype, on_fallback=on_fallback, lift=lift, contract=contract
+            compile,
+            dtype=dtype,
+            on_fallback=on_fallback,
+            lift=lift,
+            contract=contract,
+            sizes=sizes,
         )
     if isinstance(f, (CompiledFunction, CompiledDerivative)):
         return f
@@ -453,4 +465,5 @@ def compile(
         )
     if not callable(f):
         raise TypeError(f"compile takes a function, not a {type(f).__name__}")
-    return CompiledFunction(f, Options(dtype, on_fallback, lift, contract))
+    source = None if sizes is None else any_size(sizes, lift)
+    return CompiledFunction(f, Options(dtype, on_fallback, lift, contract, source))

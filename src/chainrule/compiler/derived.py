@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from chainrule.compiler.capture.arguments import holds_values
@@ -39,7 +40,8 @@ class CompiledDerivative:
         self.transform, self._tracer, self._known = transform, tracer, known
         self._ordered = transform.in_order(of.function)
         #: which path answers a call; for tests and tools, not part of the public interface
-        self.dispatch = Dispatch(self._named(of.name), of.options, self._derived_tracer())
+        options = replace(of.options, sizes=None)  # the derivative itself is recorded
+        self.dispatch = Dispatch(self._named(of.name), options, self._derived_tracer())
         self._derivatives: dict[Transform, CompiledDerivative] = {}
 
     def _named(self, name: str) -> Callable[..., Any]:
@@ -172,5 +174,5 @@ def derivative_of(dispatch: Dispatch, transform: Transform) -> CompiledDerivativ
     ordered, known = transform.in_order(dispatch.function), None
     if transform.name in FIRST_ORDER:
         same = ordered is dispatch.function
-        known = dispatch if same else Dispatch(ordered, dispatch.options)
+        known = dispatch if same else Dispatch(ordered, replace(dispatch.options, sizes=None))
     return CompiledDerivative(transform, dispatch, Tracer(ordered, select=False), known)

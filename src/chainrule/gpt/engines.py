@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 EAGER_SECONDS = {"native": 80e-9, "reference": 10e-6}
 COMPILING_DOCUMENTS, COMPILING_SECONDS = 400, 0.5
 
+# Weights times positions: the code of a larger model is not recorded, but built from small ones.
+LARGE = 1_000_000
+CHARACTERS = 128  # a vocabulary of so many tokens is small
+
 TURN = 0.1  # seconds of steps between two looks at what else is to be done
 
 Tokens = Sequence[int]
@@ -203,6 +207,26 @@ class Eager:
         return sum(losses) / len(losses)
 
 
+def _examples(config: Config, vocabulary: int, dtype: str) -> Callable[..., Any]:
+    """Makes small arguments of the loss: heads of ``size`` numbers, so many tokens, and so on.
+
+    A small vocabulary is the same in all of them: one size less takes fewer recordings.
+    """
+
+    def example(size: int = 3, tokens: int = 5, block: int = 9, vocabulary: int = 7) -> Any:
+        chance = np.random.default_rng(0)
+        small = config.replace(width=config.heads * size, block=block)
+        weights = {
+            name: chance.normal(0.0, 0.3, shape).astype(dtype)
+            for name, shape in small.shapes(vocabulary).items()
+        }
+        return weights, chance.integers(0, vocabulary, tokens).tolist()
+
+    if vocabulary > CHARACTERS:
+        return example
+    return lambda size=3, tokens=5, block=9: example(size, tokens, block, vocabulary)
+
+
 class Compiled:
     """The loss as one compiled function of the weights, which are arrays."""
 
@@ -221,7 +245,15 @@ class Compiled:
         def loss_by_chance(weights: Any, tokens: Any, chance: Any) -> Any:
             return kind.of(config, weights).loss(tokens, chance=chance)
 
-        self._function = compile(loss_by_chance if config.dropout else loss, dtype=dtype, lift=True)
+        def loss_at_any_size(weights: Any, tokens: Any) -> Any:
+            width, block = len(weights["head"][0]), len(weights["position_embedding"])
+            return GPT.of(config.replace(width=width, block=block), weights).loss(tokens)
+
+        function, sizes = loss_by_chance if config.dropout else loss, None
+        work = config.block * config.parameter_count(model.vocabulary)
+        if kind is GPT and not config.dropout and work >= LARGE:
+            function, sizes = loss_at_any_size, _examples(config, model.vocabulary, dtype)
+        self._function = compile(function, dtype=dtype, lift=True, sizes=sizes)
         self.dtype, self.kind = dtype, kind
         self._model, self._tokenizer, self._data = model, tokenizer, data
         self._weights: dict[str, npt.NDArray[Any]] = {
@@ -269,7 +301,8 @@ class Compiled:
         if held_out and (self._evaluated is None or self._evaluated[0] is not held_out):
             # The same function and code as that of the steps, but nothing is dropped.
             off = (random.off(),) if self._model.config.dropout else ()
-            every = [(list(tokens), *off) for tokens in held_out]
+            most = self._model.config.block + 1  # the model cuts what is longer
+            every = [(list(tokens[:most]), *off) for tokens in held_out]
             made = self._function.evaluator(self._weights, every, progress=progress)
             self._evaluated = held_out, made
 

@@ -106,8 +106,12 @@ class Arena:
         inputs: Sequence[Named],
         choice: Choice | None,
         added: Sequence[tuple[int, Named]] = (),
+        through: bool = True,
     ) -> None:
-        """``added``: where numbers are that depend on the length of a call, and their names."""
+        """``added``: where numbers are that depend on the length of a call, and their names.
+
+        ``through``: ``see`` looks through instructions that are not worth a line.
+        """
         self.program, self.choice = program, choice
         self.owner = np.full(program.size, -1, np.int64)
         self.stretches: list[Stretch] = []
@@ -129,7 +133,7 @@ class Arena:
         self.plain: dict[int, Instruction] = {}  # instructions not worth a line, by their array
         self.source = np.arange(program.size)
         for instruction in program.instructions:
-            if _is_plain(instruction):
+            if through and _is_plain(instruction):
                 self.plain[int(self.owner[instruction.start])] = instruction
                 if instruction.operands:
                     self.source[instruction.out] = self.source[instruction.operands[0]]

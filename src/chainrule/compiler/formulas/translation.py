@@ -81,8 +81,8 @@ class Line:
         return self.target.arrays[0]
 
 
-class Formulas:
-    """The lines of a program, in order."""
+class Columns:
+    """The columns of a program's instructions as references to arrays."""
 
     def __init__(self, program: Program, arena: Arena, several: int = SEVERAL) -> None:
         """``several``: how many parts a sum may have."""
@@ -93,12 +93,10 @@ class Formulas:
         self.along: list[
             tuple[Axis, int, Axis]
         ] = []  # an axis, the multiple of it, the axis it indexes
-        self.lines = [x for instruction in program.instructions for x in self._lines(instruction)]
-        self._families()
 
     # --- sums -------------------------------------------------------------------------------------
 
-    def _parts(self, instruction: Instruction, terms: Terms) -> list[Part]:
+    def parts(self, instruction: Instruction, terms: Terms) -> list[Part]:
         """The terms of sums, separated by the arrays they read."""
         terms = terms.side_by_side()
         owners = terms.owners - instruction.start
@@ -127,8 +125,9 @@ class Formulas:
 
     # --- axes -------------------------------------------------------------------------------------
 
-    def _all_parts(self, instruction: Instruction) -> list[Part]:
-        return [part for terms in instruction.sums for part in self._parts(instruction, terms)]
+    def all_parts(self, instruction: Instruction) -> list[Part]:
+        """The terms of an instruction's sums, separated by the arrays they read."""
+        return [part for terms in instruction.sums for part in self.parts(instruction, terms)]
 
     def _reads(self, instruction: Instruction) -> list[list[Addresses]]:
         """The coordinates of each operand, one for each result."""
@@ -137,7 +136,7 @@ class Formulas:
         if instruction.kind not in (SUM, EXTREME):
             return [self.arena.see(c).coordinates for c in instruction.columns]
         found = []
-        for part in self._all_parts(instruction):
+        for part in self.all_parts(instruction):
             found += [self.arena.see(c[part.first]).coordinates for c in part.columns]
             if not part.each:
                 found.append([part.lengths])
@@ -166,64 +165,15 @@ class Formulas:
                 np.concatenate(pair) for pair in zip([before, *front], coordinates, strict=True)
             ]
 
-    # --- formulas ---------------------------------------------------------------------------------
+    # --- references -------------------------------------------------------------------------------
 
-    def _lines(self, instruction: Instruction) -> list[Line]:
-        """The formula of an instruction, or one per number where a few have none together."""
-        line, count = self._line(instruction), instruction.count
-        terms = instruction.sums
-        regular = instruction.kind != GATHER and all(t.each for t in terms)
-        if instruction.loop is not None or not line.whole or not regular or not 1 < count <= FEW:
-            return [line]
-        if line.value is not None and not is_open(line.value) and not _by_chance(line):
-            return [line]
+    def basis(self, instruction: Instruction) -> Basis:
+        """The axes of an instruction's results, and the coordinates of each result along them."""
         stretch = self.arena.results[instruction.start]
-        alone = []
-        for k in range(count):
-            row = instruction.row(k, count)
-            at = tuple([AffineIndex(int(c[k])) for c in stretch.coordinates])
-            try:
-                value = self._value(row, [])
-            except Exception:  # no better
-                return [line]
-            alone.append(Line(row, Ref((stretch,), at), (), value, whole=False))
-        return [line] if any(is_open(x.value) for x in alone if x.value) else alone
-
-    def _line(self, instruction: Instruction) -> Line:
-        stretch = self.arena.results.get(instruction.start)
-        if stretch is not None:
-            basis = list(zip(stretch.axes, stretch.coordinates, strict=True))
-            if instruction.loop is not None:
-                basis = [(axis, c[-instruction.count :]) for axis, c in basis]
-            axes = stretch.axes
-            target = Ref((stretch,), tuple([AffineIndex.along(axis) for axis in axes]))
-        else:  # into the front of a loop's
-            out = self.arena.column(instruction.out)
-            axes, coordinates = axes_of([out.coordinates], instruction.count)
-            basis = list(zip(axes, coordinates, strict=True))
-            found = self.ref(out, basis)
-            assert isinstance(found, Ref)
-            target = found
-        try:
-            value: Expression | None = self._value(instruction, basis)
-        except Exception:  # only this line has no formula then
-            value = None
-        return Line(instruction, target, axes, value, stretch is not None)
-
-    def _value(self, instruction: Instruction, basis: Basis) -> Expression:
-        rule = instruction.rule
-        if instruction.kind == GATHER:
-            return self.ref(self.arena.gathered(instruction), basis)
-        if instruction.kind == SUM:
-            terms = [self._reduced(part, basis, "Σ") for part in self._all_parts(instruction)]
-            return add(terms)
-        assert rule is not None
-        if instruction.kind == EXTREME:
-            word = "max" if rule is ops.first_max else "min"
-            parts = [self._reduced(part, basis, word) for part in self._all_parts(instruction)]
-            return parts[0] if len(parts) == 1 else Call(word, tuple(parts))
-        operands = [self.ref(self.arena.see(c), basis) for c in instruction.columns]
-        return applied(rule, operands, instruction.parameters)
+        found = list(zip(stretch.axes, stretch.coordinates, strict=True))
+        if instruction.loop is not None:
+            found = [(axis, c[-instruction.count :]) for axis, c in found]
+        return found
 
     def ref(self, column: Seen, basis: Basis) -> Expression:
         """What a column reads, as an expression in these axes."""
@@ -252,6 +202,92 @@ class Formulas:
                 if len(place.parts) == 1 or abs(times) > 1:
                     self.along.append((mine, times, axis))
 
+    def inside(self, part: Part, basis: Basis) -> tuple[tuple[Axis, ...], list[Expression]]:
+        """The axes that one part of sums is summed over, and what its columns read along them."""
+        seen = [self.arena.see(column) for column in part.columns]
+        if part.each:
+            first = [[c[: part.each] for c in column.coordinates] for column in seen]
+            axes, coordinates = axes_of(first, part.each)
+            inner = [
+                (axis, np.tile(c, len(part.lengths)))
+                for axis, c in zip(axes, coordinates, strict=True)
+            ]
+        else:
+            length = fitted(part.lengths, basis)
+            if length is None:
+                raise ValueError("sums of irregular lengths")
+            within = np.arange(len(part.columns[0])) - np.repeat(part.first, part.lengths)
+            inner = [(Axis(int(part.lengths.max()), length=length), within)]
+        outer = [(axis, c.repeat(part.lengths)) for axis, c in basis]
+        factors = [self.ref(column, [*outer, *inner]) for column in seen]
+        return tuple([axis for axis, _ in inner]), factors
+
+
+class Formulas(Columns):
+    """The lines of a program, in order."""
+
+    def __init__(self, program: Program, arena: Arena, several: int = SEVERAL) -> None:
+        """``several``: how many parts a sum may have."""
+        super().__init__(program, arena, several)
+        self.lines = [x for instruction in program.instructions for x in self._lines(instruction)]
+        self._families()
+
+    # --- formulas ---------------------------------------------------------------------------------
+
+    def _lines(self, instruction: Instruction) -> list[Line]:
+        """The formula of an instruction, or one per number where a few have none together."""
+        line, count = self._line(instruction), instruction.count
+        terms = instruction.sums
+        regular = instruction.kind != GATHER and all(t.each for t in terms)
+        if instruction.loop is not None or not line.whole or not regular or not 1 < count <= FEW:
+            return [line]
+        if line.value is not None and not is_open(line.value) and not _by_chance(line):
+            return [line]
+        stretch = self.arena.results[instruction.start]
+        alone = []
+        for k in range(count):
+            row = instruction.row(k, count)
+            at = tuple([AffineIndex(int(c[k])) for c in stretch.coordinates])
+            try:
+                value = self._value(row, [])
+            except Exception:  # no better
+                return [line]
+            alone.append(Line(row, Ref((stretch,), at), (), value, whole=False))
+        return [line] if any(is_open(x.value) for x in alone if x.value) else alone
+
+    def _line(self, instruction: Instruction) -> Line:
+        stretch = self.arena.results.get(instruction.start)
+        if stretch is not None:
+            basis, axes = self.basis(instruction), stretch.axes
+            target = Ref((stretch,), tuple([AffineIndex.along(axis) for axis in axes]))
+        else:  # into the front of a loop's
+            out = self.arena.column(instruction.out)
+            axes, coordinates = axes_of([out.coordinates], instruction.count)
+            basis = list(zip(axes, coordinates, strict=True))
+            found = self.ref(out, basis)
+            assert isinstance(found, Ref)
+            target = found
+        try:
+            value: Expression | None = self._value(instruction, basis)
+        except Exception:  # only this line has no formula then
+            value = None
+        return Line(instruction, target, axes, value, stretch is not None)
+
+    def _value(self, instruction: Instruction, basis: Basis) -> Expression:
+        rule = instruction.rule
+        if instruction.kind == GATHER:
+            return self.ref(self.arena.gathered(instruction), basis)
+        if instruction.kind == SUM:
+            terms = [self._reduced(part, basis, "Σ") for part in self.all_parts(instruction)]
+            return add(terms)
+        assert rule is not None
+        if instruction.kind == EXTREME:
+            word = "max" if rule is ops.first_max else "min"
+            parts = [self._reduced(part, basis, word) for part in self.all_parts(instruction)]
+            return parts[0] if len(parts) == 1 else Call(word, tuple(parts))
+        operands = [self.ref(self.arena.see(c), basis) for c in instruction.columns]
+        return applied(rule, operands, instruction.parameters)
+
     def _families(self) -> None:
         """Give axes the family of the axes that they index, or that index them."""
         inputs = {axis for s in self.arena.stretches[: self.arena.numbers] for axis in s.axes}
@@ -273,28 +309,14 @@ class Formulas:
         each = part.each
         if each == 1:
             return self._term(part.columns, basis)
-        seen = [self.arena.see(column) for column in part.columns]
-        if each:
-            first = [[c[:each] for c in column.coordinates] for column in seen]
-            axes, coordinates = axes_of(first, each)
-            inner = [
-                (axis, np.tile(c, len(part.lengths)))
-                for axis, c in zip(axes, coordinates, strict=True)
-            ]
-        else:
-            length = fitted(part.lengths, basis)
-            if length is None:
-                raise ValueError("sums of irregular lengths")
-            within = np.arange(len(part.columns[0])) - np.repeat(part.first, part.lengths)
-            inner = [(Axis(int(part.lengths.max()), length=length), within)]
-        outer = [(axis, c.repeat(part.lengths)) for axis, c in basis]
-        body = self._product([self.ref(column, [*outer, *inner]) for column in seen])
-        plain = all(covers(body, axis) for axis, _ in inner) and not is_open(body)
+        axes, factors = self.inside(part, basis)
+        body = self._product(factors)
+        plain = all(covers(body, axis) for axis in axes) and not is_open(body)
         if 1 < each <= FEW and not plain and (each < FEW or is_open(body)):
             rows = [[c[part.first + r] for c in part.columns] for r in range(each)]
             terms = [self._term(row, basis) for row in rows]
             return add(terms) if symbol == "Σ" else Call(symbol, tuple(terms))
-        return reduced(symbol, tuple([axis for axis, _ in inner]), body)
+        return reduced(symbol, axes, body)
 
     def _term(self, columns: list[Addresses], basis: Basis) -> Expression:
         return self._product([self.ref(self.arena.see(column), basis) for column in columns])

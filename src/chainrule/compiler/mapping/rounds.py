@@ -159,8 +159,8 @@ class Rounds:
     def _is_stackable(self, variant: Variant) -> bool:
         """Whether what it returns is numbers, the first of them to differentiate."""
         result = variant.recording.result
-        if variant.captured or not variant.recording.outputs:
-            return False
+        if variant.captured or not variant.recording.outputs or variant.sizes is not None:
+            return False  # what was never recorded has code for single calls only
         return not self._differentiate or root_of(result) is not None
 
     def _code(self, variant: Variant, call: Call, layout: Layout, count: int) -> LaneCode | None:

@@ -70,6 +70,7 @@ class Dispatch:
         self.prepared: dict[Any, Any] = {}  # maps that are answered at once; see ``mapping``
         self._counts = Counts()
         self.reasons: dict[str, int] = {}  # why calls ran eagerly, and how many
+        self.reasons_to_record: list[str] = []  # why, though ``sizes`` was given
         self._last: Path | None = None
         self._pipeline: Pipeline | None = None
         self._ledger = Ledger()
@@ -94,6 +95,14 @@ class Dispatch:
     def structures(self) -> dict[Any, Structure]:
         """The structures of arguments, the last called at the end, with their variants."""
         return {} if self._pipeline is None else self._pipeline.structures
+
+    @property
+    def formulas_text(self) -> str:
+        """The formulas for any size, at the sizes of the calls so far."""
+        if self.options.sizes is None:
+            return "compiled without sizes="
+        formulas = None if self._pipeline is None else self._pipeline.formulas
+        return "not called yet" if formulas is None else str(formulas)
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -255,6 +264,11 @@ class Dispatch:
                         if pipeline.build_when_worth_it(variant, call):
                             run = variant.run(call, variant.binding)
                 return run or EAGERLY
+        with Held():
+            unrecorded = pipeline.run_unrecorded(structure, call)
+        self._tell_of_refusals(pipeline)
+        if unrecorded is not None:
+            return unrecorded
         if not at_once:
             ledger.missed(len(structure.variants))
             if not ledger.affords_recording(pipeline.may_join(call)):
@@ -263,6 +277,17 @@ class Dispatch:
             run = pipeline.record(structure, call, at_once, build)
         self._tell_of_recordings(pipeline)
         return run
+
+    def _tell_of_refusals(self, pipeline: Pipeline) -> None:
+        """Say once why calls are recorded though ``sizes`` was given."""
+        for reason in [] if pipeline.formulas is None else pipeline.formulas.refusals:
+            if reason not in self.reasons_to_record:
+                self.reasons_to_record.append(reason)
+                message = f"{self.name} is recorded at every size: {reason}"
+                if self.options.on_fallback == "raise":
+                    raise FallbackError(message)
+                if self.options.on_fallback == "warn":
+                    self._warn(message)
 
     def _tell_of_recordings(self, pipeline: Pipeline) -> None:
         """Say once what takes so long, where most recordings hold for one case only."""

@@ -55,6 +55,8 @@ class Memory:
         for old, its_owner in sorted(kept, key=lambda pair: pair[0].used):
             if total <= self.limit or old is variant:
                 return
+            if old.machine is not None and old.machine is variant.machine:
+                continue  # the newest runs on it too
             total -= self._forget(its_owner, old)
 
     def _forget(self, owner: Owner, old: Variant) -> int:

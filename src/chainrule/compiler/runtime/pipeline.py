@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,8 +22,10 @@ from chainrule.compiler.runtime.building import Builder
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import Ledger
+from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.results import carriers, has_no_graph, root_of
+from chainrule.compiler.runtime.unrecorded import Formulas, Source
 from chainrule.compiler.runtime.variants import (
     EAGERLY,
     Path,
@@ -56,6 +58,7 @@ class Options:
     on_fallback: str = "warn"
     lift: bool | None = None
     contract: bool = True
+    sizes: Source | None = None
 
 
 class Pipeline:
@@ -83,6 +86,11 @@ class Pipeline:
             self._builder = Builder(
                 tracer, captured, options.dtype, options.lift is True, options.contract
             )
+        self.formulas: Formulas | None = None  #: what builds variants without recording them
+        if options.sizes is not None:
+            self.formulas = options.sizes.of(
+                tracer, captured, options.dtype, options.contract, counts
+            )
 
     def structure(self, call: Call) -> Structure:
         """What is known of such calls."""
@@ -101,10 +109,11 @@ class Pipeline:
         """Drop some variants, and the machine code that was built from them."""
         gone = set(map(id, variants))
         for structure in self.structures.values():
-            if self._builder is not None:
-                for variant in structure.variants:
-                    if id(variant) in gone and variant.is_own:
-                        self._builder.forget(variant.machine)
+            for variant in structure.variants:
+                if id(variant) in gone and variant.is_own:
+                    for keeper in (self._builder, self.formulas):
+                        if keeper is not None:
+                            keeper.forget(variant.machine)
             structure.variants = [v for v in structure.variants if id(v) not in gone]
         self._on_forget()
 
@@ -187,7 +196,31 @@ class Pipeline:
         self._counts.recording_seconds += time.thread_time() - started
         return variant.binding is not None
 
+    def run_unrecorded(self, structure: Structure, call: Call) -> Run | None:
+        """Run a call by code that needs no recording of it; None where it has to be recorded."""
+        if self.formulas is None or any(v.sizes is not None for v in structure.variants):
+            return None
+        started = time.thread_time()
+        try:
+            with random_states_kept():
+                found = self.formulas.serve(call)
+        except Exception:  # the function's own error: eager raises it
+            self.captured.restore()
+            return EAGERLY
+        finally:
+            self._counts.recording_seconds += time.thread_time() - started
+        if found is None:
+            return None
+        self._supersede(found.superseded)
+        variant = self._added(structure, found.variant)
+        return variant.run(call, variant.binding) or EAGERLY
+
     # --- build ------------------------------------------------------------------------------------
+
+    def _supersede(self, machines: Collection[MachineCode]) -> None:
+        """Drop variants on the code of shorter calls: these join longer code."""
+        for structure in self.structures.values() if machines else ():
+            structure.variants = [v for v in structure.variants if v.machine not in machines]
 
     def _new_variant(
         self, structure: Structure, call: Call, made: Trace, at_once: bool, build: bool
@@ -309,11 +342,7 @@ class Pipeline:
         if built.binding is not None:
             variant.forget_tape()
         return_free_memory(len(variant.recording))
-        if built.superseded:  # their calls join the longer code when they come again
-            for structure in self.structures.values():
-                structure.variants = [
-                    v for v in structure.variants if v.machine not in built.superseded
-                ]
+        self._supersede(built.superseded)
 
 
 def _refuse_arrays_of_values(call: Call, made: Trace) -> None:

@@ -36,13 +36,24 @@ def _text(dispatch: Dispatch, stage: str) -> str:
     if stage == "summary":
         return _summary(dispatch)
     if stage == "recorded":
-        return "\n\n".join(str(variant.recording) for _, variant in _variants(dispatch))
+        return "\n\n".join(_recorded(variant) for _, variant in _variants(dispatch))
+    if stage == "sizes":
+        return dispatch.formulas_text
     if stage == "integers":
         selections = [variant.recording.selection for _, variant in _variants(dispatch)]
         return "\n\n".join(map(str, selections))
     if stage == "lifted":
         return _formulas(dispatch)
-    raise ValueError(f'stage is "summary", "recorded", "integers" or "lifted", not {stage!r}')
+    raise ValueError(
+        f'stage is "summary", "recorded", "integers", "lifted" or "sizes", not {stage!r}'
+    )
+
+
+def _recorded(variant: Variant) -> str:
+    """The instructions of a variant."""
+    if variant.sizes is not None:
+        return f"not recorded: built from formulas at {variant.sizes}"
+    return str(variant.recording)
 
 
 def path(dispatch: Dispatch) -> str:
@@ -79,8 +90,11 @@ def _summary(dispatch: Dispatch) -> str:
         lines.append(f"  machine code built in {counts.lifting_seconds:.3f} s{kept}")
     for _, variant in _variants(dispatch):
         recording, binding = variant.recording, variant.binding
+        how = f"{len(recording):,} instructions"
+        if variant.sizes is not None:
+            how = f"built from formulas at {variant.sizes}"
         lines.append(
-            f"  variant: {len(recording):,} instructions, {recording.inputs:,} inputs, "
+            f"  variant: {how}, {recording.inputs:,} inputs, "
             f"{len(recording.guards)} guards, {recording.selection.summary()}"
         )
         if binding is not None:
@@ -104,6 +118,7 @@ def _summary(dispatch: Dispatch) -> str:
     if counts.replayed:
         each = 1e6 * counts.checking_seconds / counts.replayed
         lines.append(f"  finding and comparing captured state: {each:.1f} µs per call")
+    lines += [f"  {reason}" for reason in dispatch.reasons_to_record]
     lines += [f"  eager because {reason} ({n} times)" for reason, n in dispatch.reasons.items()]
     return "\n".join(lines)
 

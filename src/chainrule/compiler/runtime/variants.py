@@ -67,6 +67,7 @@ class Variant:
     lanes: dict[Any, Any] = field(default_factory=dict)
     mapped: int = 0  # samples that had no such code
     is_derivative: bool = False  # so do derivatives on the tape: eager's 0 times infinity is 0
+    sizes: str | None = None  # at which it was built from formulas; nothing was recorded there
     #: of a recording without instructions: its fingerprint, and what records a call again
     _again: tuple[Any, Callable[[Call], Recording]] | None = None
     _decided: tuple[Sequence[int], Any] = ((), None)  # the last integers, and what they decide
@@ -161,6 +162,8 @@ class Variant:
             gathered = binding.fit.gathered(decided[0])
             if gathered is not None and binding.machine.run(binding.fit, gathered, self.inputs):
                 return Run(Path.MACHINE, self, binding.machine, call)
+        if self.sizes is not None:
+            return EAGERLY  # it has no tape
         try:
             if not self.recover(call):
                 return None

@@ -14,7 +14,7 @@ import os
 import sys
 import types
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -114,7 +114,7 @@ class _Writer:
             "writer": sys.modules["chainrule"].__version__,
             "parameters": _parameters(self._dispatch.function),
             "options": {
-                key: x for key, x in asdict(self._dispatch.options).items() if key != "on_fallback"
+                key: getattr(self._dispatch.options, key) for key in ("dtype", "lift", "contract")
             },
             "captured": _listed(self._dispatch.function, captured),
             "values": [[encode(v.data, "a Value"), v.label] for v in captured.values],
@@ -154,6 +154,8 @@ class _Writer:
         return list(found.values())
 
     def _variant(self, key: Any, variant: Variant, owners: dict[int, Any]) -> dict[str, Any]:
+        if variant.sizes is not None:
+            raise SaveError("what sizes= built was not recorded: compile it without sizes")
         code = slots = None
         machine = variant.machine
         owner = None if machine is None else owners.get(id(machine))

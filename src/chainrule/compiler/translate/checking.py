@@ -8,7 +8,7 @@ where value and gradient agree, for this call, for other numbers and for other i
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, eager_arguments
 from chainrule.compiler.capture.tracing import plain_modes
+from chainrule.compiler.runtime.families import resized, runs_of, split
 from chainrule.compiler.runtime.results import as_floats, gradient_up_to, has_extras
 from chainrule.compiler.translate.terms import Untranslatable
 from chainrule.core.backend import Value, no_grad
@@ -115,9 +116,14 @@ def calls_like(call: Call) -> Iterator[Call]:
     yield call.nudged(nudge, ())
     if call.ints:
         for _ in range(2):
-            shuffled = chance.sample(call.ints, len(call.ints))
-            yield replace(call, ints=shuffled, copied=True)
-        yield replace(call, ints=[max(0, i - 1) for i in call.ints], copied=True)
+            yield _with_integers(call, chance.sample(call.ints, len(call.ints)))
+        yield _with_integers(call, [max(0, i - 1) for i in call.ints])
+
+
+def _with_integers(call: Call, integers: Sequence[int]) -> Call:
+    """The same call with other integers, in lists too."""
+    _, runs = runs_of(call.key)
+    return replace(resized(call, split(runs, integers)), copied=True)
 
 
 def plain_arguments(call: Call) -> tuple[Any, ...]:

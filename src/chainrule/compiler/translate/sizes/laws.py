@@ -8,10 +8,12 @@ fewer unknowns than there are recordings. None fits: None. Two equally simple on
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from chainrule.compiler.translate.terms import Untranslatable, number_code
@@ -158,10 +160,14 @@ def _ambiguous(values: Sequence[object], one: str, other: str) -> str:
 
 @dataclass(frozen=True)
 class Factor:
-    """A part of a number: its Python, how a formula has it, and whether it is divided by."""
+    """A part of a number: its Python, how a formula has it, and whether it is divided by.
+
+    ``at``: what the number is multiplied by at some sizes.
+    """
 
     code: str
     text: str
+    at: Callable[[Sequence[int]], float] = field(compare=False)
     below: bool = False
 
 
@@ -184,6 +190,10 @@ class Scaled:
         if not self.constant:
             return words
         return f"{words} {'-' if self.constant < 0 else '+'} {number_code(abs(self.constant))}"
+
+    def at(self, point: Sequence[int]) -> float:
+        """What it is at these sizes."""
+        return self.number * math.prod([x.at(point) for x in self.factors]) + self.constant
 
 
 def real(values: Sequence[float], sizes: Sizes) -> Scaled | None:
@@ -214,14 +224,19 @@ def real(values: Sequence[float], sizes: Sizes) -> Scaled | None:
 def _scaled(law: Polynomial) -> Scaled:
     if len(law.terms) > 1:
         below = math.lcm(*[c.denominator for c, _ in law.terms])
-        terms = tuple([(c * below, m) for c, m in law.terms])
-        code = f"({Polynomial(law.names, terms).code})"
-        return Scaled(1.0 / below, (Factor(code, code.replace(" * ", "·")),))
+        whole = Polynomial(law.names, tuple([(c * below, m) for c, m in law.terms]))
+        code = f"({whole.code})"
+        value = Factor(
+            code, code.replace(" * ", "·"), lambda p: float(whole.at(dict(enumerate(p))))
+        )
+        return Scaled(1.0 / below, (value,))
     ((coefficient, monomial),) = law.terms
-    return Scaled(
-        float(coefficient),
-        tuple([Factor(n, n) for n, e in law._powers(monomial) for _ in range(e)]),
-    )
+    factors = [
+        Factor(name, name, operator.itemgetter(k))
+        for k, (name, e) in enumerate(zip(law.names, monomial, strict=True))
+        for _ in range(e)
+    ]
+    return Scaled(float(coefficient), tuple(factors))
 
 
 #: functions of one size: Python, a formula's text, the function, whether it is divided by
@@ -240,26 +255,30 @@ _FUNCTIONS: tuple[_Function, ...] = (
 )
 
 
+def _of_size(function: Callable[[float], float], k: int, shift: int, point: Sequence[int]) -> float:
+    """A function of one of the sizes, or of that with one more or less."""
+    return function(float(point[k] + shift))
+
+
 def _products(
     sizes: Sizes, shifted: bool
 ) -> Iterator[list[tuple[tuple[Factor, ...], list[float]]]]:
     """Products of functions of one size, of two and of three, and what they are."""
     alone: list[list[tuple[Factor, list[float]]]] = []
     for k, name in enumerate(sizes.names):
-        bases = [(name, [float(p[k]) for p in sizes.points])]
+        bases = [(name, 0)]
         for shift in (-1, 1) if shifted else ():
-            word = f"({name} {'-' if shift < 0 else '+'} 1)"
-            bases.append((word, [float(p[k] + shift) for p in sizes.points]))
+            bases.append((f"({name} {'-' if shift < 0 else '+'} 1)", shift))
         mine = []
-        for word, numbers in bases:
+        for word, shift in bases:
             for code, text, function, below in _FUNCTIONS:
-                if all(numbers):
+                if all(p[k] + shift for p in sizes.points):
                     inner = word.strip("()") if "(" in code else word
                     made = code.format(inner)
                     made = f"({made})" if "**" in made else made
-                    mine.append(
-                        (Factor(made, text.format(inner), below), list(map(function, numbers)))
-                    )
+                    value = functools.partial(_of_size, function, k, shift)
+                    factor = Factor(made, text.format(inner), value, below)
+                    mine.append((factor, list(map(value, sizes.points))))
         alone.append(mine)
     for count in (1, 2, 3):
         for some in itertools.combinations(alone, count):
