@@ -866,33 +866,47 @@ def test_flatten_tells_where_gathers_and_wanted_values_are():
     assert (a.grad, chosen.grad, y.grad) == (3.0, 3.0, 1.0), "no mark stays behind"
 
 
-def test_repeats_compares_with_another_recording():
+def test_instructions_are_compared_with_another_recording():
     def graph(number, other=None):
         a, b, chosen = Value(2.0), Value(3.0), Value(5.0)
         nodes = [Value(7.0), a * chosen]
-        for _ in range(3_000):  # more than are compared at a time
+        for _ in range(3_000):
             nodes += [nodes[-1] + b, nodes[-1] * number]
         if other is not None:
             nodes[other] = b * chosen
         return [a, b], nodes, [chosen], nodes[-1:]
 
-    first = graph(0.5)
-    *arrays, _, places, owners, positions, _ = _native.flatten(*first)
+    def written(parts, like):
+        """(arrays, rules, places, owners, positions, unknown); arrays is None where it repeats."""
+        inputs, nodes, gathers, wanted = parts
+        made = _native.Instructions(inputs, inputs[:1], like)
+        assert [made.add(node) for node in nodes] == list(range(len(nodes)))
+        return made.finish([], gathers, wanted)
+
+    arrays, _, places, owners, positions, _ = written(graph(0.5), None)
+    assert arrays == _native.flatten(*graph(0.5))[:4], "the same as from a graph"
     like = [np.frombuffer(x, k) for x, k in zip(arrays, ("i4", "i4", "f8", "u1"), strict=True)]
-    rules, *rest, unknown = _native.repeats(*graph(0.5), *like)
+    again, rules, *rest, unknown = written(graph(0.5), (2, *like))
+    assert again is None
     assert [rule.name for rule in rules] == ["mul", "add"]
     assert rest == [places, owners, positions]
     assert unknown is None
-    assert _native.repeats(*graph(0.25), *like) is None, "a constant differs"
-    assert _native.repeats(*graph(0.5, other=1), *like)[-1] is not None, "a node is not there"
+    changed = written(graph(0.25), (2, *like))[0]
+    assert changed == _native.flatten(*graph(0.25))[:4], "a constant differs"
+    assert written(graph(0.5, other=1), (2, *like))[-1] is not None, "a node is not there"
     inputs, nodes, gathers, wanted = graph(0.5)
-    assert _native.repeats(inputs, nodes[:-1], gathers, nodes[:1], *like) is None
+    shorter = written((inputs, nodes[:-1], gathers, nodes[:1]), (2, *like))[0]
+    assert [len(row) for row in shorter] == [len(row) * 6_003 // 6_004 for row in arrays]
+    inputs, nodes, gathers, wanted = graph(0.5)
     nodes[0], nodes[1] = nodes[1], nodes[0]
-    assert _native.repeats(inputs, nodes, gathers, wanted, *like) is None, "in another order"
+    swapped = written((inputs, nodes, gathers, wanted), (2, *like))[0]
+    assert swapped is not None, "in another order"
     for k in range(4):
         wrong = [*like[:k], like[k].astype(np.float32), *like[k + 1 :]]
         with pytest.raises(TypeError, match="buffer"):
-            _native.repeats(*graph(0.5), *wrong)
+            written(graph(0.5), (2, *wrong))
+    with pytest.raises(ValueError, match="there twice"):
+        _native.Instructions([inputs[0], inputs[0]], [], None)
 
 
 def test_flatten_is_not_disturbed_by_the_garbage_collector():
