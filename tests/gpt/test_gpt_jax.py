@@ -113,7 +113,12 @@ def text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"clip": 0.5, "weight_decay": 0.01, "log_softmax": False, "layers": 2}]
+    "changes",
+    [
+        {},
+        {"clip": 0.5, "weight_decay": 0.01, "log_softmax": False, "layers": 2},
+        {"dropout": 0.3},  # by the same random numbers
+    ],
 )
 def test_its_losses_and_weights_are_eagers(changes):
     config = TINY.replace(**changes)
@@ -205,6 +210,10 @@ def test_several_devices_of_one_process_share_a_batch(whole, text, tmp_path):
         (["--engine", "compiled", "--devices", "2"], "--devices is for --engine jax"),
         (["--shard", "params"], "--shard is for --engine jax"),
         (["--engine", "compiled", "--dtype", "bfloat16"], "--dtype bfloat16 needs --engine jax"),
+        (
+            ["--engine", "jax", "--dtype", "bfloat16", "--dropout", "0.1"],
+            "dropout needs --dtype float32 or float64: bfloat16 rounds its counters",
+        ),
         (["--engine", "jax", "--processes", "2"], "name the coordinator, the number of processes"),
         (
             *(["--engine", "jax", "--coordinator", "a:1", "--processes", "2", "--process", "2"],),

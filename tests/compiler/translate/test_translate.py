@@ -254,6 +254,23 @@ def test_an_index_out_of_range_raises():
         model([1.0, 2.0], [0, 1, 2])
 
 
+# --- random numbers -------------------------------------------------------------------------------
+
+
+def with_chance(p, xs, chance):
+    kept = chainrule.random.dropout([p["w"] * x for x in xs], 0.3, chance)
+    key = chainrule.random.fold_in(chance, 7)
+    return sum(kept) + sum(p["b"] * chainrule.random.uniform(key, k) for k in range(5))
+
+
+def test_random_numbers_are_chainrules_own():
+    example = {"w": 0.5, "b": 2.0}, [0.1 * k for k in range(300)]
+    model = translated(with_chance, *example, chainrule.random.key(1))
+    for key in (chainrule.random.key(2), chainrule.random.key(2**40 + 5)):
+        expected = chainrule.value_and_grad(with_chance)(*example, key)[0]
+        assert model(*example, key) == pytest.approx(expected, rel=1e-12)
+
+
 # --- what depends on one case ---------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""``to_numpy`` and ``to_jax``: a function of Values as a function of arrays.
+"""``to_numpy``, ``to_jax`` and ``to_torch``: a function of Values as a function of arrays.
 
 In: a function and example arguments. Out: a ``Translated`` function over arguments of the same
 structure, its source, and nothing else: what cannot be translated, or does not give eager's value
@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ from chainrule.compiler.translate.module import Module, Signature, Source
 from chainrule.compiler.translate.terms import Untranslatable
 from chainrule.core.interrupts import Held
 from chainrule.files import write_atomically
-from chainrule.trees import Again, Branch, Node, SameValue
+from chainrule.trees import Again, Branch, Node, SameValue, map_leaves
 
 SHORT = 40  # characters of a constant that are shown
 PARTS = 64  # a sum has at most so many, each a term of its own in the source
@@ -100,8 +101,8 @@ class Translated:
     def check(self, *arguments: Any) -> None:
         """Compare it with the function itself, for one call; a TranslationError where they differ.
 
-        The value is compared and, in JAX, a derivative along a line. The function runs forward
-        only and keeps no graph, so that a large call takes time rather than memory.
+        The value is compared and, in JAX and torch, a derivative along a line. The function runs
+        forward only and keeps no graph, so that a large call takes time rather than memory.
         """
         if self._compare is None:
             raise TranslationError(f"{self.__name__} has nothing to be compared with")
@@ -173,7 +174,7 @@ def translate(
 
 
 def in_double(x: Any) -> Any:
-    """An example with arrays of 64 bits in the place of JAX's and of narrower ones.
+    """An example with arrays of 64 bits in the place of JAX's, of torch's and of narrower ones.
 
     What holds none of these stays the same object: one that comes twice is noticed.
     """
@@ -183,7 +184,11 @@ def in_double(x: Any) -> Any:
     if type(x) in (list, tuple):
         inside = list(map(in_double, x))
         return type(x)(inside) if any(map(operator.is_not, inside, x)) else x
-    if type(x).__module__.partition(".")[0] in ("jax", "jaxlib"):
+    library = type(x).__module__.partition(".")[0]
+    if library == "torch" and hasattr(x, "detach"):
+        x = x.detach().cpu()
+        x = (x.double() if x.is_floating_point() else x).numpy()
+    if library in ("jax", "jaxlib"):
         x = np.asarray(x)
     if isinstance(x, np.ndarray) and x.dtype.kind in "fiu":
         return x.astype(np.float64 if x.dtype.kind == "f" else np.int64, copy=False)
@@ -404,10 +409,63 @@ def _imported_jax() -> Any:
         raise TranslationError("to_jax needs JAX: pip install 'chainrule[jax]'") from None
 
 
+def _imported_torch() -> Any:
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        raise TranslationError("to_torch needs torch: pip install 'chainrule[torch]'") from None
+
+
+def _evaluated_by_torch(torch: Any, specialised: bool, function: Any) -> Evaluate:
+    def evaluate(arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+        leaves: list[Any] = []
+
+        def tensor(x: Any) -> Any:
+            return (
+                torch.as_tensor(np.asarray(x))
+                if isinstance(x, float | np.ndarray | np.generic)
+                else x
+            )
+
+        def is_number(x: Any) -> bool:
+            return isinstance(x, int | float | np.ndarray | np.generic) and not isinstance(x, bool)
+
+        def leaf(x: Any) -> Any:
+            if not is_number(x):
+                return x
+            leaves.append(torch.as_tensor(x, dtype=torch.float64).requires_grad_())
+            return leaves[-1]
+
+        def plain(x: Any) -> Any:
+            return x.detach().numpy() if isinstance(x, torch.Tensor) else x
+
+        first, *others = arguments
+        others = [map_leaves(tensor, x, True) for x in others]
+        result = function(map_leaves(leaf, first, True), *others)
+        value = result[0] if specialised else result
+        value = value[0] if has_extras(value) else value
+        found, gradient = map_leaves(plain, result, True), None
+        if isinstance(value, torch.Tensor):
+            slopes = [torch.zeros_like(x) for x in leaves]
+            if value.requires_grad:
+                slopes = torch.autograd.grad(
+                    value, leaves, allow_unused=True, materialize_grads=True
+                )
+            found_slopes = iter(slopes)
+            gradient = map_leaves(
+                lambda x: plain(next(found_slopes)) if is_number(x) else x, first, True
+            )
+        return found, gradient
+
+    return evaluate
+
+
 def evaluator(to: str, specialised: bool) -> Callable[[Any], Evaluate]:
-    """How a translated function is evaluated, in double precision, with its gradient in JAX."""
+    """How a translated function is evaluated, in double precision, with its gradient if it can."""
     if to == "numpy":
         return lambda function: lambda arguments: (function(*arguments), None)
+    if to == "torch":
+        return partial(_evaluated_by_torch, _imported_torch(), specialised)
     jax = _imported_jax()
 
     def of(function: Any) -> Evaluate:

@@ -24,7 +24,7 @@ from chainrule.compiler.formulas.notation import (
     walk,
 )
 from chainrule.compiler.translate.convolutions import convolved
-from chainrule.compiler.translate.terms import PRODUCT, Term, Untranslatable
+from chainrule.compiler.translate.terms import Term, Untranslatable
 from chainrule.compiler.translate.views import axes_of
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _summed(writer: Writer, axes: tuple[Axis, ...], body: Expression) -> Term:
         if home:
             inside[home[0]] = writer.masked(inside[home[0]], "0.0", [axis])
         else:
-            inside.append(Term(f"1.0 * {mask.code}", mask.axes, PRODUCT))
+            inside.append(writer.scope.numbers(mask))
     inside, outside = _pulled_in(writer, inside, outside, axes)
     alone = [axis for axis in axes if not any(axis in term.axes for term in inside)]
     number *= size_of(alone)  # the same term so many times
@@ -193,7 +193,7 @@ def extreme(writer: Writer, symbol: str, axes: tuple[Axis, ...], body: Term) -> 
     running = [axis for axis in body.axes if axis in axes]
     body = body.ordered([*kept, *running])
     code = body.code
-    plain = writer.detached or writer.dialect.name == "numpy"
+    plain = writer.detached or not writer.dialect.gradients
     if len(running) > 1 and not plain:  # one axis, so that the first of equals is known
         code = f"{body.bracketed(3)}.reshape({', '.join(str(a.count) for a in kept)}, -1)"
         code = code.replace("reshape(, ", "reshape(")
@@ -202,7 +202,7 @@ def extreme(writer: Writer, symbol: str, axes: tuple[Axis, ...], body: Term) -> 
         return body
     writer.seen.append(kept)
     if plain:
-        word = f"{writer.np}.{symbol}"
+        word = writer.dialect.functions[symbol]
         where = _axis_text(list(range(len(kept), len(body.axes))), len(body.axes)) if kept else ""
     else:
         word = writer.dialect.functions[f"first_{symbol}"]

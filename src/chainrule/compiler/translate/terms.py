@@ -36,6 +36,7 @@ class Term:
     axes: tuple[Axis, ...] = ()
     level: int = ATOM
     zero: frozenset[Axis] = frozenset()
+    plain: bool = False  # a number of Python's
 
     def bracketed(self, level: int) -> str:
         """Its text, where something that binds so tightly is needed."""
