@@ -7,10 +7,10 @@ Each row is one ``jax.jit(jax.value_and_grad(mean over the batch))`` for each of
 with each other first, then timed in random order; the least of the means of several turns counts.
 """
 
+import argparse
 import importlib.util
 import os
 import random
-import sys
 import time
 from pathlib import Path
 
@@ -101,16 +101,31 @@ def measured(jax, contestants, arguments):
     return best, apart
 
 
+def folder_named(text):
+    folder = Path(text)
+    if not folder.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {text!r}: --write makes it")
+    return folder
+
+
 def main():
-    if sys.argv[1] == "--write":
-        write(Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description="Generated JAX beside JAX written by hand.")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--write", metavar="FOLDER", type=Path, help="write the sources")
+    what.add_argument("folder", nargs="?", type=folder_named, help="a folder with the sources")
+    options = parser.parse_args()
+    if options.write is not None:
+        write(options.write)
         return
+    missing = [name for name in NAMES if not (options.folder / f"written_{name}.py").is_file()]
+    if missing:
+        parser.error(f"{options.folder} has no written_{missing[0]}.py: write it by --write")
     os.environ.setdefault("JAX_PLATFORMS", "cuda")  # else the hand-written programs take the CPU
     import jax
 
     print(jax.__version__, jax.devices())
     print(f"{'microseconds':36} written  by hand  ratio  apart")
-    for words, one, other, arguments in rows(jax, Path(sys.argv[1])):
+    for words, one, other, arguments in rows(jax, options.folder):
         (a, b), apart = measured(jax, (one, other), arguments)
         line = f"{words:36} {1e6 * a:7.0f} {1e6 * b:8.0f} {a / b:6.2f} {apart:.1e}"
         print(line, flush=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_translate import LIFTED, benchmark_program, branching, layered, normal, with_chance
+from translate_fuzz import outcome
 
 import chainrule
 from chainrule import TranslationError, exp, gpt, tanh, where
@@ -85,6 +86,11 @@ def test_the_readme_shows_the_source_there_is():
     shown = example.split("`loss.to_jax(...)`")[1].split("```text\n")[1].split("```")[0]
     assert len(shown.splitlines()) == 6
     assert shown in source
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_structured_programs_have_eagers_value_and_gradient(seed):
+    assert outcome(seed, "jax") == "same"
 
 
 def test_all_operations_have_eagers_value_and_gradient():
