@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_compile_lifted import GPTS, OTHERS, Writer, lorenz, normal
+from structured_programs import Writer
+from test_compile_lifted import GPTS, OTHERS, lorenz, normal
 
 import chainrule
 from chainrule import TranslationError, exp, log, relu, tanh, where

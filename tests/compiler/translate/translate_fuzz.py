@@ -23,9 +23,8 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "lift"))
 
-from test_compile_lifted import Writer
+from structured_programs import Writer
 
 import chainrule
 from chainrule import TranslationError
