@@ -136,6 +136,17 @@ class Jax:
             mesh.put(np.array(True), mesh.sharding()),
         )
 
+    def held(self) -> dict[str, int]:
+        """How many bytes of weights and moments each device of this process holds."""
+        if self._state is None:
+            with self.mesh.computing(self.optimizer.steps):
+                self._state = self._put()
+        found: dict[str, int] = {}
+        for array in self.mesh.jax.tree.leaves(self._state[:-1]):
+            for part in array.addressable_shards:
+                found[str(part.device)] = found.get(str(part.device), 0) + part.data.nbytes
+        return found
+
     # --- preparing --------------------------------------------------------------------------------
 
     def prepare(self, held_out: Sequence[Tokens], progress: Callable[[int, int], Any]) -> None:
@@ -190,11 +201,13 @@ class Jax:
 
         most = max(self._counts)
         example: list[Any] = [[k % self._model.vocabulary for k in range(most)]]
-        arrays, function = self._model.arrays(), loss
+        arrays = self._model.arrays()
         if config.dropout:
-            example, function = [*example, run_key(config)], loss_by_chance
+            example.append(run_key(config))
         try:
-            made = compile(function).to_jax(arrays, *example, lengths=self._counts)
+            made = compile(loss_by_chance if config.dropout else loss).to_jax(
+                arrays, *example, lengths=self._counts
+            )
         except TranslationError as error:
             raise GPTError(f"JAX cannot train this model: {error}") from None
         mesh, jax = self.mesh, self.mesh.jax

@@ -11,12 +11,14 @@ import importlib
 import linecache
 import operator
 import os
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -88,7 +90,7 @@ class Translated:
         self._example, self._compare = example, compare
         #: how many items its lists may have, where these are padded
         self.lengths: tuple[int, ...] = ()
-        self.function = _loaded(source, name)
+        self.function = _loaded(source, name, is_module=dialect == "torch")
         self.__wrapped__ = self.function
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -131,13 +133,19 @@ class Translated:
         write_atomically(file, bytes(exported.serialize()))
 
 
-def _loaded(source: str, name: str) -> Callable[..., Any]:
-    """The function that a source defines; tracebacks show its lines."""
-    file = f"<translated {name} {hash(source) & 0xFFFFFFFF:08x}>"
+def _loaded(source: str, name: str, is_module: bool) -> Callable[..., Any]:
+    """The function that a source defines; tracebacks show its lines.
+
+    ``is_module``: it can be imported, as torch.compile does to find what the function uses.
+    """
+    number = f"{hash(source) & 0xFFFFFFFF:08x}"
+    file = f"<translated {name} {number}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    namespace: dict[str, Any] = {"__name__": f"translated_{name}"}
-    exec(compile(source, file, "exec"), namespace)
-    function: Callable[..., Any] = namespace[name]
+    module = ModuleType(f"translated_{name}_{number}")
+    if is_module:
+        sys.modules[module.__name__] = module
+    exec(compile(source, file, "exec"), module.__dict__)
+    function: Callable[..., Any] = getattr(module, name)
     return function
 
 
