@@ -151,6 +151,12 @@ def test_a_layer_is_one_line():
     ]
 
 
+def test_axes_that_lie_side_by_side_are_summed_as_one():
+    program = benchmark_program("convolution")
+    model = translated(program.loss, program.params, *program.samples[0])
+    assert '    d = np.einsum("ih,h->i", dense, b.reshape(100)) / 4.0' in model.source
+
+
 def test_windows_slices_and_strides():
     def f(x, y):
         near = sum(tanh(sum(y[j] * x[i + j] for j in range(3))) for i in range(8))

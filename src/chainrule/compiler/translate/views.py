@@ -85,7 +85,10 @@ class Viewer:
                 code = f"windows({', '.join(words)})"
             split |= len(plan.axes) > 1 and plan.window is None
             axes += plan.axes
-        return Term(_reshaped(code, axes) if split else code, tuple(axes))
+        if not split:
+            return Term(code, tuple(axes))
+        parts = tuple([plan.axes for plan in plans if len(plan.axes) > 1 and plan.window is None])
+        return Term(reshaped(code, axes), tuple(axes), unsplit=code, splits=parts)
 
     def _indexed(self, code: str, left: Sequence[tuple[Plan | None, Known, int]]) -> Term:
         """With arrays of indices in the places that need them."""
@@ -112,7 +115,7 @@ class Viewer:
             if plan is not None:
                 made += plan.axes
                 split |= len(plan.axes) > 1
-        return Term(_reshaped(code, made) if split else code, tuple(made))
+        return Term(reshaped(code, made) if split else code, tuple(made))
 
     def _read(self, code: str, marks: list[str], needs: list[int], chosen: bool) -> str:
         while marks[-1] == ":":
@@ -126,7 +129,8 @@ class Viewer:
         return f"pick({code}, {', '.join(words)})"
 
 
-def _reshaped(code: str, axes: Sequence[Axis]) -> str:
+def reshaped(code: str, axes: Sequence[Axis]) -> str:
+    """An array with a dimension for each axis."""
     return f"{code}.reshape({', '.join(str(axis.count) for axis in axes)})"
 
 
