@@ -87,6 +87,8 @@ def translate(
         raise ExpressionError(f"name a file and a function, as in model.py:loss, not {function!r}")
     module = _loaded(Path(file))
     chosen = _found(module, name, "function")
+    if not callable(chosen):
+        raise ExpressionError(f"{name!r} of {file} is no function, but a {type(chosen).__name__}")
     if isinstance(chosen, CompiledFunction):
         chosen = chosen.dispatch.function
     arguments = _found(module, example, "example (a tuple of arguments)")

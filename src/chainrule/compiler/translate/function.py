@@ -36,7 +36,7 @@ from chainrule.compiler.formulas.reading import WIDTH, Reading, read
 from chainrule.compiler.lift.alignment import RecordedCall
 from chainrule.compiler.lift.graph import NotLiftable
 from chainrule.compiler.lift.program import Program
-from chainrule.compiler.runtime.results import has_extras, wanted_of
+from chainrule.compiler.runtime.results import wanted_of
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.compiler.runtime.verification import check_against_eager
 from chainrule.compiler.translate.checking import (
@@ -47,11 +47,12 @@ from chainrule.compiler.translate.checking import (
     plain_arguments,
 )
 from chainrule.compiler.translate.dialects import DIALECTS, Dialect
+from chainrule.compiler.translate.evaluating import evaluated_by_jax, evaluated_by_torch
 from chainrule.compiler.translate.module import Module, Signature, Source
 from chainrule.compiler.translate.terms import Untranslatable
 from chainrule.core.interrupts import Held
 from chainrule.files import write_atomically
-from chainrule.trees import Again, Branch, Node, SameValue, map_leaves
+from chainrule.trees import Again, Branch, Node, SameValue
 
 SHORT = 40  # characters of a constant that are shown
 PARTS = 64  # a sum has at most so many, each a term of its own in the source
@@ -424,80 +425,10 @@ def _imported_torch() -> Any:
         raise TranslationError("to_torch needs torch: pip install 'chainrule[torch]'") from None
 
 
-def _evaluated_by_torch(torch: Any, specialised: bool, function: Any) -> Evaluate:
-    def evaluate(arguments: tuple[Any, ...]) -> tuple[Any, Any]:
-        leaves: list[Any] = []
-
-        def tensor(x: Any) -> Any:
-            return (
-                torch.as_tensor(np.asarray(x))
-                if isinstance(x, float | np.ndarray | np.generic)
-                else x
-            )
-
-        def is_number(x: Any) -> bool:
-            return isinstance(x, int | float | np.ndarray | np.generic) and not isinstance(x, bool)
-
-        def leaf(x: Any) -> Any:
-            if not is_number(x):
-                return x
-            leaves.append(torch.as_tensor(x, dtype=torch.float64).requires_grad_())
-            return leaves[-1]
-
-        def plain(x: Any) -> Any:
-            return x.detach().numpy() if isinstance(x, torch.Tensor) else x
-
-        first, *others = arguments
-        others = [map_leaves(tensor, x, True) for x in others]
-        result = function(map_leaves(leaf, first, True), *others)
-        value = result[0] if specialised else result
-        value = value[0] if has_extras(value) else value
-        found, gradient = map_leaves(plain, result, True), None
-        if isinstance(value, torch.Tensor):
-            slopes = [torch.zeros_like(x) for x in leaves]
-            if value.requires_grad:
-                slopes = torch.autograd.grad(
-                    value, leaves, allow_unused=True, materialize_grads=True
-                )
-            found_slopes = iter(slopes)
-            gradient = map_leaves(
-                lambda x: plain(next(found_slopes)) if is_number(x) else x, first, True
-            )
-        return found, gradient
-
-    return evaluate
-
-
 def evaluator(to: str, specialised: bool) -> Callable[[Any], Evaluate]:
     """How a translated function is evaluated, in double precision, with its gradient if it can."""
     if to == "numpy":
         return lambda function: lambda arguments: (function(*arguments), None)
     if to == "torch":
-        return partial(_evaluated_by_torch, _imported_torch(), specialised)
-    jax = _imported_jax()
-
-    def of(function: Any) -> Evaluate:
-        def first(*arguments: Any) -> tuple[Any, Any]:
-            result = function(*arguments)
-            value = result[0] if specialised else result
-            return (value[0] if has_extras(value) else value), result
-
-        def both(*arguments: Any) -> tuple[Any, Any]:
-            result = function(*arguments)
-            value = result[0] if specialised else result
-            if isinstance(value, list | dict | tuple) and not has_extras(value):
-                return result, None
-            return result, jax.grad(first, has_aux=True)(*arguments)[0]
-
-        compiled = jax.jit(both)
-
-        def evaluate(arguments: tuple[Any, ...]) -> tuple[Any, Any]:
-            with jax.enable_x64(True):
-                try:
-                    return compiled(*arguments)  # type: ignore[no-any-return]
-                except TypeError:  # an argument that is no number: jit takes none
-                    return both(*arguments)
-
-        return evaluate
-
-    return of
+        return partial(evaluated_by_torch, _imported_torch(), specialised)
+    return partial(evaluated_by_jax, _imported_jax(), specialised)
