@@ -4,6 +4,7 @@ Imported only where JAX is installed. float64, one thread, and no hand-over to a
 calls as short as these that is the fastest way to run JAX, and processor time is then wall time.
 """
 
+import math
 import os
 from itertools import cycle
 
@@ -56,6 +57,34 @@ def gpt_loss(weights, tokens):
     x = x + attended @ weights["wo"].T
     x = x + relu(rmsnorm(x) @ weights["up"].T) @ weights["down"].T
     logits = x @ weights["lm_head"].T
+    return (logsumexp(logits, axis=1) - logits[jnp.arange(positions), targets]).mean()
+
+
+GPT_HEADS = ("query", "key", "value")
+GPT_LAYER = [f"attention.{name}" for name in (*GPT_HEADS, "output")] + ["mlp.widen", "mlp.narrow"]
+
+
+def wide_gpt_loss(weights, tokens):
+    """The loss of chainrule's own GPT, of four heads, at the size of its weights."""
+    sources, targets = tokens[:-1], tokens[1:]
+    positions, heads = len(sources), 4
+
+    def split(x):
+        return x.reshape(positions, heads, -1).swapaxes(0, 1)
+
+    causal = jnp.tril(jnp.ones((positions, positions), bool))
+    x = rmsnorm(weights["token_embedding"][sources] + weights["position_embedding"][:positions])
+    layers = sum(name.endswith("query") for name in weights)
+    for k in range(layers):
+        layer = {name: weights[f"layers.{k}.{name}"].T for name in GPT_LAYER}
+        normed = rmsnorm(x)
+        q, key, v = [split(normed @ layer[f"attention.{name}"]) for name in GPT_HEADS]
+        scores = q @ key.swapaxes(1, 2) / math.sqrt(q.shape[-1])
+        attention = jax.nn.softmax(jnp.where(causal, scores, -jnp.inf), axis=-1)
+        attended = (attention @ v).swapaxes(0, 1).reshape(positions, -1)
+        x = x + attended @ layer["attention.output"]
+        x = x + relu(rmsnorm(x) @ layer["mlp.widen"]) @ layer["mlp.narrow"]
+    logits = x @ weights["head"].T
     return (logsumexp(logits, axis=1) - logits[jnp.arange(positions), targets]).mean()
 
 

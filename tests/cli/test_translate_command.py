@@ -60,7 +60,8 @@ def test_source_for_any_size_is_printed_and_runs(run):
     exec(out, world)
     assert world["loss"]({"W": [[0.0, 0.0]] * 20}, [[1.0, 2.0]] * 30) == 0.0
     assert run("model.py:loss", "--any-size", "--example", "pair")[0] == 2
-    assert "numpy or JAX" in run("model.py:loss", "--any-size", "--to", "c")[2]
+    assert "'pair' of model.py is no function, but a list" in run("model.py:pair")[2]
+    assert "numpy, JAX or torch" in run("model.py:loss", "--any-size", "--to", "c")[2]
 
 
 def test_formulas_are_printed(run):

@@ -6,6 +6,7 @@ go through gloo. They cost seconds each, so a few of them test several things at
 
 import contextlib
 import os
+import random
 import re
 import signal
 import socket
@@ -43,22 +44,37 @@ def rows_of(config, engine="jax", **options):
     return gpt.train(run, validate_every=3), run.engine.weights()
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return found.getsockname()[1]
+SLURM_PORTS = range(61440, 65536)  # one of which JAX takes by the number of the job
+
+
+def free_port(among=None):
+    for port in [0] if among is None else random.sample(among, 100):
+        with socket.socket() as found, contextlib.suppress(OSError):
+            found.bind(("localhost", port))
+            return found.getsockname()[1]
+    raise AssertionError("no port is free")
 
 
 class Processes:
-    """Some processes that train together, one device each."""
+    """Some processes that train together, one device each; ``slurm``: found by its variables."""
 
-    def __init__(self, count, *arguments, devices=1):
-        address = f"localhost:{free_port()}"
+    def __init__(self, count, *arguments, devices=1, slurm=False):
+        port = free_port(SLURM_PORTS if slurm else None)
         flags = f"--xla_force_host_platform_device_count={devices}"
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
         self.started = []
         for k in range(count):
-            together = ["--coordinator", address, "--processes", str(count), "--process", str(k)]
+            together = ["--coordinator", f"localhost:{port}"]
+            together += ["--processes", str(count), "--process", str(k)]
+            if slurm:
+                together = ["--coordinator", "auto"]
+                environment |= {
+                    "SLURM_JOB_ID": str(port - SLURM_PORTS.start),
+                    "SLURM_STEP_NODELIST": "localhost",
+                    "SLURM_NTASKS": str(count),
+                    "SLURM_PROCID": str(k),
+                    "SLURM_LOCALID": "0",
+                }
             command = [sys.executable, "-m", "chainrule", "train", *map(str, arguments)]
             self.started.append(
                 subprocess.Popen(
@@ -113,7 +129,12 @@ def text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"clip": 0.5, "weight_decay": 0.01, "log_softmax": False, "layers": 2}]
+    "changes",
+    [
+        {},
+        {"clip": 0.5, "weight_decay": 0.01, "log_softmax": False, "layers": 2},
+        {"dropout": 0.3},  # by the same random numbers
+    ],
 )
 def test_its_losses_and_weights_are_eagers(changes):
     config = TINY.replace(**changes)
@@ -157,7 +178,7 @@ def test_a_loss_that_is_not_finite_ends_it_after_the_last_good_step(tmp_path):
 def test_two_and_then_four_processes_have_the_losses_of_one(whole, text, tmp_path):
     folder = tmp_path / "run"
     options = ["--engine", "jax", *OPTIONS, "--validate-every", 3]
-    with Processes(2, text, *options, "--steps", 3, "--output", folder) as two:
+    with Processes(2, text, *options, "--steps", 3, "--output", folder, slurm=True) as two:
         assert "2 cpu devices of 2 processes" in two.finish()
     more = ["--steps", 6, "--samples", 0, "--save-every", 2]
     with Processes(4, "--resume", folder, "--shard", "params", *more) as four:
@@ -188,6 +209,26 @@ def test_a_process_that_is_killed_ends_the_others_and_the_run_goes_on(text, tmp_
     assert run.take_steps(1)[0].step == kept.step + 1
 
 
+def test_each_device_holds_its_part_of_the_parameters():
+    code = """
+from chainrule import gpt
+config = gpt.Config(width=8, heads=2, block=2, steps=1, batch=4, seed=3)
+for shards in (False, True):
+    devices = gpt.Devices(shard_params=shards)
+    run = gpt.Run.start(["ab", "ba"], config, engine="jax", devices=devices)
+    run.take_steps(1)
+    print(*run.engine.held().values(), 3 * 8 * config.parameter_count(3))
+"""
+    flags = "--xla_force_host_platform_device_count=4"
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    (*copies, whole), (*parts, _) = [[*map(int, x.split())] for x in done.stdout.splitlines()]
+    assert copies == [whole] * 4
+    assert parts == [whole // 4] * 4  # every matrix has an axis that 4 divides
+
+
 def test_several_devices_of_one_process_share_a_batch(whole, text, tmp_path):
     folder = tmp_path / "run"
     options = ["--engine", "jax", *OPTIONS, "--steps", 6, "--output", folder]
@@ -205,6 +246,18 @@ def test_several_devices_of_one_process_share_a_batch(whole, text, tmp_path):
         (["--engine", "compiled", "--devices", "2"], "--devices is for --engine jax"),
         (["--shard", "params"], "--shard is for --engine jax"),
         (["--engine", "compiled", "--dtype", "bfloat16"], "--dtype bfloat16 needs --engine jax"),
+        (
+            ["--engine", "jax", "--dtype", "bfloat16", "--dropout", "0.1"],
+            "dropout needs --dtype float32 or float64: bfloat16 rounds its counters",
+        ),
+        (
+            ["--engine", "jax", "--coordinator", "auto", "--processes", "2"],
+            "--coordinator auto counts the processes itself",
+        ),
+        (
+            ["--engine", "jax", "--coordinator", "auto"],
+            "found no cluster that JAX knows (Slurm, Open MPI, Kubernetes, TPUs): name",
+        ),
         (["--engine", "jax", "--processes", "2"], "name the coordinator, the number of processes"),
         (
             *(["--engine", "jax", "--coordinator", "a:1", "--processes", "2", "--process", "2"],),

@@ -38,7 +38,11 @@ def chosen(
         raise gpt.GPTError(f"{given[0]} is for --engine jax")
     if devices is not None and devices != "all" and not devices.isdecimal():
         raise gpt.GPTError(f"--devices takes all or a number, not {devices!r}")
-    if coordinator == FOUND and processes is None and process is None:
+    if coordinator == FOUND and (processes is not None or process is not None):
+        raise gpt.GPTError(
+            "--coordinator auto counts the processes itself: leave out --processes and --process"
+        )
+    if coordinator == FOUND:
         gpt.join_cluster()
     elif coordinator is not None or processes is not None or process is not None:
         gpt.join_cluster(coordinator, processes, process)

@@ -1,7 +1,8 @@
 """The command that writes source: translate.
 
 A function of the user's own file, recorded with the example that the file has for it, comes out as
-JAX, numpy or C source, or as formulas. What cannot be translated ends as one line and exit code 2.
+JAX, torch, numpy or C source, or as formulas. What cannot be translated ends as one line and exit
+code 2.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def register(app: App) -> None:
             "chainrule translate model.py:loss",
             "chainrule translate model.py:loss --to jax -o loss_jax.py",
             "chainrule translate model.py:loss --to jax --any-size --example of_sizes",
+            "chainrule translate model.py:loss --to torch -o loss_torch.py",
             "chainrule translate model.py:loss --to c -o loss.c",
             "chainrule translate model.py:loss --to formulas --example small",
         ),
@@ -42,7 +44,7 @@ def translate(
     function: Annotated[str, Parameter(help="A file and a function in it, as in model.py:loss.")],
     /,
     *,
-    to: Literal["numpy", "jax", "c", "formulas"] = "numpy",
+    to: Literal["numpy", "jax", "torch", "c", "formulas"] = "numpy",
     example: str = "example",
     any_size: Annotated[bool, Parameter(negative=())] = False,
     specialise: Annotated[bool, Parameter(negative=())] = False,
@@ -57,7 +59,7 @@ def translate(
     Parameters
     ----------
     to
-        The language: numpy, JAX or C source, or formulas in index notation.
+        The language: numpy, JAX, torch or C source, or formulas in index notation.
         C is printed with its header first, and written as two files.
     example
         The name of the example in the file: a tuple of arguments, or a
@@ -85,18 +87,22 @@ def translate(
         raise ExpressionError(f"name a file and a function, as in model.py:loss, not {function!r}")
     module = _loaded(Path(file))
     chosen = _found(module, name, "function")
+    if not callable(chosen):
+        raise ExpressionError(f"{name!r} of {file} is no function, but a {type(chosen).__name__}")
     if isinstance(chosen, CompiledFunction):
         chosen = chosen.dispatch.function
     arguments = _found(module, example, "example (a tuple of arguments)")
     if any_size and (to not in DIALECTS or not callable(arguments)):
-        raise ExpressionError(f"any size needs numpy or JAX, and a function {example} of sizes")
+        raise ExpressionError(
+            f"any size needs numpy, JAX or torch, and {example} as a function of sizes"
+        )
     if not any_size:
         arguments = arguments() if callable(arguments) else arguments
         arguments = arguments if isinstance(arguments, tuple) else (arguments,)
     model: CSource | None = None
     try:
         if lengths and to not in DIALECTS:
-            raise TranslationError("--lengths is for numpy and JAX")
+            raise TranslationError("--lengths is for numpy, JAX and torch")
         if to == "c":
             model = translate_to_c(chosen, arguments, {})
             source = f"{model.header}\n{model.source}"

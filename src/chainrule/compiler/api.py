@@ -337,6 +337,26 @@ class CompiledFunction:
             function = self.dispatch.function
             return translated(function, "jax", example, keywords, specialise, sizes, lengths)
 
+    def to_torch(
+        self,
+        /,
+        *example: Any,
+        specialise: Any = False,
+        sizes: Any = None,
+        lengths: bool | Iterable[int] = False,
+        **keywords: Any,
+    ) -> Translated:
+        """The function as readable PyTorch source: see ``to_numpy``.
+
+        The result takes tensors, on any device, and torch differentiates it: ``backward()``,
+        ``torch.func.grad`` and ``vmap``. Tensors and arrays keep their type; plain numbers get
+        torch's default type. Its gradient was compared with eager mode's too. Needs torch:
+        ``pip install 'chainrule[torch]'``.
+        """
+        with self.dispatch.lock:
+            function = self.dispatch.function
+            return translated(function, "torch", example, keywords, specialise, sizes, lengths)
+
     def to_c(self, /, *example: Any, **keywords: Any) -> CSource:
         """The function as readable C99, with its gradient: see ``to_numpy``.
 

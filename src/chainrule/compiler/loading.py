@@ -62,7 +62,7 @@ class LoadedFunction(CompiledFunction):
         """Source is translated from the function itself."""
         raise TranslationError(f"{self.dispatch.name} was loaded from a file, without its source")
 
-    to_jax = to_numpy
+    to_jax = to_torch = to_numpy
 
 
 def load(path: str | os.PathLike[str], *, build: bool = False) -> LoadedFunction:

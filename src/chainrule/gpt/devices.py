@@ -80,8 +80,12 @@ def join_cluster(
         jax.distributed.initialize(coordinator, processes, process)
     except (RuntimeError, ValueError) as error:
         text = str(error).splitlines()[0]
-        place = f"the processes at {coordinator}" if coordinator else "a cluster"
-        raise GPTError(f"cannot find {place}: {text}") from None
+        if coordinator is None:
+            raise GPTError(
+                "found no cluster that JAX knows (Slurm, Open MPI, Kubernetes, TPUs): name the "
+                f"coordinator, the number of processes and that of this one ({text})"
+            ) from None
+        raise GPTError(f"cannot find the processes at {coordinator}: {text}") from None
 
 
 def is_first_process() -> bool:

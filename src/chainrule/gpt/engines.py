@@ -22,7 +22,7 @@ from chainrule.gpt.config import DTYPES, ENGINES, Config
 from chainrule.gpt.data import Data
 from chainrule.gpt.devices import Devices, Mesh
 from chainrule.gpt.errors import GPTError
-from chainrule.gpt.model import GPT
+from chainrule.gpt.model import GPT, run_key
 from chainrule.gpt.parallel import Jax
 from chainrule.gpt.tokenizer import Tokenizer
 from chainrule.optim import AdamW, clip_gradients
@@ -101,8 +101,8 @@ def make(
         name = "eager" if dtype == "float64" and not _worth_compiling(model, data) else "compiled"
     if name not in ENGINES:
         raise GPTError(f"the engine must be one of {ENGINES}, not {name!r}")
-    if name == "jax" and model.config.dropout:
-        raise GPTError("--engine jax has no dropout: its random numbers are chainrule's own")
+    if name == "jax" and model.config.dropout and dtype == "bfloat16":
+        raise GPTError("dropout needs --dtype float32 or float64: bfloat16 rounds its counters")
     if name == "jax":
         return Jax(model, tokenizer, data, dtype, devices or Devices())
     if devices is not None:
@@ -134,11 +134,6 @@ def _adam(params: Any, config: Config) -> AdamW:
     betas = (config.beta1, config.beta2)
     rates = config.learning_rates()
     return AdamW(params, lr=rates, betas=betas, weight_decay=config.weight_decay)
-
-
-def _chance(config: Config) -> Any:
-    """The key of a run's random numbers, where there is dropout."""
-    return random.fold_in(random.key(config.seed), 0) if config.dropout else None
 
 
 class Eager:
@@ -187,7 +182,7 @@ class Eager:
     def _chances(self) -> list[dict[str, Any]]:
         """The keys of the random numbers that the next step's documents need, if they need any."""
         config = self.model.config
-        key, first = _chance(config), self.optimizer.steps * config.batch
+        key, first = run_key(config), self.optimizer.steps * config.batch
         numbers = range(first, first + config.batch)
         return [{} if key is None else {"chance": random.fold_in(key, n)} for n in numbers]
 
@@ -295,7 +290,7 @@ class Compiled:
                 self.optimizer,
                 config.batch,
                 clip=config.clip or None,
-                key=_chance(config),
+                key=run_key(config),
                 progress=progress,
             )
         if held_out and (self._evaluated is None or self._evaluated[0] is not held_out):

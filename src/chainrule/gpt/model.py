@@ -24,7 +24,7 @@ from chainrule.core.backend import Value, dot, linear
 from chainrule.gpt.config import Config
 from chainrule.gpt.errors import GPTError
 from chainrule.nn import Module, log_softmax, rmsnorm, softmax
-from chainrule.random import dropout, fold_in
+from chainrule.random import dropout, fold_in, key
 
 Vector = list[Value]
 Matrix = list[Vector]
@@ -235,6 +235,11 @@ class GPT(Module):
             for row, numbers in zip(matrix, arrays[name].tolist(), strict=True):
                 for p, number in zip(row, numbers, strict=True):
                     p.data = number
+
+
+def run_key(config: Config) -> Any:
+    """The key of a run's random numbers, where there is dropout; document n folds in n."""
+    return fold_in(key(config.seed), 0) if config.dropout else None
 
 
 def add(a: Vector, b: Vector) -> Vector:

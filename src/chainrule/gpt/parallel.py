@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from chainrule import random
 from chainrule.gpt.data import Data
 from chainrule.gpt.devices import Devices, Mesh
 from chainrule.gpt.errors import GPTError
-from chainrule.gpt.model import GPT
+from chainrule.gpt.model import GPT, run_key
 from chainrule.gpt.tokenizer import Tokenizer
 from chainrule.optim import AdamW
 from chainrule.windows import Windows
@@ -31,6 +32,7 @@ EVALUATED = 256  # documents whose loss is computed at once
 Tokens = Sequence[int]
 Arrays = dict[str, npt.NDArray[Any]]
 Rows = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]  # padded tokens, and their lengths
+Keys = list[npt.NDArray[np.float64]]  # of random numbers, a row for each document; or nothing
 
 
 class DeviceAdamW(AdamW):
@@ -134,6 +136,17 @@ class Jax:
             mesh.put(np.array(True), mesh.sharding()),
         )
 
+    def held(self) -> dict[str, int]:
+        """How many bytes of weights and moments each device of this process holds."""
+        if self._state is None:
+            with self.mesh.computing(self.optimizer.steps):
+                self._state = self._put()
+        found: dict[str, int] = {}
+        for array in self.mesh.jax.tree.leaves(self._state[:-1]):
+            for part in array.addressable_shards:
+                found[str(part.device)] = found.get(str(part.device), 0) + part.data.nbytes
+        return found
+
     # --- preparing --------------------------------------------------------------------------------
 
     def prepare(self, held_out: Sequence[Tokens], progress: Callable[[int, int], Any]) -> None:
@@ -183,19 +196,27 @@ class Jax:
         def loss(weights: Any, tokens: Any) -> Any:
             return kind.of(config, weights).loss(tokens)
 
+        def loss_by_chance(weights: Any, tokens: Any, chance: Any) -> Any:
+            return kind.of(config, weights).loss(tokens, chance=chance)
+
         most = max(self._counts)
-        example = [k % self._model.vocabulary for k in range(most)]
+        example: list[Any] = [[k % self._model.vocabulary for k in range(most)]]
         arrays = self._model.arrays()
+        if config.dropout:
+            example.append(run_key(config))
         try:
-            made = compile(loss).to_jax(arrays, example, lengths=self._counts)
+            made = compile(loss_by_chance if config.dropout else loss).to_jax(
+                arrays, *example, lengths=self._counts
+            )
         except TranslationError as error:
             raise GPTError(f"JAX cannot train this model: {error}") from None
         mesh, jax = self.mesh, self.mesh.jax
         numbers = jax.numpy.dtype(self.dtype)
 
-        def losses(weights: Any, tokens: Any, lengths: Any) -> Any:
+        def losses(weights: Any, tokens: Any, lengths: Any, *keys: Any) -> Any:
             cast = jax.tree.map(lambda x: x.astype(numbers), weights)
-            each = jax.vmap(made.function, (None, 0, 0))(cast, tokens[:, :most], lengths)
+            rows = (tokens[:, :most], *keys, lengths)
+            each = jax.vmap(made.function, (None, *[0] * len(rows)))(cast, *rows)
             return each.astype(jax.numpy.promote_types(numbers, "float32"))
 
         def mean(*arguments: Any) -> Any:
@@ -203,10 +224,10 @@ class Jax:
 
         shapes = {name: mesh.of_weights(array.shape) for name, array in self._weights.items()}
         state = (shapes, shapes, shapes, mesh.sharding())
-        rows = (mesh.sharding(0), mesh.sharding(0))
+        rows = [mesh.sharding(0)] * (3 if config.dropout else 2)
         self._step = jax.jit(
             self._stepper(jax, mean),
-            in_shardings=(state, *rows, mesh.sharding()),
+            in_shardings=(state, mesh.sharding(), *rows),
             out_shardings=(state, (mesh.sharding(), mesh.sharding())),
             donate_argnums=0,
         )
@@ -218,10 +239,10 @@ class Jax:
         decay, clip = self.optimizer.weight_decay, self._model.config.clip
         numpy, each = jax.numpy, jax.tree.map
 
-        def step(state: Any, tokens: Any, lengths: Any, numbers: Any) -> Any:
+        def step(state: Any, numbers: Any, *rows: Any) -> Any:
             weights, first, second, well = state
             rate, bias1, bias2 = numbers
-            loss, slopes = jax.value_and_grad(mean)(weights, tokens, lengths)
+            loss, slopes = jax.value_and_grad(mean)(weights, *rows)
             if clip:
                 norm = numpy.sqrt(sum(numpy.sum(g * g) for g in jax.tree.leaves(slopes)))
                 factor = numpy.where(norm > clip, clip / norm, 1.0)
@@ -254,7 +275,7 @@ class Jax:
                 self._state = self._put()
             found = []
             for step in range(before, before + count):
-                self._state, made = self._step(self._state, *self._batch(step), self._rates(step))
+                self._state, made = self._step(self._state, self._rates(step), *self._batch(step))
                 found.append(made)
             losses, well = np.array(self.mesh.jax.device_get(found), np.float64).T
             good = int(well.sum())
@@ -280,7 +301,7 @@ class Jax:
         found = [self.optimizer.schedule(step), *[1 - beta ** (step + 1) for beta in betas]]
         return np.array(found, next(iter(self._weights.values())).dtype)
 
-    def _batch(self, step: int) -> tuple[Any, Any]:
+    def _batch(self, step: int) -> list[Any]:
         """The samples of a step, shared out."""
         size, samples = self._model.config.batch, self._samples
         assert samples is not None
@@ -290,24 +311,27 @@ class Jax:
         else:
             at = (step * size + np.arange(size)) % len(samples[1])
             tokens, lengths = samples[0][at], samples[1][at]
-        return self._shared_out((tokens, lengths))
+        key = run_key(self._model.config)
+        keys = [] if key is None else [random.numbered(key, step * size, size)]
+        return self._shared_out((tokens, lengths), keys)
 
-    def _shared_out(self, rows: Rows) -> tuple[Any, Any]:
-        shared = self.mesh.sharding(0)
-        return self.mesh.put(rows[0], shared), self.mesh.put(rows[1], shared)
+    def _shared_out(self, rows: Rows, keys: Keys) -> list[Any]:
+        shared, kind = self.mesh.sharding(0), next(iter(self._weights.values())).dtype
+        return [self.mesh.put(x, shared) for x in (*rows, *[key.astype(kind) for key in keys])]
 
     def loss(self, documents: Sequence[Tokens]) -> float:
         """The mean loss of some documents."""
         self.prepare(documents, lambda done, total: None)
         tokens, lengths = self._padded(documents)
         size = -(-min(EVALUATED, len(lengths)) // self.mesh.size) * self.mesh.size
+        off = [np.tile(random.off(), (size, 1))] if self._model.config.dropout else []
         total = 0.0
         with self.mesh.computing(self.optimizer.steps):
             if self._state is None:
                 self._state = self._put()
             for first in range(0, len(lengths), size):
                 at = np.arange(first, first + size) % len(lengths)  # some twice, in the last lot
-                rows = self._shared_out((tokens[at], lengths[at]))
+                rows = self._shared_out((tokens[at], lengths[at]), off)
                 found = np.asarray(self._losses(self._state[0], *rows), np.float64)
                 total += float(found[: len(lengths) - first].sum())
         mean = total / len(lengths)

@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "lift"))
 
 import compiled_c
 import numpy as np
 from compile_programs import TAME, random_arguments, random_source
-from test_compile_lifted import Writer
+from structured_programs import Writer
 
 import chainrule
 from chainrule import TranslationError

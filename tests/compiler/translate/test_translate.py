@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_compile_lifted import GPTS, OTHERS, Writer, lorenz, normal
+from structured_programs import Writer
+from test_compile_lifted import GPTS, OTHERS, lorenz, normal
 
 import chainrule
 from chainrule import TranslationError, exp, log, relu, tanh, where
@@ -150,6 +151,12 @@ def test_a_layer_is_one_line():
     ]
 
 
+def test_axes_that_lie_side_by_side_are_summed_as_one():
+    program = benchmark_program("convolution")
+    model = translated(program.loss, program.params, *program.samples[0])
+    assert '    d = np.einsum("ih,h->i", dense, b.reshape(100)) / 4.0' in model.source
+
+
 def test_windows_slices_and_strides():
     def f(x, y):
         near = sum(tanh(sum(y[j] * x[i + j] for j in range(3))) for i in range(8))
@@ -252,6 +259,23 @@ def test_an_index_out_of_range_raises():
     model = translated(lambda p, ts: sum(exp(p[t]) for t in ts), [1.0, 2.0], [0, 1, 1])
     with pytest.raises(IndexError):
         model([1.0, 2.0], [0, 1, 2])
+
+
+# --- random numbers -------------------------------------------------------------------------------
+
+
+def with_chance(p, xs, chance):
+    kept = chainrule.random.dropout([p["w"] * x for x in xs], 0.3, chance)
+    key = chainrule.random.fold_in(chance, 7)
+    return sum(kept) + sum(p["b"] * chainrule.random.uniform(key, k) for k in range(5))
+
+
+def test_random_numbers_are_chainrules_own():
+    example = {"w": 0.5, "b": 2.0}, [0.1 * k for k in range(300)]
+    model = translated(with_chance, *example, chainrule.random.key(1))
+    for key in (chainrule.random.key(2), chainrule.random.key(2**40 + 5)):
+        expected = chainrule.value_and_grad(with_chance)(*example, key)[0]
+        assert model(*example, key) == pytest.approx(expected, rel=1e-12)
 
 
 # --- what depends on one case ---------------------------------------------------------------------

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_translate import LIFTED, benchmark_program, branching, layered, normal
+from test_translate import LIFTED, benchmark_program, branching, layered, normal, with_chance
+from translate_fuzz import outcome
 
 import chainrule
 from chainrule import TranslationError, exp, gpt, tanh, where
@@ -87,6 +88,11 @@ def test_the_readme_shows_the_source_there_is():
     assert shown in source
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_random_structured_programs_have_eagers_value_and_gradient(seed):
+    assert outcome(seed, "jax") == "same"
+
+
 def test_all_operations_have_eagers_value_and_gradient():
     unary = [op for op in ops.TABLE.values() if op.arity == 1 and not op.is_operator]
     pairs = [op for op in ops.TABLE.values() if op.arity == 2 and op.name not in ("where", "pow")]
@@ -151,6 +157,18 @@ def test_a_specialised_translation_is_valid_or_not_under_jit():
     model = jax.jit(translated(branching, [1.0, 2.0], [0.5, 1.5], specialise=True))
     assert model(np.array([1.0, 2.0]), np.array([0.5, 1.5]))[1]
     assert not model(np.array([1.0, 2.0]), np.array([1.5, 0.5]))[1]
+
+
+def test_random_numbers_are_exact_in_float32_and_refused_in_less():
+    example = {"w": 0.5, "b": 2.0}, [0.1 * k for k in range(300)]
+    model = translated(with_chance, *example, chainrule.random.key(1))
+    key = chainrule.random.key(2**40 + 5)
+    xs, single = np.array(example[1]), {name: np.float32(x) for name, x in example[0].items()}
+    expected = chainrule.value_and_grad(with_chance)(*example, key)[0]
+    assert jax.jit(model)(single, xs, key.astype(np.float32)) == pytest.approx(expected, rel=1e-5)
+    half = {name: jnp.bfloat16(x) for name, x in example[0].items()}
+    with pytest.raises(ValueError, match="random numbers need a key, and parameters, of float32"):
+        model(half, xs, key)
 
 
 def test_windows_of_images_are_convolutions():

@@ -40,6 +40,15 @@ def first_valid(cases, *arguments):
             break
     return result, valid
 ''',
+    "torch": '''
+def first_valid(cases, *arguments):
+    """The result of the first case whose branches are those of this call, and if there is one."""
+    for case in cases:
+        result, valid = case(*arguments)
+        if valid:
+            break
+    return result, valid
+''',
     "jax": '''
 def first_valid(cases, *arguments):
     """The result of the first case whose branches are those of this call, and if there is one."""

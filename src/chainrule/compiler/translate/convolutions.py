@@ -17,6 +17,7 @@ from chainrule.compiler.translate.terms import ATOM, Term
 if TYPE_CHECKING:
     from chainrule.compiler.translate.expressions import Writer
 
+MOST = 3  # that torch has convolutions for
 FEWEST = 2  # dimensions that have windows: one is done as well by slices
 
 
@@ -31,7 +32,7 @@ class Window:
 
 def convolved(writer: Writer, axes: Sequence[Axis], body: Expression) -> Term | None:
     """A sum over windows as a convolution, if it is one and the dialect has it."""
-    if not writer.dialect.scans or writer.in_loop or not isinstance(body, Product):
+    if "convolve" not in writer.dialect.helpers or writer.in_loop or not isinstance(body, Product):
         return None
     pair = [x for x in body.over if isinstance(x, Ref) and len(x.arrays) == 1]
     if body.number != 1.0 or body.under or len(body.over) != 2 or len(pair) != 2:
@@ -50,7 +51,7 @@ def _convolution(writer: Writer, axes: Sequence[Axis], kernel: Ref, image: Ref) 
     read = zip(pixels.turns, pixels.sizes, strict=True)
     dims = [_dimension(image.places[k], size, axes) for k, size in read]
     windows = [x for x in dims if isinstance(x, Window)]
-    if None in dims or len(windows) < FEWEST:
+    if None in dims or not FEWEST <= len(windows) <= MOST:
         return None
     weights = writer.ref(kernel)
     known = list(weights.axes)

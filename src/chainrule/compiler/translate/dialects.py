@@ -1,4 +1,4 @@
-"""What differs between the languages that source is written in: numpy and JAX.
+"""What differs between the languages that source is written in: numpy, JAX and torch.
 
 In: names of operations as formulas have them. Out: the text of a call, and the few helper functions
 that a source needs because a library lacks one, or differs from chainrule where a derivative is a
@@ -8,7 +8,9 @@ convention (the largest of equal numbers, a clipped number at its bound).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from chainrule.compiler.translate import torch_names
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,9 +23,24 @@ class Dialect:
     functions: Mapping[str, str]
     helpers: Mapping[str, str]
     detach: str  # a template
+    gradients: bool = True
     rsqrt: str | None = None
     scans: bool = False  # it has a loop of its own,
     unrolled: int = 8  # for more iterations than these
+    clamps: bool = False  # it moves an index that is out of range into it
+    constants: str = "np"  # what masks and tables are made with
+    # Templates: {0} is what they are about, {1} an array of the arguments, for its type and device.
+    truths: str = "{0}"  # a mask
+    places: str = "{0}"  # a table of integers
+    table: str = "{0}"  # a table of numbers
+    floats: str = "np.array({0})"  # the numbers of a table, exactly
+    integers: str = "np.array({0})"
+    numbers: str = "1.0 * {0}"  # integers or truths as numbers
+    number: str = "{0}"  # a number of Python's where an array is needed
+    filled: str = ""  # so many times {2}
+    kept: str = "kept({0}, {1})"  # a mask for a length; here {2} is the array of the arguments
+    backwards: bool = True  # slices may have a negative step
+    methods: Mapping[str, str] = field(default_factory=dict)  # of arrays, by numpy's name
 
 
 _ALIKE = {
@@ -81,7 +98,45 @@ def within(x, length):
     return {0}.where(inside.reshape(-1, *[1] * (x.ndim - 1)), x, x[:1])
 '''
 
+_RANDOM_BITS = '''
+def random_bits(a, b, counter, stream=0.0):
+    """24 bits that look random, of a key (a, b) and a counter: those of chainrule.random.
+
+    All numbers on the way are whole and below 2**24: float32 has them exactly.
+    """
+{1}
+    def halves(x):
+        high = {0}.floor(x / 4096)
+        return high, x - high * 4096
+
+    key = [part - 4096 for word in (a, b) for part in reversed(halves({0}.floor(word)))]
+    x, y = halves({0}.floor(counter))
+    for r in range(12):
+        t = x + key[r % 4]
+        x, y = halves({0}.floor(t * t / 64) + (2531 + 1657 * stream) * (r + 1) + y)[1], x
+    known = (a < 2**25) & (b >= 0) & (b < 2**25) & (counter >= 0) & (counter < 2**25)
+    off = -1.0 if stream > 0 else {0}.nan  # a key that is off, and those made from it
+    return {0}.where(a < 0, off, {0}.where(known, x * 4096 + y, {0}.nan))
+'''
+
+_NOT_NARROW = """\
+    if min({0}).bits for x in (a, b, counter)) < 32:
+        raise ValueError("random numbers need a key, and parameters, of float32 or float64")
+"""
+
+_RANDOM_KEEP = '''
+def random_keep(a, b, counter, rate):
+    """0 by the chance rate, else what makes the mean 1; 1 if the key is off."""
+    bits = random_bits(a, b, counter)
+    kept = {0}.where(bits >= rate * 2**24, {1}, 0.0)
+    return {0}.where(a < 0, 1.0, {0}.where(bits >= 0, kept, {0}.nan))
+'''
+
+NEEDED = {"random_keep": "random_bits"}  # by another helper
+
 _NUMPY_HELPERS = {
+    "random_bits": _RANDOM_BITS.format("np", ""),
+    "random_keep": _RANDOM_KEEP.format("np", "1.0 / (1.0 - rate)"),
     "inside": _INSIDE.format("np"),
     "kept": _KEPT.format("np", "", "float"),
     "by_length": _BY_LENGTH.format("np"),
@@ -174,6 +229,8 @@ NUMPY = Dialect(
         "clip": "np.clip",
         "larger": "np.maximum",
         "smaller": "np.minimum",
+        "max": "np.max",
+        "min": "np.min",
         **{
             name: name
             for name in (
@@ -186,12 +243,16 @@ NUMPY = Dialect(
                     "log1mexp",
                     "safe_sqrt",
                     "ramp",
+                    "random_bits",
+                    "random_keep",
                 ),
             )
         },
     },
     _NUMPY_HELPERS,
     "{}",
+    gradients=False,
+    filled="np.full({0}, {2})",
 )
 
 _USED_BY_NAME = (
@@ -200,6 +261,8 @@ _USED_BY_NAME = (
 )
 
 _JAX_HELPERS = {
+    "random_bits": _RANDOM_BITS.format("jnp", _NOT_NARROW.format("jnp.finfo(jnp.result_type(x)")),
+    "random_keep": _RANDOM_KEEP.format("jnp", "1.0 / (1.0 - rate)"),
     "inside": _INSIDE.format("jnp"),
     "kept": _KEPT.format("jnp", ", dtype", "dtype"),
     "by_length": _BY_LENGTH.format("jnp"),
@@ -324,6 +387,8 @@ JAX = Dialect(
         "erf": "jax.scipy.special.erf",
         "erfc": "jax.scipy.special.erfc",
         "gelu_tanh": "jax.nn.gelu",
+        "max": "jnp.max",
+        "min": "jnp.min",
         "abs": "absolute",
         **{name: name for name in _JAX_HELPERS if name not in _USED_BY_NAME},
     },
@@ -331,6 +396,42 @@ JAX = Dialect(
     "lax.stop_gradient({})",
     rsqrt="lax.rsqrt",
     scans=True,
+    clamps=True,
+    table="jnp.asarray({0}, dtype)",
+    filled="jnp.full({0}, {2})",
+    kept="kept({0}, {1}, dtype)",
 )
 
-DIALECTS = {dialect.name: dialect for dialect in (NUMPY, JAX)}
+TORCH = Dialect(
+    "torch",
+    "torch",
+    ("import math", "import torch"),
+    {
+        **{name: f"torch.{function}" for name, function in _ALIKE.items()},
+        **{name: name for name in ("random_bits", "random_keep")},
+        **torch_names.FUNCTIONS,
+    },
+    {
+        "expect": _EXPECT,
+        "inside": _INSIDE.format("torch"),
+        "random_bits": _RANDOM_BITS.format("torch", _NOT_NARROW.format("torch.finfo(x.dtype")),
+        "random_keep": _RANDOM_KEEP.format("torch", "bits.new_tensor(1.0 / (1.0 - rate))"),
+        **torch_names.HELPERS,
+    },
+    "torch.detach({})",
+    rsqrt="torch.rsqrt",
+    constants="torch",
+    truths="{0}.to({1}.device)",
+    places="{0}.to({1}.device)",
+    table="{0}.to({1})",
+    floats="torch.tensor({0}, dtype=torch.float64)",
+    integers="torch.tensor({0})",
+    numbers="{0}.to({1})",
+    number="{1}.new_tensor({0})",
+    filled="{1}.new_full(({0},), {2}{3})",
+    kept="kept({0}, {1}, {2})",
+    backwards=False,
+    methods={"transpose": "permute"},
+)
+
+DIALECTS = {dialect.name: dialect for dialect in (NUMPY, JAX, TORCH)}

@@ -37,6 +37,7 @@ from chainrule.compiler.translate.terms import (
     number_code,
 )
 from chainrule.compiler.translate.views import Known, Viewer
+from chainrule.core import ops
 
 #: functions that are finite, with their derivatives, wherever their operand is
 SAFE = frozenset(
@@ -84,7 +85,8 @@ class Writer:
         if set(term.axes) == set(axes):
             return term.ordered(axes).code
         shape = ", ".join(str(axis.count) for axis in axes)
-        return f"{self.np}.broadcast_to({term.aligned(axes)}, ({shape}{',' * (len(axes) == 1)}))"
+        whole = f"({shape}{',' * (len(axes) == 1)})"
+        return f"{self.np}.broadcast_to({self.scope.tensor(term).aligned(axes)}, {whole})"
 
     def masked(self, term: Term, fill: str, axes: Sequence[Axis] | None = None) -> Term:
         """With something else beyond the ends of (some of) its ragged axes."""
@@ -103,7 +105,7 @@ class Writer:
         """An expression as a term."""
         match x:
             case Number(value):
-                return Term(number_code(value), (), ATOM if value >= 0 else SUM)
+                return Term(number_code(value), (), ATOM if value >= 0 else SUM, plain=True)
             case Ref():
                 term = self.ref(x)
                 self.seen.append(term.axes)
@@ -198,14 +200,15 @@ class Writer:
             self.detached = before
             return (
                 replace(term, code=self.dialect.detach.format(term.code), level=ATOM)
-                if (self.dialect.detach != "{}")
+                if self.dialect.gradients
                 else term
             )
         if name == "where":
             return self._where(*within)
         if name in COMPARISONS:
             truth = self.truth(Call(name, within))
-            return Term(f"{self.np}.where({truth.code}, 1.0, 0.0)", truth.axes)
+            one = self.scope.tensor(Term("1.0", plain=True))
+            return Term(f"{self.np}.where({truth.code}, {one.code}, 0.0)", truth.axes)
         terms = [self.value(x) for x in within]
         if name in ("max", "min"):
             word = self._function("larger" if name == "max" else "smaller")
@@ -221,6 +224,9 @@ class Writer:
         elif name not in SAFE:
             terms = [self.masked(term, "0.5" if name == "atanh" else "1.0") for term in terms]
         every = self.union(terms)
+        row = ops.TABLE.get(name) or ops.BLOCKS.get(name)
+        count = len(terms) if row is None else row.arity  # parameters come after the operands
+        terms = [*map(self.scope.tensor, terms[:count]), *terms[count:]]
         inside = ", ".join(term.aligned(every) for term in terms)
         return Term(f"{self._function(name)}({inside})", every, ATOM, zero)
 
@@ -246,7 +252,7 @@ class Writer:
     def _where(self, condition: Expression, a: Expression, b: Expression) -> Term:
         if isinstance(condition, Number):
             return self.value(a if condition.value else b)
-        terms = [self.truth(condition), self.value(a), self.value(b)]
+        terms = [self.truth(condition), self.scope.tensor(self.value(a)), self.value(b)]
         every = self.union(terms)
         code = f"{self.np}.where({', '.join(term.aligned(every) for term in terms)})"
         return Term(code, every, ATOM, terms[1].zero & terms[2].zero)
@@ -267,9 +273,9 @@ class Writer:
         first = stored[0]
         if any(other.offset for other in stored):
             raise Untranslatable("arrays of different kinds are read together")
-        codes = [_turned(other) for other in stored]
+        codes = [self._turned(other) for other in stored]
         if all(other.turns == first.turns for other in stored):
-            codes, turns = [_number(other) for other in stored], first.turns
+            codes, turns = [self._number(other) for other in stored], first.turns
         else:
             turns = tuple(range(len(first.turns)))
         sizes = [first.sizes[first.turns.index(k)] for k in turns]
@@ -293,7 +299,7 @@ class Writer:
             first = replace(places[0], constant=places[0].constant + stored.offset)
             places = [first, *places[1:]]
         term = self._read(stored, places)
-        return replace(term, code=f"1.0 * {term.code}", level=PRODUCT) if stored.integers else term
+        return self.scope.numbers(term) if stored.integers else term
 
     def _read(self, stored: Stored, places: Sequence[Known]) -> Term:
         own = [places[k] for k in stored.turns]
@@ -317,13 +323,13 @@ class Writer:
             raise Untranslatable("an index is computed from integers")
         return self._read(stored, [index for index in place.at if index is not None])
 
+    def _number(self, stored: Stored) -> str:
+        """An array as numbers, also if it is one of integers."""
+        return self.scope.numbers(Term(stored.code)).code if stored.integers else stored.code
 
-def _number(stored: Stored) -> str:
-    """An array as numbers, also if it is one of integers."""
-    return f"1.0 * {stored.code}" if stored.integers else stored.code
-
-
-def _turned(stored: Stored) -> str:
-    """An array with its dimensions as the formula has them."""
-    back = tuple([stored.turns.index(k) for k in range(len(stored.turns))])
-    return _number(stored) if back == tuple(range(len(back))) else f"{stored.code}.transpose{back}"
+    def _turned(self, stored: Stored) -> str:
+        """An array with its dimensions as the formula has them."""
+        back = tuple([stored.turns.index(k) for k in range(len(stored.turns))])
+        if back == tuple(range(len(back))):
+            return self._number(stored)
+        return f"{stored.code}.transpose{back}"

@@ -1,4 +1,4 @@
-"""``to_numpy`` and ``to_jax``: a function of Values as a function of arrays.
+"""``to_numpy``, ``to_jax`` and ``to_torch``: a function of Values as a function of arrays.
 
 In: a function and example arguments. Out: a ``Translated`` function over arguments of the same
 structure, its source, and nothing else: what cannot be translated, or does not give eager's value
@@ -11,11 +11,14 @@ import importlib
 import linecache
 import operator
 import os
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -33,7 +36,7 @@ from chainrule.compiler.formulas.reading import WIDTH, Reading, read
 from chainrule.compiler.lift.alignment import RecordedCall
 from chainrule.compiler.lift.graph import NotLiftable
 from chainrule.compiler.lift.program import Program
-from chainrule.compiler.runtime.results import has_extras, wanted_of
+from chainrule.compiler.runtime.results import wanted_of
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.compiler.runtime.verification import check_against_eager
 from chainrule.compiler.translate.checking import (
@@ -44,6 +47,7 @@ from chainrule.compiler.translate.checking import (
     plain_arguments,
 )
 from chainrule.compiler.translate.dialects import DIALECTS, Dialect
+from chainrule.compiler.translate.evaluating import evaluated_by_jax, evaluated_by_torch
 from chainrule.compiler.translate.module import Module, Signature, Source
 from chainrule.compiler.translate.terms import Untranslatable
 from chainrule.core.interrupts import Held
@@ -87,7 +91,7 @@ class Translated:
         self._example, self._compare = example, compare
         #: how many items its lists may have, where these are padded
         self.lengths: tuple[int, ...] = ()
-        self.function = _loaded(source, name)
+        self.function = _loaded(source, name, is_module=dialect == "torch")
         self.__wrapped__ = self.function
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -100,8 +104,8 @@ class Translated:
     def check(self, *arguments: Any) -> None:
         """Compare it with the function itself, for one call; a TranslationError where they differ.
 
-        The value is compared and, in JAX, a derivative along a line. The function runs forward
-        only and keeps no graph, so that a large call takes time rather than memory.
+        The value is compared and, in JAX and torch, a derivative along a line. The function runs
+        forward only and keeps no graph, so that a large call takes time rather than memory.
         """
         if self._compare is None:
             raise TranslationError(f"{self.__name__} has nothing to be compared with")
@@ -130,13 +134,19 @@ class Translated:
         write_atomically(file, bytes(exported.serialize()))
 
 
-def _loaded(source: str, name: str) -> Callable[..., Any]:
-    """The function that a source defines; tracebacks show its lines."""
-    file = f"<translated {name} {hash(source) & 0xFFFFFFFF:08x}>"
+def _loaded(source: str, name: str, is_module: bool) -> Callable[..., Any]:
+    """The function that a source defines; tracebacks show its lines.
+
+    ``is_module``: it can be imported, as torch.compile does to find what the function uses.
+    """
+    number = f"{hash(source) & 0xFFFFFFFF:08x}"
+    file = f"<translated {name} {number}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    namespace: dict[str, Any] = {"__name__": f"translated_{name}"}
-    exec(compile(source, file, "exec"), namespace)
-    function: Callable[..., Any] = namespace[name]
+    module = ModuleType(f"translated_{name}_{number}")
+    if is_module:
+        sys.modules[module.__name__] = module
+    exec(compile(source, file, "exec"), module.__dict__)
+    function: Callable[..., Any] = getattr(module, name)
     return function
 
 
@@ -173,7 +183,7 @@ def translate(
 
 
 def in_double(x: Any) -> Any:
-    """An example with arrays of 64 bits in the place of JAX's and of narrower ones.
+    """An example with arrays of 64 bits in the place of JAX's, of torch's and of narrower ones.
 
     What holds none of these stays the same object: one that comes twice is noticed.
     """
@@ -183,7 +193,11 @@ def in_double(x: Any) -> Any:
     if type(x) in (list, tuple):
         inside = list(map(in_double, x))
         return type(x)(inside) if any(map(operator.is_not, inside, x)) else x
-    if type(x).__module__.partition(".")[0] in ("jax", "jaxlib"):
+    library = type(x).__module__.partition(".")[0]
+    if library == "torch" and hasattr(x, "detach"):
+        x = x.detach().cpu()
+        x = (x.double() if x.is_floating_point() else x).numpy()
+    if library in ("jax", "jaxlib"):
         x = np.asarray(x)
     if isinstance(x, np.ndarray) and x.dtype.kind in "fiu":
         return x.astype(np.float64 if x.dtype.kind == "f" else np.int64, copy=False)
@@ -404,34 +418,17 @@ def _imported_jax() -> Any:
         raise TranslationError("to_jax needs JAX: pip install 'chainrule[jax]'") from None
 
 
+def _imported_torch() -> Any:
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        raise TranslationError("to_torch needs torch: pip install 'chainrule[torch]'") from None
+
+
 def evaluator(to: str, specialised: bool) -> Callable[[Any], Evaluate]:
-    """How a translated function is evaluated, in double precision, with its gradient in JAX."""
+    """How a translated function is evaluated, in double precision, with its gradient if it can."""
     if to == "numpy":
         return lambda function: lambda arguments: (function(*arguments), None)
-    jax = _imported_jax()
-
-    def of(function: Any) -> Evaluate:
-        def first(*arguments: Any) -> tuple[Any, Any]:
-            result = function(*arguments)
-            value = result[0] if specialised else result
-            return (value[0] if has_extras(value) else value), result
-
-        def both(*arguments: Any) -> tuple[Any, Any]:
-            result = function(*arguments)
-            value = result[0] if specialised else result
-            if isinstance(value, list | dict | tuple) and not has_extras(value):
-                return result, None
-            return result, jax.grad(first, has_aux=True)(*arguments)[0]
-
-        compiled = jax.jit(both)
-
-        def evaluate(arguments: tuple[Any, ...]) -> tuple[Any, Any]:
-            with jax.enable_x64(True):
-                try:
-                    return compiled(*arguments)  # type: ignore[no-any-return]
-                except TypeError:  # an argument that is no number: jit takes none
-                    return both(*arguments)
-
-        return evaluate
-
-    return of
+    if to == "torch":
+        return partial(evaluated_by_torch, _imported_torch(), specialised)
+    return partial(evaluated_by_jax, _imported_jax(), specialised)

@@ -87,7 +87,7 @@ class IntegerCode:
             raise Untranslatable("an integer of more than 32 bits")
         if len(values) == 1 or len(set(values)) > 1:
             return self.scope.table(np.array(values, kind))
-        return f"{self.np}.full({len(values)}, {values[0]})"
+        return self.scope.filled(len(values), values[0])
 
     def _step(self, name: str, operands: Sequence[tuple[int, ...]]) -> str:
         columns = list(zip(*operands, strict=True))
@@ -99,6 +99,8 @@ class IntegerCode:
         if name in _COMPARISONS:
             return f"(({words[0]} {_COMPARISONS[name]} {words[1]}) * 1)"
         if name in ("max", "min"):
+            if self.scope.dialect.number != "{0}":  # arrays only
+                words = list(map(self.code, columns))
             made = words[0]
             for word in words[1:]:
                 made = f"{self.np}.{name}imum({made}, {word})"
@@ -128,6 +130,6 @@ class IntegerCode:
         (table,) = found
         kind = np.float64 if any(isinstance(x, float) for x in table) else np.int64
         code = self.scope.table(np.array(table, kind))
-        if self.scope.dialect.scans:
+        if self.scope.dialect.clamps:
             return f"jnp.take({code}, {index})"
         return f"{code}[{index}]"

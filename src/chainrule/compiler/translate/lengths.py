@@ -228,7 +228,8 @@ def _arrays(padded: Padded, rows: Floats) -> tuple[list[ByLength], Addresses]:
 def length_lines(lengths: Lengths, scope: Scope, stretches: Sequence[Stretch]) -> list[str]:
     """The lines that compute what depends on the length, and the names of these arrays."""
     lines = []
-    if scope.table(np.array(lengths.counts, np.int64), "LENGTHS") != "LENGTHS":
+    table = scope.table(np.array(lengths.counts, np.int64), "LENGTHS")
+    if table.partition(".")[0] != "LENGTHS":
         raise Untranslatable("an argument has the name LENGTHS, which its source needs")
     for array, stretch in zip(lengths.arrays, stretches, strict=True):
         stretch.name = scope.fresh(array.name)
@@ -236,10 +237,10 @@ def length_lines(lengths: Lengths, scope: Scope, stretches: Sequence[Stretch]) -
         scope.stored[stretch] = Stored.plain(stretch.name, shape)
         if array.is_mask:
             scope.helpers.add("kept")
-            scope.casts = scope.dialect.scans
             least = [lengths.counts[int(np.argmax(column))] for column in array.rows.T]
             table = scope.table(np.array(least, np.int64), "LEAST")
-            code = f"kept({ARGUMENT}, {table}{', dtype' if scope.dialect.scans else ''})"
+            code = scope.dialect.kept.format(ARGUMENT, table, scope.like)
+            scope.casts |= "dtype" in code
             words = f"1 for what a list of this {ARGUMENT} has, 0 for what it lacks"
         else:
             scope.helpers.add("by_length")

@@ -20,7 +20,7 @@ from chainrule.compiler.formulas.input_names import Named
 from chainrule.compiler.formulas.notation import Array, Ref, Select, walk
 from chainrule.compiler.formulas.reading import Reading, size_text
 from chainrule.compiler.formulas.translation import Line
-from chainrule.compiler.translate.dialects import Dialect
+from chainrule.compiler.translate.dialects import NEEDED, Dialect
 from chainrule.compiler.translate.expressions import Writer
 from chainrule.compiler.translate.integers import IntegerCode
 from chainrule.compiler.translate.lengths import ARGUMENT, Lengths, length_lines, of_known_length
@@ -30,7 +30,13 @@ from chainrule.compiler.translate.rolling import Loop, sections
 from chainrule.compiler.translate.scope import Scope, Stored
 from chainrule.compiler.translate.sums import size_of
 from chainrule.compiler.translate.tables import laid_end_to_end
-from chainrule.compiler.translate.terms import Untranslatable, indented, number_code
+from chainrule.compiler.translate.terms import (
+    ATOM,
+    Term,
+    Untranslatable,
+    indented,
+    number_code,
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ class Module:
         """``names``: what arrays may not be called."""
         self.reading, self.signature, self.dialect = reading, signature, dialect
         reserved = {"np", "jnp", "jax", "lax", "math", "dtype", signature.name}
-        reserved |= {*dialect.helpers, *dialect.functions, *names}
+        reserved |= {*dialect.helpers, *dialect.functions, *names, dialect.module}
         for word in signature.parameters:
             if word in reserved:
                 raise Untranslatable(f"an argument has the name {word}, which its source needs")
@@ -127,6 +133,7 @@ class Module:
             self.scope.stored[stretch] = Stored.plain(name, named.shape, named.integers)
             shape = "".join(f", {count}" for count in named.shape)
             kind = "integers" if named.integers else "array"
+            self.scope.like = self.scope.like or ("" if named.integers else name)
             lines.append(f"{name} = {kind}({named.path}{shape})")
             self.scope.helpers.add(kind)
             if self.signature.lengths is not None and named.path in self.signature.lengths.padded:
@@ -148,12 +155,11 @@ class Module:
             if stretch not in used:
                 continue
             name = self.scope.fresh(re.sub(r"\W+", "_", stretch.name).strip("_"))
-            code = f"1.0 * {self.scope.integers.code(nodes)}"
-            sizes = [axis.count for axis in stretch.axes]
+            term = self.scope.numbers(Term(self.scope.integers.code(nodes)))
+            code, sizes = term.code, [axis.count for axis in stretch.axes]
             if len(sizes) != 1:
-                code = (
-                    f"({code}).reshape({', '.join(map(str, sizes))})" if sizes else f"({code})[0]"
-                )
+                code = term.bracketed(ATOM)
+                code += f".reshape({', '.join(map(str, sizes))})" if sizes else "[0]"
             lines += [f"# {name} = {stretch.name}", f"{name} = {code}"]
             stretch.name = name
             self.scope.stored[stretch] = Stored.plain(name, sizes)
@@ -173,8 +179,11 @@ class Module:
             self.lines.blocks += ["# whether the branches are those of the example", self._valid()]
             returned = f"{returned}, valid"
         body = [*self._type(), *self.computed, *self.lines.blocks, f"return {returned}"]
+        for old, new in self.dialect.methods.items():
+            body = [block.replace(f".{old}(", f".{new}(") for block in body]
         constants = self.scope.constants()
-        helpers = [self.dialect.helpers[name] for name in sorted(self.scope.helpers)]
+        named = {*self.scope.helpers, *[NEEDED[x] for x in self.scope.helpers if x in NEEDED]}
+        helpers = [self.dialect.helpers[name] for name in sorted(named)]
         words = [f"{x.path} {size_text(x.shape)}".rstrip() for x in self.signature.inputs]
         return Source(
             self.docstring(words),

@@ -7,14 +7,21 @@ and in which order its dimensions lie; and the constants that the module begins 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chainrule.compiler.formulas.notation import Array, Axis, Table
 from chainrule.compiler.translate.dialects import Dialect
-from chainrule.compiler.translate.terms import Term, Untranslatable, number_code
+from chainrule.compiler.translate.terms import (
+    ATOM,
+    POWER,
+    PRODUCT,
+    Term,
+    Untranslatable,
+    number_code,
+)
 
 if TYPE_CHECKING:
     from chainrule.compiler.translate.integers import IntegerCode
@@ -65,6 +72,7 @@ class Scope:
     tables: dict[tuple[object, ...], str] = field(default_factory=dict)
     helpers: set[str] = field(default_factory=set)
     casts: bool = False  # numbers of tables get the type of the parameters
+    like: str = ""  # an array of the arguments, for its type and device
     integers: IntegerCode | None = None  # writes what is computed from the integers passed
     detached: set[Array] = field(default_factory=set)  # of which nobody asks for the derivative
 
@@ -94,11 +102,28 @@ class Scope:
         if key not in self.tables:
             name = name or ("NUMBERS" if values.dtype.kind == "f" else "PLACES")
             self.tables[key] = self.fresh(name)
-        name = self.tables[key]
-        if values.dtype.kind != "f" or not self.dialect.scans:
-            return name
-        self.casts = True
-        return f"jnp.asarray({name}, dtype)"
+        template = self.dialect.table if values.dtype.kind == "f" else self.dialect.places
+        self.casts |= "dtype" in template
+        return template.format(self.tables[key], self.like)
+
+    def numbers(self, term: Term) -> Term:
+        """Integers or truths as numbers."""
+        template = self.dialect.numbers
+        level = PRODUCT if "*" in template else ATOM
+        return replace(term, code=template.format(term.bracketed(POWER), self.like), level=level)
+
+    def tensor(self, term: Term) -> Term:
+        """A term where an array is needed, also if it is a number of Python's."""
+        if not term.plain or self.dialect.number == "{0}":
+            return term
+        return Term(self.dialect.number.format(term.code, self.like))
+
+    def filled(self, count: int, number: float) -> str:
+        """The same number so many times."""
+        integers, word = isinstance(number, int), str(number)
+        kind = ", dtype=torch.int64" if integers else ""
+        word = word if integers else number_code(number)
+        return self.dialect.filled.format(count, self.like, word, kind)
 
     def mask(self, axis: Axis, order: Sequence[Axis]) -> Term:
         """Whether an index lies before the end of a ragged axis, over the axes that decide it."""
@@ -107,20 +132,21 @@ class Scope:
         sizes = tuple([(times, other.count) for times, other in parts])
         key = (axis.count, axis.length.constant, sizes)
         if key not in self.masks:
-            words = []
+            module, words = self.dialect.constants, list[str]()
             for k, (times, count) in enumerate(sizes):
-                counted = f"np.arange({count})[:, {', '.join(['None'] * (len(sizes) - k))}]"
+                counted = f"{module}.arange({count})[:, {', '.join(['None'] * (len(sizes) - k))}]"
                 words.append(counted if times == 1 else f"{times} * {counted}")
             right = " + ".join(words).replace("+ -", "- ")
             constant = axis.length.constant
             is_causal = constant == 1 and len(sizes) == 1 and sizes[0][0] == 1
             if is_causal:
-                code = f"np.arange({axis.count}) <= {right}"
+                code = f"{module}.arange({axis.count}) <= {right}"
             else:
                 right += f" {'-' if constant < 0 else '+'} {abs(constant)}" if constant else ""
-                code = f"np.arange({axis.count}) < {right}"
+                code = f"{module}.arange({axis.count}) < {right}"
             self.masks[key] = (self.fresh("CAUSAL" if is_causal else "INSIDE"), code)
-        return Term(self.masks[key][0], (*[other for _, other in parts], axis))
+        code = self.dialect.truths.format(self.masks[key][0], self.like)
+        return Term(code, (*[other for _, other in parts], axis))
 
     def constants(self) -> list[str]:
         """The lines that define masks and tables."""
@@ -129,7 +155,8 @@ class Scope:
             assert isinstance(raw, bytes)
             assert isinstance(shape, tuple)
             values = np.frombuffer(raw, np.float64 if kind == "f" else np.int64).reshape(shape)
-            lines.append(f"{name} = np.array({_literal(values)})")
+            template = self.dialect.floats if kind == "f" else self.dialect.integers
+            lines.append(f"{name} = {template.format(_literal(values))}")
         return lines
 
 

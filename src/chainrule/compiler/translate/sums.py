@@ -24,8 +24,8 @@ from chainrule.compiler.formulas.notation import (
     walk,
 )
 from chainrule.compiler.translate.convolutions import convolved
-from chainrule.compiler.translate.terms import PRODUCT, Term, Untranslatable
-from chainrule.compiler.translate.views import axes_of
+from chainrule.compiler.translate.terms import ATOM, Term, Untranslatable
+from chainrule.compiler.translate.views import axes_of, reshaped
 
 if TYPE_CHECKING:
     from chainrule.compiler.translate.expressions import Writer
@@ -86,7 +86,7 @@ def _summed(writer: Writer, axes: tuple[Axis, ...], body: Expression) -> Term:
         if home:
             inside[home[0]] = writer.masked(inside[home[0]], "0.0", [axis])
         else:
-            inside.append(Term(f"1.0 * {mask.code}", mask.axes, PRODUCT))
+            inside.append(writer.scope.numbers(mask))
     inside, outside = _pulled_in(writer, inside, outside, axes)
     alone = [axis for axis in axes if not any(axis in term.axes for term in inside)]
     number *= size_of(alone)  # the same term so many times
@@ -167,12 +167,49 @@ def _einsum(writer: Writer, factors: list[Term], axes: Sequence[Axis]) -> Term:
         first = {axis: k for k, axis in enumerate(sides[0])}
         factors = sorted(factors, key=lambda term: not any(axis in first for axis in term.axes))
     letters = _letters([*free, *axes], writer.letters)
-    words = ["".join(letters[axis] for axis in term.axes) for term in factors]
+    runs = _side_by_side(factors, axes)
+    within = {axis for run in runs for axis in run[1:]}  # the first stands for all of them
+    words = ["".join(letters[a] for a in term.axes if a not in within) for term in factors]
     made = "".join(letters[axis] for axis in free)
-    inside = ", ".join(term.code for term in factors)
+    inside = ", ".join(_flattened(term, runs) for term in factors)
     zero = frozenset[Axis]().union(*[term.zero for term in factors]) - set(axes)
     code = f'{writer.np}.einsum("{",".join(words)}->{made}", {inside})'
     return Term(code, tuple(free), zero=frozenset(zero))
+
+
+def _side_by_side(factors: Sequence[Term], axes: Sequence[Axis]) -> list[list[Axis]]:
+    """Axes of a sum that follow each other in every factor that has one of them.
+
+    They are summed as one: a product of matrices rather than of arrays of more dimensions.
+    """
+    plain = [axis for axis in axes if axis.length is None]
+    orders = [(set(term.axes), set(itertools.pairwise(term.axes))) for term in factors]
+    after = {
+        one: two
+        for one, two in itertools.permutations(plain, 2)
+        if all((one, two) in pairs or not {one, two} & found for found, pairs in orders)
+    }
+    runs = []
+    for axis in plain:
+        if axis in after and axis not in after.values():
+            run = [axis]
+            while run[-1] in after:
+                run.append(after[run[-1]])
+            runs.append(run)
+    return runs
+
+
+def _flattened(term: Term, runs: Sequence[Sequence[Axis]]) -> str:
+    """A factor with one dimension in place of each run that it has."""
+    mine = [run for run in runs if run[0] in term.axes]
+    if not mine:
+        return term.code
+    if term.code == reshaped(term.unsplit, term.axes) and {*term.splits} == {*map(tuple, mine)}:
+        return term.unsplit
+    within = {axis for run in mine for axis in run[1:]}
+    sizes = {run[0]: size_of(run) for run in mine}
+    counts = [sizes.get(axis, axis.count) for axis in term.axes if axis not in within]
+    return f"{term.bracketed(ATOM)}.reshape({', '.join(map(str, counts))})"
 
 
 def _letters(axes: Sequence[Axis], known: Mapping[Axis, str]) -> dict[Axis, str]:
@@ -193,7 +230,7 @@ def extreme(writer: Writer, symbol: str, axes: tuple[Axis, ...], body: Term) -> 
     running = [axis for axis in body.axes if axis in axes]
     body = body.ordered([*kept, *running])
     code = body.code
-    plain = writer.detached or writer.dialect.name == "numpy"
+    plain = writer.detached or not writer.dialect.gradients
     if len(running) > 1 and not plain:  # one axis, so that the first of equals is known
         code = f"{body.bracketed(3)}.reshape({', '.join(str(a.count) for a in kept)}, -1)"
         code = code.replace("reshape(, ", "reshape(")
@@ -202,7 +239,7 @@ def extreme(writer: Writer, symbol: str, axes: tuple[Axis, ...], body: Term) -> 
         return body
     writer.seen.append(kept)
     if plain:
-        word = f"{writer.np}.{symbol}"
+        word = writer.dialect.functions[symbol]
         where = _axis_text(list(range(len(kept), len(body.axes))), len(body.axes)) if kept else ""
     else:
         word = writer.dialect.functions[f"first_{symbol}"]

@@ -22,7 +22,7 @@ from chainrule.compiler.lift.program import Instruction, Terms
 from chainrule.compiler.translate.expressions import Writer
 from chainrule.compiler.translate.scope import Scope, Stored
 from chainrule.compiler.translate.sums import size_of
-from chainrule.compiler.translate.terms import ATOM, Places, Term, Untranslatable, number_code
+from chainrule.compiler.translate.terms import ATOM, Places, Term, Untranslatable
 from chainrule.core import ops
 
 Truths = npt.NDArray[np.bool_]
@@ -126,12 +126,12 @@ class _Tables:
             index = f"inside({index}, {self.scope.table(counts)})"
         alike = (addresses == addresses[0]).all()
         code = self._flat(addresses[0] if alike else addresses, np.nan)
-        if self.scope.dialect.scans:
+        more = "" if alike else f"{self.scope.dialect.constants}.arange({len(order)}), "
+        if self.scope.dialect.clamps:
             self.scope.helpers.add("pick")
-            more = "" if alike else f"np.arange({len(order)}), "
             code = f"pick({code}, {more}{index})"
         else:
-            code = f"{code}[{index}]" if alike else f"{code}[np.arange({len(order)}), {index}]"
+            code = f"{code}[{more}{index}]"
         shape = ", ".join(str(axis.count) for axis in axes)
         if len(axes) != 1:
             code = f"{code}.reshape({shape})" if axes else f"{code}[0]"
@@ -166,8 +166,8 @@ class _Tables:
         if instruction.kind == SUM:
             return Term(f"{np_}.sum({inside}, -1)", self.axes, ATOM)
         symbol = "max" if instruction.rule is ops.first_max else "min"
-        plain = self.writer.detached or not self.scope.dialect.scans
-        word = f"{np_}.{symbol}" if plain else f"first_{symbol}"
+        plain = self.writer.detached or not self.scope.dialect.gradients
+        word = self.scope.dialect.functions[symbol] if plain else f"first_{symbol}"
         if not plain:
             self.scope.helpers.add(word)
         return Term(f"{word}({inside}, -1)", self.axes)
@@ -198,7 +198,9 @@ def laid_end_to_end(
         nonlocal at
         own = [coordinates[i] for i in stored.turns]
         places[mine] = at + (np.ravel_multi_index(own, stored.sizes) if own else 0)
-        code = f"(1.0 * {stored.code})" if stored.integers else stored.code
+        code = stored.code
+        if stored.integers:
+            code = scope.numbers(Term(code)).bracketed(ATOM)
         several = ".ravel()" if len(stored.sizes) > 1 else ""
         words.append(code + (several if stored.sizes else "[None]"))
         at += math.prod(stored.sizes)
@@ -225,7 +227,7 @@ def laid_end_to_end(
         read(stored, mine, coordinates)
     if not real.all():
         places[~real] = at
-        words.append(f"{np_}.full(1, {number_code(padding)})")
+        words.append(scope.filled(1, float(padding)))
         at += 1
     code = words[0] if len(words) == 1 else f"{np_}.concatenate([{', '.join(words)}])"
     if places.ndim == 0:

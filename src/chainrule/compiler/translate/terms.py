@@ -36,6 +36,9 @@ class Term:
     axes: tuple[Axis, ...] = ()
     level: int = ATOM
     zero: frozenset[Axis] = frozenset()
+    plain: bool = False  # a number of Python's
+    unsplit: str = ""  # where the text reshapes an array: that array,
+    splits: tuple[tuple[Axis, ...], ...] = ()  # and what became of its dimensions
 
     def bracketed(self, level: int) -> str:
         """Its text, where something that binds so tightly is needed."""

@@ -29,6 +29,7 @@ class Plan:
     axes: tuple[Axis, ...] = ()
     cut: str = ":"
     window: tuple[int, int] | None = None
+    turned: str = ""  # the same slice forwards, where ``cut`` goes backwards
 
 
 def axes_of(place: Known) -> list[Axis]:
@@ -58,9 +59,15 @@ class Viewer:
             plans = [None if p is not None and p.window is not None else p for p in plans]
         marks = [":" if plan is None else plan.cut for plan in plans]
         left = [k for k, plan in enumerate(plans) if plan is None or plan.axes]
+        flips = list[int]()
+        for k, plan in enumerate(plans):
+            if plan is not None and plan.turned and not self.dialect.backwards:
+                marks[k] = plan.turned
+                flips.append(left.index(k))
         while marks and marks[-1] == ":":
             marks.pop()
         code += f"[{', '.join(marks)}]" if marks else ""
+        code += f".flip({', '.join(map(str, flips))})" if flips else ""
         if None in plans:
             return self._indexed(code, [(plans[k], places[k], sizes[k]) for k in left])
         return self._sliced(code, [plan for plan in plans if plan is not None and plan.axes])
@@ -78,7 +85,10 @@ class Viewer:
                 code = f"windows({', '.join(words)})"
             split |= len(plan.axes) > 1 and plan.window is None
             axes += plan.axes
-        return Term(_reshaped(code, axes) if split else code, tuple(axes))
+        if not split:
+            return Term(code, tuple(axes))
+        parts = tuple([plan.axes for plan in plans if len(plan.axes) > 1 and plan.window is None])
+        return Term(reshaped(code, axes), tuple(axes), unsplit=code, splits=parts)
 
     def _indexed(self, code: str, left: Sequence[tuple[Plan | None, Known, int]]) -> Term:
         """With arrays of indices in the places that need them."""
@@ -93,7 +103,7 @@ class Viewer:
                 chosen += 1
                 marks.append(self.chosen(place).aligned(axes))
             else:
-                marks.append(_positions(place, axes, size))
+                marks.append(_positions(place, axes, size, self.dialect.constants))
         together = needs == list(range(needs[0], needs[-1] + 1))
         where = needs[0] if together else 0
         code = self._read(code, marks, needs, bool(chosen))
@@ -105,12 +115,12 @@ class Viewer:
             if plan is not None:
                 made += plan.axes
                 split |= len(plan.axes) > 1
-        return Term(_reshaped(code, made) if split else code, tuple(made))
+        return Term(reshaped(code, made) if split else code, tuple(made))
 
     def _read(self, code: str, marks: list[str], needs: list[int], chosen: bool) -> str:
         while marks[-1] == ":":
             marks.pop()
-        if not chosen or self.dialect.name == "numpy":
+        if not chosen or not self.dialect.clamps:
             return f"{code}[{', '.join(marks)}]"
         if len(needs) == 1:
             return f"jnp.take({code}, {marks[needs[0]]}, {needs[0]})"
@@ -119,7 +129,8 @@ class Viewer:
         return f"pick({code}, {', '.join(words)})"
 
 
-def _reshaped(code: str, axes: Sequence[Axis]) -> str:
+def reshaped(code: str, axes: Sequence[Axis]) -> str:
+    """An array with a dimension for each axis."""
     return f"{code}.reshape({', '.join(str(axis.count) for axis in axes)})"
 
 
@@ -134,7 +145,8 @@ def _plan(size: int, place: AffineIndex) -> Plan | None:
         ((step, axis),) = parts
         last = start + step * (axis.count - 1)
         inside = 0 <= start < size and 0 <= last < size
-        return Plan((axis,), _cut(start, last, step, size)) if inside else None
+        turned = _cut(last, start, -step, size) if step < 0 else ""
+        return Plan((axis,), _cut(start, last, step, size), turned=turned) if inside else None
     parts = tuple(sorted(parts, key=lambda part: -abs(part[0])))
     extent = 1
     for step, axis in reversed(parts):
@@ -165,11 +177,11 @@ def _window(size: int, start: int, parts: Sequence[tuple[int, Axis]]) -> Plan | 
     return Plan((outer, inner), window=(start, step)) if inside and few else None
 
 
-def _positions(place: AffineIndex, axes: Sequence[Axis], size: int) -> str:
+def _positions(place: AffineIndex, axes: Sequence[Axis], size: int, np_: str) -> str:
     """An index as an array; one beyond the end of a ragged axis is moved into the array."""
     terms = []
     for times, axis in place.parts:
-        counted = f"np.arange({axis.count})"
+        counted = f"{np_}.arange({axis.count})"
         scaled = Term(counted) if times == 1 else Term(f"{times} * {counted}", (), PRODUCT)
         terms.append(Term(scaled.code, (axis,), scaled.level))
     code = " + ".join(term.aligned(axes, SUM) for term in terms)
@@ -178,4 +190,4 @@ def _positions(place: AffineIndex, axes: Sequence[Axis], size: int) -> str:
     ends = [times * (axis.count - 1) for times, axis in place.parts]
     low = place.constant + sum(min(0, end) for end in ends)
     high = place.constant + sum(max(0, end) for end in ends)
-    return code if low >= 0 and high < size else f"np.clip({code}, 0, {size - 1})"
+    return code if low >= 0 and high < size else f"{np_}.clip({code}, 0, {size - 1})"

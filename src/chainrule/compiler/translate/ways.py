@@ -1,7 +1,7 @@
 """Which way a compiled function is translated: as in one example, in several, or for any size.
 
-In: what ``to_numpy`` and ``to_jax`` are asked for. Out: a ``Translated``, or a TranslationError
-that says which wishes do not go together.
+In: what ``to_numpy``, ``to_jax`` and ``to_torch`` are asked for. Out: a ``Translated``, or a
+TranslationError that says which wishes do not go together.
 """
 
 from __future__ import annotations

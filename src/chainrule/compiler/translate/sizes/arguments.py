@@ -45,9 +45,17 @@ def array(x, *shape):
     x = jnp.asarray(x)
     return shaped(x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float), shape)
 ''',
+    "torch": '''
+def array(x, *shape):
+    """An argument as a tensor of this shape; None stands for any size."""
+    if isinstance(x, (list, tuple)) and not all(isinstance(item, (int, float)) for item in x):
+        x = torch.stack([array(item, *shape[1:]) for item in x])  # which keeps gradients
+    x = torch.as_tensor(x)
+    return shaped(x if x.is_floating_point() else x.to(torch.get_default_dtype()), shape)
+''',
 }
 
-INTEGERS = '''
+_INTEGERS = '''
 def integers(x, *shape):
     """An argument as an array of integers of this shape; None stands for any size."""
     x = {}.asarray(x)
@@ -55,6 +63,19 @@ def integers(x, *shape):
         raise ValueError(f"this source is for integers, not {{x.dtype}}")
     return shaped(x, shape)
 '''
+
+INTEGERS = {
+    "numpy": _INTEGERS.format("np"),
+    "jax": _INTEGERS.format("jnp"),
+    "torch": '''
+def integers(x, *shape):
+    """An argument as a tensor of integers of this shape; None stands for any size."""
+    x = torch.as_tensor(x)
+    if x.numel() and (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool):
+        raise ValueError(f"this source is for integers, not {x.dtype}")
+    return shaped(x.long(), shape)
+''',
+}
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class Found:
 def _for_any_size(dialect: Dialect) -> Dialect:
     """The dialect, with arguments of any shape."""
     helpers = {**dialect.helpers, **HELPERS, "array": ARRAY[dialect.name]}
-    helpers["integers"] = INTEGERS.format(dialect.module)
+    helpers["integers"] = INTEGERS[dialect.name]
     return replace(dialect, helpers=helpers, unrolled=UNROLLED)
 
 
