@@ -238,7 +238,9 @@ static int compute_numbers(const Decider *d) {
 int decide(const Decider *d, const int64_t *integers) {
     const GatherTable *gathers = d->views[D_GATHERS].buf;
     const int64_t *candidates = d->views[D_CANDIDATES].buf;
-    memmove(d->values, integers, (size_t)d->arguments * sizeof *integers);
+    if (d->arguments > 0) { /* else there may be no row to copy */
+        memmove(d->values, integers, (size_t)d->arguments * sizeof *integers);
+    }
     int found = evaluate(d);
     found = found == KNOWN ? compute_numbers(d) : found;
     for (Py_ssize_t k = 0; k < d->gathers && found == KNOWN; k++) {
