@@ -21,7 +21,7 @@ import pytest
 
 from chainrule import gpt
 from chainrule.cli import app
-from chainrule.gpt import checkpoints, metrics
+from chainrule.gpt import array_loss, checkpoints, metrics
 
 jax = pytest.importorskip("jax")
 
@@ -145,6 +145,40 @@ def test_its_losses_and_weights_are_eagers(changes):
     )
     for name, array in weights.items():
         assert ours[name] == pytest.approx(array, abs=1e-10)
+
+
+@pytest.mark.parametrize("changes", [{}, {"stream": True}])
+def test_a_large_model_is_not_recorded_and_has_eagers_losses(changes, monkeypatch):
+    config = TINY.replace(**changes)
+    (wanted, weights), recorded = rows_of(config, "eager"), []
+    monkeypatch.setattr(array_loss, "RECORDED", 0)
+    monkeypatch.setattr(array_loss, "_recorded", lambda *arguments: recorded.append(arguments))
+    found, ours = rows_of(config)
+    assert not recorded
+    assert found.losses == pytest.approx(wanted.losses, abs=1e-12)
+    assert list(found.validations.values()) == pytest.approx(
+        list(wanted.validations.values()), abs=1e-12
+    )
+    for name, array in weights.items():
+        assert ours[name] == pytest.approx(array, abs=1e-10)
+
+
+def test_the_source_of_a_large_model_is_compared_with_it_at_its_size(monkeypatch):
+    monkeypatch.setattr(array_loss, "RECORDED", 0)
+    right = array_loss.sum_of_positions
+
+    def wrong(config):
+        loss = right(config)
+
+        def other(weights, document, counted):  # as nothing that is recorded shows
+            return loss(weights, document, counted) * (2.0 if len(weights["head"]) == 5 else 1.0)
+
+        return other
+
+    monkeypatch.setattr(array_loss, "sum_of_positions", wrong)
+    monkeypatch.setattr(array_loss, "FEW", 0)
+    with pytest.raises(gpt.GPTError, match=r"JAX cannot train this model: .*differs from eager"):
+        gpt.train(start())
 
 
 def test_a_stream_in_single_and_half_precision():

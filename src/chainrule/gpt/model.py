@@ -202,6 +202,13 @@ class GPT(Module):
         A document longer than the model's block is cut. ``chance``, a key of ``chainrule.random``,
         is for dropout; without it nothing is dropped.
         """
+        losses = self.losses(tokens, note, chance)
+        total: Any = sum(losses)
+        mean: Value = (1 / len(losses)) * total
+        return mean
+
+    def losses(self, tokens: Sequence[int], note: Note = ignore, chance: Any = None) -> list[Value]:
+        """That of each position: ``-log p(next token)``."""
         n = min(self.config.block, len(tokens) - 1)
         if n < 1:
             raise GPTError("a loss needs at least two tokens: one to read, one to predict")
@@ -213,8 +220,7 @@ class GPT(Module):
                 losses.append(-log_softmax(logits)[target])
             else:
                 losses.append(-softmax(logits)[target].log())
-        total: Value = sum(losses)
-        return (1 / n) * total
+        return losses
 
     # --- as arrays, for checkpoints -------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule import random
+from chainrule.gpt import array_loss
 from chainrule.gpt.data import Data
 from chainrule.gpt.devices import Devices, Mesh
 from chainrule.gpt.errors import GPTError
@@ -83,6 +84,7 @@ class Jax:
         self._behind = True  # whether the model's Values are not those of the arrays
         self._samples: Rows | Windows | None = None
         self._counts: set[int] = set()  # of tokens, for which the loss is translated
+        self._each: Callable[..., Any] | None = None  # the translated loss of each document
         self._at_once = 1  # steps of the next turn
 
     # --- weights ----------------------------------------------------------------------------------
@@ -188,36 +190,16 @@ class Jax:
         return rows, np.array([len(tokens) for tokens in documents], np.int32)
 
     def _translate(self) -> None:
-        from chainrule.compiler import compile
-        from chainrule.compiler.translate.function import TranslationError
-
-        config, kind = self._model.config, self.kind
-
-        def loss(weights: Any, tokens: Any) -> Any:
-            return kind.of(config, weights).loss(tokens)
-
-        def loss_by_chance(weights: Any, tokens: Any, chance: Any) -> Any:
-            return kind.of(config, weights).loss(tokens, chance=chance)
-
-        most = max(self._counts)
-        example: list[Any] = [[k % self._model.vocabulary for k in range(most)]]
-        arrays = self._model.arrays()
-        if config.dropout:
-            example.append(run_key(config))
-        try:
-            made = compile(loss_by_chance if config.dropout else loss).to_jax(
-                arrays, *example, lengths=self._counts
-            )
-        except TranslationError as error:
-            raise GPTError(f"JAX cannot train this model: {error}") from None
-        mesh, jax = self.mesh, self.mesh.jax
-        numbers = jax.numpy.dtype(self.dtype)
+        mesh, jax, config = self.mesh, self.mesh.jax, self._model.config
+        numbers, most = jax.numpy.dtype(self.dtype), max(self._counts)
+        wide = jax.numpy.promote_types(numbers, "float32")
+        if self._each is None or not array_loss.is_for_any_size(self._model):
+            self._each = array_loss.of_each_document(jax, self._model, self._counts)
+        each = self._each
 
         def losses(weights: Any, tokens: Any, lengths: Any, *keys: Any) -> Any:
             cast = jax.tree.map(lambda x: x.astype(numbers), weights)
-            rows = (tokens[:, :most], *keys, lengths)
-            each = jax.vmap(made.function, (None, *[0] * len(rows)))(cast, *rows)
-            return each.astype(jax.numpy.promote_types(numbers, "float32"))
+            return each(cast, tokens[:, :most], lengths, *keys).astype(wide)
 
         def mean(*arguments: Any) -> Any:
             return losses(*arguments).mean()
