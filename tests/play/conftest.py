@@ -29,6 +29,7 @@ def visit(browser, server):
             viewport=viewport, color_scheme=theme, reduced_motion="reduce"
         )
         contexts.append(context)
+        context.set_default_timeout(180_000)  # the machine may be busy
         page = context.new_page()
         page.on("console", lambda message: trouble.append(f"console: {message.text}"))
         page.on("pageerror", lambda error: trouble.append(f"error: {error}"))
