@@ -64,6 +64,7 @@ def look(browser: Browser) -> Iterator[str]:
         for theme in THEMES:
             view = {"width": width, "height": height}
             context = browser.new_context(viewport=view, color_scheme=theme)
+            context.set_default_timeout(180_000)  # the machine may be busy
             page = watched(context.new_page(), problems)
             # Requests and errors depend on neither theme nor window: all pages are opened once.
             # The page for wrong addresses only works on a server.

@@ -204,11 +204,23 @@ def test_windows_of_images_are_convolutions():
     assert "windows(" not in model.source
 
 
-def test_many_equal_layers_are_a_scan():
-    p = [{"W": normal(k, 4, 4), "b": normal(k, 4)} for k in range(12)]
+@pytest.mark.parametrize("count", [12, 20])
+def test_many_equal_layers_are_a_loop_and_very_many_a_scan(count):
+    p = [{"W": normal(k, 4, 4), "b": normal(k, 4)} for k in range(count)]
     model = translated(layered, p, normal(9, 4))
-    assert "lax.scan" in model.source
+    assert ("lax.scan" in model.source) is (count == 20)
     assert model.source.count("einsum") == 1
+
+
+def test_derivatives_by_a_table_are_added_up_in_32_bits():
+    def f(table, tokens):
+        return sum(table[t] for t in tokens)
+
+    tokens = [1] * 300 + [0] * 9
+    model = translated(f, normal(1, 3), tokens)
+    half = jax.grad(model.function)(jax.numpy.zeros(3, "bfloat16"), np.array(tokens))
+    assert half.dtype == "bfloat16"
+    assert half.tolist() == [9.0, 300.0, 0.0]  # 16 bits do not get beyond 256, one at a time
 
 
 def test_an_exported_model_runs_without_its_source(tmp_path):

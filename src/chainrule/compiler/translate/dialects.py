@@ -256,7 +256,7 @@ NUMPY = Dialect(
 )
 
 _USED_BY_NAME = (
-    *("array", "integers", "inside", "expect", "pick", "windows", "convolve"),
+    *("array", "integers", "inside", "expect", "take", "pick", "windows", "convolve"),
     *("kept", "by_length", "within", "known"),
 )
 
@@ -349,10 +349,17 @@ def first_min(x, axis):
     at = jnp.expand_dims(jnp.argmin(x, axis), axis)
     return jnp.take_along_axis(x, at, axis).squeeze(axis)
 ''',
+    "take": '''
+def take(x, index, axis):
+    """jnp.take; its derivative is added up in 32 bits at least: 16 are too few, and slow at it."""
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return jnp.take(wide, index, axis).astype(x.dtype)
+''',
     "pick": '''
 def pick(x, *index):
     """x[index]; nan where an index is out of range, which JAX would move into it."""
-    return x.at[index].get(mode="fill", fill_value=jnp.nan)
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return wide.at[index].get(mode="fill", fill_value=jnp.nan).astype(x.dtype)
 ''',
     "convolve": '''
 def convolve(image, kernel, *steps):

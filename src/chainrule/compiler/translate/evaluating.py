@@ -30,7 +30,8 @@ def evaluated_by_jax(jax: Any, specialised: bool, function: Any) -> Evaluate:
             return result, None
         return result, jax.grad(first, has_aux=True)(*arguments)[0]
 
-    compiled = jax.jit(both)
+    quick = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
+    compiled = jax.jit(both, compiler_options=quick)  # for few calls of small arrays
 
     def evaluate(arguments: tuple[Any, ...]) -> tuple[Any, Any]:
         with jax.enable_x64(True):

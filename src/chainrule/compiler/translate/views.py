@@ -123,7 +123,8 @@ class Viewer:
         if not chosen or not self.dialect.clamps:
             return f"{code}[{', '.join(marks)}]"
         if len(needs) == 1:
-            return f"jnp.take({code}, {marks[needs[0]]}, {needs[0]})"
+            self.helpers.add("take")
+            return f"take({code}, {marks[needs[0]]}, {needs[0]})"
         self.helpers.add("pick")
         words = ["slice(None)" if mark == ":" else mark for mark in marks]
         return f"pick({code}, {', '.join(words)})"
