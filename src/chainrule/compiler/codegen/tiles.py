@@ -180,8 +180,7 @@ class Tile:
         self, offsets: list[Offset], keys: list[tuple[tuple[int, ...], int, int]]
     ) -> list[Vector]:
         """The sums of a tile."""
-        in_turn = self.emitter.counter is not None or self.emitter.batch > 1
-        if in_turn and len(keys) <= CHAINS and len(self.sums) == 1:
+        if self.emitter.counter is not None and len(keys) <= CHAINS and len(self.sums) == 1:
             (loop,) = self.sums
             if loop.fixed and loop.most <= MOST_UNROLLED:
                 return [self._chained(offsets, loop, *key) for key in keys]
