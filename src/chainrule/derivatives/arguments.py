@@ -161,9 +161,10 @@ def usual_like(x: Any, row: list[Any]) -> Any:
 def _with_values(array: Array, leaves: list[Value]) -> Array | None:
     if array.dtype.kind not in "fiu":
         return None
-    made = [Value(x) for x in array.astype(np.float64).ravel().tolist()]
-    leaves += made
-    return array_of(made, array.shape, object)
+    found = usual_values(array.astype(np.float64).ravel().tolist())
+    assert found is not None
+    leaves += found[1]
+    return array_of(found[1], array.shape, object)
 
 
 def _with_numbers(array: Array, row: list[Any], at: int) -> Array:
@@ -171,7 +172,8 @@ def _with_numbers(array: Array, row: list[Any], at: int) -> Array:
 
 
 def _array_like(shape: tuple[int, ...], items: Sequence[Any]) -> Array:
-    dtype = object if any(isinstance(x, Value) for x in items) else np.float64
+    kinds = set(map(type, items))
+    dtype = object if any(issubclass(kind, Value) for kind in kinds) else np.float64
     return array_of(items, shape, dtype)
 
 
@@ -251,6 +253,8 @@ def array_of(items: Sequence[Any], shape: tuple[int, ...], dtype: Any) -> Array:
     if dtype is np.float64 and modes.recorder is not None:
         recorded: Array = modes.recorder.array(items, shape)
         return recorded
+    if dtype is object:  # which is quicker than to assign what numpy takes for sequences first
+        return np.fromiter(items, object, len(items)).reshape(shape)
     array = np.empty(len(items), dtype)
     array[:] = items
     return array.reshape(shape)

@@ -671,3 +671,24 @@ def test_where_of_numbers_refuses_what_eager_refuses():
     for _ in range(3):
         with pytest.raises(TypeError, match="operand of where must be a real number"):
             fast(1.0, 2.0)
+
+
+def test_sums_with_a_product_whose_terms_come_again():
+    """A product and few terms are added in one loop; in reverse, terms and factors share places."""
+
+    def f(p, x):
+        first = [p[0] + p[1] * y for y in x]
+        last = p[2]
+        total = 0.0
+        for y in first:
+            last = last * chainrule.exp(y)
+            total = total + last
+        return total + last * first[0] + first[1]
+
+    rng = np.random.default_rng(0)
+    p, rows = np.array([-0.1, 0.2, 1.5]), rng.normal(size=(50, 6))
+    values, slopes = chainrule.compile(f, lift=True).map_value_and_grad(p, rows)
+    for row, value, slope in zip(rows, values, slopes, strict=True):
+        wanted, gradient = chainrule.value_and_grad(f)(p, row)
+        np.testing.assert_allclose(value, wanted, rtol=1e-13)
+        np.testing.assert_allclose(slope, gradient, rtol=1e-12)

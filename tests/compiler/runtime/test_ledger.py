@@ -509,3 +509,19 @@ def test_a_bad_limit_is_one_clear_line(text):
 def test_the_limit_is_in_megabytes():
     assert _limit(None) == 512_000_000
     assert _limit("0.5") == 500_000
+
+
+def rosenbrock(x):
+    return sum(100 * (b - a**2) ** 2 + (1 - a) ** 2 for a, b in itertools.pairwise(x))
+
+
+@pytest.mark.parametrize("name", ["jacobian", "hessian", "hvp"])
+def test_an_eager_derivative_earns_what_it_takes(no_allowance, name):
+    """No Value comes out of it whose graph would tell: that of the function does."""
+    x = np.linspace(-1.0, 1.0, 100)
+    arguments = (x, x) if name == "hvp" else (x,)
+    f = (lambda x: [y * y - y for y in x]) if name == "jacobian" else rosenbrock
+    derivative = getattr(chainrule, name)(chainrule.compile(f))
+    for _ in range(100 if name == "jacobian" else 6):
+        derivative(*arguments)
+    assert derivative.dispatch.counts.replayed

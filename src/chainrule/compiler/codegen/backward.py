@@ -30,7 +30,7 @@ from chainrule.compiler.codegen.instructions import (
     operands,
     seed,
 )
-from chainrule.compiler.codegen.ir import Offset
+from chainrule.compiler.codegen.ir import Offset, Vector
 from chainrule.compiler.codegen.walks import Walk
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
 from chainrule.compiler.lift.program import Addresses, Instruction, Program
@@ -200,7 +200,7 @@ class Backward:
         """The walks that forward made for an instruction; in a loop in time, those of a slice."""
         emitter, instruction = self.emitter, self.program.instructions[k]
         if instruction.loop is None:
-            return emitter.walks.of(k, what, [])
+            return emitter.walks.of(k, what, columns_of(instruction, what))
         sliced = emitter.counter is not None
         return emitter.walks.in_loop(k, what, columns_of(instruction, what), sliced)
 
@@ -215,13 +215,16 @@ class Backward:
                 self._clear(walk.columns[1], sum(walk.steps[1:2]), walk.iterations)
                 self._extreme(walk)
         elif instruction.kind == SUM:
-            for what, terms in (("products", instruction.products), ("plains", instruction.plains)):
+            parts = [("products", instruction.products), ("plains", instruction.plains)]
+            # What comes first may store adjoints, and the rest adds to them.
+            for what, terms in sorted(parts, key=lambda part: -len(part[1] or ())):
                 if terms is None:
                     continue
+                columns = len(terms.columns)
                 if what == "plains" and is_few(self.emitter, k, terms):
-                    what = "out"
+                    what, columns = "out", terms.each
                 for walk in self._walks(k, what):
-                    self._sum(walk, what == "products")
+                    self._sum(walk, columns, what == "products")
         else:
             for walk in self._walks(k, "out"):
                 self._rule(walk, instruction)
@@ -235,9 +238,9 @@ class Backward:
             array = ADJOINT[0] if shared else ADJOINT[1]
             code.store(array, there, code.load(array, there) + code.load("%D", here))
 
-    def _sum(self, walk: Walk, products: bool) -> None:
+    def _sum(self, walk: Walk, columns: int, products: bool) -> None:
         """A factor gets the adjoint times the other factor; a plain term gets the adjoint."""
-        for column in range(1, len(walk.columns)):
+        for column in range(1, 1 + columns):
             if not self._is_read(walk, column):
                 continue
             selection, arrays = [column, 0], [ADJOINT, ADJOINT]
@@ -307,15 +310,16 @@ class Backward:
             g = emitter.read("%D", offsets[1], strides[1], width)
             slope = rule.partials[j](y, *xs, *instruction.parameters)
             plain = isinstance(slope, float) and slope == 1.0
-            share = emitter.only_active(as_vector(code, g if plain else slope * g, width))
             if strides[0] == 0 and width > 1:
-                share = share.total()
-                code.store(target, offsets[0], code.load(target, offsets[0]) + share)
+                share = emitter.only_active(as_vector(code, g if plain else slope * g, width))
+                code.store(target, offsets[0], code.load(target, offsets[0]) + share.total())
             elif store:
-                emitter.write(target, offsets[0], share)
+                emitter.write(target, offsets[0], as_vector(code, g if plain else slope * g, width))
             else:
                 old = emitter.read(target, offsets[0], strides[0], width)
-                emitter.write(target, offsets[0], old + share)
+                fused = emitter.walks.contract and isinstance(slope, Vector)
+                total = slope.times_plus(g, old) if fused else old + (g if plain else slope * g)
+                emitter.write(target, offsets[0], total)
 
         selection = [j + 1, *range(len(walk.columns))]
         emitter.elementwise(walk, selection, body, reduces=True)

@@ -8,6 +8,7 @@ low: the low one is what rounding took from the high one, ``low = (a - high) + b
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -39,6 +40,14 @@ def polynomial(x: Vector, coefficients: Sequence[float], square: Vector | None =
         if len(terms) > 1:
             power = square if square is not None and power is x else power * power
     return terms[0]
+
+
+def _by_squares(x: Vector, coefficients: Sequence[float], square: Vector) -> Vector:
+    """The same by Horner's scheme in pairs: later than Estrin's, but with no more products."""
+    pairs = [
+        polynomial(x, coefficients[i : i + 2]) for i in reversed(range(0, len(coefficients), 2))
+    ]
+    return functools.reduce(lambda y, pair: y.times_plus(square, pair), pairs)
 
 
 def _in_steps(x: Vector, coefficients: Sequence[float]) -> Vector:
@@ -85,12 +94,12 @@ def exponential(x: Vector) -> Vector:
     f = _format(x)
     within, scales = (x < f.least).choose(f.least, x), x.is_scaled
     if scales:
-        within = (x > f.most).choose(2.0 * f.most, within)  # for infinity
+        within = (within > 2.0 * f.most).choose(2.0 * f.most, within)  # for infinity
     shifted, n, r = _reduced(within)
     r = n.times_plus(-f.ln2[1], r)
     z = r * r
     one, lost = _sum(1.0, r)
-    p = one + polynomial(r, f.exp, z).times_plus(z, lost)
+    p = one + _by_squares(r, f.exp, z).times_plus(z, lost)
     if scales:
         return p.scaled(n)
     # Results that may be subnormal are made 2**lift times as large and then rounded once.

@@ -26,6 +26,7 @@ from chainrule.compiler.codegen.instructions import (
     operands,
     read_by,
     rule_of,
+    takes_product,
 )
 from chainrule.compiler.codegen.ir import Integers, Offset, Vector
 from chainrule.compiler.codegen.walks import Walk
@@ -204,18 +205,26 @@ def _watch_inputs(emitter: Emitter, walk: Walk) -> None:
 def _sum(emitter: Emitter, k: int, instruction: Instruction) -> None:
     """Products first, then plain terms: few of them elementwise, many as a contraction."""
     products, plains = instruction.products, instruction.plains
-    if products is not None:
+    few = is_few(emitter, k, plains)
+    joined = few and takes_product(emitter, instruction)
+    if products is not None and not joined:
         _add_up(emitter, k, "products", (VALUE, VALUE, VALUE), started=False)
     if plains is None:
         return
-    if not is_few(emitter, k, plains):
+    if not few:
         _add_up(emitter, k, "plains", (VALUE, VALUE), started=products is not None)
         return
-    for walk in _walks(emitter, k, "out"):
+    found = columns_of(instruction, "sums") if joined else None
+    for walk in _walks(emitter, k, "out") if found is None else emitter.walks.of(k, "out", found):
 
         def body(at: list[Offset], strides: list[int], width: int, walk: Walk = walk) -> None:
-            total = emitter.read("%V", at[0], strides[0], width) if products is not None else None
-            for x in operands(emitter, walk, 1, at, strides, width):
+            xs, total = operands(emitter, walk, 1, at, strides, width), None
+            if joined:
+                *xs, a, b = xs
+                total = a * b
+            elif products is not None:
+                total = emitter.read("%V", at[0], strides[0], width)
+            for x in xs:
                 total = x if total is None else total + x
             assert total is not None
             emitter.write("%V", at[0], total)

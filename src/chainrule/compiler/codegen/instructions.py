@@ -52,16 +52,21 @@ def columns_of(instruction: Instruction, what: str) -> list[Addresses]:
     """The columns that are walked together, the one that is written first.
 
     ``what``: "out" is results and operands (the terms of sums with few), "products" and "plains"
-    are the terms of sums and the sum that each belongs to.
+    are the terms of sums and the sum that each belongs to, "sums" is "out" and then the two
+    factors of each sum's one product.
     """
     if what == "out" and instruction.kind != SUM:
         return [instruction.out, *instruction.columns]
     terms = instruction.products if what == "products" else instruction.plains
     assert terms is not None
-    if what != "out":
+    if what not in ("out", "sums"):
         return [terms.owners, *terms.columns]
     table = terms.columns[0].reshape(-1, terms.each)
-    return [instruction.out, *(table[:, j] for j in range(terms.each))]
+    columns = [instruction.out, *(table[:, j] for j in range(terms.each))]
+    if what == "sums":
+        assert instruction.products is not None
+        columns += instruction.products.columns
+    return columns
 
 
 def read_by(instruction: Instruction) -> list[Addresses]:
@@ -100,6 +105,13 @@ def is_few(emitter: Emitter, k: int, terms: Any) -> bool:
     if terms is None or (k, "each") in emitter.walks.varying:
         return False
     return bool(0 < terms.each <= FEW_TERMS)
+
+
+def takes_product(emitter: Emitter, instruction: Instruction) -> bool:
+    """Whether sums of few terms compute their one product along with them, in lanes of samples."""
+    products = instruction.products
+    one = products is not None and products.each == 1 and len(products.columns) == 2
+    return one and emitter.batch > 1 and instruction.loop is None and not emitter.walks.varying
 
 
 def one_walk(walks: list[Walk]) -> Walk:

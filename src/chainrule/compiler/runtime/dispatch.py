@@ -22,9 +22,10 @@ from chainrule.compiler.runtime.fast_path import FastPath, gate
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.pipeline import SEVERAL, Options, Pipeline, one_case_only, own_paths
+from chainrule.compiler.runtime.results import nodes_of
 from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Structure, Variant
 from chainrule.core import errors
-from chainrule.core.backend import Value, topological_order
+from chainrule.core.backend import Value
 from chainrule.core.interrupts import Held
 
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
@@ -166,9 +167,16 @@ class Dispatch:
 
     def ran_eagerly(self, result: Any) -> None:
         """Note that a call took eager's time; ``result``: what the function returned."""
-        if self._ledger.instructions is None and isinstance(result, Value):
-            self._ledger.instructions = len(topological_order(result))
+        if isinstance(result, Value):
+            self.learn_size(result)
         self._ledger.ran_eagerly()
+
+    def learn_size(self, result: Any, times: int = 1) -> None:
+        """Estimate what a call takes by the graph of its results, if nobody knows; ``times``: all
+        that is done with it takes so many times as long as building it.
+        """
+        if self._ledger.instructions is None:
+            self._ledger.instructions = times * nodes_of(result) or None
 
     def _leave_unserved(self) -> Run:
         """A call that is not worth a recording; after many of them the user is told."""

@@ -10,7 +10,8 @@ import numpy as np
 from chainrule.compiler.capture.arguments import Call, eager_arguments
 from chainrule.compiler.capture.recordings import FIRST_RULE, ArrayOutput, Output, Recording
 from chainrule.core import errors
-from chainrule.core.backend import Value, kernels
+from chainrule.core.backend import Value, kernels, nonfinite, topological_order, vsum
+from chainrule.derivatives.backward import recording
 from chainrule.trees import Floats, map_leaves
 
 NUMERIC = (float, np.ndarray, Value)
@@ -137,6 +138,16 @@ def numeric_leaves(tree: Any) -> list[Any]:
     found: list[Any] = []
     map_leaves(lambda x: found.append(x) if isinstance(x, NUMERIC) else None, tree, True)
     return found
+
+
+def nodes_of(tree: Any) -> int:
+    """How many nodes the graphs of all Values of a tree have together."""
+    arrays = [np.asarray(x, object).ravel().tolist() for x in numeric_leaves(tree)]
+    values = [x for row in arrays for x in row if isinstance(x, Value)]
+    if len(values) > 1:
+        with recording(), nonfinite("allow"):
+            values = [vsum(values)]
+    return len(topological_order(values[0])) if values else 0
 
 
 def fill(out: Any, grads: Any) -> Any:
