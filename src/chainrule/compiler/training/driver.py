@@ -129,7 +129,9 @@ class Trainer:
         self._samples = checked_samples(samples)
         _check_params(params, optimizer)
         if not (alone or isinstance(self._samples, Windows)):
-            self._samples = copies_of(self._samples, params)
+            first = optimizer.steps * self._steps.batch
+            count = None if most is None else most * self._steps.batch
+            self._samples = copies_of(self._samples, params, first, count)
         self._native = function.inner_loop(params, self._samples, optimizer, self._steps)
         self._at_once = 4  # steps in one call of the inner loop; it learns how many take a TURN
         self._losses = np.empty(64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.machine import cache_aligned
 from chainrule.compiler.training import step_code
 from chainrule.compiler.training.families import Families
-from chainrule.compiler.training.lanes import FEWEST, Arrangement, Groups
+from chainrule.compiler.training.lanes import FEWEST, Arrangement, Groups, Rows
 from chainrule.compiler.training.packing import AT_ONCE
 from chainrule.compiler.training.steps import Steps
 from chainrule.trees import Array, Floats
@@ -61,7 +61,10 @@ class MachineLoop:
     def _alone(self) -> bool:
         """Whether nothing else has the memory of a parameter."""
         others = self._dispatch.captured_arrays()
-        others += [x for s in self._samples.samples for x in s if isinstance(x, np.ndarray)]
+        passed = self._samples.samples
+        kinds = set(map(type, chain.from_iterable(passed)))
+        if any(issubclass(kind, np.ndarray) for kind in kinds):
+            others += [x for x in chain.from_iterable(passed) if isinstance(x, np.ndarray)]
         for k, a in enumerate(self._arrays):
             if any(np.may_share_memory(a, b) for b in (*self._arrays[:k], *others)):
                 return False
@@ -113,7 +116,8 @@ class MachineLoop:
             self._made = []
         if not self._made:
             self._decide()
-        count, ahead = (min(n, max(1, AT_ONCE // batch)) for n in (count, ahead))
+        at_once = max(1, self._samples.at_once // batch)
+        count, ahead = min(count, at_once), min(ahead, at_once)
         if self._samples.windowed:
             ahead = count  # those of the next call are another choice
         chosen = self._samples.choose(first_step * batch, ahead * batch)
@@ -176,10 +180,8 @@ class MachineLoop:
         for k, made in enumerate(self._made):
             mine = family == k
             groups.append(made.groups(chosen[mine]))
-            own = groups[-1].own(keys if keys is None else keys[mine])
-            seeds = (groups[-1].counted / self._batch).astype(dtype)
-            rows.append(Rows(groups[-1].gathers(), own, seeds))
-        which, row, fits, starts = _in_turn(groups, family, self._batch)
+            rows.append(groups[-1].rows(keys if keys is None else keys[mine]))
+        which, row, fits, starts = _in_turn(groups, rows, family, self._batch)
         with np.errstate(over="ignore"):  # the update that it makes infinite is reported
             rates = rates.astype(dtype)
         self._read(shared, memory.moments)
@@ -347,28 +349,19 @@ class Memory:
         }
 
 
-@dataclass(frozen=True)
-class Rows:
-    """What groups of samples that run on one code read, a row for each."""
-
-    gathers: Array
-    own: Array
-    seeds: Array
-
-
 def _in_turn(
-    groups: Sequence[Groups], family: Addresses, batch: int
+    groups: Sequence[Groups], rows: Sequence[Rows], family: Addresses, batch: int
 ) -> tuple[Addresses, Addresses, Addresses, Addresses]:
     """Of each group in the order of the steps: its code, its row and its fit; where steps start."""
     if len(groups) == 1:
         (only,) = groups
         count = len(only.fits)
-        return np.zeros(count, np.int64), np.arange(count), only.fits, only.starts
-    rows, fits = np.empty(len(family), np.int64), np.empty(len(family), np.int64)
-    for k, some in enumerate(groups):
+        return np.zeros(count, np.int64), rows[0].of_group, only.fits, only.starts
+    places, fits = np.empty(len(family), np.int64), np.empty(len(family), np.int64)
+    for k, (some, here) in enumerate(zip(groups, rows, strict=True)):
         mine = np.flatnonzero(family == k)
-        rows[mine], fits[mine] = np.arange(len(mine)), some.fits
-    return family, rows, fits, np.arange(0, len(family) + 1, batch)
+        places[mine], fits[mine] = here.of_group, some.fits
+    return family, places, fits, np.arange(0, len(family) + 1, batch)
 
 
 def machine_loop(
