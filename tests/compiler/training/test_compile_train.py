@@ -522,7 +522,6 @@ class Pretended:
     def __init__(self, function, refuses=lambda step: False):
         self.function, self.refuses = function, refuses
         self.value_and_grad = function.value_and_grad
-        self.batch_value_and_grad = function.batch_value_and_grad
         self.asked = []
 
     def inner_loop(self, params, samples, optimiser, steps):

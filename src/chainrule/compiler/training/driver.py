@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,9 +40,6 @@ class Function(Protocol):
 
     def value_and_grad(self, *arguments: Any) -> Any:
         """The loss of one sample and its gradient."""
-
-    def batch_value_and_grad(self, params: Any, samples: Sequence[Sample]) -> Any:
-        """The mean loss of some samples and its gradient."""
 
     def inner_loop(
         self, params: Any, samples: list[Sample] | Windows, optimiser: Optimizer, steps: Steps
@@ -215,12 +212,7 @@ class Trainer:
     def _step(self) -> None:
         """One step in Python."""
         step, batch = self.optimizer.steps, self._steps.batch
-        chosen = read_next(self._samples, step * batch, batch, self._steps.key)
-        if batch == 1:
-            value, grads = self._function.value_and_grad(self.params, *chosen[0])
-            loss = float(value[0] if isinstance(value, tuple) else value)
-        else:
-            loss, grads = self._function.batch_value_and_grad(self.params, chosen)
+        loss, grads = self._mean(read_next(self._samples, step * batch, batch, self._steps.key))
         if not math.isfinite(loss):
             raise FloatingPointError(_broken(f"the loss is {loss}", step))
         for path, grad in leaves(grads, "params"):
@@ -233,6 +225,25 @@ class Trainer:
                 grads = map_leaves(lambda grad: grad * scale, grads)
         with Held(firm=True):
             self._update(loss, grads)
+
+    def _mean(self, chosen: list[Sample]) -> tuple[float, Any]:
+        """The mean loss of some samples and its gradient, one by one.
+
+        Batches would be computed in another way after some calls: a run that is resumed has made
+        fewer of them, and must come to the same bits.
+        """
+        total, sums = 0.0, None
+        for sample in chosen:
+            value, grads = self._function.value_and_grad(self.params, *sample)
+            total += float(value[0] if isinstance(value, tuple) else value)
+            if len(chosen) == 1:
+                return total, grads
+            if sums is None:
+                sums = map_leaves(lambda grad: np.array(grad, np.float64), grads)
+            else:
+                for (_, a), (_, grad) in zip(leaves(sums, ""), leaves(grads, ""), strict=True):
+                    a += grad
+        return total / len(chosen), map_leaves(lambda a: a / len(chosen), sums)
 
     def _update(self, loss: float, grads: Any) -> None:
         optimiser, taken, steps = self.optimizer, self.taken, self.optimizer.steps

@@ -21,8 +21,7 @@ from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.machine import cache_aligned
 from chainrule.compiler.training import step_code
 from chainrule.compiler.training.families import Families
-from chainrule.compiler.training.lanes import FEWEST, Arrangement, Groups, Rows
-from chainrule.compiler.training.packing import AT_ONCE
+from chainrule.compiler.training.lanes import Arrangement, Groups, Rows
 from chainrule.compiler.training.steps import Steps
 from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
@@ -139,25 +138,27 @@ class MachineLoop:
         return np.zeros(0)
 
     def _decide(self) -> None:
-        """Decide how samples go through the code by the first of them, whichever come next.
+        """Look at all samples, and decide by the first of them how they go through the code.
 
+        So the code of a sample depends on the samples alone, not on the step at which a run began.
         Where the number of steps is known, and it may be small, those that come next decide.
         """
         samples, batch = self._samples, self._batch
-        if self._steps.most is not None or samples.windowed or batch < FEWEST:
+        if self._steps.most is not None or samples.windowed:
             return
-        steps = max(1, min(AT_ONCE, len(samples.samples)) // batch)
+        every = np.arange(len(samples.samples))
+        for some in np.array_split(every, -(-len(every) // samples.at_once)):
+            self._families.of(some, some)
+        steps = max(1, min(samples.at_once, len(every)) // batch)
         first = samples.choose(0, steps * batch)
-        family = self._families.of(first, first)
-        if (family >= 0).all():
-            self._arrange(first, family)
+        self._arrange(first, self._families.of(first, first))
 
     def _arrange(self, chosen: Addresses, family: Addresses) -> None:
-        """Decide how samples go through the code of their family."""
+        """Decide how samples go through the code of their family, -1 for none."""
         every = self._families.every
+        alone = len(every) == 1 and bool((family == 0).all())
         self._made = [
-            Arrangement(one, chosen[family == k], self._batch, alone=len(every) == 1)
-            for k, one in enumerate(every)
+            Arrangement(one, chosen[family == k], self._batch, alone) for k, one in enumerate(every)
         ]
 
     def _take(
