@@ -285,6 +285,7 @@ class Memory:
         number, shared = dtype.itemsize, max(one.program.shared for one in made)
         self.moments: list[Array] = [cache_aligned(size, dtype) for _ in optimiser.moments]
         self._arenas: list[list[list[Array]]] = []  # of each thread, for each code
+        self._words: list[list[dict[str, int]]] = []  # likewise, what the loop reads of it
         part = -(-(shared * number + 128) // 64) * 64
         kind = "sgd" if isinstance(optimiser, optim.SGD) else "adam"
         update = step_code.update(kind, size, str(dtype), clipped)
@@ -297,8 +298,9 @@ class Memory:
             "first_moment": first,
             "second_moment": second,
         }
-        self._constants = [one.constants.astype(dtype) for one in made]
-        self._kept = (arrays, update)
+        constants = [one.constants.astype(dtype) for one in made]
+        self._codes = [_words_of(one, row) for one, row in zip(made, constants, strict=True)]
+        self._kept = (arrays, update, constants)
         self.fields = {name: step_code.words(array) for name, array in arrays.items()} | {
             "update": update.address("update"),
             "part_bytes": part,
@@ -318,36 +320,42 @@ class Memory:
             if self._arenas:
                 own = [[cache_aligned(len(x), x.dtype) for x in some] for some in own]
             self._arenas.append(own)
-        every = [self._code(*one) for one in zip(self.made, self._constants, rows, strict=True)]
-        names = ("shared", "own", "adjoints")
+            names = ("shared", "own", "adjoints")
+            words = [dict(zip(names, map(step_code.words, x), strict=True)) for x in own]
+            self._words.append(
+                [{**code, **here} for code, here in zip(self._codes, words, strict=True)]
+            )
+        read = [
+            {
+                "gathers": step_code.words(some.gathers),
+                "samples": step_code.words(some.own),
+                "seeds": step_code.words(some.seeds),
+                "gather_words": some.gathers[0].size if len(some.gathers) else 0,
+                "sample_bytes": some.own.shape[1] * made.lanes * some.own.itemsize,
+            }
+            for made, some in zip(self.made, rows, strict=True)
+        ]
         return [
-            [
-                {**code, **dict(zip(names, map(step_code.words, arenas), strict=True))}
-                for code, arenas in zip(every, here, strict=True)
-            ]
-            for here in self._arenas[:threads]
+            [{**code, **mine} for code, mine in zip(here, read, strict=True)]
+            for here in self._words[:threads]
         ]
 
-    @staticmethod
-    def _code(made: Arrangement, constants: Array, rows: Rows) -> dict[str, int]:
-        code, program = made.code, made.program
-        return {
-            "pack": code.pack,
-            "forward": code.forward,
-            "reverse": code.reverse,
-            "constants": step_code.words(constants),
-            "counts": step_code.words(made.counts),
-            "gathers": step_code.words(rows.gathers),
-            "samples": step_code.words(rows.own),
-            "seeds": step_code.words(rows.seeds),
-            "inputs": program.inputs,
-            "constant_bytes": constants.shape[1] * constants.itemsize,
-            "count_words": made.counts.shape[1],
-            "gather_words": rows.gathers[0].size if len(rows.gathers) else 0,
-            "sample_bytes": rows.own.shape[1] * made.lanes * rows.own.itemsize,
-            "lanes": made.lanes,
-            "root": made.root - program.shared,
-        }
+
+def _words_of(made: Arrangement, constants: Array) -> dict[str, int]:
+    """What the loop reads of a code, whatever its samples."""
+    code, program = made.code, made.program
+    return {
+        "pack": code.pack,
+        "forward": code.forward,
+        "reverse": code.reverse,
+        "constants": step_code.words(constants),
+        "counts": step_code.words(made.counts),
+        "inputs": program.inputs,
+        "constant_bytes": constants.shape[1] * constants.itemsize,
+        "count_words": made.counts.shape[1],
+        "lanes": made.lanes,
+        "root": made.root - program.shared,
+    }
 
 
 def _in_turn(
