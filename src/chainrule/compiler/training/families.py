@@ -28,8 +28,10 @@ class Families:
         params: Any,
         samples: list[tuple[Any, ...]] | Windows,
         key: Floats | None,
+        memory: int,
     ) -> None:
-        self._arguments = (dispatch, params, samples, key)
+        """Arguments: those of ``PackedSamples``."""
+        self._arguments = (dispatch, params, samples, key, memory)
         self.first = PackedSamples(*self._arguments)
         self._others: list[PackedSamples] = []
         self._refused: set[int] = set()  # samples that no code serves

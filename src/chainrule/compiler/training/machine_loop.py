@@ -22,6 +22,7 @@ from chainrule.compiler.runtime.machine import cache_aligned
 from chainrule.compiler.training import step_code
 from chainrule.compiler.training.families import Families
 from chainrule.compiler.training.lanes import Arrangement, Groups, Rows
+from chainrule.compiler.training.packing import MEMORY, READ_ONCE
 from chainrule.compiler.training.steps import Steps
 from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
@@ -43,7 +44,9 @@ class MachineLoop:
         threads: int,
     ) -> None:
         self._dispatch = dispatch
-        self._families = Families(dispatch, params, samples, steps.key)
+        once = steps.most is not None and steps.most * steps.batch <= len(samples)
+        memory = READ_ONCE if once else MEMORY
+        self._families = Families(dispatch, params, samples, steps.key, memory)
         self._samples = self._families.first
         self._optimiser, self._steps = optimiser, steps
         self._batch = steps.batch

@@ -28,6 +28,7 @@ from chainrule.windows import Windows
 UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
 AT_ONCE = 4096  # samples in one call of machine code
 MEMORY = 1 << 27  # bytes: for packed samples
+READ_ONCE = 1 << 24  # bytes: for those that are not read again
 MOST_KINDS = 64  # of samples of one structure that run on the code
 
 
@@ -64,11 +65,13 @@ class PackedSamples:
         params: Any,
         samples: list[tuple[Any, ...]] | Windows,
         key: Floats | None = None,
+        memory: int = MEMORY,
     ) -> None:
         """``key``: what a sample has besides as its last argument, another one whenever it is read;
-        the numbers of this one are packed in its place.
+        the numbers of this one are packed in its place. ``memory``: for rows, in bytes.
         """
         self._dispatch, self._key = dispatch, () if key is None else (key,)
+        self._memory = memory
         self.params = params
         self.samples: Sequence[tuple[Any, ...]] = samples
         if isinstance(samples, Windows):
@@ -105,9 +108,10 @@ class PackedSamples:
         """The sample with the longest lists."""
         if isinstance(self.samples, _Shown):
             return 0
-        plain = set(map(type, chain.from_iterable(self.samples))) == {list}
-        length = len if plain else _length
-        sizes = [sum(map(length, sample)) for sample in self.samples]
+        lengths, _ = self._read(np.arange(len(self.samples)))
+        if (lengths >= 0).all():
+            return int(lengths.sum(axis=1).argmax())
+        sizes = [sum(map(_length, sample)) for sample in self.samples]
         return sizes.index(max(sizes))
 
     def structures(self, chosen: Addresses) -> list[int]:
@@ -116,8 +120,11 @@ class PackedSamples:
             return [0]
         first: dict[Any, int] = {}
         for some in np.array_split(np.unique(chosen), -(-len(chosen) // AT_ONCE)):
-            for members, _ in self._kinds(some):
-                first.setdefault(self.call(members[0]).key, members[0])
+            lengths, _ = self._read(some)
+            plain = lengths[:, 0] >= 0
+            found = [int(some[plain][places[0]]) for places in _alike(lengths[plain])]
+            for k in (*found, *some[~plain].tolist()):
+                first.setdefault(self.call(k).key, k)
             self._calls.clear()
         calls = {k: self.call(k) for k in first.values()}
         return sorted(calls, key=lambda k: -calls[k].size - len(calls[k].ints))
@@ -262,7 +269,7 @@ class PackedSamples:
 
     def look_at(self, wanted: Addresses) -> None:
         """Work out what some samples run on."""
-        if self.machine is not None and self._used * self._row_bytes > MEMORY:
+        if self.machine is not None and self._used * self._row_bytes > self._memory:
             self._forget_rows()
         unknown = wanted[self.fit_of[wanted] == UNKNOWN]
         if (np.diff(unknown) <= 0).any():
@@ -325,7 +332,7 @@ class PackedSamples:
     def at_once(self) -> int:
         """How many samples are looked at in one go, so that their rows fit into memory."""
         each = self._row_bytes if self.machine is not None else 1
-        return max(1, min(AT_ONCE, MEMORY // max(1, each)))
+        return max(1, min(AT_ONCE, self._memory // max(1, each)))
 
     # --- for the code -----------------------------------------------------------------------------
 
