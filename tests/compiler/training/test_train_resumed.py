@@ -85,3 +85,17 @@ def test_a_run_that_is_resumed_comes_to_the_same_bits(function, batch, dtype, mo
     assert (resumed.losses == whole.losses).all()
     for name, array in whole.params.items():
         assert (resumed.params[name] == array).all()
+
+
+def test_a_step_in_python_is_the_mean_of_its_samples_for_numbers_too():
+    params = {"a": np.array(0.5), "b": np.array([1.0, 2.0])}
+    samples = [(1.0,), (2.0,), (4.0,)]
+
+    def loss(p, x):
+        return p["a"] * x + p["b"][0] * p["b"][1] * x * x
+
+    fast = chainrule.compile(loss, lift=False)
+    trainer = fast.trainer(params, samples, optim.SGD(params, lr=0.1), batch=3)
+    assert trainer.advance(1)[0] == pytest.approx(0.5 * 7 / 3 + 2.0 * 7)
+    assert params["a"] == pytest.approx(0.5 - 0.1 * 7 / 3)
+    assert params["b"] == pytest.approx([1.0 - 0.1 * 14, 2.0 - 0.1 * 7])

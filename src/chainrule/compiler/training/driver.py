@@ -232,18 +232,19 @@ class Trainer:
         Batches would be computed in another way after some calls: a run that is resumed has made
         fewer of them, and must come to the same bits.
         """
-        total, sums = 0.0, None
+        mean, sums, count = 0.0, None, len(chosen)
         for sample in chosen:
             value, grads = self._function.value_and_grad(self.params, *sample)
-            total += float(value[0] if isinstance(value, tuple) else value)
-            if len(chosen) == 1:
-                return total, grads
+            mean += float(value[0] if isinstance(value, tuple) else value) / count
+            if count == 1:
+                return mean, grads
+            parts = map_leaves(lambda grad: np.array(grad / count), grads)
             if sums is None:
-                sums = map_leaves(lambda grad: np.array(grad, np.float64), grads)
-            else:
-                for (_, a), (_, grad) in zip(leaves(sums, ""), leaves(grads, ""), strict=True):
-                    a += grad
-        return total / len(chosen), map_leaves(lambda a: a / len(chosen), sums)
+                sums = parts
+                continue
+            for (_, a), (_, part) in zip(leaves(sums, ""), leaves(parts, ""), strict=True):
+                a += part
+        return mean, sums
 
     def _update(self, loss: float, grads: Any) -> None:
         optimiser, taken, steps = self.optimizer, self.taken, self.optimizer.steps

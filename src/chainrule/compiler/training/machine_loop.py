@@ -99,7 +99,11 @@ class MachineLoop:
         assert samples.machine is not None
         # Numbers of another type would be rounded once in a while, not after each step.
         single = samples.machine.dtype == "float32"
-        return single or all(a.dtype == np.float64 for a in self._arrays)
+        if not (single or all(a.dtype == np.float64 for a in self._arrays)):
+            return False
+        with self._dispatch.lock:
+            self._decide()
+        return True
 
     # --- steps ------------------------------------------------------------------------------------
 
