@@ -11,7 +11,7 @@ from test_compile_lifted import VOCAB, flat, gpt_params, microgpt, normal
 
 import chainrule
 from chainrule import dot, exp, log, tanh, vsum
-from chainrule.compiler.training import lanes
+from chainrule.compiler.training import batches, lanes
 from chainrule.compiler.training.mixed import Mixed
 from chainrule.optim import SGD, Adam
 
@@ -25,6 +25,7 @@ def arranged(monkeypatch):
     Lanes count as cheap, so that programs whose own loops fill vectors go into them too.
     """
     monkeypatch.setattr(lanes, "LANES", 0.1)
+    monkeypatch.setattr(batches, "ALIKE", 0)  # few samples of each length go together too
     seen: list[tuple[int, bool]] = []
     original = lanes.Arrangement.__init__
 
