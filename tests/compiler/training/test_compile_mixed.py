@@ -141,6 +141,17 @@ def table_params(seed: int) -> Any:
 # --- tests ----------------------------------------------------------------------------------------
 
 
+def test_few_samples_of_many_lengths_are_computed_one_by_one(arranged, monkeypatch):
+    monkeypatch.setattr(batches, "ALIKE", 2)
+    params, samples = long_params(1), of_lengths([3, 4, 5, 6, 6], 1)
+    fast = chainrule.compile(microgpt, on_fallback="raise")
+    close(fast.batch_value_and_grad(params, samples), mean(microgpt, params, samples), 1e-12)
+    assert not arranged
+    samples = of_lengths([3, 3, 6, 6], 1)
+    close(fast.batch_value_and_grad(params, samples), mean(microgpt, params, samples), 1e-12)
+    assert arranged
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("batch", [4, 7, 8, 15, 16, 17, 33, 64])
 def test_lengths_up_to_sixteen_in_one_batch(batch, dtype, arranged):
