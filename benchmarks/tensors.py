@@ -66,6 +66,17 @@ GPT_LAYER = [f"attention.{name}" for name in (*GPT_HEADS, "output")] + ["mlp.wid
 
 def wide_gpt_loss(weights, tokens):
     """The loss of chainrule's own GPT, of four heads, at the size of its weights."""
+    return gpt_losses(weights, tokens).mean()
+
+
+def padded_gpt_loss(weights, tokens, count):
+    """The same of a text whose first ``count`` positions count; what follows is padding."""
+    losses = gpt_losses(weights, tokens)
+    return jnp.where(jnp.arange(len(losses)) < count, losses, 0).sum() / count.astype(losses.dtype)
+
+
+def gpt_losses(weights, tokens):
+    """The loss of each position."""
     sources, targets = tokens[:-1], tokens[1:]
     positions, heads = len(sources), 4
 
@@ -85,7 +96,7 @@ def wide_gpt_loss(weights, tokens):
         x = x + attended @ layer["attention.output"]
         x = x + relu(rmsnorm(x) @ layer["mlp.widen"]) @ layer["mlp.narrow"]
     logits = x @ weights["head"].T
-    return (logsumexp(logits, axis=1) - logits[jnp.arange(positions), targets]).mean()
+    return logsumexp(logits, axis=1) - logits[jnp.arange(positions), targets]
 
 
 def moons_loss(layers, points, labels):

@@ -1,10 +1,11 @@
 """Whole training steps: what ``fast.train`` takes per step, Adam included.
 
     python benchmarks/train.py                 all sections; --quick: fewer repeats
-    python benchmarks/train.py steps loops     some sections: steps, cold, loops
+    python benchmarks/train.py steps loops     some: steps, calls, batches, cores, cold, loops
     python benchmarks/train.py --names FILE    documents, one per line (else the bundled names)
 
-The model is chainrule.gpt's, the names come in their shuffled order, with all their lengths.
+The model is chainrule.gpt's, the names come in their shuffled order, with all their lengths. One
+thread, but for the section ``cores``.
 """
 
 import argparse
@@ -12,14 +13,18 @@ import os
 import random
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import count, islice
 from pathlib import Path
+from shutil import which
 from time import perf_counter
 from typing import Any
 
+os.environ.setdefault("CHAINRULE_THREADS", "1")
+
 import numpy as np
+import train_peers
 from harness import WHOLE, clock, figure, machine, ratio, repeated, table, take_turns, title
 from programs import PROGRAMS, flat
 
@@ -27,7 +32,8 @@ import chainrule
 from chainrule import gpt, optim
 
 US = 1e6
-NAMES = 1000  # of the file
+NAMES = 4000  # of the file
+ALL = 32_000  # at most, where each comes once
 CHECKED = 30  # steps whose losses are compared with those of eager mode
 
 
@@ -64,6 +70,11 @@ def started(task, names):
     return gpt.Run.start(names, task.config, validation=0.0)
 
 
+def peer(kind):
+    """A contestant of ``train_peers``."""
+    return lambda task, names: kind(task, started(task, names), NAMES)
+
+
 class Eager:
     """A graph per name, on the engine in use, and its Adam."""
 
@@ -84,11 +95,13 @@ def loss_of(config):
 class Train:
     """``fast.train``."""
 
+    most = NAMES
+
     def __init__(self, task, names):
         run = started(task, names)
         self.task = task
         self.function = chainrule.compile(loss_of(task.config), dtype=task.dtype)
-        self.samples = [(run.tokenizer.encode(name),) for name in run.data.training[:NAMES]]
+        self.samples = [(run.tokenizer.encode(name),) for name in run.data.training[: self.most]]
         self.params = {name: a.astype(task.dtype) for name, a in run.model.arrays().items()}
         config = task.config
         betas = (config.beta1, config.beta2)
@@ -98,6 +111,19 @@ class Train:
         batch = self.task.batch
         losses = self.function.train(self.params, self.samples, self.optimiser, steps, batch=batch)
         return losses.tolist()
+
+
+class Once(Train):
+    """The same over all names, in calls that read each of them once: those of the first step too.
+
+    What was recorded is kept between two calls, but no packed sample.
+    """
+
+    most = ALL
+
+    def advance(self, steps):
+        self.optimiser.steps = 0
+        return super().advance(steps)
 
 
 class Loop(Train):
@@ -117,58 +143,6 @@ class Loop(Train):
         return losses
 
 
-class Jax:
-    """One jitted step of loss, gradient and Adam, compiled anew for every length."""
-
-    def __init__(self, task, names):
-        import tensors
-
-        jax, jnp = tensors.jax, tensors.jnp
-        run, config = started(task, names), task.config
-        short = {
-            "wte": "token_embedding",
-            "wpe": "position_embedding",
-            "lm_head": "head",
-            "wq": "layers.0.attention.query",
-            "wk": "layers.0.attention.key",
-            "wv": "layers.0.attention.value",
-            "wo": "layers.0.attention.output",
-            "up": "layers.0.mlp.widen",
-            "down": "layers.0.mlp.narrow",
-        }
-        arrays = run.model.arrays()
-        weights = {name: jnp.asarray(arrays[long]) for name, long in short.items()}
-        zeros = jax.tree_util.tree_map(jnp.zeros_like, weights)
-        beta1, beta2 = config.beta1, config.beta2
-
-        def step(state, t, tokens):
-            weights, m, v = state
-            loss, grads = jax.value_and_grad(tensors.gpt_loss)(weights, tokens)
-            rate = config.learning_rate * (1 - t / config.steps)
-            each = jax.tree_util.tree_map
-            m = each(lambda m, g: beta1 * m + (1 - beta1) * g, m, grads)
-            v = each(lambda v, g: beta2 * v + (1 - beta2) * g * g, v, grads)
-            bias1, bias2 = 1 - beta1 ** (t + 1), 1 - beta2 ** (t + 1)
-            weights = each(
-                lambda p, m, v: p - rate * (m / bias1) / (jnp.sqrt(v / bias2) + 1e-8), weights, m, v
-            )
-            return (weights, m, v), loss
-
-        self.step = jax.jit(step, donate_argnums=0)
-        self.state, self.time = (weights, zeros, jax.tree_util.tree_map(jnp.copy, zeros)), count()
-        encoded = [run.tokenizer.encode(name) for name in run.data.training[:NAMES]]
-        longest = config.block + 1
-        self.samples = [jnp.asarray(tokens[:longest]) for tokens in encoded]
-
-    def advance(self, steps):
-        losses = []
-        for t in islice(self.time, steps):
-            tokens = self.samples[t % len(self.samples)]
-            self.state, loss = self.step(self.state, float(t), tokens)
-            losses.append(loss)
-        return [float(loss) for loss in losses]
-
-
 @dataclass(frozen=True)
 class Contestant:
     """Who takes part, with how many steps in a turn, and at most how many turns."""
@@ -178,16 +152,20 @@ class Contestant:
     turns: int | None = None
 
 
-def contestants(task):
+def contestants(task, names):
     once = NAMES // task.batch  # every name comes once
     found = {
         "eager": Contestant(Eager, 3, 2),
         "loop": Contestant(Loop, min(once, 200)),
-        "train": Contestant(Train, 10 * once if task.width < 64 else 4 * once),
-        "train, each name once": Contestant(Train, once),
+        "train": Contestant(Train, 10 * once if task.width < 64 else 2 * once),
+        "train, each name once": Contestant(Once, min(names, ALL) // task.batch),
     }
-    if find_spec("jax") and task.batch == 1 and task.dtype == "float64":
-        found["JAX"] = Contestant(Jax, once)
+    if find_spec("jax"):
+        if task.batch == 1:
+            found["JAX, a call each step"] = Contestant(peer(train_peers.Jax), 1000)
+        found["JAX, lax.scan"] = Contestant(peer(train_peers.JaxScan), min(once, 1000), 3)
+    if which("gcc"):
+        found["C by hand"] = Contestant(peer(train_peers.HandWritten), once)
     return found
 
 
@@ -207,7 +185,7 @@ def agree(task, names):
     steps = CHECKED if task.width < 64 else 2
     tolerance = 1e-9 if task.dtype == "float64" else 1e-3
     wanted = Eager(task, names).advance(steps)
-    for name, contestant in contestants(task).items():
+    for name, contestant in contestants(task, len(names)).items():
         found = contestant.make(task, names).advance(steps)
         if not np.allclose(found, wanted, rtol=0, atol=tolerance):
             sys.exit(f"{task}: {name!r} does not train to the losses of eager mode")
@@ -217,7 +195,7 @@ def measure(task, names, quick):
     """Seconds per step of everybody, and until the first step of those who build something."""
     agree(task, names)
     turns, first = {}, {}
-    for name, contestant in contestants(task).items():
+    for name, contestant in contestants(task, len(names)).items():
         begin = clock()
         running = contestant.make(task, names)
         running.advance(1)
@@ -272,6 +250,93 @@ def steps_section(names, quick):
         f"the first step is done (minima of {5 if quick else 30} turns)"
     )
     table(["", "per step", "per name", "against train", "first, s"], rows)
+
+
+# --- calls, batches, cores ------------------------------------------------------------------------
+
+
+def calls_section(names, quick):
+    """What a call takes besides its steps."""
+    task, repeats = TASKS[0], 100 if quick else 500
+    prepared = Train(task, names)
+    function, arguments = prepared.function, (prepared.params, prepared.samples, prepared.optimiser)
+    trainer = function.trainer(*arguments)
+    trainer.advance(NAMES)
+    made = {
+        "trainer.advance(1)": lambda: trainer.advance(1),
+        "trainer.advance(10)": lambda: trainer.advance(10),
+        "train(steps=10)": lambda: function.train(*arguments, 10),
+        "train(steps=10, callback=...)": lambda: function.train(
+            *arguments, 10, callback=lambda losses, step: None
+        ),
+    }
+    best = take_turns({name: repeated(f, 1) for name, f in made.items()}, repeats)
+    step = take_turns({"": timed(trainer, NAMES)}, 5)[""][WHOLE]
+    rows = []
+    for name, seconds in best.items():
+        count = 1 if name.endswith("(1)") else 10
+        besides = seconds[WHOLE] - count * step
+        rows.append([name, figure(seconds[WHOLE], US, 0), figure(besides, US, 0)])
+    title(
+        f"Calls over {NAMES:,} names, microseconds: with their steps, and besides them "
+        f"({step * US:.1f} each); minima of {repeats}"
+    )
+    table(["", "call", "besides"], rows)
+
+
+def batches_section(names, quick):
+    """Steps of 16 samples beside steps of one, per sample."""
+    rows = []
+    for name, (loss, params, samples) in train_peers.small_models().items():
+        turns = {}
+        for batch in (1, 16, 64):
+            mine = {key: array.copy() for key, array in params.items()}
+            function = chainrule.compile(loss, lift=True)
+            trainer = function.trainer(mine, samples, optim.Adam(mine, lr=0.0), batch=batch)
+            trainer.advance(2 * len(samples) // batch)
+            turns[f"train {batch}"] = timed(trainer, len(samples) // batch)
+        some = samples[:64]
+        turns["calls"] = repeated(
+            lambda f=function, p=params, some=some: [f.value_and_grad(p, *x) for x in some], 1
+        )
+        turns["batch"] = repeated(
+            lambda f=function, p=params, some=some: f.batch_value_and_grad(p, some), 1
+        )
+        best = {n: x[WHOLE] for n, x in take_turns(turns, 5 if quick else 30).items()}
+        cells = [figure(best[f"train {batch}"] / batch, US, 2) for batch in (1, 16, 64)]
+        cells += [figure(best[n] / len(some), US, 2) for n in ("calls", "batch")]
+        rows.append([name, *cells])
+    title(
+        "Batches: microseconds per sample, of training steps with Adam, and of 64 calls of "
+        "value_and_grad beside one of batch_value_and_grad"
+    )
+    table(["", "1 per step", "16", "64", "64 calls", "one batch"], rows)
+
+
+def cores_section(names, quick):
+    """Large steps with one thread and with two, in wall time."""
+    rows = []
+    for width, dtype, batch in ((16, "float32", 64), (64, "float32", 64), (64, "float32", 256)):
+        task, seconds = Task(width, batch, dtype), {}
+        losses = {}
+        for threads in (1, 2):
+            one = Train(task, names)
+            trainer = one.function.trainer(
+                one.params, one.samples, one.optimiser, batch=batch, threads=threads
+            )
+            steps = NAMES // batch
+            losses[threads] = trainer.advance(steps).copy()
+            for _ in range(5 if quick else 20):
+                begin = time.perf_counter()
+                trainer.advance(steps)
+                now = (time.perf_counter() - begin) / steps / batch
+                seconds[threads] = min(now, seconds.get(threads, now))
+        if not (losses[1] == losses[2]).all():
+            sys.exit(f"{task}: threads do not train to the same bits")
+        cells = [figure(seconds[n], US, 2) for n in (1, 2)]
+        rows.append([str(task), *cells, ratio(seconds[1], seconds[2])])
+    title("Cores: microseconds per name, wall time, minima; the losses have the same bits")
+    table(["", "one thread", "two", "quicker"], rows)
 
 
 # --- a cold process -------------------------------------------------------------------------------
@@ -370,7 +435,14 @@ class Trained:
         return self.function.train(*self.arguments, steps)
 
 
-SECTIONS = {"steps": steps_section, "cold": cold_section, "loops": loops_section}
+SECTIONS = {
+    "steps": steps_section,
+    "calls": calls_section,
+    "batches": batches_section,
+    "cores": cores_section,
+    "cold": cold_section,
+    "loops": loops_section,
+}
 
 
 def main():

@@ -11,7 +11,7 @@ from test_compile_lifted import VOCAB, flat, gpt_params, microgpt, normal
 
 import chainrule
 from chainrule import dot, exp, log, tanh, vsum
-from chainrule.compiler.training import lanes
+from chainrule.compiler.training import batches, lanes
 from chainrule.compiler.training.mixed import Mixed
 from chainrule.optim import SGD, Adam
 
@@ -25,6 +25,7 @@ def arranged(monkeypatch):
     Lanes count as cheap, so that programs whose own loops fill vectors go into them too.
     """
     monkeypatch.setattr(lanes, "LANES", 0.1)
+    monkeypatch.setattr(batches, "ALIKE", 0)  # few samples of each length go together too
     seen: list[tuple[int, bool]] = []
     original = lanes.Arrangement.__init__
 
@@ -138,6 +139,17 @@ def table_params(seed: int) -> Any:
 
 
 # --- tests ----------------------------------------------------------------------------------------
+
+
+def test_few_samples_of_many_lengths_are_computed_one_by_one(arranged, monkeypatch):
+    monkeypatch.setattr(batches, "ALIKE", 2)
+    params, samples = long_params(1), of_lengths([3, 4, 5, 6, 6], 1)
+    fast = chainrule.compile(microgpt, on_fallback="raise")
+    close(fast.batch_value_and_grad(params, samples), mean(microgpt, params, samples), 1e-12)
+    assert not arranged
+    samples = of_lengths([3, 3, 6, 6], 1)
+    close(fast.batch_value_and_grad(params, samples), mean(microgpt, params, samples), 1e-12)
+    assert arranged
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
@@ -266,7 +267,8 @@ class Dispatch:
             ledger.missed(len(structure.variants))
             if not ledger.affords_recording(pipeline.may_join(call)):
                 return self._leave_unserved()
-        with Held():  # Ctrl-C waits: half a recording would leave max replaced and Values moved
+        asked = ledger.asked_for() if at_once and build else nullcontext()
+        with Held(), asked:  # Ctrl-C waits: half a recording would leave max replaced, Values moved
             run = pipeline.record(structure, call, at_once, build)
         self._tell_of_recordings(pipeline)
         return run

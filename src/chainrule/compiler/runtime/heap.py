@@ -31,6 +31,12 @@ def is_large(instructions: int) -> bool:
 
 def return_free_memory(instructions: int) -> None:
     """Give unused pages back after work on so many instructions; it takes milliseconds."""
-    trim = _trim() if is_large(instructions) else None
-    if trim is not None:
-        trim(0)
+    if is_large(instructions):
+        trim()
+
+
+def trim() -> None:
+    """Give unused pages back."""
+    found = _trim()
+    if found is not None:
+        found(0)

@@ -14,6 +14,8 @@ program, on which LLVM's time depends.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from chainrule.core.backend import engine
@@ -158,6 +160,15 @@ class Ledger:
         """It was found out, which takes long, that the function had better run eagerly."""
         self._rest = min(2**self._refusals, LONGEST_REFUSAL)
         self._refusals += 3
+
+    @contextmanager
+    def asked_for(self) -> Iterator[None]:
+        """What is spent meanwhile was asked for whatever it costs: nothing has to be earned."""
+        before = self._balance
+        try:
+            yield
+        finally:
+            self._balance = max(before, self._balance)
 
     @property
     def rests(self) -> bool:

@@ -73,6 +73,7 @@ class Fit:
     def __post_init__(self) -> None:
         self.counts_at = int(self.counts.ctypes.data)
         self.decided: Any = None  # what integers select, once training asks; see families.Decided
+        self.costs: tuple[float, float] | None = None  # once training asks; see training.lanes
 
     @property
     def nbytes(self) -> int:

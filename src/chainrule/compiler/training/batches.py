@@ -31,6 +31,8 @@ from chainrule.trees import map_leaves
 
 Floats = npt.NDArray[Any]
 
+ALIKE = 8  # samples of each length, on average, for which it pays to look at all of them first
+
 
 def batch_value_and_grad(
     dispatch: Dispatch,
@@ -98,6 +100,8 @@ def _batched(
         dispatch.busy = True
         try:
             packed = PackedSamples(dispatch, params, samples)
+            if len(packed.structures(np.arange(len(samples)))) * ALIKE > len(samples):
+                return None
             if packed.kind_of(packed.longest()) is None:
                 return None
             row = np.empty(call.size)

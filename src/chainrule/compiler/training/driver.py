@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,9 +40,6 @@ class Function(Protocol):
 
     def value_and_grad(self, *arguments: Any) -> Any:
         """The loss of one sample and its gradient."""
-
-    def batch_value_and_grad(self, params: Any, samples: Sequence[Sample]) -> Any:
-        """The mean loss of some samples and its gradient."""
 
     def inner_loop(
         self, params: Any, samples: list[Sample] | Windows, optimiser: Optimizer, steps: Steps
@@ -129,7 +126,9 @@ class Trainer:
         self._samples = checked_samples(samples)
         _check_params(params, optimizer)
         if not (alone or isinstance(self._samples, Windows)):
-            self._samples = copies_of(self._samples, params)
+            first = optimizer.steps * self._steps.batch
+            count = None if most is None else most * self._steps.batch
+            self._samples = copies_of(self._samples, params, first, count)
         self._native = function.inner_loop(params, self._samples, optimizer, self._steps)
         self._at_once = 4  # steps in one call of the inner loop; it learns how many take a TURN
         self._losses = np.empty(64)
@@ -213,12 +212,7 @@ class Trainer:
     def _step(self) -> None:
         """One step in Python."""
         step, batch = self.optimizer.steps, self._steps.batch
-        chosen = read_next(self._samples, step * batch, batch, self._steps.key)
-        if batch == 1:
-            value, grads = self._function.value_and_grad(self.params, *chosen[0])
-            loss = float(value[0] if isinstance(value, tuple) else value)
-        else:
-            loss, grads = self._function.batch_value_and_grad(self.params, chosen)
+        loss, grads = self._mean(read_next(self._samples, step * batch, batch, self._steps.key))
         if not math.isfinite(loss):
             raise FloatingPointError(_broken(f"the loss is {loss}", step))
         for path, grad in leaves(grads, "params"):
@@ -231,6 +225,26 @@ class Trainer:
                 grads = map_leaves(lambda grad: grad * scale, grads)
         with Held(firm=True):
             self._update(loss, grads)
+
+    def _mean(self, chosen: list[Sample]) -> tuple[float, Any]:
+        """The mean loss of some samples and its gradient, one by one.
+
+        Batches would be computed in another way after some calls: a run that is resumed has made
+        fewer of them, and must come to the same bits.
+        """
+        mean, sums, count = 0.0, None, len(chosen)
+        for sample in chosen:
+            value, grads = self._function.value_and_grad(self.params, *sample)
+            mean += float(value[0] if isinstance(value, tuple) else value) / count
+            if count == 1:
+                return mean, grads
+            parts = map_leaves(lambda grad: np.array(grad / count), grads)
+            if sums is None:
+                sums = parts
+                continue
+            for (_, a), (_, part) in zip(leaves(sums, ""), leaves(parts, ""), strict=True):
+                a += part
+        return mean, sums
 
     def _update(self, loss: float, grads: Any) -> None:
         optimiser, taken, steps = self.optimizer, self.taken, self.optimizer.steps

@@ -28,8 +28,10 @@ class Families:
         params: Any,
         samples: list[tuple[Any, ...]] | Windows,
         key: Floats | None,
+        memory: int,
     ) -> None:
-        self._arguments = (dispatch, params, samples, key)
+        """Arguments: those of ``PackedSamples``."""
+        self._arguments = (dispatch, params, samples, key, memory)
         self.first = PackedSamples(*self._arguments)
         self._others: list[PackedSamples] = []
         self._refused: set[int] = set()  # samples that no code serves
@@ -51,8 +53,10 @@ class Families:
         ``ahead``: samples to look at in the same go, if one of those wanted is not known yet.
         """
         found = self._found(wanted)
-        open_ = [k for k in wanted[found < 0].tolist() if k not in self._refused]
-        if not open_:
+        missing = wanted[found < 0]
+        if self._refused:
+            missing = missing[~np.isin(missing, list(self._refused))]
+        if not len(missing):
             return found
         self.first.look_at(ahead)
         if self.first.windowed:

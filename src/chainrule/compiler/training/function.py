@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from chainrule.compiler.mapping.blocks import thread_count
 from chainrule.compiler.runtime.calls import value_and_grad
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.training.batches import batch_value_and_grad
 from chainrule.compiler.training.machine_loop import MachineLoop, machine_loop
 from chainrule.compiler.training.steps import Steps
 from chainrule.optim import Optimizer
@@ -26,10 +24,6 @@ class TrainableFunction:
     def value_and_grad(self, *arguments: Any) -> Any:
         """The loss of one sample and its gradient."""
         return value_and_grad(self._dispatch, arguments, {}, at_once=True)
-
-    def batch_value_and_grad(self, params: Any, samples: Sequence[Sample]) -> Any:
-        """The mean loss of some samples and its gradient."""
-        return batch_value_and_grad(self._dispatch, params, samples, threads=self._threads)
 
     def inner_loop(
         self, params: Any, samples: list[Sample] | Windows, optimiser: Optimizer, steps: Steps

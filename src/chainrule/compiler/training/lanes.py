@@ -60,21 +60,21 @@ class Arrangement:
         """
         assert samples.machine is not None
         machine, fits, fit_of = samples.machine, samples.fits, samples.fit_of
-        self._samples, self._batch, self._width = samples, batch, machine.width
+        self._samples, self.batch, self._width = samples, batch, machine.width
         options: list[tuple[Way, Mixed | None]] = [(_one_by_one, None)]
         if batch >= FEWEST and alone:
             options.append((_alike, None))
             mixed = _mixed_for(machine, fits) if len(fits) > 1 else None
             if mixed is not None:
                 options.append((_sorted, mixed))
-        costs = np.array([_costs(machine, fit) for fit in fits])[fit_of[chosen]]
-
-        def work(option: tuple[Way, Mixed | None]) -> float:
-            way, mixed = option
-            mine = costs[:, 0] if way is _one_by_one else costs[:, 1] * LANES
-            return self._grouped(way, mixed, chosen).work(mine)
-
         if len(options) > 1:
+            costs = np.array([_costs(machine, fit) for fit in fits])[fit_of[chosen]]
+
+            def work(option: tuple[Way, Mixed | None]) -> float:
+                way, mixed = option
+                mine = costs[:, 0] if way is _one_by_one else costs[:, 1] * LANES
+                return self._grouped(way, mixed, chosen).work(mine)
+
             options.sort(key=work)
         if options[0][1] is not None and not _compiles(machine, options[0][1]):
             del options[0]
@@ -105,7 +105,7 @@ class Arrangement:
         here = self._samples.fit_of[chosen]
         if mixed is not None:  # by their lengths
             here = np.array([mixed.fits.index(fit) for fit in self._samples.fits])[here]
-        return way(here, self._batch, self._width)
+        return way(here, self.batch, self._width)
 
     def _constants(self) -> npt.NDArray[Any]:
         if self._mixed is not None:
@@ -131,6 +131,16 @@ class Arrangement:
         return rows.astype(self._samples.own.dtype)
 
 
+@dataclass(frozen=True)
+class Rows:
+    """What groups of samples that run on one code read: rows, and which of them is a group's."""
+
+    gathers: Addresses
+    own: npt.NDArray[Any]
+    seeds: npt.NDArray[Any]
+    of_group: Addresses
+
+
 class Groups:
     """Samples in lanes, group after group, and what each group reads."""
 
@@ -144,9 +154,22 @@ class Groups:
         #: the fit of each group, a row of the arrangement's ``constants`` and ``counts``
         self.fits = np.ascontiguousarray(samples.fit_of[self.members[:, 0]])
 
+    def rows(self, keys: Floats | None) -> Rows:
+        """What the groups read; samples that go one by one, as they are, are read where they are.
+
+        ``keys``: of random numbers, a row for each sample, in order.
+        """
+        samples, batch = self._samples, self._made.batch
+        if self._made.lanes == 1 and keys is None:
+            seeds = np.full((len(samples.own), 1), 1 / batch, samples.own.dtype)
+            return Rows(samples.gathered, samples.own, seeds, samples.row_of[self.members[:, 0]])
+        seeds = (self.counted / batch).astype(samples.own.dtype)
+        return Rows(self.gathers(), self.own(keys), seeds, np.arange(len(self.members)))
+
     def gathers(self) -> Addresses:
         """What gathers select, [group, lane, gather]."""
-        return self._samples.gathers(self.members, self._made.moves)
+        made, moves = self._samples.gathered[self._samples.row_of[self.members]], self._made.moves
+        return made if moves is None else moves[made]
 
     def own(self, keys: Floats | None = None) -> npt.NDArray[Any]:
         """The numbers that samples have of their own, [group, number, lane].
@@ -170,6 +193,12 @@ def _costs(machine: MachineCode, fit: Fit) -> tuple[float, float]:
     By itself its vectors lie along its own loops, if these are long enough. A loop in time has its
     turns one after the other; and where each parameter is used once, its gradient is in the way.
     """
+    if fit.costs is None:
+        fit.costs = _counted(machine, fit)
+    return fit.costs
+
+
+def _counted(machine: MachineCode, fit: Fit) -> tuple[float, float]:
     alone = together = 0.0
     seen: set[tuple[int, str]] = set()
     for walk in machine.code.machine.walks:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.machine import cache_aligned
 from chainrule.compiler.training import step_code
 from chainrule.compiler.training.families import Families
-from chainrule.compiler.training.lanes import FEWEST, Arrangement, Groups
-from chainrule.compiler.training.packing import AT_ONCE
+from chainrule.compiler.training.lanes import Arrangement, Groups, Rows
+from chainrule.compiler.training.packing import MEMORY, READ_ONCE
 from chainrule.compiler.training.steps import Steps
 from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
@@ -44,7 +44,9 @@ class MachineLoop:
         threads: int,
     ) -> None:
         self._dispatch = dispatch
-        self._families = Families(dispatch, params, samples, steps.key)
+        once = steps.most is not None and steps.most * steps.batch <= len(samples)
+        memory = READ_ONCE if once else MEMORY
+        self._families = Families(dispatch, params, samples, steps.key, memory)
         self._samples = self._families.first
         self._optimiser, self._steps = optimiser, steps
         self._batch = steps.batch
@@ -61,7 +63,10 @@ class MachineLoop:
     def _alone(self) -> bool:
         """Whether nothing else has the memory of a parameter."""
         others = self._dispatch.captured_arrays()
-        others += [x for s in self._samples.samples for x in s if isinstance(x, np.ndarray)]
+        passed = self._samples.samples
+        kinds = set(map(type, chain.from_iterable(passed)))
+        if any(issubclass(kind, np.ndarray) for kind in kinds):
+            others += [x for x in chain.from_iterable(passed) if isinstance(x, np.ndarray)]
         for k, a in enumerate(self._arrays):
             if any(np.may_share_memory(a, b) for b in (*self._arrays[:k], *others)):
                 return False
@@ -94,7 +99,11 @@ class MachineLoop:
         assert samples.machine is not None
         # Numbers of another type would be rounded once in a while, not after each step.
         single = samples.machine.dtype == "float32"
-        return single or all(a.dtype == np.float64 for a in self._arrays)
+        if not (single or all(a.dtype == np.float64 for a in self._arrays)):
+            return False
+        with self._dispatch.lock:
+            self._decide()
+        return True
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -113,7 +122,8 @@ class MachineLoop:
             self._made = []
         if not self._made:
             self._decide()
-        count, ahead = (min(n, max(1, AT_ONCE // batch)) for n in (count, ahead))
+        at_once = max(1, self._samples.at_once // batch)
+        count, ahead = min(count, at_once), min(ahead, at_once)
         if self._samples.windowed:
             ahead = count  # those of the next call are another choice
         chosen = self._samples.choose(first_step * batch, ahead * batch)
@@ -135,25 +145,27 @@ class MachineLoop:
         return np.zeros(0)
 
     def _decide(self) -> None:
-        """Decide how samples go through the code by the first of them, whichever come next.
+        """Look at all samples, and decide by the first of them how they go through the code.
 
+        So the code of a sample depends on the samples alone, not on the step at which a run began.
         Where the number of steps is known, and it may be small, those that come next decide.
         """
         samples, batch = self._samples, self._batch
-        if self._steps.most is not None or samples.windowed or batch < FEWEST:
+        if self._steps.most is not None or samples.windowed:
             return
-        steps = max(1, min(AT_ONCE, len(samples.samples)) // batch)
+        every = np.arange(len(samples.samples))
+        for some in np.array_split(every, -(-len(every) // samples.at_once)):
+            self._families.of(some, some)
+        steps = max(1, min(samples.at_once, len(every)) // batch)
         first = samples.choose(0, steps * batch)
-        family = self._families.of(first, first)
-        if (family >= 0).all():
-            self._arrange(first, family)
+        self._arrange(first, self._families.of(first, first))
 
     def _arrange(self, chosen: Addresses, family: Addresses) -> None:
-        """Decide how samples go through the code of their family."""
+        """Decide how samples go through the code of their family, -1 for none."""
         every = self._families.every
+        alone = len(every) == 1 and bool((family == 0).all())
         self._made = [
-            Arrangement(one, chosen[family == k], self._batch, alone=len(every) == 1)
-            for k, one in enumerate(every)
+            Arrangement(one, chosen[family == k], self._batch, alone) for k, one in enumerate(every)
         ]
 
     def _take(
@@ -176,10 +188,8 @@ class MachineLoop:
         for k, made in enumerate(self._made):
             mine = family == k
             groups.append(made.groups(chosen[mine]))
-            own = groups[-1].own(keys if keys is None else keys[mine])
-            seeds = (groups[-1].counted / self._batch).astype(dtype)
-            rows.append(Rows(groups[-1].gathers(), own, seeds))
-        which, row, fits, starts = _in_turn(groups, family, self._batch)
+            rows.append(groups[-1].rows(keys if keys is None else keys[mine]))
+        which, row, fits, starts = _in_turn(groups, rows, family, self._batch)
         with np.errstate(over="ignore"):  # the update that it makes infinite is reported
             rates = rates.astype(dtype)
         self._read(shared, memory.moments)
@@ -282,6 +292,7 @@ class Memory:
         number, shared = dtype.itemsize, max(one.program.shared for one in made)
         self.moments: list[Array] = [cache_aligned(size, dtype) for _ in optimiser.moments]
         self._arenas: list[list[list[Array]]] = []  # of each thread, for each code
+        self._words: list[list[dict[str, int]]] = []  # likewise, what the loop reads of it
         part = -(-(shared * number + 128) // 64) * 64
         kind = "sgd" if isinstance(optimiser, optim.SGD) else "adam"
         update = step_code.update(kind, size, str(dtype), clipped)
@@ -294,8 +305,9 @@ class Memory:
             "first_moment": first,
             "second_moment": second,
         }
-        self._constants = [one.constants.astype(dtype) for one in made]
-        self._kept = (arrays, update)
+        constants = [one.constants.astype(dtype) for one in made]
+        self._codes = [_words_of(one, row) for one, row in zip(made, constants, strict=True)]
+        self._kept = (arrays, update, constants)
         self.fields = {name: step_code.words(array) for name, array in arrays.items()} | {
             "update": update.address("update"),
             "part_bytes": part,
@@ -315,60 +327,57 @@ class Memory:
             if self._arenas:
                 own = [[cache_aligned(len(x), x.dtype) for x in some] for some in own]
             self._arenas.append(own)
-        every = [self._code(*one) for one in zip(self.made, self._constants, rows, strict=True)]
-        names = ("shared", "own", "adjoints")
+            names = ("shared", "own", "adjoints")
+            words = [dict(zip(names, map(step_code.words, x), strict=True)) for x in own]
+            self._words.append(
+                [{**code, **here} for code, here in zip(self._codes, words, strict=True)]
+            )
+        read = [
+            {
+                "gathers": step_code.words(some.gathers),
+                "samples": step_code.words(some.own),
+                "seeds": step_code.words(some.seeds),
+                "gather_words": some.gathers[0].size if len(some.gathers) else 0,
+                "sample_bytes": some.own.shape[1] * made.lanes * some.own.itemsize,
+            }
+            for made, some in zip(self.made, rows, strict=True)
+        ]
         return [
-            [
-                {**code, **dict(zip(names, map(step_code.words, arenas), strict=True))}
-                for code, arenas in zip(every, here, strict=True)
-            ]
-            for here in self._arenas[:threads]
+            [{**code, **mine} for code, mine in zip(here, read, strict=True)]
+            for here in self._words[:threads]
         ]
 
-    @staticmethod
-    def _code(made: Arrangement, constants: Array, rows: Rows) -> dict[str, int]:
-        code, program = made.code, made.program
-        return {
-            "pack": code.pack,
-            "forward": code.forward,
-            "reverse": code.reverse,
-            "constants": step_code.words(constants),
-            "counts": step_code.words(made.counts),
-            "gathers": step_code.words(rows.gathers),
-            "samples": step_code.words(rows.own),
-            "seeds": step_code.words(rows.seeds),
-            "inputs": program.inputs,
-            "constant_bytes": constants.shape[1] * constants.itemsize,
-            "count_words": made.counts.shape[1],
-            "gather_words": rows.gathers[0].size if len(rows.gathers) else 0,
-            "sample_bytes": rows.own.shape[1] * made.lanes * rows.own.itemsize,
-            "lanes": made.lanes,
-            "root": made.root - program.shared,
-        }
 
-
-@dataclass(frozen=True)
-class Rows:
-    """What groups of samples that run on one code read, a row for each."""
-
-    gathers: Array
-    own: Array
-    seeds: Array
+def _words_of(made: Arrangement, constants: Array) -> dict[str, int]:
+    """What the loop reads of a code, whatever its samples."""
+    code, program = made.code, made.program
+    return {
+        "pack": code.pack,
+        "forward": code.forward,
+        "reverse": code.reverse,
+        "constants": step_code.words(constants),
+        "counts": step_code.words(made.counts),
+        "inputs": program.inputs,
+        "constant_bytes": constants.shape[1] * constants.itemsize,
+        "count_words": made.counts.shape[1],
+        "lanes": made.lanes,
+        "root": made.root - program.shared,
+    }
 
 
 def _in_turn(
-    groups: Sequence[Groups], family: Addresses, batch: int
+    groups: Sequence[Groups], rows: Sequence[Rows], family: Addresses, batch: int
 ) -> tuple[Addresses, Addresses, Addresses, Addresses]:
     """Of each group in the order of the steps: its code, its row and its fit; where steps start."""
     if len(groups) == 1:
         (only,) = groups
         count = len(only.fits)
-        return np.zeros(count, np.int64), np.arange(count), only.fits, only.starts
-    rows, fits = np.empty(len(family), np.int64), np.empty(len(family), np.int64)
-    for k, some in enumerate(groups):
+        return np.zeros(count, np.int64), rows[0].of_group, only.fits, only.starts
+    places, fits = np.empty(len(family), np.int64), np.empty(len(family), np.int64)
+    for k, (some, here) in enumerate(zip(groups, rows, strict=True)):
         mine = np.flatnonzero(family == k)
-        rows[mine], fits[mine] = np.arange(len(mine)), some.fits
-    return family, rows, fits, np.arange(0, len(family) + 1, batch)
+        places[mine], fits[mine] = here.of_group, some.fits
+    return family, places, fits, np.arange(0, len(family) + 1, batch)
 
 
 def machine_loop(

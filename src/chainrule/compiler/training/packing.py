@@ -1,8 +1,7 @@
 """Packed samples: rows of numbers and addresses for machine code.
 
 In: samples of training, or of a batch. Out: ``PackedSamples``: for each sample which fit of the
-code it runs with, the numbers it has of its own, and its integers, from which the rows that gathers
-read are made, many at a time.
+code it runs with, the numbers it has of its own, and the addresses that its gathers read.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from chainrule.windows import Windows
 UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
 AT_ONCE = 4096  # samples in one call of machine code
 MEMORY = 1 << 27  # bytes: for packed samples
+READ_ONCE = 1 << 24  # bytes: for those that are not read again
 MOST_KINDS = 64  # of samples of one structure that run on the code
 
 
@@ -53,8 +53,9 @@ class PackedSamples:
     """Samples packed for machine code when they are needed.
 
     ``fit_of[k]`` is the place in ``fits`` of what sample k fits (or UNKNOWN, or ODD). Row
-    ``row_of[k]`` of ``ids`` begins with its integers, that of ``own`` are the numbers it has of its
-    own. There are rows for so many samples as fit into some memory; then they are worked out anew.
+    ``row_of[k]`` of ``gathered`` is what its gathers select, that of ``own`` are the numbers it has
+    of its own. There are rows for so many samples as fit into some memory; then they are worked out
+    anew.
     Of windows those that are needed next are the samples, at most ``AT_ONCE`` of them.
     """
 
@@ -64,11 +65,13 @@ class PackedSamples:
         params: Any,
         samples: list[tuple[Any, ...]] | Windows,
         key: Floats | None = None,
+        memory: int = MEMORY,
     ) -> None:
         """``key``: what a sample has besides as its last argument, another one whenever it is read;
-        the numbers of this one are packed in its place.
+        the numbers of this one are packed in its place. ``memory``: for rows, in bytes.
         """
         self._dispatch, self._key = dispatch, () if key is None else (key,)
+        self._memory = memory
         self.params = params
         self.samples: Sequence[tuple[Any, ...]] = samples
         if isinstance(samples, Windows):
@@ -105,8 +108,11 @@ class PackedSamples:
         """The sample with the longest lists."""
         if isinstance(self.samples, _Shown):
             return 0
+        lengths, _ = self._read(np.arange(len(self.samples)))
+        if (lengths >= 0).all():
+            return int(lengths.sum(axis=1).argmax())
         sizes = [sum(map(_length, sample)) for sample in self.samples]
-        return max(range(len(sizes)), key=sizes.__getitem__)
+        return sizes.index(max(sizes))
 
     def structures(self, chosen: Addresses) -> list[int]:
         """One sample of each structure among some, the longest first."""
@@ -114,8 +120,11 @@ class PackedSamples:
             return [0]
         first: dict[Any, int] = {}
         for some in np.array_split(np.unique(chosen), -(-len(chosen) // AT_ONCE)):
-            for members, _ in self._kinds(some):
-                first.setdefault(self.call(members[0]).key, members[0])
+            lengths, _ = self._read(some)
+            plain = lengths[:, 0] >= 0
+            found = [int(some[plain][places[0]]) for places in _alike(lengths[plain])]
+            for k in (*found, *some[~plain].tolist()):
+                first.setdefault(self.call(k).key, k)
             self._calls.clear()
         calls = {k: self.call(k) for k in first.values()}
         return sorted(calls, key=lambda k: -calls[k].size - len(calls[k].ints))
@@ -199,24 +208,22 @@ class PackedSamples:
     def _begin(self, kind: Kind, k: int, ids: Addresses, decided: Decisions) -> None:
         """Pack samples for the code that this one runs on."""
         self.machine = machine = kind.binding.machine
-        self.ids = np.empty((0, ids.shape[1]), np.int64)
         self.own = np.empty((0, len(machine.program.private)), machine.dtype)
         # What a short sample leaves open is as good as anything.
         self._open = np.ones(len(machine.program.private))
         self._open[kind.binding.fit.private] = self._numbers([k], ids, decided)[0]
         self._some_choice = _some_choice(machine.program)
+        self.gathered = np.empty((0, len(self._some_choice)), np.int64)
 
     def _kinds(self, chosen: Addresses) -> Iterator[tuple[list[int], Addresses]]:
         """Samples of one structure, and their integers, a row for each."""
         lengths, ids = self._read(chosen)
         plain = lengths[:, 0] >= 0
         starts = np.concatenate([[0], np.cumsum(lengths[plain].sum(axis=1))])
-        kinds: dict[tuple[int, ...], list[int]] = {}
-        for place, row in enumerate(lengths[plain].tolist()):
-            kinds.setdefault(tuple(row), []).append(place)
-        for each, places in kinds.items():
+        for places in _alike(lengths[plain]):
+            count = starts[places[0] + 1] - starts[places[0]]
             members = chosen[plain][places].tolist()
-            yield members, ids[starts[places][:, None] + np.arange(sum(each))]
+            yield members, ids[starts[places][:, None] + np.arange(count)]
         alike: dict[Any, list[int]] = {}
         for k in chosen[~plain].tolist():
             alike.setdefault(self.call(k).key, []).append(k)
@@ -262,12 +269,13 @@ class PackedSamples:
 
     def look_at(self, wanted: Addresses) -> None:
         """Work out what some samples run on."""
-        if (
-            self.machine is not None
-            and self._used * (self.ids.shape[1] + len(self._open)) * 8 > MEMORY
-        ):
+        if self.machine is not None and self._used * self._row_bytes > self._memory:
             self._forget_rows()
-        unknown = np.unique(wanted[self.fit_of[wanted] == UNKNOWN])
+        unknown = wanted[self.fit_of[wanted] == UNKNOWN]
+        if (np.diff(unknown) <= 0).any():
+            unknown = np.unique(unknown)
+        if self.machine is not None:
+            self._reserve(len(unknown))
         for members, ids in self._kinds(unknown):
             chosen, key = np.array(members), self.call(members[0]).key
             for kind in self._alike.get(key, ()):
@@ -286,30 +294,45 @@ class PackedSamples:
         decided = kind.decide(ids)
         known = decided.known
         if known.any():
-            mine, integers = chosen[known], ids[known]
-            rows = self._take_rows(mine, ids.shape[1])
-            numbers = self._numbers(mine.tolist(), integers, decided.only(known))
-            self.own[np.ix_(rows, kind.binding.fit.private)] = numbers
-            self.ids[rows, : ids.shape[1]] = integers
+            if known.all():
+                mine, integers = chosen, ids
+            else:
+                mine, integers, decided = chosen[known], ids[known], decided.only(known)
+            rows, fit = self._take_rows(mine), kind.binding.fit
+            numbers = self._numbers(mine.tolist(), integers, decided)
+            self.own[rows, fit.private] = numbers
+            self.gathered[rows, fit.gathers] = decided.gathered
             self.fit_of[mine] = kind.place
             if kind.variant.uses_math:
                 self.fit_of[mine[~np.isfinite(numbers).all(axis=1)]] = ODD
         return chosen[~known], ids[~known]
 
-    def _take_rows(self, members: Addresses, width: int) -> Addresses:
-        """Rows for samples that have none, with nothing in them; ``width``: of their integers."""
-        need, width = self._used + len(members), max(width, self.ids.shape[1])
-        if need > len(self.ids) or width > self.ids.shape[1]:
-            more = max(need, 2 * len(self.ids)) if need > len(self.ids) else len(self.ids)
-            ids = np.zeros((more, width), np.int64)
-            own = np.empty((more, self.own.shape[1]), self.own.dtype)
-            ids[: self._used, : self.ids.shape[1]] = self.ids[: self._used]
-            own[: self._used] = self.own[: self._used]
-            self.ids, self.own = ids, own
-        rows = np.arange(self._used, need)
-        self.own[rows] = self._open
-        self.row_of[members], self._used = rows, need
-        return rows
+    def _take_rows(self, members: Addresses) -> slice:
+        """Rows for samples that have none, with nothing in them."""
+        used, need = self._used, self._used + len(members)
+        self._reserve(len(members))
+        self.own[used:need], self.gathered[used:need] = self._open, self._some_choice
+        self.row_of[members], self._used = np.arange(used, need), need
+        return slice(used, need)
+
+    def _reserve(self, count: int) -> None:
+        """Have memory for so many more rows."""
+        need = self._used + count
+        if need > len(self.own):
+            more = max(need, 2 * len(self.own))
+            self.own, self.gathered = (
+                _longer(rows, self._used, more) for rows in (self.own, self.gathered)
+            )
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.own.shape[1] * self.own.itemsize + self.gathered.shape[1] * 8
+
+    @property
+    def at_once(self) -> int:
+        """How many samples are looked at in one go, so that their rows fit into memory."""
+        each = self._row_bytes if self.machine is not None else 1
+        return max(1, min(AT_ONCE, self._memory // max(1, each)))
 
     # --- for the code -----------------------------------------------------------------------------
 
@@ -321,22 +344,6 @@ class PackedSamples:
             own = kind.numbers - length  # the key comes last
             found.append(kind.binding.fit.private[own : kind.numbers])
         return np.stack(found)
-
-    def gathers(self, members: Addresses, to: Addresses | None) -> Addresses:
-        """What the gathers of some samples select, a row for each.
-
-        ``to``: where the code has each address of the program, if that is elsewhere.
-        """
-        assert self.machine is not None
-        flat = members.ravel()
-        places, rows = self.fit_of[flat], self.row_of[flat]
-        made = np.tile(self._some_choice, (len(flat), 1))
-        for place in np.unique(places).tolist():
-            kind, mine = self._kinds_met[place], np.flatnonzero(places == place)
-            count = kind.variant.recording.selection.program.arguments
-            decided = kind.decide(self.ids[rows[mine], :count])
-            made[np.ix_(mine, kind.binding.fit.gathers)] = decided.gathered
-        return (made if to is None else to[made]).reshape(*members.shape, made.shape[1])
 
 
 class _Shown(Sequence[tuple[Any, ...]]):
@@ -350,6 +357,20 @@ class _Shown(Sequence[tuple[Any, ...]]):
 
     def __getitem__(self, k: Any) -> Any:
         return self.windows[int(self.places[k])]
+
+
+def _alike(rows: Addresses) -> list[Addresses]:
+    """The places of equal rows, in the order in which each comes first."""
+    order = np.lexsort(rows.T)
+    ends = np.flatnonzero((rows[order[1:]] != rows[order[:-1]]).any(axis=1)) + 1
+    return sorted(np.split(order, ends), key=lambda places: int(places[0])) if len(rows) else []
+
+
+def _longer(rows: Array, used: int, more: int) -> Array:
+    """So many rows, of which those used are the same."""
+    made = np.empty((more, rows.shape[1]), rows.dtype)
+    made[:used] = rows[:used]
+    return made
 
 
 def _length(x: Any) -> int:

@@ -49,7 +49,7 @@ def checked_samples(samples: Iterable[Sample]) -> list[Sample] | Windows:
     found = list(samples)
     if not found:
         raise ValueError("train needs at least one sample")
-    for place, sample in enumerate(found):
+    for place, sample in enumerate(found if set(map(type, found)) != {tuple} else ()):
         if not isinstance(sample, tuple):
             raise TypeError(
                 "a sample is a tuple of the arguments after the first: "
@@ -58,11 +58,21 @@ def checked_samples(samples: Iterable[Sample]) -> list[Sample] | Windows:
     return found
 
 
-def copies_of(samples: list[Sample], params: Any) -> list[Sample]:
-    """The samples as they are now: what becomes of the user's is not seen."""
+def copies_of(
+    samples: list[Sample], params: Any, first: int = 0, count: int | None = None
+) -> list[Sample]:
+    """The samples as they are now: what becomes of the user's is not seen.
+
+    ``count``: only so many will be read, number ``first`` and on; the others stay as they are.
+    """
+    read: Iterable[int] = range(len(samples))
+    if count is not None and count < len(samples):
+        read = [n % len(samples) for n in range(first, first + count)]
     kept = [leaf for _, leaf in leaves(params, "params") if isinstance(leaf, np.ndarray)]
-    copies = dict[int, Any]()
-    return [tuple([_copied(x, kept, copies) for x in sample]) for sample in samples]
+    copies, made = dict[int, Any](), list(samples)
+    for k in read:
+        made[k] = tuple([_copied(x, kept, copies) for x in samples[k]])
+    return made
 
 
 def _copied(x: Any, kept: list[Any], copies: dict[int, Any]) -> Any:
