@@ -30,6 +30,8 @@ def distinct(addresses: Addresses) -> Addresses:
     seen = np.zeros(high - low + 1, np.bool_)
     seen[addresses - low] = True
     return np.flatnonzero(seen) + low
+
+
 Key = tuple[int, ...]  # a shape, and the number of terms where that separates sums of one shape
 SHORT = 4  # sums of at most so many terms are added up elementwise in a program with steps
 COPY = 1 << 97  # above any shape; added once for copies of some terms, twice for all of them
