@@ -20,6 +20,9 @@ from chainrule.gpt import GPT, Config
 
 MOST = 2_500_000  # instructions of the largest program, unless told otherwise
 VOCABULARY = 27
+EACH = {"mixture": 102, "option": 124, "bundle": 75}  # instructions for one
+WORDS = {"mixture": "points", "option": "paths", "bundle": "observations"}
+LARGEST = {"mixture": 100_000, "option": 100_000, "bundle": 8_000}
 
 
 def gpt(width, layers, block):
@@ -51,14 +54,6 @@ def gpt_of_any_size(layers):
     return loss, example
 
 
-def mixture_of_any_size():
-    def example(N=6):
-        _, arguments = mixture(2 * N)
-        return arguments
-
-    return programs.mixture_loss, example
-
-
 def mixture(points):
     made = programs.mixture(points, components=5, dimensions=2)
     return made.loss, (made.params, *made.samples[0])
@@ -79,7 +74,16 @@ def bundle(observations):
     return bundle_index_arrays, (params, *which, seen)
 
 
+def points_of_any_size(points=11):
+    return mixture(points)[1]
+
+
+def paths_of_any_size(paths=11):
+    return option(paths)[1]
+
+
 MAKERS = {"gpt": gpt, "mixture": mixture, "option": option, "bundle": bundle}
+EXAMPLES = {"mixture": points_of_any_size, "option": paths_of_any_size}
 
 
 def variants_of(fast):
@@ -100,8 +104,11 @@ def first_call(name, sizes):
 
 def from_small_sizes(name, sizes):
     """The same where the code is built from recordings at small sizes."""
-    function, example = gpt_of_any_size(sizes[1]) if name == "gpt" else mixture_of_any_size()
-    _, arguments = MAKERS[name](*sizes)
+    function, arguments = MAKERS[name](*sizes)
+    if name == "gpt":
+        function, example = gpt_of_any_size(sizes[1])
+    else:
+        example = EXAMPLES[name]
     fast = chainrule.compile(function, sizes=example, on_fallback="raise")
     before, begin = resident_bytes(), clock()
     fast.value_and_grad(*arguments)
@@ -170,15 +177,12 @@ def lengths(most):
 
 def engineers(most):
     title("The first call of three programs over many data")
-    each = {"mixture": 102, "option": 124, "bundle": 75}  # instructions for one
-    words = {"mixture": "points", "option": "paths", "bundle": "observations"}
-    counts = {"mixture": 100_000, "option": 100_000, "bundle": 8_000}
     rows = []
-    for name, largest in counts.items():
+    for name, largest in LARGEST.items():
         for count in (largest // 25, largest // 5, largest):
-            if count * each[name] <= most:
+            if count * EACH[name] <= most:
                 found = fresh_process(first_call, name, (count,))
-                rows.append(row(f"{name}, {count:,} {words[name]}", found))
+                rows.append(row(f"{name}, {count:,} {WORDS[name]}", found))
     table(["program", *HEADERS], rows)
 
 
@@ -191,14 +195,17 @@ def unrecorded(most):
         ("gpt", (128, 4, 64)),
         ("mixture", (20_000,)),
         ("mixture", (100_000,)),
+        ("option", (20_000,)),
+        ("option", (100_000,)),
     ):
-        count = instructions(*sizes) if name == "gpt" else 102 * sizes[0]
+        count = instructions(*sizes) if name == "gpt" else EACH[name] * sizes[0]
         if count <= 10 * most:
             found = [fresh_process(from_small_sizes, name, sizes)]
             found += [fresh_process(first_call, name, sizes)] if count <= most else []
             cells = [x for _, s, peak, _ in found for x in (figure(s), figure(peak, 1e-6, 0))]
-            text = "width {}, layers {}, block {}" if name == "gpt" else "mixture, {:,} points"
-            rows.append([text.format(*sizes), *cells, *["-"] * (4 - len(cells))])
+            text = "width {}, layers {}, block {}".format(*sizes) if name == "gpt" else ""
+            text = text or f"{name}, {sizes[0]:,} {WORDS[name]}"
+            rows.append([text, *cells, *["-"] * (4 - len(cells))])
     table(["program", "seconds", "MB at most", "recorded: seconds", "MB at most"], rows)
 
 

@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from chainrule import gpt
-from chainrule.cli import app
+from chainrule.cli import app, display
 from chainrule.gpt import checkpoints
 
 DOCUMENTS = ["abca", "bccab", "cab", "dabcad", "acdb", "bb", "d", "abab", "cc", "bad", "dab", "ca"]
@@ -158,7 +159,7 @@ def test_a_run_that_breaks_down_says_where_it_is_saved_and_how_to_go_on(chainrul
     _, _, errors = chainrule("train", "text.txt", *options, "--output", "run")
     step = gpt.load("run").step
     assert f"the state after step {step} is saved" in errors
-    assert errors.endswith("go on with chainrule train --resume run --lr 2.5e+199 --clip 1\n")
+    assert errors.endswith("--resume run --lr 2.5e+199 --clip 1, or begin again with that\n")
 
 
 @pytest.mark.parametrize("engine", ["eager", "compiled"])
@@ -423,6 +424,20 @@ def in_terminal(arguments, **environment):
         parts.append(part)
     os.close(ours)
     return process.wait(), b"".join(parts).decode()
+
+
+def test_the_speed_shown_is_that_of_steps_and_not_of_validations(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(display.time, "perf_counter", lambda: now)
+    run = gpt.Run.start(DOCUMENTS, gpt.Config(width=2, heads=1, block=3, steps=100))
+    shown = display.Display(Console(), run)
+    for step in range(1, 12):
+        now += 0.25 if step < 11 else 60.0  # of which the step is a little
+        shown.note(gpt.Row(step, 1.0, 0.1, None if step < 11 else 2.0))
+        assert shown.speed() == "4.0"
+    now += 0.5
+    shown.note(gpt.Row(12, 1.0, 0.1))
+    assert shown.speed() == "2.0"
 
 
 def test_a_terminal_shows_a_bar_of_one_line_with_loss_speed_and_time_left():

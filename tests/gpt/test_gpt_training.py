@@ -175,7 +175,8 @@ def test_fine_tuning_starts_from_the_weights_and_vocabulary_of_a_checkpoint(tmp_
 
 def test_training_that_breaks_down_says_where_and_keeps_the_last_checkpoint(tmp_path):
     run = start(TINY.replace(learning_rate=1e300, schedule="constant"))
-    with pytest.raises(gpt.GPTError, match=r"broke down at step \d+ .* smaller learning rate"):
+    wanted = r"broke down at step \d+ .* smaller learning rate.* or begin again"
+    with pytest.raises(gpt.GPTError, match=wanted):
         gpt.train(run, tmp_path, save_every=1)
     checkpoint = gpt.load(tmp_path)
     assert checkpoint.step == run.step

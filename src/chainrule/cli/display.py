@@ -36,12 +36,14 @@ class Display:
 
     def __init__(self, console: Console, run: gpt.Run) -> None:
         self.console, self.first, self.total = console, run.step, run.config.steps
+        self.engine = run.engine
         self.taken = 0  #: steps, since it began
         self.recorded: tuple[int, int] | None = None  #: kinds of samples, and how many there are
         self._began = time.perf_counter()  # with the steps, when all is recorded
         self._recent: deque[float] = deque(maxlen=SMOOTH)
         # Compiled steps come many at a time: one point for each such lot.
         self._times: deque[tuple[int, float]] = deque()
+        self._before = "-"  # the speed before a validation
 
     def recording(self, done: int, total: int) -> None:
         """Take notice of a kind of samples that is recorded next."""
@@ -53,7 +55,11 @@ class Display:
         self._recent.append(row.loss)
         if not self._times:
             self._times.append((self.first, self._began))
-        if len(self._times) > 1 and now - self._times[-2][1] < MOMENT:
+        if row.validation_loss is not None:  # which took time, but no steps
+            self._before = self.speed()
+            self._times.clear()
+            self._times.append((row.step, now))
+        elif len(self._times) > 1 and now - self._times[-2][1] < MOMENT:
             self._times[-1] = (row.step, now)
         else:
             self._times.append((row.step, now))
@@ -68,6 +74,8 @@ class Display:
     def speed(self) -> str:
         """The steps per second of the last stretch."""
         times = tuple(self._times)
+        if len(times) < 2:
+            return self._before
         (first, began), (last, now) = times[0], times[-1]
         return f"{(last - first) / max(now - began, 1e-9):.1f}"
 
@@ -137,7 +145,8 @@ class Terminal(Display):
                 seconds = TimeElapsedColumn()
                 self._open(TextColumn("{task.description}"), BarColumn(bar_width=None), seconds)
             text = f"recording length {min(done + 1, total)} of {total}"
-            self._update(done, total, "compiling" if done == total else text)
+            text = self.engine.doing or ("compiling" if done == total else text)
+            self._update(done, total, text)
 
     def _open(self, *columns: ProgressColumn) -> None:
         self._bar = Progress(

@@ -62,6 +62,10 @@ class Engine(Protocol):
     most_held_out: int | None  #: of the documents held out so many are looked at; None: all
 
     @property
+    def doing(self) -> str:
+        """What is prepared just now, in words, where that takes long; any thread may ask."""
+
+    @property
     def mesh(self) -> Mesh | None:
         """The devices and processes that share the work; None: this process alone."""
 
@@ -139,7 +143,7 @@ def _adam(params: Any, config: Config) -> AdamW:
 class Eager:
     """Build the graph of each document in turn and walk it backwards."""
 
-    name, dtype = "eager", "float64"
+    name, dtype, doing = "eager", "float64", ""
     mesh: Mesh | None = None
     most_held_out: int | None = 50  # more of them would take longer than the steps in between
 
@@ -258,6 +262,12 @@ class Compiled:
         self.optimizer = _adam(self._weights, config)
         self._trainer: Trainer | None = None
         self._evaluated: tuple[Sequence[Tokens], Evaluator] | None = None
+
+    @property
+    def doing(self) -> str:
+        """What is prepared just now, in words, where that takes long."""
+        words: str = self._function.dispatch.doing
+        return words
 
     @property
     def model(self) -> GPT:

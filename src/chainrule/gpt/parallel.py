@@ -57,7 +57,7 @@ class DeviceAdamW(AdamW):
 class Jax:
     """The steps of a run, on the devices of a mesh."""
 
-    name = "jax"
+    name, doing = "jax", ""
     most_held_out: int | None = None
 
     def __init__(

@@ -312,9 +312,10 @@ def _way_on(run: Run, path: Path) -> str:
     rate = f"{run.config.learning_rate / 4:.2g}"
     clip = "" if run.config.clip else " --clip 1"
     best = path / checkpoints.BEST  # the last state may be as good as lost already
+    again = "" if best.exists() else ", or begin again with that"
     return (
         f"the state after step {run.step} is saved; go on with "
-        f"chainrule train --resume {best if best.exists() else path} --lr {rate}{clip}"
+        f"chainrule train --resume {best if best.exists() else path} --lr {rate}{clip}{again}"
     )
 
 

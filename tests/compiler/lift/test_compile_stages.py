@@ -25,6 +25,7 @@ from chainrule.compiler.codegen.walks import Walks
 from chainrule.compiler.lift import interpreter as arrays
 from chainrule.compiler.lift.canonical import NotLiftable, canonicalise
 from chainrule.compiler.lift.grouping import Program, group
+from chainrule.compiler.lift.program import distinct
 from chainrule.compiler.lift.strides import IterationSpace, StridedLoop, iteration_space, repeated
 from chainrule.compiler.runtime.machine import cache_aligned
 from chainrule.compiler.runtime.tape import FINE, Interpreter
@@ -57,6 +58,13 @@ def same_addresses(columns: Sequence[Any]) -> IterationSpace:
             if keep:
                 assert outermost(some) == outermost(found)
     return found
+
+
+@given(st.lists(st.integers(0, 10**6) | st.integers(0, 9), max_size=30))
+def test_distinct_addresses_are_those_of_numpy(numbers):
+    addresses = np.array(numbers, np.int64)
+    for some in (addresses, np.sort(addresses), np.unique(addresses)):
+        np.testing.assert_array_equal(distinct(some), np.unique(some))
 
 
 def outermost(found: IterationSpace) -> int:

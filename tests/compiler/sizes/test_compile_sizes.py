@@ -13,7 +13,7 @@ from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.lift import interpreter
 from chainrule.compiler.runtime.memory import memory
-from chainrule.compiler.sizes import checking
+from chainrule.compiler.sizes import checking, serving
 from chainrule.compiler.sizes.recording import family_of, form_of
 from chainrule.gpt import engines
 
@@ -406,7 +406,8 @@ def test_a_large_gpt_is_trained_on_code_built_from_small_ones(monkeypatch, strea
 
 def test_large_calls_are_checked_by_forward_runs(monkeypatch):
     monkeypatch.setattr(checking, "SMALL", 0)
-    monkeypatch.setattr(checking, "eager", None)
+    if chainrule.engine == "native":  # the other has no derivatives without a graph
+        monkeypatch.setattr(checking, "_compare_in_full", None)
     fast = chainrule.compile(gpt_loss, sizes=gpt_example, on_fallback="raise")
     weights, longest = gpt_example(4, 13, 12)
     for length in (13, 6):
@@ -416,16 +417,59 @@ def test_large_calls_are_checked_by_forward_runs(monkeypatch):
         assert agrees(wrong, capped, dot_example(40))
 
 
-def test_a_wrong_derivative_of_a_large_call_is_noticed(monkeypatch):
+@pytest.mark.parametrize("factor", [2.0, 1 + 1e-6])
+def test_a_wrong_derivative_of_a_large_call_is_noticed(monkeypatch, factor):
     monkeypatch.setattr(checking, "SMALL", 0)
     answer = checking._answer
 
-    def doubled(variant, call, differentiate):
+    def wrong(variant, call, differentiate):
         values, gradient = answer(variant, call, differentiate)
-        return values, 2 * gradient
+        return values, factor * gradient
 
-    monkeypatch.setattr(checking, "_answer", doubled)
+    monkeypatch.setattr(checking, "_answer", wrong)
     fast = chainrule.compile(dot, sizes=dot_example)
-    with pytest.warns(FallbackWarning, match="its derivative differs"):
+    with pytest.warns(FallbackWarning, match="its (derivative|gradient) differs"):
         assert agrees(fast, dot, dot_example(40))
     assert "built from formulas" not in fast.report()
+
+
+def rough(p, xs):
+    """Its slope changes a lot within the step of a finite difference."""
+    return sum(tanh(1e8 * a * x) for a, x in zip(p, xs, strict=True)) / len(xs)
+
+
+def test_no_rightful_derivative_of_a_large_call_is_refused(monkeypatch):
+    monkeypatch.setattr(checking, "SMALL", 0)
+
+    def example(N):
+        return 1e-8 * normal(N), normal(N).tolist()
+
+    fast = chainrule.compile(rough, sizes=example, on_fallback="raise")
+    assert agrees(fast, rough, example(40))
+
+
+def test_a_function_that_asks_for_its_graph_is_compared_in_full(monkeypatch):
+    monkeypatch.setattr(checking, "SMALL", 0)
+    monkeypatch.setattr(checking, "carried", lambda *arguments: None)
+    fast = chainrule.compile(dot, sizes=dot_example, on_fallback="raise")
+    assert agrees(fast, dot, dot_example(40))
+
+
+def test_what_takes_long_is_said_in_words(monkeypatch):
+    seen = []
+    fast = chainrule.compile(dot, sizes=dot_example)
+    for name in ("family_of", "check", "MachineCode"):
+        real = getattr(serving, name)
+
+        def noted(*arguments, real=real):
+            seen.append(fast.dispatch.doing)
+            return real(*arguments)
+
+        monkeypatch.setattr(serving, name, noted)
+    fast.value_and_grad(*dot_example(40))
+    assert [*dict.fromkeys(seen)] == [
+        "recording small sizes",
+        "building machine code",
+        "comparing with the function itself",
+    ]
+    assert fast.dispatch.doing == ""

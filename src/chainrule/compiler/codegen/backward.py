@@ -33,7 +33,7 @@ from chainrule.compiler.codegen.instructions import (
 from chainrule.compiler.codegen.ir import Offset, Vector
 from chainrule.compiler.codegen.walks import Walk
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
-from chainrule.compiler.lift.program import Addresses, Instruction, Program
+from chainrule.compiler.lift.program import Addresses, Instruction, Program, distinct
 
 
 def reached(program: Program, root: int) -> npt.NDArray[np.bool_]:
@@ -98,7 +98,7 @@ class Backward:
 
         In a loop in time, these are the addresses of the first of ``count`` iterations.
         """
-        wanted = np.unique(addresses[~self.begun[addresses]])
+        wanted = distinct(addresses[~self.begun[addresses]])
         self._begin(wanted, step, count)
         split = int(np.searchsorted(wanted, self.program.shared))
         clear(self.emitter, "%Q", wanted[:split], step)
@@ -118,7 +118,7 @@ class Backward:
         if sums:
             whole = self.emitter.stores(walk, column)
         else:
-            whole = len(np.unique(targets)) == len(targets) and not (
+            whole = len(distinct(targets)) == len(targets) and not (
                 shared and self.emitter.batch > 1
             )
         shrinks = walk.varies and shared  # what a shorter call does not come to must be zero
@@ -256,7 +256,7 @@ class Backward:
         """Whether each adjoint goes to a place of its own."""
         targets = walk.columns[column]
         alone = self.emitter.batch == 1 or not walk.shared[column]
-        return alone and walk.space.rows == 1 and len(np.unique(targets)) == len(targets)
+        return alone and walk.space.rows == 1 and len(distinct(targets)) == len(targets)
 
     def _copy(self, walk: Walk, column: int, store: bool) -> None:
         """D[x] = g, or += g."""

@@ -19,7 +19,7 @@ from chainrule.compiler.codegen.ir import Code, Offset, Vector
 from chainrule.compiler.codegen.packed import Packing
 from chainrule.compiler.codegen.tiles import Place, Tile
 from chainrule.compiler.codegen.walks import Trip, Walk, Walks
-from chainrule.compiler.lift.program import Addresses
+from chainrule.compiler.lift.program import Addresses, distinct
 from chainrule.compiler.lift.strides import IterationSpace, Repeated
 from chainrule.core import ops
 
@@ -305,7 +305,7 @@ class Emitter:
         if walk.again is not None and walk.again.steps[:, column].all():
             targets = np.stack([walk.again.bases[:, column], walk.again.steps[:, column]])
             different = len(np.unique(targets, axis=1).T)
-            return len(np.unique(walk.columns[column])) == different * walk.again.count
+            return len(distinct(walk.columns[column])) == different * walk.again.count
         chosen = found.select([column])
         outer = [Trip(x.count, x.count, x.strides) for x in (*chosen.middle, *chosen.loops)]
         moving = [x for x in outer if x.strides[0] != 0]
@@ -317,7 +317,7 @@ class Emitter:
         points = each * found.rows
         if found.lengths is not None and found.run[column] != 0:
             points = each * int(found.lengths.sum())
-        return len(np.unique(walk.columns[column])) == points
+        return len(distinct(walk.columns[column])) == points
 
     def _add_product(self, arrays: Sequence[str], offsets: list[Offset]) -> None:
         value = self.code.load(arrays[1], offsets[1])
@@ -457,4 +457,4 @@ def overlaps(loops: Sequence[Trip]) -> bool:
     addresses = np.zeros(1, np.int64)
     for loop in loops:
         addresses = (addresses[:, None] + loop.strides[0] * np.arange(loop.most)).ravel()
-    return len(np.unique(addresses)) != len(addresses)
+    return len(distinct(addresses)) != len(addresses)

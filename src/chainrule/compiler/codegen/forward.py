@@ -31,7 +31,7 @@ from chainrule.compiler.codegen.instructions import (
 from chainrule.compiler.codegen.ir import Integers, Offset, Vector
 from chainrule.compiler.codegen.walks import Walk
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
-from chainrule.compiler.lift.program import Instruction, Program, Repeat
+from chainrule.compiler.lift.program import Instruction, Program, Repeat, distinct
 from chainrule.core import ops
 
 
@@ -191,7 +191,7 @@ def _watch_inputs(emitter: Emitter, walk: Walk) -> None:
     for instruction in program.instructions:
         if instruction.kind == GATHER:
             plain[instruction.out] = True
-    found = np.unique(walk.columns[1][plain[walk.columns[1]]])
+    found = distinct(walk.columns[1][plain[walk.columns[1]]])
     if not len(found) or emitter.flags is None:
         return
     shared = walk.shared[1]
@@ -244,7 +244,7 @@ def _add_up(
     (walk, *more) = walks
     count = instruction.count // walk.iterations
     # In a loop in time, the first of several walks may store if it comes to every result.
-    whole = (not more or bool(walk.steps)) and len(np.unique(walk.columns[0])) == count
+    whole = (not more or bool(walk.steps)) and len(distinct(walk.columns[0])) == count
     store = not started and whole and emitter.stores(walk, 0)
     if not store and not started:
         clear(emitter, "%V", instruction.out[:count] - emitter.program.shared, count)

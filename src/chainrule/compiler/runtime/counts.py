@@ -14,3 +14,4 @@ class Counts:
     recording_seconds: float = 0.0
     lifting_seconds: float = 0.0
     checking_seconds: float = 0.0
+    doing: str = ""  #: what takes long just now, in words, for another thread to show

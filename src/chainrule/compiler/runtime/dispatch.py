@@ -204,6 +204,11 @@ class Dispatch:
             self.fast_path = None  # the next call builds machine code
 
     @property
+    def doing(self) -> str:
+        """What takes long just now, in words; any thread may ask."""
+        return self._counts.doing
+
+    @property
     def counts(self) -> Counts:
         """What its calls did."""
         with self.lock:

@@ -154,7 +154,7 @@ def _compare(
         return
     if is_large(len(variant.recording)) and _agrees_along(function, variant, call, expected):
         return
-    eager = _Eager(call, variant)
+    eager = Eager(call, variant)
     with plain_modes(), differentiating(eager.inputs if call.key[0] else []):
         result = eager.run(function)
     _compare_numbers(expected, variant.recording.result, result)
@@ -169,7 +169,7 @@ def _compare(
         raise Unrecordable(_DIFFERS)
 
 
-class _Eager:
+class Eager:
     """An eager call to compare with: its arguments, and all Values that have a gradient."""
 
     def __init__(self, call: Call, variant: Variant) -> None:
@@ -194,23 +194,28 @@ class _Eager:
         return found
 
 
-def _agrees_along(
-    function: Callable[..., Any], variant: Variant, call: Call, expected: Expected
-) -> bool:
-    """Compare a result with eager's, and the derivative along one random direction.
+@dataclass(frozen=True, eq=False)
+class Carried:
+    """An eager result, and its derivative along a direction."""
+
+    result: Any
+    slope: float  # 0.0 where it is no Value
+    direction: Floats  # a number for each Value that was differentiated by
+
+
+def carried(
+    function: Callable[..., Any], call: Call, eager: Eager, seed: int, has_slope: bool
+) -> Carried | None:
+    """What a function returns, and the derivative along one random direction.
 
     It needs no graph, and so no memory: every node carries its derivative along with its number.
-    False where that does not tell: the function asks for its graph, or they do not agree.
-    Unrecordable where the results themselves differ.
+    None where that does not tell: the function asks for its graph, or there is no native engine.
     """
-    if kernels is None:
-        return False
-    eager = _Eager(call, variant)
-    inputs, root = eager.inputs, root_of(variant.recording.result)
+    inputs = eager.inputs
     twice = len(set(map(id, inputs))) < len(inputs)
-    if twice or (eager.are_users and threading.active_count() > 1):  # who must not see it
-        return False
-    seed = zlib.crc32(expected.values.tobytes())  # another direction for other numbers
+    others = eager.are_users and threading.active_count() > 1  # who must not see it
+    if kernels is None or twice or others:
+        return None
     direction = np.random.default_rng(seed).uniform(-1.0, 1.0, len(inputs))
     direction += np.copysign(0.5, direction)
     tangents = direction.copy()
@@ -223,20 +228,33 @@ def _agrees_along(
                 result = eager.run(function)
             finally:
                 modes.tangents = False
-        if root is not None and isinstance(first_of(result), Value):
+        if has_slope and isinstance(first_of(result), Value):
             slope = first_of(result).grad
     except errors.GraphNeeded:
-        return False
+        return None
     finally:
         kernels.swap_grads(inputs, tangents)
-    if modes.graph_asked:
+    return None if modes.graph_asked else Carried(result, slope, direction)
+
+
+def _agrees_along(
+    function: Callable[..., Any], variant: Variant, call: Call, expected: Expected
+) -> bool:
+    """Compare a result with eager's, and the derivative along one random direction.
+
+    False where that does not tell, or they do not agree. Unrecordable where the results differ.
+    """
+    eager, root = Eager(call, variant), root_of(variant.recording.result)
+    seed = zlib.crc32(expected.values.tobytes())  # another direction for other numbers
+    wanted = carried(function, call, eager, seed, root is not None)
+    if wanted is None:
         return False
-    _compare_numbers(expected, variant.recording.result, result)
+    _compare_numbers(expected, variant.recording.result, wanted.result)
     if root is None:
         return True
     found = eager.among(expected.gradient)
     scale = max(1.0, float(np.max(np.abs(found), initial=0.0)))
-    return bool(abs(float(found @ direction) - slope) <= 1e-9 * scale)
+    return bool(abs(float(found @ wanted.direction) - wanted.slope) <= 1e-9 * scale)
 
 
 def _compare_derivative(

@@ -146,6 +146,8 @@ class Serving:
         except Untranslatable as reason:
             self._refuse(f"at {family.text(point)}, {reason}")
             self._refused.add(call.key)
+        finally:
+            self._counts.doing = ""
         return None
 
     def _refuse(self, reason: str) -> None:
@@ -157,6 +159,7 @@ class Serving:
         if differentiate in self._families:
             return self._families[differentiate]
         found: Family | None = None
+        self._counts.doing = "recording small sizes"
         try:
             found = family_of(self._tracer, self._captured, self._given, differentiate, form)
             if found is None:
@@ -171,6 +174,8 @@ class Serving:
             self._captured.restore()
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             self._refuse(f"recording its examples raised {text}")
+        finally:
+            self._counts.doing = ""
         self._families[differentiate] = found
         return found
 
@@ -187,6 +192,7 @@ class Serving:
             code = _Code(family, point, self._compiled(own, family, point, call))
             fit = code.machine.fit
         variant = self._variant(family, point, own, Binding(code.machine, fit))
+        self._counts.doing = "comparing with the function itself"
         check(self._tracer.function, variant, call, code in self._codes)
         if code not in self._codes:
             self._codes = [*[x for x in self._codes if x not in shorter], code]
@@ -208,6 +214,7 @@ class Serving:
     def _compiled(self, own: FormulaCall, family: Family, point: Point, call: Call) -> MachineCode:
         """Machine code of a program; counts the time it takes."""
         started = time.thread_time()
+        self._counts.doing = "building machine code"
         try:
             return self._built(own, family, point, call)
         finally:

@@ -98,7 +98,11 @@ def check_forward(
 def forward(function: Callable[..., Any], call: Call) -> Any:
     """What a call returns, without a graph."""
     with plain_modes(), no_grad():
-        arguments, keywords = eager_arguments(call, lambda x: Value(float(getattr(x, "data", x))))
+        arguments, keywords = eager_arguments(
+            call,
+            lambda x: Value(float(getattr(x, "data", x))),
+            lambda items: list(map(Value, items)),
+        )
         return as_floats(function(*arguments, **keywords))
 
 
@@ -162,8 +166,13 @@ def run_on_values(function: Callable[..., Any], call: Call) -> tuple[Any, list[V
         inputs.append(Value(float(getattr(x, "data", x))))
         return inputs[-1]
 
+    def values(items: list[float]) -> list[Value]:
+        made = list(map(Value, items))
+        inputs.extend(made)
+        return made
+
     with plain_modes(), differentiating(inputs):
-        arguments, keywords = eager_arguments(call, value)
+        arguments, keywords = eager_arguments(call, value, values)
         return function(*arguments, **keywords), inputs
 
 
