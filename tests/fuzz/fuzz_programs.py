@@ -17,6 +17,7 @@ from fuzz_statements import VALUE, Statements, indent
 
 FEW = 12  # calls of derivatives, which take longer
 HEADER = """\
+import bisect
 import dataclasses
 import enum
 import functools

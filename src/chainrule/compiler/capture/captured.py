@@ -75,6 +75,7 @@ class CapturedState:
     generators: list[tuple[Any, Any, str]] = field(default_factory=list)  # its state, and as text
     place: dict[int, int] = field(default_factory=dict)  # of each Value in ``values``
     identity: bool = False  # some code asks which Value or list it has, as by ``is``
+    asks: bool = False  # likewise, but by ``index``, whose answer both sides of branches may have
     looks: bool = False  # some code may read a Value's label or operation
     tells: bool = False  # some code in C may tell a Value from a number
     catches: set[types.CodeType] = field(default_factory=set)  # code that may catch errors

@@ -30,11 +30,12 @@ from chainrule.compiler.capture.merging import (
 )
 from chainrule.compiler.capture.standins import Condition, Detached
 from chainrule.compiler.capture.traced import Traced
+from chainrule.compiler.capture.wholes import Whole
 from chainrule.core import ops
 from chainrule.core.backend import Value, dot, modes, vsum
 
 _NUMBERS = frozenset(
-    (Value, Detached, Traced, Condition, int, float, bool, np.float64, np.int64, np.bool_)
+    (Value, Detached, Traced, Whole, Condition, int, float, bool, np.float64, np.int64, np.bool_)
 )
 #: whose operators change nothing and call no code of the user's
 _PLAIN = _NUMBERS | {str, bytes, range, type(None), DataArray}
@@ -68,6 +69,8 @@ def _opened(test: Any) -> Any:
             return recorder.truth(test._value)
         if type(test) is Value:
             return recorder.truth(test)
+        if type(test) is Whole:
+            return operator.ne(test, 0)
     return test
 
 

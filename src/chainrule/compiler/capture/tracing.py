@@ -54,6 +54,7 @@ class Trace:
     numeric: frozenset[int]  # integer slots used as a number
     settled: tuple[str, ...]  # where data became static
     uses_math: bool = False  # it holds for finite data only: functions of ``math`` would raise
+    asks: bool = True  # it may depend on which Value or list the function has
     derived_from: Trace | None = None  # of a derivative: the recording that was differentiated
 
 
@@ -111,7 +112,7 @@ def trace(
     """
     if nudge is not None:
         call = call.nudged(nudge, state.place, nudge_data)
-    while both and not (state.looks or state.identity or state.catches):
+    while both and not (state.looks or state.asks or state.catches):
         recorder = Recorder(call.ints, select, plain_sites=frozenset(state.plain_sites))
         try:
             return _trace(function, state, call, nudge, recorder, like, whole=True)
@@ -224,6 +225,7 @@ def _trace(
         frozenset(recorder.used_as_number),
         tuple(recorder.settled),
         recorder.uses_math,
+        state.asks if recorder.both else state.identity,
     )
 
 

@@ -251,9 +251,10 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
     found.catches.update(_catching(code))
     found.looks |= bool(names & _LOOKS)
     found.tells |= any(getter.__name__ in names for getter in _GETTERS) or _matches_classes(code)
-    found.identity |= (
-        bool(names & _LOOKS) or not names.isdisjoint(_IDENTITY) or _asks_identity(code, namespace)
-    ) and not _is_generated(function)
+    if not _is_generated(function):
+        asks = bool(names & _LOOKS) or _asks_identity(code, namespace)
+        found.identity |= asks or not names.isdisjoint(_IDENTITY)
+        found.asks |= asks or not names.isdisjoint(_IDENTITY - {"index"})
     found.names += [
         (function, part, original(getattr(function, part)))
         for part in ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
