@@ -164,9 +164,9 @@ class Searched:
         recorder, items = modes.recorder, self._items
         assert recorder is not None
         if not ends and items and _are_numbers([*items, x]):
-            known = self._among(recorder, x._value) if type(x) is Detached else None
-            tests = [item == x for item in map(_pythons, items)]
-            found = _first(tests) if known is None else known
+            found = self._among(recorder, x._value) if type(x) is Detached else None
+            if found is None:
+                found = _first([item == x for item in map(_pythons, items)])
             if found is not None:
                 return found
         elif any(isinstance(item, (Value, list, tuple, dict, np.ndarray)) for item in (*items, x)):
