@@ -117,6 +117,33 @@ for k, w in zip(ramp(({I}) % 4), {W}):
 """,
 )
 
+#: reads that are only made where there is such an item
+CHECKED = (
+    """
+for t in {TS}:
+    {A} = {A} + ({W}[t + {K}] if t + {K} < {N} else 0.25)
+""",
+    """
+cuts = [w * 2 for w in {W}]
+for t in {TS}:
+    upper = tanh(cuts[t]) if t < {N} else 1.0
+    lower = tanh(cuts[t - 1]) if 0 < t <= {N} else 0.0
+    {A} = {A} + upper - lower
+""",
+    """
+for t in {TS}:
+    if t * 2 < {N}:
+        part = {W}[t * 2] if t > 0 else {W}[-1 - t] * 0.5
+    else:
+        part = {W}[t - {N}] if t < 2 * {N} else {A}
+    {A} = {A} + part
+""",
+    """
+for t in {TS}:
+    {A} = {A} * 0.5 if t >= {N} or {W}[t] > 0.2 else {A} + {W}[t]
+""",
+)
+
 #: the same of data
 DATA_CHOICES = (
     """

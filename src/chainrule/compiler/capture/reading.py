@@ -98,6 +98,9 @@ class Selector:
             return self._look_up(container, key)
         if kind is not list and kind is not tuple:
             return container[key]
+        if container and key.__class__ is int:
+            for fork in self._recorder.forks:
+                key = fork.where_taken(key)
         if not -len(container) <= key.value < len(container):
             return container[key]
         return self._selected(container, container, key)

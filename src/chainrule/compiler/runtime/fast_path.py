@@ -292,7 +292,7 @@ class FastPath:
         """Fields are read as attributes, which no code of the user's may answer for."""
         for kind, how in self.opened.items():
             if isinstance(how, tuple) or how is True:
-                items = list(kind) if how is True else []  # of an enum
+                items: list[Any] = [*vars(kind)["_member_map_"].values()] if how is True else []
                 classes = [c for c in kind.__mro__ if c.__module__ not in ("builtins", "enum")]
                 for x in (*classes, *items):
                     self.classes.setdefault(id(x), (x, dict(vars(x))))
