@@ -250,18 +250,38 @@ static int look_at_attribute(Look *w, PyObject *x, PyObject *name) {
     return answer;
 }
 
-/* A named tuple or a dataclass: its fields. */
+/* A field in the attributes of an object. */
+static int look_at_field(Look *w, PyObject *attributes, PyObject *name) {
+    PyObject *item = PyDict_GetItemWithError(attributes, name);
+    return item != NULL ? look_at(w, item) : PyErr_Occurred() ? -1 : 0;
+}
+
+/* A named tuple or a dataclass: its fields. Where it may have attributes beside them, it must have none. */
 static int look_at_record(Look *w, PyObject *x, PyObject *names) {
     Py_ssize_t count = PyTuple_Size(names);
     int is_tuple = PyTuple_Check(x);
     if (is_tuple && PyTuple_Size(x) != count) {
         return 0;
     }
-    int answer = put_words(w, RECORD_WORD, (int64_t)(uintptr_t)Py_TYPE(x));
+    PyObject *attributes = is_tuple ? NULL : PyObject_GetAttrString(x, "__dict__");
+    if (!is_tuple && attributes == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            return -1;
+        }
+        PyErr_Clear(); /* it has slots */
+    }
+    int answer = attributes == NULL || (PyDict_CheckExact(attributes) && PyDict_Size(attributes) == count);
+    answer = answer > 0 ? put_words(w, RECORD_WORD, (int64_t)(uintptr_t)Py_TYPE(x)) : answer;
     answer = answer > 0 ? put_word(w, count) : answer;
     for (Py_ssize_t k = 0; k < count && answer > 0; k++) {
-        answer = is_tuple ? look_at(w, PyTuple_GetItem(x, k)) : look_at_attribute(w, x, PyTuple_GetItem(names, k));
+        PyObject *name = PyTuple_GetItem(names, k);
+        if (is_tuple) {
+            answer = look_at(w, PyTuple_GetItem(x, k));
+        } else {
+            answer = attributes != NULL ? look_at_field(w, attributes, name) : look_at_attribute(w, x, name);
+        }
     }
+    Py_XDECREF(attributes);
     return answer;
 }
 
@@ -300,8 +320,8 @@ static int look_at_known(Look *w, PyObject *x, PyObject *known) {
 }
 
 /* What is none of the usual: as `opened` says for its type. A tuple has the names of fields; None is for
- * namespaces, False for deques, and a dict finds the one that stands for its equals. Nothing of this runs
- * Python code; see FastPath. */
+ * namespaces, False for deques, True for items of an enum, of which there is one each, and a dict finds the one
+ * that stands for its equals. Nothing of this runs Python code; see FastPath. */
 static int look_at_opened(Look *w, PyObject *x) {
     if (w->opened == NULL) {
         return 0;
@@ -312,6 +332,9 @@ static int look_at_opened(Look *w, PyObject *x) {
     }
     if (PyDict_CheckExact(how)) {
         return look_at_known(w, x, how);
+    }
+    if (how == Py_True) {
+        return put_words(w, STATIC_WORD, (int64_t)(uintptr_t)x);
     }
     Py_ssize_t held = w->held;
     int answer;

@@ -34,7 +34,10 @@ from chainrule.trees import leaves, map_leaves
 allowance.left = math.inf  # recorded at the first call, whatever that costs
 CLOSE = 1e-9
 ULPS = 1e-15  # where eager and compiled do the same operations
-SKIPPED = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
+SKIPPED = (
+    *(types.ModuleType, types.FunctionType, types.BuiltinFunctionType),
+    functools._lru_cache_wrapper,
+)
 METHODS = (property, classmethod, staticmethod, types.MemberDescriptorType)
 Path = tuple[str, ...]
 

@@ -6,6 +6,8 @@ many there are, ``{FLAGS}`` a table by token, ``{A}`` the accumulator, ``{K}`` a
 of floats, ``{J}`` an array of integers, ``{M}`` a mask and ``{S}`` a text.
 """
 
+from fuzz_choices import CHECKED, CHOICES, DATA_CHOICES, KEPT
+
 TOKENS = (
     """
 n = 0
@@ -812,4 +814,7 @@ for x in {XS}:
 """,
 )
 
-IDIOMS = (*TOKENS, *INTEGERS, *ARITHMETIC, *PARAMETERS, *DATA, *BRANCHES)
+IDIOMS = (
+    *(*TOKENS, *INTEGERS, *ARITHMETIC, *PARAMETERS, *DATA, *BRANCHES),
+    *(*CHOICES, *DATA_CHOICES, *KEPT, *CHECKED),
+)

@@ -17,6 +17,7 @@ from fuzz_statements import VALUE, Statements, indent
 
 FEW = 12  # calls of derivatives, which take longer
 HEADER = """\
+import bisect
 import dataclasses
 import enum
 import functools
@@ -46,6 +47,21 @@ def blend(a, b):
 
 def _called(x):
     return 0.5 * math.atan(x)
+
+
+@functools.lru_cache(maxsize=None)
+def steps_to(n):
+    return n if n < 2 else steps_to(n - 1) + steps_to(n - 2)
+
+
+@functools.cache
+def ramp(n):
+    return [1.0 / (k + 1) for k in range(n)]
+
+
+@functools.lru_cache(maxsize=4)
+def counted(n):
+    return n + STATE["calls"]
 
 
 called = chainrule.operation(

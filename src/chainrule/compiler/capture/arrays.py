@@ -18,6 +18,7 @@ from chainrule.compiler.capture import numpys
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.standins import Detached, StandIn, Unrecordable, plain
 from chainrule.compiler.capture.traced import Traced
+from chainrule.compiler.capture.wholes import Whole
 from chainrule.core.backend import Value, modes, nonfinite
 from chainrule.trees import map_leaves
 
@@ -239,8 +240,8 @@ def _each(function: Callable[[Any], Any], array: Any) -> Any:
 
 def _pythons(x: Any) -> Any:
     """A number of numpy's, or a stand-in for one, as Python's."""
-    if type(x) in (Traced, Detached):
-        return x.as_kind(int if type(x) is Traced else float)
+    if type(x) in (Traced, Whole, Detached):
+        return x.as_kind(float if type(x) is Detached else int)
     return x.item() if isinstance(x, np.generic) else x
 
 
@@ -248,7 +249,7 @@ def _as_item(x: Any, kind: np.dtype[Any]) -> Any:
     """What an array of this type holds where ``x`` was stored."""
     if isinstance(x, Value):
         float(x)  # an array of floats takes none, and says so
-    exact = (Traced, Detached) if kind == np.float64 else (Traced,)
+    exact = (Traced, Whole, Detached) if kind == np.float64 else (Traced, Whole)
     if kind in numpys.EXACT and type(x) in exact and _kind_of(x) in (int, float, *numpys.EXACT):
         return _as_kind(x, kind)
     return kind.type(plain(x))
@@ -414,9 +415,9 @@ def _recorded_kind(
 
 def _as_kind(x: Any, kind: np.dtype[Any]) -> Any:
     """An item of an array of this type."""
-    if type(x) is Traced and kind == np.float64:
+    if type(x) in (Traced, Whole) and kind == np.float64:
         x = x.number()
-    return x.as_kind(kind.type) if type(x) in (Traced, Detached) else kind.type(x)
+    return x.as_kind(kind.type) if type(x) in (Traced, Whole, Detached) else kind.type(x)
 
 
 setattr(  # noqa: B010  # what numpy asks where a stand-in is an operand

@@ -30,11 +30,12 @@ from chainrule.compiler.capture.merging import (
 )
 from chainrule.compiler.capture.standins import Condition, Detached
 from chainrule.compiler.capture.traced import Traced
+from chainrule.compiler.capture.wholes import Whole
 from chainrule.core import ops
 from chainrule.core.backend import Value, dot, modes, vsum
 
 _NUMBERS = frozenset(
-    (Value, Detached, Traced, Condition, int, float, bool, np.float64, np.int64, np.bool_)
+    (Value, Detached, Traced, Whole, Condition, int, float, bool, np.float64, np.int64, np.bool_)
 )
 #: whose operators change nothing and call no code of the user's
 _PLAIN = _NUMBERS | {str, bytes, range, type(None), DataArray}
@@ -68,6 +69,8 @@ def _opened(test: Any) -> Any:
             return recorder.truth(test._value)
         if type(test) is Value:
             return recorder.truth(test)
+        if type(test) is Whole:
+            return operator.ne(test, 0)
     return test
 
 
@@ -87,6 +90,7 @@ class Fork:
         self.truth = truth_of(test) if self.both else bool(test)
         self.body, self.orelse = self.both or self.truth, self.both or not self.truth
         self.decided = False
+        self.side = True  # which is being run
         self._before: dict[str, Any] = {}
         self._after: dict[bool, dict[str, Any]] = {}
         self._journal: dict[Any, tuple[Any, Any, Any]] = {}  # what a side stored over, by slot
@@ -100,14 +104,14 @@ class Fork:
         """Note what the names stand for before a side runs."""
         found = sys._getframe(1).f_locals if names else {}
         self._before = {name: found[name] for name in names if name in found}
-        self._enter()
+        self._enter(True)
 
     def end(self, side: bool, names: tuple[str, ...] = ()) -> None:
         """Note what they stand for after it, and take back what it stored."""
         found = sys._getframe(1).f_locals if names else {}
         self._leave(side, {name: found[name] for name in names if name in found})
         if side:
-            self._enter()
+            self._enter(False)
 
     def had(self, name: str) -> bool:
         """Whether a name stood for something before."""
@@ -174,10 +178,21 @@ class Fork:
             self.decided = True
             bool(self._test)
 
+    def where_taken(self, key: Traced) -> Traced:
+        """An integer by which the side reads; 0 where Python would not run it, and not read."""
+        if type(self._test) is not Traced:
+            return key
+        integers = key._recorder.integers
+        pair = integers.constant(0), key.node
+        place = integers.step("int", as_bool(self._test).node)
+        node = integers.step("choose", place, *(pair if self.side else pair[::-1]))
+        return Traced(key._recorder, node)
+
     # --- what a side stores -----------------------------------------------------------------------
 
-    def _enter(self) -> None:
+    def _enter(self, side: bool) -> None:
         assert modes.recorder is not None
+        self.side = side
         modes.recorder.forks.append(self)
         self._undefined = modes.recorder.undefined
 
@@ -204,7 +219,7 @@ class Fork:
         if not self.both:
             return body() if self.truth else orelse()
         for side, run in ((True, body), (False, orelse)):
-            self._enter()
+            self._enter(side)
             found = {}
             try:
                 found = {"": run()}

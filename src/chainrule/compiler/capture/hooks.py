@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arrays import DataArray
+from chainrule.compiler.capture.choosing import SEARCHES, Searched, has_whole, item_at
 from chainrule.compiler.capture.forks import SIDES
 from chainrule.compiler.capture.merging import store_by_integer
 from chainrule.compiler.capture.rewriting import WATCHED, Hooks, Rewriter
 from chainrule.compiler.capture.sorting import in_order
-from chainrule.compiler.capture.standins import Detached, StandIn, is_numpys
+from chainrule.compiler.capture.standins import Condition, Detached, StandIn, is_numpys
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.traced import Traced
+from chainrule.compiler.capture.wholes import Whole, of_truth
 from chainrule.core.backend import Value, modes
 
 _CONTAINERS = (list, dict, tuple, np.ndarray)
@@ -36,9 +38,11 @@ def _is_traced(key: Any) -> bool:
 def _read(container: Any, key: Any) -> Any:
     """``container[key]``."""
     kind = type(key)
-    if kind is not int and kind is not slice and kind is not str and _is_traced(key):
+    if kind is not int and kind is not slice and kind is not str:
         recorder = modes.recorder
-        if recorder is not None:
+        if recorder is not None and has_whole(key):
+            return item_at(container, key)
+        if recorder is not None and _is_traced(key):
             return recorder.selector.read(container, key)
     found = container[key]
     if type(found) is int and kind is int and modes.recorder is not None:
@@ -48,7 +52,7 @@ def _read(container: Any, key: Any) -> Any:
 
 def _store(value: Any, container: Any, key: Any) -> None:
     """``container[key] = value``."""
-    if type(key) is not Traced or not store_by_integer(value, container, key):
+    if type(key) not in (Traced, Whole) or not store_by_integer(value, container, key):
         container[key] = value
 
 
@@ -80,6 +84,8 @@ def _asked(x: Any, name: str = "") -> Any:
         return x
     if x is Value:  # ``Value.exp``, which may be called with any of them
         recorder.tells = True
+    elif name == "index" and type(x) in (list, tuple) and recorder.both:
+        return Searched(x)
     elif recorder.either:
         if type(x) is Value:
             recorder.asked[id(x)] = x
@@ -94,14 +100,18 @@ def _settled(x: StandIn) -> Any:
 
 
 def _int(*arguments: Any, **keywords: Any) -> Any:
-    if len(arguments) == 1 and type(arguments[0]) is Traced and not keywords:
-        return arguments[0].as_kind(int)
+    if len(arguments) == 1 and not keywords:
+        (x,) = arguments
+        if type(x) is Condition and x._recorder.both:
+            return of_truth(x)
+        if type(x) is Traced or type(x) is Whole:
+            return x.as_kind(int)
     return int(*arguments, **keywords)
 
 
 def _float(*arguments: Any, **keywords: Any) -> Any:
     if len(arguments) == 1 and not keywords:
-        if type(arguments[0]) is Traced:
+        if type(arguments[0]) in (Traced, Whole):
             return arguments[0].number().as_kind(float)
         if type(arguments[0]) is Detached:
             return arguments[0].as_kind(float)
@@ -145,6 +155,7 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     sorted: in_order,
     hasattr: _hasattr,
     getattr: _getattr,
+    **SEARCHES,
     **{substitute.__wrapped__: substitute for substitute in (*NUMPY.values(), *LINALG.values())},
 }
 
@@ -161,5 +172,6 @@ def _called(function: Any) -> Any:
 
 SIDES.called, SIDES.asked = _called, _asked
 REWRITER = Rewriter(
-    Hooks(_read, _store, _same, _called, _asked, SIDES), WATCHED | {*NUMPY, *LINALG}
+    Hooks(_read, _store, _same, _called, _asked, SIDES),
+    WATCHED | {*NUMPY, *LINALG} | {f.__name__ for f in SEARCHES},
 )

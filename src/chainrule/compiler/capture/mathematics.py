@@ -17,6 +17,7 @@ from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.operators import UNARY
 from chainrule.compiler.capture.standins import Detached, is_narrow, plain
 from chainrule.compiler.capture.traced import Traced
+from chainrule.compiler.capture.wholes import Whole
 from chainrule.core import functions, ops
 from chainrule.core.backend import modes
 
@@ -42,7 +43,7 @@ def _substitute(original: Callable[..., Any], row: ops.Op, arity: int) -> Any:
     def function(*arguments: Any) -> Any:
         if modes.recorder is None or len(arguments) != arity:
             return original(*arguments)
-        numbers = [x.number() if type(x) is Traced else x for x in arguments]
+        numbers = [x.number() if type(x) in (Traced, Whole) else x for x in arguments]
         first = next((x for x in numbers if type(x) is Detached), None)
         if first is None or any(
             type(x) is not Detached and type(x) not in (int, float) for x in numbers
@@ -84,7 +85,7 @@ def _of_numbers(original: Callable[..., Any]) -> Any:
     def call(op: ops.Op, operands: tuple[Any, ...], parameters: tuple[Any, ...]) -> Any:
         if modes.recorder is None or parameters:
             return original(op, operands, parameters)
-        numbers = [x.number() if type(x) is Traced else x for x in operands]
+        numbers = [x.number() if type(x) in (Traced, Whole) else x for x in operands]
         first = next((x for x in numbers if type(x) is Detached), None)
         if first is None or any(
             type(x) not in (Detached, int, float) or is_narrow(x) for x in numbers

@@ -14,10 +14,13 @@ import numpy as np
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.standins import Condition, Detached
 from chainrule.compiler.capture.traced import Traced
+from chainrule.compiler.capture.wholes import Whole, whole
 from chainrule.core import ops
 from chainrule.core.backend import Value, modes
 
-_MERGEABLE = frozenset((Value, Detached, Traced, Condition, int, float, bool, np.float64))
+_MERGEABLE = frozenset(
+    (Value, Detached, Traced, Whole, Condition, int, float, bool, np.float64, np.int64)
+)
 _PLACES = 32  # a list with more of them is stored into by static integers
 _STORES = 4096  # places that all stores of a recording may choose for
 
@@ -71,6 +74,8 @@ def one_of(test: Any, a: Any, b: Any) -> Any:
         return Detached(recorder, _select(test, *values), data, a.__class__)
     if classes == {bool} and Condition in {*kinds, type(test)}:
         return Condition(recorder, _select(test, _bit(a), _bit(b)))
+    if classes <= {int, np.int64} and (type(test) is Condition or Whole in kinds):
+        return _one_integer(test, a, b)
     if type(test) is Traced and classes <= {int, bool} and Condition not in kinds:
         integers = recorder.integers
         nodes = [x.node if type(x) is Traced else integers.constant(x) for x in (b, a)]
@@ -79,26 +84,50 @@ def one_of(test: Any, a: Any, b: Any) -> Any:
     raise CannotMerge
 
 
+def _one_integer(test: Any, a: Any, b: Any) -> Whole:
+    """An integer that is known only when the recording runs."""
+    recorder = modes.recorder
+    assert recorder is not None
+    pair: list[tuple[Value, int, int, bool]] = []
+    for x in (a, b):
+        found = whole(x)
+        if found is not None:
+            pair.append((found._value, found.low, found.high, found.is_data))
+        elif abs(int(x)) <= EXACT:
+            pair.append((Value(float(x)), int(x), int(x), True))
+        else:
+            raise CannotMerge
+    (left, low, high, data), (right, least, most, is_data) = pair
+    is_data = is_data and data and (type(test) is Traced or test.is_data)
+    value = _select(test, left, right)
+    return Whole(recorder, value, min(low, least), max(high, most), is_data, a.__class__)
+
+
 def store_by_integer(value: Any, container: Any, key: Any) -> bool:
     """``container[key] = value`` for a traced key: each place gets the value or keeps its own.
 
     False where nothing was stored.
     """
     recorder = modes.recorder
-    if type(key) is not Traced or recorder is None or not recorder.selector.enabled:
+    is_known = type(key) is Traced or type(key) is Whole
+    if not is_known or recorder is None or not recorder.selector.enabled:
         return False
     is_array = type(container) is np.ndarray and container.dtype == object and container.ndim == 1
     if type(container) is not list and not is_array:
         return False
     count = len(container)
-    if key.__class__ is not int or count > _PLACES or not -count <= key.value < count:
+    sort: Any = key.__class__
+    if sort is not int or count > _PLACES or not -count <= key.value < count:
         return False
     if recorder.stores + count > _STORES:
         return False
-    integers = recorder.integers
-    place = Traced(recorder, integers.step("wrap", key.node, integers.constant(count)))
+    integers, place = recorder.integers, key
+    if type(key) is Traced:
+        place = Traced(recorder, integers.step("wrap", key.node, integers.constant(count)))
+    elif key.low < 0 or key.high >= count:
+        return False
     try:
-        made = [one_of(place.step("eq", k), value, old) for k, old in enumerate(container)]
+        made = [one_of(place == k, value, old) for k, old in enumerate(container)]
     except CannotMerge:
         return False
     recorder.stores += count
@@ -116,8 +145,8 @@ def _bit(test: Any) -> Value:
         return found
     if type(test) is bool:
         return Value(float(test))
-    node: Value = _select(test, Value(1.0), Value(0.0)) if test.negated else test.node
-    return node
+    bit: Value = recorder.bit(test)
+    return bit
 
 
 def _select(test: Any, a: Value, b: Value) -> Value:

@@ -6,11 +6,14 @@ and what is not listed, as a function of a later numpy, ends the recording: the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from chainrule.compiler.capture.merging import CannotMerge, is_open, one_of
 from chainrule.compiler.capture.operators import UNARY
+from chainrule.core.backend import modes
 
 
 def _functions(module: Any, names: str) -> frozenset[Any]:
@@ -127,7 +130,44 @@ def smaller(a: Any, b: Any) -> Any:
     return b if b <= a or a == a else a
 
 
+def _merging(function: Callable[[Any, Any], Any], is_max: bool) -> Any:
+    """One of two numbers; where both sides of branches are computed, what stands for it."""
+
+    def extreme(a: Any, b: Any) -> Any:
+        recorder = modes.recorder
+        if recorder is None or not recorder.both or recorder.forks:
+            return function(a, b)
+        test = a >= b if is_max else a <= b
+        if not is_open(test):
+            return function(a, b)
+        try:
+            same = a == a  # what is not a number stays
+            other = one_of(same, b, a) if is_open(same) else b if same else a
+            return one_of(test, a, other)
+        except CannotMerge:
+            return function(a, b)
+
+    return np.frompyfunc(extreme, 2, 1)
+
+
 EXTREMES: dict[Any, Any] = {
-    np.maximum: np.frompyfunc(larger, 2, 1),
-    np.minimum: np.frompyfunc(smaller, 2, 1),
+    np.maximum: _merging(larger, True),
+    np.minimum: _merging(smaller, False),
 }
+
+
+def _of_objects(is_max: bool) -> Any:
+    """The same of objects, as Python compares them."""
+
+    def extreme(a: Any, b: Any) -> Any:
+        test = a is b or (a >= b if is_max else a <= b)
+        try:
+            return one_of(test, a, b) if is_open(test) else a if test else b
+        except CannotMerge:
+            return a if test else b
+
+    return np.frompyfunc(extreme, 2, 1)
+
+
+#: for arrays of Values, where both sides of branches are computed
+OF_OBJECTS: dict[Any, Any] = {np.maximum: _of_objects(True), np.minimum: _of_objects(False)}

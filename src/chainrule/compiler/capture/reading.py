@@ -98,6 +98,9 @@ class Selector:
             return self._look_up(container, key)
         if kind is not list and kind is not tuple:
             return container[key]
+        if container and key.__class__ is int:
+            for fork in self._recorder.forks:
+                key = fork.where_taken(key)
         if not -len(container) <= key.value < len(container):
             return container[key]
         return self._selected(container, container, key)
@@ -125,7 +128,7 @@ class Selector:
         if isinstance(chosen, list | np.ndarray):
             if keeps:
                 self._copies[known] = container, chosen
-            self._watch(container)
+            self.watch(container)
         return chosen
 
     def _part(self, array: Any, key: Any, owner: Any) -> Any:
@@ -143,8 +146,8 @@ class Selector:
         if not shape:
             return items[0]
         made = typed(object_array(items, shape), array.dtype)
-        self._watch(made)
-        self._watch(owner)
+        self.watch(made)
+        self.watch(owner)
         return made
 
     def _rows(self, array: Any, keys: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]] | None:
@@ -295,12 +298,12 @@ class Selector:
         picks = [self._picker(column) for column in zip(*items, strict=True)]
         kind = type(items[0])
         for row in items:
-            self._watch(row)
+            self.watch(row)
 
         def pick(key: Traced) -> Any:
             self._in_range(key, len(items))
             made = kind([pick(key) for pick in picks])
-            self._watch(made)
+            self.watch(made)
             return made
 
         return pick
@@ -313,18 +316,18 @@ class Selector:
         columns = zip(*[list(x.ravel()) for x in items], strict=True)
         picks = [self._picker(column) for column in columns]
         for x in items:
-            self._watch(x)
+            self.watch(x)
 
         def pick(key: Traced) -> Any:
             self._in_range(key, len(items))
             made = object_array([pick(key) for pick in picks], first.shape)
             made = typed(made, first.dtype)
-            self._watch(made)
+            self.watch(made)
             return made
 
         return pick
 
-    def _watch(self, container: Any) -> None:
+    def watch(self, container: Any) -> None:
         """Look at the end whether a container still has its contents."""
         if id(container) not in self._known and isinstance(container, list | dict | np.ndarray):
             self._known.add(id(container))
@@ -434,6 +437,10 @@ class Selector:
         if any(id(x) in ids for x in objects for ids in known):
             self._observed = True  # in case the function swallows it
             raise Observed
+
+    def ask(self) -> None:
+        """Something was asked for that tells which object it is."""
+        self._observed = True
 
     def compared(self) -> None:
         """Two Values were compared, or one hashed: which one it is."""

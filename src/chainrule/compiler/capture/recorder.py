@@ -19,10 +19,12 @@ from chainrule.compiler.capture.reading import Selector
 from chainrule.compiler.capture.standins import (
     Condition,
     Detached,
+    Followed,
     Unrecordable,
     is_narrow,
 )
 from chainrule.compiler.capture.traced import Traced
+from chainrule.compiler.capture.wholes import Whole
 from chainrule.core import errors, functions, ops
 from chainrule.core.backend import Value, modes
 from chainrule.core.ops import Op
@@ -55,6 +57,10 @@ class Recorder:
         self.both, self.plain_sites = plain_sites is not None, plain_sites or frozenset()
         self.forks: list[Fork] = []  # branches of which one of two sides is being run
         self.stores = 0  # places that stores by integers chose for
+        self.kept: list[Any] = []  # results of functions that keep them, each a ``caches.Kept``
+        self.selects = 0  # items among which integers that depend on numbers chose
+        #: by id, what max or min gave, whether it was max, and of what
+        self.extremes: dict[int, tuple[Value, bool, list[Any]]] = {}
         self.identity = False  # the function asked which Value it had
         self.passed: set[int] = set()  # ids of the containers that stand for arguments
         self.settled: list[str] = []  # where data became static
@@ -75,6 +81,7 @@ class Recorder:
         self.nodes.clear()
         self.guards.clear()
         self.numbers.clear()
+        self.extremes.clear()
         self.either.clear()
         self.asked.clear()
         self.narrow.clear()
@@ -121,14 +128,14 @@ class Recorder:
     @staticmethod
     def is_data(x: Any) -> bool:
         """Whether a stand-in depends on no Value: then no gradient flows through it anyway."""
-        return type(x) is Traced or (type(x) is Detached and x.is_data)
+        return type(x) is Traced or (type(x) in (Detached, Whole) and x.is_data)
 
     def settle(self, number: Detached, use: str) -> float:
         """Let the recording hold for this number only; refused where it follows Values."""
         value = number._value
         found: float = value._number
         if not number.is_data:
-            self.forbid(f"a number from .data used through {use}")
+            self.forbid(f"a number from .data used through {use}", Followed)
         if math.isnan(found):
             self.forbid(f"a NaN used through {use}")
         # Equal numbers are the same number but for zeros, whose signs this tells apart.
@@ -143,12 +150,19 @@ class Recorder:
     def source(self, x: Any) -> Value | None:
         """The Value behind a stand-in, or None."""
         kind = type(x)
-        if kind is Detached:
+        if kind is Detached or kind is Whole:
             return x._value  # type: ignore[no-any-return]
         if kind is Traced:
             return self.number_of(x)
         found: Value | None = x.as_value() if kind is Condition else None
         return found
+
+    @staticmethod
+    def bit(test: Condition) -> Value:
+        """1 or 0, when the recording runs."""
+        if not test.negated:
+            return test.node
+        return Value._apply_op(ops.select, (test.node, Value(0.0), Value(1.0)), ())
 
     def number_of(self, x: Traced) -> Value:
         """A traced integer as a number of the recording."""
@@ -174,10 +188,11 @@ class Recorder:
         if type(x) is Detached:
             negative = x._value * -1.0
             return negative if x.is_data else self.detach(negative)
-        source = self.source(-x if type(x) is Traced else x)
+        is_integer = type(x) is Traced or type(x) is Whole
+        source = self.source(-x if is_integer else x)
         if source is None:
             return -self.operand(x)
-        negative = source if type(x) is Traced else source * -1.0
+        negative = source if is_integer else source * -1.0
         return negative if self.is_data(x) else self.detach(negative)
 
     def exponent(self, x: Any) -> float:
@@ -216,10 +231,10 @@ class Recorder:
         """``bool(value)``."""
         return self.compare(value, 0.0, 3)
 
-    def forbid(self, what: str) -> None:
+    def forbid(self, what: str, kind: type[Unrecordable] = Unrecordable) -> None:
         """Stop recording: the function does what a replay would not repeat."""
         self.refused = f"{what} at {errors.caller()}"  # in case the function swallows it
-        raise Unrecordable(self.refused)
+        raise kind(self.refused)
 
     def array(self, numbers: Sequence[Any], shape: tuple[int, ...]) -> Any:
         """An array of numbers, some of which were read from Values: a derivative."""
@@ -278,6 +293,7 @@ class Recorder:
         best = Value._apply_op(rule, (values[0], start), ())
         for other in values[1:]:
             best = Value._apply_op(rule, (best, other), ())
+        self.extremes[id(best)] = best, rule is ops.first_max, list(items)
         if mixed:
             self.selector.chosen[id(best)] = best, values
             if not all(isinstance(x, Value) for x in items):

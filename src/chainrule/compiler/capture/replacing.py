@@ -7,6 +7,7 @@ Other threads get the originals' answers.
 
 from __future__ import annotations
 
+import bisect
 import builtins
 import math
 import sys
@@ -18,11 +19,13 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.captured import REPLACES
+from chainrule.compiler.capture.choosing import SEARCHES, extreme_by_key, extreme_of_integers
 from chainrule.compiler.capture.mathematics import FUNCTIONS, MATH
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.standins import Detached, is_narrow
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.traced import Traced
+from chainrule.compiler.capture.wholes import Whole
 from chainrule.core import errors, functions, ops
 from chainrule.core.backend import Value, modes
 from chainrule.core.ops import Op
@@ -43,11 +46,15 @@ def recording(recorder: Recorder) -> Iterator[None]:
 _lock = threading.Lock()
 _users = 0
 _max, _min = builtins.max, builtins.min
+_BISECT: dict[str, Any] = {
+    name: SEARCHES[getattr(bisect, name)] for name in ("bisect_left", "bisect_right", "bisect")
+}
 #: the names of each module, what stands for some of them, and what these are
 _SUBSTITUTES = [
     (vars(module), found, {name: x.__wrapped__ for name, x in found.items()})
     for module, found in (
         (math, MATH),
+        (bisect, _BISECT),
         (functions, FUNCTIONS),
         (np, NUMPY),
         (np.linalg, LINALG),
@@ -58,11 +65,17 @@ _SUBSTITUTES = [
 def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
     def extreme(*arguments: Any, **keywords: Any) -> Any:
         recorder = modes.recorder
+        if recorder is not None and recorder.both and keywords.keys() == {"key"} and arguments:
+            return extreme_by_key(original, arguments, keywords["key"])
         if recorder is None or keywords:
             return original(*arguments, **keywords)
         items = list(arguments[0]) if len(arguments) == 1 else list(arguments)
         first = next((x for x in items if type(x) is Traced), None)
         classes = {x.__class__ for x in items}  # of several the answer's is one of them
+        if classes <= {int, np.int64} and any(type(x) is Whole for x in items):
+            if len(classes) == 1 and first is None:
+                return extreme_of_integers(items, original.__name__ == "max")
+            items = [x.plain() if type(x) is Whole else x for x in items]
         if first is not None and len(classes) == 1 and len(items) > 1 and np.bool_ not in classes:
             return first.step(original.__name__, *[x for x in items if x is not first])
         known = all(isinstance(x, Value) or recorder.detached_operand(x) is not None for x in items)

@@ -12,6 +12,7 @@ from typing import Any
 
 from chainrule.compiler.capture.merging import CannotMerge, is_open, one_of
 from chainrule.compiler.capture.standins import Detached
+from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import Value, modes
 
 _LARGE = 1e300
@@ -28,7 +29,7 @@ def in_order(
     if type(reverse) is not bool:
         return sorted(items, key=key, reverse=reverse)
     keys = items if key is None else [key(x) for x in items]
-    if 1 < len(items) <= _MOST and (_are(Value, keys) or _are(Detached, keys)):
+    if 1 < len(items) <= _MOST and any(_are(kind, keys) for kind in (Value, Detached, Traced)):
         try:
             return _network(keys, items, reverse)
         except CannotMerge:
@@ -38,13 +39,13 @@ def in_order(
 
 
 def _are(kind: type, keys: list[Any]) -> bool:
-    return all(type(k) is kind and k.__class__ in (Value, float) for k in keys)
+    return all(type(k) is kind and k.__class__ in (Value, float, int) for k in keys)
 
 
 def _network(keys: list[Any], items: list[Any], reverse: bool) -> list[Any]:
     """The items sorted by comparisons of neighbours."""
     for k in keys:
-        if not k < _LARGE:  # a guard: what is not a number has no order
+        if type(k) is not Traced and not k < _LARGE:  # a guard: what is not a number has no order
             raise CannotMerge
     pairs = [(k, x) if k is not x else (k,) for k, x in zip(keys, items, strict=True)]
     for turn in range(len(pairs)):

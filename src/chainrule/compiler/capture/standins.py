@@ -33,10 +33,18 @@ class Unrecordable(BaseException):
     """
 
 
+class Followed(Unrecordable):
+    """A number that follows the parameters is asked for, as by ``np.argsort``.
+
+    Where both sides of branches are computed, more of such questions have an answer.
+    """
+
+
 class StandIn:
     """Base of what a recorded function sees in place of plain numbers."""
 
     __slots__ = ()
+    answers = False  # it knows how to be computed with beside traced integers
 
     def plain(self, use: str) -> Any:
         """The object that Python would have; from here on the recording is for this one."""

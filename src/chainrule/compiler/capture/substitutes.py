@@ -17,9 +17,11 @@ import numpy as np
 from chainrule.compiler.capture import numpys
 from chainrule.compiler.capture.arrays import ARRAY, ASARRAY, DataArray, numbers
 from chainrule.compiler.capture.captured import REPLACES, Replacement
+from chainrule.compiler.capture.choosing import PLACES
 from chainrule.compiler.capture.known import DISPATCHED
 from chainrule.compiler.capture.standins import Detached, StandIn
 from chainrule.compiler.capture.traced import Traced
+from chainrule.compiler.capture.wholes import Whole
 from chainrule.core.backend import Value, modes
 from chainrule.trees import map_leaves
 
@@ -47,7 +49,7 @@ def _as_array(x: Any) -> Any:
     """A list of recorded numbers, or one of them, as an array of data."""
     if isinstance(x, list | tuple) and _holds_stand_ins_only(x):
         return ASARRAY(x)
-    if type(x) in (Traced, Detached):
+    if type(x) in (Traced, Whole, Detached):
         return ASARRAY([x]).reshape(())
     return numbers(x) if isinstance(x, StandIn) else x
 
@@ -57,14 +59,24 @@ def _static(x: Any) -> Any:
     return map_leaves(lambda leaf: leaf if isinstance(leaf, DataArray) else numbers(leaf), x)
 
 
+def _nothing(*_: Any, **__: Any) -> None:
+    """No place is found."""
+
+
 def _asking(original: Any) -> Callable[..., Any]:
     """What stands for a function of numpy's."""
     recorded = original in numpys.RECORDED or original in numpys.VIEWS
     places = _ARRAYS.get(original, (0,)) if recorded else ()
+    search: Callable[..., Any] = PLACES.get(original, _nothing)
 
     @functools.wraps(original)
     def function(*arguments: Any, **keywords: Any) -> Any:
-        if modes.recorder is None or not _holds_stand_ins_only((arguments, keywords)):
+        if modes.recorder is None:
+            return original(*arguments, **keywords)
+        found = search(*arguments, **keywords)
+        if found is not None:
+            return found
+        if not _holds_stand_ins_only((arguments, keywords)):
             return original(*arguments, **keywords)
         given = list(arguments)
         for k, x in enumerate(given):
@@ -102,8 +114,12 @@ class _Elementwise(Replacement):
 
 
 def _elementwise(function: Any, arguments: Any, keywords: Any) -> Any:
-    if modes.recorder is not None and _holds_stand_ins_only(arguments):
+    recorder = modes.recorder
+    if recorder is not None and _holds_stand_ins_only(arguments):
         arguments = [_as_array(x) if isinstance(x, list | tuple) else x for x in arguments]
+    elif recorder is not None and recorder.both and not recorder.forks and not keywords:
+        plain = not any(isinstance(x, DataArray) for x in arguments)
+        function = numpys.OF_OBJECTS.get(function, function) if plain else function
     return function(*arguments, **keywords)
 
 

@@ -103,7 +103,7 @@ class Traced(StandIn):
             other = float(other)
         if type(other) is float or (type(other) is Detached and integers_too):
             return getattr(self.number(), name)(other)
-        if isinstance(other, Value) or type(other) is Detached:
+        if isinstance(other, Value) or type(other) is Detached or _answers(other):
             return NotImplemented  # they know how to take a run-time number
         return BINARY[name](self.static(), plain(other))
 
@@ -158,6 +158,8 @@ def _step(name: str, *operands: Any) -> Any:
     What numpy's integers and truths do in another way than Python's is done with the numbers.
     """
     result: type = int
+    if any(_answers(x) for x in operands):
+        return NotImplemented
     if any((x.kind if type(x) is Traced else type(x)) not in _PYTHONS for x in operands):
         operands = tuple([x.plain() if type(x) is Condition else x for x in operands])
         kinds = [x.__class__ for x in operands]
@@ -179,6 +181,11 @@ def _step(name: str, *operands: Any) -> Any:
         for x in operands
     ]
     return _made(recorder, integers.step(name, *nodes), int if name == "bool" else result)
+
+
+def _answers(x: Any) -> bool:
+    """Whether the other operand is an integer of another kind, which takes traced ones."""
+    return isinstance(x, StandIn) and type(x).answers
 
 
 def _made(recorder: Recorder, node: int, kind: type) -> Traced:
@@ -210,7 +217,7 @@ def _compared(name: str) -> Callable[..., Any]:
             return found
         if kind is float:
             return getattr(self.number(), f"__{name}__")(other)
-        if isinstance(other, Value) or kind is Detached:
+        if isinstance(other, Value) or kind is Detached or _answers(other):
             return NotImplemented
         return BINARY[f"__{name}__"](self.static(), other)
 

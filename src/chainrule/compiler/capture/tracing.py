@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.compiler.capture import caches
 from chainrule.compiler.capture.arguments import (
     Call,
     Makers,
@@ -54,6 +55,7 @@ class Trace:
     numeric: frozenset[int]  # integer slots used as a number
     settled: tuple[str, ...]  # where data became static
     uses_math: bool = False  # it holds for finite data only: functions of ``math`` would raise
+    asks: bool = True  # it may depend on which Value or list the function has
     derived_from: Trace | None = None  # of a derivative: the recording that was differentiated
 
 
@@ -111,7 +113,7 @@ def trace(
     """
     if nudge is not None:
         call = call.nudged(nudge, state.place, nudge_data)
-    while both and not (state.looks or state.identity or state.catches):
+    while both and not (state.looks or state.asks or state.catches):
         recorder = Recorder(call.ints, select, plain_sites=frozenset(state.plain_sites))
         try:
             return _trace(function, state, call, nudge, recorder, like, whole=True)
@@ -182,6 +184,7 @@ def _trace(
             plain_modes(),
             differentiating(inputs[: call.first] if call.key[0] else []),
             REWRITER.visible(state.functions, recorder.both),
+            caches.seen(state.caches),
             recording(recorder),
         ):
             result = function(*rebuilt.arguments, **rebuilt.keywords)
@@ -204,6 +207,7 @@ def _trace(
         recorder.selector.check(recorder.identity)
         if rebuilt.changed():
             raise Unrecordable("it changes a list, dict, array or dataclass it was passed")
+        state.kept = caches.added(state.kept, recorder.kept)
         change = state.changed()
         if change is not None:
             raise Unrecordable(f"it changes {change}")
@@ -212,6 +216,8 @@ def _trace(
         if _random_states() != drawn:
             raise Unrecordable("it draws random numbers")
     except BaseException:
+        for kept in recorder.kept:
+            kept.restore()
         state.restore()
         for v, label in zip(inputs, labels, strict=False):
             v.label = label
@@ -224,6 +230,7 @@ def _trace(
         frozenset(recorder.used_as_number),
         tuple(recorder.settled),
         recorder.uses_math,
+        state.asks if recorder.both else state.identity,
     )
 
 

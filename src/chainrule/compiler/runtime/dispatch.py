@@ -231,7 +231,8 @@ class Dispatch:
             return
         is_served = False
         # The fast path does not see whether two arguments are one.
-        if not (self.captured.identity and call.may_come_again):
+        asks = self.captured.identity and run.variant.asks
+        if not (asks and call.may_come_again):
             if self.fast_path is None:
                 self.fast_path = FastPath(self.captured)
             is_served = self.fast_path.learn(call, run.variant)

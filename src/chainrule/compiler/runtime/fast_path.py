@@ -256,7 +256,8 @@ class FastPath:
     def __init__(self, captured: CapturedState) -> None:
         self.plans: dict[bytes, list[Any]] = {}  # by signature: each a kernels.CachedCall
         self.opened: Opened = {}  # the types of arguments that are looked into beside the usual
-        self.classes: dict[type, dict[str, Any]] = {}  # theirs and their bases', as they were
+        #: by id: these and their bases, and the items of enums, with what was in them
+        self.classes: dict[int, tuple[Any, dict[str, Any]]] = {}
         self.changed = captured.check
         self._met: dict[Any, bool] = {}  # what was learnt before, and whether there is a plan
 
@@ -290,10 +291,12 @@ class FastPath:
     def _watch_classes(self) -> None:
         """Fields are read as attributes, which no code of the user's may answer for."""
         for kind, how in self.opened.items():
-            if isinstance(how, tuple):
-                for cls in [c for c in kind.__mro__ if c is not tuple and c is not object]:
-                    self.classes.setdefault(cls, dict(vars(cls)))
+            if isinstance(how, tuple) or how is True:
+                items: list[Any] = [*vars(kind)["_member_map_"].values()] if how is True else []
+                classes = [c for c in kind.__mro__ if c.__module__ not in ("builtins", "enum")]
+                for x in (*classes, *items):
+                    self.classes.setdefault(id(x), (x, dict(vars(x))))
 
     def classes_changed(self) -> bool:
         """Whether a class is not as it was, whose instances are looked into."""
-        return any(vars(cls) != before for cls, before in self.classes.items())
+        return any(vars(x) != before for x, before in self.classes.values())

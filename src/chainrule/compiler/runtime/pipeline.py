@@ -16,7 +16,7 @@ from typing import Any
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.recordings import ArrayOutput, Recording
-from chainrule.compiler.capture.standins import Unrecordable
+from chainrule.compiler.capture.standins import Followed, Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer, random_states_kept
 from chainrule.compiler.runtime.building import Builder, Original
 from chainrule.compiler.runtime.counts import Counts
@@ -134,8 +134,7 @@ class Pipeline:
             with random_states_kept():
                 variant = self._with_both_sides(structure, call, at_once, build)
             if variant is None:
-                with random_states_kept():
-                    variant = self._new_variant(structure, call, at_once, build)
+                variant = self._of_one_side(structure, call, at_once, build)
         except Unrecordable as reason:
             structure.blocked = str(reason)
             structure.variants.clear()  # no call gets to them any more
@@ -149,25 +148,35 @@ class Pipeline:
             self._counts.recording_seconds += time.thread_time() - started
         return variant.run(call, variant.binding) or EAGERLY
 
+    def _of_one_side(self, *given: Any) -> Variant:
+        """A variant that takes one side of branches; if that is refused, perhaps one of both."""
+        with random_states_kept():
+            try:
+                return self._new_variant(*given)
+            except Followed:
+                variant = self._of_both_sides(*given)
+                if variant is None:
+                    raise
+                return variant
+
     def _with_both_sides(
         self, structure: Structure, call: Call, at_once: bool, build: bool
     ) -> Variant | None:
-        """A variant that computes both sides of branches, where calls go many ways.
-
-        None where they do not, or where that fails: then one side is recorded, as before.
-        """
-        plain = self._tracer
-        if type(plain) is not Tracer or plain.both or self._keeps_bits:
-            return None
-        if self._failures >= FAILURES:
-            return None
+        """A variant that computes both sides of branches where calls go many ways, else None."""
         found = structure.variants
         is_one_of_many = bool(found) and branches(found[0]) >= MANY_BRANCHES
         if (len(found) < WAYS and not is_one_of_many) or not branches_often(found):
             return None
+        return self._of_both_sides(structure, call, at_once, build)
+
+    def _of_both_sides(self, *given: Any) -> Variant | None:
+        """Such a variant; None where it is not asked for, or cannot be made."""
+        plain, given_up = self._tracer, self._failures >= FAILURES
+        if type(plain) is not Tracer or plain.both or self._keeps_bits or given_up:
+            return None
         self._use(replace(plain, both=True))
         try:
-            return self._new_variant(structure, call, at_once, build)
+            return self._new_variant(*given)
         except (Exception, Unrecordable):
             self.captured.restore()
             self._failures += 1

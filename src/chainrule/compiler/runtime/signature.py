@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import datetime
+import enum
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -111,7 +112,7 @@ class _Writer:
             return self._put_static(node.type, x)
         if not isinstance(node, Branch) or (type(node) not in _KINDS and first):
             return False
-        if isinstance(node, Record | NamedTuple) and node.type.__dictoffset__:
+        if isinstance(node, NamedTuple) and node.type.__dictoffset__:
             return False  # it may get attributes beside its fields, which C does not see
         keys = self._put_container(node, x)
         for k, (item, part) in enumerate(zip(node.items, node.children(x), strict=True)):
@@ -122,7 +123,12 @@ class _Writer:
         return True
 
     def _put_static(self, kind: type, x: Any) -> bool:
-        """What never changes: a date."""
+        """What never changes: an item of an enum, of which there is one, or a date."""
+        if issubclass(kind, enum.Enum):
+            self._opened[kind] = True
+            self.keys += [kind, x]
+            self.put(_STATIC, id(x))
+            return True
         if kind not in (datetime.date, datetime.timedelta):
             return False
         same = self._opened.setdefault(kind, {}).setdefault(x, x)

@@ -63,6 +63,7 @@ class Variant:
     used: int = 0  # when it was needed last, as ``Memory`` counts
     settled: tuple[str, ...] = ()  # the lines at which data became static
     uses_math: bool = False  # it holds for finite data only
+    asks: bool = True  # it may depend on whether two arguments are one
     #: machine code for many samples at once, or why there is none, by what the samples share
     lanes: dict[Any, Any] = field(default_factory=dict)
     mapped: int = 0  # samples that had no such code
@@ -84,6 +85,7 @@ class Variant:
             grads,
             settled=made.settled,
             uses_math=made.uses_math,
+            asks=made.asks,
             is_derivative=made.derived_from is not None,
         )
 
