@@ -195,6 +195,7 @@ def test_documents_with_unknown_letters_are_refused():
         ({"width": 64, "steps": 200}, "eager"),
         ({"width": 64, "steps": 2000}, "compiled"),
         ({"width": 4, "heads": 1, "block": 4}, "eager"),
+        ({"width": 128, "layers": 2, "steps": 3}, "compiled"),  # built from small models
     ],
     ids=str,
 )

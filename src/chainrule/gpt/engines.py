@@ -123,6 +123,8 @@ def make(
 def _worth_compiling(model: GPT, data: Data) -> bool:
     if find_spec("llvmlite") is None:
         return False
+    if _is_large(model):  # its code takes as long as a few documents, its graph gigabytes
+        return True
     config, some = model.config, data.training[:1000]
     weights = config.parameter_count(model.vocabulary)
     weights -= (model.vocabulary + config.block) * config.width  # embeddings are only looked up
@@ -132,6 +134,13 @@ def _worth_compiling(model: GPT, data: Data) -> bool:
     each = EAGER_SECONDS[scalar_engine] * weights * positions
     documents = config.steps * config.batch
     return (documents - COMPILING_DOCUMENTS) * each > COMPILING_SECONDS
+
+
+def _is_large(model: GPT) -> bool:
+    """Whether the code of a model is built from small ones."""
+    config = model.config
+    work = config.block * config.parameter_count(model.vocabulary)
+    return type(model) is GPT and not config.dropout and work >= LARGE
 
 
 def _adam(params: Any, config: Config) -> AdamW:
@@ -249,8 +258,7 @@ class Compiled:
             return GPT.of(config.replace(width=width, block=block), weights).loss(tokens)
 
         function, sizes = loss_by_chance if config.dropout else loss, None
-        work = config.block * config.parameter_count(model.vocabulary)
-        if kind is GPT and not config.dropout and work >= LARGE:
+        if _is_large(model):
             function, sizes = loss_at_any_size, _examples(config, model.vocabulary, dtype)
         self._function = compile(function, dtype=dtype, lift=True, sizes=sizes)
         self.dtype, self.kind = dtype, kind
