@@ -99,3 +99,15 @@ def test_a_step_in_python_is_the_mean_of_its_samples_for_numbers_too():
     assert trainer.advance(1)[0] == pytest.approx(0.5 * 7 / 3 + 2.0 * 7)
     assert params["a"] == pytest.approx(0.5 - 0.1 * 7 / 3)
     assert params["b"] == pytest.approx([1.0 - 0.1 * 14, 2.0 - 0.1 * 7])
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+@pytest.mark.parametrize("function", TASKS, ids=lambda function: function.__name__)
+def test_a_thousand_steps_have_the_losses_of_the_tape(function, batch):
+    losses = []
+    for lift in (True, False):
+        params, samples = TASKS[function]()
+        fast = chainrule.compile(function, lift=lift, on_fallback="eager")
+        trainer = fast.trainer(params, samples, optim.Adam(params, lr=3e-3), batch=batch)
+        losses.append(trainer.advance(1000))
+    np.testing.assert_allclose(*losses, rtol=0, atol=1e-9)
