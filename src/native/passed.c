@@ -263,7 +263,7 @@ static int look_at_record(Look *w, PyObject *x, PyObject *names) {
     if (is_tuple && PyTuple_Size(x) != count) {
         return 0;
     }
-    PyObject *attributes = is_tuple ? NULL : PyObject_GetAttrString(x, "__dict__");
+    PyObject *attributes = is_tuple ? NULL : PyObject_GenericGetDict(x, NULL); /* not a property of that name */
     if (!is_tuple && attributes == NULL) {
         if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
             return -1;

@@ -525,3 +525,14 @@ def test_an_eager_derivative_earns_what_it_takes(no_allowance, name):
     for _ in range(100 if name == "jacobian" else 6):
         derivative(*arguments)
     assert derivative.dispatch.counts.replayed
+
+
+def test_a_function_of_many_numbers_earns_by_them_where_it_returns_a_plain_one(no_allowance):
+    def spread(xs):
+        mean = sum(xs) / len(xs)
+        return sum((x - mean) ** 2 for x in xs) / len(xs)
+
+    fast, xs = chainrule.compile(spread), [0.1 * k for k in range(2000)]
+    for _ in range(200):
+        assert fast(xs) == pytest.approx(spread(xs), rel=1e-12)
+    assert fast.dispatch.counts.replayed > 50

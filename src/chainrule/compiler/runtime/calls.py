@@ -205,7 +205,7 @@ def _eager_value(
     call: Call | None = None,
 ) -> Any:
     result = dispatch.function(*arguments, **keywords)
-    dispatch.ran_eagerly(result)
+    dispatch.ran_eagerly(result, call)
     if call is not None:
         dispatch.block(call)
     return result

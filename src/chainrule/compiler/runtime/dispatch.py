@@ -166,10 +166,12 @@ class Dispatch:
                 self.fall_back(run.reason)
         return True
 
-    def ran_eagerly(self, result: Any) -> None:
+    def ran_eagerly(self, result: Any, call: Call | None = None) -> None:
         """Note that a call took eager's time; ``result``: what the function returned."""
         if isinstance(result, Value):
             self.learn_size(result)
+        elif call is not None:  # a plain number has no graph
+            self._ledger.expect(call.size)
         self._ledger.ran_eagerly()
 
     def learn_size(self, result: Any, times: int = 1) -> None:

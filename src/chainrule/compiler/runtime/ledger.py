@@ -28,6 +28,7 @@ JOINING = 0.3  # the part of a recording's cost where machine code is there for 
 CALLS = 50  # whose eager time a function may owe: half of what 100 calls take
 MOST_SAVED = 0.1  # seconds that a function can put by, beside these
 UNKNOWN = 100  # instructions of a function that was never recorded
+MOST_EXPECTED = 10_000  # for the numbers it is called with
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,11 @@ class Ledger:
         self._has_built = True
         estimate = BUILD.of(instructions) if cost is None else cost
         self._pay(seconds if seconds > FAR * estimate else estimate)
+
+    def expect(self, numbers: int) -> None:
+        """A function of so many numbers was called: it is likely to do something with each."""
+        if self.instructions is None and numbers > UNKNOWN:
+            self.instructions = min(numbers, MOST_EXPECTED)
 
     def ran_eagerly(self) -> None:
         """A call took eager's time."""
