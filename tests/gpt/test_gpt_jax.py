@@ -21,7 +21,7 @@ import pytest
 
 from chainrule import gpt
 from chainrule.cli import app
-from chainrule.gpt import array_loss, checkpoints, metrics
+from chainrule.gpt import array_loss, checkpoints, metrics, model
 
 jax = pytest.importorskip("jax")
 
@@ -151,7 +151,7 @@ def test_its_losses_and_weights_are_eagers(changes):
 def test_a_large_model_is_not_recorded_and_has_eagers_losses(changes, monkeypatch):
     config = TINY.replace(**changes)
     (wanted, weights), recorded = rows_of(config, "eager"), []
-    monkeypatch.setattr(array_loss, "RECORDED", 0)
+    monkeypatch.setattr(model, "LARGE", 0)
     monkeypatch.setattr(array_loss, "_recorded", lambda *arguments: recorded.append(arguments))
     found, ours = rows_of(config)
     assert not recorded
@@ -164,7 +164,7 @@ def test_a_large_model_is_not_recorded_and_has_eagers_losses(changes, monkeypatc
 
 
 def test_the_source_of_a_large_model_is_compared_with_it_at_its_size(monkeypatch):
-    monkeypatch.setattr(array_loss, "RECORDED", 0)
+    monkeypatch.setattr(model, "LARGE", 0)
     right = array_loss.sum_of_positions
 
     def wrong(config):

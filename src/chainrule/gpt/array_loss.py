@@ -15,11 +15,11 @@ import numpy as np
 
 from chainrule.gpt.config import Config
 from chainrule.gpt.errors import GPTError
-from chainrule.gpt.model import GPT, run_key
+from chainrule.gpt.model import GPT, is_large, run_key
 
-# Weights times positions: of a model that is recorded, at most; and of what the source of a larger
-# one is compared with eager mode for, which takes some seconds.
-RECORDED = COMPARED = 1_000_000
+# Weights times positions that the source of a large model is compared with eager mode for: some
+# seconds of work.
+COMPARED = 1_000_000
 FEW = 128  # a vocabulary of so many tokens is the same in all recordings at small sizes
 
 #: (weights, tokens, lengths, keys where there is dropout) -> a loss of each document
@@ -27,10 +27,8 @@ Losses = Callable[..., Any]
 
 
 def is_for_any_size(model: GPT) -> bool:
-    """Whether a model is not recorded: it is large, and one of ours."""
-    config = model.config
-    work = config.block * config.parameter_count(model.vocabulary)
-    return type(model) is GPT and config.log_softmax and not config.dropout and work > RECORDED
+    """Whether the source is made at small sizes; the logarithm of 0 is nan, times 0 as well."""
+    return is_large(model) and model.config.log_softmax
 
 
 def of_each_document(jax: Any, model: GPT, counts: Collection[int]) -> Losses:

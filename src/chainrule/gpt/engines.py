@@ -22,7 +22,7 @@ from chainrule.gpt.config import DTYPES, ENGINES, Config
 from chainrule.gpt.data import Data
 from chainrule.gpt.devices import Devices, Mesh
 from chainrule.gpt.errors import GPTError
-from chainrule.gpt.model import GPT, run_key
+from chainrule.gpt.model import GPT, is_large, run_key
 from chainrule.gpt.parallel import Jax
 from chainrule.gpt.tokenizer import Tokenizer
 from chainrule.optim import AdamW, clip_gradients
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 EAGER_SECONDS = {"native": 80e-9, "reference": 10e-6}
 COMPILING_DOCUMENTS, COMPILING_SECONDS = 400, 0.5
 
-# Weights times positions: the code of a larger model is not recorded, but built from small ones.
-LARGE = 1_000_000
 CHARACTERS = 128  # a vocabulary of so many tokens is small
 
 TURN = 0.1  # seconds of steps between two looks at what else is to be done
@@ -123,7 +121,7 @@ def make(
 def _worth_compiling(model: GPT, data: Data) -> bool:
     if find_spec("llvmlite") is None:
         return False
-    if _is_large(model):  # its code takes as long as a few documents, its graph gigabytes
+    if is_large(model):  # its code takes as long as a few documents, its graph gigabytes
         return True
     config, some = model.config, data.training[:1000]
     weights = config.parameter_count(model.vocabulary)
@@ -134,13 +132,6 @@ def _worth_compiling(model: GPT, data: Data) -> bool:
     each = EAGER_SECONDS[scalar_engine] * weights * positions
     documents = config.steps * config.batch
     return (documents - COMPILING_DOCUMENTS) * each > COMPILING_SECONDS
-
-
-def _is_large(model: GPT) -> bool:
-    """Whether the code of a model is built from small ones."""
-    config = model.config
-    work = config.block * config.parameter_count(model.vocabulary)
-    return type(model) is GPT and not config.dropout and work >= LARGE
 
 
 def _adam(params: Any, config: Config) -> AdamW:
@@ -258,7 +249,7 @@ class Compiled:
             return GPT.of(config.replace(width=width, block=block), weights).loss(tokens)
 
         function, sizes = loss_by_chance if config.dropout else loss, None
-        if _is_large(model):
+        if is_large(model):
             function, sizes = loss_at_any_size, _examples(config, model.vocabulary, dtype)
         self._function = compile(function, dtype=dtype, lift=True, sizes=sizes)
         self.dtype, self.kind = dtype, kind

@@ -26,6 +26,9 @@ from chainrule.gpt.errors import GPTError
 from chainrule.nn import Module, log_softmax, rmsnorm, softmax
 from chainrule.random import dropout, fold_in, key
 
+# Weights times positions: a larger model is not recorded, but made from recordings of small ones.
+LARGE = 1_000_000
+
 Vector = list[Value]
 Matrix = list[Vector]
 
@@ -241,6 +244,13 @@ class GPT(Module):
             for row, numbers in zip(matrix, arrays[name].tolist(), strict=True):
                 for p, number in zip(row, numbers, strict=True):
                     p.data = number
+
+
+def is_large(model: GPT) -> bool:
+    """Whether a model is not recorded at its own size, but made from recordings of small ones."""
+    config = model.config
+    work = config.block * config.parameter_count(model.vocabulary)
+    return type(model) is GPT and not config.dropout and work >= LARGE
 
 
 def run_key(config: Config) -> Any:

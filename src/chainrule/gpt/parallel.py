@@ -194,7 +194,10 @@ class Jax:
         numbers, most = jax.numpy.dtype(self.dtype), max(self._counts)
         wide = jax.numpy.promote_types(numbers, "float32")
         if self._each is None or not array_loss.is_for_any_size(self._model):
+            if array_loss.is_for_any_size(self._model):
+                self.doing = "writing array source at small sizes, and comparing it"
             self._each = array_loss.of_each_document(jax, self._model, self._counts)
+            self.doing = ""
         each = self._each
 
         def losses(weights: Any, tokens: Any, lengths: Any, *keys: Any) -> Any:

@@ -15,7 +15,7 @@ from chainrule.compiler.lift import interpreter
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.sizes import checking, serving
 from chainrule.compiler.sizes.recording import family_of, form_of
-from chainrule.gpt import engines
+from chainrule.gpt import model as gpt_model
 
 
 def normal(*shape):
@@ -390,7 +390,7 @@ def test_training_takes_the_same_steps(batch):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_large_gpt_is_trained_on_code_built_from_small_ones(monkeypatch, stream):
-    monkeypatch.setattr(engines, "LARGE", 0)
+    monkeypatch.setattr(gpt_model, "LARGE", 0)
     documents = ["a first document", "another", "and a third one", "the last of them"] * 2
     config = gpt.Config(width=12, heads=2, layers=1, block=10, steps=6, stream=stream)
     losses = []
