@@ -64,8 +64,11 @@ class Windows(Sequence[tuple[list[int]]]):
 
     def rows(self, places: Integers) -> Integers:
         """The windows at some places, a row for each."""
-        found: Integers = self.tokens[places[:, None] + np.arange(self.length)].astype(np.int64)
-        return found
+        found = self.tokens[places[:, None] + np.arange(self.length)]
+        if found.dtype == np.uint64 and int(found.max(initial=0)) >= 2**63:
+            raise OverflowError(f"a token of Windows is {found.max()}, which 64 bits do not hold")
+        made: Integers = found.astype(np.int64)
+        return made
 
     def places(self, first: int, count: int) -> Integers:
         """Where the samples number ``first`` and on of a run are read, at random."""

@@ -414,15 +414,18 @@ def test_records_and_their_like_have_signatures_where_it_is_known_how_to_look(tr
     assert len(rows) == len(keys) == len(trees)
 
 
-def test_enums_and_records_that_may_have_more_than_fields_are_left_to_the_slow_path():
+def test_records_that_have_more_than_their_fields_are_left_to_the_slow_path():
     @dataclasses.dataclass
     class Loose:
         a: Any
 
-    for tree in (Side.LEFT, Loose(1.0), [Loose(1.0)]):
+    plain, more = Loose(1.0), Loose(1.0)
+    more.b = 2.0
+    for tree, other in ((plain, more), ([plain], [more])):
         call = flatten_call((0.5, tree), {}, True)
         assert call.refused is None
-        assert signature_of(call.structure[0], (0.5, tree), True, {}) is None
+        assert signature_of(call.structure[0], (0.5, tree), True, {}) is not None
+        assert signature_of(call.structure[0], (0.5, other), True, {}) is None
 
 
 @pytest.mark.parametrize("file", ["<string>", "/home/me/own_typing.py", "/home/me/enum.py"])

@@ -18,7 +18,7 @@ from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.training import step_code
 from chainrule.compiler.training.lanes import Arrangement, Groups
 from chainrule.compiler.training.packing import PackedSamples
-from chainrule.compiler.training.samples import Sample, checked_samples, copies_of
+from chainrule.compiler.training.samples import Sample, checked_samples, copies_of, may_hold
 from chainrule.compiler.training.steps import Progress, unnoticed
 from chainrule.core.backend import Value, modes
 from chainrule.trees import Array, Floats
@@ -66,6 +66,8 @@ class Evaluator:
         plain = call.refused is None and not any(isinstance(x, Value) for x in call.floats)
         if self._dispatch.options.lift is False or self._dispatch.busy or not plain:
             return
+        if may_hold(self._samples, [x for x in call.floats if isinstance(x, np.ndarray)]):
+            return  # what is packed would stay as it is now
         packed = PackedSamples(self._dispatch, self._params, self._samples)
         every = np.arange(len(self._samples))
         if not packed.prepare(every, self._progress):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from chainrule.compiler.training import step_code
 from chainrule.compiler.training.families import Families
 from chainrule.compiler.training.lanes import Arrangement, Groups, Rows
 from chainrule.compiler.training.packing import MEMORY, READ_ONCE
+from chainrule.compiler.training.samples import may_hold
 from chainrule.compiler.training.steps import Steps
 from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
@@ -50,7 +50,11 @@ class MachineLoop:
         self._samples = self._families.first
         self._optimiser, self._steps = optimiser, steps
         self._batch = steps.batch
-        self._arrays: list[Array] = flatten_call((params,), {}, differentiate=True).floats
+        call = flatten_call((params,), {}, differentiate=True)
+        self._params, self._structure, self._arrays = params, call.key, call.floats
+        self._captured: list[Array] | None = None  # the arrays that ``_is_alone`` is about
+        self._passes: bool | None = None  # whether samples hold the memory of a parameter
+        self._is_alone = False
         self._size = sum(a.size for a in self._arrays)
         #: where in the optimiser's moments the parameters are, in the order of the machine code
         self._places: Addresses | slice = slice(0)
@@ -61,16 +65,21 @@ class MachineLoop:
         self._memory: Memory | None = None
 
     def _alone(self) -> bool:
-        """Whether nothing else has the memory of a parameter."""
-        others = self._dispatch.captured_arrays()
-        passed = self._samples.samples
-        kinds = set(map(type, chain.from_iterable(passed)))
-        if any(issubclass(kind, np.ndarray) for kind in kinds):
-            others += [x for x in chain.from_iterable(passed) if isinstance(x, np.ndarray)]
-        for k, a in enumerate(self._arrays):
-            if any(np.may_share_memory(a, b) for b in (*self._arrays[:k], *others)):
-                return False
-        return True
+        """Whether nothing else has the memory of a parameter or of a moment.
+
+        What is captured may be others at any time, what is passed stays the same.
+        """
+        captured = self._dispatch.captured_arrays()
+        if self._captured is None or [*map(id, self._captured)] != [*map(id, captured)]:
+            self._captured = captured
+            moments = [getattr(self._optimiser, name) for name in self._optimiser.moments]
+            mine = [*self._arrays, *moments]
+            if self._passes is None:
+                passed = () if self._samples.windowed else self._samples.samples
+                self._passes = may_hold(passed, mine)
+            pairs = ((a, b) for k, a in enumerate(mine) for b in (*mine[:k], *captured))
+            self._is_alone = not (self._passes or any(np.may_share_memory(*x) for x in pairs))
+        return self._is_alone
 
     def _find_places(self) -> bool:
         """Find the parameters among the optimiser's; whether they are the same arrays."""
@@ -117,6 +126,8 @@ class MachineLoop:
 
     def _run(self, first_step: int, count: int, ahead: int) -> Floats:
         families, batch = self._families, self._batch
+        if flatten_call((self._params,), {}, differentiate=True).key != self._structure:
+            return np.zeros(0)  # a dict in another order, say
         if not self._dispatch.is_fresh():
             families.forget()
             self._made = []
@@ -128,6 +139,8 @@ class MachineLoop:
             ahead = count  # those of the next call are another choice
         chosen = self._samples.choose(first_step * batch, ahead * batch)
         family = families.of(chosen[: count * batch], chosen)
+        if not self._alone():
+            return np.zeros(0)
         chosen = chosen[: count * batch]
         odd = np.flatnonzero(family < 0)
         count = min(count, int(odd[0]) // batch if len(odd) else count)

@@ -6,18 +6,26 @@ nobody else changes, or the windows, and which of them the steps of a run read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from itertools import chain
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from chainrule import random
+from chainrule.core.backend import Value
 from chainrule.trees import Floats, leaves
 from chainrule.windows import Windows
 
 Sample = tuple[Any, ...]
 
 PLAIN = {int, float, str, bool, type(None)}  # types of what cannot change
+_WITHOUT = (Value, np.generic, bytes, range, complex)  # and what else holds no array
 
 
 def read_next(
@@ -91,6 +99,50 @@ def _copied(x: Any, kept: list[Any], copies: dict[int, Any]) -> Any:
         made.update({key: _copied(item, kept, copies) for key, item in x.items()})
     elif isinstance(x, np.ndarray) and not any(np.may_share_memory(x, a) for a in kept):
         made = copies[id(x)] = x.copy()
+    elif kind is SimpleNamespace:
+        made = copies[id(x)] = SimpleNamespace()
+        vars(made).update({key: _copied(item, kept, copies) for key, item in vars(x).items()})
+    elif kind in (set, deque):
+        made = copies[id(x)] = copy.copy(x)
+        if kind is deque:
+            made.extend([_copied(made.popleft(), kept, copies) for _ in range(len(made))])
+    elif isinstance(x, tuple) and hasattr(x, "_fields"):
+        made = tuple.__new__(kind, [_copied(item, kept, copies) for item in x])
+    elif is_dataclass(x):
+        made = copies[id(x)] = copy.copy(x)
+        for name in [field.name for field in fields(kind) if hasattr(x, field.name)]:
+            object.__setattr__(made, name, _copied(getattr(x, name), kept, copies))
     else:
         made = x
     return made
+
+
+def may_hold(items: Iterable[Any], arrays: Sequence[Any]) -> bool:
+    """Whether some things may hold the memory of arrays, however deep inside.
+
+    All of a kind are looked at together: samples are many, and each takes a few instructions.
+    """
+    items = list(items)
+    for kind in set(map(type, items)) - PLAIN:
+        mine: list[Any] = [x for x in items if type(x) is kind]
+        inside: Iterable[Any] = ()
+        if issubclass(kind, np.ndarray):
+            if any(np.may_share_memory(x, a) for x in mine for a in arrays):
+                return True
+            inside = chain.from_iterable(x.ravel().tolist() for x in mine if x.dtype == object)
+        elif issubclass(kind, Mapping):
+            inside = chain.from_iterable(x.values() for x in mine)
+        elif issubclass(kind, list | tuple | deque | set | frozenset):
+            inside = chain.from_iterable(mine)
+        elif issubclass(kind, Enum):
+            inside = [x.value for x in mine]
+        elif is_dataclass(kind):
+            names = [field.name for field in fields(kind)]
+            inside = [getattr(x, name, None) for x in mine for name in names]
+        elif kind is SimpleNamespace:
+            inside = chain.from_iterable(vars(x).values() for x in mine)
+        elif not issubclass(kind, _WITHOUT):
+            return True  # it cannot be looked into
+        if may_hold(inside, arrays):
+            return True
+    return False
