@@ -422,10 +422,11 @@ def test_records_that_have_more_than_their_fields_are_left_to_the_slow_path():
     plain, more = Loose(1.0), Loose(1.0)
     more.b = 2.0
     for tree, other in ((plain, more), ([plain], [more])):
-        call = flatten_call((0.5, tree), {}, True)
-        assert call.refused is None
-        assert signature_of(call.structure[0], (0.5, tree), True, {}) is not None
-        assert signature_of(call.structure[0], (0.5, other), True, {}) is None
+        call, opened = flatten_call((0.5, tree), {}, True), {}
+        found = signature_of(call.structure[0], (0.5, tree), True, opened)
+        row = _native.passed((0.5, tree), np.ndarray, np.float64, True, opened).signature
+        assert row == found.row
+        assert _native.passed((0.5, other), np.ndarray, np.float64, True, opened) is None
 
 
 @pytest.mark.parametrize("file", ["<string>", "/home/me/own_typing.py", "/home/me/enum.py"])
