@@ -100,23 +100,6 @@ for w in {W}:
 """,
 )
 
-#: helpers that keep their results
-KEPT = (
-    """
-{A} = {A} + sum(steps_to(k) * w for k, w in enumerate({W})) + steps_to(({I}) % 6)
-""",
-    """
-for k, w in zip(ramp(({I}) % 4), {W}):
-    {A} = {A} + k * w
-""",
-    """
-{A} = {A} + {W}[0] * counted(({I}) % 3)
-""",
-    """
-{A} = {A} + {W}[0] * steps_to(int({W}[0].data > 0.5)) + len(ramp(2))
-""",
-)
-
 #: reads that are only made where there is such an item
 CHECKED = (
     """

@@ -6,7 +6,7 @@ many there are, ``{FLAGS}`` a table by token, ``{A}`` the accumulator, ``{K}`` a
 of floats, ``{J}`` an array of integers, ``{M}`` a mask and ``{S}`` a text.
 """
 
-from fuzz_choices import CHECKED, CHOICES, DATA_CHOICES, KEPT
+from fuzz_choices import CHECKED, CHOICES, DATA_CHOICES
 
 TOKENS = (
     """
@@ -816,5 +816,5 @@ for x in {XS}:
 
 IDIOMS = (
     *(*TOKENS, *INTEGERS, *ARITHMETIC, *PARAMETERS, *DATA, *BRANCHES),
-    *(*CHOICES, *DATA_CHOICES, *KEPT, *CHECKED),
+    *(*CHOICES, *DATA_CHOICES, *CHECKED),
 )

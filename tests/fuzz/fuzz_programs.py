@@ -49,21 +49,6 @@ def _called(x):
     return 0.5 * math.atan(x)
 
 
-@functools.lru_cache(maxsize=None)
-def steps_to(n):
-    return n if n < 2 else steps_to(n - 1) + steps_to(n - 2)
-
-
-@functools.cache
-def ramp(n):
-    return [1.0 / (k + 1) for k in range(n)]
-
-
-@functools.lru_cache(maxsize=4)
-def counted(n):
-    return n + STATE["calls"]
-
-
 called = chainrule.operation(
     _called, name="called", partials=lambda y, x: 0.5 / (1.0 + x * x), opaque=True
 )

@@ -8,6 +8,7 @@ import pytest
 
 import chainrule
 from chainrule import exp, log, maximum, tanh
+from chainrule.compiler.runtime import pipeline
 
 RNG = random.Random(5)
 TABLE = [-1.0, -0.25, 0.0, 0.4, 1.5]
@@ -204,3 +205,56 @@ def test_a_place_selects_a_row_that_nobody_changes():
         w = [RNG.uniform(-1, 1) for _ in range(4)]
         assert fast.value_and_grad(w, [])[0] == pytest.approx(eager(w, [])[0], rel=1e-13)
         assert fast.value_and_grad(w, [])[1] == pytest.approx(eager(w, [])[1], rel=1e-13)
+
+
+def nested_store(w, xs):
+    rows = [[[a]] for a in w]
+    rows[xs.index(max(xs))][0][0] = w[1] * 30
+    return rows[0][0][0]
+
+
+def nested_count(w, xs):
+    n = 0
+    for x in xs[:3]:
+        if x > 0:
+            n += 1
+    rows = [[[a, 1.0], [2.0, a]] for a in w]
+    rows[n][1][0] = w[1] * 30
+    return rows[0][1][0] + rows[1][1][0]
+
+
+def nested_in_tuples(w, xs):
+    i = max(range(4), key=lambda k: xs[k])
+    rows = [([a], k) for k, a in enumerate(w)]
+    rows[i][0].append(w[0] * 5)
+    return sum(rows[0][0])
+
+
+def original_changes(w, xs):
+    rows = [([a],) for a in w]
+    found = rows[xs.index(max(xs))]
+    rows[0][0][0] = w[2] * 7
+    return found[0][0]
+
+
+def nested_in_a_dict(w, xs):
+    rows = {k: [[a]] for k, a in enumerate(w)}
+    rows[xs.index(max(xs))][0].append(w[0] * 5)
+    return sum(rows[0][0])
+
+
+@pytest.mark.parametrize("ways", [None, 0])
+@pytest.mark.parametrize(
+    "function",
+    [nested_store, nested_count, nested_in_tuples, original_changes, nested_in_a_dict],
+)
+def test_what_is_nested_in_a_selected_row_may_change(function, ways, monkeypatch):
+    if ways is not None:  # both sides are recorded at once
+        monkeypatch.setattr(pipeline, "WAYS", ways)
+    chance, fast = random.Random(0), chainrule.compile(function, on_fallback="eager")
+    for _ in range(60):
+        w, xs = ([chance.uniform(-1, 1) for _ in range(4)] for _ in range(2))
+        value, gradient = chainrule.value_and_grad(function)(w, xs)
+        found = fast.value_and_grad(w, xs)
+        assert found[0] == pytest.approx(value, rel=1e-12)
+        assert found[1] == pytest.approx(gradient, rel=1e-12)

@@ -73,8 +73,6 @@ class CapturedState:
     arrays: list[tuple[Any, Any, bytes]] = field(default_factory=list)
     objects: list[tuple[Any, list[Any]]] = field(default_factory=list)  # arrays of objects
     generators: list[tuple[Any, Any, str]] = field(default_factory=list)  # its state, and as text
-    caches: list[tuple[Any, str, Any]] = field(default_factory=list)  # functions that keep results
-    kept: list[Any] = field(default_factory=list)  # what these gave, each a ``caches.Kept``
     place: dict[int, int] = field(default_factory=dict)  # of each Value in ``values``
     identity: bool = False  # some code asks which Value or list it has, as by ``is``
     asks: bool = False  # likewise, but by ``index``, whose answer both sides of branches may have
@@ -141,7 +139,7 @@ class CapturedState:
     @functools.cached_property
     def _only_identities(self) -> bool:
         """Whether the check in C is all there is to check."""
-        others = (self._other_mappings, self.sets, self.arrays, self.generators, self.caches)
+        others = (self._other_mappings, self.sets, self.arrays, self.generators)
         return self._by_identity is not None and not self.looks and not any(others)
 
     @functools.cached_property
@@ -162,9 +160,6 @@ class CapturedState:
         for generator, _, text in self.generators:
             if repr(state_of(generator)) != text:
                 return "the state of a random generator"
-        for kept in self.kept:
-            if kept.changed():
-                return f"what {kept.function.__name__!r} keeps"
         return None
 
     def restore(self) -> None:
@@ -195,8 +190,6 @@ class CapturedState:
                     array[place] = item
         for generator, state, _ in self.generators:
             _set_state(generator, state)
-        for kept in self.kept:
-            kept.restore()
 
 
 def unreplaced(x: Any) -> Any:

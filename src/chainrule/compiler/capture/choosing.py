@@ -12,6 +12,7 @@ import bisect
 import functools
 import itertools
 import operator
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from chainrule.compiler.capture.wholes import Whole
 from chainrule.core.backend import Value, modes
 
 _MOST = 64  # items among which one is selected
+_HOLDERS = (list, tuple, dict, set, deque, np.ndarray)
 _SELECTS = 8192  # that all reads of a recording may make
 _LARGE = 1e300
 _INDEX = np.dtype(np.int64)
@@ -108,8 +110,19 @@ def _rows_of(container: Any, key: Any) -> tuple[dict[int, Any], Whole, list[Any]
         rows = {k: row(k) for k in range(place.low, place.high + 1)}
     except KeyError:
         return None
+    if any(map(_is_nested, rows.values())):
+        return None  # one that stands for several would not see what becomes of those inside
     inside = [x for x in rows.values() if type(x) in (list, np.ndarray, DataArray)]
     return rows, place, [container, *inside] if inside else []
+
+
+def _is_nested(row: Any) -> bool:
+    """Whether a row holds what may change by itself."""
+    if type(row) in (list, tuple):
+        return any(isinstance(x, _HOLDERS) for x in row)
+    if isinstance(row, np.ndarray) and row.dtype == object:
+        return any(isinstance(x, _HOLDERS) for x in row.ravel().tolist())
+    return False
 
 
 def _one_of_many(place: Whole, rows: dict[int, Any]) -> Any:
@@ -164,9 +177,9 @@ class Searched:
         recorder, items = modes.recorder, self._items
         assert recorder is not None
         if not ends and items and _are_numbers([*items, x]):
-            found = self._among(recorder, x._value) if type(x) is Detached else None
-            if found is None:
-                found = _first([item == x for item in map(_pythons, items)])
+            known = self._among(recorder, x._value) if type(x) is Detached else None
+            tests = [item == x for item in map(_pythons, items)]
+            found = _first(tests) if known is None else known
             if found is not None:
                 return found
         elif any(isinstance(item, (Value, list, tuple, dict, np.ndarray)) for item in (*items, x)):

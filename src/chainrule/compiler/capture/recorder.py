@@ -57,7 +57,6 @@ class Recorder:
         self.both, self.plain_sites = plain_sites is not None, plain_sites or frozenset()
         self.forks: list[Fork] = []  # branches of which one of two sides is being run
         self.stores = 0  # places that stores by integers chose for
-        self.kept: list[Any] = []  # results of functions that keep them, each a ``caches.Kept``
         self.selects = 0  # items among which integers that depend on numbers chose
         #: by id, what max or min gave, whether it was max, and of what
         self.extremes: dict[int, tuple[Value, bool, list[Any]]] = {}

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture import caches
 from chainrule.compiler.capture.arguments import (
     Call,
     Makers,
@@ -184,7 +183,6 @@ def _trace(
             plain_modes(),
             differentiating(inputs[: call.first] if call.key[0] else []),
             REWRITER.visible(state.functions, recorder.both),
-            caches.seen(state.caches),
             recording(recorder),
         ):
             result = function(*rebuilt.arguments, **rebuilt.keywords)
@@ -207,7 +205,6 @@ def _trace(
         recorder.selector.check(recorder.identity)
         if rebuilt.changed():
             raise Unrecordable("it changes a list, dict, array or dataclass it was passed")
-        state.kept = caches.added(state.kept, recorder.kept)
         change = state.changed()
         if change is not None:
             raise Unrecordable(f"it changes {change}")
@@ -216,8 +213,6 @@ def _trace(
         if _random_states() != drawn:
             raise Unrecordable("it draws random numbers")
     except BaseException:
-        for kept in recorder.kept:
-            kept.restore()
         state.restore()
         for v, label in zip(inputs, labels, strict=False):
             v.label = label

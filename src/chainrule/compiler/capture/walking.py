@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture import known
-from chainrule.compiler.capture.caches import CACHED
 from chainrule.compiler.capture.captured import (
     MISSING,
     CapturedState,
@@ -48,7 +47,6 @@ _ANNOTATING = frozenset(("__annotate__", "__annotate_func__"))  # run when types
 _LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
 _GENERATED = frozenset(("__eq__", "__setattr__", "__delattr__", "__lt__", "__le__", "__hash__"))
 _IDENTITY = frozenset(("id", "hash", "set", "frozenset", "index", "count", "remove"))
-_OF_CACHES = frozenset(("cache_info", "cache_clear", "cache_parameters", "__wrapped__"))
 _GETTERS = (operator.attrgetter, operator.methodcaller)
 _COLLECTIONS = (list, tuple, dict, set, frozenset)
 _LIMIT = 1_000_000
@@ -58,28 +56,6 @@ _READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD", 
 
 def survey(function: Callable[..., Any]) -> CapturedState:
     """Walk everything the function reaches; Unrecordable where something cannot be followed."""
-    found = _walked(function)
-    for *_, cached in found.caches:
-        if _reads_what_changes(_walked(cached.__wrapped__)):
-            raise Unrecordable(
-                f"it reaches {cached.__name__!r}, which keeps results in a cache and reads more "
-                "than its arguments"
-            )
-    return found
-
-
-def _reads_what_changes(found: CapturedState) -> bool:
-    """Whether a function computes from more than its arguments and other code.
-
-    Then a result that it keeps may be of another time.
-    """
-    contents = (found.values, found.lists, found.sets, found.arrays, found.generators, found.cells)
-    read = [x for space, _, x in found.names if isinstance(space, dict) and x is not MISSING]
-    code = all(callable(x) or isinstance(x, types.ModuleType) for x in read)
-    return any(contents) or any(before for _, before, _ in found.dicts) or not code
-
-
-def _walked(function: Callable[..., Any]) -> CapturedState:
     found = CapturedState()
     seen: set[int] = set()
     kept: list[Any] = []  # so that no id is used twice
@@ -210,7 +186,7 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         yield getattr(x, "fget", None) or getattr(x, "func", None)
     elif isinstance(x, types.ModuleType):
         return  # its attributes are followed by name
-    elif isinstance(x, CACHED):
+    elif isinstance(x, functools._lru_cache_wrapper):
         raise Unrecordable(f"it reaches {x.__name__!r}, which keeps results in a cache")
     elif hasattr(x, "__wrapped__"):
         yield x.__wrapped__
@@ -298,16 +274,13 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
         found.dicts.append((function.__kwdefaults__, dict(function.__kwdefaults__), function))
         yield from function.__kwdefaults__.values()
     for name in sorted(used):
-        x = unreplaced(namespace.get(name, MISSING))
+        x = namespace.get(name, MISSING)
         found.names.append((namespace, name, x))
         if x is MISSING:
             builtin = unreplaced(vars(builtins).get(name, MISSING))
             found.names.append((vars(builtins), name, builtin))
         if isinstance(x, pathlib.PurePath) and names & _FILE_NAMES:
             raise Unrecordable("it uses files")
-        if isinstance(x, CACHED) and not names & _OF_CACHES:
-            found.caches.append((namespace, name, x))
-            x = x.__wrapped__
         yield x if x is not MISSING else unreplaced(vars(builtins).get(name))
         module = x if x is not MISSING else sys.modules.get(name)
         if isinstance(module, types.ModuleType):
