@@ -244,7 +244,7 @@ def test_a_gate_keeps_neither_arguments_nor_answers():
     for _ in range(2000):
         fast(x), fast.value_and_grad(x), fast.value_and_grad(x, out=bound.gradient), bound()
     assert sys.getrefcount(x) == before
-    assert sys.getallocatedblocks() - blocks < 100
+    assert sys.getallocatedblocks() - blocks < 1000  # others may keep some, 8,000 calls none
 
 
 def test_threads_share_a_bound_call():
