@@ -99,7 +99,7 @@ def refilled(structure, flat, like=None):
             case Static(kind, value) if issubclass(kind, np.integer):
                 return kind(value)
             case Static(kind, value):
-                return kind[value] if issubclass(kind, enum.Enum) else value
+                return kind[value[0]] if issubclass(kind, enum.Enum) else value
             case SameValue(place):
                 return made[place]
             case Again(number):

@@ -126,10 +126,10 @@ class Static(Node):
     """Something that is no number: a recording holds for this one only."""
 
     type: type
-    value: Any  #: of an enum the name
+    value: Any  #: of an enum the name, and its value in words: that may change
 
     def __repr__(self) -> str:
-        return repr(self.value)
+        return repr(self.value[0] if issubclass(self.type, enum.Enum) else self.value)
 
 
 @node
@@ -354,7 +354,7 @@ class Flat:
         if isinstance(x, (bool, np.bool_)) or x is None or kind is str or kind is bytes:
             return Static(kind, x)
         if isinstance(x, enum.Enum) and self.opens(x):
-            return Static(kind, x.name)
+            return Static(kind, (x.name, repr(x.value)))
         if isinstance(x, int) and kind is not int:
             return self._add_opaque(x)
         if isinstance(x, np.integer) and kind is not np.int64 and not floats_only:

@@ -90,3 +90,20 @@ def test_an_item_that_changes_is_seen():
     assert fast.value_and_grad(2.0, Step.ONE)[0] == 6.0
     del Step.ONE.extra
     assert fast.value_and_grad(2.0, Step.ONE)[0] == 2.0
+
+
+@pytest.mark.parametrize("value", [3.0, 1, -1.0, True])
+def test_the_value_of_an_item_that_changes_is_seen(value):
+    class Step(enum.Enum):
+        ONE = 1.0
+
+    def f(w, step):
+        return w * step.value, step.value
+
+    fast = chainrule.compile(f, on_fallback="eager")
+    for _ in range(20):
+        assert fast(2.0, Step.ONE) == (2.0, 1.0)
+    Step.ONE._value_ = value
+    found = fast(2.0, Step.ONE)
+    assert found == (2.0 * value, value)
+    assert type(found[1]) is type(f(2.0, Step.ONE)[1])

@@ -133,7 +133,7 @@ def expectations(structure: Node, path: str) -> list[tuple[str, str]]:
     """
     if isinstance(structure, Static):
         is_enum = issubclass(structure.type, enum.Enum)
-        return [(f"{path}.name" if is_enum else path, repr(structure.value))]
+        return [(f"{path}.name" if is_enum else path, repr(structure))]
     if not isinstance(structure, Branch) or [x.path for x in _leaves(structure, "", path)] == [
         path
     ]:

@@ -299,4 +299,9 @@ class FastPath:
 
     def classes_changed(self) -> bool:
         """Whether a class is not as it was, whose instances are looked into."""
-        return any(vars(x) != before for x, before in self.classes.values())
+        return any(_differ(vars(x), before) for x, before in self.classes.values())
+
+
+def _differ(now: Any, before: dict[str, Any]) -> bool:
+    """Whether names stand for other objects than before: 1 is not 1.0, though they are equal."""
+    return len(now) != len(before) or any(now.get(k, before) is not x for k, x in before.items())

@@ -107,7 +107,8 @@ def _node(node: Node) -> Any:
 def _static(kind: type, value: Any) -> Any:
     """What a recording is for only, where it is no number."""
     if issubclass(kind, enum.Enum):
-        return [value, encode(kind[value].value, "an enum")]
+        name, _ = value
+        return [name, encode(kind[name].value, "an enum")]
     if issubclass(kind, np.ndarray):
         dtype, shape, content = value
         return [dtype, list(shape), hashlib.sha256(content).hexdigest()]
