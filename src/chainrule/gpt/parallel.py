@@ -193,9 +193,9 @@ class Jax:
         mesh, jax, config = self.mesh, self.mesh.jax, self._model.config
         numbers, most = jax.numpy.dtype(self.dtype), max(self._counts)
         wide = jax.numpy.promote_types(numbers, "float32")
-        if self._each is None or not array_loss.is_for_any_size(self._model):
-            if array_loss.is_for_any_size(self._model):
-                self.doing = "writing array source at small sizes, and comparing it"
+        any_size = array_loss.is_for_any_size(self._model)
+        if self._each is None or not any_size:
+            self.doing = "writing array source at small sizes, and comparing it" if any_size else ""
             self._each = array_loss.of_each_document(jax, self._model, self._counts)
             self.doing = ""
         each = self._each

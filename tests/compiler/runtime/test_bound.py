@@ -1,5 +1,6 @@
 """``out=`` and ``bound``: the gradient goes where the user says, whatever path answers the call."""
 
+import gc
 import sys
 import threading
 from dataclasses import dataclass
@@ -240,11 +241,15 @@ def test_a_gate_keeps_neither_arguments_nor_answers():
     bound = fast.bound(x)
     for _ in range(70):
         fast(x), fast.value_and_grad(x), bound()
-    before, blocks = sys.getrefcount(x), sys.getallocatedblocks()
-    for _ in range(2000):
-        fast(x), fast.value_and_grad(x), fast.value_and_grad(x, out=bound.gradient), bound()
+    before, kept = sys.getrefcount(x), []
+    for _ in range(3):  # what calls keep, they keep each time; what others do, now and then
+        gc.collect()
+        blocks = sys.getallocatedblocks()
+        for _ in range(2000):
+            fast(x), fast.value_and_grad(x), fast.value_and_grad(x, out=bound.gradient), bound()
+        kept.append(sys.getallocatedblocks() - blocks)
     assert sys.getrefcount(x) == before
-    assert sys.getallocatedblocks() - blocks < 1000  # others may keep some, 8,000 calls none
+    assert min(kept) < 100
 
 
 def test_threads_share_a_bound_call():
