@@ -234,9 +234,13 @@ class Backward:
         code = self.emitter.code
         assert instruction.candidates is not None
         self._clear(instruction.candidates)
-        with each_gathered(self.emitter, k, instruction) as (here, there, shared):
+
+        def add(here: Offset, there: Offset, width: int, shared: bool) -> None:
             array = ADJOINT[0] if shared else ADJOINT[1]
-            code.store(array, there, code.load(array, there) + code.load("%D", here))
+            total = code.load(array, there, width) + code.load("%D", here, width)
+            code.store(array, there, total)
+
+        each_gathered(self.emitter, k, instruction, add)
 
     def _sum(self, walk: Walk, columns: int, products: bool) -> None:
         """A factor gets the adjoint times the other factor; a plain term gets the adjoint."""

@@ -157,8 +157,11 @@ def _walks(emitter: Emitter, k: int, what: str) -> list[Walk]:
 def _instruction(emitter: Emitter, k: int, instruction: Instruction) -> None:
     code = emitter.code
     if instruction.kind == GATHER:
-        with each_gathered(emitter, k, instruction) as (here, there, shared):
-            code.store("%V", here, code.load(VALUE[0] if shared else VALUE[1], there))
+
+        def copy(here: Offset, there: Offset, width: int, shared: bool) -> None:
+            code.store("%V", here, code.load(VALUE[0] if shared else VALUE[1], there, width))
+
+        each_gathered(emitter, k, instruction, copy)
     elif instruction.kind == SUM:
         _sum(emitter, k, instruction)
     elif instruction.kind == EXTREME:

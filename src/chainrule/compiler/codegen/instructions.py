@@ -8,7 +8,7 @@ passes emit. ``Machine`` is what the passes leave behind for the run time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -143,13 +143,16 @@ def if_present(emitter: Emitter, k: int, optional: bool) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def each_gathered(
-    emitter: Emitter, k: int, instruction: Instruction
-) -> Iterator[tuple[Offset, Offset, bool]]:
-    """A loop over the numbers of a gather: where it writes, where it reads, whether from P.
+#: gets where a gather writes, where it reads, the width, and whether it reads from P
+GatherBody = Callable[[Offset, Offset, int, bool], None]
 
-    Sample by sample, so that consecutive additions in the backward pass go to different places.
+
+def each_gathered(emitter: Emitter, k: int, instruction: Instruction, body: GatherBody) -> None:
+    """Loops over the numbers of a gather.
+
+    Numbers that lie side by side go as a vector, such as a row of a table that a token selects:
+    the addresses of each vector are looked at. In lanes it goes sample by sample, so that
+    consecutive additions in the backward pass go to different places.
     """
     code, batch, candidates = emitter.code, emitter.batch, instruction.candidates
     assert candidates is not None
@@ -161,17 +164,54 @@ def each_gathered(
     (walk,) = emitter.walks.of(k, "out", [instruction.out])
     count = emitter.run_time_count(walk) if walk.varies else instruction.count
     start = (instruction.start - emitter.program.shared) * batch
-    with code.loop(batch) as lane, code.loop(count) as i:
-        at = code.let(f"mul nuw nsw i64 {lane}, {len(emitter.program.places)}")
-        at = code.let(f"add nuw nsw i64 {at}, {first}")
-        at = code.let(f"add nuw nsw i64 {at}, {i}")
+
+    def address(at: str, width: int) -> str:
         place = code.let(f"getelementptr inbounds i64, ptr %G, i64 {at}")
-        address = code.let(f"load i64, ptr {place}, align 8")
+        kind = "i64" if width == 1 else f"<{width} x i64>"
+        return code.let(f"load {kind}, ptr {place}, align 8")
+
+    def some(i: str, lane: str, address: str, width: int) -> None:
         here: Offset = [(None, start), (i, batch), (lane, 1)]
         there: Offset = [(address, 1)]
         if not shared.all():
             there = [(address, batch), (None, -emitter.program.shared * batch), (lane, 1)]
-        yield here, there, bool(shared.all())
+        body(here, there, width, bool(shared.all()))
+
+    def one_by_one(i: str, lane: str) -> None:
+        at = code.let(f"mul nuw nsw i64 {lane}, {len(emitter.program.places)}")
+        at = code.let(f"add nuw nsw i64 {at}, {first}")
+        some(i, lane, address(code.let(f"add nuw nsw i64 {at}, {i}"), 1), 1)
+
+    width = emitter.width
+    if batch > 1 or width == 1 or instruction.count < width:
+        with code.loop(batch) as lane, code.loop(count) as i:
+            one_by_one(i, lane)
+        return
+    whole = code.let(f"lshr i64 {count}, {width.bit_length() - 1}")
+    with code.loop(whole) as vector:
+        i = code.let(f"mul nuw nsw i64 {vector}, {width}")
+        places = address(code.let(f"add nuw nsw i64 {i}, {first}"), width)
+        lowest = code.let(f"extractelement <{width} x i64> {places}, i64 0")
+        row = _follow_each_other(code, places, lowest, width)
+        with code.when(row):
+            some(i, "0", lowest, width)
+        with code.when(code.let(f"xor i1 {row}, true")), code.loop(width) as more:
+            one_by_one(code.let(f"add nuw nsw i64 {i}, {more}"), "0")
+    done = code.let(f"mul nuw nsw i64 {whole}, {width}")
+    with code.loop(code.let(f"sub nuw nsw i64 {count}, {done}")) as more:
+        one_by_one(code.let(f"add nuw nsw i64 {done}, {more}"), "0")
+
+
+def _follow_each_other(code: Code, places: str, lowest: str, width: int) -> str:
+    """Whether integers are consecutive, as an i1 register; ``lowest`` is the first of them."""
+    kind = f"<{width} x i64>"
+    single = code.let(f"insertelement {kind} poison, i64 {lowest}, i64 0")
+    every = f"{kind} {single}, {kind} poison, <{width} x i32> zeroinitializer"
+    steps = ", ".join(f"i64 {j}" for j in range(width))
+    wanted = code.let(f"add {kind} {code.let(f'shufflevector {every}')}, <{steps}>")
+    alike = code.let(f"icmp eq {kind} {places}, {wanted}")
+    bits = code.let(f"bitcast <{width} x i1> {alike} to i{width}")
+    return code.let(f"icmp eq i{width} {bits}, -1")
 
 
 def operands(

@@ -66,6 +66,7 @@ def _loop_text(number: str, size: int, width: int) -> str:
     return f"""
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 define internal void @meet(ptr %state, i64 %all, ptr %rest) nounwind noinline {{
 entry:
   %before = atomicrmw add ptr %state, i64 1 seq_cst
@@ -186,13 +187,29 @@ group:
   %counts_here = getelementptr inbounds i64, ptr %counts, i64 %count_row
   %seed_row = mul i64 %row, %lane_bytes
   %seeds_here = getelementptr inbounds i8, ptr %seeds, i64 %seed_row
+  %g_following = add nuw nsw i64 %g, 1
+  %is_last = icmp eq i64 %g_following, %last
+  %g_soon = select i1 %is_last, i64 %g, i64 %g_following
+  %row_soon_at = getelementptr inbounds i64, ptr %rows, i64 %g_soon
+  %row_soon = load i64, ptr %row_soon_at, align 8
+  %gathers_soon_row = mul i64 %row_soon, %gather_words
+  %gathers_soon = getelementptr inbounds i64, ptr %gathers, i64 %gathers_soon_row
+  br label %fetch
+fetch:
+  %fetched = phi i64 [0, %group], [%fetched_next, %fetch]
+  %fetched_at = getelementptr inbounds i64, ptr %gathers_soon, i64 %fetched
+  call void @llvm.prefetch.p0(ptr %fetched_at, i32 0, i32 2, i32 1)
+  %fetched_next = add nuw nsw i64 %fetched, 8
+  %fetches_left = icmp ult i64 %fetched_next, %gather_words
+  br i1 %fetches_left, label %fetch, label %compute
+compute:
   %flag = call {number} %forward(ptr %shared, ptr %own, ptr %gathers_here, ptr %counts_here)
   %difference = fsub {number} %flag, %flag
   %finite = fcmp oeq {number} %difference, 0.0
   br i1 %finite, label %lane, label %broken
 lane:
-  %l = phi i64 [0, %group], [%l_next, %lane]
-  %loss_so_far = phi {number} [%loss_before, %group], [%loss, %lane]
+  %l = phi i64 [0, %compute], [%l_next, %lane]
+  %loss_so_far = phi {number} [%loss_before, %compute], [%loss, %lane]
   %result_at = getelementptr inbounds {number}, ptr %results, i64 %l
   %result = load {number}, ptr %result_at, align {size}
   %seed_at = getelementptr inbounds {number}, ptr %seeds_here, i64 %l
