@@ -56,6 +56,7 @@ class MachineLoop:
         self._passes: bool | None = None  # whether samples hold the memory of a parameter
         self._is_alone = False
         self._size = sum(a.size for a in self._arrays)
+        self._parts = step_code.most_parts(self._size, steps.batch)
         #: where in the optimiser's moments the parameters are, in the order of the machine code
         self._places: Addresses | slice = slice(0)
         self._threads = threads
@@ -195,7 +196,9 @@ class MachineLoop:
         if len(self._made) != len(every) or not all(made.serves() for made in self._made):
             self._arrange(chosen, family)
         if self._memory is None or self._memory.made != self._made:
-            self._memory = Memory(self._made, self._size, self._optimiser, bool(self._steps.clip))
+            self._memory = Memory(
+                self._made, self._size, self._parts, self._optimiser, bool(self._steps.clip)
+            )
         memory, shared = self._memory, self._made[0].code.shared
         groups, rows = [], []
         for k, made in enumerate(self._made):
@@ -234,7 +237,7 @@ class MachineLoop:
         work = max(made.work * made.lanes for made in self._made)
         if work * each < WORK or not step_code.rest():
             return 1
-        return min(self._threads, each, step_code.PARTS)
+        return min(self._threads, each, self._parts)
 
     def _quickest(self, most: int) -> int:
         """One thread or all of them: they wait for each other, in vain where cores are busy.
@@ -299,7 +302,12 @@ class Memory:
     """What the steps work in, whoever takes them, and where it is."""
 
     def __init__(
-        self, made: Sequence[Arrangement], size: int, optimiser: optim.Optimizer, clipped: bool
+        self,
+        made: Sequence[Arrangement],
+        size: int,
+        parts: int,
+        optimiser: optim.Optimizer,
+        clipped: bool,
     ) -> None:
         self.made, dtype = list(made), made[0].code.shared.dtype
         number, shared = dtype.itemsize, max(one.program.shared for one in made)
@@ -312,8 +320,8 @@ class Memory:
         first, second = (*self.moments, np.zeros(1))[:2]
         arrays = {
             "parameters": made[0].code.shared,
-            "parts": cache_aligned(part * step_code.PARTS, np.uint8),
-            "part_losses": np.zeros(step_code.PARTS, dtype),
+            "parts": cache_aligned(part * parts, np.uint8),
+            "part_losses": np.zeros(parts, dtype),
             "total": cache_aligned(shared, dtype),
             "first_moment": first,
             "second_moment": second,
@@ -324,6 +332,7 @@ class Memory:
         self.fields = {name: step_code.words(array) for name, array in arrays.items()} | {
             "update": update.address("update"),
             "part_bytes": part,
+            "most_parts": parts,
             "gradient_bytes": size * number,
             "zeroed_bytes": shared * number if made[0].code.many else 0,
         }

@@ -30,7 +30,8 @@ FIELDS = (
     *("parameters", "parts", "part_losses", "total", "first_moment", "second_moment", "state"),
     *("which", "rows", "fits"),  # of each group of samples: its code, and its row and fit there
     *("starts", "rates", "losses"),
-    *("steps", "codes_count", "gradient_bytes", "zeroed_bytes", "part_bytes", "thread", "threads"),
+    *("steps", "codes_count", "most_parts", "gradient_bytes", "zeroed_bytes", "part_bytes"),
+    *("thread", "threads"),
 )
 #: what it reads of each code that samples run on, in the memory of this thread
 CODE = (
@@ -42,8 +43,15 @@ RATES = 9  # numbers of each step that its update reads
 #: The squares of gradients of a smaller norm would underflow: such a limit is left to Python.
 LEAST_CLIP = {"float64": 1e-100, "float32": 1e-12}
 PARTS = 8  # at most, of the groups of a step: each is added up by itself
+SMALL = 1 << 14  # parameters of a small model: zeroing and adding up a part takes as long as
+SAMPLES = 8  # some samples do; so a part of a step has at least so many of them
 STATE = 16  # words: how many threads have arrived, and in another cache line whether to stop
 SPINS = 2_000  # that a thread waits for others before it lets something else run
+
+
+def most_parts(parameters: int, batch: int) -> int:
+    """Of a step, whoever takes it: this decides in which order gradients are added up."""
+    return PARTS if parameters >= SMALL else min(PARTS, max(1, batch // SAMPLES))
 
 
 def _loads(start: str, names: Sequence[str], sizes: int) -> str:
@@ -116,8 +124,8 @@ begin:
   %last_at = getelementptr inbounds i64, ptr %starts, i64 %s_next
   %last = load i64, ptr %last_at, align 8
   %groups = sub i64 %last, %first
-  %few = icmp ult i64 %groups, {PARTS}
-  %part_count = select i1 %few, i64 %groups, i64 {PARTS}
+  %few = icmp ult i64 %groups, %most_parts
+  %part_count = select i1 %few, i64 %groups, i64 %most_parts
   br label %ready
 ready:
   %c = phi i64 [0, %begin], [%c_next, %done_one]
