@@ -21,6 +21,8 @@ class Modes:
     graph_asked: bool
     recorder: Any
     nested: int
+    @property
+    def outermost(self) -> list[Value] | None: ...
     again: int
     internal: int
 
@@ -171,12 +173,12 @@ class Arguments:
 
 @final
 class Derivation:
+    @property
+    def function(self) -> Callable[..., Any]: ...
     def __new__(
         cls,
         function: Callable[..., Any],
-        around: Callable[..., Any],
         arguments: Arguments,
-        enclosing: Any,
         slow: Callable[..., Any],
         finish: Callable[..., Any],
         plain: Callable[..., Any],

@@ -233,8 +233,11 @@ int find_gradients(Node *root, PyObject *xs, int up_to, double *found) {
     }
     Py_ssize_t count = PyList_Size(xs);
     int failed = 1;
-    Saved *saved = PyMem_Malloc(((size_t)count + 1) * sizeof(Saved));
+    Saved few[8], *saved = few;
     Scratch s = take_scratch();
+    if (count > (Py_ssize_t)(sizeof few / sizeof *few)) {
+        saved = PyMem_Malloc((size_t)count * sizeof(Saved));
+    }
     if (saved == NULL) {
         PyErr_NoMemory();
         goto done;
@@ -280,7 +283,9 @@ int find_gradients(Node *root, PyObject *xs, int up_to, double *found) {
     }
 done:
     give_scratch(&s);
-    PyMem_Free(saved);
+    if (saved != few) {
+        PyMem_Free(saved);
+    }
     return failed ? -1 : 0;
 }
 

@@ -9,9 +9,10 @@
 typedef struct {
     PyObject_HEAD
     PyObject *function;
-    PyObject *around;    /* the function whose variables are looked at */
-    PyObject *arguments; /* Arguments */
-    PyObject *enclosing; /* its `inputs`: the Values of the functions that run, a list of lists */
+    PyObject *around;          /* the same, or that of a method; NULL: it is no plain function */
+    PyObject *code, *names;    /* of it when it was called last, and the global names in it; or NULL */
+    PyObject *outside, *cells; /* its globals and closure, which never change */
+    PyObject *arguments;       /* Arguments */
     PyObject *slow;      /* slow(args, kwargs): the answer */
     PyObject *finish;    /* finish(x, leaves, returned): the answer */
     PyObject *plain;     /* plain(aux): it, with the numbers of its Values */
@@ -24,18 +25,17 @@ typedef struct {
 enum { NO_AUX, PAIR_ALWAYS, PAIR_IF_TUPLE }; /* the last: whatever is a pair is a value and something else */
 
 PyTypeObject *DerivationType;
-static PyObject *inputs_name, *code_name, *names_name, *globals_name, *closure_name, *contents_name;
+THREAD_LOCAL PyObject *outermost;
+static PyTypeObject *function_type, *method_type;
+static PyObject *code_name, *names_name, *contents_name;
+
+static void put(PyObject **field, PyObject *x) {
+    PyObject *before = *field;
+    *field = Py_XNewRef(x);
+    Py_XDECREF(before);
+}
 
 /* ----------------------------------------------------------------- Values around --------------- */
-
-/* An attribute; NULL without an error where there is none. */
-static PyObject *attribute(PyObject *x, PyObject *name) {
-    PyObject *found = PyObject_GetAttr(x, name);
-    if (found == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-        PyErr_Clear();
-    }
-    return found;
-}
 
 /* Like the next: of some names in a dict. */
 static int any_global(PyObject *names, PyObject *outside) {
@@ -77,27 +77,36 @@ static int any_cell(PyObject *cells) {
     return 0;
 }
 
-/* Whether there may be a Value among the variables of enclosing functions and the global ones; -1: an error. */
-static int any_around(PyObject *function) {
-    PyObject *code = attribute(function, code_name);
-    if (code == NULL) {
-        return PyErr_Occurred() ? -1 : 0;
+/* Look at the code of a function, which may be another than before; -1: an error. */
+static int read_names(Derivation *d) {
+    PyObject *code = PyObject_GetAttr(d->around, code_name), *names = NULL;
+    int answer = code != NULL && (code == d->code || (names = PyObject_GetAttr(code, names_name)) != NULL) ? 0 : -1;
+    if (names != NULL) {
+        put(&d->code, code);
+        put(&d->names, names);
+        Py_DECREF(names);
     }
-    PyObject *names = PyObject_GetAttr(code, names_name), *outside = NULL, *cells = NULL;
-    int answer = -1;
-    if (names != NULL && (outside = PyObject_GetAttr(function, globals_name)) != NULL &&
-        (cells = PyObject_GetAttr(function, closure_name)) != NULL) {
-        answer = any_global(names, outside);
-        answer = answer != 0 ? answer : any_cell(cells);
-    } else if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
-        PyErr_Clear();
-        answer = 1; /* something that is only like a function */
-    }
-    Py_DECREF(code);
-    Py_XDECREF(names);
-    Py_XDECREF(outside);
-    Py_XDECREF(cells);
+    Py_XDECREF(code);
     return answer;
+}
+
+/* Whether there may be a Value among the variables of enclosing functions and the global ones; -1: an error.
+ * `again`: the function has just run, by the code that is known. */
+static int any_around(Derivation *d, int again) {
+    if (d->around == NULL) { /* something that is called like a function: it has none, unless it has code */
+        PyObject *code = PyObject_GetAttr(d->function, code_name);
+        if (code == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            PyErr_Clear();
+            return 0;
+        }
+        Py_XDECREF(code);
+        return code != NULL ? 1 : -1;
+    }
+    if (!again && read_names(d) < 0) {
+        return -1;
+    }
+    int answer = any_global(d->names, d->outside);
+    return answer != 0 ? answer : any_cell(d->cells);
 }
 
 /* ----------------------------------------------------------------- the call -------------------- */
@@ -154,30 +163,13 @@ static PyObject *replaced(const Derivation *d, PyObject *args, PyObject *filled)
     return made;
 }
 
-/* Take the last of a list of lists out again, whatever has been raised meanwhile; -1: an error. */
-static int leave(PyObject *inputs) {
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    Py_ssize_t size = PyList_Size(inputs);
-    int answer = PyList_SetSlice(inputs, size - 1, size, NULL);
-    nested_runs = (int)PyList_Size(inputs);
-    if (type != NULL) {
-        PyErr_Clear();
-        PyErr_Restore(type, value, trace);
-    }
-    return answer;
-}
-
 /* What the function returns, called while the transforms in it are nested ones. */
-static PyObject *run_nested(PyObject *inputs, PyObject *row, PyObject *function, PyObject *args, PyObject *kwargs) {
-    if (PyList_Append(inputs, row) < 0) {
-        return NULL;
-    }
-    nested_runs = (int)PyList_Size(inputs);
+static PyObject *run_nested(PyObject *row, PyObject *function, PyObject *args, PyObject *kwargs) {
+    outermost = Py_NewRef(row);
+    nested_runs++;
     PyObject *returned = PyObject_Call(function, args, kwargs);
-    if (leave(inputs) < 0) {
-        Py_CLEAR(returned);
-    }
+    nested_runs--;
+    Py_CLEAR(outermost);
     return returned;
 }
 
@@ -229,12 +221,12 @@ static PyObject *value_of(const Derivation *d, const Node *y, PyObject *extra, P
 }
 
 /* The answer from what the function returned; `row`: the Values of its argument. */
-static PyObject *answer_of(const Derivation *d, PyObject *x, PyObject *row, PyObject *returned) {
+static PyObject *answer_of(Derivation *d, PyObject *x, PyObject *row, PyObject *returned) {
     int is_tuple = d->aux == PAIR_ALWAYS ? PyTuple_Check(returned) : PyTuple_CheckExact(returned);
     int is_pair = d->aux != NO_AUX && is_tuple && PyTuple_Size(returned) == 2;
     PyObject *y = is_pair ? PyTuple_GetItem(returned, 0) : returned;
     int is_usual = is_exact(y) && (is_pair || d->aux != PAIR_ALWAYS) && recorder == NULL;
-    int around = is_usual ? any_around(d->around) : 1;
+    int around = is_usual ? any_around(d, 1) : 1;
     if (around < 0) {
         return NULL;
     }
@@ -265,10 +257,10 @@ static PyObject *answer_of(const Derivation *d, PyObject *x, PyObject *row, PyOb
 }
 
 /* The answer to a call with a usual argument x, of which `filled` is the same with the Values of `row` in it. */
-static PyObject *answer_for(const Derivation *d, PyObject *inputs, PyObject *args, PyObject *kwargs, PyObject *x,
-                            PyObject *filled, PyObject *row) {
+static PyObject *answer_for(Derivation *d, PyObject *args, PyObject *kwargs, PyObject *x, PyObject *filled,
+                            PyObject *row) {
     PyObject *answer = NULL, *call = replaced(d, args, filled);
-    PyObject *returned = call != NULL ? run_nested(inputs, row, d->function, call, kwargs) : NULL;
+    PyObject *returned = call != NULL ? run_nested(row, d->function, call, kwargs) : NULL;
     if (returned != NULL) {
         answer = answer_of(d, x, row, returned);
         Py_DECREF(returned);
@@ -278,20 +270,17 @@ static PyObject *answer_for(const Derivation *d, PyObject *inputs, PyObject *arg
 }
 
 PyObject *run_derivation(PyObject *self, PyObject *args, PyObject *kwargs) {
-    const Derivation *d = (Derivation *)self;
-    PyObject *inputs = NULL, *x = NULL, *row = NULL, *filled = NULL, *answer = NULL;
-    int is_plain = recorder == NULL && nested_runs == 0 && again_runs == 0 && !grad_off && !debug_on;
-    if (is_plain && (inputs = PyObject_GetAttr(d->enclosing, inputs_name)) != NULL && PyList_CheckExact(inputs) &&
-        PyList_Size(inputs) == 0 && (x = picked(d, args)) != NULL && any_around(d->around) == 0 &&
-        (row = PyList_New(0)) != NULL) {
+    Derivation *d = (Derivation *)self;
+    PyObject *x = NULL, *row = NULL, *filled = NULL, *answer = NULL;
+    int is_plain = recorder == NULL && nested_runs == 0 && again_runs == 0 && outermost == NULL && !grad_off && !debug_on;
+    if (is_plain && (x = picked(d, args)) != NULL && any_around(d, 0) == 0 && (row = PyList_New(0)) != NULL) {
         filled = with_new_values((Arguments *)d->arguments, x, row);
     }
     if (filled != NULL) {
-        answer = answer_for(d, inputs, args, PyDict_Size(kwargs) > 0 ? kwargs : NULL, x, filled, row);
+        answer = answer_for(d, args, PyDict_Size(kwargs) > 0 ? kwargs : NULL, x, filled, row);
     } else if (!PyErr_Occurred()) {
         answer = PyObject_CallFunctionObjArgs(d->slow, args, kwargs, NULL);
     }
-    Py_XDECREF(inputs);
     Py_XDECREF(x);
     Py_XDECREF(row);
     Py_XDECREF(filled);
@@ -313,8 +302,11 @@ static int derivation_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(d->function);
     Py_VISIT(d->around);
+    Py_VISIT(d->code);
+    Py_VISIT(d->names);
+    Py_VISIT(d->outside);
+    Py_VISIT(d->cells);
     Py_VISIT(d->arguments);
-    Py_VISIT(d->enclosing);
     Py_VISIT(d->slow);
     Py_VISIT(d->finish);
     Py_VISIT(d->plain);
@@ -329,8 +321,11 @@ static void derivation_dealloc(PyObject *self) {
     PyMem_Free(d->places);
     Py_XDECREF(d->function);
     Py_XDECREF(d->around);
+    Py_XDECREF(d->code);
+    Py_XDECREF(d->names);
+    Py_XDECREF(d->outside);
+    Py_XDECREF(d->cells);
     Py_XDECREF(d->arguments);
-    Py_XDECREF(d->enclosing);
     Py_XDECREF(d->slow);
     Py_XDECREF(d->finish);
     Py_XDECREF(d->plain);
@@ -357,13 +352,29 @@ static int read_places(Derivation *d, PyObject *argnums) {
     return 0;
 }
 
-/* Derivation(function, around, arguments, enclosing, slow, finish, plain, argnums, aux, only_slopes): see the
- * struct. */
+/* What of a function stays as it is; -1: an error. */
+static int read_function(Derivation *d) {
+    PyObject *plain = Py_NewRef(d->function);
+    if (Py_TYPE(plain) == method_type) {
+        put(&plain, NULL);
+        plain = PyObject_GetAttrString(d->function, "__func__");
+    }
+    if (plain == NULL || Py_TYPE(plain) != function_type) {
+        Py_XDECREF(plain);
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    d->around = plain;
+    d->outside = PyObject_GetAttrString(plain, "__globals__");
+    d->cells = d->outside != NULL ? PyObject_GetAttrString(plain, "__closure__") : NULL;
+    return d->cells != NULL ? 0 : -1;
+}
+
+/* Derivation(function, arguments, slow, finish, plain, argnums, aux, only_slopes): see the struct. */
 static PyObject *derivation_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
-    PyObject *function, *around, *arguments, *enclosing, *slow, *finish, *plain, *argnums;
+    PyObject *function, *arguments, *slow, *finish, *plain, *argnums;
     int aux, only_slopes;
-    if (!PyArg_ParseTuple(args, "OOO!OOOOOip:Derivation", &function, &around, ArgumentsType, &arguments, &enclosing,
-                          &slow, &finish, &plain, &argnums, &aux, &only_slopes)) {
+    if (!PyArg_ParseTuple(args, "OO!OOOOip:Derivation", &function, ArgumentsType, &arguments, &slow, &finish, &plain,
+                          &argnums, &aux, &only_slopes)) {
         return NULL;
     }
     if (aux < NO_AUX || aux > PAIR_IF_TUPLE) {
@@ -374,15 +385,13 @@ static PyObject *derivation_new(PyTypeObject *type, PyObject *args, PyObject *Py
         return NULL;
     }
     d->function = Py_NewRef(function);
-    d->around = Py_NewRef(around);
     d->arguments = Py_NewRef(arguments);
-    d->enclosing = Py_NewRef(enclosing);
     d->slow = Py_NewRef(slow);
     d->finish = Py_NewRef(finish);
     d->plain = Py_NewRef(plain);
     d->aux = aux;
     d->only_slopes = only_slopes;
-    if (read_places(d, argnums) < 0) {
+    if (read_function(d) < 0 || read_places(d, argnums) < 0) {
         Py_DECREF((PyObject *)d);
         return NULL;
     }
@@ -390,18 +399,24 @@ static PyObject *derivation_new(PyTypeObject *type, PyObject *args, PyObject *Py
 }
 
 int import_derivation_parts(void) {
-    inputs_name = PyUnicode_InternFromString("inputs");
+    PyObject *types = PyImport_ImportModule("types");
+    if (types != NULL) {
+        function_type = (PyTypeObject *)PyObject_GetAttrString(types, "FunctionType");
+        method_type = (PyTypeObject *)PyObject_GetAttrString(types, "MethodType");
+        Py_DECREF(types);
+    }
     code_name = PyUnicode_InternFromString("__code__");
     names_name = PyUnicode_InternFromString("co_names");
-    globals_name = PyUnicode_InternFromString("__globals__");
-    closure_name = PyUnicode_InternFromString("__closure__");
     contents_name = PyUnicode_InternFromString("cell_contents");
-    return inputs_name && code_name && names_name && globals_name && closure_name && contents_name ? 0 : -1;
+    return function_type && method_type && code_name && names_name && contents_name ? 0 : -1;
 }
 
 static PyMethodDef derivation_methods[] = {
     {"answer", (PyCFunction)(void (*)(void))derivation_answer, METH_FASTCALL, NULL}, {NULL, NULL, 0, NULL}};
+static PyMemberDef derivation_members[] = {{"function", T_OBJECT, offsetof(Derivation, function), READONLY, NULL},
+                                           {NULL, 0, 0, 0, NULL}};
 static PyType_Slot derivation_slots[] = {{Py_tp_new, derivation_new},
+                                         {Py_tp_members, derivation_members},
                                          {Py_tp_dealloc, derivation_dealloc},
                                          {Py_tp_traverse, derivation_traverse},
                                          {Py_tp_methods, derivation_methods},

@@ -131,13 +131,13 @@ class differentiating:  # a context manager, quicker than a generator
 
     def __enter__(self) -> None:
         _enclosing.inputs.append(self._leaves)
-        modes.nested = len(_enclosing.inputs)
+        modes.nested += 1
         modes.again += self._again
 
     def __exit__(self, *_: object) -> None:
         modes.again -= self._again
+        modes.nested -= 1
         _enclosing.inputs.pop()
-        modes.nested = len(_enclosing.inputs)
 
 
 def _is_wanted_again(f: Callable[..., Any], outputs: list[Value]) -> bool:
@@ -226,9 +226,9 @@ def values_around(f: Callable[..., Any]) -> list[tuple[str, Value]]:
 
 def _depends_on_enclosing(outputs: list[Value]) -> bool:
     """Whether an outer transform is differentiating with respect to something in these graphs."""
-    if not _enclosing.inputs:
+    if not modes.nested:
         return False
-    inputs = {id(x) for leaves in _enclosing.inputs for x in leaves}
+    inputs = {id(x) for leaves in (modes.outermost or (), *_enclosing.inputs) for x in leaves}
     return not inputs.isdisjoint(_reached(outputs))
 
 
@@ -472,7 +472,7 @@ def _eager(f: Callable[..., Any], transform: Transform) -> Callable[..., Any]:
     if kernels is not None:
         argnums, aux, only_slopes = transform.argnums, int(transform.has_aux), not transform.has_value
         answer = kernels.Derivation(
-            f, f, usual, _enclosing, slow, finish, as_numbers, argnums, aux, only_slopes
+            f, usual, slow, finish, as_numbers, argnums, aux, only_slopes
         ).answer
 
     @wraps(f)
