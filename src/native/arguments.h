@@ -24,6 +24,10 @@ PyObject *with_new_values(const Arguments *how, PyObject *x, PyObject *row);
 /* The containers of such an argument with these numbers in them. */
 PyObject *with_these_numbers(const Arguments *how, PyObject *x, const double *numbers, Py_ssize_t count);
 
+/* derivation.c */
+/* The value and the gradient of a call; `kwargs` may be NULL. */
+PyObject *run_derivation(PyObject *derivation, PyObject *args, PyObject *kwargs);
+
 /* backward.c */
 /* The derivative of a node by each Value of a list, into `found`; -1: an error. See value_gradients. */
 int find_gradients(Node *root, PyObject *xs, int up_to, double *found);

@@ -277,9 +277,11 @@ PyObject *run_derivation(PyObject *self, PyObject *args, PyObject *kwargs) {
         filled = with_new_values((Arguments *)d->arguments, x, row);
     }
     if (filled != NULL) {
-        answer = answer_for(d, args, PyDict_Size(kwargs) > 0 ? kwargs : NULL, x, filled, row);
+        answer = answer_for(d, args, kwargs != NULL && PyDict_Size(kwargs) > 0 ? kwargs : NULL, x, filled, row);
     } else if (!PyErr_Occurred()) {
-        answer = PyObject_CallFunctionObjArgs(d->slow, args, kwargs, NULL);
+        PyObject *keywords = kwargs != NULL ? Py_NewRef(kwargs) : PyDict_New();
+        answer = keywords != NULL ? PyObject_CallFunctionObjArgs(d->slow, args, keywords, NULL) : NULL;
+        Py_XDECREF(keywords);
     }
     Py_XDECREF(x);
     Py_XDECREF(row);

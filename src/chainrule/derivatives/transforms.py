@@ -166,10 +166,10 @@ def value_and_derivative(
     filled, leaves = found
     result = _run(f, filled, leaves, args, kwargs, argument is not None and argument.has_values)
     main_result = result if main is None else main(result)
-    return *_derived(transform, f, x, argument, leaves, main_result), result
+    return *derived(transform, f, x, argument, leaves, main_result), result
 
 
-def _derived(
+def derived(
     transform: str,
     f: Callable[..., Any],
     x: Any,
@@ -465,7 +465,7 @@ def _eager(f: Callable[..., Any], transform: Transform) -> Callable[..., Any]:
 
     def finish(x: Any, leaves: list[Value], returned: Any) -> Any:
         y = transform.main(returned, f)
-        value, slopes = _derived(transform.name, function, x, None, leaves, y)
+        value, slopes = derived(transform.name, function, x, None, leaves, y)
         return transform.wanted(transform.with_aux(value, returned), slopes)
 
     answer = slow
