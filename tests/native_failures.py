@@ -7,7 +7,9 @@ n grows until the thing succeeds, one by one in soak, faster and faster otherwis
 process of its own, which a crash may take down.
 """
 
+import collections
 import copy
+import dataclasses
 import gc
 import os
 import pickle
@@ -714,29 +716,99 @@ def same_array(x: Any, row: Any) -> Any:
     return x
 
 
+@dataclasses.dataclass
+class Record:
+    w: Any
+
+
+Pair = collections.namedtuple("Pair", "a b")
+ARGUMENTS = _native.Arguments(
+    np.ndarray,
+    np.empty,
+    (np.float64,),
+    State,
+    dataclasses.fields(Record)[0]._field_type,
+    same_array,
+    same_array,
+)
+
+
 def filled(state: State) -> None:
     # without a lambda: Python 3.12 crashes where that finds no memory
     state.extra["found"] = None
-    state.extra["found"] = _native.with_values(state.extra["x"], np.ndarray, same_array)
+    state.extra["found"] = ARGUMENTS.with_values(state.extra["x"])
 
 
 def all_is_filled(state: State, failed: bool) -> None:
     assert (state.extra["found"] is None) is failed
-    assert state.extra["x"] == {"w": [0.5, (1.5, 2)], "b": {}}
+    assert state.extra["x"] == {"w": [0.5, (1.5, 2)], "b": {}, "p": Pair(1.0, Record([2.0]))}
 
 
 case(
     "with_values",
     filled,
-    prepare=with_extra(0, x=lambda s: {"w": [0.5, (1.5, 2)], "b": {}}),
+    prepare=with_extra(
+        0, x=lambda s: {"w": [0.5, (1.5, 2)], "b": {}, "p": Pair(1.0, Record([2.0]))}
+    ),
     check=all_is_filled,
 )
-case("with_values of other things", lambda s: _native.with_values([s], np.ndarray, None))
+case(
+    "with_values of arrays",
+    lambda s: ARGUMENTS.with_values(s.extra["x"]),
+    prepare=with_extra(0, x=lambda s: [np.ones((2, 3)), np.arange(4), np.array(1.5)]),
+)
+case("with_values of other things", lambda s: ARGUMENTS.with_values([s]))
 case(
     "with_numbers",
-    lambda s: _native.with_numbers({"w": [0.5, (1.5, 2)]}, s.extra["row"], np.ndarray, None),
+    lambda s: ARGUMENTS.with_numbers({"w": [0.5, (1.5, 2)]}, s.extra["row"]),
     prepare=with_extra(0, row=lambda s: [1.0, 2.0, 3.0]),
 )
+
+
+def product(x: Any) -> Any:
+    return x["w"][0] * x["w"][1]
+
+
+def product_with_more(x: Any) -> Any:
+    return x["w"][0] * x["w"][1], {"count": 2, "first": x["w"][0]}
+
+
+def not_called(*arguments: Any) -> Any:
+    raise AssertionError("it is a usual call")
+
+
+def derivation(function: Any, aux: int) -> Any:
+    return _native.Derivation(function, ARGUMENTS, *[not_called] * 3, 0, aux, False)
+
+
+def derived(state: State) -> None:
+    state.extra["found"] = None
+    state.extra["found"] = state.extra["of"].answer(state.extra["x"], {})
+
+
+def all_is_derived(state: State, failed: bool) -> None:
+    found = state.extra["found"]
+    assert (found is None) is failed
+    if not failed:
+        value, slopes = found
+        assert value in (2.0, (2.0, {"count": 2, "first": 1.0}))
+        assert [*slopes["w"]] == [2.0, 1.0]
+    assert _native.modes.nested == 0
+    assert _native.modes.outermost is None
+
+
+for _name, _function, _aux in (("", product, 0), (" with aux", product_with_more, 1)):
+    for _kind, _x in (("a list", [1.0, 2.0]), ("an array", np.array([1.0, 2.0]))):
+        case(
+            f"derivation by {_kind}{_name}",
+            derived,
+            prepare=with_extra(
+                0,
+                of=lambda s, f=_function, aux=_aux: derivation(f, aux),
+                x=lambda s, x=_x: ({"w": x},),
+            ),
+            check=all_is_derived,
+        )
 
 
 def numbers_taken(state: State) -> Any:

@@ -21,6 +21,8 @@ class Modes:
     graph_asked: bool
     recorder: Any
     nested: int
+    @property
+    def outermost(self) -> list[Value] | None: ...
     again: int
     internal: int
 
@@ -149,15 +151,43 @@ def canonicalise(
     keep_dead: bool,
     /,
 ) -> tuple[bytearray, ...]: ...
-def with_values(
-    x: Any, array: type[Any], fill: Callable[..., Any], /
-) -> tuple[Any, list[Value]] | None: ...
-def with_numbers(
-    x: Any, numbers: list[Any], array: type[Any], fill: Callable[..., Any], /
-) -> Any: ...
 def gather(values: tuple[Value, ...], out: Any, /) -> None: ...
 def swap_grads(values: list[Value], numbers: Any, /) -> None: ...
 def compiled_node(y: float, name: str, children: tuple[Value, ...], slopes: Any, /) -> Value: ...
+
+@final
+class Arguments:
+    def __new__(
+        cls,
+        array: type[Any],
+        empty: Callable[..., Any],
+        numbers: tuple[type[Any], ...],
+        leaf: type[Any],
+        field: Any,
+        fill_values: Callable[..., Any],
+        fill_numbers: Callable[..., Any],
+        /,
+    ) -> Arguments: ...
+    def with_values(self, x: Any, /) -> tuple[Any, list[Value]] | None: ...
+    def with_numbers(self, x: Any, numbers: list[Any], /) -> Any: ...
+
+@final
+class Derivation:
+    @property
+    def function(self) -> Callable[..., Any]: ...
+    def __new__(
+        cls,
+        function: Callable[..., Any],
+        arguments: Arguments,
+        slow: Callable[..., Any],
+        finish: Callable[..., Any],
+        plain: Callable[..., Any],
+        argnums: int | tuple[int, ...],
+        aux: int,
+        only_slopes: bool,
+        /,
+    ) -> Derivation: ...
+    def answer(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any: ...
 
 @final
 class Instructions:
@@ -292,10 +322,14 @@ class Gate:
     ) -> Gate: ...
     busy: bool
     quick: int
+    resting: int
     path: Any
+    derivation: Derivation | None
     @property
     def answered(self) -> Any: ...
     def answer(self, arguments: tuple[Any, ...], differentiate: bool, out: Any = ..., /) -> Any: ...
+    def rest(self) -> bool: ...
+    def take_rested(self) -> int: ...
 
 @disjoint_base
 class Bound:

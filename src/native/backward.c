@@ -1,4 +1,5 @@
 /* The walk over a graph, and what it is for: backward(), zero_grad(), topological_order(). */
+#include "arguments.h"
 #include "value.h"
 
 /* -------------------------------------------------------------------------------- the walk ----- */
@@ -226,20 +227,18 @@ PyObject *value_backward(PyObject *self, PyObject *args, PyObject *keywords) {
     return failed ? NULL : Py_NewRef(Py_None);
 }
 
-/* _gradients(xs, up_to): the derivative by each of xs. Every gradient is left as it was. With up_to no
- * x passes anything on: marked beforehand, it counts as visited, and the walk does not enter it. */
-PyObject *value_gradients(PyObject *self, PyObject *args) {
-    PyObject *xs, *result = NULL;
-    int up_to, failed = 0;
-    if (!PyArg_ParseTuple(args, "O!p:_gradients", &PyList_Type, &xs, &up_to) || forbidden("gradients()") ||
-        asks_graph((Node *)self) < 0) {
-        return NULL;
+int find_gradients(Node *root, PyObject *xs, int up_to, double *found) {
+    if (forbidden("gradients()") || asks_graph(root) < 0) {
+        return -1;
     }
     Py_ssize_t count = PyList_Size(xs);
-    Saved *saved = PyMem_Malloc(((size_t)count + 1) * sizeof(Saved));
-    double *found = PyMem_Malloc(((size_t)count + 1) * sizeof(double));
+    int failed = 1;
+    Saved few[8], *saved = few;
     Scratch s = take_scratch();
-    if (saved == NULL || found == NULL) {
+    if (count > (Py_ssize_t)(sizeof few / sizeof *few)) {
+        saved = PyMem_Malloc((size_t)count * sizeof(Saved));
+    }
+    if (saved == NULL) {
         PyErr_NoMemory();
         goto done;
     }
@@ -261,7 +260,6 @@ PyObject *value_gradients(PyObject *self, PyObject *args) {
         n->grad = 0.0;
         n->child[1] |= up_to ? MARK : 0;
     }
-    Node *root = (Node *)self;
     int is_end = (root->child[1] & MARK) != 0;
     double old = root->grad;
     failed = !is_end && walk(root, &s, ZERO_GRADS) < 0;
@@ -283,7 +281,30 @@ PyObject *value_gradients(PyObject *self, PyObject *args) {
         saved[i].node->grad = saved[i].old;
         saved[i].node->child[1] &= ~(up_to ? MARK : 0);
     }
-    result = failed ? NULL : PyList_New(count);
+done:
+    give_scratch(&s);
+    if (saved != few) {
+        PyMem_Free(saved);
+    }
+    return failed ? -1 : 0;
+}
+
+/* _gradients(xs, up_to): the derivative by each of xs. Every gradient is left as it was. With up_to no
+ * x passes anything on: marked beforehand, it counts as visited, and the walk does not enter it. */
+PyObject *value_gradients(PyObject *self, PyObject *args) {
+    PyObject *xs, *result = NULL;
+    int up_to;
+    if (!PyArg_ParseTuple(args, "O!p:_gradients", &PyList_Type, &xs, &up_to)) {
+        return NULL;
+    }
+    Py_ssize_t count = PyList_Size(xs);
+    double *found = PyMem_Malloc(((size_t)count + 1) * sizeof(double));
+    if (found == NULL) {
+        return PyErr_NoMemory();
+    }
+    if (find_gradients((Node *)self, xs, up_to, found) == 0) {
+        result = PyList_New(count);
+    }
     for (Py_ssize_t i = 0; result != NULL && i < count; i++) {
         PyObject *number = PyFloat_FromDouble(found[i]);
         if (number == NULL) {
@@ -292,9 +313,6 @@ PyObject *value_gradients(PyObject *self, PyObject *args) {
             PyList_SetItem(result, i, number);
         }
     }
-done:
-    give_scratch(&s);
-    PyMem_Free(saved);
     PyMem_Free(found);
     return result;
 }

@@ -1,12 +1,13 @@
 /* The gate of a compiled function: what every call passes first; see compiler/runtime/fast_path.py.
  *
  * In: the arguments of a call. Out: its answer, from the first cached call of the same structure that is up
- * to date, or None, and then the slow path finds it. One call of a function at a time: the gate holds the
+ * to date, or None, and then the slow path finds it; for a while, where the slow path has found that calls had
+ * better run eagerly, that of the function itself. One call of a function at a time: the gate holds the
  * function's lock while it looks and computes, and `busy` keeps out what Python runs meanwhile on the same
  * thread (finalizers, signal handlers).
  */
+#include "arguments.h"
 #include "call.h"
-#include "node.h"
 
 /* A Plan, and when it answers. */
 typedef struct {
@@ -32,12 +33,19 @@ typedef struct {
     PyObject *signature;         /* of the last call that was in `plans`; NULL: of none */
     PyObject *cached;            /* what it found there */
     Py_ssize_t quick;            /* calls answered since they were counted */
+    PyObject *derivation;        /* Derivation, which runs the function eagerly; or NULL */
+    Py_ssize_t resting;          /* calls that are to run eagerly, without looking for a cached one of the slow path */
+    Py_ssize_t rested;           /* calls that did since they were counted */
+    Py_ssize_t misses;           /* calls in a row that no cached one answered */
+    Py_ssize_t skip;             /* calls that are not looked up, if they are to run eagerly otherwise */
     char busy;                   /* a call is being computed */
     char by_tape;                /* the last answer is a tape's */
     Look look;
 } Gate;
 
 #define QUICK 64              /* calls that are counted at a time */
+#define MISSES 8              /* in a row after which, while calls are to run eagerly, as many are not looked up, */
+#define MOST_SKIPPED 64       /* at most so many: they may have become regular */
 #define MOST_KEPT (1 << 16)   /* bytes of each buffer that are kept between calls */
 
 PyTypeObject *CachedCallType, *GateType;
@@ -309,6 +317,36 @@ static PyObject *answer_alone(Gate *g, PyObject *arguments, int differentiate, P
     return answer;
 }
 
+/* The answer of the function itself, where calls are to run eagerly for a while; else None. No lock is held: it
+ * may call other compiled functions. */
+static PyObject *eager_answer(Gate *g, PyObject *arguments, int differentiate) {
+    if (g->resting <= 0 || !differentiate || g->derivation == NULL || PyTuple_Size(arguments) == 0) {
+        return Py_NewRef(Py_None);
+    }
+    g->resting--;
+    g->rested++;
+    PyObject *derivation = Py_NewRef(g->derivation), *answer = run_derivation(derivation, arguments, NULL);
+    Py_DECREF(derivation);
+    return answer;
+}
+
+/* rest(): whether this call is to run eagerly, for whoever runs it; it is counted. */
+static PyObject *gate_rest(PyObject *self, PyObject *Py_UNUSED(nothing)) {
+    Gate *g = (Gate *)self;
+    int rests = g->resting > 0 && recorder == NULL && internal_runs == 0 && nested_runs <= 1 && again_runs == 0;
+    g->resting -= rests;
+    g->rested += rests;
+    return PyBool_FromLong(rests);
+}
+
+/* take_rested(): how many calls ran eagerly since this was asked last. */
+static PyObject *gate_take_rested(PyObject *self, PyObject *Py_UNUSED(nothing)) {
+    Gate *g = (Gate *)self;
+    Py_ssize_t rested = g->rested;
+    g->rested = 0;
+    return PyLong_FromSsize_t(rested);
+}
+
 /* answer(arguments, differentiate, out=None): the value of a call, and its gradient, or all that a function
  * returns; None for the slow path. Where the gradient is one array that fits `out`, it goes there, and the
  * value is all that is returned. While something records, or is differentiated from outside, the answer is
@@ -320,8 +358,12 @@ static PyObject *gate_answer(PyObject *self, PyObject *const *given, Py_ssize_t 
     }
     int differentiate = given[1] == Py_True;
     int is_inner = differentiate ? nested_runs > 0 : nested_runs > 1 || again_runs > 0;
-    if (g->path == Py_None || recorder != NULL || internal_runs > 0 || is_inner) {
+    if (recorder != NULL || internal_runs > 0 || is_inner) {
         return Py_NewRef(Py_None);
+    }
+    if (g->path == Py_None || (g->skip > 0 && g->resting > 0)) {
+        g->skip -= g->skip > 0;
+        return eager_answer(g, given[0], differentiate);
     }
     PyObject *out = count == 3 && Py_TYPE(given[2]) == g->look.array_type ? given[2] : NULL;
     PyObject *taken = PyObject_CallNoArgs(g->acquire);
@@ -342,7 +384,27 @@ static PyObject *gate_answer(PyObject *self, PyObject *const *given, Py_ssize_t 
         Py_CLEAR(answer);
     }
     Py_XDECREF(released);
+    g->misses = answer == Py_None ? g->misses + 1 : 0;
+    if (answer == Py_None && g->resting > 0) {
+        g->skip = g->misses < MISSES ? 0 : g->misses < MOST_SKIPPED ? g->misses : MOST_SKIPPED;
+        Py_DECREF(answer);
+        return eager_answer(g, given[0], differentiate);
+    }
     return answer;
+}
+
+static PyObject *get_derivation(PyObject *self, void *Py_UNUSED(name)) {
+    const Gate *g = (Gate *)self;
+    return Py_NewRef(g->derivation ? g->derivation : Py_None);
+}
+
+static int set_derivation(PyObject *self, PyObject *derivation, void *Py_UNUSED(name)) {
+    if (derivation != NULL && derivation != Py_None && Py_TYPE(derivation) != DerivationType) {
+        PyErr_SetString(PyExc_TypeError, "the derivation of a Gate is a Derivation, or None");
+        return -1;
+    }
+    put(&((Gate *)self)->derivation, derivation == Py_None ? NULL : derivation);
+    return 0;
 }
 
 static PyObject *get_path(PyObject *self, void *Py_UNUSED(name)) {
@@ -397,6 +459,7 @@ static int gate_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(g->changed);
     Py_VISIT(g->answered);
     Py_VISIT(g->cached);
+    Py_VISIT(g->derivation);
     Py_VISIT(g->look.array_type);
     Py_VISIT(g->look.number_type);
     return 0;
@@ -422,6 +485,7 @@ static void gate_dealloc(PyObject *self) {
     Py_XDECREF(g->answered);
     Py_XDECREF(g->signature);
     Py_XDECREF(g->cached);
+    Py_XDECREF(g->derivation);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF((PyObject *)type);
 }
@@ -526,12 +590,16 @@ int import_gate_parts(void) {
 }
 
 static PyMethodDef gate_methods[] = {{"answer", (PyCFunction)(void (*)(void))gate_answer, METH_FASTCALL, NULL},
+                                     {"rest", gate_rest, METH_NOARGS, NULL},
+                                     {"take_rested", gate_take_rested, METH_NOARGS, NULL},
                                      {NULL, NULL, 0, NULL}};
 static PyMemberDef gate_members[] = {{"busy", T_BOOL, offsetof(Gate, busy), 0, NULL},
                                      {"quick", T_PYSSIZET, offsetof(Gate, quick), 0, NULL},
+                                     {"resting", T_PYSSIZET, offsetof(Gate, resting), 0, NULL},
                                      {"answered", T_OBJECT, offsetof(Gate, answered), READONLY, NULL},
                                      {NULL, 0, 0, 0, NULL}};
 static PyGetSetDef gate_properties[] = {{"path", get_path, set_path, "the FastPath, or None", NULL},
+                                        {"derivation", get_derivation, set_derivation, "a Derivation, or None", NULL},
                                         {NULL, NULL, NULL, NULL, NULL}};
 static PyType_Slot gate_slots[] = {{Py_tp_new, gate_new},           {Py_tp_dealloc, gate_dealloc},
                                    {Py_tp_traverse, gate_traverse}, {Py_tp_methods, gate_methods},

@@ -13,6 +13,10 @@ static PyObject *get_recorder(PyObject *Py_UNUSED(self), void *Py_UNUSED(name)) 
     return Py_NewRef(recorder ? recorder : Py_None);
 }
 
+static PyObject *get_outermost(PyObject *Py_UNUSED(self), void *Py_UNUSED(name)) {
+    return Py_NewRef(outermost ? outermost : Py_None);
+}
+
 static int set_recorder(PyObject *Py_UNUSED(self), PyObject *value, void *Py_UNUSED(name)) {
     PyObject *old = recorder, *old_list = recorded, *nodes = NULL;
     if (value != NULL && value != Py_None) {
@@ -94,6 +98,7 @@ static PyGetSetDef modes_attributes[] = {
     {"allow_nonfinite", get_mode, set_mode, "let inf and nan through", "a"},
     {"debug", get_mode, set_mode, "remember the source line of every node", "d"},
     {"nested", get_count, set_count, "transforms whose functions are running", "n"},
+    {"outermost", get_outermost, NULL, "the inputs of the first of these, if it runs in C", NULL},
     {"again", get_count, set_count, "those whose derivative is differentiated too", "a"},
     {"internal", get_count, set_count, "runs that are the compiler's own", "i"},
     {"tangents", get_mode, set_mode, "no graph: the grad of a new node is its tangent", "t"},

@@ -4,11 +4,12 @@
  * about twenty times faster.
  *
  * Reading order: node.h, memory.c, node.c, operators.c, backward.c, value.c, sums.c, modes.c, optimisers.c,
- * arguments.c.
+ * arguments.c and derivation.c (an eager derivative, from the argument to the gradient).
  * For compiled functions: instructions.c, flatten.c and canonical.c (from a recording to arrays), tape.c,
  * tape_run.c and tape_sweep.c (running a recording), integers.c (what integers decide), checks.c, passed.c,
  * plan.c and gate.c (the fast path of a call), samples.c (packing the samples of training).
  */
+#include "arguments.h"
 #include "call.h"
 #include "integers.h"
 #include "tape.h"
@@ -18,7 +19,6 @@ PyObject *errors_module, *empty_tuple, *empty_string;
 static PyMethodDef *const functions[] = {
     value_functions,     sum_functions,    flatten_functions, optimiser_functions,
     canonical_functions, passed_functions, sample_functions,  check_functions,
-    argument_functions,
 };
 
 /* The types, and where the units look for those that they use. */
@@ -38,6 +38,8 @@ static const struct {
     {"Bound", &bound_spec, NULL},
     {"Decider", &decider_spec, &DeciderType},
     {"Instructions", &instructions_spec, &InstructionsType},
+    {"Arguments", &arguments_spec, &ArgumentsType},
+    {"Derivation", &derivation_spec, &DerivationType},
 };
 
 static struct PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,
@@ -52,7 +54,7 @@ static int import_parts(void) {
     PyObject *ops = PyImport_ImportModule("chainrule.core.ops");
     int failed = !errors_module || !empty_tuple || !empty_string || !ops ||
                  import_value_parts(ops) < 0 || import_building_blocks(ops) < 0 ||
-                 import_gate_parts() < 0;
+                 import_gate_parts() < 0 || import_argument_parts() < 0 || import_derivation_parts() < 0;
     Py_XDECREF(ops);
     return -failed;
 }

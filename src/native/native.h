@@ -82,18 +82,19 @@ extern PyObject *empty_tuple, *empty_string;
 extern PyMethodDef value_functions[];     /* value.c */
 extern PyMethodDef sum_functions[];       /* sums.c */
 extern PyMethodDef flatten_functions[];   /* flatten.c */
-extern PyMethodDef argument_functions[];  /* arguments.c */
 extern PyMethodDef optimiser_functions[]; /* optimisers.c */
 extern PyMethodDef canonical_functions[]; /* canonical.c */
 extern PyMethodDef passed_functions[];    /* passed.c */
 extern PyMethodDef sample_functions[];    /* samples.c */
 extern PyMethodDef check_functions[];     /* checks.c */
 extern PyType_Spec value_spec, modes_spec, tape_spec, checks_spec, passed_spec, plan_spec, decider_spec;
-extern PyType_Spec cached_call_spec, gate_spec, bound_spec, instructions_spec;
+extern PyType_Spec cached_call_spec, gate_spec, bound_spec, instructions_spec, arguments_spec, derivation_spec;
 
 /* Fetch what a unit needs from the op table and other Python modules; -1: an error. */
 int import_value_parts(PyObject *ops);     /* value.c */
 int import_building_blocks(PyObject *ops); /* tape.c */
 int import_gate_parts(void);               /* gate.c */
+int import_argument_parts(void);           /* arguments.c */
+int import_derivation_parts(void);         /* derivation.c */
 
 #endif

@@ -100,6 +100,7 @@ extern THREAD_LOCAL int grad_off; /* 0, or how nodes are made without children: 
 #define TANGENTS 2    /* forward mode: the grad of a node is its derivative along one direction */
 extern THREAD_LOCAL int nonfinite_allowed, debug_on;
 extern THREAD_LOCAL int nested_runs, again_runs, internal_runs;
+extern THREAD_LOCAL PyObject *outermost; /* the Values of the function that derivation.c runs, a list; or NULL */
 extern THREAD_LOCAL int graph_asked;    /* a graph was asked for that is not made */
 extern THREAD_LOCAL PyObject *recorder; /* a Recorder while this thread records a function, else NULL */
 extern THREAD_LOCAL PyObject *recorded; /* its list of nodes, or the Instructions that they become */

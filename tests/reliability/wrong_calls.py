@@ -10,6 +10,7 @@ sanitizers:
 
 import ctypes
 import ctypes.util
+import dataclasses
 import gc
 import math
 import random
@@ -174,6 +175,28 @@ def hyper() -> tuple[float, ...]:
     return 0.1, 0.9, 0.99, 1e-8, 0.1, 0.01, 0.1
 
 
+@dataclasses.dataclass
+class Record:
+    w: Any
+
+
+def arguments_parts() -> tuple[Any, ...]:
+    field = dataclasses.fields(Record)[0]._field_type  # type: ignore[attr-defined]
+    fill = (lambda x, row: x, lambda x, row, at: x)
+    return (np.ndarray, np.empty, (np.float64,), Record, field, *fill)
+
+
+def derivation_parts() -> tuple[Any, ...]:
+    def slow(args: Any, kwargs: Any) -> None:
+        return None
+
+    def finish(x: Any, leaves: Any, returned: Any) -> None:
+        return None
+
+    arguments = _native.Arguments(*arguments_parts())
+    return (lambda p: p["w"][0] * p["a"][1], arguments, slow, finish, float, 0, 0, False)
+
+
 def ones(*shape: int) -> Any:
     return np.ones(shape)
 
@@ -201,13 +224,29 @@ ENTRIES: dict[str, Entry] = {
     "a recorder's nodes": (recorded_by, lambda: (written(),)),
     "swap_grads": (_native.swap_grads, lambda: (list(small()), np.ones(3))),
     "canonicalise": (_native.canonicalise, lambda: _CANONICALISE),
-    "with_values": (
-        _native.with_values,
-        lambda: ({"w": [0.5, (1.5, 2)], "a": ones(2)}, np.ndarray, lambda x, row: x),
+    "Arguments": (_native.Arguments, arguments_parts),
+    "Arguments.with_values": (
+        lambda *x: _native.Arguments(*arguments_parts()).with_values(*x),
+        lambda: ({"w": [0.5, (1.5, 2)], "a": ones(2)},),
     ),
-    "with_numbers": (
-        _native.with_numbers,
-        lambda: ({"w": [0.5, (1.5, 2)]}, [1.0, 2.0, 3.0], np.ndarray, lambda x, row: x),
+    "Arguments.with_numbers": (
+        lambda *x: _native.Arguments(*arguments_parts()).with_numbers(*x),
+        lambda: ({"w": [0.5, (1.5, 2)]}, [1.0, 2.0, 3.0]),
+    ),
+    "Derivation": (_native.Derivation, derivation_parts),
+    "Derivation.answer": (
+        lambda *x: _native.Derivation(*derivation_parts()).answer(*x),
+        lambda: (({"w": [0.5, 1.5], "a": ones(2)},), {}),
+    ),
+    "wrong Derivation": (
+        lambda *x: _native.Derivation(*x).answer(({"w": [0.5, 1.5], "a": ones(2)},), {}),
+        derivation_parts,
+    ),
+    "wrong Arguments": (
+        lambda *x: _native.Derivation(
+            lambda p: p["w"][0] * p["a"][1], _native.Arguments(*x), *derivation_parts()[2:]
+        ).answer(({"w": [0.5, 1.5], "a": ones(2)},), {}),
+        arguments_parts,
     ),
     "gather": (_native.gather, lambda: (small(), np.zeros(3))),
     "compiled_node": (_native.compiled_node, lambda: (1.5, "loss", small(), np.ones(3))),

@@ -7,6 +7,7 @@ at each of its leaves, and all the numbers in one row. So a transform thinks of 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from chainrule.core import errors
 from chainrule.core.backend import Value, kernels, modes
 from chainrule.trees import (
     Array,
+    Leaf,
     build_record,
     field_names,
     is_named_tuple,
@@ -146,19 +148,20 @@ def usual_values(x: Any) -> tuple[Any, list[Value]] | None:
 
     It is what ``flatten_argument`` and ``filled`` give, in a hundredth of the time.
     """
-    if kernels is None or modes.recorder is not None:
+    if usual is None or modes.recorder is not None:
         return None
-    found: tuple[Any, list[Value]] | None = kernels.with_values(x, np.ndarray, _with_values)
+    found: tuple[Any, list[Value]] | None = usual.with_values(x)
     return found
 
 
 def usual_like(x: Any, row: list[Any]) -> Any:
     """A number for each of such an argument's, in its own containers: what ``like`` gives."""
-    assert kernels is not None
-    return kernels.with_numbers(x, row, np.ndarray, _with_numbers)
+    assert usual is not None
+    return usual.with_numbers(x, row)
 
 
 def _with_values(array: Array, leaves: list[Value]) -> Array | None:
+    """An array of Values, which go into the row too; None where it does not hold numbers."""
     if array.dtype.kind not in "fiu":
         return None
     found = usual_values(array.astype(np.float64).ravel().tolist())
@@ -175,6 +178,22 @@ def _array_like(shape: tuple[int, ...], items: Sequence[Any]) -> Array:
     kinds = set(map(type, items))
     dtype = object if any(issubclass(kind, Value) for kind in kinds) else np.float64
     return array_of(items, shape, dtype)
+
+
+#: what looks into the usual arguments; None on the reference engine
+usual = (
+    None
+    if kernels is None
+    else kernels.Arguments(
+        np.ndarray,
+        np.empty,
+        (np.float64, np.float32, np.int64),
+        Leaf,
+        dataclasses.fields(Argument)[0]._field_type,  # type: ignore[attr-defined]
+        _with_values,
+        _with_numbers,
+    )
+)
 
 
 # --- any argument ---------------------------------------------------------------------------------

@@ -142,10 +142,7 @@ def compute(
     """The derivative of ``f`` by ``x``; of a product, ``x`` is a pair with the vector."""
     if transform.name in _COMPUTE:
         return _COMPUTE[transform.name](f, transform, x, *others, **kwargs)
-    value, slopes = value_and_slopes(f, transform, x, *others, **kwargs)
-    if transform.name == "value_and_grad":
-        return value, slopes
-    return (slopes, value[1]) if transform.has_aux else slopes
+    return transform.wanted(*value_and_slopes(f, transform, x, *others, **kwargs))
 
 
 # --- sparse matrices ------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.core import errors
-from chainrule.core.backend import Value, modes, topological_order
+from chainrule.core.backend import Value, kernels, modes, topological_order
 from chainrule.derivatives.arguments import (
     Argument,
     Block,
@@ -26,6 +26,7 @@ from chainrule.derivatives.arguments import (
     flatten_results,
     is_number,
     is_sequence,
+    usual,
     usual_like,
     usual_values,
 )
@@ -130,13 +131,13 @@ class differentiating:  # a context manager, quicker than a generator
 
     def __enter__(self) -> None:
         _enclosing.inputs.append(self._leaves)
-        modes.nested = len(_enclosing.inputs)
+        modes.nested += 1
         modes.again += self._again
 
     def __exit__(self, *_: object) -> None:
         modes.again -= self._again
+        modes.nested -= 1
         _enclosing.inputs.pop()
-        modes.nested = len(_enclosing.inputs)
 
 
 def _is_wanted_again(f: Callable[..., Any], outputs: list[Value]) -> bool:
@@ -157,21 +158,33 @@ def value_and_derivative(
     ``main`` takes the Value to differentiate out of what it returned.
     """
     argument: Argument | None = None
-    usual = usual_values(x)
-    if usual is None:
+    found = usual_values(x)
+    if found is None:
         argument = flatten_argument(x)
         leaves = _fresh(argument.numbers)
-        usual = argument.filled(leaves), leaves
-    filled, leaves = usual
+        found = argument.filled(leaves), leaves
+    filled, leaves = found
     result = _run(f, filled, leaves, args, kwargs, argument is not None and argument.has_values)
-    y = result if main is None else main(result)
+    main_result = result if main is None else main(result)
+    return *derived(transform, f, x, argument, leaves, main_result), result
+
+
+def derived(
+    transform: str,
+    f: Callable[..., Any],
+    x: Any,
+    argument: Argument | None,
+    leaves: list[Value],
+    y: Any,
+) -> tuple[Any, Any]:
+    """The value and the derivative, from what ``f`` returned; ``argument``: ``x``, if not usual."""
     if type(y) is not Value:
         y = node_of(y, transform, f)
     create_graph = argument is not None and argument.has_values
     create_graph = create_graph or _is_wanted_again(f, [y])
     slopes: list[Any] = differentiable(y, leaves) if create_graph else numbers(y, leaves)
     like = usual_like(x, slopes) if argument is None else argument.like(slopes)
-    return y if create_graph else y.data, like, result
+    return y if create_graph else y.data, like
 
 
 def _fresh(numbers: Sequence[Value | float]) -> list[Value]:
@@ -213,9 +226,9 @@ def values_around(f: Callable[..., Any]) -> list[tuple[str, Value]]:
 
 def _depends_on_enclosing(outputs: list[Value]) -> bool:
     """Whether an outer transform is differentiating with respect to something in these graphs."""
-    if not _enclosing.inputs:
+    if not modes.nested:
         return False
-    inputs = {id(x) for leaves in _enclosing.inputs for x in leaves}
+    inputs = {id(x) for leaves in (modes.outermost or (), *_enclosing.inputs) for x in leaves}
     return not inputs.isdisjoint(_reached(outputs))
 
 
@@ -341,6 +354,27 @@ class Transform:
         """What is picked as a tree of its own numbers."""
         return flatten_argument(x, name, several=isinstance(self.argnums, tuple))
 
+    @property
+    def has_value(self) -> bool:
+        """Whether the value comes with its derivative."""
+        return self.name == "value_and_grad"
+
+    def main(self, returned: Any, f: Callable[..., Any]) -> Any:
+        """What is differentiated of what ``f`` returned."""
+        return parts_of(returned, self.name, f)[0] if self.has_aux else returned
+
+    def with_aux(self, value: Any, returned: Any) -> Any:
+        """The value, and what comes along: of Values if it is one, else of numbers."""
+        if not self.has_aux:
+            return value
+        return value, returned[1] if isinstance(value, Value) else as_numbers(returned[1])
+
+    def wanted(self, value: Any, slopes: Any) -> Any:
+        """What it gives, of the value, with what comes along, and the derivative."""
+        if self.has_value:
+            return value, slopes
+        return (slopes, value[1]) if self.has_aux else slopes
+
     def in_order(self, f: Callable[..., Any]) -> Callable[..., Any]:
         """``f`` as a function of what is picked, and the others."""
         if self.argnums == 0:
@@ -397,14 +431,7 @@ def grad(
     compiled = compiled_derivative(f, transform)
     if compiled is not None:
         return compiled  # type: ignore[no-any-return]
-    both = _both(f, transform)
-
-    @wraps(f)
-    def derivative(*args: Any, **kwargs: Any) -> Any:
-        value, slopes = both(*args, **kwargs)
-        return (slopes, value[1]) if has_aux else slopes
-
-    return derivative
+    return _eager(f, transform)
 
 
 def value_and_grad(
@@ -425,34 +452,41 @@ def value_and_grad(
     """
     transform = Transform("value_and_grad", argnums, has_aux)
     compiled = compiled_derivative(f, transform)
-    return _both(f, transform) if compiled is None else compiled
+    return _eager(f, transform) if compiled is None else compiled
 
 
-def _both(f: Callable[..., Any], transform: Transform) -> Callable[..., Any]:
-    """The value and the derivative together, whatever the transform is called."""
+def _eager(f: Callable[..., Any], transform: Transform) -> Callable[..., Any]:
+    """What ``grad`` and ``value_and_grad`` make of a function; the usual calls run in C."""
     function = transform.in_order(f)
 
-    @wraps(f)
-    def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def slow(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         x, others = transform.pick(args)
-        return value_and_slopes(function, transform, x, *others, **kwargs)
+        return transform.wanted(*value_and_slopes(function, transform, x, *others, **kwargs))
 
-    return both
+    def finish(x: Any, leaves: list[Value], returned: Any) -> Any:
+        y = transform.main(returned, f)
+        value, slopes = derived(transform.name, function, x, None, leaves, y)
+        return transform.wanted(transform.with_aux(value, returned), slopes)
+
+    answer = slow
+    if kernels is not None:
+        argnums, aux, only_slopes = transform.argnums, int(transform.has_aux), not transform.has_value
+        answer = kernels.Derivation(
+            f, usual, slow, finish, as_numbers, argnums, aux, only_slopes
+        ).answer
+
+    @wraps(f)
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        return answer(args, kwargs)
+
+    return derivative
 
 
 def value_and_slopes(
     f: Callable[..., Any], transform: Transform, x: Any, *others: Any, **kwargs: Any
 ) -> tuple[Any, Any]:
     """The value of ``f``, with what comes along, and its derivative by ``x``."""
-    name = transform.name
-    if not transform.has_aux:
-        return value_and_derivative(name, f, x, others, kwargs)[:2]
-    aux: list[Any] = []
-
-    def main(returned: Any) -> Any:
-        result, extras = parts_of(returned, name, f)
-        aux.append(extras)
-        return result
-
-    value, slopes, _ = value_and_derivative(name, f, x, others, kwargs, main)
-    return (value, aux[0] if isinstance(value, Value) else as_numbers(aux[0])), slopes
+    value, slopes, returned = value_and_derivative(
+        transform.name, f, x, others, kwargs, lambda returned: transform.main(returned, f)
+    )
+    return transform.with_aux(value, returned), slopes

@@ -34,7 +34,7 @@ from chainrule.compiler.capture.captured import (
 from chainrule.compiler.capture.known import ATOMS, DESCRIPTORS
 from chainrule.compiler.capture.rewriting import original
 from chainrule.compiler.capture.standins import Unrecordable
-from chainrule.core.backend import Value
+from chainrule.core.backend import Value, kernels
 from chainrule.core.operations import Formula, Opaque
 
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
@@ -48,6 +48,7 @@ _LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
 _GENERATED = frozenset(("__eq__", "__setattr__", "__delattr__", "__lt__", "__le__", "__hash__"))
 _IDENTITY = frozenset(("id", "hash", "set", "frozenset", "index", "count", "remove"))
 _GETTERS = (operator.attrgetter, operator.methodcaller)
+_DERIVATION = () if kernels is None else kernels.Derivation  # what grad(f) runs in C
 _COLLECTIONS = (list, tuple, dict, set, frozenset)
 _LIMIT = 1_000_000
 _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
@@ -112,6 +113,8 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
             raise Unrecordable(f"it calls {_full_name(x)}, which is not known to be pure")
     elif isinstance(x, (Formula, Opaque)):
         return  # it does not change, or it is called anew whenever it is computed
+    elif isinstance(x, _DERIVATION):
+        yield x.function
     elif isinstance(x, types.MethodType):
         yield from (x.__func__, x.__self__)
     elif isinstance(x, types.FunctionType):

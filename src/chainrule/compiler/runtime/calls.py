@@ -27,9 +27,13 @@ from chainrule.compiler.runtime.results import (
     value_places,
 )
 from chainrule.compiler.runtime.variants import EAGERLY, Path, Run
-from chainrule.core.backend import Value, modes
+from chainrule.core.backend import Value, kernels, modes
 from chainrule.derivatives import transforms
+from chainrule.derivatives.arguments import usual
 from chainrule.trees import Floats, map_leaves
+
+
+PAIR_IF_TUPLE = 2  # to a Derivation: what a function returns may be a pair of a value and extras
 
 
 def value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -38,6 +42,8 @@ def value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, An
         answer = dispatch.answer(arguments, False)
         if answer is not None:
             return answer
+    if dispatch.gate.rest():
+        return dispatch.function(*arguments, **keywords)
     # Part of another recording or its check; or a replay's derivatives, which are numbers, would be
     # differentiated again.
     if modes.recorder is not None or is_internal() or transforms.is_differentiated_again():
@@ -75,6 +81,8 @@ def value_and_grad(
         # The derivative may depend on what an outer transform differentiates by.
         return _eager_value_and_grad(dispatch, arguments, keywords, out)
     if not at_once and dispatch.rests():
+        if dispatch.gate.derivation is None:
+            dispatch.gate.derivation = _derivation(dispatch.function)
         return _eager_value_and_grad(dispatch, arguments, keywords, out)
     call = flatten_call(arguments, keywords, differentiate=True)
 
@@ -94,6 +102,8 @@ def derivative(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[st
         answer = dispatch.answer(arguments, True)
         if answer is not None:
             return answer
+    if dispatch.gate.rest():
+        return dispatch.function(*arguments, **keywords)
     if dispatch.rests() or holds_values(arguments[0]):
         return _eager_value(dispatch, arguments, keywords)
     call = flatten_call(arguments, keywords, differentiate=True)
@@ -226,10 +236,32 @@ def _eager_value_and_grad(
     dispatch.ran_eagerly(_main(result))
     if call is not None:
         dispatch.block(call)
-    if has_extras(result):
-        value = (value, as_floats(result[1]))
-    return value, fill(out, gradient)
+    return _with_extras(value, result), fill(out, gradient)
 
 
 def _main(result: Any) -> Any:
     return result[0] if has_extras(result) else result
+
+
+def _with_extras(value: Any, result: Any) -> Any:
+    return (value, as_floats(result[1])) if has_extras(result) else value
+
+
+def _derivation(function: Callable[..., Any]) -> Any:
+    """What runs ``value_and_grad`` of a function eagerly in C; None on the reference engine."""
+    name = "value_and_grad"
+
+    def slow(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        x, *others = arguments
+        value, gradient, result = transforms.value_and_derivative(
+            name, function, x, others, keywords, _main
+        )
+        return _with_extras(value, result), gradient
+
+    def finish(x: Any, leaves: list[Value], result: Any) -> Any:
+        value, gradient = transforms.derived(name, function, x, None, leaves, _main(result))
+        return _with_extras(value, result), gradient
+
+    if kernels is None:
+        return None
+    return kernels.Derivation(function, usual, slow, finish, as_floats, 0, PAIR_IF_TUPLE, False)

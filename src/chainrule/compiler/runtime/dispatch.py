@@ -153,11 +153,19 @@ class Dispatch:
         return None if served else run.reason or call.failed or "its example raises an error"
 
     def rests(self) -> bool:
-        """Whether a call had better run eagerly, without looking for a variant; it is counted."""
-        if not self._ledger.rests:
+        """Whether a call had better run eagerly, without looking for a variant; it is counted.
+
+        The gate is told of the calls after it that are to do the same. What is to raise where it
+        cannot be recorded does not rest: the next call may be one to raise for.
+        """
+        if not self._ledger.rests or self.options.on_fallback == "raise":
             return False
         with self.lock:
+            self._enter_rested()
+            if not self._ledger.rests:
+                return False
             run = self._leave_unserved()
+            self.gate.resting = max(0, self._longest_rest() - 1)
             self.counts.calls += 1
             self._last = Path.EAGER
             if run.reason is None:
@@ -165,6 +173,25 @@ class Dispatch:
             else:
                 self.fall_back(run.reason)
         return True
+
+    def _longest_rest(self) -> int:
+        """How many calls, this one too, are to run eagerly with nothing to be told or learnt."""
+        longest = self._ledger.longest_rest
+        if self._ledger.instructions is None:
+            return 0
+        if self._told or self._unserved >= MOST_UNSERVED or self._pipeline is None:
+            return longest
+        return min(longest, MOST_UNSERVED - self._unserved)
+
+    def _enter_rested(self) -> None:
+        """Count the calls that the gate ran eagerly."""
+        calls = self.gate.take_rested()
+        if calls:
+            self._counts.calls += calls
+            self._counts.eager += calls
+            self._unserved += calls
+            self._last = Path.EAGER
+            self._ledger.ran_eagerly(calls)
 
     def ran_eagerly(self, result: Any, call: Call | None = None) -> None:
         """Note that a call took eager's time; ``result``: what the function returned."""
@@ -192,6 +219,7 @@ class Dispatch:
 
     def _enter_quick_calls(self) -> None:
         """Count the calls that the gate answered, all of them like the last."""
+        self._enter_rested()
         calls, variant = self.gate.quick, self.gate.answered
         if not calls or variant is None:
             return
@@ -242,14 +270,18 @@ class Dispatch:
             self._ledger.refused()
 
     def _run(self, call: Call, at_once: bool, build: bool) -> Run:
+        self._enter_rested()
+        self.gate.resting = 0
+        ledger = self._ledger
         if call.refused is not None:
+            ledger.missed(0)
             return Run(Path.EAGER, reason=call.refused)
         try:
             pipeline = self._refreshed()
         except Unrecordable as reason:
-            self._ledger.refused()
+            ledger.refused()
             return Run(Path.EAGER, reason=str(reason))
-        structure, ledger = pipeline.structure(call), self._ledger
+        structure = pipeline.structure(call)
         if structure.blocked is not None:
             ledger.missed(0)
             return Run(Path.EAGER, reason=structure.blocked)

@@ -228,11 +228,20 @@ class ClosedGate:
     def __init__(self, *_: Any) -> None:
         self.busy = False  # a call is being computed
         self.path: FastPath | None = None
-        self.quick = 0
+        self.quick = self.resting = 0
         self.answered: Variant | None = None
+        self.derivation: Any = None
 
     def answer(self, arguments: tuple[Any, ...], differentiate: bool, out: Any = None) -> Any:
         """None: the slow path must."""
+
+    def rest(self) -> bool:
+        """Whether a call is to run eagerly at once: the slow path says so."""
+        return False
+
+    def take_rested(self) -> int:
+        """How many calls did."""
+        return 0
 
 
 if TYPE_CHECKING:

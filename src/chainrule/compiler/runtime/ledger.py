@@ -139,10 +139,10 @@ class Ledger:
         if self.instructions is None and numbers > UNKNOWN:
             self.instructions = min(numbers, MOST_EXPECTED)
 
-    def ran_eagerly(self) -> None:
-        """A call took eager's time."""
-        self._rest = max(0, self._rest - 1)
-        self._earn(0.5 * EAGER.of(self._size))
+    def ran_eagerly(self, calls: int = 1) -> None:
+        """Some calls took eager's time."""
+        self._rest = max(0, self._rest - calls)
+        self._earn(calls * 0.5 * EAGER.of(self._size))
 
     def replayed(self, instructions: int, calls: int = 1, quickly: bool = False) -> None:
         """A variant answered calls; ``quickly``: through the fast path."""
@@ -180,6 +180,12 @@ class Ledger:
     def rests(self) -> bool:
         """Whether even looking for a variant is too dear for now."""
         return self._rest > 0 or self._credit(self._size) < 0.0
+
+    @property
+    def longest_rest(self) -> int:
+        """How many calls are to run eagerly before it may be otherwise."""
+        short = -self._credit(self._size)
+        return max(self._rest, math.ceil(short / (0.5 * EAGER.of(self._size))) if short > 0.0 else 0)
 
     @property
     def _size(self) -> int:
