@@ -50,10 +50,9 @@ class Function(Protocol):
 class InnerLoop(Protocol):
     """Steps in machine code."""
 
-    def run(self, first_step: int, count: int, ahead: int = 0) -> Floats:
+    def run(self, first_step: int, count: int) -> Floats:
         """Take up to ``count`` steps in place; the loss of each step taken.
 
-        If all goes well ``ahead`` are taken in the end: samples may be prepared for so many.
         Step ``s`` reads samples ``s * batch`` and on, cycling, with the learning rate and biases of
         ``optimiser.steps == s``; counting the steps is left to the caller. It stops before a step
         that it cannot take whole, or that would leave anything that is not finite: the caller takes
@@ -199,7 +198,7 @@ class Trainer:
         count = min(most, self._at_once)
         began = time.perf_counter()
         with Held(firm=True):
-            losses = self._native.run(self.optimizer.steps, count, most)
+            losses = self._native.run(self.optimizer.steps, count)
             self.optimizer.steps += len(losses)
             self._note(losses)
         seconds = time.perf_counter() - began
