@@ -24,6 +24,7 @@ from chainrule.compiler.training.lanes import Arrangement, Groups, Rows
 from chainrule.compiler.training.packing import MEMORY, READ_ONCE
 from chainrule.compiler.training.samples import may_hold
 from chainrule.compiler.training.steps import Steps
+from chainrule.compiler.training.watching import Watched
 from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
 
@@ -52,6 +53,7 @@ class MachineLoop:
         self._batch = steps.batch
         call = flatten_call((params,), {}, differentiate=True)
         self._params, self._structure, self._arrays = params, call.key, call.floats
+        self._watched = Watched(params)
         self._captured: list[Array] | None = None  # the arrays that ``_is_alone`` is about
         self._passes: bool | None = None  # whether samples hold the memory of a parameter
         self._is_alone = False
@@ -122,8 +124,10 @@ class MachineLoop:
             return self._run(first_step, count)
 
     def _run(self, first_step: int, count: int) -> Floats:
-        if flatten_call((self._params,), {}, differentiate=True).key != self._structure:
-            return np.zeros(0)  # a dict in another order, say
+        if not self._watched.same(self._params):
+            call = flatten_call((self._params,), {}, differentiate=True)
+            if call.key != self._structure:
+                return np.zeros(0)  # a dict in another order, say
         if not self._dispatch.is_fresh():
             self._families.forget()
             self._made = []
@@ -244,7 +248,7 @@ class MachineLoop:
         threads = self._quickest(self._most_threads(starts))
         began = time.perf_counter()
         done = step_code.take(
-            memory.dtype.name,
+            memory.dtype_name,
             memory.codes(threads, rows),
             **memory.fields,
             which=step_code.words(which),
@@ -262,6 +266,8 @@ class MachineLoop:
 
     def _most_threads(self, starts: Addresses) -> int:
         """How many threads can share the groups of a step."""
+        if self._threads == 1:
+            return 1
         each = int(np.diff(starts).max(initial=1))
         work = max(made.work * made.lanes for made in self._made)
         if work * each < WORK or not step_code.rest():
@@ -313,17 +319,22 @@ class MachineLoop:
         """What the updates read, a row for each step."""
         lr = np.array(self._learning_rates(first_step, count))
         count = len(lr)
-        optimiser, rates = self._optimiser, np.zeros((count, step_code.RATES))
-        rates[:, 2] = 1.0 - lr * optimiser.weight_decay
-        rates[:, 8] = self._steps.clip or 0.0
+        optimiser, row = self._optimiser, [0.0] * step_code.RATES
+        row[8] = self._steps.clip or 0.0
         if isinstance(optimiser, optim.SGD):
-            rates[:, 0], rates[:, 1] = lr, optimiser.momentum
+            row[1] = optimiser.momentum
         elif isinstance(optimiser, optim.Adam):
-            (beta1, beta2), t = optimiser.betas, np.arange(first_step + 1, first_step + count + 1)
+            beta1, beta2 = optimiser.betas
+            row[1], row[3], row[4], row[5] = beta1, 1 - beta1, beta2, 1 - beta2
+            row[7] = optimiser.eps
+        rates = np.empty((count, step_code.RATES))
+        rates[:] = row
+        rates[:, 2] = 1.0 - lr * optimiser.weight_decay
+        rates[:, 0] = lr
+        if isinstance(optimiser, optim.Adam):
+            t = np.arange(first_step + 1, first_step + count + 1)
             with np.errstate(over="ignore"):
                 rates[:, 0], rates[:, 6] = lr / (1 - beta1**t), 1 / (1 - beta2**t)
-            rates[:, 1], rates[:, 3] = beta1, 1 - beta1
-            rates[:, 4], rates[:, 5], rates[:, 7] = beta2, 1 - beta2, optimiser.eps
         return rates
 
 
@@ -335,6 +346,7 @@ class Memory:
     ) -> None:
         self.made, dtype = list(made), made[0].code.shared.dtype
         self.dtype: np.dtype[Any] = dtype
+        self.dtype_name = str(dtype)
         self.parameters: Array = made[0].code.shared[:size]
         number, shared = dtype.itemsize, max(one.program.shared for one in made)
         self.moments: list[Array] = [cache_aligned(size, dtype) for _ in optimiser.moments]
