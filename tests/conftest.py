@@ -75,8 +75,8 @@ def machine_steps(monkeypatch):
     taken = [0]
     run = MachineLoop.run
 
-    def counted(self, first_step, count, ahead=0):
-        losses = run(self, first_step, count, ahead)
+    def counted(self, first_step, count):
+        losses = run(self, first_step, count)
         taken[0] += len(losses)
         return losses
 

@@ -244,7 +244,24 @@ def sample_numbers(
     samples: list[Any], array: type, number: type, floats: Any, integers: Any, /
 ) -> int: ...
 def array_address(array: Any, /) -> int: ...
+def holds_memory(things: list[Any], bounds: Any, array: type, /) -> bool | None: ...
+def longest_sample(samples: list[Any], /) -> int: ...
+def pack_samples(
+    samples: list[Any],
+    kinds: list[list[tuple[Decider, Any, Any, Any, int]]],
+    used: int,
+    which: Any,
+    shapes: Any,
+    open: Any,
+    choice: Any,
+    own: Any,
+    gathered: Any,
+    fits: Any,
+    rows: Any,
+    /,
+) -> int: ...
 def sample_integers(samples: list[Any], which: Any, lengths: Any, /) -> bytearray: ...
+def sample_shapes(samples: list[Any], which: Any, lists: int, /) -> tuple[list[int], list[int]]: ...
 
 @final
 class Decider:

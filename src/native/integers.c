@@ -20,10 +20,6 @@ typedef struct {
 } Step;
 
 typedef struct {
-    int64_t index, start, count; /* a node; among the candidates */
-} GatherTable;
-
-typedef struct {
     int64_t node, is_float;
 } ComputedNumber;
 
@@ -115,12 +111,6 @@ static int power(int64_t base, int64_t exponent, int64_t *to) {
     }
     *to = product;
     return found;
-}
-
-/* A list's index counted from the beginning; whether there is such an item. */
-static int wrap(int64_t *index, int64_t count) {
-    *index += *index < 0 ? count : 0;
-    return *index >= 0 && *index < count;
 }
 
 static int look_up(const int64_t *keys, int64_t count, int64_t key, int64_t *to) {
@@ -236,20 +226,12 @@ static int compute_numbers(const Decider *d) {
 }
 
 int decide(const Decider *d, const int64_t *integers) {
-    const GatherTable *gathers = d->views[D_GATHERS].buf;
-    const int64_t *candidates = d->views[D_CANDIDATES].buf;
     if (d->arguments > 0) { /* else there may be no row to copy */
         memmove(d->values, integers, (size_t)d->arguments * sizeof *integers);
     }
     int found = evaluate(d);
     found = found == KNOWN ? compute_numbers(d) : found;
-    for (Py_ssize_t k = 0; k < d->gathers && found == KNOWN; k++) {
-        int64_t index = d->values[gathers[k].index];
-        int64_t chosen = wrap(&index, gathers[k].count) ? candidates[gathers[k].start + index] : -1;
-        found = chosen >= 0 ? KNOWN : ANOTHER_PATH;
-        d->selected[k] = chosen;
-    }
-    return found;
+    return found == KNOWN ? select_all(d) : found;
 }
 
 /* ----------------------------------------------------------------- for Python ------------------ */
@@ -414,6 +396,8 @@ static void decider_dealloc(PyObject *self) {
     PyMem_Free(d->values);
     PyMem_Free(d->selected);
     PyMem_Free(d->computed);
+    PyMem_Free(d->runs);
+    PyMem_Free(d->rows);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF((PyObject *)type);
 }
@@ -471,6 +455,7 @@ static PyObject *decider_new(PyTypeObject *type, PyObject *args, PyObject *Py_UN
         PyErr_SetString(PyExc_ValueError, "the parts of the integer program do not fit each other");
         failed = 1;
     }
+    failed = failed || make_runs(d) < 0;
     if (failed) {
         Py_DECREF((PyObject *)d);
         return NULL;

@@ -11,6 +11,18 @@ enum { KNOWN = 0, ANOTHER_PATH = 1, BEYOND_BITS = 2 };
 /* What a Decider is given; see compiler/capture/integer_code.py. */
 enum { D_CONSTANTS, D_STEPS, D_POOL, D_FLOATS, D_GATHERS, D_CANDIDATES, D_NUMBERS, D_BUFFERS };
 
+typedef struct {
+    int64_t index, start, count; /* a node; among the candidates */
+} GatherTable;
+
+/* Gathers that follow each other and depend on one node. */
+typedef struct {
+    int64_t index, count; /* the node, and how many items its tables have */
+    int64_t first, length;
+    int64_t row; /* where what the first item selects is in `rows`; -1: nowhere */
+    int sure;    /* whether every item selects a candidate */
+} GatherRun;
+
 /* An integer program as flat arrays. */
 typedef struct {
     PyObject_HEAD
@@ -20,11 +32,24 @@ typedef struct {
     int64_t *values;   /* of every node; the constants never change */
     int64_t *selected; /* by the gathers of the last call */
     double *computed;  /* the numbers of the last call */
+    GatherRun *runs;
+    Py_ssize_t run_count;
+    int64_t *rows; /* the tables of runs, row by row */
 } Decider;
 
 extern PyTypeObject *DeciderType;
 
 /* Evaluate the program: `selected` and `computed`, where they are KNOWN. */
 int decide(const Decider *d, const int64_t *integers);
+
+/* A list's index counted from the beginning; whether there is such an item. */
+static inline int wrap(int64_t *index, int64_t count) {
+    *index += *index < 0 ? count : 0;
+    return *index >= 0 && *index < count;
+}
+
+/* selecting.c: find the runs of gathers, -1: an error; what they select, KNOWN or ANOTHER_PATH. */
+int make_runs(Decider *d);
+int select_all(const Decider *d);
 
 #endif

@@ -1,8 +1,10 @@
-/* Packing the samples of training, many at a time; see compiler/training/packing.py.
+/* Looking at the samples of training, many at a time; see compiler/training/packing.py and samples.py.
  *
- * sample_integers reads samples that consist of lists of integers.
+ * sample_integers reads samples that consist of lists of integers, sample_shapes finds those that differ
+ * in the lengths of these lists, longest_sample the longest, and holds_memory whether anything inside may
+ * have the memory of given arrays. No Python code runs here.
  */
-#include "native.h"
+#include "samples.h"
 
 /* Whether an item of a sample is a list, not empty, and not the same object as an earlier item. */
 static int is_another_list(PyObject *sample, Py_ssize_t place) {
@@ -13,28 +15,54 @@ static int is_another_list(PyObject *sample, Py_ssize_t place) {
     return before == place && PyList_CheckExact(list) && PyList_Size(list) > 0;
 }
 
-/* How many integers each list of a sample holds, into `lengths`; 0 where the sample is anything but
- * distinct lists of integers. No Python code runs here. */
-static int measure_sample(PyObject *sample, Py_ssize_t lists, int64_t *lengths) {
-    if (!PyTuple_Check(sample) || PyTuple_Size(sample) != lists) {
-        return 0;
+/* The integers of a list, also into `to` unless that is NULL; 0 where there is something else. */
+static int read_list(PyObject *list, Py_ssize_t count, int64_t *to) {
+    for (Py_ssize_t k = 0; k < count; k++) {
+        PyObject *x = PyList_GetItem(list, k);
+        int overflow = 0;
+        if (!PyLong_CheckExact(x)) {
+            return 0;
+        }
+        int64_t integer = PyLong_AsLongLongAndOverflow(x, &overflow);
+        if (overflow != 0) {
+            return 0;
+        }
+        if (to != NULL) {
+            to[k] = integer;
+        }
     }
-    for (Py_ssize_t i = 0; i < lists; i++) {
+    return 1;
+}
+
+static int looks_like_lists(PyObject *sample, Py_ssize_t lists) {
+    return PyTuple_Check(sample) && PyTuple_Size(sample) == lists;
+}
+
+int measure_sample(PyObject *sample, Py_ssize_t lists, int64_t *lengths) {
+    int fits = looks_like_lists(sample, lists);
+    for (Py_ssize_t i = 0; i < lists && fits; i++) {
+        PyObject *list = PyTuple_GetItem(sample, i);
+        fits = is_another_list(sample, i) && read_list(list, lengths[i] = PyList_Size(list), NULL);
+    }
+    return fits;
+}
+
+int read_sample(PyObject *sample, Py_ssize_t lists, int64_t *lengths, Buffer *integers) {
+    int fits = looks_like_lists(sample, lists);
+    integers->size = 0;
+    for (Py_ssize_t i = 0; i < lists && fits; i++) {
         if (!is_another_list(sample, i)) {
             return 0;
         }
         PyObject *list = PyTuple_GetItem(sample, i);
-        Py_ssize_t count = PyList_Size(list);
-        for (Py_ssize_t k = 0; k < count; k++) {
-            PyObject *x = PyList_GetItem(list, k);
-            int overflow = 0;
-            if (!PyLong_CheckExact(x) || (PyLong_AsLongLongAndOverflow(x, &overflow), overflow != 0)) {
-                return 0;
-            }
+        size_t bytes = (size_t)(lengths[i] = PyList_Size(list)) * sizeof(int64_t);
+        if (integers->size + bytes > integers->capacity && grow(integers, bytes) < 0) {
+            return -1;
         }
-        lengths[i] = count;
+        fits = read_list(list, lengths[i], (int64_t *)(integers->bytes + integers->size));
+        integers->size += bytes;
     }
-    return 1;
+    return fits;
 }
 
 static int64_t *copy_sample(PyObject *sample, Py_ssize_t lists, int64_t *to) {
@@ -100,8 +128,233 @@ static PyObject *array_address(PyObject *Py_UNUSED(module), PyObject *array) {
     return address;
 }
 
+/* ----------------------------------------------------------------- shapes ---------------------- */
+
+static size_t hash_of(const int64_t *lengths, Py_ssize_t lists) {
+    uint64_t hash = 0;
+    for (Py_ssize_t i = 0; i < lists; i++) {
+        hash = (hash ^ (uint64_t)lengths[i]) * UINT64_C(0x9E3779B97F4A7C15);
+        hash ^= hash >> 29;
+    }
+    return (size_t)hash;
+}
+
+Py_ssize_t find_shape(const Shapes *s, const int64_t *lengths) {
+    for (size_t at = hash_of(lengths, s->lists) & s->mask; s->slots[at] >= 0; at = (at + 1) & s->mask) {
+        const int64_t *row = &ITEM(s->rows, int64_t, s->slots[at] * s->lists);
+        if (memcmp(row, lengths, (size_t)s->lists * sizeof *row) == 0) {
+            return (Py_ssize_t)s->slots[at];
+        }
+    }
+    return -1;
+}
+
+static void put_shape(Shapes *s, int64_t number) {
+    size_t at = hash_of(&ITEM(s->rows, int64_t, number * s->lists), s->lists) & s->mask;
+    for (; s->slots[at] >= 0; at = (at + 1) & s->mask) {
+    }
+    s->slots[at] = number;
+}
+
+int add_shape(Shapes *s, const int64_t *lengths) {
+    size_t bytes = (size_t)s->lists * sizeof *lengths;
+    if (s->rows.size + bytes > s->rows.capacity && grow(&s->rows, bytes) < 0) {
+        return -1;
+    }
+    memcpy(s->rows.bytes + s->rows.size, lengths, bytes);
+    s->rows.size += bytes;
+    s->count++;
+    if (s->slots == NULL || (size_t)s->count * 2 > s->mask) {
+        size_t size = s->slots == NULL ? 64 : 2 * (s->mask + 1);
+        int64_t *slots = PyMem_Realloc(s->slots, size * sizeof *slots);
+        if (slots == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        s->slots = slots;
+        s->mask = size - 1;
+        memset(slots, -1, size * sizeof *slots);
+        for (Py_ssize_t k = 0; k + 1 < s->count; k++) {
+            put_shape(s, k);
+        }
+    }
+    put_shape(s, s->count - 1);
+    return 0;
+}
+
+void free_shapes(Shapes *s) {
+    PyMem_Free(s->rows.bytes);
+    PyMem_Free(s->slots);
+}
+
+static int append_place(PyObject *list, int64_t place) {
+    PyObject *number = PyLong_FromLongLong(place);
+    int failed = number == NULL || PyList_Append(list, number) < 0;
+    Py_XDECREF(number);
+    return failed ? -1 : 0;
+}
+
+/* Sort some samples into the first of each shape, and those that are anything but lists of integers. */
+static int find_shapes(PyObject *samples, const int64_t *places, Py_ssize_t count, Py_ssize_t lists,
+                       PyObject *first, PyObject *others) {
+    Shapes shapes = {.lists = lists};
+    int64_t *lengths = PyMem_Calloc((size_t)lists + 1, sizeof *lengths);
+    int failed = lengths == NULL;
+    if (failed) {
+        PyErr_NoMemory();
+    }
+    for (Py_ssize_t k = 0; k < count && !failed; k++) {
+        PyObject *sample = PyList_GetItem(samples, (Py_ssize_t)places[k]);
+        if (sample == NULL) {
+            failed = 1;
+        } else if (lists == 0 || !measure_sample(sample, lists, lengths)) {
+            failed = append_place(others, places[k]) < 0;
+        } else if (shapes.count == 0 || find_shape(&shapes, lengths) < 0) {
+            failed = add_shape(&shapes, lengths) < 0 || append_place(first, places[k]) < 0;
+        }
+    }
+    PyMem_Free(lengths);
+    free_shapes(&shapes);
+    return failed ? -1 : 0;
+}
+
+/* sample_shapes(samples, which, lists): of some samples the first of each shape, and those that are
+ * anything but so many lists of integers. */
+static PyObject *sample_shapes(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *samples, *which, *result = NULL;
+    Py_ssize_t lists;
+    Py_buffer view;
+    if (!PyArg_ParseTuple(args, "O!On:sample_shapes", &PyList_Type, &samples, &which, &lists) ||
+        get_buffer(which, &view, "q", 0, 0) < 0) {
+        return NULL;
+    }
+    PyObject *first = PyList_New(0), *others = PyList_New(0);
+    Py_ssize_t count = view.len / (Py_ssize_t)sizeof(int64_t);
+    if (lists < 0 || lists > PY_SSIZE_T_MAX / 64) {
+        PyErr_SetString(PyExc_ValueError, "samples do not have so many lists");
+    } else if (first != NULL && others != NULL &&
+               find_shapes(samples, view.buf, count, lists, first, others) == 0) {
+        result = PyTuple_Pack(2, first, others);
+    }
+    Py_XDECREF(first);
+    Py_XDECREF(others);
+    PyBuffer_Release(&view);
+    return result;
+}
+
+/* ----------------------------------------------------------------- what is inside -------------- */
+
+/* What cannot hold anything: int, float, bool, None and str. */
+static int is_number(PyObject *x) {
+    return PyLong_CheckExact(x) || Py_TYPE(x) == &PyFloat_Type || PyBool_Check(x) || x == Py_None;
+}
+
+/* The length of an item of a sample, 0 for a number; -1 where C cannot tell. */
+static Py_ssize_t length_of(PyObject *x) {
+    if (PyList_CheckExact(x)) {
+        return PyList_Size(x);
+    }
+    if (PyTuple_CheckExact(x)) {
+        return PyTuple_Size(x);
+    }
+    return is_number(x) ? 0 : -1;
+}
+
+/* longest_sample(samples): the place of the first sample with the longest lists and tuples; -1 where there
+ * is something else in one. */
+static PyObject *longest_sample(PyObject *Py_UNUSED(module), PyObject *samples) {
+    if (!PyList_Check(samples)) {
+        return PyErr_Format(PyExc_TypeError, "longest_sample takes a list of samples");
+    }
+    Py_ssize_t longest = -1, most = -1;
+    for (Py_ssize_t k = 0; k < PyList_Size(samples); k++) {
+        PyObject *sample = PyList_GetItem(samples, k);
+        Py_ssize_t size = PyTuple_CheckExact(sample) ? 0 : -1;
+        for (Py_ssize_t i = 0; size >= 0 && i < PyTuple_Size(sample); i++) {
+            Py_ssize_t length = length_of(PyTuple_GetItem(sample, i));
+            size = length < 0 ? -1 : size + length;
+        }
+        if (size < 0) {
+            longest = -1;
+            break;
+        }
+        if (size > most) {
+            most = size;
+            longest = k;
+        }
+    }
+    return PyLong_FromSsize_t(longest);
+}
+
+typedef struct {
+    const int64_t *bounds; /* of each memory: its first byte, and the first after it */
+    Py_ssize_t count;
+    PyTypeObject *array_type;
+    int depth;
+} Memory;
+
+enum { NOTHING = 0, SOMETHING = 1, CANNOT_TELL = 2 };
+
+static int look_into_array(const Memory *m, PyObject *array) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(array, &view, PyBUF_STRIDES | PyBUF_FORMAT) < 0) {
+        PyErr_Clear(); /* a type that has no letter */
+        return CANNOT_TELL;
+    }
+    int64_t low = (int64_t)(intptr_t)view.buf, high = low + (int64_t)view.itemsize;
+    int found = view.format == NULL || strchr(view.format, 'O') != NULL ? CANNOT_TELL : NOTHING;
+    for (int i = 0; i < view.ndim; i++) {
+        int64_t extent = (int64_t)(view.shape[i] - 1) * (int64_t)view.strides[i];
+        low += extent < 0 ? extent : 0;
+        high += extent > 0 ? extent : 0;
+    }
+    for (Py_ssize_t k = 0; k < m->count && found == NOTHING && view.len > 0; k++) {
+        found = low < m->bounds[2 * k + 1] && m->bounds[2 * k] < high ? SOMETHING : NOTHING;
+    }
+    PyBuffer_Release(&view);
+    return found;
+}
+
+static int look_into(Memory *m, PyObject *x) {
+    if (is_number(x) || PyUnicode_CheckExact(x)) {
+        return NOTHING;
+    }
+    if (Py_TYPE(x) == m->array_type) {
+        return look_into_array(m, x);
+    }
+    int is_list = PyList_CheckExact(x), found = NOTHING;
+    if ((!is_list && !PyTuple_CheckExact(x)) || m->depth >= 100) {
+        return CANNOT_TELL;
+    }
+    Py_ssize_t count = is_list ? PyList_Size(x) : PyTuple_Size(x);
+    m->depth++;
+    for (Py_ssize_t k = 0; k < count && found == NOTHING; k++) {
+        found = look_into(m, is_list ? PyList_GetItem(x, k) : PyTuple_GetItem(x, k));
+    }
+    m->depth--;
+    return found;
+}
+
+/* holds_memory(things, bounds, array): whether something in a list may have memory between two of the
+ * bounds, a pair for each; None where it cannot be told here. `array` is numpy's ndarray. */
+static PyObject *holds_memory(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *things, *bounds, *array;
+    Py_buffer view;
+    if (!PyArg_ParseTuple(args, "O!OO!:holds_memory", &PyList_Type, &things, &bounds, &PyType_Type, &array) ||
+        get_buffer(bounds, &view, "q", 0, 0) < 0) {
+        return NULL;
+    }
+    Memory m = {view.buf, view.len / (Py_ssize_t)(2 * sizeof(int64_t)), (PyTypeObject *)array, 0};
+    int found = look_into(&m, things);
+    PyBuffer_Release(&view);
+    return Py_NewRef(found == CANNOT_TELL ? Py_None : found == SOMETHING ? Py_True : Py_False);
+}
+
 PyMethodDef sample_functions[] = {
     {"array_address", array_address, METH_O, NULL},
+    {"holds_memory", holds_memory, METH_VARARGS, NULL},
+    {"longest_sample", longest_sample, METH_O, NULL},
     {"sample_integers", sample_integers, METH_VARARGS, NULL},
+    {"sample_shapes", sample_shapes, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -7,6 +7,7 @@ cannot wait a second one comes through at once, unless the block is ``firm``.
 
 from __future__ import annotations
 
+import _signal  # what ``signal`` wraps in enumerations, which takes longer than a training step
 import signal
 import threading
 from types import FrameType
@@ -23,10 +24,10 @@ class Held:
 
     def __enter__(self) -> Held:
         if threading.current_thread() is threading.main_thread():
-            handler = signal.getsignal(signal.SIGINT)
+            handler = _signal.getsignal(_signal.SIGINT)
             if callable(handler):  # else the signal is ignored, or ends the process
                 self._handler = handler
-                signal.signal(signal.SIGINT, self._hold)
+                _signal.signal(_signal.SIGINT, self._hold)
         return self
 
     def _hold(self, number: int, frame: FrameType | None) -> None:
@@ -38,7 +39,7 @@ class Held:
         handler = self._handler
         if handler is None:
             return
-        signal.signal(signal.SIGINT, handler)  # first, so that none can slip in and be lost
+        _signal.signal(_signal.SIGINT, handler)  # first, so that none can slip in and be lost
         self._handler = None
         waiting, self._waiting = self._waiting, []
         for frame in waiting:

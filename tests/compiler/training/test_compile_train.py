@@ -528,7 +528,7 @@ class Pretended:
         self.task = params, samples, optimiser, steps.batch
         return self
 
-    def run(self, first_step, count, ahead=0):
+    def run(self, first_step, count):
         params, samples, optimiser, batch = self.task
         assert optimiser.steps == first_step
         self.asked.append((first_step, count))

@@ -177,7 +177,7 @@ class Decided:
 
     def __init__(self, selection: Selection, fit: Fit) -> None:
         self._selection, self._fit = selection, fit
-        self._decider = decider_of(selection, fit)
+        self.decider = decider_of(selection, fit)  #: does it in C; None where it cannot
 
     @classmethod
     def of(cls, selection: Selection, fit: Fit) -> Decided:
@@ -193,9 +193,9 @@ class Decided:
         gathered = np.zeros((count, len(fit.places)), np.int64)
         numbers = np.zeros((count, len(self._selection.numbers)))
         found = np.full(count, BEYOND_BITS, np.int64)
-        if self._decider is not None:
+        if self.decider is not None:
             ids = np.ascontiguousarray(ids)
-            self._decider.decide_rows(ids, gathered, numbers, found)
+            self.decider.decide_rows(ids, gathered, numbers, found)
         for k in np.flatnonzero(found == BEYOND_BITS).tolist():
             decided = self._selection.decide(ids[k].tolist())
             chosen = None if decided is None else fit.gathered(decided[0])

@@ -23,6 +23,7 @@ from chainrule.compiler.training.samples import (
     read_next,
 )
 from chainrule.compiler.training.steps import Progress, Steps, unnoticed
+from chainrule.compiler.training.watching import Watched
 from chainrule.core.backend import Value, modes
 from chainrule.core.interrupts import Held
 from chainrule.optim import Optimizer, gradient_norm
@@ -50,10 +51,9 @@ class Function(Protocol):
 class InnerLoop(Protocol):
     """Steps in machine code."""
 
-    def run(self, first_step: int, count: int, ahead: int = 0) -> Floats:
+    def run(self, first_step: int, count: int) -> Floats:
         """Take up to ``count`` steps in place; the loss of each step taken.
 
-        If all goes well ``ahead`` are taken in the end: samples may be prepared for so many.
         Step ``s`` reads samples ``s * batch`` and on, cycling, with the learning rate and biases of
         ``optimiser.steps == s``; counting the steps is left to the caller. It stops before a step
         that it cannot take whole, or that would leave anything that is not finite: the caller takes
@@ -124,7 +124,8 @@ class Trainer:
             _count(batch, "batch", 1), _limit(clip), most, progress, checked_key(key)
         )
         self._samples = checked_samples(samples)
-        _check_params(params, optimizer)
+        self._checked: tuple[Any, Watched, Watched] | None = None
+        self._check()
         if not (alone or isinstance(self._samples, Windows)):
             first = optimizer.steps * self._steps.batch
             count = None if most is None else most * self._steps.batch
@@ -149,7 +150,7 @@ class Trainer:
         """
         first = self.taken
         end = first + _count(steps, "steps", 1)
-        _check_params(self.params, self.optimizer)
+        self._check()
         deadline = math.inf if seconds is None else time.perf_counter() + seconds
         while True:
             if self._native is None or not self._natively(end - self.taken):
@@ -157,6 +158,16 @@ class Trainer:
                     self._step()
             if self.taken >= end or time.perf_counter() > deadline:
                 return self.losses[first:]
+
+    def _check(self) -> None:
+        """The parameters must be arrays that can change, and those of the optimiser."""
+        if self._checked is not None:
+            optimizer, params, moved = self._checked
+            if optimizer is self.optimizer and params.same(self.params):
+                if moved.same(self.optimizer.arrays):
+                    return
+        _check_params(self.params, self.optimizer)
+        self._checked = self.optimizer, Watched(self.params), Watched(self.optimizer.arrays)
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next steps depend on, and the losses so far: copies, to be kept.
@@ -175,7 +186,7 @@ class Trainer:
 
         All of it or, if something does not fit, nothing.
         """
-        _check_params(self.params, self.optimizer)
+        self._check()
         wanted = {"params", "optimizer", "losses"}
         if state.keys() != wanted:
             raise ValueError(f"the state holds {sorted(state)}, not {sorted(wanted)}")
@@ -199,7 +210,7 @@ class Trainer:
         count = min(most, self._at_once)
         began = time.perf_counter()
         with Held(firm=True):
-            losses = self._native.run(self.optimizer.steps, count, most)
+            losses = self._native.run(self.optimizer.steps, count)
             self.optimizer.steps += len(losses)
             self._note(losses)
         seconds = time.perf_counter() - began

@@ -47,21 +47,23 @@ class Families:
         self._others.clear()
         self._refused.clear()
 
-    def of(self, wanted: Addresses, ahead: Addresses) -> Addresses:
-        """The family of each wanted sample, -1 where no code serves it.
-
-        ``ahead``: samples to look at in the same go, if one of those wanted is not known yet.
-        """
+    def of(self, wanted: Addresses) -> Addresses:
+        """The family of each sample, -1 where no code serves it."""
+        if not self._others:
+            self.first.look_at(wanted)
+            fits = self.first.fit_of[wanted]
+            if (fits >= 0).all():
+                return np.zeros(len(wanted), np.int64)
         found = self._found(wanted)
         missing = wanted[found < 0]
         if self._refused:
             missing = missing[~np.isin(missing, list(self._refused))]
         if not len(missing):
             return found
-        self.first.look_at(ahead)
+        self.first.look_at(wanted)
         if self.first.windowed:
             return self._found(wanted)
-        left = np.unique(ahead[self.first.fit_of[ahead] == ODD])
+        left = np.unique(wanted[self.first.fit_of[wanted] == ODD])
         for other in self._others:
             other.look_at(left)
             left = left[other.fit_of[left] < 0]

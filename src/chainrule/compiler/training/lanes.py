@@ -90,6 +90,7 @@ class Arrangement:
         self.root: int = code.root
         self.work, self.machine = self.program.work, machine
         self._fits = tuple(fits)
+        self._seeds = np.zeros((0, 1))
         #: the shared constants and the trip counts, a row for each fit
         self.constants, self.counts = self._constants(), self._counts()
 
@@ -100,6 +101,12 @@ class Arrangement:
     def groups(self, chosen: Addresses) -> Groups:
         """Samples that have been looked at, in order, as they go through the code."""
         return Groups(self, self._samples, self._grouped(self._way, self._mixed, chosen), chosen)
+
+    def equal_seeds(self, count: int) -> npt.NDArray[Any]:
+        """The seeds of so many samples that go one by one."""
+        if len(self._seeds) < count:
+            self._seeds = np.full((count, 1), 1 / self.batch, self._samples.own.dtype)
+        return self._seeds
 
     def _grouped(self, way: Way, mixed: Mixed | None, chosen: Addresses) -> Grouping:
         here = self._samples.fit_of[chosen]
@@ -161,7 +168,7 @@ class Groups:
         """
         samples, batch = self._samples, self._made.batch
         if self._made.lanes == 1 and keys is None:
-            seeds = np.full((len(samples.own), 1), 1 / batch, samples.own.dtype)
+            seeds = self._made.equal_seeds(len(samples.own))
             return Rows(samples.gathered, samples.own, seeds, samples.row_of[self.members[:, 0]])
         seeds = (self.counted / batch).astype(samples.own.dtype)
         return Rows(self.gathers(), self.own(keys), seeds, np.arange(len(self.members)))

@@ -24,6 +24,7 @@ from chainrule.compiler.training.lanes import Arrangement, Groups, Rows
 from chainrule.compiler.training.packing import MEMORY, READ_ONCE
 from chainrule.compiler.training.samples import may_hold
 from chainrule.compiler.training.steps import Steps
+from chainrule.compiler.training.watching import Watched
 from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
 
@@ -52,6 +53,7 @@ class MachineLoop:
         self._batch = steps.batch
         call = flatten_call((params,), {}, differentiate=True)
         self._params, self._structure, self._arrays = params, call.key, call.floats
+        self._watched = Watched(params)
         self._captured: list[Array] | None = None  # the arrays that ``_is_alone`` is about
         self._passes: bool | None = None  # whether samples hold the memory of a parameter
         self._is_alone = False
@@ -76,8 +78,8 @@ class MachineLoop:
             moments = [getattr(self._optimiser, name) for name in self._optimiser.moments]
             mine = [*self._arrays, *moments]
             if self._passes is None:
-                passed = () if self._samples.windowed else self._samples.samples
-                self._passes = may_hold(passed, mine)
+                plain = self._samples.windowed or self._samples.integers_only
+                self._passes = not plain and may_hold(self._samples.samples, mine)
             pairs = ((a, b) for k, a in enumerate(mine) for b in (*mine[:k], *captured))
             self._is_alone = not (self._passes or any(np.may_share_memory(*x) for x in pairs))
         return self._is_alone
@@ -117,45 +119,29 @@ class MachineLoop:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def run(self, first_step: int, count: int, ahead: int = 0) -> Floats:
-        """Take up to ``count`` steps in place; the loss of each step taken.
-
-        Samples are packed for up to ``ahead`` steps: more at once take less time.
-        """
+    def run(self, first_step: int, count: int) -> Floats:
+        """Take up to ``count`` steps in place; the loss of each step taken."""
         with self._dispatch.lock:
-            return self._run(first_step, count, max(ahead, count))
+            return self._run(first_step, count)
 
-    def _run(self, first_step: int, count: int, ahead: int) -> Floats:
-        families, batch = self._families, self._batch
-        if flatten_call((self._params,), {}, differentiate=True).key != self._structure:
-            return np.zeros(0)  # a dict in another order, say
+    def _run(self, first_step: int, count: int) -> Floats:
+        if not self._watched.same(self._params):
+            call = flatten_call((self._params,), {}, differentiate=True)
+            if call.key != self._structure:
+                return np.zeros(0)  # a dict in another order, say
         if not self._dispatch.is_fresh():
-            families.forget()
+            self._families.forget()
             self._made = []
         if not self._made:
             self._decide()
-        at_once = max(1, self._samples.at_once // batch)
-        count, ahead = min(count, at_once), min(ahead, at_once)
-        if self._samples.windowed:
-            ahead = count  # those of the next call are another choice
-        chosen = self._samples.choose(first_step * batch, ahead * batch)
-        family = families.of(chosen[: count * batch], chosen)
         if not self._alone():
             return np.zeros(0)
-        chosen = chosen[: count * batch]
-        odd = np.flatnonzero(family < 0)
-        count = min(count, int(odd[0]) // batch if len(odd) else count)
         rates = self._rates(first_step, count)
-        count = len(rates)
-        keys = None
-        if self._steps.key is not None:
-            keys = random.numbered(self._steps.key, first_step * batch, count * batch)
-        while count:
-            some = count * batch
-            losses = self._take(chosen[:some], family[:some], rates[:count], keys)
+        while len(rates):
+            losses = self._take(first_step, rates)
             if losses is not None:
                 return losses
-            count //= 2  # until the step that goes wrong is the next one: Python meets it
+            rates = rates[: len(rates) // 2]  # until Python meets the step that goes wrong
         return np.zeros(0)
 
     def _decide(self) -> None:
@@ -169,10 +155,10 @@ class MachineLoop:
             return
         every = np.arange(len(samples.samples))
         for some in np.array_split(every, -(-len(every) // samples.at_once)):
-            self._families.of(some, some)
+            self._families.of(some)
         steps = max(1, min(samples.at_once, len(every)) // batch)
         first = samples.choose(0, steps * batch)
-        self._arrange(first, self._families.of(first, first))
+        self._arrange(first, self._families.of(first))
 
     def _arrange(self, chosen: Addresses, family: Addresses) -> None:
         """Decide how samples go through the code of their family, -1 for none."""
@@ -182,37 +168,90 @@ class MachineLoop:
             Arrangement(one, chosen[family == k], self._batch, alone) for k, one in enumerate(every)
         ]
 
-    def _take(
-        self, chosen: Addresses, family: Addresses, rates: Array, keys: Floats | None
-    ) -> Floats | None:
-        """Take a step for each row of rates; None where something would not be finite.
+    def _take(self, first_step: int, rates: Array) -> Floats | None:
+        """Take a step for each row of rates, or fewer; None where something would not be finite.
 
-        ``family``: of each sample; ``keys``: of its random numbers, if it has some.
+        Samples are packed for some of the steps at a time, so that they stay in the cache.
         """
-        machine = self._samples.machine
-        assert machine is not None
-        dtype = np.dtype(machine.dtype)
+        losses, taken = np.zeros(len(rates)), 0
+        memory: Memory | None = None
+        parameters = np.zeros(0)  # as they are between two parts: a new sample may run the code
+        while taken < len(rates):
+            count = min(len(rates) - taken, max(1, self._samples.at_once // self._batch))
+            chosen, family = self._next(first_step + taken, count)
+            here = len(chosen) // self._batch
+            if not here or not self._alone():
+                break
+            ready = self._ready(chosen, family)
+            if memory is None:
+                memory = ready
+                self._read(memory)
+            elif memory is not ready:
+                break  # samples of another kind have come, with other code
+            else:
+                memory.parameters[:] = parameters
+            some = slice(taken, taken + here)
+            keys = None
+            if self._steps.key is not None:
+                first = (first_step + taken) * self._batch
+                keys = random.numbered(self._steps.key, first, len(chosen))
+            done = self._step(memory, chosen, family, rates[some], losses[some], keys)
+            parameters, taken = memory.parameters.copy(), taken + done
+            if done < count:
+                break
+        if memory is None:
+            return losses[:0]
+        memory.parameters[:] = parameters
+        if not memory.is_finite():
+            return None  # nothing has been written
+        self._write(memory)
+        return losses[:taken]
+
+    def _next(self, step: int, count: int) -> tuple[Addresses, Addresses]:
+        """The samples of so many steps and their families, up to one that no code serves."""
+        chosen = self._samples.choose(step * self._batch, count * self._batch)
+        family = self._families.of(chosen)
+        odd = np.flatnonzero(family < 0)
+        end = int(odd[0]) // self._batch * self._batch if len(odd) else len(chosen)
+        return chosen[:end], family[:end]
+
+    def _ready(self, chosen: Addresses, family: Addresses) -> Memory:
+        """The memory for steps with all kinds of samples that were met."""
         every = self._families.every
         if len(self._made) != len(every) or not all(made.serves() for made in self._made):
             self._arrange(chosen, family)
         if self._memory is None or self._memory.made != self._made:
+            clipped = bool(self._steps.clip)
             self._memory = Memory(
-                self._made, self._size, self._parts, self._optimiser, bool(self._steps.clip)
+                self._made, self._size, self._parts, self._optimiser, clipped
             )
-        memory, shared = self._memory, self._made[0].code.shared
+        return self._memory
+
+    def _step(
+        self,
+        memory: Memory,
+        chosen: Addresses,
+        family: Addresses,
+        rates: Array,
+        losses: Floats,
+        keys: Floats | None,
+    ) -> int:
+        """Take a step for each row of rates in memory; returns how many, and writes their losses.
+
+        ``family``: of each sample; ``keys``: of its random numbers, if it has some.
+        """
         groups, rows = [], []
-        for k, made in enumerate(self._made):
-            mine = family == k
+        for k, made in enumerate(memory.made):
+            mine = slice(None) if len(memory.made) == 1 else family == k
             groups.append(made.groups(chosen[mine]))
             rows.append(groups[-1].rows(keys if keys is None else keys[mine]))
         which, row, fits, starts = _in_turn(groups, rows, family, self._batch)
         with np.errstate(over="ignore"):  # the update that it makes infinite is reported
-            rates = rates.astype(dtype)
-        self._read(shared, memory.moments)
+            rates = rates.astype(memory.dtype)
         threads = self._quickest(self._most_threads(starts))
-        losses, began = np.zeros(len(rates)), time.perf_counter()
+        began = time.perf_counter()
         done = step_code.take(
-            machine.dtype,
+            memory.dtype_name,
             memory.codes(threads, rows),
             **memory.fields,
             which=step_code.words(which),
@@ -224,15 +263,14 @@ class MachineLoop:
             steps=len(rates),
         )
         self._pace[threads] = (time.perf_counter() - began) / len(rates)
-        for made in self._made:
+        for made in memory.made:
             made.machine.current = None  # the constants there are another recording's now
-        if not all(np.isfinite(x).all() for x in (shared[: self._size], *memory.moments)):
-            return None  # nothing has been written
-        self._write(shared, memory.moments)
-        return losses[:done]
+        return done
 
     def _most_threads(self, starts: Addresses) -> int:
         """How many threads can share the groups of a step."""
+        if self._threads == 1:
+            return 1
         each = int(np.diff(starts).max(initial=1))
         work = max(made.work * made.lanes for made in self._made)
         if work * each < WORK or not step_code.rest():
@@ -252,22 +290,22 @@ class MachineLoop:
         best, other = sorted((most, 1), key=self._pace.__getitem__)
         return other if self._turns % TRY_AGAIN == 0 else best
 
-    def _read(self, shared: Array, moments: list[Array]) -> None:
+    def _read(self, memory: Memory) -> None:
         """Copy parameters and moments to where the code has them."""
         at = 0
         for array in self._arrays:
-            shared[at : at + array.size] = array.ravel()
+            memory.parameters[at : at + array.size] = array.ravel()
             at += array.size
-        for name, moment in zip(self._optimiser.moments, moments, strict=True):
+        for name, moment in zip(self._optimiser.moments, memory.moments, strict=True):
             moment[:] = getattr(self._optimiser, name)[self._places]
 
-    def _write(self, shared: Array, moments: list[Array]) -> None:
+    def _write(self, memory: Memory) -> None:
         """Put parameters and moments where they belong."""
         at = 0
         for array in self._arrays:
-            array[...] = shared[at : at + array.size].reshape(array.shape)
+            array[...] = memory.parameters[at : at + array.size].reshape(array.shape)
             at += array.size
-        for name, moment in zip(self._optimiser.moments, moments, strict=True):
+        for name, moment in zip(self._optimiser.moments, memory.moments, strict=True):
             getattr(self._optimiser, name)[self._places] = moment
 
     def _learning_rates(self, first_step: int, count: int) -> list[float]:
@@ -284,17 +322,22 @@ class MachineLoop:
         """What the updates read, a row for each step."""
         lr = np.array(self._learning_rates(first_step, count))
         count = len(lr)
-        optimiser, rates = self._optimiser, np.zeros((count, step_code.RATES))
-        rates[:, 2] = 1.0 - lr * optimiser.weight_decay
-        rates[:, 8] = self._steps.clip or 0.0
+        optimiser, row = self._optimiser, [0.0] * step_code.RATES
+        row[8] = self._steps.clip or 0.0
         if isinstance(optimiser, optim.SGD):
-            rates[:, 0], rates[:, 1] = lr, optimiser.momentum
+            row[1] = optimiser.momentum
         elif isinstance(optimiser, optim.Adam):
-            (beta1, beta2), t = optimiser.betas, np.arange(first_step + 1, first_step + count + 1)
+            beta1, beta2 = optimiser.betas
+            row[1], row[3], row[4], row[5] = beta1, 1 - beta1, beta2, 1 - beta2
+            row[7] = optimiser.eps
+        rates = np.empty((count, step_code.RATES))
+        rates[:] = row
+        rates[:, 2] = 1.0 - lr * optimiser.weight_decay
+        rates[:, 0] = lr
+        if isinstance(optimiser, optim.Adam):
+            t = np.arange(first_step + 1, first_step + count + 1)
             with np.errstate(over="ignore"):
                 rates[:, 0], rates[:, 6] = lr / (1 - beta1**t), 1 / (1 - beta2**t)
-            rates[:, 1], rates[:, 3] = beta1, 1 - beta1
-            rates[:, 4], rates[:, 5], rates[:, 7] = beta2, 1 - beta2, optimiser.eps
         return rates
 
 
@@ -310,6 +353,9 @@ class Memory:
         clipped: bool,
     ) -> None:
         self.made, dtype = list(made), made[0].code.shared.dtype
+        self.dtype: np.dtype[Any] = dtype
+        self.dtype_name = str(dtype)
+        self.parameters: Array = made[0].code.shared[:size]
         number, shared = dtype.itemsize, max(one.program.shared for one in made)
         self.moments: list[Array] = [cache_aligned(size, dtype) for _ in optimiser.moments]
         self._arenas: list[list[list[Array]]] = []  # of each thread, for each code
@@ -336,6 +382,10 @@ class Memory:
             "gradient_bytes": size * number,
             "zeroed_bytes": shared * number if made[0].code.many else 0,
         }
+
+    def is_finite(self) -> bool:
+        """Whether all parameters and moments are."""
+        return all(bool(np.isfinite(x).all()) for x in (self.parameters, *self.moments))
 
     def codes(self, threads: int, rows: Sequence[Rows]) -> list[list[dict[str, int]]]:
         """What the loop reads of each code, for each thread: the code's own arenas for the first.

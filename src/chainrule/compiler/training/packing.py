@@ -6,6 +6,7 @@ code it runs with, the numbers it has of its own, and the addresses that its gat
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -28,7 +29,7 @@ from chainrule.windows import Windows
 UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
 AT_ONCE = 4096  # samples in one call of machine code
 MEMORY = 1 << 27  # bytes: for packed samples
-READ_ONCE = 1 << 24  # bytes: for those that are not read again
+READ_ONCE = 1 << 22  # bytes: for those that are not read again
 MOST_KINDS = 64  # of samples of one structure that run on the code
 
 
@@ -47,6 +48,16 @@ class Kind:
         numbers = ids[:, sorted(self.variant.numeric)]
         beyond = (numbers < -EXACT) | (numbers > EXACT)
         return replace(made, known=made.known & ~beyond.any(axis=1))
+
+    @functools.cached_property
+    def native(self) -> tuple[Any, ...] | None:
+        """What C reads of it; None where there is more to see to, or no C that decides."""
+        fit = self.binding.fit
+        decider = Decided.of(self.variant.recording.selection, fit).decider
+        if decider is None or self.variant.uses_math or self.numbers:
+            return None
+        numeric = np.array(sorted(self.variant.numeric), np.int64)
+        return decider, fit.private, fit.gathers, numeric, self.place
 
 
 class PackedSamples:
@@ -77,6 +88,7 @@ class PackedSamples:
         if isinstance(samples, Windows):
             self.samples = _Shown(samples, samples.places(0, AT_ONCE))
         self._calls: dict[int, Call] = {}
+        self.integers_only = False  # whether those looked at by ``structures`` are lists of some
         self.fit_of: Addresses
         self.row_of: Addresses
         self.forget()
@@ -108,9 +120,10 @@ class PackedSamples:
         """The sample with the longest lists."""
         if isinstance(self.samples, _Shown):
             return 0
-        lengths, _ = self._read(np.arange(len(self.samples)))
-        if (lengths >= 0).all():
-            return int(lengths.sum(axis=1).argmax())
+        if kernels is not None:
+            found = kernels.longest_sample(self.samples)
+            if found >= 0:
+                return found
         sizes = [sum(map(_length, sample)) for sample in self.samples]
         return sizes.index(max(sizes))
 
@@ -119,11 +132,11 @@ class PackedSamples:
         if isinstance(self.samples, _Shown):
             return [0]
         first: dict[Any, int] = {}
-        for some in np.array_split(np.unique(chosen), -(-len(chosen) // AT_ONCE)):
-            lengths, _ = self._read(some)
-            plain = lengths[:, 0] >= 0
-            found = [int(some[plain][places[0]]) for places in _alike(lengths[plain])]
-            for k in (*found, *some[~plain].tolist()):
+        self.integers_only = True
+        for some in np.array_split(_increasing(chosen), -(-len(chosen) // AT_ONCE)):
+            found, others = self._shapes(some)
+            self.integers_only = self.integers_only and not others
+            for k in (*found, *others):
                 first.setdefault(self.call(k).key, k)
             self._calls.clear()
         calls = {k: self.call(k) for k in first.values()}
@@ -141,7 +154,7 @@ class PackedSamples:
             return False
         for done, k in enumerate(every, 1):
             if not self.windowed:
-                self.look_at(np.array([k]))
+                self.kind_of(k)
             progress(done, len(every))
         return self.machine is not None
 
@@ -150,6 +163,8 @@ class PackedSamples:
         self.fits: list[Fit] = []
         self._kinds_met: list[Kind] = []  # in the order of their fits
         self._alike: dict[Any, list[Kind]] = {}  # by the structure of a sample
+        self._plain: dict[tuple[int, ...], Any] = {}  # structures, by the lengths of lists
+        self._table: _Table | None = None
         self.machine: MachineCode | None = None
         self.fit_of = np.full(len(self.samples), UNKNOWN, np.int64)
         self.row_of = np.full(len(self.samples), -1, np.int64)
@@ -200,6 +215,10 @@ class PackedSamples:
             return None
         if self.machine is None:
             self._begin(made, k, ids, decided)
+        if kernels is not None and not self.windowed:
+            (lengths,), _ = self._read(np.array([k]))
+            if lengths[0] >= 0:
+                self._plain[tuple(lengths.tolist())] = self.call(k).key
         alike.append(made)
         self._kinds_met.append(made)
         self.fits.append(made.binding.fit)
@@ -235,6 +254,15 @@ class PackedSamples:
                 continue
             yield members, rows
 
+    def _shapes(self, some: Addresses) -> tuple[list[int], list[int]]:
+        """Of samples that are lists of integers the first of all lengths; and the other samples."""
+        if kernels is not None:
+            return kernels.sample_shapes(self.samples, some, len(self.samples[0]))
+        lengths, _ = self._read(some)
+        plain = lengths[:, 0] >= 0
+        first = [int(some[plain][places[0]]) for places in _alike(lengths[plain])]
+        return first, some[~plain].tolist()
+
     def _read(self, chosen: Addresses) -> tuple[Addresses, Addresses]:
         """The integers of samples that are lists of some, and the lengths of these lists, or -1."""
         if isinstance(self.samples, _Shown):
@@ -269,13 +297,15 @@ class PackedSamples:
 
     def look_at(self, wanted: Addresses) -> None:
         """Work out what some samples run on."""
-        if self.machine is not None and self._used * self._row_bytes > self._memory:
-            self._forget_rows()
-        unknown = wanted[self.fit_of[wanted] == UNKNOWN]
-        if (np.diff(unknown) <= 0).any():
-            unknown = np.unique(unknown)
-        if self.machine is not None:
+        unknown = self._unknown(wanted)
+        if self.machine is not None and len(unknown):
+            if self._used and (self._used + len(unknown)) * self._row_bytes > self._memory:
+                self._forget_rows()
+                unknown = self._unknown(wanted)
             self._reserve(len(unknown))
+            unknown = self._pack_known(unknown)
+        if not len(unknown):
+            return
         for members, ids in self._kinds(unknown):
             chosen, key = np.array(members), self.call(members[0]).key
             for kind in self._alike.get(key, ()):
@@ -288,6 +318,35 @@ class PackedSamples:
                 some = 1 if 0 < len(self._alike.get(key, ())) < MOST_KINDS else len(chosen)
                 self.fit_of[chosen[:some]] = ODD
                 chosen, ids = chosen[some:], ids[some:]
+
+    def _unknown(self, wanted: Addresses) -> Addresses:
+        """Those of some samples that have not been looked at, in order."""
+        unknown = self.fit_of[wanted] == UNKNOWN
+        return _increasing(wanted if unknown.all() else wanted[unknown])
+
+    def _pack_known(self, chosen: Addresses) -> Addresses:
+        """Pack those of some samples that are lists of integers of known kinds; the others."""
+        if kernels is None or self.windowed:
+            return chosen
+        if self._table is None or self._table.met != (len(self._kinds_met), len(self._plain)):
+            self._table = _Table.of(self._plain, self._alike, len(self._kinds_met))
+        if not self._table.kinds:
+            return chosen
+        self._used = kernels.pack_samples(
+            self.samples,
+            self._table.kinds,
+            self._used,
+            chosen,
+            self._table.shapes,
+            self._open,
+            self._some_choice,
+            self.own,
+            self.gathered,
+            self.fit_of,
+            self.row_of,
+        )
+        unknown = self.fit_of[chosen] == UNKNOWN
+        return chosen[unknown] if unknown.any() else chosen[:0]
 
     def _take(self, kind: Kind, chosen: Addresses, ids: Addresses) -> tuple[Addresses, Addresses]:
         """Pack those of some samples that are of one kind; returns the others."""
@@ -346,6 +405,29 @@ class PackedSamples:
         return np.stack(found)
 
 
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """The kinds of samples that are lists of integers, as C reads them."""
+
+    shapes: Addresses  # the lengths of the lists, a row for each shape
+    kinds: list[list[tuple[Any, ...]]]  # of each shape
+    met: tuple[int, int]  # how many kinds and structures there were
+
+    @classmethod
+    def of(
+        cls, plain: dict[tuple[int, ...], Any], alike: dict[Any, list[Kind]], met: int
+    ) -> _Table:
+        """``plain``: structures by their shapes; ``alike``: the kinds of each, in order."""
+        shapes, found = [], []
+        for shape, key in plain.items():
+            kinds = [kind.native for kind in alike.get(key, ())]
+            rows = [row for row in kinds if row is not None]
+            if rows and len(rows) == len(kinds):
+                shapes.append(shape)
+                found.append(rows)
+        return cls(np.array(shapes, np.int64), found, (met, len(plain)))
+
+
 class _Shown(Sequence[tuple[Any, ...]]):
     """The windows at some places, which change."""
 
@@ -364,6 +446,11 @@ def _alike(rows: Addresses) -> list[Addresses]:
     order = np.lexsort(rows.T)
     ends = np.flatnonzero((rows[order[1:]] != rows[order[:-1]]).any(axis=1)) + 1
     return sorted(np.split(order, ends), key=lambda places: int(places[0])) if len(rows) else []
+
+
+def _increasing(places: Addresses) -> Addresses:
+    """Places in order, each once."""
+    return places if (places[1:] > places[:-1]).all() else np.unique(places)
 
 
 def _longer(rows: Array, used: int, more: int) -> Array:

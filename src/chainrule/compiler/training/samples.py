@@ -16,9 +16,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from chainrule import random
-from chainrule.core.backend import Value
+from chainrule.core.backend import Value, kernels
 from chainrule.trees import Floats, leaves
 from chainrule.windows import Windows
 
@@ -123,6 +124,11 @@ def may_hold(items: Iterable[Any], arrays: Sequence[Any]) -> bool:
     All of a kind are looked at together: samples are many, and each takes a few instructions.
     """
     items = list(items)
+    if kernels is not None:
+        ends = [byte_bounds(a) for a in arrays if a.size]
+        found = kernels.holds_memory(items, np.array(ends, np.int64), np.ndarray)
+        if found is not None:
+            return found
     for kind in set(map(type, items)) - PLAIN:
         mine: list[Any] = [x for x in items if type(x) is kind]
         inside: Iterable[Any] = ()

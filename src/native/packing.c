@@ -1,0 +1,309 @@
+/* Packing the samples of training, many at a time; see compiler/training/packing.py.
+ *
+ * In: samples that are lists of integers, and the kinds of samples that are known. Out: for each sample of
+ * such a kind a row of numbers and a row of addresses, for machine code. The others are left to Python. No
+ * Python code runs here.
+ */
+#include "integers.h"
+#include "samples.h"
+
+#define EXACT ((int64_t)1 << 53) /* integers up to here are floats without rounding */
+#define UNKNOWN (-1)             /* the fit of a sample that was not looked at; see packing.py */
+
+enum { K_PRIVATE, K_GATHERS, K_NUMERIC, K_BUFFERS };
+
+/* Addresses that lie side by side in a row: from those selected, or, from -1, as in the row of some choice. */
+typedef struct {
+    int64_t from, to, count;
+} Span;
+
+/* What samples of one shape and path run on; opened when it is needed. */
+typedef struct {
+    PyObject *given; /* a tuple: its Decider, where its numbers and gathers go, integers that are numbers, its fit */
+    int is_open;
+    const Decider *decider;
+    Py_buffer views[K_BUFFERS];
+    int view_count;
+    int64_t fit;
+    Buffer spans;
+} Kind;
+
+enum { P_WHICH, P_SHAPES, P_OPEN, P_CHOICE, P_OWN, P_GATHERED, P_FITS, P_ROWS, P_BUFFERS };
+
+typedef struct {
+    PyObject *samples;
+    Py_buffer views[P_BUFFERS];
+    int view_count;
+    int is_single; /* the rows of numbers are float32 */
+    Py_ssize_t width, choices, used, rows; /* the lengths of rows, and how many there are */
+    Shapes shapes;
+    Kind *kinds;
+    Py_ssize_t kind_count;
+    Py_ssize_t *starts; /* the first kind of each shape, and the end */
+    int64_t *lengths;   /* of one sample */
+    Buffer integers;    /* likewise */
+} Packing;
+
+#define WORDS(view) ((view).len / (Py_ssize_t)sizeof(int64_t))
+
+static int wrong(const char *what) {
+    PyErr_SetString(PyExc_ValueError, what);
+    return -1;
+}
+
+static int are_below(const Py_buffer *view, Py_ssize_t end) {
+    const int64_t *numbers = view->buf;
+    Py_ssize_t k = 0, count = WORDS(*view);
+    for (; k < count && numbers[k] >= 0 && numbers[k] < end; k++) {
+    }
+    return k == count;
+}
+
+/* How the row of addresses is put together. */
+static int find_spans(Kind *kind, Py_ssize_t choices) {
+    const int64_t *gathers = kind->views[K_GATHERS].buf;
+    int64_t *from = PyMem_Malloc(((size_t)choices + 1) * sizeof *from);
+    if (from == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    memset(from, -1, (size_t)choices * sizeof *from);
+    for (Py_ssize_t k = 0; k < WORDS(kind->views[K_GATHERS]); k++) {
+        from[gathers[k]] = k;
+    }
+    int failed = 0;
+    for (Py_ssize_t k = 0; k < choices && !failed;) {
+        Span span = {from[k], k, 0};
+        for (; k < choices && from[k] == (span.from < 0 ? -1 : span.from + span.count); k++) {
+            span.count++;
+        }
+        failed = APPEND(kind->spans, Span, span) < 0;
+    }
+    PyMem_Free(from);
+    return failed ? -1 : 0;
+}
+
+static int open_kind(const Packing *p, Kind *kind) {
+    PyObject *given = kind->given;
+    kind->is_open = 1;
+    if (!PyTuple_CheckExact(given) || PyTuple_Size(given) != 2 + K_BUFFERS ||
+        Py_TYPE(PyTuple_GetItem(given, 0)) != DeciderType) {
+        return wrong("a kind is a Decider, three arrays and an integer");
+    }
+    kind->decider = (Decider *)PyTuple_GetItem(given, 0);
+    for (; kind->view_count < K_BUFFERS; kind->view_count++) {
+        if (get_buffer(PyTuple_GetItem(given, 1 + kind->view_count), &kind->views[kind->view_count], "q", 0, 0) < 0) {
+            return -1;
+        }
+    }
+    kind->fit = PyLong_AsLongLong(PyTuple_GetItem(given, 1 + K_BUFFERS));
+    if (kind->fit == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    const Decider *d = kind->decider;
+    if (WORDS(kind->views[K_PRIVATE]) != d->arguments + d->numbers || WORDS(kind->views[K_GATHERS]) != d->gathers ||
+        !are_below(&kind->views[K_PRIVATE], p->width) || !are_below(&kind->views[K_GATHERS], p->choices) ||
+        !are_below(&kind->views[K_NUMERIC], d->arguments)) {
+        return wrong("a kind does not fit the rows");
+    }
+    return find_spans(kind, p->choices);
+}
+
+/* Whether integers are floats without rounding, where they are used as numbers. */
+static int are_exact(const Kind *kind, const int64_t *integers) {
+    const int64_t *numeric = kind->views[K_NUMERIC].buf;
+    for (Py_ssize_t k = 0; k < WORDS(kind->views[K_NUMERIC]); k++) {
+        if (integers[numeric[k]] < -EXACT || integers[numeric[k]] > EXACT) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void put(const Packing *p, Py_ssize_t row, Py_ssize_t place, double x) {
+    Py_ssize_t at = row * p->width + place;
+    if (p->is_single) {
+        ((float *)p->views[P_OWN].buf)[at] = (float)x;
+    } else {
+        ((double *)p->views[P_OWN].buf)[at] = x;
+    }
+}
+
+static void write_row(const Packing *p, const Kind *kind, const int64_t *integers, Py_ssize_t row) {
+    const Decider *d = kind->decider;
+    const double *open = p->views[P_OPEN].buf;
+    const int64_t *places = kind->views[K_PRIVATE].buf, *choice = p->views[P_CHOICE].buf;
+    int64_t *gathered = (int64_t *)p->views[P_GATHERED].buf + row * p->choices;
+    for (Py_ssize_t k = 0; k < p->width; k++) {
+        put(p, row, k, open[k]);
+    }
+    for (Py_ssize_t k = 0; k < d->arguments; k++) {
+        put(p, row, (Py_ssize_t)places[k], (double)integers[k]);
+    }
+    for (Py_ssize_t k = 0; k < d->numbers; k++) {
+        put(p, row, (Py_ssize_t)places[d->arguments + k], d->computed[k]);
+    }
+    for (Py_ssize_t k = 0; k < COUNT(kind->spans, Span); k++) {
+        const Span *span = &ITEM(kind->spans, Span, k);
+        const int64_t *from = span->from < 0 ? choice + span->to : d->selected + span->from;
+        memcpy(gathered + span->to, from, (size_t)span->count * sizeof *from);
+    }
+}
+
+/* Pack a sample, if it is of a known kind; -1: an error. */
+static int pack_one(Packing *p, int64_t place) {
+    PyObject *sample = PyList_GetItem(p->samples, (Py_ssize_t)place);
+    if (sample == NULL || place >= WORDS(p->views[P_FITS])) {
+        return sample == NULL ? -1 : wrong("there is a sample without a fit");
+    }
+    int fits = read_sample(sample, p->shapes.lists, p->lengths, &p->integers);
+    Py_ssize_t shape = fits > 0 ? find_shape(&p->shapes, p->lengths) : -1;
+    if (shape < 0) {
+        return fits < 0 ? -1 : 0;
+    }
+    const int64_t *integers = (const int64_t *)p->integers.bytes;
+    for (Py_ssize_t k = p->starts[shape]; k < p->starts[shape + 1]; k++) {
+        Kind *kind = &p->kinds[k];
+        if (!kind->is_open && open_kind(p, kind) < 0) {
+            return -1;
+        }
+        if (kind->decider->arguments != COUNT(p->integers, int64_t)) {
+            return wrong("a kind has another number of integers than its shape");
+        }
+        int found = decide(kind->decider, integers);
+        if (found == BEYOND_BITS) {
+            return 0;
+        }
+        if (found == KNOWN && are_exact(kind, integers)) {
+            if (p->used >= p->rows) {
+                return wrong("there are not enough rows");
+            }
+            write_row(p, kind, integers, p->used);
+            ((int64_t *)p->views[P_FITS].buf)[place] = kind->fit;
+            ((int64_t *)p->views[P_ROWS].buf)[place] = p->used++;
+            return 0;
+        }
+    }
+    return 0;
+}
+
+/* The kinds of each shape; -1: an error. */
+static int list_kinds(Packing *p, PyObject *kinds) {
+    Py_ssize_t shapes = PyList_Size(kinds), total = 0;
+    const int64_t *rows = p->views[P_SHAPES].buf;
+    if (shapes == 0 || WORDS(p->views[P_SHAPES]) % shapes || WORDS(p->views[P_SHAPES]) == 0) {
+        return wrong("the shapes do not fit the kinds");
+    }
+    p->shapes.lists = WORDS(p->views[P_SHAPES]) / shapes;
+    for (Py_ssize_t s = 0; s < shapes; s++) {
+        if (!PyList_CheckExact(PyList_GetItem(kinds, s))) {
+            return wrong("the kinds of a shape are a list");
+        }
+        total += PyList_Size(PyList_GetItem(kinds, s));
+    }
+    p->starts = PyMem_Calloc((size_t)shapes + 1, sizeof *p->starts);
+    p->kinds = PyMem_Calloc((size_t)total + 1, sizeof *p->kinds);
+    p->lengths = PyMem_Calloc((size_t)p->shapes.lists, sizeof *p->lengths);
+    if (p->starts == NULL || p->kinds == NULL || p->lengths == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t s = 0; s < shapes; s++) {
+        PyObject *mine = PyList_GetItem(kinds, s);
+        for (Py_ssize_t k = 0; k < PyList_Size(mine) && p->kind_count < total; k++) {
+            p->kinds[p->kind_count++].given = Py_NewRef(PyList_GetItem(mine, k));
+        }
+        p->starts[s + 1] = p->kind_count;
+        if (add_shape(&p->shapes, rows + s * p->shapes.lists) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int measure_rows(Packing *p) {
+    size_t item = p->is_single ? sizeof(float) : sizeof(double);
+    p->width = p->views[P_OPEN].len / (Py_ssize_t)sizeof(double);
+    p->choices = WORDS(p->views[P_CHOICE]);
+    if (p->choices == 0 || WORDS(p->views[P_FITS]) != WORDS(p->views[P_ROWS])) {
+        return wrong("the rows do not fit each other");
+    }
+    p->rows = WORDS(p->views[P_GATHERED]) / p->choices;
+    if (p->used < 0 || p->views[P_OWN].len != p->rows * p->width * (Py_ssize_t)item) {
+        return wrong("the rows do not fit each other");
+    }
+    return 0;
+}
+
+static void free_packing(Packing *p) {
+    for (Py_ssize_t k = 0; k < p->kind_count; k++) {
+        for (int v = 0; v < p->kinds[k].view_count; v++) {
+            PyBuffer_Release(&p->kinds[k].views[v]);
+        }
+        PyMem_Free(p->kinds[k].spans.bytes);
+        Py_XDECREF(p->kinds[k].given);
+    }
+    for (int k = 0; k < p->view_count; k++) {
+        PyBuffer_Release(&p->views[k]);
+    }
+    free_shapes(&p->shapes);
+    PyMem_Free(p->kinds);
+    PyMem_Free(p->starts);
+    PyMem_Free(p->lengths);
+    PyMem_Free(p->integers.bytes);
+}
+
+static int pack_all(Packing *p) {
+    const int64_t *which = p->views[P_WHICH].buf, *fits = p->views[P_FITS].buf;
+    for (Py_ssize_t k = 0; k < WORDS(p->views[P_WHICH]); k++) {
+        if (which[k] < 0) {
+            return wrong("there is no such sample");
+        }
+        if (which[k] < WORDS(p->views[P_FITS]) && fits[which[k]] != UNKNOWN) {
+            continue;
+        }
+        if (pack_one(p, which[k]) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* pack_samples(samples, kinds, used, which, shapes, open, choice, own, gathered, fits, rows): how many rows are
+ * used now. Those of `which` that have no fit yet, and are of a known kind, get one, and a row.
+ * `kinds`: a list for each of the `shapes`; see Kind. `own` and `gathered` are the rows, `open` and `choice` what
+ * they have where a sample has nothing. */
+static PyObject *pack_samples(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *kinds, *given[P_BUFFERS], *result = NULL;
+    Packing p = {0};
+    if (!PyArg_ParseTuple(args, "O!O!nOOOOOOOO:pack_samples", &PyList_Type, &p.samples, &PyList_Type, &kinds, &p.used,
+                          &given[0], &given[1], &given[2], &given[3], &given[4], &given[5], &given[6], &given[7])) {
+        return NULL;
+    }
+    int failed = 0;
+    while (p.view_count < P_BUFFERS && !failed) {
+        int k = p.view_count;
+        const char *format = k == P_OPEN ? "d" : "q";
+        if (k == P_OWN) {
+            Py_buffer view;
+            failed = PyObject_GetBuffer(given[k], &view, PyBUF_FORMAT) < 0;
+            p.is_single = !failed && view.format != NULL && strcmp(view.format, "f") == 0;
+            if (!failed) {
+                PyBuffer_Release(&view);
+            }
+            format = p.is_single ? "f" : "d";
+        }
+        failed = failed || get_buffer(given[k], &p.views[k], format, 0, k >= P_OWN) < 0;
+        p.view_count += !failed;
+    }
+    if (!failed && measure_rows(&p) == 0 && list_kinds(&p, kinds) == 0 && pack_all(&p) == 0) {
+        result = PyLong_FromSsize_t(p.used);
+    }
+    free_packing(&p);
+    return result;
+}
+
+PyMethodDef packing_functions[] = {
+    {"pack_samples", pack_samples, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
