@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.codegen import registers
+from chainrule.compiler.codegen import registers, strips
 from chainrule.compiler.codegen.contraction import VALUE, Emitter
 from chainrule.compiler.codegen.instructions import (
     Machine,
@@ -31,16 +31,27 @@ from chainrule.compiler.codegen.instructions import (
 from chainrule.compiler.codegen.ir import Integers, Offset, Vector
 from chainrule.compiler.codegen.walks import Walk
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
-from chainrule.compiler.lift.program import Instruction, Program, Repeat, distinct
+from chainrule.compiler.lift.program import Addresses, Instruction, Program, Repeat, distinct
+from chainrule.compiler.lift.strips import Run, schedule
 from chainrule.core import ops
 
 
-def emit_forward(emitter: Emitter, made: Machine) -> Vector:
-    """All instructions, then the guards; gives the number that tells whether all is well."""
+def emit_forward(emitter: Emitter, made: Machine, kept: Addresses | None = None) -> Vector:
+    """All instructions, then the guards; gives the number that tells whether all is well.
+
+    ``kept``: the addresses that anybody reads then; None: all of them. Numbers that only elements
+    of a run read may not be stored then.
+    """
     program = emitter.program
     flags = emitter.new_flags()
     watched = _watched(program)
-    for k, instruction in enumerate(program.instructions):
+    order = range(len(program.instructions)) if kept is None else schedule(program, kept)
+    for k in order:
+        if isinstance(k, Run):
+            made.stripped |= set(k.instructions)
+            strips.emit_run(emitter, k, watched, flags)
+            continue
+        instruction = program.instructions[k]
         emitter.flags = flags if watched[k] else None
         if instruction.loop is None:
             with if_present(emitter, k, k in made.optional):

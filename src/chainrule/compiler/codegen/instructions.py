@@ -37,6 +37,7 @@ class Machine:
     #: walks that store adjoints instead of adding to them, and the addresses that they initialise
     stores: list[tuple[Walk, Addresses]] = field(default_factory=list)
     optional: set[int] = field(default_factory=set)  # instructions that may be skipped
+    stripped: set[int] = field(default_factory=set)  # instructions that no shorter call may cut
     table: Addresses | None = None  # N of a program with steps: its commands
 
 
