@@ -47,7 +47,7 @@ def machine(
     contract: bool = True,
     optional: set[int] | None = None,
     many: bool = False,
-    kept: Addresses | None = None,
+    returned: Addresses | None = None,
 ) -> Machine:
     """The IR of forward and backward, ready to be parsed.
 
@@ -55,11 +55,12 @@ def machine(
     vector. ``optional``: instructions that are skipped at run time where the count of their first
     walk is 0. Without ``contract`` products are rounded before they are added, and sums keep their
     order. ``many``: for many samples with the same parameters: there is ``pack``, and ``reverse``
-    adds its gradient to Q. ``kept``: the addresses of V that are read after ``forward``, where that
-    is not all of them: the others need not be written.
+    adds its gradient to Q. ``returned``: the addresses that are read after ``forward``, where that
+    is not all of them, the root first: the others need not be written, and these are where
+    ``Machine.place`` says.
     """
     if root is not None or batch > 1 or many or varying or optional:
-        kept = None
+        returned = None
     walks = Walks(program, varying or set(), contract, batch)
     made = Machine(walks=walks.all, optional=optional or set())
     forward, backward = (Emitter(walks, width, batch, dtype) for _ in range(2))
@@ -67,7 +68,7 @@ def machine(
     if program.steps is None:
         if many and batch == 1 and walks.contract:
             forward.packing = packing
-        finite = emit_forward(forward, made, kept)
+        finite = emit_forward(forward, made, returned)
         if root is not None:
             Backward(backward, made, adds=many).emit(root)
     else:

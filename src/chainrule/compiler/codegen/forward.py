@@ -36,20 +36,21 @@ from chainrule.compiler.lift.strips import Run, schedule
 from chainrule.core import ops
 
 
-def emit_forward(emitter: Emitter, made: Machine, kept: Addresses | None = None) -> Vector:
+def emit_forward(emitter: Emitter, made: Machine, returned: Addresses | None = None) -> Vector:
     """All instructions, then the guards; gives the number that tells whether all is well.
 
-    ``kept``: the addresses that anybody reads then; None: all of them. Numbers that only elements
-    of a run read may not be stored then.
+    ``returned``: the addresses that anybody reads then, the root first; None: all of them. If not
+    all, runs of independent elements are computed strip by strip.
     """
     program = emitter.program
     flags = emitter.new_flags()
     watched = _watched(program)
-    order = range(len(program.instructions)) if kept is None else schedule(program, kept)
+    order: Sequence[int | Run] = range(len(program.instructions))
+    if returned is not None:
+        order = schedule(program, int(returned[0]), returned)
     for k in order:
         if isinstance(k, Run):
-            made.stripped |= set(k.instructions)
-            strips.emit_run(emitter, k, watched, flags)
+            strips.emit_run(emitter, k, made, watched, flags)
             continue
         instruction = program.instructions[k]
         emitter.flags = flags if watched[k] else None

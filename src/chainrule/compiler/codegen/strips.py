@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.codegen.contraction import VALUE, Emitter
-from chainrule.compiler.codegen.instructions import FEW_TERMS, as_vector, rule_of
+from chainrule.compiler.codegen.instructions import FEW_TERMS, Machine, as_vector, rule_of
 from chainrule.compiler.codegen.ir import Offset
 from chainrule.compiler.codegen.tiles import joined, shuffled
 from chainrule.compiler.codegen.vectors import Variable, Vector
@@ -31,9 +31,10 @@ MOST_APART = 8  # numbers of one element that are stored side by side, lane afte
 
 
 def emit_run(
-    emitter: Emitter, run: Run, watched: Sequence[bool], flags: dict[int, Any]
+    emitter: Emitter, run: Run, made: Machine, watched: Sequence[bool], flags: dict[int, Any]
 ) -> None:
     """The loops of a run; ``watched``: per instruction, whether its results are checked."""
+    made.stripped |= set(run.instructions)
     for strip in run.strips:
         width = emitter.width
         while width > strip.count:
@@ -42,6 +43,7 @@ def emit_run(
         calls = sum(rule not in (None, ops.add, ops.mul) for rule in rules)
         inlining = emitter.code.inlining() if calls <= MOST_INLINED else nullcontext()
         vectors = -(-strip.count // width)
+        stored = _stored(emitter, strip, made)
         checks = _flags(emitter, width, flags)
         with inlining, emitter.code.loop(vectors) as i:
             at = emitter.code.let(f"mul nuw nsw i64 {i}, {width}")
@@ -49,7 +51,7 @@ def emit_run(
                 last, code = strip.count - width, emitter.code
                 inside = code.let(f"icmp ult i64 {at}, {last}")
                 at = code.let(f"select i1 {inside}, i64 {at}, i64 {last}")
-            _Lanes(emitter, strip, at, width, watched, checks).emit()
+            _Lanes(emitter, strip, stored, at, width, watched, checks).emit()
 
 
 def _flags(emitter: Emitter, width: int, flags: dict[int, Any]) -> list[Variable]:
@@ -60,6 +62,21 @@ def _flags(emitter: Emitter, width: int, flags: dict[int, Any]) -> list[Variable
         if key not in flags:
             flags[key] = emitter.code.variable(emitter.code.constant(0.0, width))
         found.append(flags[key])
+    return found
+
+
+def _stored(emitter: Emitter, strip: Strip, made: Machine) -> dict[int, Column]:
+    """Per point that is stored: where. Results lie side by side, after all other numbers."""
+    found = {}
+    program = emitter.program
+    for n, point in enumerate(strip.points):
+        if point.is_kept:
+            found[n] = Column.of(emitter, point.out)
+        elif point.is_result:
+            there = program.size + emitter.walks.scratch + np.arange(strip.count)
+            emitter.walks.scratch += strip.count
+            made.moved.append((point.out, there))
+            found[n] = Column.of(emitter, there)
     return found
 
 
@@ -96,6 +113,7 @@ class _Lanes:
         self,
         emitter: Emitter,
         strip: Strip,
+        stored: dict[int, Column],
         at: str,
         width: int,
         watched: Sequence[bool],
@@ -108,7 +126,7 @@ class _Lanes:
         self._columns = {id(c): Column.of(emitter, c) for c in strip.outside}
         self._indices: dict[bytes, list[str]] = {}
         self._windows = _windows(emitter, set(self._columns.values()), width)
-        self._stored = _neighbours([Column.of(emitter, p.out) for p in strip.points], strip.points)
+        self._stored = _neighbours(stored)
         self._flags, self._checks = flags, 0
 
     def emit(self) -> None:
@@ -293,11 +311,9 @@ def _windows(
     return found
 
 
-def _neighbours(
-    columns: list[Column], points: Sequence[Point]
-) -> dict[int, tuple[list[Column], list[int]]]:
+def _neighbours(stored: dict[int, Column]) -> dict[int, tuple[list[Column], list[int]]]:
     """What to store once a point is computed: it, or the points that fill a stride with it."""
-    kept = {columns[n]: n for n, point in enumerate(points) if point.is_kept}
+    kept = {column: n for n, column in stored.items()}
     found: dict[int, tuple[list[Column], list[int]]] = {}
     done: set[Column] = set()
     for column in sorted(kept, key=lambda column: column.base):

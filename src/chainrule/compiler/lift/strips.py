@@ -1,6 +1,6 @@
 """Strips: runs of array instructions whose elements do not depend on each other.
 
-In: a ``Program`` and the addresses that are read after it. Out: an order of its instructions in
+In: a ``Program`` and the addresses of what it returns. Out: an order of its instructions in
 which some are a ``Run``: their numbers fall into elements (an observation, a path, a row), and an
 element reads nothing of another. Such a run is computed element after element, so that only what
 others read needs memory. Elements are the connected components of the columns of addresses, so
@@ -10,7 +10,7 @@ nothing is assumed about where they lie. ``str(run)`` prints it; ``run.verify(pr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,8 @@ class Point:
     out: Addresses  # its address, for each element
     operands: tuple[Source, ...]  # of a rule, or the plain terms of a sum
     products: tuple[tuple[Source, Source], ...]
-    is_kept: bool  # somebody reads it later
+    is_kept: bool  # somebody reads it later, at its address
+    is_result: bool  # it is returned, and nobody else reads it: it may be stored anywhere
 
     @property
     def sources(self) -> Iterator[Source]:
@@ -61,7 +62,7 @@ class Strip:
 
     @property
     def outside(self) -> list[Addresses]:
-        """The columns that its elements read and that the run does not compute."""
+        """The different columns that its elements read and that the run does not compute."""
         found = {
             id(s): s for point in self.points for s in point.sources if not isinstance(s, int)
         }
@@ -72,9 +73,8 @@ class Strip:
         return self.points[source].out if isinstance(source, int) else source
 
     def __str__(self) -> str:
-        kept = sum(point.is_kept for point in self.points)
-        read = len({column.tobytes() for column in self.outside})
-        return f"{self.count} × {len(self.points)} numbers, {kept} kept, {read} read"
+        kept = sum(point.is_kept or point.is_result for point in self.points)
+        return f"{self.count} × {len(self.points)} numbers, {kept} kept, {len(self.outside)} read"
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,15 +134,20 @@ def _points(
 # --- which instructions ---------------------------------------------------------------------------
 
 
-def schedule(program: Program, kept: Addresses, most: int = MOST_POINTS) -> list[int | Run]:
+def schedule(
+    program: Program, root: int, returned: Addresses, most: int = MOST_POINTS
+) -> list[int | Run]:
     """The instructions in an order of execution, some of them as runs.
 
-    ``kept``: addresses that are read when all is computed; guards are read too. An instruction that
-    does not fit into a run comes before it if it reads nothing of it, else after it.
+    ``root`` and ``returned``: the addresses that are read when all is computed; elements come in
+    the order in which they are returned. An instruction that does not fit into a run comes before
+    it if it reads nothing of it, else after it.
     """
     plain: list[int | Run] = list(range(len(program.instructions)))
     if program.loops or program.steps is not None:
         return plain
+    rank = np.full(program.size, -1, np.int64)
+    rank[returned[::-1]] = np.arange(len(returned))[::-1]
     order: list[int | Run] = []
     left, found = list(range(len(program.instructions))), False
     for _ in range(ROUNDS):
@@ -150,7 +155,7 @@ def schedule(program: Program, kept: Addresses, most: int = MOST_POINTS) -> list
         order += before
         if not members:
             break
-        run = _run(program, members, components, kept)
+        run = _run(program, members, components, root, rank)
         order += members if run is None else [run]
         found = found or run is not None
         left = after
@@ -264,21 +269,30 @@ class _Irregular(Exception):
 
 
 def _run(
-    program: Program, members: list[int], components: _Components, kept: Addresses
+    program: Program,
+    members: list[int],
+    components: _Components,
+    root: int,
+    returned: Addresses,
 ) -> Run | None:
-    """The run of these instructions; None where it is none, or not worth it."""
+    """The run of these instructions; None where it is none, or not worth it.
+
+    ``returned``: per address, how many numbers are returned before it, or -1.
+    """
     if len(members) < FEWEST:
         return None
     live = np.zeros(program.size, np.bool_)
-    live[kept] = True
+    live[root] = True
     live[program.guards] = True
+    if any(i.kind == GATHER for i in program.instructions):
+        live[returned >= 0] = True  # what integers select must be where it is looked for
     inside = set(members)
     for k, instruction in enumerate(program.instructions):
         if k not in inside:
             for column in instruction.reads:
                 live[column] = True
     try:
-        strips = _strips(program, members, components, live)
+        strips = _strips(program, members, components, live, returned)
     except _Irregular:
         return None
     if max(strip.count for strip in strips) < LEAST:
@@ -291,8 +305,7 @@ def _run(
 
 def _is_worth_it(strip: Strip) -> bool:
     """Whether most of what elements read is their own, or lies side by side."""
-    different = {column.tobytes(): column for column in strip.outside}
-    scattered = sum(not is_strided(column) for column in different.values())
+    scattered = sum(not is_strided(column) for column in strip.outside)
     return 2 * scattered <= sum(point.work for point in strip.points)
 
 
@@ -303,7 +316,11 @@ def is_strided(column: Addresses) -> bool:
 
 
 def _strips(
-    program: Program, members: list[int], components: _Components, live: npt.NDArray[np.bool_]
+    program: Program,
+    members: list[int],
+    components: _Components,
+    live: npt.NDArray[np.bool_],
+    returned: Addresses,
 ) -> tuple[Strip, ...]:
     """The elements by their forms: how many numbers they have of each instruction."""
     outs = [program.instructions[k].out for k in members]
@@ -322,7 +339,8 @@ def _strips(
         which = np.flatnonzero(form.ravel() == n)
         rank = np.full(len(roots), -1, np.int64)
         rank[which] = np.arange(len(which))
-        found.append(_strip(program, members, [rank[part] for part in parts], local, live))
+        made = _strip(program, members, [rank[part] for part in parts], local, live, returned)
+        found.append(_in_order(made, returned))
     return tuple(found)
 
 
@@ -339,10 +357,12 @@ def _strip(
     ranks: list[Addresses],
     local: Addresses,
     live: npt.NDArray[np.bool_],
+    returned: Addresses,
 ) -> Strip:
     """The strip of some elements; ``ranks``: per instruction, the element of each result, or -1."""
     count = max(int(rank.max()) for rank in ranks) + 1
     points: list[Point] = []
+    reading = _Sources(program.shared, local)
     for k, rank in zip(members, ranks, strict=True):
         instruction = program.instructions[k]
         mine = np.flatnonzero(rank >= 0)
@@ -355,16 +375,51 @@ def _strip(
         local[instruction.start + rows] = len(points) + np.arange(rows.shape[1])
         for result in rows.T:
             out = instruction.start + result
+            is_kept = bool(live[out].any())
             points.append(
                 Point(
                     k,
                     out,
-                    tuple(_sources(program, local, _operands(instruction, result))),
-                    tuple(_pairs(program, local, instruction, result)),
-                    bool(live[out].any()),
+                    tuple([reading.of(column) for column in _operands(instruction, result)]),
+                    tuple([(reading.of(a), reading.of(b)) for a, b in _pairs(instruction, result)]),
+                    is_kept,
+                    not is_kept and bool((returned[out] >= 0).any()),
                 )
             )
     return Strip(count, tuple(points))
+
+
+def _in_order(strip: Strip, returned: Addresses) -> Strip:
+    """The strip with its elements in the order of what it returns, or else in which most lies."""
+    results = [returned[p.out] for p in strip.points if p.is_result]
+    if results:
+        places = np.stack(results)
+        first = np.where(places < 0, len(returned), places).min(axis=0)
+        order = np.argsort(first, kind="stable")
+    else:
+        votes: dict[bytes, int] = {}
+        for column in [*[p.out for p in strip.points if p.is_kept], *strip.outside]:
+            if column[0] != column[-1]:
+                found = np.argsort(column, kind="stable").tobytes()
+                votes[found] = votes.get(found, 0) + 1
+        if not votes:
+            return strip
+        order = np.frombuffer(max(votes, key=lambda order: votes[order]), np.int64)
+    moved = {id(column): column[order] for column in strip.outside}
+
+    def there(source: Source) -> Source:
+        return source if isinstance(source, int) else moved[id(source)]
+
+    points = [
+        replace(
+            point,
+            out=point.out[order],
+            operands=tuple(map(there, point.operands)),
+            products=tuple([(there(a), there(b)) for a, b in point.products]),
+        )
+        for point in strip.points
+    ]
+    return Strip(strip.count, tuple(points))
 
 
 def _operands(instruction: Instruction, result: Addresses) -> Iterator[Addresses]:
@@ -376,12 +431,10 @@ def _operands(instruction: Instruction, result: Addresses) -> Iterator[Addresses
 
 
 def _pairs(
-    program: Program, local: Addresses, instruction: Instruction, result: Addresses
-) -> Iterator[tuple[Source, Source]]:
+    instruction: Instruction, result: Addresses
+) -> Iterator[tuple[Addresses, ...]]:
     if instruction.products is not None:
-        for columns in _terms(instruction, instruction.products, result):
-            a, b = _sources(program, local, columns)
-            yield a, b
+        yield from _terms(instruction, instruction.products, result)
 
 
 def _terms(
@@ -400,18 +453,21 @@ def _terms(
         yield tuple([column[first + t] for column in terms.columns])
 
 
-def _sources(
-    program: Program, local: Addresses, columns: Sequence[Addresses] | Iterator[Addresses]
-) -> Iterator[Source]:
-    """Columns of addresses as numbers of the same element, or from outside."""
-    for column in columns:
-        own = local[column]
+class _Sources:
+    """Columns of addresses as numbers of the same element, or as columns, each of them once."""
+
+    def __init__(self, shared: int, local: Addresses) -> None:
+        self._shared, self._local = shared, local
+        self._known: dict[bytes, Addresses] = {}
+
+    def of(self, column: Addresses) -> Source:
+        """What these addresses are."""
+        own = self._local[column]
         inside = own >= 0
         if inside.all():
             if (own != own[0]).any():
                 raise _Irregular
-            yield int(own[0])
-        elif inside.any() or len(np.unique(column < program.shared)) > 1:
+            return int(own[0])
+        if inside.any() or len(np.unique(column < self._shared)) > 1:
             raise _Irregular
-        else:
-            yield column
+        return self._known.setdefault(column.tobytes(), column)

@@ -188,7 +188,8 @@ class MachineCode:
             np.concatenate([np.array([0, *call.returned], np.int32), *selected.values()])
         )
         found = here.address[positions]
-        addresses = np.where(found >= 0, prefix.to[found], -1).astype(np.int32)
+        addresses = np.where(found >= 0, prefix.to[found], -1)
+        addresses = self.code.machine.place(addresses, program.size).astype(np.int32)
         gathers: list[Addresses] = []
         choosers: list[Addresses] = []
         at = 0
