@@ -134,9 +134,7 @@ def _points(
 # --- which instructions ---------------------------------------------------------------------------
 
 
-def schedule(
-    program: Program, root: int, returned: Addresses, most: int = MOST_POINTS
-) -> list[int | Run]:
+def schedule(program: Program, root: int, returned: Addresses) -> list[int | Run]:
     """The instructions in an order of execution, some of them as runs.
 
     ``root`` and ``returned``: the addresses that are read when all is computed; elements come in
@@ -146,6 +144,8 @@ def schedule(
     plain: list[int | Run] = list(range(len(program.instructions)))
     if program.loops or program.steps is not None:
         return plain
+    # With many elements each is a small part of all. What is more is several that were joined.
+    most = min(MOST_POINTS, 4 * sum(map(_work, program.instructions)) // LEAST)
     rank = np.full(program.size, -1, np.int64)
     rank[returned[::-1]] = np.arange(len(returned))[::-1]
     order: list[int | Run] = []
@@ -185,6 +185,12 @@ def _gathered(
             after.append(k)
             late[instruction.out] = True
     return members, before, after, components
+
+
+def _work(instruction: Instruction) -> int:
+    """How many numbers it computes, reads as operands, or adds up."""
+    operands = instruction.count * (1 + len(instruction.columns))
+    return operands + sum(map(len, instruction.sums))
 
 
 def _is_eligible(instruction: Instruction) -> bool:
