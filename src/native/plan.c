@@ -50,6 +50,8 @@ typedef struct {
     Buffer outputs;         /* int64_t: where the numbers are that are returned, in the template's tree; or empty */
     Buffer targets;         /* int64_t: where each of them goes in `fixed`; or empty: in their order */
     Buffer fixed;           /* double: what is returned of arrays, with something in the places of outputs */
+    Buffer near;            /* int32_t: where the outputs are among the own numbers, or -1 - k: at k in what is
+                               shared; or empty */
     int only_finite;        /* a tape that is for finite inputs only */
 } Plan;
 
@@ -359,6 +361,13 @@ static double number_at(const Plan *p, int64_t at) {
     return p->is_float ? ((const float *)arena)[at] : ((const double *)arena)[at];
 }
 
+static void copy_near(double *restrict to, const double *restrict shared, const double *restrict own,
+                      const int32_t *restrict from, Py_ssize_t count) {
+    for (Py_ssize_t k = 0; k < count; k++) {
+        to[k] = from[k] < 0 ? shared[-1 - from[k]] : own[from[k]];
+    }
+}
+
 /* All that the function returned, its arrays as fields of the record. */
 static PyObject *outputs_of(const Plan *p) {
     Py_ssize_t count = COUNT(p->outputs, int64_t), size = p->fixed.size ? COUNT(p->fixed, double) : count;
@@ -368,7 +377,11 @@ static PyObject *outputs_of(const Plan *p) {
         if (p->fixed.size != 0) {
             memcpy(numbers, p->fixed.bytes, p->fixed.size);
         }
-        for (Py_ssize_t k = 0; k < count; k++) {
+        if (p->near.size != 0) {
+            copy_near(numbers, p->views[P_SHARED].buf, p->views[P_OWN].buf,
+                      (const int32_t *)(const void *)p->near.bytes, count);
+        }
+        for (Py_ssize_t k = 0; k < count && p->near.size == 0; k++) {
             int64_t to = p->targets.size ? ITEM(p->targets, int64_t, k) : k;
             numbers[to] = number_at(p, ITEM(p->outputs, int64_t, k));
         }
@@ -565,6 +578,31 @@ static int check_arenas(Plan *p, Py_ssize_t root) {
     return 0;
 }
 
+/* Once the arenas are checked: forget where outputs go that go one after the other, and note where those
+ * of machine code are in the arenas. -1: an error. */
+static int settle_outputs(Plan *p) {
+    Py_ssize_t count = COUNT(p->outputs, int64_t);
+    int64_t shared = (int64_t)(p->views[P_SHARED].len / p->views[P_SHARED].itemsize);
+    int in_order = count == COUNT(p->fixed, double), are_near = p->forward != 0 && !p->is_float;
+    for (Py_ssize_t k = 0; k < COUNT(p->targets, int64_t) && in_order; k++) {
+        in_order = ITEM(p->targets, int64_t, k) == k;
+    }
+    if (in_order) {
+        p->targets.size = p->fixed.size = 0;
+    }
+    are_near = are_near && p->targets.size == 0;
+    for (Py_ssize_t k = 0; k < count && are_near; k++) {
+        are_near = ITEM(p->outputs, int64_t, k) < INT32_MAX;
+    }
+    for (Py_ssize_t k = 0; k < count && are_near; k++) {
+        int64_t at = ITEM(p->outputs, int64_t, k);
+        if (APPEND(p->near, int32_t, (int32_t)(at < shared ? -1 - at : at - shared)) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 static int plan_traverse(PyObject *self, visitproc visit, void *arg) {
     Plan *p = (Plan *)self;
     Py_VISIT(Py_TYPE(self));
@@ -588,6 +626,7 @@ static void plan_dealloc(PyObject *self) {
     PyMem_Free(p->outputs.bytes);
     PyMem_Free(p->targets.bytes);
     PyMem_Free(p->fixed.bytes);
+    PyMem_Free(p->near.bytes);
     Py_XDECREF(p->template);
     Py_XDECREF(p->record);
     Py_XDECREF(p->make);
@@ -677,7 +716,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     }
     Py_ssize_t position = failed ? -1 : note_outputs(p, root, targets, fixed);
     failed = failed || (position == -1 && PyErr_Occurred() != NULL) || note_shapes(p, shapes) < 0 ||
-             check_arenas(p, position) < 0;
+             check_arenas(p, position) < 0 || settle_outputs(p) < 0;
     if (failed) {
         Py_DECREF((PyObject *)p);
         return NULL;

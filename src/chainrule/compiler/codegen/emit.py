@@ -32,7 +32,7 @@ from chainrule.compiler.codegen.ir import Code, Integers, Offset, Vector
 from chainrule.compiler.codegen.packed import Packing
 from chainrule.compiler.codegen.walks import Walks
 from chainrule.compiler.lift.commands import commands
-from chainrule.compiler.lift.program import Program
+from chainrule.compiler.lift.program import Addresses, Program
 
 __all__ = ["Machine", "machine"]
 
@@ -47,6 +47,7 @@ def machine(
     contract: bool = True,
     optional: set[int] | None = None,
     many: bool = False,
+    returned: Addresses | None = None,
 ) -> Machine:
     """The IR of forward and backward, ready to be parsed.
 
@@ -54,8 +55,12 @@ def machine(
     vector. ``optional``: instructions that are skipped at run time where the count of their first
     walk is 0. Without ``contract`` products are rounded before they are added, and sums keep their
     order. ``many``: for many samples with the same parameters: there is ``pack``, and ``reverse``
-    adds its gradient to Q.
+    adds its gradient to Q. ``returned``: the addresses that are read after ``forward``, where that
+    is not all of them, the root first: the others need not be written, and these are where
+    ``Machine.place`` says.
     """
+    if root is not None or batch > 1 or many or varying or optional:
+        returned = None
     walks = Walks(program, varying or set(), contract, batch)
     made = Machine(walks=walks.all, optional=optional or set())
     forward, backward = (Emitter(walks, width, batch, dtype) for _ in range(2))
@@ -63,7 +68,7 @@ def machine(
     if program.steps is None:
         if many and batch == 1 and walks.contract:
             forward.packing = packing
-        finite = emit_forward(forward, made)
+        finite = emit_forward(forward, made, returned)
         if root is not None:
             Backward(backward, made, adds=many).emit(root)
     else:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.codegen import registers
+from chainrule.compiler.codegen import registers, strips
 from chainrule.compiler.codegen.contraction import VALUE, Emitter
 from chainrule.compiler.codegen.instructions import (
     Machine,
@@ -31,16 +31,28 @@ from chainrule.compiler.codegen.instructions import (
 from chainrule.compiler.codegen.ir import Integers, Offset, Vector
 from chainrule.compiler.codegen.walks import Walk
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
-from chainrule.compiler.lift.program import Instruction, Program, Repeat, distinct
+from chainrule.compiler.lift.program import Addresses, Instruction, Program, Repeat, distinct
+from chainrule.compiler.lift.strips import Run, schedule
 from chainrule.core import ops
 
 
-def emit_forward(emitter: Emitter, made: Machine) -> Vector:
-    """All instructions, then the guards; gives the number that tells whether all is well."""
+def emit_forward(emitter: Emitter, made: Machine, returned: Addresses | None = None) -> Vector:
+    """All instructions, then the guards; gives the number that tells whether all is well.
+
+    ``returned``: the addresses that anybody reads then, the root first; None: all of them. If not
+    all, runs of independent elements are computed strip by strip.
+    """
     program = emitter.program
     flags = emitter.new_flags()
     watched = _watched(program)
-    for k, instruction in enumerate(program.instructions):
+    order: Sequence[int | Run] = range(len(program.instructions))
+    if returned is not None:
+        order = schedule(program, int(returned[0]), returned)
+    for k in order:
+        if isinstance(k, Run):
+            strips.emit_run(emitter, k, made, watched, flags)
+            continue
+        instruction = program.instructions[k]
         emitter.flags = flags if watched[k] else None
         if instruction.loop is None:
             with if_present(emitter, k, k in made.optional):

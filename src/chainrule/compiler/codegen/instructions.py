@@ -37,7 +37,20 @@ class Machine:
     #: walks that store adjoints instead of adding to them, and the addresses that they initialise
     stores: list[tuple[Walk, Addresses]] = field(default_factory=list)
     optional: set[int] = field(default_factory=set)  # instructions that may be skipped
+    stripped: set[int] = field(default_factory=set)  # instructions that no shorter call may cut
+    #: addresses of results, and where they are instead, after all other numbers
+    moved: list[tuple[Addresses, Addresses]] = field(default_factory=list)
     table: Addresses | None = None  # N of a program with steps: its commands
+
+    def place(self, addresses: Addresses, size: int) -> Addresses:
+        """Where what has these addresses in a program of this size is; -1 stays -1."""
+        if not self.moved:
+            return addresses
+        to = np.arange(size + 1)
+        to[-1] = -1
+        for here, there in self.moved:
+            to[here] = there
+        return to[addresses]
 
 
 def differentiated(program: Program) -> int:

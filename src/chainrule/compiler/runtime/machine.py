@@ -33,6 +33,9 @@ def trip_counts(
     if machine.table is not None:
         return machine.table
     counts = np.zeros(max(1, len(machine.walks)), np.int64)
+    for (k, _), (short, long) in points.items():
+        if short != long and k in machine.stripped:
+            return None
     for walk in machine.walks:
         short, long = points[walk.instruction, walk.what]
         if not short and walk.instruction in machine.optional:
@@ -131,6 +134,7 @@ class MachineCode:
         self.program, self.varying, self.optional = program, set(varying), set(optional)
         self.root = int(program.address[call.root])
         self.differentiates = call.differentiates
+        self._returned = program.address[call.returned]
         self._kernels: dict[tuple[int, bool], Kernel] = {}
         self.code = self.kernel(lanes)
         self._allowed = self._selectable()
@@ -184,7 +188,8 @@ class MachineCode:
             np.concatenate([np.array([0, *call.returned], np.int32), *selected.values()])
         )
         found = here.address[positions]
-        addresses = np.where(found >= 0, prefix.to[found], -1).astype(np.int32)
+        addresses = np.where(found >= 0, prefix.to[found], -1)
+        addresses = self.code.machine.place(addresses, program.size).astype(np.int32)
         gathers: list[Addresses] = []
         choosers: list[Addresses] = []
         at = 0
@@ -228,7 +233,7 @@ class MachineCode:
         """The machine code for so many samples at once; see ``Kernel`` for ``many``."""
         if (batch, many) not in self._kernels:
             root = self.root if self.differentiates else None
-            made = Kernel(self, self.program, root, self.varying, batch, many)
+            made = Kernel(self, self.program, root, self.varying, batch, many, self._returned)
             self._kernels[batch, many] = made
         return self._kernels[batch, many]
 
@@ -310,9 +315,11 @@ class Kernel:
         varying: set[tuple[int, str]],
         batch: int,
         many: bool = False,
+        returned: Addresses | None = None,
     ) -> None:
         """``many``: for one sample after the other with the same parameters; ``pack`` comes before
-        the first of them, and ``reverse`` adds to the gradient.
+        the first of them, and ``reverse`` adds to the gradient. ``returned``: the only addresses
+        that are read where there is no ``root``.
         """
         self.batch, self.many = batch, many
         self.machine = emit.machine(
@@ -325,6 +332,7 @@ class Kernel:
             machine.contract,
             machine.optional,
             many,
+            returned,
         )
         self.library = jit.library(self.machine.text)
         own = (program.size - program.shared + self.machine.scratch) * batch
