@@ -342,10 +342,12 @@ static int set_selected(const Plan *p, const Decider *d) {
 
 /* Let the gathers of a call select what its integers say. 0 where that is not known; -1: an error. */
 static int choose_gathers(const Plan *p, const Passed *call) {
-    const Decider *d = (Decider *)p->decider;
-    int fits = COUNT(call->large, Large) == 0 && COUNT(call->integers, int64_t) == d->arguments &&
-               decide(d, (const int64_t *)(const void *)call->integers.bytes) == KNOWN;
-    return fits ? set_selected(p, d) : 0;
+    Decider *d = (Decider *)p->decider;
+    if (COUNT(call->large, Large) != 0 || COUNT(call->integers, int64_t) != d->arguments) {
+        return 0;
+    }
+    int found = decide(d, (const int64_t *)(const void *)call->integers.bytes);
+    return found == KNOWN ? set_selected(p, d) : found == UNDECIDED ? -1 : 0;
 }
 
 /* The number at an address, or of an instruction. */
