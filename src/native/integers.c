@@ -6,11 +6,12 @@
 #include "integers.h"
 
 /* The steps, in the order of integer_code.py. READ to LOOKUP: one of some integers, floats, or of the
- * integers behind sorted keys. CHOOSE, MAX and MIN: of some nodes. */
+ * integers behind sorted keys. CHOOSE, MAX and MIN: of some nodes. SEEDED: `b` of what draws random numbers
+ * is asked for those of a seed; DRAWN: one of them, `b` of all. */
 enum {
     ADD, SUB, MUL, FLOORDIV, MOD, AND, OR, XOR, LSHIFT, RSHIFT, NEG, INVERT, ABS,
     LT, LE, EQ, NE, GT, GE, POW, WRAP, INT, BOOL, READ, READ_FLOAT, LOOKUP,
-    CHOOSE, MAX, MIN, GUARD_TRUTH, GUARD_EQUAL, GUARD_RANGE, STEP_KINDS
+    CHOOSE, MAX, MIN, SEEDED, DRAWN, GUARD_TRUTH, GUARD_EQUAL, GUARD_RANGE, STEP_KINDS
 };
 
 /* Operands are nodes, but for `b` and `c` from READ on: where in the pool it begins, and how many. Of a
@@ -157,7 +158,57 @@ static int read_table(const Decider *d, const Step *s) {
     return KNOWN;
 }
 
-static int take_step(const Decider *d, const Step *s) {
+/* Whether the error that was raised would make another path of the integers; if so, it is cleared. */
+static int is_another_path(void) {
+    PyObject *const kinds[] = {PyExc_ArithmeticError, PyExc_LookupError, PyExc_ValueError, PyExc_TypeError};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        if (PyErr_ExceptionMatches(kinds[k])) {
+            PyErr_Clear();
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Draw the numbers of a seed. Python does, and may do other things meanwhile; what those ask this Decider is
+ * left to Python. */
+static int draw(Decider *d, const Step *s) {
+    PyObject *pair = PyTuple_GetItem(d->draws, (Py_ssize_t)s->b);
+    Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GetItem(pair, 1)), end = at, count = 0;
+    PyObject *seed = PyLong_FromLongLong(d->values[s->a]);
+    PyObject *found = NULL;
+    if (seed != NULL) {
+        d->busy = 1;
+        found = PyObject_CallFunctionObjArgs(PyTuple_GetItem(pair, 0), seed, NULL);
+        d->busy = 0;
+        Py_DECREF(seed);
+    }
+    if (found == NULL) {
+        return is_another_path() ? ANOTHER_PATH : UNDECIDED;
+    }
+    end = s->b + 1 < PyTuple_Size(d->draws)
+              ? PyLong_AsSsize_t(PyTuple_GetItem(PyTuple_GetItem(d->draws, (Py_ssize_t)s->b + 1), 1))
+              : d->drawn_count;
+    count = PyList_Check(found) ? PyList_Size(found) : -1;
+    int known = count == end - at ? KNOWN : ANOTHER_PATH;
+    for (Py_ssize_t k = 0; k < count && known == KNOWN; k++) {
+        PyObject *x = PyList_GetItem(found, k);
+        int overflow = 0;
+        if (PyFloat_CheckExact(x)) {
+            double number = PyFloat_AsDouble(x);
+            memcpy(&d->drawn[at + k], &number, sizeof number);
+        } else if (PyLong_CheckExact(x)) {
+            d->drawn[at + k] = PyLong_AsLongLongAndOverflow(x, &overflow);
+            known = overflow ? BEYOND_BITS : KNOWN;
+        } else {
+            known = ANOTHER_PATH;
+        }
+    }
+    Py_DECREF(found);
+    return known;
+}
+
+static int take_step(Decider *d, const Step *s) {
     int64_t *v = d->values, *to = &v[s->target], a = v[s->a], rest;
     switch (s->kind) {
     case ADD: return add(a, v[s->b], to);
@@ -187,11 +238,13 @@ static int take_step(const Decider *d, const Step *s) {
     case BOOL: *to = a != 0; return KNOWN;
     case MAX:
     case MIN: extreme(s, (const int64_t *)d->views[D_POOL].buf + s->b, v); return KNOWN;
+    case SEEDED: return draw(d, s);
+    case DRAWN: *to = d->drawn[s->b]; return KNOWN;
     default: return read_table(d, s);
     }
 }
 
-static int evaluate(const Decider *d) {
+static int evaluate(Decider *d) {
     const Step *steps = d->views[D_STEPS].buf;
     int found = KNOWN;
     for (Py_ssize_t k = 0; k < d->steps && found == KNOWN; k++) {
@@ -225,7 +278,10 @@ static int compute_numbers(const Decider *d) {
     return KNOWN;
 }
 
-int decide(const Decider *d, const int64_t *integers) {
+int decide(Decider *d, const int64_t *integers) {
+    if (d->busy) {
+        return BEYOND_BITS;
+    }
     if (d->arguments > 0) { /* else there may be no row to copy */
         memmove(d->values, integers, (size_t)d->arguments * sizeof *integers);
     }
@@ -273,13 +329,13 @@ static PyObject *decider_decide(PyObject *self, PyObject *args) {
         PyBuffer_Release(&out);
         return NULL;
     }
-    int fits = read_integers(integers, d->values, d->arguments);
+    int fits = d->busy ? 0 : read_integers(integers, d->values, d->arguments);
     int found = fits > 0 ? decide(d, d->values) : BEYOND_BITS;
     memcpy(out.buf, d->selected, (size_t)d->gathers * sizeof *d->selected);
     memcpy(to.buf, d->computed, (size_t)d->numbers * sizeof *d->computed);
     PyBuffer_Release(&out);
     PyBuffer_Release(&to);
-    return fits < 0 ? NULL : PyLong_FromLong(found);
+    return fits < 0 || found == UNDECIDED ? NULL : PyLong_FromLong(found);
 }
 
 enum { R_INTEGERS, R_SELECTED, R_NUMBERS, R_FOUND, R_BUFFERS };
@@ -307,13 +363,15 @@ static PyObject *decider_rows(PyObject *self, PyObject *args) {
         const int64_t *integers = views[R_INTEGERS].buf;
         int64_t *selected = views[R_SELECTED].buf, *found = views[R_FOUND].buf;
         double *numbers = views[R_NUMBERS].buf;
-        for (Py_ssize_t k = 0; k < rows && fits; k++) {
+        int failed = 0;
+        for (Py_ssize_t k = 0; k < rows && fits && !failed; k++) {
             found[k] = decide(d, integers + k * d->arguments);
+            failed = found[k] == UNDECIDED;
             memcpy(selected + k * d->gathers, d->selected, (size_t)d->gathers * sizeof *selected);
             memcpy(numbers + k * d->numbers, d->computed, (size_t)d->numbers * sizeof *numbers);
         }
         if (fits) {
-            result = Py_NewRef(Py_None);
+            result = failed ? NULL : Py_NewRef(Py_None);
         } else {
             PyErr_SetString(PyExc_ValueError, "the rows do not fit the program or each other");
         }
@@ -361,8 +419,26 @@ static int step_fits(const Decider *d, const Step *s, Py_ssize_t known) {
             }
         }
         return 1;
+    case SEEDED: return s->b >= 0 && s->b < PyTuple_Size(d->draws);
+    case DRAWN: return s->b >= 0 && s->b < d->drawn_count;
     default: return s->b >= 0 && s->b < known;
     }
+}
+
+/* Whether what draws random numbers are pairs of a function and where its numbers begin, in order. */
+static int draws_fit(const Decider *d) {
+    Py_ssize_t before = 0;
+    for (Py_ssize_t k = 0; k < PyTuple_Size(d->draws); k++) {
+        PyObject *pair = PyTuple_GetItem(d->draws, k);
+        int is_pair = PyTuple_Check(pair) && PyTuple_Size(pair) == 2 && PyLong_Check(PyTuple_GetItem(pair, 1));
+        Py_ssize_t at = is_pair ? PyLong_AsSsize_t(PyTuple_GetItem(pair, 1)) : -1;
+        if (at < before || at > d->drawn_count) {
+            PyErr_Clear();
+            return 0;
+        }
+        before = at;
+    }
+    return 1;
 }
 
 /* Whether everything refers to what is there. */
@@ -398,6 +474,8 @@ static void decider_dealloc(PyObject *self) {
     PyMem_Free(d->computed);
     PyMem_Free(d->runs);
     PyMem_Free(d->rows);
+    PyMem_Free(d->drawn);
+    Py_XDECREF(d->draws);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF((PyObject *)type);
 }
@@ -416,7 +494,8 @@ static int make_room(Decider *d) {
     d->values = PyMem_Calloc((size_t)d->nodes + 1, sizeof *d->values);
     d->selected = PyMem_Calloc((size_t)d->gathers + 1, sizeof *d->selected);
     d->computed = PyMem_Calloc((size_t)d->numbers + 1, sizeof *d->computed);
-    if (d->values == NULL || d->selected == NULL || d->computed == NULL) {
+    d->drawn = PyMem_Calloc((size_t)d->drawn_count + 1, sizeof *d->drawn);
+    if (d->drawn == NULL || d->values == NULL || d->selected == NULL || d->computed == NULL) {
         PyErr_NoMemory();
         return -1;
     }
@@ -426,13 +505,15 @@ static int make_room(Decider *d) {
     return 0;
 }
 
-/* Decider(arguments, constants, steps, pool, floats, gathers, candidates, numbers): an integer program as
- * arrays of int64, but for `floats`; none of them may change. A candidate below zero is none. */
+/* Decider(arguments, constants, steps, pool, floats, gathers, candidates, numbers, draws=(), drawn=0): an
+ * integer program as arrays of int64, but for `floats`; none of them may change. A candidate below zero is
+ * none. `draws`: pairs of a function from a seed to a list of random numbers, and where these begin among all
+ * `drawn`. */
 static PyObject *decider_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
-    PyObject *given[D_BUFFERS];
-    Py_ssize_t arguments;
-    if (!PyArg_ParseTuple(args, "nOOOOOOO:Decider", &arguments, &given[0], &given[1], &given[2], &given[3],
-                          &given[4], &given[5], &given[6])) {
+    PyObject *given[D_BUFFERS], *draws = NULL;
+    Py_ssize_t arguments, drawn = 0;
+    if (!PyArg_ParseTuple(args, "nOOOOOOO|O!n:Decider", &arguments, &given[0], &given[1], &given[2], &given[3],
+                          &given[4], &given[5], &given[6], &PyTuple_Type, &draws, &drawn)) {
         return NULL;
     }
     Decider *d = (Decider *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
@@ -440,18 +521,20 @@ static PyObject *decider_new(PyTypeObject *type, PyObject *args, PyObject *Py_UN
         return NULL;
     }
     d->arguments = arguments;
-    int failed = 0;
+    d->draws = draws != NULL ? Py_NewRef(draws) : PyTuple_New(0);
+    d->drawn_count = drawn;
+    int failed = d->draws == NULL;
     while (d->view_count < D_BUFFERS && !failed) {
         const char *format = d->view_count == D_FLOATS ? "d" : "q";
         failed = get_buffer(given[d->view_count], &d->views[d->view_count], format, 0, 0) < 0;
         d->view_count += !failed;
     }
-    if (!failed && (arguments < 0 || arguments > PY_SSIZE_T_MAX / 64)) {
+    if (!failed && (arguments < 0 || arguments > PY_SSIZE_T_MAX / 64 || drawn < 0 || drawn > PY_SSIZE_T_MAX / 64)) {
         PyErr_SetString(PyExc_ValueError, "an integer program has no such number of arguments");
         failed = 1;
     }
     failed = failed || make_room(d) < 0;
-    if (!failed && !program_fits(d)) {
+    if (!failed && (!draws_fit(d) || !program_fits(d))) {
         PyErr_SetString(PyExc_ValueError, "the parts of the integer program do not fit each other");
         failed = 1;
     }

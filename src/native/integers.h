@@ -5,8 +5,8 @@
 #include "native.h"
 
 /* What became of a call: all is known; the recording is for other integers; an integer does not fit into
- * 64 bits, so that Python must tell. */
-enum { KNOWN = 0, ANOTHER_PATH = 1, BEYOND_BITS = 2 };
+ * 64 bits, so that Python must tell; an error of Python's that is none of the function's, as an interrupt. */
+enum { KNOWN = 0, ANOTHER_PATH = 1, BEYOND_BITS = 2, UNDECIDED = -1 };
 
 /* What a Decider is given; see compiler/capture/integer_code.py. */
 enum { D_CONSTANTS, D_STEPS, D_POOL, D_FLOATS, D_GATHERS, D_CANDIDATES, D_NUMBERS, D_BUFFERS };
@@ -35,12 +35,16 @@ typedef struct {
     GatherRun *runs;
     Py_ssize_t run_count;
     int64_t *rows; /* the tables of runs, row by row */
+    PyObject *draws;   /* a tuple: what gives the random numbers of a seed, and how many in all before them */
+    int64_t *drawn;    /* the random numbers of the last call, the bits of floats */
+    Py_ssize_t drawn_count;
+    int busy;          /* numbers are being drawn, by Python */
 } Decider;
 
 extern PyTypeObject *DeciderType;
 
 /* Evaluate the program: `selected` and `computed`, where they are KNOWN. */
-int decide(const Decider *d, const int64_t *integers);
+int decide(Decider *d, const int64_t *integers);
 
 /* A list's index counted from the beginning; whether there is such an item. */
 static inline int wrap(int64_t *index, int64_t count) {

@@ -171,8 +171,8 @@ static int pack_one(Packing *p, int64_t place) {
             return wrong("a kind has another number of integers than its shape");
         }
         int found = decide(kind->decider, integers);
-        if (found == BEYOND_BITS) {
-            return 0;
+        if (found == BEYOND_BITS || found == UNDECIDED) {
+            return found == UNDECIDED ? -1 : 0;
         }
         if (found == KNOWN && are_exact(kind, integers)) {
             if (p->used >= p->rows) {

@@ -326,8 +326,8 @@ static int look_at_opened(Look *w, PyObject *x) {
     if (w->opened == NULL) {
         return 0;
     }
-    PyObject *how = w->is_first ? NULL : PyDict_GetItemWithError(w->opened, (PyObject *)Py_TYPE(x));
-    if (how == NULL || w->depth >= DEEPEST) {
+    PyObject *how = PyDict_GetItemWithError(w->opened, (PyObject *)Py_TYPE(x));
+    if (how == NULL || w->depth >= DEEPEST || (w->is_first && !PyTuple_CheckExact(how))) {
         return PyErr_Occurred() ? -1 : 0;
     }
     if (PyDict_CheckExact(how)) {

@@ -53,6 +53,7 @@ typedef struct {
     Buffer near;            /* int32_t: where the outputs are among the own numbers, or -1 - k: at k in what is
                                shared; or empty */
     int only_finite;        /* a tape that is for finite inputs only */
+    PyObject *captured;     /* a tuple: Values whose numbers come after those of the call's arguments */
 } Plan;
 
 #define LINE 64
@@ -178,6 +179,14 @@ static int read_numbers(const Plan *p, const Passed *call) {
         at += items;
     }
     return fits;
+}
+
+/* Copy the numbers of the Values that the function reaches by itself. */
+static void read_captured(const Plan *p) {
+    for (Py_ssize_t k = 0; k < PyTuple_Size(p->captured); k++) {
+        const Node *v = (const Node *)PyTuple_GetItem(p->captured, k);
+        copy_number(p, p->views[P_OWN].buf, p->own_size + k, v->data);
+    }
 }
 
 #define EXACT ((int64_t)1 << 53) /* integers up to here are floats without rounding */
@@ -344,10 +353,12 @@ static int set_selected(const Plan *p, const Decider *d) {
 
 /* Let the gathers of a call select what its integers say. 0 where that is not known; -1: an error. */
 static int choose_gathers(const Plan *p, const Passed *call) {
-    const Decider *d = (Decider *)p->decider;
-    int fits = COUNT(call->large, Large) == 0 && COUNT(call->integers, int64_t) == d->arguments &&
-               decide(d, (const int64_t *)(const void *)call->integers.bytes) == KNOWN;
-    return fits ? set_selected(p, d) : 0;
+    Decider *d = (Decider *)p->decider;
+    if (COUNT(call->large, Large) != 0 || COUNT(call->integers, int64_t) != d->arguments) {
+        return 0;
+    }
+    int found = decide(d, (const int64_t *)(const void *)call->integers.bytes);
+    return found == KNOWN ? set_selected(p, d) : found == UNDECIDED ? -1 : 0;
 }
 
 /* The number at an address, or of an instruction. */
@@ -435,6 +446,7 @@ PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out) {
     }
     if (fine > 0) {
         fine = read_numbers(p, call);
+        read_captured(p);
     }
     if (fine > 0) {
         void *to_shared = only_value ? NULL
@@ -549,7 +561,8 @@ static int check_arenas(Plan *p, Py_ssize_t root) {
     const int64_t *places = v[P_PLACES].buf, *integers = v[P_INTEGERS].buf;
     const Tape *tape = p->forward == 0 ? (Tape *)p->owner : NULL;
     Py_ssize_t numbers = tape != NULL ? tape->count : shared + own;
-    int fits = p->size <= shared && p->own_size <= own && root >= 0 && root < numbers &&
+    Py_ssize_t captured = PyTuple_Size(p->captured);
+    int fits = p->size <= shared && p->own_size + captured <= own && (captured == 0 || tape != NULL) && root >= 0 && root < numbers &&
                v[P_SHARED_ADJOINTS].len == v[P_SHARED].len && v[P_ADJOINTS].len == v[P_OWN].len &&
                (tape == NULL || (shared == tape->inputs && !p->is_float));
     for (Py_ssize_t k = 0; tape == NULL && k < v[P_PLACES].len / v[P_PLACES].itemsize && fits; k++) {
@@ -611,6 +624,7 @@ static int plan_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(p->make);
     Py_VISIT(p->owner);
     Py_VISIT(p->decider);
+    Py_VISIT(p->captured);
     return 0;
 }
 
@@ -632,6 +646,7 @@ static void plan_dealloc(PyObject *self) {
     Py_XDECREF(p->make);
     Py_XDECREF(p->owner);
     Py_XDECREF(p->decider);
+    Py_XDECREF(p->captured);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF((PyObject *)type);
 }
@@ -668,17 +683,24 @@ static Py_ssize_t note_outputs(Plan *p, PyObject *root, PyObject *targets, PyObj
  * machine code is. With a Tape for an owner these are 0, `root` is an instruction, what is shared are all
  * its inputs, and places are those of its operands. With an array for a root, all these numbers are
  * returned, in the tree that is the template, without a gradient; `targets` and `fixed`, which may follow,
- * are for trees with arrays. `only_finite`: the tape does not run where an input is not finite. */
+ * are for trees with arrays. `only_finite`: the tape does not run where an input is not finite. `captured`:
+ * Values, of a tape only, whose numbers come after the others'. */
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
     PyObject *shapes, *template, *record, *make, *decider, *owner, *forward, *backward, *arenas;
     Py_ssize_t first;
     PyObject *root, *targets = Py_None, *fixed = Py_None;
     int only_finite = 0;
-    if (!PyArg_ParseTuple(args, "O!nOOOO!OO!O!O!O|OOp:Plan", &PyTuple_Type, &shapes, &first, &template, &record,
+    PyObject *captured = empty_tuple;
+    if (!PyArg_ParseTuple(args, "O!nOOOO!OO!O!O!O|OOpO!:Plan", &PyTuple_Type, &shapes, &first, &template, &record,
                           &make, DeciderType, &decider, &owner, &PyLong_Type, &forward, &PyLong_Type,
                           &backward, &PyTuple_Type, &arenas, &root, &targets, &fixed,
-                          &only_finite)) {
+                          &only_finite, &PyTuple_Type, &captured)) {
         return NULL;
+    }
+    for (Py_ssize_t k = 0; k < PyTuple_Size(captured); k++) {
+        if (!is_value(PyTuple_GetItem(captured, k))) {
+            return PyErr_Format(PyExc_TypeError, "what a Plan captured are Values");
+        }
     }
     if (PyTuple_Size(arenas) != P_ARENAS) {
         return PyErr_Format(PyExc_TypeError, "a Plan takes %d arenas, not %zd", P_ARENAS, PyTuple_Size(arenas));
@@ -694,6 +716,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     p->make = Py_NewRef(make);
     p->owner = Py_NewRef(owner);
     p->decider = Py_NewRef(decider);
+    p->captured = Py_NewRef(captured);
     p->forward = (uintptr_t)PyLong_AsVoidPtr(forward);
     p->backward = (uintptr_t)PyLong_AsVoidPtr(backward);
     int failed = PyErr_Occurred() != NULL;

@@ -77,6 +77,7 @@ class CapturedState:
     identity: bool = False  # some code asks which Value or list it has, as by ``is``
     asks: bool = False  # likewise, but by ``index``, whose answer both sides of branches may have
     looks: bool = False  # some code may read a Value's label or operation
+    draws: bool = False  # some code makes a generator of random numbers, which hooks must see
     tells: bool = False  # some code in C may tell a Value from a number
     catches: set[types.CodeType] = field(default_factory=set)  # code that may catch errors
     bound: set[int] = field(default_factory=set)  # ids of instances that are not to be kept alive

@@ -5,6 +5,7 @@ Each does what Python does unless the calling thread records and a stand-in is a
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +13,11 @@ import numpy as np
 
 from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.choosing import SEARCHES, Searched, has_whole, item_at
+from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
 from chainrule.compiler.capture.forks import SIDES
+from chainrule.compiler.capture.generators import MODULES, make_generator, make_random
 from chainrule.compiler.capture.merging import store_by_integer
-from chainrule.compiler.capture.rewriting import WATCHED, Hooks, Rewriter
+from chainrule.compiler.capture.rewriting import MAKERS, WATCHED, Hooks, Rewriter
 from chainrule.compiler.capture.sorting import in_order
 from chainrule.compiler.capture.standins import Condition, Detached, StandIn, is_numpys
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
@@ -94,6 +97,15 @@ def _asked(x: Any, name: str = "") -> Any:
     return x
 
 
+def _making(x: Any, name: str) -> Any:
+    """Where to look up an attribute that is called, which may be a generator's class."""
+    x = _asked(x, name)
+    if modes.recorder is None or type(x) is not types.ModuleType:
+        return x
+    original, instead = MODULES.get((x, name), (None, None))
+    return x if original is None or getattr(x, name, None) is not original else instead
+
+
 def _settled(x: StandIn) -> Any:
     """A stand-in of an integer or a truth as the object that Python would have."""
     return x if type(x) is Detached else x.plain("is")
@@ -155,6 +167,8 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     sorted: in_order,
     hasattr: _hasattr,
     getattr: _getattr,
+    RANDOM: make_random,
+    DEFAULT_RNG: make_generator,
     **SEARCHES,
     **{substitute.__wrapped__: substitute for substitute in (*NUMPY.values(), *LINALG.values())},
 }
@@ -172,6 +186,6 @@ def _called(function: Any) -> Any:
 
 SIDES.called, SIDES.asked = _called, _asked
 REWRITER = Rewriter(
-    Hooks(_read, _store, _same, _called, _asked, SIDES),
-    WATCHED | {*NUMPY, *LINALG} | {f.__name__ for f in SEARCHES},
+    Hooks(_read, _store, _same, _called, _asked, _making, SIDES),
+    WATCHED | MAKERS | {*NUMPY, *LINALG} | {f.__name__ for f in SEARCHES},
 )

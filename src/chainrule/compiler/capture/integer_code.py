@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.compiler.capture.draws import Drawn, Draws
 from chainrule.compiler.capture.integers import BEYOND, IntegerProgram
 from chainrule.core.backend import kernels
 
@@ -21,7 +22,7 @@ KNOWN, ANOTHER_PATH, BEYOND_BITS = range(3)  # what a Decider says of a call
 _KINDS = (
     *("add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift"),
     *("neg", "invert", "abs", "lt", "le", "eq", "ne", "gt", "ge", "pow", "wrap", "int", "bool"),
-    *("read", "read float", "look up", "choose", "max", "min"),
+    *("read", "read float", "look up", "choose", "max", "min", "seeded", "item"),
     *("guard truth", "guard equal", "guard range"),
 )
 _CODES = {name: code for code, name in enumerate(_KINDS)}
@@ -61,6 +62,9 @@ class _Encoder:
         self._floats: list[float] = []
         self._tables: dict[int, tuple[str, int, int]] = {}  # of constants: kind, start, count
         self._is_float: set[int] = set()  # nodes
+        self._draws: list[tuple[Any, int]] = []  # from a seed to random numbers; where these begin
+        self._drawn = 0  # random numbers in all
+        self._seeded: dict[int, tuple[Draws, int]] = {}  # nodes: what they draw, where it begins
 
     def made(
         self,
@@ -70,7 +74,7 @@ class _Encoder:
     ) -> Any:
         assert kernels is not None
         program = self._program
-        constants = [0 if isinstance(x, tuple | dict) else _fitting(x) for x in program.constants]
+        constants = [0 if isinstance(x, _NO_NUMBERS) else _fitting(x) for x in program.constants]
         guards: dict[int, list[Any]] = {}
         for guard in program.guards:
             guards.setdefault(guard.node, []).append(guard)
@@ -93,14 +97,25 @@ class _Encoder:
             _words(rows),
             candidates,
             _words([(node, node in self._is_float) for node in numbers]),
+            tuple(self._draws),
+            self._drawn,
         )
 
     def _step(self, node: int, name: str, operands: tuple[int, ...]) -> tuple[int, ...]:
+        program = self._program
         if name == "read":
             kind, start, count = self._table(operands[0])
             if kind == "read float":
                 self._is_float.add(node)
             return _CODES[kind], node, operands[1], start, count
+        if name == "seeded":
+            return self._seed(node, *operands)
+        if name == "item":
+            draws, start = self._seeded[operands[0]]
+            place = program.constants[operands[1] - program.arguments]
+            if draws.kinds[place] is float:
+                self._is_float.add(node)
+            return _CODES[name], node, operands[0], start + place, 0
         if self._is_float.intersection(operands):
             raise _NotFlat
         if name in ("choose", "max", "min"):
@@ -108,6 +123,14 @@ class _Encoder:
             self._pool += nodes
             return _CODES[name], node, operands[0], len(self._pool) - len(nodes), len(nodes)
         return _CODES[name], node, operands[0], operands[-1], 0
+
+    def _seed(self, node: int, constant: int, seed: int) -> tuple[int, ...]:
+        """Random numbers, of which there are as many for every seed."""
+        draws = self._program.constants[constant - self._program.arguments]
+        self._seeded[node] = draws, self._drawn
+        self._draws.append((draws.again, self._drawn))
+        self._drawn += len(draws.kinds)
+        return _CODES["seeded"], node, seed, len(self._draws) - 1, 0
 
     def _table(self, constant: int) -> tuple[str, int, int]:
         """Where a table went; one that comes again went there before."""
@@ -126,6 +149,9 @@ class _Encoder:
                 self._pool += map(_fitting, table)
             self._tables[constant] = kind, start, len(table)
         return self._tables[constant]
+
+
+_NO_NUMBERS = (tuple, dict, Draws, Drawn)
 
 
 def _fitting(x: Any) -> int:

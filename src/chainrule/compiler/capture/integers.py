@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chainrule.compiler.capture.draws import Drawn, Draws
 from chainrule.core import errors
 
 BEYOND = 2**63
@@ -47,6 +48,8 @@ STEPS: dict[str, Callable[..., Any]] = {
     "min": min,
     "int": int,
     "bool": bool,
+    "seeded": Draws.again,
+    "item": operator.getitem,
 }
 _SYMBOLS = {
     "add": "+",
@@ -81,6 +84,9 @@ _BITS: dict[str, Callable[[int, int], int]] = {
 }
 MOST_BITS = 2**16  # beyond them a step might take for ever
 COMPARISONS = ("lt", "le", "eq", "ne", "gt", "ge")
+
+
+_BY_IDENTITY = (tuple, dict, Draws, Drawn)  # constants: one is not looked for among the others
 
 
 def _bits(step: str, a: Any, b: Any) -> int:
@@ -184,7 +190,7 @@ class IntegerRecorder:
 
     def constant(self, x: Any) -> int:
         """A number, or a table of them, that is the same in every call."""
-        key = (type(x), x) if not isinstance(x, tuple | dict) else id(x)
+        key = (type(x), x) if not isinstance(x, _BY_IDENTITY) else id(x)
         if key not in self._constants:
             self._kept.append(x)
             self._constants[key] = -len(self._kept)
@@ -233,5 +239,6 @@ class IntegerRecorder:
         guards = tuple(
             IntegerGuard(place(g.node), g.expected, g.truth, g.line) for g in self._guards.values()
         )
-        program = IntegerProgram(self.arguments, tuple(self._kept), steps, guards, self.bounded)
+        kept = tuple([x.finished() if isinstance(x, Draws) else x for x in self._kept])
+        program = IntegerProgram(self.arguments, kept, steps, guards, self.bounded)
         return program, place

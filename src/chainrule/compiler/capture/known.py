@@ -149,8 +149,6 @@ def is_pure_class(cls: type) -> bool:
         return not module.startswith("numpy.random") and cls.__name__ not in _IMPURE_NUMPY
     if is_model(module):
         return False
-    if module in ("random", "_random") and cls.__name__ == "Random":
-        return True  # with a seed; without one, two recordings differ
     return module in _PURE_MODULES or top == "chainrule" or issubclass(cls, BaseException)
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from chainrule.compiler.capture.recorder import Recorder
 
 _MOST = 100_000  # combinations of several integers in one read; more are static
+_MOST_NUMBERS = 1_000_000  # of an array of plain numbers that is read by an integer
 _FEW = 256  # items of a list that are looked at
 _INTEGERS = frozenset((int, bool, Traced))
 
@@ -157,11 +158,11 @@ class Selector:
         """
         traced = [axis for axis, k in enumerate(keys) if type(k) is Traced]
         counts = [array.shape[axis] for axis in traced]
-        if math.prod(counts) > _MOST or any(
-            not -n <= keys[axis].value < n for axis, n in zip(traced, counts, strict=True)
-        ):
-            return None
         if array.dtype not in (object, np.float64, np.int64):
+            return None
+        if any(not -n <= keys[axis].value < n for axis, n in zip(traced, counts, strict=True)):
+            return None
+        if math.prod(counts) > _MOST and (array.dtype == object or array.size > _MOST_NUMBERS):
             return None
         chosen = self._joined([keys[axis] for axis in traced], counts)
         plain = [slice(None) if type(k) is Traced else k for k in keys]
@@ -174,9 +175,14 @@ class Selector:
             part = np.moveaxis(part, axes, range(len(axes)))
             shape = part.shape[len(axes) :]
             items = part.reshape(math.prod(counts), -1)
-            columns = [list(items[:, k]) for k in range(items.shape[1])]
+            if array.dtype == object:
+                columns = [list(items[:, k]) for k in range(items.shape[1])]
+                picks = [self._picker(column) for column in columns]
+            else:
+                columns = [tuple(items[:, k].tolist()) for k in range(items.shape[1])]
+                picks = [self._number_picker(column, array.dtype.type) for column in columns]
             # The items are kept with it, so that no others have their addresses.
-            self._tables[known] = [self._picker(column) for column in columns], shape, columns
+            self._tables[known] = picks, shape, columns
         picks, shape, _ = self._tables[known]
         return [pick(chosen) for pick in picks], shape
 
@@ -274,6 +280,16 @@ class Selector:
         elif kinds == {np.ndarray} and len({(x.shape, x.dtype) for x in items}) == 1:
             found = self._array_picker(items)
         return found or (lambda key: items[key.static()])
+
+    def _number_picker(self, numbers: tuple[Any, ...], kind: type) -> Callable[[Traced], Any]:
+        """What picks one of some numbers of numpy's."""
+        integers, recorder = self._recorder.integers, self._recorder
+        table = integers.constant(numbers)
+        if kind is np.int64:
+            return lambda key: Traced(recorder, integers.step("read", table, key.node), kind)
+        return lambda key: Detached(
+            recorder, self.number(integers.step("read", table, key.node)), True, kind
+        )
 
     def _in_range(self, key: Traced, count: int) -> bool:
         """A read of one of so many items, or it raises."""

@@ -3,10 +3,11 @@
 In: the Python functions that a recording may run. Out: the same functions with rewritten code, for
 as long as the recording takes: ``xs[i]`` calls ``Hooks.read(xs, i)``, ``xs[i] = x`` calls
 ``Hooks.store(x, xs, i)``, ``a is b`` calls ``Hooks.same(a, b)``, ``x.name`` calls
-``Hooks.asked(x, name)``, and a call of one of the ``WATCHED`` builtins asks ``Hooks.called`` which
-function to call. Where ``both`` sides of branches are to be computed, the code is converted by
-``sides`` before. So the recorder sees the container and the key of every read, which overloading
-cannot show: a list's subscript asks an integer for nothing but its value.
+``Hooks.asked(x, name)``, ``module.Random(seed)`` looks up its name in ``Hooks.making(module)``, and
+a call of one of the ``WATCHED`` builtins asks ``Hooks.called`` which function to call. Where
+``both`` sides of branches are to be computed, the code is converted by ``sides`` before. So the
+recorder sees the container and the key of every read, which overloading cannot show: a list's
+subscript asks an integer for nothing but its value.
 
 Other threads may run these functions meanwhile: the hooks do what Python does unless the calling
 thread records. What cannot be rewritten stays as it is; integers are static there.
@@ -17,7 +18,7 @@ from __future__ import annotations
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,8 @@ _NEWER_CALLS = sys.version_info >= (3, 13)  # the callable comes before self or 
 _HAS_PRECALL = sys.version_info < (3, 12)
 #: functions in C whose calls are looked at, by the names under which code loads them
 WATCHED = frozenset("int float bool type isinstance hasattr getattr sorted".split())
+#: attributes of modules that make generators of random numbers
+MAKERS = frozenset(("Random", "default_rng"))
 
 
 _COLUMNS = 128  # the library writes those from here on as CPython does not: as parts of their own
@@ -53,6 +56,7 @@ class Hooks:
     same: Callable[[Any, Any], bool]  # a, b -> a is b
     called: Callable[[Any], Any]  # a builtin -> what to call in its place
     asked: Callable[[Any, str], Any]  # what has an attribute that is read, its name -> the same
+    making: Callable[[Any, str], Any]  # what has one that is called -> where to look it up
     sides: Any  # what code converted by ``sides`` calls
 
 
@@ -120,12 +124,13 @@ class Rewriter:
 
     def _rewrite(self, code: types.CodeType) -> types.CodeType:
         steps = bytecode.Bytecode.from_code(code)
+        making = _callees(steps, MAKERS) if MAKERS.intersection(code.co_names) else []
         found: list[Any] = []
         for step in steps:
             if not isinstance(step, bytecode.Instr):
                 found.append(step)
                 continue
-            found += self._replaced(step)
+            found += self._replaced(step, any(step is x for x in making))
         steps[:] = found
         for step in found:
             if isinstance(step, bytecode.Instr):
@@ -135,8 +140,8 @@ class Rewriter:
             raise ValueError("its table of lines does not fit")
         return made
 
-    def _replaced(self, step: bytecode.Instr) -> list[bytecode.Instr]:
-        """The instructions in place of one."""
+    def _replaced(self, step: bytecode.Instr, makes: bool) -> list[bytecode.Instr]:
+        """The instructions in place of one; ``makes``: it loads one of the MAKERS to call it."""
 
         def instruction(name: str, *argument: Any) -> bytecode.Instr:
             return bytecode.Instr(name, *argument, location=step.location)
@@ -161,7 +166,8 @@ class Rewriter:
             return [*same, instruction("UNARY_NOT")] if step.arg else same
         if step.name in ("LOAD_ATTR", "LOAD_METHOD"):
             name = step.arg[1] if isinstance(step.arg, tuple) else step.arg
-            hook = [instruction("LOAD_CONST", self._hooks.asked), instruction("SWAP", 2)]
+            asked = self._hooks.making if makes else self._hooks.asked
+            hook = [instruction("LOAD_CONST", asked), instruction("SWAP", 2)]
             return [*hook, instruction("LOAD_CONST", name), *call(1), step]
         if step.name == "LOAD_CONST" and isinstance(step.arg, types.CodeType):
             inner = self.rewritten(step.arg)
@@ -178,6 +184,56 @@ class Rewriter:
                 hook = [instruction("LOAD_CONST", self._hooks.called), instruction("SWAP", 2)]
                 return [step, *around, *hook, *call(0), *around]
         return [step]
+
+
+def only_calls(code: types.CodeType, name: str) -> bool:
+    """Whether code does nothing with what has this name but to call it there and then."""
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    if name in (*code.co_varnames, *code.co_freevars, *code.co_cellvars):
+        return False
+    if name in code.co_names:
+        try:
+            steps = bytecode.Bytecode.from_code(code)
+        except Exception:  # an instruction that the library does not know
+            return False
+        named = [x for x in steps if isinstance(x, bytecode.Instr) and _name_of(x) == name]
+        callees = [id(x) for x in _callees(steps, {name})]
+        if any(id(x) not in callees for x in named):
+            return False
+    return all(only_calls(c, name) for c in inner)
+
+
+def _callees(steps: Iterable[Any], names: Collection[str]) -> list[bytecode.Instr]:
+    """The instructions that load something of these names, as a global or an attribute, to call."""
+    found, before = [], list[bytecode.Instr]()
+    steps = [step for step in steps if isinstance(step, bytecode.Instr)]
+    for step, after in zip(steps, [*steps[1:], None], strict=True):
+        before.append(step)
+        if step.name not in _ATTRIBUTES:
+            before = [step]  # attributes of it may follow
+        if _name_of(step) not in names:
+            continue
+        to_call = isinstance(step.arg, tuple) and step.arg[0]
+        if to_call or step.name == "LOAD_METHOD":
+            found.append(step)
+        elif step.name == "LOAD_ATTR" and after is not None:
+            to_call = isinstance(before[0].arg, tuple) and before[0].arg[0]
+            if _NEWER_CALLS:
+                to_call = after.name == "PUSH_NULL"
+            if to_call and after.name not in _ATTRIBUTES:
+                found.append(step)
+    return found
+
+
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
+
+
+def _name_of(step: bytecode.Instr) -> Any:
+    """The name that an instruction is about; None where it is about something else."""
+    if step.name == "LOAD_CONST":
+        return None
+    name = step.arg[-1] if isinstance(step.arg, tuple) and step.arg else step.arg
+    return name if isinstance(name, str) else None
 
 
 def _narrow(location: InstrLocation | None) -> InstrLocation | None:

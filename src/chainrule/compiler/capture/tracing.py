@@ -112,6 +112,10 @@ def trace(
     """
     if nudge is not None:
         call = call.nudged(nudge, state.place, nudge_data)
+    if state.draws and not all(REWRITER.rewritten(f.__code__) for f in state.functions):
+        raise Unrecordable(
+            "it makes a generator of random numbers in code that cannot be rewritten"
+        )
     while both and not (state.looks or state.asks or state.catches):
         recorder = Recorder(call.ints, select, plain_sites=frozenset(state.plain_sites))
         try:

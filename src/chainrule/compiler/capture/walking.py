@@ -10,6 +10,7 @@ import builtins
 import collections
 import dis
 import functools
+import itertools
 import logging
 import operator
 import pathlib
@@ -31,12 +32,14 @@ from chainrule.compiler.capture.captured import (
     state_of,
     unreplaced,
 )
+from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
 from chainrule.compiler.capture.known import ATOMS, DESCRIPTORS
-from chainrule.compiler.capture.rewriting import original
+from chainrule.compiler.capture.rewriting import only_calls, original
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.core.backend import Value, kernels
 from chainrule.core.operations import Formula, Opaque
 
+_MAKERS: dict[str, Any] = {"Random": RANDOM, "default_rng": DEFAULT_RNG}
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 # Looked up by name at run time, these reach anything.
 _DYNAMIC = frozenset(("globals", "locals", "vars", "eval", "exec", "open", "__import__"))
@@ -174,6 +177,8 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         raise Unrecordable("it draws random numbers")
     elif isinstance(x, _GENERATORS):
         found.generators.append((x, state_of(x), repr(state_of(x))))
+    elif x is RANDOM:
+        raise Unrecordable("it reaches random.Random otherwise than by calling it under this name")
     elif isinstance(x, type):
         if known.is_pure_class(x) or known.is_known_tool(x):
             return
@@ -264,6 +269,7 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
     ]
     found.dicts.append((function.__dict__, dict(function.__dict__), None))
     yield from function.__dict__.values()
+    modules: list[Iterator[Any]] = []
     for cell in function.__closure__ or ():
         content = content_of(cell)
         found.cells.append((cell, content))
@@ -271,7 +277,9 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
         if isinstance(content, pathlib.PurePath) and names & _FILE_NAMES:
             raise Unrecordable("it uses files")
         if isinstance(content, types.ModuleType):
-            yield from _reached_in_module(content, names, found, set())
+            modules.append(_reached_in_module(content, names, found, set()))
+    seen = {_MAKERS[name] for name in names & _MAKERS.keys() if only_calls(code, name)}  # by hooks
+    found.draws |= bool(seen)
     yield from function.__defaults__ or ()
     if function.__kwdefaults__:
         found.dicts.append((function.__kwdefaults__, dict(function.__kwdefaults__), function))
@@ -284,14 +292,18 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
             found.names.append((vars(builtins), name, builtin))
         if isinstance(x, pathlib.PurePath) and names & _FILE_NAMES:
             raise Unrecordable("it uses files")
-        yield x if x is not MISSING else unreplaced(vars(builtins).get(name))
+        if _MAKERS.get(name, MISSING) is not x or not any(x is maker for maker in seen):
+            yield x if x is not MISSING else unreplaced(vars(builtins).get(name))
         module = x if x is not MISSING else sys.modules.get(name)
         if isinstance(module, types.ModuleType):
             chains = _chains(code, name)
             if chains is None:
-                yield from _reached_in_module(module, names, found, set())
+                modules.append(_reached_in_module(module, names, found, set()))
             else:
-                yield from _reached_by_chains(module, chains, found)
+                modules.append(_reached_by_chains(module, chains, found))
+    for item in itertools.chain(*modules):
+        if not any(item is maker for maker in seen):
+            yield item
 
 
 def _reached_in_module(

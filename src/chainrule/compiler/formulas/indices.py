@@ -93,12 +93,21 @@ class Integers:
                 found += [Named(exact[node], ()) for node in mine]
         return found
 
+    def _draws(self, constant: int) -> str:
+        """The name of what makes a generator of random numbers."""
+        return str(self.program.constants[constant - self.program.arguments].make.__name__)
+
     def _words(self, arguments: list[str]) -> list[str]:
         """Each node as text; a long one is only said to be computed."""
         words = [*arguments]
         words += [str(c) if isinstance(c, int | float) else "table" for c in self.program.constants]
         for name, operands in self.program.steps:
+            if name == "seeded":
+                words.append(f"{self._draws(operands[0])}({words[operands[1]]})")
+                continue
             word = f"{name}({', '.join([words[i] for i in operands[:4]])})"
+            if name == "item":
+                word = f"{words[operands[0]]}[{words[operands[1]]}]"
             words.append(word if len(word) <= LONG and len(operands) <= 4 else "computed")
         return words
 

@@ -23,10 +23,11 @@ from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.families import decider_of
 from chainrule.compiler.runtime.results import array_of_values
-from chainrule.compiler.runtime.signature import Opened, Signature, signature
+from chainrule.compiler.runtime.signature import BUILT, Opened, Signature, signature
 from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.core.backend import Value, kernels
 from chainrule.trees import (
+    Branch,
     Floats,
     Node,
     Numbers,
@@ -74,13 +75,32 @@ class _Row:
         return f"f{len(self._fields) - 1}"
 
 
+def _as_tuple(node: Branch, items: list[Any], original: Any) -> Any:
+    return tuple(items) if isinstance(node, BUILT) else node.build(items, original)
+
+
+def _is_built(node: Node) -> bool:
+    """Whether something in a structure is neither a list, tuple or dict nor a number."""
+    return isinstance(node, Branch) and (isinstance(node, BUILT) or any(map(_is_built, node.items)))
+
+
+def _built(node: Node, gradient: Any) -> Any:
+    """A gradient in the structure of the first argument; a Plan knows lists, tuples and dicts."""
+    if not isinstance(node, Branch) or not _is_built(node):
+        return gradient
+    parts = gradient.values() if isinstance(gradient, dict) else gradient
+    items = [_built(item, part) for item, part in zip(node.items, parts, strict=True)]
+    return node.build(items, gradient)
+
+
 class _Gradient(_Row):
     """How the gradient of the first argument lies in one row of numbers."""
 
     def __init__(self, structure: Node, argument: Any) -> None:
         super().__init__()
-        #: the argument with a field's name for each array and its position for each float
-        self.template = unflatten(structure, self._name, argument)
+        #: the argument with a field's name for each array and its position for each float; a tuple
+        #: in the place of what is built of its items
+        self.template = unflatten(structure, self._name, argument, _as_tuple)
 
     def _name(self, structure: Node, _: Any) -> str | int:
         if isinstance(structure, Numbers):
@@ -93,9 +113,11 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
     differentiate, result = bool(call.key[0]), variant.recording.result
     selection = variant.recording.selection
     decider = selection.decider if binding is None else decider_of(selection, binding.fit)
-    if decider is None or variant.captured or call.values or call.size >= MOST or kernels is None:
+    if decider is None or call.values or call.size >= MOST or kernels is None:
         return None
     with_gradient = differentiate and not variant.is_derivative
+    if variant.captured and not (with_gradient and binding is None):
+        return None  # a plain call gives a node over these Values
     if with_gradient and not (isinstance(result, Output) and result.is_value and call.first):
         return None
     outputs = variant.recording.outputs
@@ -129,7 +151,8 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
         decider,
         *parts,
         *row,
-        variant.is_derivative,
+        variant.is_derivative or (variant.uses_math and bool(variant.captured)),
+        variant.captured,
     )
 
 
@@ -170,7 +193,8 @@ class _Results(_Row):
 def _finish(call: Call, variant: Variant) -> Callable[[Any], Any] | None:
     """What makes Values, and sparse matrices, of their numbers; None where there are none."""
     if call.key[0] and not variant.is_derivative:  # the value and its gradient are numbers
-        return None
+        first: Node = call.structure[0][0]
+        return (lambda answer: (answer[0], _built(first, answer[1]))) if _is_built(first) else None
     made = [_made_of(leaf) for leaf in _leaves(variant.recording.result)]
     if not any(made):
         return None
@@ -217,7 +241,7 @@ def _tape_parts(call: Call, variant: Variant, positions: Sequence[int]) -> tuple
     inputs, grads, first = variant.inputs, variant.grads, call.first
     nothing = np.zeros(1, np.int64)
     places = variant.recording.selection.places.astype(np.int64)
-    integers = np.arange(call.size - first, len(inputs) - first)
+    integers = np.arange(call.size + len(variant.captured) - first, len(inputs) - first)
     arenas = (inputs, inputs[first:], grads, grads[first:], np.ones(1), nothing, nothing)
     return variant.executor, 0, 0, (*arenas, places, integers), np.array(positions, np.int64)
 

@@ -40,6 +40,7 @@ from chainrule.trees import (
 _FLOAT, _INT, _ARRAY, _FLOATS, _INTS, _LIST, _TUPLE, _DICT, _NUMPY, _STATIC = range(1, 11)
 _RECORD, _NAMESPACE, _DEQUE = range(11, 14)
 _SINGLE = {False: 0, True: 1, None: 2}
+BUILT = (Record, NamedTuple)  # what a first argument may be beside lists and the like
 _KINDS: dict[type[Node], int] = {List: _LIST, Tuple: _TUPLE, Dict: _DICT}
 
 
@@ -110,7 +111,7 @@ class _Writer:
             return True
         if isinstance(node, Static) and not first:
             return self._put_static(node.type, x)
-        if not isinstance(node, Branch) or (type(node) not in _KINDS and first):
+        if not isinstance(node, Branch) or (isinstance(node, Deque | Namespace) and first):
             return False
         if isinstance(node, NamedTuple) and node.type.__dictoffset__:
             return False  # it may get attributes beside its fields, which C does not see

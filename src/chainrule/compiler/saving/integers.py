@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from chainrule.compiler.capture.draws import Draws
 from chainrule.compiler.capture.integers import STEPS, IntegerGuard, IntegerProgram
 from chainrule.compiler.saving.plain import (
+    SaveError,
     count,
     counts,
     damaged,
@@ -18,6 +20,7 @@ from chainrule.compiler.saving.plain import (
 
 MOST_ARGUMENTS = 2**28
 _ONE = ("neg", "invert", "abs", "int", "bool")
+_SAVED = STEPS.keys() - {"seeded", "item"}
 _SEVERAL = ("choose", "max", "min")  # any number of operands, from one
 
 
@@ -36,6 +39,8 @@ def encode_program(program: IntegerProgram) -> Any:
 
 
 def _encode_constant(x: Any, where: str) -> Any:
+    if isinstance(x, Draws):  # other versions of Python and numpy may draw others
+        raise SaveError("it draws random numbers from a seed, which a file cannot hold")
     if isinstance(x, dict):
         return {"table": [[encode(key, where), encode(item, where)] for key, item in x.items()]}
     return encode(x, where)
@@ -52,7 +57,7 @@ def decode_program(x: Any) -> tuple[IntegerProgram, set[int]]:
     tables = set(range(arguments, arguments + len(constants))) - plain
     steps = []
     for node, row in enumerate(rows, arguments + len(constants)):
-        if len(items(row)) != 2 or not isinstance(row[0], str) or row[0] not in STEPS:
+        if len(items(row)) != 2 or not isinstance(row[0], str) or row[0] not in _SAVED:
             raise damaged("a step of integers is not known here")
         name, operands = row[0], tuple(counts(row[1], node))
         numbers = operands[1:] if name == "read" else operands

@@ -90,6 +90,8 @@ class IntegerCode:
         return self.scope.filled(len(values), values[0])
 
     def _step(self, name: str, operands: Sequence[tuple[int, ...]]) -> str:
+        if name in ("seeded", "item"):
+            raise Untranslatable("it draws random numbers from a seed: pass the numbers instead")
         columns = list(zip(*operands, strict=True))
         if name == "read":
             return self._read(columns[0], self.code(columns[1]))

@@ -239,6 +239,8 @@ class IntegerCode:
 
     def _step(self, node: int, name: str, operands: tuple[int, ...]) -> None:
         kind = "int64_t"
+        if name in ("seeded", "item"):
+            raise Untranslatable("it draws random numbers from a seed: pass the numbers instead")
         if name != "read" and self.floats.intersection(operands):
             raise Untranslatable("an integer is computed from a table of floats")
         words = [self.word(k) for k in (operands[1:] if name == "read" else operands)]
