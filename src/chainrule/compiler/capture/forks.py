@@ -51,17 +51,19 @@ _MISSING: Any = object()
 
 
 class Impure(BaseException):
-    """A side does what cannot be taken back: ``site`` is to be an ordinary branch.
+    """A side does what cannot be taken back: the branch is to be an ordinary one.
 
+    ``sites``: that of the branch, then those of the branches that it is in, from the inside.
     Not an Exception: neither the function nor a side that is forgiven must swallow it.
     """
 
     def __init__(self, site: Any) -> None:
         super().__init__(site)
-        self.site = site
+        forks = [] if modes.recorder is None else modes.recorder.forks
+        self.sites = [site, *[fork.site for fork in reversed(forks)]]
 
 
-def _opened(test: Any) -> Any:
+def opened(test: Any) -> Any:
     """The truth of a number as a condition; anything else as it is."""
     recorder = modes.recorder
     if recorder is not None and recorder.both:
@@ -78,7 +80,7 @@ class Fork:
     """A branch: one side is run where the test is known, else both."""
 
     def __init__(self, site: Any, test: Any) -> None:
-        test = _opened(test)
+        test = opened(test)
         recorder = modes.recorder
         self.both = (
             recorder is not None
@@ -86,7 +88,7 @@ class Fork:
             and is_open(test)
             and site not in recorder.plain_sites
         )
-        self._site, self._test = site, test
+        self.site, self._test = site, test
         self.truth = truth_of(test) if self.both else bool(test)
         self.body, self.orelse = self.both or self.truth, self.both or not self.truth
         self.decided = False
@@ -177,6 +179,8 @@ class Fork:
         if not self.decided:
             self.decided = True
             bool(self._test)
+            assert modes.recorder is not None
+            modes.recorder.decided[id(self._test)] = self._test
 
     def where_taken(self, key: Traced) -> Traced:
         """An integer by which the side reads; 0 where Python would not run it, and not read."""
@@ -235,6 +239,8 @@ class Sides:
     """What converted code calls. Where nothing is recorded, each does what Python does."""
 
     fork = Fork
+    loop: Callable[..., Any]  # see ``turns``
+    through: Callable[..., Any]  # likewise
     called: Callable[[Any], Any] = staticmethod(lambda function: function)  # see ``hooks``
     asked: Callable[[Any, str], Any] = staticmethod(lambda x, name: x)  # likewise
 
@@ -244,7 +250,7 @@ class Sides:
 
     def opposite(self, test: Any) -> Any:
         """``not test``."""
-        test = _opened(test)
+        test = opened(test)
         if not is_open(test):
             return not test
         if type(test) is Traced:
@@ -260,17 +266,17 @@ class Sides:
         return self._joined(site, parts, False)
 
     def _joined(self, site: Any, parts: tuple[Callable[[], Any], ...], goes_on: bool) -> Any:
-        found = _opened(parts[0]())
+        found = opened(parts[0]())
         for part in parts[1:]:
             fork = Fork(site, found)
             if not fork.both:
                 if fork.truth is not goes_on:
                     return fork.truth
-                found = _opened(part())
+                found = opened(part())
                 continue
 
             def run(part: Callable[[], Any] = part) -> Any:
-                other = _opened(part())
+                other = opened(part())
                 return other if is_open(other) else bool(other)
 
             constant: Callable[[], Any] = lambda: not goes_on  # noqa: E731

@@ -16,6 +16,7 @@ from typing import Any
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.recordings import ArrayOutput, Recording
+from chainrule.compiler.capture.sides import counting_lines
 from chainrule.compiler.capture.standins import Followed, Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer, random_states_kept
 from chainrule.compiler.runtime.building import Builder, Original
@@ -35,6 +36,7 @@ from chainrule.compiler.runtime.variants import (
     Variant,
     branches,
     branches_often,
+    counts_often,
     reasons_for_recordings,
 )
 from chainrule.compiler.runtime.verification import (
@@ -165,9 +167,16 @@ class Pipeline:
         """A variant that computes both sides of branches where calls go many ways, else None."""
         found = structure.variants
         is_one_of_many = bool(found) and branches(found[0]) >= MANY_BRANCHES
-        if (len(found) < WAYS and not is_one_of_many) or not branches_often(found):
+        if len(found) < WAYS and not is_one_of_many:
+            return None
+        if not branches_often(found) and not counts_often(found, self._counting_lines):
             return None
         return self._of_both_sides(structure, call, at_once, build)
+
+    @functools.cached_property
+    def _counting_lines(self) -> set[str]:
+        """Lines of loops that go on for as many turns as an integer says."""
+        return {line for f in self.captured.functions for line in counting_lines(f.__code__)}
 
     def _of_both_sides(self, *given: Any) -> Variant | None:
         """Such a variant; None where it is not asked for, or cannot be made."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -299,6 +299,15 @@ def branches(made: Trace | Variant) -> int:
 def branches_often(variants: Sequence[Variant]) -> bool:
     """Whether at least half of some recordings depend on a branch."""
     return 2 * sum(branches(variant) > 0 for variant in variants) >= len(variants)
+
+
+def counts_often(variants: Sequence[Variant], lines: Collection[str]) -> bool:
+    """Whether at least half of some recordings are for one number of turns of loops in lines."""
+    static = [
+        any(not g.truth and g.line in lines for g in v.recording.selection.program.guards)
+        for v in variants
+    ]
+    return 2 * sum(static) >= len(variants)
 
 
 @dataclass(eq=False)
