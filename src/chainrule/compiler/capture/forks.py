@@ -25,10 +25,11 @@ from chainrule.compiler.capture.merging import (
     as_bool,
     is_open,
     one_of,
+    selected,
     store_by_integer,
     truth_of,
 )
-from chainrule.compiler.capture.standins import Condition, Detached
+from chainrule.compiler.capture.standins import Condition, Detached, is_narrow
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
 from chainrule.core import ops
@@ -47,7 +48,13 @@ _BUILTINS = frozenset(
 _METHODS = frozenset(op.name for op in ops.TABLE.values()) | {"sum", "mean", "dot"}
 _VECTORS = (dot, vsum)
 _MODULES = ("math", "chainrule.core.functions", "chainrule.vectors")
-_MISSING: Any = object()
+_DIVISIONS = ("div", "mod")  # of any kind
+#: functions that are not defined everywhere, and where they and their derivatives are
+_SAFE = {
+    **dict.fromkeys(("log", "log2", "log10", "log1p", "sqrt"), 1.0),
+    **dict.fromkeys(("asin", "acos", "atanh"), 0.5),
+    "acosh": 2.0,
+}
 
 
 class Impure(BaseException):
@@ -192,6 +199,20 @@ class Fork:
         node = integers.step("choose", place, *(pair if self.side else pair[::-1]))
         return Traced(key._recorder, node)
 
+    def defined(self, x: Any, safe: float) -> Any:
+        """An operand of a function that is not defined everywhere; ``safe`` where it is not run."""
+        recorder, kind = modes.recorder, type(x)
+        assert recorder is not None
+        if self.decided or id(self._test) in recorder.decided:
+            return x
+        if kind is Traced and type(self._test) is Traced and x.__class__ is int:
+            return one_of(self._test, *((x, int(safe)) if self.side else (int(safe), x)))
+        if kind is not Value and (kind is not Detached or is_narrow(x)):
+            return x
+        pair = (x if kind is Value else x._value), Value(safe)
+        found = selected(self._test, *(pair if self.side else pair[::-1]))
+        return found if kind is Value else Detached(recorder, found, x.is_data, x.kind)
+
     # --- what a side stores -----------------------------------------------------------------------
 
     def _enter(self, side: bool) -> None:
@@ -318,6 +339,10 @@ class Sides:
             raise Impure(site)
         if name.startswith("i") and _inside() and type(a) in _CHANGED_IN_PLACE:
             raise Impure(site)
+        if name.endswith(_DIVISIONS):
+            b = _defined(b, 1.0)
+        elif name.endswith("pow") and not (type(b) is int and b >= 0):
+            a = _defined(a, 1.0)
         return getattr(operator, name)(a, b)
 
     def unary(self, site: Any, name: str, a: Any) -> Any:
@@ -377,13 +402,27 @@ class Sides:
         """A function that a side calls."""
         if _inside() and not _is_pure(function):
             raise Impure(site)
-        return self.called(function)
+        found = self.called(function)
+        safe = _SAFE.get(getattr(function, "__name__", "")) if _inside() else None
+        if safe is None:
+            return found
+        if isinstance(getattr(function, "__self__", None), Value):
+            return getattr(_defined(function.__self__, safe), function.__name__)
+        return lambda x, *rest: found(_defined(x, safe), *rest)
 
 
 def _inside() -> bool:
     """Whether a side runs that Python might not have run."""
     recorder = modes.recorder
     return recorder is not None and bool(recorder.forks)
+
+
+def _defined(x: Any, safe: float) -> Any:
+    """An operand that is ``safe`` where Python would not run the side: it must raise nothing."""
+    recorder = modes.recorder
+    for fork in recorder.forks if recorder is not None else ():
+        x = fork.defined(x, safe)
+    return x
 
 
 def _is_plain(x: Any) -> bool:

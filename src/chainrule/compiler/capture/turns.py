@@ -21,7 +21,8 @@ from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
 from chainrule.core.backend import modes
 
-_EXTRA = 4096  # instructions, in turns that this call does not take
+_FEW = 8  # turns that are recorded in any case
+_EXTRA = 8192  # instructions of a recording, in turns that its call does not take
 _ASTRAY = 256  # turns inside a side that this call does not take: its numbers may never end it
 _SMALL = 512  # instructions of a loop that is worth taking for a single turn
 _SHARE = 8  # a longer one is for calls that take more than this share of its turns
@@ -39,6 +40,7 @@ class Counted:
     def __init__(self, *ends: Any) -> None:
         self._item, self._stop = (0, ends[0]) if len(ends) == 1 else ends[:2]
         self._step = ends[2] if len(ends) == 3 else 1
+        self.items: int | None = None  # how many there are at most, where that is known
 
     def following(self) -> tuple[Any, Any]:
         """Whether there is another turn, and what it has; StopIteration where there is none."""
@@ -50,8 +52,9 @@ class Counted:
 class Plain:
     """An ordinary iterable."""
 
-    def __init__(self, iterator: Iterator[Any]) -> None:
-        self._iterator = iterator
+    def __init__(self, iterable: Any) -> None:
+        self._iterator = iter(iterable)
+        self.items = len(iterable) if type(iterable) in _SAFE else None
 
     def following(self) -> tuple[Any, Any]:
         """Like that of ``Counted``."""
@@ -63,6 +66,7 @@ class Zipped:
 
     def __init__(self, parts: list[Any]) -> None:
         self._parts = parts
+        self.items = min((x.items for x in parts if x.items is not None), default=None)
 
     def following(self) -> tuple[Any, Any]:
         """Like that of ``Counted``."""
@@ -84,7 +88,7 @@ class Numbered:
     """``enumerate`` of one of these."""
 
     def __init__(self, part: Any, start: int) -> None:
-        self._part, self._count = part, start
+        self._part, self._count, self.items = part, start, part.items
 
     def following(self) -> tuple[Any, Any]:
         """Like that of ``Counted``."""
@@ -127,7 +131,7 @@ def _is_safe(x: Any) -> bool:
 
 
 def _part(x: Any) -> Any:
-    return x if isinstance(x, _KINDS) else Plain(iter(x))
+    return x if isinstance(x, _KINDS) else Plain(x)
 
 
 def _ordinary(x: Any) -> Any:
@@ -201,11 +205,18 @@ class Loop:
 
     def _rounded(self) -> int:
         """How many turns to record where this call takes so many."""
-        most = 4
+        recorder, most = modes.recorder, _FEW
+        assert recorder is not None
         while most < self._turns:
             most *= 2
-        each = self._size() / max(self._turns, 1)
-        return most if (most - self._turns) * each <= _EXTRA else self._turns
+        items = None if self._part is None else self._part.items
+        if items is not None and items <= 2 * most:
+            most = items + 1  # it ends by itself
+        extra = (most - self._turns) * self._size() / max(self._turns, 1)
+        if recorder.extra + extra > _EXTRA:
+            return self._turns
+        recorder.extra += extra
+        return most
 
     def _size(self) -> int:
         recorder = modes.recorder
