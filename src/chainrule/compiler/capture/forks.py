@@ -29,6 +29,7 @@ from chainrule.compiler.capture.merging import (
     store_by_integer,
     truth_of,
 )
+from chainrule.compiler.capture.sides import CHECKED
 from chainrule.compiler.capture.standins import Condition, Detached, is_narrow
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
@@ -48,6 +49,7 @@ _BUILTINS = frozenset(
 _METHODS = frozenset(op.name for op in ops.TABLE.values()) | {"sum", "mean", "dot"}
 _VECTORS = (dot, vsum)
 _MODULES = ("math", "chainrule.core.functions", "chainrule.vectors")
+MOST_ASTRAY = 8192  # instructions of a recording, in functions that Python would not have called
 _DIVISIONS = ("div", "mod")  # of any kind
 #: functions that are not defined everywhere, and where they and their derivatives are
 _SAFE = {
@@ -55,6 +57,10 @@ _SAFE = {
     **dict.fromkeys(("asin", "acos", "atanh"), 0.5),
     "acosh": 2.0,
 }
+
+
+class TooLong(Exception):
+    """Something does not end in a side that Python would not have run."""
 
 
 class Impure(BaseException):
@@ -401,7 +407,9 @@ class Sides:
     def call(self, site: Any, function: Any) -> Any:
         """A function that a side calls."""
         if _inside() and not _is_pure(function):
-            raise Impure(site)
+            if not _is_checked(function):
+                raise Impure(site)
+            _stay_within_bounds()
         found = self.called(function)
         safe = _SAFE.get(getattr(function, "__name__", "")) if _inside() else None
         if safe is None:
@@ -437,6 +445,25 @@ def _is_plain(x: Any) -> bool:
     if kind is np.ndarray and x.dtype == object:
         return all(map(_is_plain, x.flat))
     return kind in _PLAIN or kind is np.ndarray
+
+
+def _is_checked(function: Any) -> bool:
+    """Whether it is a function whose code was converted so that it is checked as a side is."""
+    return type(function) is types.FunctionType and function.__code__.co_consts[:1] == (CHECKED,)
+
+
+def _stay_within_bounds() -> None:
+    """Stop what Python would not have run, and may never end."""
+    recorder = modes.recorder
+    assert recorder is not None
+    if is_astray() and len(recorder.nodes) > MOST_ASTRAY:
+        raise TooLong
+
+
+def is_astray() -> bool:
+    """Whether a side is being run that Python would not have run."""
+    recorder = modes.recorder
+    return recorder is not None and any(fork.side is not fork.truth for fork in recorder.forks)
 
 
 def _is_pure(function: Any) -> bool:

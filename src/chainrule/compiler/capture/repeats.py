@@ -1,8 +1,8 @@
 """Loops that may go on for another number of turns: their statements, prepared for ``sides``.
 
 In: the body of a loop, as trees. Out: the same without ``break`` and ``continue``: what follows
-them is the other side of a branch, and a name says whether the loop goes on. ``Unconvertible``
-where that cannot be done.
+them is the other side of a branch, and a name says whether the loop goes on. In the same way, the
+body of a function with one ``return`` at its end. ``Unconvertible`` where that cannot be done.
 """
 
 from __future__ import annotations
@@ -108,6 +108,42 @@ def _ends_in_jump(statements: list[ast.stmt]) -> bool:
     if isinstance(last, ast.If):
         return _ends_in_jump(last.body) and _ends_in_jump(last.orelse)
     return isinstance(last, ast.Break | ast.Continue)
+
+
+def with_one_return(statements: list[ast.stmt], result: str) -> list[ast.stmt]:
+    """The body of a function that ends by assigning what it returns to ``result``.
+
+    What follows a branch that returns is the other side of it.
+    """
+    for k, x in enumerate(statements):
+        if isinstance(x, ast.Return):
+            value = x.value or ast.copy_location(ast.Constant(None), x)
+            target = ast.copy_location(ast.Name(result, ast.Store()), x)
+            return [*statements[:k], ast.copy_location(ast.Assign([target], value), x)]
+        if not any(isinstance(inner, ast.Return) for inner in ast.walk(x)):
+            continue
+        if not isinstance(x, ast.If):
+            raise Unconvertible
+        body, orelse, rest = x.body, x.orelse, statements[k + 1 :]
+        if _returns(body):
+            orelse = [*orelse, *rest]
+        elif _returns(orelse):
+            body = [*body, *rest]
+        else:
+            raise Unconvertible
+        sides = [with_one_return(side, result) for side in (body, orelse)]
+        return [*statements[:k], ast.copy_location(ast.If(x.test, *sides), x)]
+    raise Unconvertible  # it may return nothing
+
+
+def _returns(statements: list[ast.stmt]) -> bool:
+    """Whether nothing after these statements is reached."""
+    if not statements:
+        return False
+    last = statements[-1]
+    if isinstance(last, ast.If):
+        return _returns(last.body) and _returns(last.orelse)
+    return isinstance(last, ast.Return)
 
 
 def assigned_first(statements: list[ast.stmt]) -> set[str]:

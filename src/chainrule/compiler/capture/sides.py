@@ -20,6 +20,7 @@ from chainrule.compiler.capture.repeats import Unconvertible as _No
 from chainrule.compiler.capture.sources import compiled, definition
 
 _ITEM = "__chainrule_item"  # of a sum
+CHECKED = "__chainrule_checked"  # the docstring of a function that sides may call
 PLACEHOLDER = "__chainrule_sides"  # which ``rewriting`` replaces by ``forks.SIDES``
 _BINARY = {
     ast.Add: "add",
@@ -50,7 +51,7 @@ def converted(code: types.CodeType) -> types.CodeType | None:
         return None
     module, function = found
     converter = _Converter(function, f"{code.co_filename}:{code.co_name}")
-    function.body = converter.block(function.body)
+    converter.function(function)
     if not converter.count:
         return None
     ast.fix_missing_locations(module)
@@ -66,7 +67,7 @@ def counting_lines(code: types.CodeType) -> set[str]:
     if found is None:
         return set()
     converter = _Converter(found[1], "")
-    converter.block(found[1].body)
+    converter.function(found[1])
     file = os.path.basename(code.co_filename)
     return {f"{file}:{line}" for line in converter.counting}
 
@@ -111,6 +112,34 @@ class _Converter(ast.NodeTransformer):
         #: arguments, and names that closures may read later
         self._shared = {name for names in shared for name in names}.union(arguments)
 
+    def function(self, node: ast.FunctionDef) -> None:
+        """Convert a function: all that it does is checked in a side, or else its branches are."""
+        before = self.count
+        try:
+            node.body = self._checked(node)
+        except _No:
+            self.count = before
+            node.body = self.block(node.body)
+
+    def _checked(self, node: ast.FunctionDef) -> list[ast.stmt]:
+        """The body of a function that sides may call."""
+        site, result = self._site(node), f"{OWN}result"
+        first, *rest = node.body
+        text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+        body = repeats.with_one_return(_copy(rest if text else node.body), result)
+        made = _Side(self, site).statements(body)
+        mark, end = _parsed(f"{CHECKED!r}\n{result}", node.body[-1])
+        assert isinstance(end, ast.Expr)
+        return [mark, *made, ast.copy_location(ast.Return(end.value), end)]
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        """A function inside: its own names are others."""
+        inner = _Converter(node, self._place)
+        inner.count = self.count
+        inner.function(node)
+        self.count, self.counting = inner.count, self.counting | inner.counting
+        return node
+
     def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         """A list of statements."""
         found: list[ast.stmt] = []
@@ -123,12 +152,9 @@ class _Converter(ast.NodeTransformer):
         before = self.count
         if repeats.may_end_otherwise(node):
             try:
-                made = self.repeated(node, None)[0]
+                return self.repeated(node, None)[0]
             except _No:
                 self.count = before
-            else:
-                self.counting |= repeats.counting_lines(node)
-                return made
         node.body = self.block(_without_continue(node.body))
         node.orelse = self.block(node.orelse)
         if isinstance(node, ast.For):
@@ -251,6 +277,7 @@ class _Converter(ast.NodeTransformer):
             after = ast.copy_location(ast.If(ended, node.orelse, []), node)
             orelse, others = self.forked(after, None)
             made, names = made + orelse, names + others
+        self.counting |= repeats.counting_lines(node)
         return made, [name for name in names if not name.startswith(OWN)]
 
     def _header(self, node: ast.expr, site: ast.Constant, around: _Side | None) -> ast.expr:

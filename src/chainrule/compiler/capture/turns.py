@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arrays import DataArray
-from chainrule.compiler.capture.forks import SIDES, Fork, opened
+from chainrule.compiler.capture.forks import SIDES, Fork, TooLong, is_astray, opened
 from chainrule.compiler.capture.merging import is_open, truth_of
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
 from chainrule.core.backend import modes
 
+TURNS = "turns"  # among the plain sites: no loop has a run-time end
 _FEW = 8  # turns that are recorded in any case
 _EXTRA = 8192  # instructions of a recording, in turns that its call does not take
 _ASTRAY = 256  # turns inside a side that this call does not take: its numbers may never end it
@@ -28,10 +29,6 @@ _SMALL = 512  # instructions of a loop that is worth taking for a single turn
 _SHARE = 8  # a longer one is for calls that take more than this share of its turns
 #: what can be gone through further than Python would, and nobody can tell
 _SAFE = frozenset((list, tuple, range, str, np.ndarray, DataArray))
-
-
-class TooLong(Exception):
-    """A loop does not end in a side that Python would not have run."""
 
 
 class Counted:
@@ -102,19 +99,26 @@ _KINDS = (Counted, Plain, Zipped, Numbered)
 
 def through(site: Any, function: Any, *arguments: Any) -> Any:
     """``range(...)``, ``zip(...)`` or ``enumerate(...)`` in the header of a loop."""
-    recorder = modes.recorder
     is_own = function is range or function is zip or function is enumerate
-    if recorder is None or not recorder.both or not is_own or site in recorder.plain_sites:
+    if not _opens(site) or not is_own:
         return function(*map(_ordinary, arguments))
     if function is range:
         return Counted(*arguments) if _is_counted(arguments) else range(*arguments)
-    if function is enumerate and type(arguments[1:]) is tuple:
+    if function is enumerate:
         start = arguments[1] if len(arguments) > 1 else 0
         if len(arguments) in (1, 2) and type(start) is int and _is_safe(arguments[0]):
             return Numbered(_part(arguments[0]), start)
     elif function is zip and arguments and all(map(_is_safe, arguments)):
         return Zipped([_part(x) for x in arguments])
     return function(*map(_ordinary, arguments))
+
+
+def _opens(site: Any) -> bool:
+    """Whether a loop may have a run-time end."""
+    recorder = modes.recorder
+    if recorder is None or not recorder.both:
+        return False
+    return site not in recorder.plain_sites and TURNS not in recorder.plain_sites
 
 
 def _is_counted(ends: tuple[Any, ...]) -> bool:
@@ -160,7 +164,7 @@ class Loop:
         self._part: Any = None
         self._item: Any = None
         self._test: Any = None  # whether the last item was one
-        self._is_open = recorder is not None and recorder.both and site not in recorder.plain_sites
+        self._is_open = _opens(site)
         if over:
             self._is_open = self._is_open and _is_safe(over[0])
             self._part = _part(over[0])
@@ -168,7 +172,7 @@ class Loop:
         self._most: int | None = None  # turns, once this call's have ended
         self._going: list[Any] = []  # whether the loop went on, before each turn
         self._first = len(recorder.nodes) if recorder is not None and self._is_open else 0
-        self._astray = _is_astray()
+        self._astray = is_astray()
 
     def more(self, going: Any) -> bool:
         """Whether there is another turn to be run."""
@@ -266,8 +270,3 @@ class Loop:
         """What this turn of a ``for`` loop has."""
         return self._item
 
-
-def _is_astray() -> bool:
-    """Whether a side is being run that Python would not have run."""
-    recorder = modes.recorder
-    return recorder is not None and any(fork.side is not fork.truth for fork in recorder.forks)

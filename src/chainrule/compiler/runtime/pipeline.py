@@ -19,6 +19,7 @@ from chainrule.compiler.capture.recordings import ArrayOutput, Recording
 from chainrule.compiler.capture.sides import counting_lines
 from chainrule.compiler.capture.standins import Followed, Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer, random_states_kept
+from chainrule.compiler.capture.turns import TURNS
 from chainrule.compiler.runtime.building import Builder, Original
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
@@ -153,6 +154,9 @@ class Pipeline:
     def _of_one_side(self, *given: Any) -> Variant:
         """A variant that takes one side of branches; if that is refused, perhaps one of both."""
         with random_states_kept():
+            variant = self._of_any_turns(*given)
+            if variant is not None:
+                return variant
             try:
                 return self._new_variant(*given)
             except Followed:
@@ -173,6 +177,20 @@ class Pipeline:
             return None
         return self._of_both_sides(structure, call, at_once, build)
 
+    def _of_any_turns(self, structure: Structure, *given: Any) -> Variant | None:
+        """One for other numbers of turns, where both sides of branches were not enough; or None."""
+        sites = self.captured.plain_sites
+        if not structure.sides or TURNS not in sites or self._failures >= FAILURES:
+            return None
+        sites.remove(TURNS)
+        try:
+            return self._new_variant(structure, *given)
+        except (Exception, Unrecordable):
+            self.captured.restore()
+            self._failures += 1
+            sites.add(TURNS)
+            return None
+
     @functools.cached_property
     def _counting_lines(self) -> set[str]:
         """Lines of loops that go on for as many turns as an integer says."""
@@ -184,6 +202,8 @@ class Pipeline:
         if type(plain) is not Tracer or plain.both or self._keeps_bits or given_up:
             return None
         self._use(replace(plain, both=True))
+        if not counts_often(given[0].variants, self._counting_lines):
+            self.captured.plain_sites.add(TURNS)
         try:
             return self._new_variant(*given)
         except (Exception, Unrecordable):
@@ -315,6 +335,7 @@ class Pipeline:
     def _added(self, structure: Structure, variant: Variant) -> Variant:
         """Put a variant first."""
         structure.variants.insert(0, variant)
+        structure.sides += getattr(self._tracer, "both", False)
         del structure.variants[VARIANTS:]
         self._shed(variant)
         memory.add(self, variant)

@@ -307,7 +307,7 @@ def counts_often(variants: Sequence[Variant], lines: Collection[str]) -> bool:
         any(not g.truth and g.line in lines for g in v.recording.selection.program.guards)
         for v in variants
     ]
-    return 2 * sum(static) >= len(variants)
+    return bool(static) and 2 * sum(static) >= len(variants)
 
 
 @dataclass(eq=False)
@@ -317,4 +317,5 @@ class Structure:
     variants: list[Variant] = field(default_factory=list)
     recordings: int = 0
     hits: int = 0  # calls that a variant answered
+    sides: int = 0  # recordings that compute both sides of branches
     blocked: str | None = None  # why such calls run eagerly
