@@ -49,6 +49,7 @@ _BUILTINS = frozenset(
 _METHODS = frozenset(op.name for op in ops.TABLE.values()) | {"sum", "mean", "dot"}
 _VECTORS = (dot, vsum)
 _MODULES = ("math", "chainrule.core.functions", "chainrule.vectors")
+TURNS = "turns"  # among the plain sites: no loop has a run-time end
 MOST_ASTRAY = 8192  # instructions of a recording, in functions that Python would not have called
 _DIVISIONS = ("div", "mod")  # of any kind
 #: functions that are not defined everywhere, and where they and their derivatives are
@@ -266,6 +267,14 @@ class Sides:
     """What converted code calls. Where nothing is recorded, each does what Python does."""
 
     fork = Fork
+
+    def leaving(self, site: Any, test: Any) -> Fork:
+        """A branch that leaves a loop."""
+        recorder = modes.recorder
+        if recorder is not None and TURNS in recorder.plain_sites:
+            test = bool(test)
+        return Fork(site, test)
+
     loop: Callable[..., Any]  # see ``turns``
     through: Callable[..., Any]  # likewise
     called: Callable[[Any], Any] = staticmethod(lambda function: function)  # see ``hooks``

@@ -11,6 +11,7 @@ import ast
 from collections.abc import Iterable
 
 OWN = "__chainrule_"  # names of the converted code's own begin so
+GOING = f"{OWN}going_"  # and that of whether a loop goes on
 _HEADERS = frozenset(("range", "zip", "enumerate"))
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from chainrule.compiler.capture import repeats
-from chainrule.compiler.capture.repeats import OWN
+from chainrule.compiler.capture.repeats import GOING, OWN
 from chainrule.compiler.capture.repeats import Unconvertible as _No
 from chainrule.compiler.capture.sources import compiled, definition
 
@@ -244,7 +244,8 @@ class _Converter(ast.NodeTransformer):
     def repeated(self, node: Any, around: _Side | None) -> tuple[list[ast.stmt], list[str]]:
         """A loop converted, and the names that it assigns; ``around``: the side that it is in."""
         site = self._site(node)
-        loop, going, left = (f"{OWN}{word}_{self.count}" for word in ("loop", "going", "left"))
+        loop, left = f"{OWN}loop_{self.count}", f"{OWN}left_{self.count}"
+        going = f"{GOING}{self.count}"
         may_break = repeats.breaks(node)
         flags = [_flag(going, False, node)] + [_flag(left, True, node)] * bool(node.orelse)
         body = repeats.without_jumps(_copy(node.body), flags)
@@ -312,7 +313,9 @@ class _Converter(ast.NodeTransformer):
         assert isinstance(forking, ast.Assign)
         assert isinstance(first, ast.If)
         assert isinstance(second, ast.If)
-        forking.value = ast.copy_location(_hook("fork", site, test), node.test)
+        leaves = any(name.startswith(GOING) for name in names)
+        hook = _hook("leaving" if leaves else "fork", site, test)
+        forking.value = ast.copy_location(hook, node.test)
         for part, side_of in ((first, body), (second, orelse)):
             attempt = part.body[0]
             assert isinstance(attempt, ast.Try)

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arrays import DataArray
-from chainrule.compiler.capture.forks import SIDES, Fork, TooLong, is_astray, opened
+from chainrule.compiler.capture.forks import SIDES, TURNS, Fork, TooLong, is_astray, opened
 from chainrule.compiler.capture.merging import is_open, truth_of
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
 from chainrule.core.backend import modes
 
-TURNS = "turns"  # among the plain sites: no loop has a run-time end
 _FEW = 8  # turns that are recorded in any case
 _EXTRA = 8192  # instructions of a recording, in turns that its call does not take
 _ASTRAY = 256  # turns inside a side that this call does not take: its numbers may never end it

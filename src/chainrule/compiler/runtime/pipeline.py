@@ -15,11 +15,11 @@ from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.forks import TURNS
 from chainrule.compiler.capture.recordings import ArrayOutput, Recording
 from chainrule.compiler.capture.sides import counting_lines
 from chainrule.compiler.capture.standins import Followed, Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer, random_states_kept
-from chainrule.compiler.capture.turns import TURNS
 from chainrule.compiler.runtime.building import Builder, Original
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
@@ -182,6 +182,8 @@ class Pipeline:
         sites = self.captured.plain_sites
         if not structure.sides or TURNS not in sites or self._failures >= FAILURES:
             return None
+        if any(v.binding is not None and not v.is_own for v in structure.variants):
+            return None  # shorter calls share the code of longer ones
         sites.remove(TURNS)
         try:
             return self._new_variant(structure, *given)
