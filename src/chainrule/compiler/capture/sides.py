@@ -2,8 +2,10 @@
 
 In: the code of a function. Out: code in which each such ``if`` and ``a if c else b`` asks ``forks``
 whether to run one side or both, and each loop that may end sooner or later asks ``turns``. Sides
-may assign names and items of lists; what they do besides is checked when they run. The source is found by the code's file and line, and used only if Python
-compiles it to the very code that the function has. What cannot be converted stays as it is.
+may assign names and items of lists; what they do besides is checked when they run. A function in
+which everything is checked so may be called by sides too. The source is found by the code's file
+and line, and used only if Python compiles it to the very code that the function has. What cannot
+be converted stays as it is.
 """
 
 from __future__ import annotations
@@ -306,7 +308,9 @@ class _Converter(ast.NodeTransformer):
         own = _uses([node])
         inner = forgotten
         if inner is None:
-            inner = tuple([n for n in names if own[n] == self._all.get(n) and n not in self._shared])
+            inner = tuple(
+                [n for n in names if own[n] == self._all.get(n) and n not in self._shared]
+            )
         test = self._test(_copy(node.test), site) if around is None else around.test(node.test)
         made = _parsed(_template(fork, names, inner), node.test)
         forking, _, first, second, *_ = made

@@ -124,7 +124,9 @@ def _is_counted(ends: tuple[Any, ...]) -> bool:
     """Whether it is a range of Python's integers, with an end that depends on the call."""
     if not 1 <= len(ends) <= 3 or (len(ends) == 3 and (type(ends[2]) is not int or not ends[2])):
         return False
-    known = all(type(x) is int or (type(x) in (Traced, Whole) and type(x.value) is int) for x in ends)
+    known = all(
+        type(x) is int or (type(x) in (Traced, Whole) and type(x.value) is int) for x in ends
+    )
     python = all(x.__class__ is int for x in ends)
     return known and python and any(type(x) is not int for x in ends)
 
@@ -250,7 +252,9 @@ class Loop:
             return False
         if test is not True and is_open(going) and last is not self._test:
             test = self._both(going, lambda: test)
-        self._test = going if test is True else test  # one that holds after one that does not: never
+        self._test = (
+            going if test is True else test
+        )  # one that holds after one that does not: never
         return self._test
 
     def _both(self, going: Any, test: Callable[[], Any]) -> Any:
@@ -268,4 +272,3 @@ class Loop:
     def item(self) -> Any:
         """What this turn of a ``for`` loop has."""
         return self._item
-
