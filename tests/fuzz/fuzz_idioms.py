@@ -7,6 +7,7 @@ of floats, ``{J}`` an array of integers, ``{M}`` a mask and ``{S}`` a text.
 """
 
 from fuzz_choices import CHECKED, CHOICES, DATA_CHOICES
+from fuzz_turns import DATA_TURNS, TURNS
 
 TOKENS = (
     """
@@ -816,5 +817,5 @@ for x in {XS}:
 
 IDIOMS = (
     *(*TOKENS, *INTEGERS, *ARITHMETIC, *PARAMETERS, *DATA, *BRANCHES),
-    *(*CHOICES, *DATA_CHOICES, *CHECKED),
+    *(*CHOICES, *DATA_CHOICES, *CHECKED, *TURNS, *DATA_TURNS),
 )

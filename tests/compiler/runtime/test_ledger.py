@@ -40,13 +40,15 @@ def usual_allowance():
 
 
 def scaled(y, a, s):
-    return y * a + s
+    terms = [y * a]
+    terms.append(s)
+    return sum(terms)
 
 
 def steps(p, signs):
     """A path of its own for each row of signs: 2**n of them.
 
-    A function of the user's own is called on one side only: both sides cannot be computed.
+    A function that changes a list is called on one side only: both sides cannot be computed.
     """
     y = p[0]
     for s in signs:

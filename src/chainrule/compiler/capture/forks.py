@@ -25,10 +25,12 @@ from chainrule.compiler.capture.merging import (
     as_bool,
     is_open,
     one_of,
+    selected,
     store_by_integer,
     truth_of,
 )
-from chainrule.compiler.capture.standins import Condition, Detached
+from chainrule.compiler.capture.sides import CHECKED
+from chainrule.compiler.capture.standins import Condition, Detached, is_narrow
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
 from chainrule.core import ops
@@ -47,21 +49,35 @@ _BUILTINS = frozenset(
 _METHODS = frozenset(op.name for op in ops.TABLE.values()) | {"sum", "mean", "dot"}
 _VECTORS = (dot, vsum)
 _MODULES = ("math", "chainrule.core.functions", "chainrule.vectors")
-_MISSING: Any = object()
+TURNS = "turns"  # among the plain sites: no loop has a run-time end
+MOST_ASTRAY = 8192  # instructions of a recording, in functions that Python would not have called
+_DIVISIONS = ("div", "mod")  # of any kind
+#: functions that are not defined everywhere, and where they and their derivatives are
+_SAFE = {
+    **dict.fromkeys(("log", "log2", "log10", "log1p", "sqrt"), 1.0),
+    **dict.fromkeys(("asin", "acos", "atanh"), 0.5),
+    "acosh": 2.0,
+}
+
+
+class TooLong(Exception):
+    """Something does not end in a side that Python would not have run."""
 
 
 class Impure(BaseException):
-    """A side does what cannot be taken back: ``site`` is to be an ordinary branch.
+    """A side does what cannot be taken back: the branch is to be an ordinary one.
 
+    ``sites``: that of the branch, then those of the branches that it is in, from the inside.
     Not an Exception: neither the function nor a side that is forgiven must swallow it.
     """
 
     def __init__(self, site: Any) -> None:
         super().__init__(site)
-        self.site = site
+        forks = [] if modes.recorder is None else modes.recorder.forks
+        self.sites = [site, *[fork.site for fork in reversed(forks)]]
 
 
-def _opened(test: Any) -> Any:
+def opened(test: Any) -> Any:
     """The truth of a number as a condition; anything else as it is."""
     recorder = modes.recorder
     if recorder is not None and recorder.both:
@@ -78,7 +94,7 @@ class Fork:
     """A branch: one side is run where the test is known, else both."""
 
     def __init__(self, site: Any, test: Any) -> None:
-        test = _opened(test)
+        test = opened(test)
         recorder = modes.recorder
         self.both = (
             recorder is not None
@@ -86,7 +102,7 @@ class Fork:
             and is_open(test)
             and site not in recorder.plain_sites
         )
-        self._site, self._test = site, test
+        self.site, self._test = site, test
         self.truth = truth_of(test) if self.both else bool(test)
         self.body, self.orelse = self.both or self.truth, self.both or not self.truth
         self.decided = False
@@ -177,6 +193,8 @@ class Fork:
         if not self.decided:
             self.decided = True
             bool(self._test)
+            assert modes.recorder is not None
+            modes.recorder.decided[id(self._test)] = self._test
 
     def where_taken(self, key: Traced) -> Traced:
         """An integer by which the side reads; 0 where Python would not run it, and not read."""
@@ -187,6 +205,20 @@ class Fork:
         place = integers.step("int", as_bool(self._test).node)
         node = integers.step("choose", place, *(pair if self.side else pair[::-1]))
         return Traced(key._recorder, node)
+
+    def defined(self, x: Any, safe: float) -> Any:
+        """An operand of a function that is not defined everywhere; ``safe`` where it is not run."""
+        recorder, kind = modes.recorder, type(x)
+        assert recorder is not None
+        if self.decided or id(self._test) in recorder.decided:
+            return x
+        if kind is Traced and type(self._test) is Traced and x.__class__ is int:
+            return one_of(self._test, *((x, int(safe)) if self.side else (int(safe), x)))
+        if kind is not Value and (kind is not Detached or is_narrow(x)):
+            return x
+        pair = (x if kind is Value else x._value), Value(safe)
+        found = selected(self._test, *(pair if self.side else pair[::-1]))
+        return found if kind is Value else Detached(recorder, found, x.is_data, x.kind)
 
     # --- what a side stores -----------------------------------------------------------------------
 
@@ -235,6 +267,16 @@ class Sides:
     """What converted code calls. Where nothing is recorded, each does what Python does."""
 
     fork = Fork
+
+    def leaving(self, site: Any, test: Any) -> Fork:
+        """A branch that leaves a loop."""
+        recorder = modes.recorder
+        if recorder is not None and TURNS in recorder.plain_sites:
+            test = bool(test)
+        return Fork(site, test)
+
+    loop: Callable[..., Any]  # see ``turns``
+    through: Callable[..., Any]  # likewise
     called: Callable[[Any], Any] = staticmethod(lambda function: function)  # see ``hooks``
     asked: Callable[[Any, str], Any] = staticmethod(lambda x, name: x)  # likewise
 
@@ -244,7 +286,7 @@ class Sides:
 
     def opposite(self, test: Any) -> Any:
         """``not test``."""
-        test = _opened(test)
+        test = opened(test)
         if not is_open(test):
             return not test
         if type(test) is Traced:
@@ -260,17 +302,17 @@ class Sides:
         return self._joined(site, parts, False)
 
     def _joined(self, site: Any, parts: tuple[Callable[[], Any], ...], goes_on: bool) -> Any:
-        found = _opened(parts[0]())
+        found = opened(parts[0]())
         for part in parts[1:]:
             fork = Fork(site, found)
             if not fork.both:
                 if fork.truth is not goes_on:
                     return fork.truth
-                found = _opened(part())
+                found = opened(part())
                 continue
 
             def run(part: Callable[[], Any] = part) -> Any:
-                other = _opened(part())
+                other = opened(part())
                 return other if is_open(other) else bool(other)
 
             constant: Callable[[], Any] = lambda: not goes_on  # noqa: E731
@@ -312,6 +354,10 @@ class Sides:
             raise Impure(site)
         if name.startswith("i") and _inside() and type(a) in _CHANGED_IN_PLACE:
             raise Impure(site)
+        if name.endswith(_DIVISIONS):
+            b = _defined(b, 1.0)
+        elif name.endswith("pow") and not (type(b) is int and b >= 0):
+            a = _defined(a, 1.0)
         return getattr(operator, name)(a, b)
 
     def unary(self, site: Any, name: str, a: Any) -> Any:
@@ -370,14 +416,30 @@ class Sides:
     def call(self, site: Any, function: Any) -> Any:
         """A function that a side calls."""
         if _inside() and not _is_pure(function):
-            raise Impure(site)
-        return self.called(function)
+            if not _is_checked(function):
+                raise Impure(site)
+            _stay_within_bounds()
+        found = self.called(function)
+        safe = _SAFE.get(getattr(function, "__name__", "")) if _inside() else None
+        if safe is None:
+            return found
+        if isinstance(getattr(function, "__self__", None), Value):
+            return getattr(_defined(function.__self__, safe), function.__name__)
+        return lambda x, *rest: found(_defined(x, safe), *rest)
 
 
 def _inside() -> bool:
     """Whether a side runs that Python might not have run."""
     recorder = modes.recorder
     return recorder is not None and bool(recorder.forks)
+
+
+def _defined(x: Any, safe: float) -> Any:
+    """An operand that is ``safe`` where Python would not run the side: it must raise nothing."""
+    recorder = modes.recorder
+    for fork in recorder.forks if recorder is not None else ():
+        x = fork.defined(x, safe)
+    return x
 
 
 def _is_plain(x: Any) -> bool:
@@ -392,6 +454,25 @@ def _is_plain(x: Any) -> bool:
     if kind is np.ndarray and x.dtype == object:
         return all(map(_is_plain, x.flat))
     return kind in _PLAIN or kind is np.ndarray
+
+
+def _is_checked(function: Any) -> bool:
+    """Whether it is a function whose code was converted so that it is checked as a side is."""
+    return type(function) is types.FunctionType and function.__code__.co_consts[:1] == (CHECKED,)
+
+
+def _stay_within_bounds() -> None:
+    """Stop what Python would not have run, and may never end."""
+    recorder = modes.recorder
+    assert recorder is not None
+    if is_astray() and len(recorder.nodes) > MOST_ASTRAY:
+        raise TooLong
+
+
+def is_astray() -> bool:
+    """Whether a side is being run that Python would not have run."""
+    recorder = modes.recorder
+    return recorder is not None and any(fork.side is not fork.truth for fork in recorder.forks)
 
 
 def _is_pure(function: Any) -> bool:

@@ -22,6 +22,7 @@ from chainrule.compiler.capture.sorting import in_order
 from chainrule.compiler.capture.standins import Condition, Detached, StandIn, is_numpys
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.traced import Traced
+from chainrule.compiler.capture.turns import Loop, through
 from chainrule.compiler.capture.wholes import Whole, of_truth
 from chainrule.core.backend import Value, modes
 
@@ -185,6 +186,7 @@ def _called(function: Any) -> Any:
 
 
 SIDES.called, SIDES.asked = _called, _asked
+SIDES.loop, SIDES.through = Loop, through
 REWRITER = Rewriter(
     Hooks(_read, _store, _same, _called, _asked, _making, SIDES),
     WATCHED | MAKERS | {*NUMPY, *LINALG} | {f.__name__ for f in SEARCHES},

@@ -60,7 +60,7 @@ def one_of(test: Any, a: Any, b: Any) -> Any:
         raise CannotMerge
     if Value in kinds:
         pair = [x if type(x) is Value else _operand(x) for x in (a, b)]
-        made = _select(test, *pair)
+        made = selected(test, *pair)
         recorder.selector.chosen[id(made)] = made, pair  # in eager mode it is one of them
         if kinds != {Value}:
             recorder.either.add(id(made))
@@ -71,9 +71,9 @@ def one_of(test: Any, a: Any, b: Any) -> Any:
     if kinds <= {Detached, float, np.float64} and classes <= {float, np.float64}:
         values = [x._value if type(x) is Detached else Value(float(x)) for x in (a, b)]
         data = type(test) is Traced and all(x.is_data for x in (a, b) if type(x) is Detached)
-        return Detached(recorder, _select(test, *values), data, a.__class__)
+        return Detached(recorder, selected(test, *values), data, a.__class__)
     if classes == {bool} and Condition in {*kinds, type(test)}:
-        return Condition(recorder, _select(test, _bit(a), _bit(b)))
+        return Condition(recorder, selected(test, _bit(a), _bit(b)))
     if classes <= {int, np.int64} and (type(test) is Condition or Whole in kinds):
         return _one_integer(test, a, b)
     if type(test) is Traced and classes <= {int, bool} and Condition not in kinds:
@@ -99,7 +99,7 @@ def _one_integer(test: Any, a: Any, b: Any) -> Whole:
             raise CannotMerge
     (left, low, high, data), (right, least, most, is_data) = pair
     is_data = is_data and data and (type(test) is Traced or test.is_data)
-    value = _select(test, left, right)
+    value = selected(test, left, right)
     return Whole(recorder, value, min(low, least), max(high, most), is_data, a.__class__)
 
 
@@ -149,7 +149,7 @@ def _bit(test: Any) -> Value:
     return bit
 
 
-def _select(test: Any, a: Value, b: Value) -> Value:
+def selected(test: Any, a: Value, b: Value) -> Value:
     """One of two Values, when the recording runs."""
     if type(test) is Condition and test.negated:
         a, b = b, a

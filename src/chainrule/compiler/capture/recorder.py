@@ -56,6 +56,8 @@ class Recorder:
         self.exact = exact
         self.both, self.plain_sites = plain_sites is not None, plain_sites or frozenset()
         self.forks: list[Fork] = []  # branches of which one of two sides is being run
+        self.decided: dict[int, Any] = {}  # by id, conditions that became guards
+        self.extra = 0.0  # instructions in turns of loops that this call does not take
         self.stores = 0  # places that stores by integers chose for
         self.selects = 0  # items among which integers that depend on numbers chose
         #: by id, what max or min gave, whether it was max, and of what
@@ -79,6 +81,7 @@ class Recorder:
         """Let go of every node: stand-ins refer to their recorder, so they would wait for gc."""
         self.nodes.clear()
         self.guards.clear()
+        self.decided.clear()
         self.numbers.clear()
         self.extremes.clear()
         self.either.clear()

@@ -1,21 +1,28 @@
 """Branches whose two sides can both be computed: a function's source, converted.
 
 In: the code of a function. Out: code in which each such ``if`` and ``a if c else b`` asks ``forks``
-whether to run one side or both. Sides may assign names and items of lists; what they do besides is
-checked when they run. The source is found by the code's file and line, and used only if Python
-compiles it to the very code that the function has. What cannot be converted stays as it is.
+whether to run one side or both, and each loop that may end sooner or later asks ``turns``. Sides
+may assign names and items of lists; what they do besides is checked when they run. A function in
+which everything is checked so may be called by sides too. The source is found by the code's file
+and line, and used only if Python compiles it to the very code that the function has. What cannot
+be converted stays as it is.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import types
 from collections.abc import Iterable
 from typing import Any
 
+from chainrule.compiler.capture import repeats
+from chainrule.compiler.capture.repeats import GOING, OWN
+from chainrule.compiler.capture.repeats import Unconvertible as _No
 from chainrule.compiler.capture.sources import compiled, definition
 
 _ITEM = "__chainrule_item"  # of a sum
+CHECKED = "__chainrule_checked"  # the docstring of a function that sides may call
 PLACEHOLDER = "__chainrule_sides"  # which ``rewriting`` replaces by ``forks.SIDES``
 _BINARY = {
     ast.Add: "add",
@@ -46,7 +53,7 @@ def converted(code: types.CodeType) -> types.CodeType | None:
         return None
     module, function = found
     converter = _Converter(function, f"{code.co_filename}:{code.co_name}")
-    function.body = converter.block(function.body)
+    converter.function(function)
     if not converter.count:
         return None
     ast.fix_missing_locations(module)
@@ -56,11 +63,18 @@ def converted(code: types.CodeType) -> types.CodeType | None:
     return made
 
 
+def counting_lines(code: types.CodeType) -> set[str]:
+    """The lines of loops, ``file.py:12``, that go on for as many turns as an integer says."""
+    found = definition(code)
+    if found is None:
+        return set()
+    converter = _Converter(found[1], "")
+    converter.function(found[1])
+    file = os.path.basename(code.co_filename)
+    return {f"{file}:{line}" for line in converter.counting}
+
+
 # --- conversion -----------------------------------------------------------------------------------
-
-
-class _No(Exception):
-    """Something that both sides of a branch cannot be computed with."""
 
 
 def _hook(name: str, *arguments: ast.expr) -> ast.Call:
@@ -89,6 +103,7 @@ class _Converter(ast.NodeTransformer):
     def __init__(self, function: ast.FunctionDef, place: str) -> None:
         self._place = place
         self.count = 0
+        self.counting: set[int] = set()  # the lines of ``range`` in the headers of loops
         self._all = _uses([function])
         outside = (ast.Global, ast.Nonlocal)
         declared = [x.names for x in ast.walk(function) if isinstance(x, outside)]
@@ -99,6 +114,34 @@ class _Converter(ast.NodeTransformer):
         #: arguments, and names that closures may read later
         self._shared = {name for names in shared for name in names}.union(arguments)
 
+    def function(self, node: ast.FunctionDef) -> None:
+        """Convert a function: all that it does is checked in a side, or else its branches are."""
+        before = self.count
+        try:
+            node.body = self._checked(node)
+        except _No:
+            self.count = before
+            node.body = self.block(node.body)
+
+    def _checked(self, node: ast.FunctionDef) -> list[ast.stmt]:
+        """The body of a function that sides may call."""
+        site, result = self._site(node), f"{OWN}result"
+        first, *rest = node.body
+        text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+        body = repeats.with_one_return(_copy(rest if text else node.body), result)
+        made = _Side(self, site).statements(body)
+        mark, end = _parsed(f"{CHECKED!r}\n{result}", node.body[-1])
+        assert isinstance(end, ast.Expr)
+        return [mark, *made, ast.copy_location(ast.Return(end.value), end)]
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        """A function inside: its own names are others."""
+        inner = _Converter(node, self._place)
+        inner.count = self.count
+        inner.function(node)
+        self.count, self.counting = inner.count, self.counting | inner.counting
+        return node
+
     def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         """A list of statements."""
         found: list[ast.stmt] = []
@@ -108,6 +151,12 @@ class _Converter(ast.NodeTransformer):
         return found
 
     def _loop(self, node: Any) -> Any:
+        before = self.count
+        if repeats.may_end_otherwise(node):
+            try:
+                return self.repeated(node, None)[0]
+            except _No:
+                self.count = before
         node.body = self.block(_without_continue(node.body))
         node.orelse = self.block(node.orelse)
         if isinstance(node, ast.For):
@@ -194,27 +243,83 @@ class _Converter(ast.NodeTransformer):
         self.count += 1
         return ast.Constant(f"{self._place}:{node.lineno}:{node.col_offset}")
 
-    def forked(self, node: ast.If, around: _Side | None) -> tuple[list[ast.stmt], list[str]]:
-        """A branch converted, and the names that it assigns; ``around``: the side that it is in."""
+    def repeated(self, node: Any, around: _Side | None) -> tuple[list[ast.stmt], list[str]]:
+        """A loop converted, and the names that it assigns; ``around``: the side that it is in."""
         site = self._site(node)
-        fork, side = f"__chainrule_fork_{self.count}", _Side(self, site)
+        loop, left = f"{OWN}loop_{self.count}", f"{OWN}left_{self.count}"
+        going = f"{GOING}{self.count}"
+        may_break = repeats.breaks(node)
+        flags = [_flag(going, False, node)] + [_flag(left, True, node)] * bool(node.orelse)
+        body = repeats.without_jumps(_copy(node.body), flags)
+        inner = repeats.assigned_first(body)
+        over: list[ast.expr] = []
+        if isinstance(node, ast.For):
+            over = [self._header(_copy(node.iter), site, around)]
+            following = _parsed(f"{going} = {loop}.next({going})", node.iter)
+            item = _parsed(f"{going} = {loop}.item()", node.iter)[0]
+            assert isinstance(item, ast.Assign)
+            item.targets, inner = [node.target], inner | repeats.bound_by(node.target)
+            body = [item, *body]
+        else:
+            test = _Side(self, site).test(_copy(node.test))
+            following = _parsed(f"{going} = {loop}.test({going}, lambda: 0)", node.test)
+            following[0].value.args[1].body = test  # type: ignore[attr-defined]
+        start = node.iter if isinstance(node, ast.For) else node.test
+        body = [*[_flag(going, True, node)] * may_break, *body]
+        test = ast.copy_location(ast.Name(going, ast.Load()), start)
+        branch = ast.If(test, body, [_flag(going, False, node)] * may_break)
+        own = _uses([node])
+        inner = {n for n in inner if own[n] == self._all[n] and n not in self._shared}
+        turn, names = self.forked(ast.copy_location(branch, node), None, tuple(sorted(inner)))
+        text = f"{loop} = 0\n{going} = True\n{left} = False\nwhile {loop}.more({going}): 0"
+        made = _parsed(text, start)
+        made[0].value = _hook("loop", site, *over)  # type: ignore[attr-defined]
+        made[3].body = [*following, *turn]  # type: ignore[attr-defined]
+        if node.orelse:
+            ended = _parsed(f"not {left}", start)[0].value  # type: ignore[attr-defined]
+            after = ast.copy_location(ast.If(ended, node.orelse, []), node)
+            orelse, others = self.forked(after, None)
+            made, names = made + orelse, names + others
+        self.counting |= repeats.counting_lines(node)
+        return made, [name for name in names if not name.startswith(OWN)]
+
+    def _header(self, node: ast.expr, site: ast.Constant, around: _Side | None) -> ast.expr:
+        """What a loop goes through."""
+        if not repeats.is_header(node):
+            made: ast.expr = self.visit(node) if around is None else around.over(node)
+            return made
+        assert isinstance(node, ast.Call)
+        given = [self._header(x, site, around) for x in node.args]
+        return ast.copy_location(_hook("through", site, node.func, *given), node)
+
+    def forked(
+        self, node: ast.If, around: _Side | None, forgotten: tuple[str, ...] | None = None
+    ) -> tuple[list[ast.stmt], list[str]]:
+        """A branch converted, and the names that it assigns; ``around``: the side that it is in.
+
+        ``forgotten``: names that nothing outside of it reads, where that is known.
+        """
+        site = self._site(node)
+        fork, side = f"{OWN}fork_{self.count}", _Side(self, site)
         body, orelse = (side.statements(_copy(x)) for x in (node.body, node.orelse))
         names = tuple(dict.fromkeys(side.names))
         if self._declared.intersection(names):
             raise _No
         own = _uses([node])
-        inner = tuple([n for n in names if own[n] == self._all[n] and n not in self._shared])
+        inner = forgotten
+        if inner is None:
+            inner = tuple(
+                [n for n in names if own[n] == self._all.get(n) and n not in self._shared]
+            )
         test = self._test(_copy(node.test), site) if around is None else around.test(node.test)
-        text = _template(fork, names, inner)
-        made = ast.parse(text).body
-        for x in ast.walk(ast.Module(made, [])):
-            if hasattr(x, "lineno"):
-                ast.copy_location(x, node.test)
+        made = _parsed(_template(fork, names, inner), node.test)
         forking, _, first, second, *_ = made
         assert isinstance(forking, ast.Assign)
         assert isinstance(first, ast.If)
         assert isinstance(second, ast.If)
-        forking.value = ast.copy_location(_hook("fork", site, test), node.test)
+        leaves = any(name.startswith(GOING) for name in names)
+        hook = _hook("leaving" if leaves else "fork", site, test)
+        forking.value = ast.copy_location(hook, node.test)
         for part, side_of in ((first, body), (second, orelse)):
             attempt = part.body[0]
             assert isinstance(attempt, ast.Try)
@@ -237,6 +342,20 @@ class _Converter(ast.NodeTransformer):
             return side.test(node)
         made: ast.expr = self.visit(node)
         return made
+
+
+def _parsed(text: str, like: ast.AST) -> list[ast.stmt]:
+    """Statements, in the place of another part of the source."""
+    made = ast.parse(text).body
+    for x in ast.walk(ast.Module(made, [])):
+        if hasattr(x, "lineno"):
+            ast.copy_location(x, like)
+    return made
+
+
+def _flag(name: str, truth: bool, like: ast.stmt) -> ast.stmt:
+    made = ast.Assign([ast.Name(name, ast.Store())], ast.Constant(truth))
+    return ast.fix_missing_locations(ast.copy_location(made, like))
 
 
 def _template(fork: str, names: tuple[str, ...], inner: tuple[str, ...]) -> str:
@@ -283,6 +402,12 @@ def _copy(node: Any) -> Any:
         made = type(node)(**{name: _copy(x) for name, x in ast.iter_fields(node)})
         return ast.copy_location(made, node)
     return [_copy(x) for x in node] if isinstance(node, list) else node
+
+
+def _is_own(node: ast.expr) -> bool:
+    """Whether it is a part of what converted code calls by itself."""
+    own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    return own and node.value.id.startswith(OWN)  # type: ignore[attr-defined]
 
 
 class _Side(ast.NodeVisitor):
@@ -336,10 +461,9 @@ class _Side(ast.NodeVisitor):
         value = self.visit(node.value)
         if isinstance(target, ast.Subscript):
             return self._store(target, value, node)
-        parts = target.elts if isinstance(target, ast.Tuple) else [target]
-        if not all(isinstance(x, ast.Name) for x in parts):
+        if any(not isinstance(x, ast.Name | ast.Tuple | ast.Store) for x in ast.walk(target)):
             raise _No
-        self.names += [x.id for x in parts if isinstance(x, ast.Name)]
+        self.names += [x.id for x in ast.walk(target) if isinstance(x, ast.Name)]
         if isinstance(target, ast.Tuple) and not isinstance(node.value, ast.Tuple):
             value = _hook("plain", self._site, value)
         return ast.copy_location(ast.Assign([target], value), node)
@@ -361,6 +485,13 @@ class _Side(ast.NodeVisitor):
         made, names = self._converter.forked(node, self)
         self.names += names
         return made
+
+    def _loop(self, node: ast.For | ast.While) -> Any:
+        made, names = self._converter.repeated(node, self)
+        self.names += names
+        return made
+
+    visit_For = visit_While = _loop
 
     # --- expressions ------------------------------------------------------------------------------
 
@@ -420,6 +551,8 @@ class _Side(ast.NodeVisitor):
         return ast.copy_location(_hook("attribute", self._site, x, name), node)
 
     def visit_Call(self, node: ast.Call) -> Any:
+        if _is_own(node.func):
+            return node
         if any(isinstance(x, ast.Starred) for x in node.args) or node.keywords:
             raise _No
         summed = self._converter.sum(_copy(node), self)

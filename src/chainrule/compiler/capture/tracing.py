@@ -121,9 +121,10 @@ def trace(
         try:
             return _trace(function, state, call, nudge, recorder, like, whole=True)
         except Impure as found:
-            if found.site in state.plain_sites:
+            others = [site for site in found.sites if site not in state.plain_sites]
+            if not others:
                 break
-            state.plain_sites.add(found.site)
+            state.plain_sites.add(others[0])
         except Observed:
             break
     exact, whole = state.looks, whole or state.looks or kernels is None

@@ -15,7 +15,9 @@ from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.forks import TURNS
 from chainrule.compiler.capture.recordings import ArrayOutput, Recording
+from chainrule.compiler.capture.sides import counting_lines
 from chainrule.compiler.capture.standins import Followed, Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer, random_states_kept
 from chainrule.compiler.runtime.building import Builder, Original
@@ -35,6 +37,7 @@ from chainrule.compiler.runtime.variants import (
     Variant,
     branches,
     branches_often,
+    counts_often,
     reasons_for_recordings,
 )
 from chainrule.compiler.runtime.verification import (
@@ -151,6 +154,9 @@ class Pipeline:
     def _of_one_side(self, *given: Any) -> Variant:
         """A variant that takes one side of branches; if that is refused, perhaps one of both."""
         with random_states_kept():
+            variant = self._of_any_turns(*given)
+            if variant is not None:
+                return variant
             try:
                 return self._new_variant(*given)
             except Followed:
@@ -165,9 +171,32 @@ class Pipeline:
         """A variant that computes both sides of branches where calls go many ways, else None."""
         found = structure.variants
         is_one_of_many = bool(found) and branches(found[0]) >= MANY_BRANCHES
-        if (len(found) < WAYS and not is_one_of_many) or not branches_often(found):
+        if len(found) < WAYS and not is_one_of_many:
+            return None
+        if not branches_often(found) and not counts_often(found, self._counting_lines):
             return None
         return self._of_both_sides(structure, call, at_once, build)
+
+    def _of_any_turns(self, structure: Structure, *given: Any) -> Variant | None:
+        """One for other numbers of turns, where both sides of branches were not enough; or None."""
+        sites = self.captured.plain_sites
+        if not structure.sides or TURNS not in sites or self._failures >= FAILURES:
+            return None
+        if any(v.binding is not None and not v.is_own for v in structure.variants):
+            return None  # shorter calls share the code of longer ones
+        sites.remove(TURNS)
+        try:
+            return self._new_variant(structure, *given)
+        except (Exception, Unrecordable):
+            self.captured.restore()
+            self._failures += 1
+            sites.add(TURNS)
+            return None
+
+    @functools.cached_property
+    def _counting_lines(self) -> set[str]:
+        """Lines of loops that go on for as many turns as an integer says."""
+        return {line for f in self.captured.functions for line in counting_lines(f.__code__)}
 
     def _of_both_sides(self, *given: Any) -> Variant | None:
         """Such a variant; None where it is not asked for, or cannot be made."""
@@ -175,6 +204,8 @@ class Pipeline:
         if type(plain) is not Tracer or plain.both or self._keeps_bits or given_up:
             return None
         self._use(replace(plain, both=True))
+        if not counts_often(given[0].variants, self._counting_lines):
+            self.captured.plain_sites.add(TURNS)
         try:
             return self._new_variant(*given)
         except (Exception, Unrecordable):
@@ -306,6 +337,7 @@ class Pipeline:
     def _added(self, structure: Structure, variant: Variant) -> Variant:
         """Put a variant first."""
         structure.variants.insert(0, variant)
+        structure.sides += getattr(self._tracer, "both", False)
         del structure.variants[VARIANTS:]
         self._shed(variant)
         memory.add(self, variant)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -301,6 +301,15 @@ def branches_often(variants: Sequence[Variant]) -> bool:
     return 2 * sum(branches(variant) > 0 for variant in variants) >= len(variants)
 
 
+def counts_often(variants: Sequence[Variant], lines: Collection[str]) -> bool:
+    """Whether at least half of some recordings are for one number of turns of loops in lines."""
+    static = [
+        any(not g.truth and g.line in lines for g in v.recording.selection.program.guards)
+        for v in variants
+    ]
+    return bool(static) and 2 * sum(static) >= len(variants)
+
+
 @dataclass(eq=False)
 class Structure:
     """What is known of calls with one structure of arguments."""
@@ -308,4 +317,5 @@ class Structure:
     variants: list[Variant] = field(default_factory=list)
     recordings: int = 0
     hits: int = 0  # calls that a variant answered
+    sides: int = 0  # recordings that compute both sides of branches
     blocked: str | None = None  # why such calls run eagerly
