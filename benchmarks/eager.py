@@ -2,7 +2,7 @@
 
     python benchmarks/eager.py            everything, a few minutes
     python benchmarks/eager.py --quick    fewer repeats and shorter chains
-    python benchmarks/eager.py step tape  some sections: step operations memory chain tape peers
+    python benchmarks/eager.py step peers some sections; --help lists them
 
 What each section prints is described in the README beside this file.
 """
@@ -11,6 +11,7 @@ import argparse
 import sys
 from array import array
 
+import eager_calls
 import mlp
 import scalar_gpt
 import seed_value
@@ -239,6 +240,8 @@ def peers(quick):
 
 SECTIONS = {
     "step": step,
+    "transforms": eager_calls.transforms,
+    "fallback": eager_calls.fallback,
     "operations": lambda quick: operations(native, reference, quick),
     "memory": memory,
     "chain": long_chain,

@@ -1,21 +1,21 @@
-"""Eager derivatives of functions beside the same done by hand: Values, the function, ``backward()``.
+"""Eager derivatives of functions beside the same by hand: Values, the function, ``backward()``.
 
-In: nothing. Out: a table of kinds of arguments and transforms, each with the time by hand, that of
-the transform, and their ratio. ``eager.py`` prints it as its section ``transforms``, and the same
-for compiled functions that run eagerly as ``fallback``.
+``transforms`` and ``fallback`` are sections of ``eager.py``: for many kinds of arguments, what
+``grad`` and ``value_and_grad`` take of a function, and of a compiled one that runs eagerly.
 """
 
-import warnings
+import itertools
 from collections import namedtuple
 from dataclasses import dataclass
 
 import numpy as np
-from harness import figure, ratio, repeated, table, take_turns, title
+from harness import clock, figure, ratio, repeated, table, take_turns, title
 
 import chainrule
 from chainrule import Value
 
 US = 1e6
+WARM = 300  # calls of a compiled function before it is timed
 Point = namedtuple("Point", "x y")
 
 
@@ -34,7 +34,7 @@ def square(x):
 
 def rosenbrock(x):
     total = 0.0
-    for a, b in zip(x[:-1], x[1:], strict=True):
+    for a, b in itertools.pairwise(x):
         total = total + (1.0 - a) ** 2 + 100.0 * (b - a * a) ** 2
     return total
 
@@ -107,6 +107,18 @@ def of_arrays(function):
         y = function(xs)
         y.backward()
         return y.data, grads(leaves, x.shape)
+
+    return call
+
+
+def of_listed(function):
+    """The shortest way, for a function that does not mind a list."""
+
+    def call(x):
+        leaves = [Value(number) for number in x.tolist()]
+        y = function(leaves)
+        y.backward()
+        return y.data, np.array([leaf.grad for leaf in leaves])
 
     return call
 
@@ -207,6 +219,7 @@ def cases():
     for shape in ((1,), (2,), (2, 3), (10, 10)):
         name = "×".join(map(str, shape))
         found[f"array {name}, numpy's operations"] = (quadratic, (ramp(*shape),), of_arrays, {})
+    found["array of 10, by hand a list"] = (rosenbrock, (ramp(10),), of_listed, {})
     integers, halves = np.arange(10), ramp(10).astype(np.float32)
     found["array of 10 integers"] = (rosenbrock, (integers,), of_arrays, {})
     found["array of 10 float32"] = (rosenbrock, (halves,), of_arrays, {})
@@ -238,48 +251,78 @@ def same(a, b):
 
 def calls_for(function, seconds):
     """How many calls take so long."""
-    begin = chainrule.cli.bench.clock()
+    begin = clock()
     function()
-    return max(1, min(1000, int(seconds / (chainrule.cli.bench.clock() - begin + 1e-7))))
+    return max(1, min(1000, int(seconds / (clock() - begin + 1e-7))))
 
 
-def measured(ways, repeats):
+def measured(ways, arguments, repeats):
     """The seconds of a call of each way, by name."""
-    count = calls_for(next(iter(ways.values())), 2e-3)
-    best = take_turns({name: repeated(way, count) for name, way in ways.items()}, repeats)
+    calls = {name: lambda way=way: way(*arguments) for name, way in ways.items()}
+    count = calls_for(next(iter(calls.values())), 2e-3)
+    best = take_turns({name: repeated(call, count) for name, call in calls.items()}, repeats)
     return {name: times["call"] for name, times in best.items()}
+
+
+def compare(ways_of, repeats):
+    """Print a row for every case; ``ways_of`` makes the ways to call a function, by name."""
+    rows = []
+    for name, (function, arguments, by_hand, options) in cases().items():
+        ways = ways_of(function, arguments, by_hand, options)
+        hand, *others = ways
+        expected = ways[hand](*arguments)
+        if not same(ways[others[0]](*arguments), expected):
+            raise SystemExit(f"{others[0]} and backward() differ for {name}")
+        best = measured(ways, arguments, repeats)
+        times = [figure(best[way], US) for way in ways]
+        rows.append([name, *times, *[ratio(best[way], best[hand]) for way in others]])
+    table(["", hand, *others, *others], rows)
 
 
 def transforms(quick):
     repeats = 20 if quick else 100
     title(
-        "Eager derivatives beside Values, the function and backward() by hand, microseconds (making "
-        f"the Values and reading the gradients is part of both; results are equal; minima of "
-        f"{repeats} repeats)"
+        "Eager derivatives beside Values, the function and backward() by hand, microseconds "
+        "(making the Values and reading the gradients is part of all; the results are equal; "
+        f"minima of {repeats} repeats)"
     )
-    rows = []
-    for name, (function, arguments, by_hand, options) in cases().items():
-        hand = by_hand(function)
-        ways = {
-            "by hand": hand,
+
+    def ways(function, arguments, by_hand, options):
+        return {
+            "by hand": by_hand(function),
             "value_and_grad": chainrule.value_and_grad(function, **options),
             "grad": chainrule.grad(function, **options),
         }
-        expected = hand(*arguments)
-        assert same(ways["value_and_grad"](*arguments), expected), name
-        best = measured(
-            {key: lambda way=way: way(*arguments) for key, way in ways.items()}, repeats
-        )
-        times = [figure(best[key], US) for key in ways]
-        rows.append([name, *times, *[ratio(best[k], best["by hand"]) for k in list(ways)[1:]]])
-    table(["", "by hand", "value_and_grad", "grad", "value_and_grad", "grad"], rows)
+
+    compare(ways, repeats)
 
 
-def refused(function):
-    """The same function with something in it that no recording can repeat."""
+def counting(function):
+    """The same, with an effect that no recording can repeat."""
+    calls = [0]
 
-    def reads_a_file(*arguments):
-        with open("/dev/null"):
-            return function(*arguments)
+    def counted(*arguments):
+        calls[0] += 1
+        return function(*arguments)
 
-    return reads_a_file
+    return counted
+
+
+def fallback(quick):
+    repeats = 20 if quick else 100
+    title(
+        "The same for a compiled function that runs eagerly because it counts its calls, "
+        f"microseconds (after {WARM} calls; minima of {repeats} repeats)"
+    )
+
+    def ways(function, arguments, by_hand, options):
+        fast = chainrule.compile(counting(function), on_fallback="eager")
+        transformed = chainrule.value_and_grad(fast, **options)
+        method = transformed if options.get("argnums") else fast.value_and_grad
+        for _ in range(WARM):
+            method(*arguments)
+            transformed(*arguments)
+        hand = by_hand(counting(function))
+        return {"by hand": hand, "fast.value_and_grad": method, "value_and_grad(fast)": transformed}
+
+    compare(ways, repeats)

@@ -82,6 +82,11 @@ class CompiledDerivative:
 
     def __call__(self, /, *arguments: Any, **keywords: Any) -> Any:
         """The derivative, for the arguments of the function."""
+        if self._known is not None and arguments and not keywords:
+            quick = arguments if self.transform.argnums == 0 else self._ordered_call(arguments)
+            answer = self._known.answer(quick, True)
+            if answer is not None:
+                return self._of_gradient(answer, quick, keywords)
         first, others = self._arranged(arguments)
         if modes.recorder is not None or is_internal() or is_nested():
             return self.dispatch.function(first, *others, **keywords)
@@ -154,13 +159,22 @@ class CompiledDerivative:
         self, known: Dispatch, first: Any, others: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
         """By the backward pass of the function's own machine code."""
-        if not holds_values(first):
-            value, slopes = calls.value_and_grad(known, (first, *others), keywords)
-            if isinstance(value, tuple) is self.transform.has_aux:
-                if self.transform.name == "value_and_grad":
-                    return value, slopes
-                return (slopes, value[1]) if self.transform.has_aux else slopes
-        return self.dispatch.function(first, *others, **keywords)
+        if holds_values(first):
+            return self.dispatch.function(first, *others, **keywords)
+        ordered = (first, *others)
+        return self._of_gradient(calls.value_and_grad(known, ordered, keywords), ordered, keywords)
+
+    def _of_gradient(
+        self, answer: tuple[Any, Any], ordered: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
+        """What it gives, of the value, with extras, and the gradient."""
+        if isinstance(answer[0], tuple) is self.transform.has_aux:
+            return self.transform.wanted(*answer)
+        return self.dispatch.function(*ordered, **keywords)  # which says what is wrong
+
+    def _ordered_call(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        first, others = self.transform.pick(arguments)
+        return (first, *others)
 
     def report(self, stage: str = "summary") -> str:
         """What became of it, as ``report`` of a compiled function says."""

@@ -28,7 +28,7 @@ class Modes(threading.local):
     debug = False  # remember the source line of every node (on inside debug)
     recorder: Any = None  # told of every node while a function is recorded for compile
     nested = 0  # transforms whose functions are running
-    outermost = None  # the inputs of the first of these, if it runs in C: never here
+    outermost: Any = None  # the inputs of the first of these, if it runs in C: never here
     again = 0  # those whose derivative is differentiated too
     internal = 0  # runs of functions that are the compiler's own
 

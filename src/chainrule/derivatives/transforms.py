@@ -320,6 +320,13 @@ def _places(name: str, argnums: Any, count: int) -> tuple[tuple[int, ...], tuple
     return chosen, tuple([k for k in range(count) if k not in chosen])
 
 
+@lru_cache(256)
+def _order(name: str, argnums: Any, count: int) -> list[int]:
+    """Where each of so many arguments is, after those that are differentiated by come first."""
+    chosen, others = _places(name, argnums, count)
+    return sorted(range(count), key=(*chosen, *others).__getitem__)
+
+
 @dataclass(frozen=True)
 class Transform:
     """Which derivative of a function is wanted; ``sparse``: as a sparse matrix."""
@@ -383,10 +390,8 @@ class Transform:
 
         @wraps(f)
         def arranged(x: Any, *others: Any, **kwargs: Any) -> Any:
-            xs = x if isinstance(argnums, tuple) else (x,)
-            chosen, rest = _places(name, argnums, len(xs) + len(others))
-            args = dict(zip((*chosen, *rest), (*xs, *others), strict=True))
-            return f(*[args[k] for k in range(len(args))], **kwargs)
+            args = (*x, *others) if isinstance(argnums, tuple) else (x, *others)
+            return f(*[args[k] for k in _order(name, argnums, len(args))], **kwargs)
 
         arranged._in_order = f  # type: ignore[attr-defined]
         return arranged
@@ -470,9 +475,9 @@ def _eager(f: Callable[..., Any], transform: Transform) -> Callable[..., Any]:
 
     answer = slow
     if kernels is not None:
-        argnums, aux, only_slopes = transform.argnums, int(transform.has_aux), not transform.has_value
+        places, aux = transform.argnums, int(transform.has_aux)
         answer = kernels.Derivation(
-            f, usual, slow, finish, as_numbers, argnums, aux, only_slopes
+            f, usual, slow, finish, as_numbers, places, aux, not transform.has_value
         ).answer
 
     @wraps(f)

@@ -238,6 +238,7 @@ def test_values_around_are_seen_while_it_rests():
     assert (value.data, slope.data, w.grad) == (18.0, 12.0, 6.0)
 
 
+@native
 def test_what_can_be_recorded_again_is():
     def branch(x, way):
         return x * way.weight if isinstance(way, Opaque) else x * x * way

@@ -32,7 +32,6 @@ from chainrule.derivatives import transforms
 from chainrule.derivatives.arguments import usual
 from chainrule.trees import Floats, map_leaves
 
-
 PAIR_IF_TUPLE = 2  # to a Derivation: what a function returns may be a pair of a value and extras
 
 

@@ -184,8 +184,8 @@ class Ledger:
     @property
     def longest_rest(self) -> int:
         """How many calls are to run eagerly before it may be otherwise."""
-        short = -self._credit(self._size)
-        return max(self._rest, math.ceil(short / (0.5 * EAGER.of(self._size))) if short > 0.0 else 0)
+        owed = -self._credit(self._size) / (0.5 * EAGER.of(self._size))
+        return max(self._rest, math.ceil(owed) if owed > 0.0 else 0)
 
     @property
     def _size(self) -> int:
