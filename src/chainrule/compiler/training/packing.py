@@ -81,7 +81,7 @@ class PackedSamples:
         """``key``: what a sample has besides as its last argument, another one whenever it is read;
         the numbers of this one are packed in its place. ``memory``: for rows, in bytes.
         """
-        self._dispatch, self._key = dispatch, () if key is None else (key,)
+        self.dispatch, self._key = dispatch, () if key is None else (key,)
         self._memory = memory
         self.params = params
         self.samples: Sequence[tuple[Any, ...]] = samples
@@ -184,8 +184,8 @@ class PackedSamples:
 
     def _run(self, k: int) -> Run:
         """Compute a sample as a call of its own."""
-        with self._dispatch.lock:
-            return self._dispatch.run(self._whole(k), at_once=True)
+        with self.dispatch.lock:
+            return self.dispatch.run(self._whole(k), at_once=True)
 
     def kind_of(self, k: int) -> Kind | None:
         """What this sample runs on; None where it is not the others' code."""
