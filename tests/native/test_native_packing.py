@@ -62,9 +62,7 @@ def test_the_longest_is_that_of_python(monkeypatch):
 def test_shapes_are_those_of_python(monkeypatch):
     chance = random.Random(6)
     for lists in (1, 2, 3):
-        made = [
-            tuple([[0] * chance.randrange(1, 40) for _ in range(lists)]) for _ in range(300)
-        ]
+        made = [tuple([[0] * chance.randrange(1, 40) for _ in range(lists)]) for _ in range(300)]
         made[20:20] = [([True],) * lists, ([2**63],) * lists, (), (3,) * lists]
         prepared = PackedSamples(None, {}, made)  # type: ignore[arg-type]
         which = np.array(sorted(chance.sample(range(len(made)), 200)))

@@ -22,7 +22,8 @@ def test_the_same_tree_is_the_same():
     array = np.zeros(3)
     assert Watched(array).same(array)
     assert not Watched(array).same(array.copy())
-    assert Watched({}).same({}) and not Watched({}).same([])
+    assert Watched({}).same({})
+    assert not Watched({}).same([])
 
 
 def reordered(params):
@@ -98,7 +99,7 @@ def test_of_anything_else_nothing_is_remembered(params):
     assert not Watched(params).same(params)
 
 
-# --- a trainer --------------------------------------------------------------------------------------
+# --- a trainer ------------------------------------------------------------------------------------
 
 
 def loss(p, x):

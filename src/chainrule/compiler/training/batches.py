@@ -84,12 +84,12 @@ class _Sums:
 
     def add(self, found: list[Any], count: int) -> None:
         """Add a gradient, divided by ``count``."""
-        if self._row is not None and self._kinds == [(type(a), getattr(a, "shape", None)) for a in found]:
-            if all([a.dtype == self._row.dtype for a in found]):
-                np.concatenate([a.ravel() for a in found], out=self._more)
-                self._more /= count
-                self._row += self._more
-                return
+        row, kinds = self._row, [(type(a), getattr(a, "shape", None)) for a in found]
+        if row is not None and kinds == self._kinds and all(a.dtype == row.dtype for a in found):
+            np.concatenate([a.ravel() for a in found], out=self._more)
+            self._more /= count
+            row += self._more
+            return
         pairs = zip(self.every(), found, strict=True)
         self._leaves, self._row = [a + b / count for a, b in pairs], None
 
@@ -104,7 +104,7 @@ class _Sums:
 
 def _arrays(tree: Any) -> list[Any]:
     """The numbers and arrays of a gradient, in order."""
-    if type(tree) is dict and all([type(x) is np.ndarray for x in tree.values()]):
+    if type(tree) is dict and set(map(type, tree.values())) == {np.ndarray}:
         return list(tree.values())
     return numeric_leaves(tree)
 

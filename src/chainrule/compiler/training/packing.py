@@ -121,7 +121,7 @@ class PackedSamples:
         if isinstance(self.samples, _Shown):
             return 0
         if kernels is not None:
-            found = kernels.longest_sample(self.samples)
+            found: int = kernels.longest_sample(self.samples)
             if found >= 0:
                 return found
         sizes = [sum(map(_length, sample)) for sample in self.samples]
@@ -257,7 +257,9 @@ class PackedSamples:
     def _shapes(self, some: Addresses) -> tuple[list[int], list[int]]:
         """Of samples that are lists of integers the first of all lengths; and the other samples."""
         if kernels is not None:
-            return kernels.sample_shapes(self.samples, some, len(self.samples[0]))
+            found: tuple[list[int], list[int]]
+            found = kernels.sample_shapes(self.samples, some, len(self.samples[0]))
+            return found
         lengths, _ = self._read(some)
         plain = lengths[:, 0] >= 0
         first = [int(some[plain][places[0]]) for places in _alike(lengths[plain])]
