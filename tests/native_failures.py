@@ -26,6 +26,7 @@ from native_parts import (
     bound_to,
     decider_parts,
     gate_for,
+    packing_parts,
     plan_call,
     plan_parts,
     vector_call,
@@ -854,6 +855,50 @@ case(
         lengths=lambda s: np.zeros((3, 1), np.int64),
     ),
     check=all_is_taken,
+)
+
+
+def shapes_found(state: State) -> None:
+    found = _native.sample_shapes(state.extra["samples"], np.arange(3), 1)
+    assert found == ([0, 2], [1])
+
+
+def longest_found(state: State) -> None:
+    assert _native.longest_sample([(x,) for x in ([1], [1, 2])]) == 1
+
+
+def memory_looked_for(state: State) -> None:
+    bounds = np.zeros((1, 2), np.int64)
+    assert _native.holds_memory([(1, state.extra["array"])], bounds, np.ndarray) is not True
+
+
+def samples_packed(state: State) -> None:
+    made = state.extra["parts"]
+    assert _native.pack_samples(*made) == 1
+
+
+def all_is_packed(state: State, failed: bool) -> None:
+    own, gathered, fits, rows = state.extra["parts"][-4:]
+    assert failed or (own.tolist(), gathered.tolist()) == ([[1.0, 2.0]], [[6]])
+    assert failed or (fits.tolist(), rows.tolist()) == ([4, -1], [0, -1])
+
+
+case(
+    "sample_shapes",
+    shapes_found,
+    prepare=with_extra(0, samples=lambda s: [([1, 2],), ("3",), ([10**9],)]),
+)
+case("longest_sample", longest_found)
+case(
+    "holds_memory",
+    memory_looked_for,
+    prepare=with_extra(0, array=lambda s: np.ones(3)),
+)
+case(
+    "pack_samples",
+    samples_packed,
+    prepare=with_extra(0, parts=lambda s: packing_parts()),
+    check=all_is_packed,
 )
 
 

@@ -90,3 +90,29 @@ def bound_to(gate: Any, argument: Any) -> Any:
 
 def plan_call() -> Any:
     return _native.passed(([np.full((2, 1), 0.5), 0.5], 7), np.ndarray, np.float64, True, {})
+
+
+def packing_parts() -> tuple[Any, ...]:
+    """What ``pack_samples`` takes: two samples, of which the first is of a known kind."""
+    decider = _native.Decider(
+        2,
+        *[np.zeros(0, np.int64)] * 3,
+        np.zeros(0),
+        np.array([[0, 0, 2]]),
+        np.array([5, 6]),
+        np.zeros(0, np.int64),
+    )
+    kind = decider, np.arange(2), np.arange(1), np.arange(1), 4
+    return (
+        [([1, 2],), ([3],)],
+        [[kind]],
+        0,
+        np.arange(2),
+        np.array([2]),
+        np.ones(2),
+        np.array([9]),
+        np.zeros((1, 2)),
+        np.zeros((1, 1), np.int64),
+        np.full(2, -1),
+        np.full(2, -1),
+    )

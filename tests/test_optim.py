@@ -350,3 +350,30 @@ def test_parameters_may_come_from_a_generator_and_read_only_arrays_are_refused()
     frozen.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
         optim.SGD([frozen])
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        optim.constant(0.1),
+        optim.constant(np.float32(0.1)),
+        optim.linear(0.3, 1000),
+        optim.linear(0.01, 7),
+        optim.linear(np.float32(0.3), 100),
+        optim.linear(0.1, 50.5),
+        optim.linear(0.1, 2**60 + 1),
+        optim.linear(1, 10),
+        optim.cosine(0.1, 100),
+        optim.warmup(optim.linear(0.1, 100), 10),
+    ],
+    ids=map(str, range(10)),
+)
+def test_rates_of_many_steps_are_those_of_each(schedule):
+    for first, count in ((0, 1500), (3, 1), (10**6, 20), (5, 0), (2**53 - 1, 3)):
+        found = optim.rates(schedule, first, count)
+        wanted = [float(schedule(step)) for step in range(first, first + count)]
+        assert found.tolist() == wanted
+
+
+def test_rates_end_where_a_schedule_raises():
+    assert optim.rates(lambda step: 1.0 / (3 - step), 0, 10).tolist() == [1 / 3, 0.5, 1.0]

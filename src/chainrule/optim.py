@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
@@ -50,7 +51,7 @@ def constant(lr: float) -> Schedule:
     >>> optim.constant(0.1)(7)
     0.1
     """
-    return lambda step: lr
+    return _Constant(lr)
 
 
 def linear(lr: float, steps: int) -> Schedule:
@@ -62,7 +63,7 @@ def linear(lr: float, steps: int) -> Schedule:
     (0.5, 0.25, 0.0, 0.0)
     """
     _positive(steps, "steps")
-    return lambda step: lr * (1 - min(step, steps) / steps)
+    return _Linear(lr, steps)
 
 
 def cosine(lr: float, steps: int) -> Schedule:
@@ -88,6 +89,49 @@ def warmup(schedule: Schedule | float, steps: int) -> Schedule:
     _positive(steps, "steps")
     rate = _schedule(schedule)
     return lambda step: rate(step) * min(1.0, (step + 1) / steps)
+
+
+@dataclass(frozen=True)
+class _Constant:
+    lr: float
+
+    def __call__(self, step: int) -> float:
+        return self.lr
+
+    def every(self, steps: Array) -> Array:
+        """The rates of many steps at once, to the same bits."""
+        return np.full(len(steps), self.lr)
+
+
+@dataclass(frozen=True)
+class _Linear:
+    lr: float
+    steps: float
+
+    def __call__(self, step: int) -> float:
+        return self.lr * (1 - min(step, self.steps) / self.steps)
+
+    def every(self, steps: Array) -> Array:
+        """The rates of many steps at once, to the same bits."""
+        found: Array = self.lr * (1 - np.minimum(steps, self.steps) / self.steps)
+        return found
+
+
+def rates(schedule: Schedule, first: int, count: int) -> Array:
+    """The learning rates of steps; fewer where the schedule raises."""
+    last = first + count
+    if isinstance(schedule, _Linear):  # integers must be floats without rounding
+        last += schedule.steps if type(schedule.steps) is int else 2**53
+    many = schedule if isinstance(schedule, _Constant | _Linear) else None
+    if many is not None and type(many.lr) is float and last < 2**53:
+        return many.every(np.arange(first, first + count))
+    found: list[float] = []
+    try:
+        for step in range(first, first + count):
+            found.append(float(schedule(step)))
+    except Exception:
+        return np.array(found)
+    return np.array(found)
 
 
 def _schedule(lr: Schedule | float) -> Schedule:

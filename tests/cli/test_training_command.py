@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from chainrule import gpt
-from chainrule.cli import app, display
+from chainrule.cli import app, display, training
 from chainrule.gpt import checkpoints
 
 DOCUMENTS = ["abca", "bccab", "cab", "dabcad", "acdb", "bb", "d", "abab", "cc", "bad", "dab", "ca"]
@@ -562,3 +562,27 @@ def test_comparisons_that_cannot_be(chainrule, trained, arguments, message):
     code, _, errors = chainrule("compare", *arguments)
     assert code == 1
     assert message in errors
+
+
+@pytest.mark.parametrize(
+    ("options", "rate"),
+    [
+        ([], 0.01),
+        (["--width", "32"], 0.01),
+        (["--width", "64"], 0.005),
+        (["--width", "128"], 0.0025),
+        (["--width", "1024"], 0.001),
+        (["--width", "128", "--lr", "0.01"], 0.01),
+        (["--preset", "shakespeare", "--width", "384"], 0.001),
+    ],
+)
+def test_the_learning_rate_suits_the_width(options, rate, monkeypatch, chainrule):
+    found = []
+
+    def started(file, config, *rest):
+        found.append(config.learning_rate)
+        raise gpt.GPTError("that is enough")
+
+    monkeypatch.setattr(training, "_started", started)
+    chainrule("train", *options)
+    assert found == [rate]

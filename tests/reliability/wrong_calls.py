@@ -24,6 +24,7 @@ import numpy as np
 from native_parts import (
     decider_parts,
     gate_for,
+    packing_parts,
     plan_call,
     plan_parts,
     vector_call,
@@ -255,6 +256,16 @@ ENTRIES: dict[str, Entry] = {
         _native.sample_integers,
         lambda: ([([1, 2],), ("3",), ([10**9],)], np.arange(3), np.zeros((3, 1), np.int64)),
     ),
+    "sample_shapes": (
+        _native.sample_shapes,
+        lambda: ([([1, 2],), ("3",), ([10**9],)], np.arange(3), 1),
+    ),
+    "longest_sample": (_native.longest_sample, lambda: ([([1, 2],), ([3],)],)),
+    "holds_memory": (
+        _native.holds_memory,
+        lambda: ([([1, ones(2)],)], np.zeros((2, 2), np.int64), np.ndarray),
+    ),
+    "pack_samples": (_native.pack_samples, packing_parts),
     "sample_numbers": (
         _native.sample_numbers,
         lambda: (

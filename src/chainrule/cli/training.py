@@ -100,7 +100,7 @@ def train(
     batch
         Documents or windows per step (1).
     lr
-        The learning rate at the start (0.01).
+        The learning rate at the start (0.01; beyond a width of 32 less, as far as 0.001).
     schedule
         How the learning rate falls: linear, cosine (course) or constant.
     weight_decay
@@ -200,6 +200,8 @@ def train(
         places = chosen(engine, devices, shard, coordinator, processes, process)
         changes = _given(fixed | free | {"steps": steps})
         config = gpt.Config.preset(preset or "microgpt").replace(**changes)
+        if lr is None:
+            config = config.replace(learning_rate=config.suitable_rate())
         share = 0.1 if validation is None else validation
         run = _started(file, config, share, engine, dtype or "float64", kind, places)
         with ExitStack() as stack:
@@ -369,6 +371,8 @@ def _describe(console: Console, run: gpt.Run) -> None:
         f"{run.engine.name}{'' if run.engine.dtype == 'float64' else f', {run.engine.dtype}'}"
         f"{'' if run.engine.mesh is None else f', {run.engine.mesh}'}",
     )
+    if config.learning_rate < gpt.Config().learning_rate:
+        say(console, f"learning rate {config.learning_rate:g} at the start (--lr changes it)")
     seen, every = len(run.held_out), len(data.held_out(run.tokenizer, config.block))
     if seen < every:
         say(

@@ -7,7 +7,7 @@ cannot wait a second one comes through at once, unless the block is ``firm``.
 
 from __future__ import annotations
 
-import _signal  # what ``signal`` wraps in enumerations, which takes longer than a training step
+import _signal  # type: ignore[import-not-found]  # ``signal`` is slower: it makes enumerations
 import signal
 import threading
 from types import FrameType

@@ -136,6 +136,19 @@ class Config:
             return optim.cosine(self.learning_rate, self.steps)
         return optim.constant(self.learning_rate)
 
+    def suitable_rate(self) -> float:
+        """A learning rate for this width, given that of a narrow model.
+
+        A step moves what a layer adds by about the width times the rate: beyond a width of 32 the
+        rate falls with it, as far as 0.001.
+
+        >>> from chainrule import gpt
+        >>> gpt.Config(width=128).suitable_rate()
+        0.0025
+        """
+        rate = self.learning_rate * min(1.0, 32 / self.width)
+        return max(rate, min(self.learning_rate, 0.001))
+
     def to_dict(self) -> dict[str, Any]:
         """All choices, for a checkpoint."""
         return dataclasses.asdict(self)

@@ -31,6 +31,7 @@ from chainrule.trees import map_leaves
 
 Floats = npt.NDArray[Any]
 
+PACKED = 64  # samples of each length for which packing pays where each has a lane of its own
 ALIKE = 8  # samples of each length, on average, for which it pays to look at all of them first
 
 
@@ -55,15 +56,57 @@ def batch_value_and_grad(
     if results is not None:
         return results[0], fill(out, results[1])
     mean, grads, left = _batched(dispatch, params, samples) or (0.0, None, samples)
-    sums = None if grads is None else numeric_leaves(grads)
+    sums = None if grads is None else _Sums(_arrays(grads))
     for sample in left:
         value, grads = value_and_grad(dispatch, (params, *sample), {}, at_once=True)
         mean += (value[0] if isinstance(value, tuple) else value) / len(samples)
-        leaves = [a / len(samples) for a in numeric_leaves(grads)]
-        sums = leaves if sums is None else [a + b for a, b in zip(sums, leaves, strict=True)]
-    rest = iter(sums or [])
+        found = _arrays(grads)
+        if sums is None:
+            sums = _Sums([a / len(samples) for a in found])
+        else:
+            sums.add(found, len(samples))
+    rest = iter(sums.every() if sums is not None else [])
     filled = map_leaves(lambda x: next(rest) if isinstance(x, NUMERIC) else x, grads, True)
     return mean, fill(out, filled)
+
+
+class _Sums:
+    """The sums of gradients, in one row where they are arrays of one type: that is quicker."""
+
+    def __init__(self, first: list[Any]) -> None:
+        self._leaves: list[Any] = first
+        self._kinds = [(type(a), getattr(a, "shape", None)) for a in first]
+        self._row: Floats | None = None
+        kinds = {getattr(a, "dtype", None) for a in first}
+        if len(first) > 1 and len(kinds) == 1 and {type(a) for a in first} == {np.ndarray}:
+            self._row = np.concatenate([a.ravel() for a in first])
+            self._more = np.empty_like(self._row)
+
+    def add(self, found: list[Any], count: int) -> None:
+        """Add a gradient, divided by ``count``."""
+        row, kinds = self._row, [(type(a), getattr(a, "shape", None)) for a in found]
+        if row is not None and kinds == self._kinds and all(a.dtype == row.dtype for a in found):
+            np.concatenate([a.ravel() for a in found], out=self._more)
+            self._more /= count
+            row += self._more
+            return
+        pairs = zip(self.every(), found, strict=True)
+        self._leaves, self._row = [a + b / count for a, b in pairs], None
+
+    def every(self) -> list[Any]:
+        """The sums, as the gradients are."""
+        if self._row is None:
+            return self._leaves
+        ends = np.cumsum([a.size for a in self._leaves])[:-1]
+        parts = np.split(self._row, ends)
+        return [part.reshape(shape) for part, (_, shape) in zip(parts, self._kinds, strict=True)]
+
+
+def _arrays(tree: Any) -> list[Any]:
+    """The numbers and arrays of a gradient, in order."""
+    if type(tree) is dict and set(map(type, tree.values())) == {np.ndarray}:
+        return list(tree.values())
+    return numeric_leaves(tree)
 
 
 def _mapped(
@@ -99,6 +142,8 @@ def _batched(
             return None
         dispatch.busy = True
         try:
+            if len(samples) < dispatch.one_by_one:
+                return None
             packed = PackedSamples(dispatch, params, samples)
             if len(packed.structures(np.arange(len(samples)))) * ALIKE > len(samples):
                 return None
@@ -129,6 +174,10 @@ def _mean_of(packed: PackedSamples, parameters: Floats) -> tuple[float, Floats, 
     if machine is None or len(chosen) < 2:
         return None
     made = Arrangement(packed, chosen, len(chosen))
+    few = PACKED * len(packed.fits)
+    if made.lanes == 1 and count < few:
+        packed.dispatch.one_by_one = few
+        return None
     code, groups = made.code, made.groups(chosen)
     gathers, own = groups.gathers(), groups.own()
     constants, counts = made.constants, made.counts

@@ -163,9 +163,9 @@ class Trainer:
         """The parameters must be arrays that can change, and those of the optimiser."""
         if self._checked is not None:
             optimizer, params, moved = self._checked
-            if optimizer is self.optimizer and params.same(self.params):
-                if moved.same(self.optimizer.arrays):
-                    return
+            same = optimizer is self.optimizer and params.same(self.params)
+            if same and moved.same(self.optimizer.arrays):
+                return
         _check_params(self.params, self.optimizer)
         self._checked = self.optimizer, Watched(self.params), Watched(self.optimizer.arrays)
 

@@ -308,20 +308,10 @@ class MachineLoop:
         for name, moment in zip(self._optimiser.moments, memory.moments, strict=True):
             getattr(self._optimiser, name)[self._places] = moment
 
-    def _learning_rates(self, first_step: int, count: int) -> list[float]:
-        """Of so many steps, or of fewer where the schedule raises: Python meets its error."""
-        found: list[float] = []
-        try:
-            for step in range(first_step, first_step + count):
-                found.append(float(self._optimiser.schedule(step)))
-        except Exception:
-            return found
-        return found
-
     def _rates(self, first_step: int, count: int) -> Array:
         """What the updates read, a row for each step."""
-        lr = np.array(self._learning_rates(first_step, count))
-        count = len(lr)
+        lr = optim.rates(self._optimiser.schedule, first_step, count)
+        count = len(lr)  # fewer where the schedule raises: Python meets its error
         optimiser, row = self._optimiser, [0.0] * step_code.RATES
         row[8] = self._steps.clip or 0.0
         if isinstance(optimiser, optim.SGD):

@@ -81,7 +81,7 @@ class PackedSamples:
         """``key``: what a sample has besides as its last argument, another one whenever it is read;
         the numbers of this one are packed in its place. ``memory``: for rows, in bytes.
         """
-        self._dispatch, self._key = dispatch, () if key is None else (key,)
+        self.dispatch, self._key = dispatch, () if key is None else (key,)
         self._memory = memory
         self.params = params
         self.samples: Sequence[tuple[Any, ...]] = samples
@@ -121,7 +121,7 @@ class PackedSamples:
         if isinstance(self.samples, _Shown):
             return 0
         if kernels is not None:
-            found = kernels.longest_sample(self.samples)
+            found: int = kernels.longest_sample(self.samples)
             if found >= 0:
                 return found
         sizes = [sum(map(_length, sample)) for sample in self.samples]
@@ -184,8 +184,8 @@ class PackedSamples:
 
     def _run(self, k: int) -> Run:
         """Compute a sample as a call of its own."""
-        with self._dispatch.lock:
-            return self._dispatch.run(self._whole(k), at_once=True)
+        with self.dispatch.lock:
+            return self.dispatch.run(self._whole(k), at_once=True)
 
     def kind_of(self, k: int) -> Kind | None:
         """What this sample runs on; None where it is not the others' code."""
@@ -257,7 +257,9 @@ class PackedSamples:
     def _shapes(self, some: Addresses) -> tuple[list[int], list[int]]:
         """Of samples that are lists of integers the first of all lengths; and the other samples."""
         if kernels is not None:
-            return kernels.sample_shapes(self.samples, some, len(self.samples[0]))
+            found: tuple[list[int], list[int]]
+            found = kernels.sample_shapes(self.samples, some, len(self.samples[0]))
+            return found
         lengths, _ = self._read(some)
         plain = lengths[:, 0] >= 0
         first = [int(some[plain][places[0]]) for places in _alike(lengths[plain])]

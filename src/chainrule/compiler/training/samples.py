@@ -126,7 +126,7 @@ def may_hold(items: Iterable[Any], arrays: Sequence[Any]) -> bool:
     items = list(items)
     if kernels is not None:
         ends = [byte_bounds(a) for a in arrays if a.size]
-        found = kernels.holds_memory(items, np.array(ends, np.int64), np.ndarray)
+        found: bool | None = kernels.holds_memory(items, np.array(ends, np.int64), np.ndarray)
         if found is not None:
             return found
     for kind in set(map(type, items)) - PLAIN:
