@@ -40,7 +40,9 @@ class Case:
         self.order = schedule(self.program, int(self.returned[0]), self.returned)
         for one in self.runs:
             one.verify(self.program)
-        done = [k for item in self.order for k in (item.instructions if isinstance(item, Run) else [item])]
+        done = []
+        for item in self.order:
+            done += item.instructions if isinstance(item, Run) else [item]
         assert sorted(done) == [*range(len(self.program.instructions))]
 
     @property
@@ -274,7 +276,8 @@ def random_function(seed):
             new = []
             for k, row in enumerate(rows):
                 a = row[int(p * len(row))]
-                b = rows[(k + shift) % len(rows)][int(q * len(row))] if spread else row[int(q * len(row))]
+                other = rows[(k + shift) % len(rows)] if spread else row
+                b = other[int(q * len(row))]
                 new.append(
                     {
                         "mul": lambda a=a, b=b: a * b * 0.5,
@@ -286,7 +289,7 @@ def random_function(seed):
                         "sqrt": lambda a=a, b=b: sqrt(a * a + 1.0) - log(b * b + 1.0),
                         "div": lambda a=a, b=b: a / (1.0 + b * b),
                         "max": lambda a=a, b=b: max(a, b),
-                        "reduce": lambda a=a, b=b: a * b + total,
+                        "reduce": lambda a=a, b=b, total=total: a * b + total,
                     }[choice]()
                 )
             for row, y in zip(rows, new, strict=True):

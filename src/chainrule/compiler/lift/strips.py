@@ -63,9 +63,7 @@ class Strip:
     @property
     def outside(self) -> list[Addresses]:
         """The different columns that its elements read and that the run does not compute."""
-        found = {
-            id(s): s for point in self.points for s in point.sources if not isinstance(s, int)
-        }
+        found = {id(s): s for point in self.points for s in point.sources if not isinstance(s, int)}
         return list(found.values())
 
     def addresses(self, source: Source) -> Addresses:
@@ -436,9 +434,7 @@ def _operands(instruction: Instruction, result: Addresses) -> Iterator[Addresses
             yield column
 
 
-def _pairs(
-    instruction: Instruction, result: Addresses
-) -> Iterator[tuple[Addresses, ...]]:
+def _pairs(instruction: Instruction, result: Addresses) -> Iterator[tuple[Addresses, ...]]:
     if instruction.products is not None:
         yield from _terms(instruction, instruction.products, result)
 
