@@ -178,6 +178,28 @@ def test_any_number_of_elements(count):
     Case(chained, xs, [0.7, 1.3]).check()
 
 
+@pytest.mark.parametrize("count", [2, 3, 5, 8, 9])
+@pytest.mark.parametrize("function", [chained, largest, dead, backwards])
+def test_fewer_elements_than_lanes(function, count, monkeypatch):
+    monkeypatch.setattr(strips, "LEAST", 2)
+    monkeypatch.setattr(strips, "FEWEST", 1)
+    arguments = {chained: (XS[:count], [0.7, 1.3]), largest: (PAIRS[:count],)}
+    Case(function, *arguments.get(function, (XS[:count],))).check()
+
+
+def test_a_sum_that_joins_elements_is_undone():
+    """Elements that an instruction would have joined are as they were before it."""
+
+    def function(xs):
+        ys = [x * x + sin(x) for x in xs]
+        sums = [sum(ys[(k + j) % len(ys)] for j in range(40)) for k in range(len(ys))]
+        return [y * tanh(y) * cos(y) for y in ys] + [s * s + tanh(s) for s in sums]
+
+    case = Case(function, XS)
+    case.check()
+    assert {strip.count for run in case.runs for strip in run.strips} == {COUNT}
+
+
 def test_a_run_prints_what_it_is():
     (found,) = Case(chained, XS, [0.7, 1.3]).runs
     assert str(found).startswith(f"{len(found.instructions)} instructions: {COUNT} × ")
