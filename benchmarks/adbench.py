@@ -1,14 +1,13 @@
-"""ADBench's objectives in plain scalar Python: Gaussian mixtures, bundle adjustment, an LSTM.
+"""ADBench's objectives in plain scalar Python: mixtures, bundle adjustment, an LSTM, hand tracking.
 
     python benchmarks/adbench.py                 # all of them, some minutes
-    python benchmarks/adbench.py gmm lstm        # these only: gmm, ba, lstm, lstm-large
+    python benchmarks/adbench.py gmm lstm        # these: gmm ba lstm lstm-large hand hand-us
     python benchmarks/adbench.py --quick         # smaller problems, fewer repeats
 
 The formulas are those of the published objectives (Srajer, Kukelova and Fitzgibbon, 2018); the data
-are random. Each contestant computes the value and the derivative; results are compared before
-anything is timed. JAX, casadi, autograd and torch take part if they are installed, each written the
-way its users write, over whole arrays where it has them. Hand tracking is left out: it is about a
-mesh of a hand, which is not random data.
+are random, also the bones and the skin of the hand. Each contestant computes the value and the
+derivative; results are compared before anything is timed. JAX, casadi, autograd and torch take part
+if they are installed, each written the way its users write, over whole arrays where it has them.
 """
 
 import argparse
@@ -24,12 +23,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import hand
 import numpy as np
 from derivatives import reprojection
 from harness import WHOLE, clock, figure, machine, ratio, repeated, table, take_turns, title
 
 import chainrule
-from chainrule import exp, log, logsumexp, sigmoid, tanh
+from chainrule import cos, exp, log, logsumexp, sigmoid, sin, sqrt, tanh
 
 MS = 1e3
 TURN = 0.02  # seconds: shorter calls are repeated until a turn takes about as long
@@ -411,6 +411,85 @@ def lstm(quick, layers=2, steps=256):
     return problem
 
 
+# --- hand tracking --------------------------------------------------------------------------------
+
+
+def hand_tracking(quick, with_us=False):
+    """The dense Jacobian by the pose; ``with_us``: a sparse one, by places within triangles too."""
+    model = hand.random_hand(100 if quick else 200 if with_us else 500)
+    count = len(model.points)
+    rng = np.random.default_rng(1)
+    pose, us = rng.normal(0, 0.3, hand.POSE), rng.uniform(0.1, 0.4, (count, 2))
+
+    def simple(theta):
+        return hand.simple(model, theta, sin, cos, sqrt)
+
+    def complicated(params):
+        theta, us = params
+        return hand.complicated(model, theta, us, sin, cos, sqrt)
+
+    given = (pose, us) if with_us else pose
+    fast = chainrule.compile(complicated if with_us else simple, lift=True)
+    jacobian = chainrule.jacobian(fast, sparse=with_us)
+    begin = time.process_time()
+    jacobian(given)
+
+    def entries(matrix):
+        """3 numbers by 26, or 28, for each point, whatever the format."""
+        if not hasattr(matrix, "tocsr"):
+            return np.asarray(matrix).reshape(3 * count, -1).ravel()
+        table = matrix.toarray()
+        rows = np.arange(3 * count)
+        by_us = [table[rows, hand.POSE + rows // 3 * 2 + k] for k in range(2)]
+        return np.column_stack([table[:, : hand.POSE], *by_us]).ravel()
+
+    problem = Problem(
+        f"hand: {hand.BONES} bones, {count} points" + (" in triangles" if with_us else ""),
+        time.process_time() - begin,
+        {"chainrule": lambda: fast(given)},
+        {"chainrule": lambda: jacobian(given)},
+        entries,
+    )
+    if find_spec("jax"):
+        from tensors import jax, jnp
+
+        def by_jax(theta, us=None):
+            return hand.whole(jnp, model, theta, us).ravel()
+
+        def slopes(theta, us):
+            along = [jnp.zeros((count, 2)).at[:, k].set(1.0) for k in range(2)]
+            by_us = [jax.jvp(lambda x: by_jax(theta, x), (us,), (step,))[1] for step in along]
+            return jnp.column_stack([jax.jacfwd(by_jax)(theta, us), *by_us])
+
+        placed = jax.device_put((pose, us) if with_us else (pose,))
+        alone, matrix = jax.jit(by_jax), jax.jit(slopes if with_us else jax.jacfwd(by_jax))
+        problem.functions["JAX"] = lambda: alone(*placed).block_until_ready()
+        problem.derivatives["JAX"] = lambda: matrix(*placed).block_until_ready()
+    if find_spec("casadi"):
+        import casadi
+
+        theta, places = casadi.SX.sym("theta", hand.POSE), casadi.SX.sym("us", 2, count)
+        pairs = [(places[0, k], places[1, k]) for k in range(count)]
+        functions = casadi.sin, casadi.cos, casadi.sqrt
+        by_casadi = (
+            hand.complicated(model, casadi.vertsplit(theta), pairs, *functions)
+            if with_us
+            else hand.simple(model, casadi.vertsplit(theta), *functions)
+        )
+        out = casadi.vertcat(*by_casadi)
+        by_pose = casadi.densify(casadi.jacobian(out, theta))
+        if with_us:
+            ones = [casadi.DM(np.arange(2)[:, None] == np.full((2, count), k)) for k in range(2)]
+            by_us = [casadi.jtimes(out, casadi.vec(places), casadi.vec(one)) for one in ones]
+            by_pose = casadi.horzcat(by_pose, *by_us)
+        values = casadi.Function("residuals", [theta, places], [out])
+        table = casadi.Function("slopes", [theta, places], [by_pose])
+        there = casadi.DM(pose), casadi.DM(us.T)
+        problem.functions["casadi"] = lambda: values(*there)
+        problem.derivatives["casadi"] = lambda: np.asarray(table(*there))
+    return problem
+
+
 # --- peers ----------------------------------------------------------------------------------------
 
 
@@ -463,6 +542,8 @@ PROBLEMS = {
     "ba": adjustment,
     "lstm": lstm,
     "lstm-large": lambda quick: lstm(quick, layers=4, steps=1024),
+    "hand": hand_tracking,
+    "hand-us": lambda quick: hand_tracking(quick, with_us=True),
 }
 
 

@@ -40,7 +40,9 @@ class Case:
         self.order = schedule(self.program, int(self.returned[0]), self.returned)
         for one in self.runs:
             one.verify(self.program)
-        done = [k for item in self.order for k in (item.instructions if isinstance(item, Run) else [item])]
+        done = []
+        for item in self.order:
+            done += item.instructions if isinstance(item, Run) else [item]
         assert sorted(done) == [*range(len(self.program.instructions))]
 
     @property
@@ -176,6 +178,28 @@ def test_any_number_of_elements(count):
     Case(chained, xs, [0.7, 1.3]).check()
 
 
+@pytest.mark.parametrize("count", [2, 3, 5, 8, 9])
+@pytest.mark.parametrize("function", [chained, largest, dead, backwards])
+def test_fewer_elements_than_lanes(function, count, monkeypatch):
+    monkeypatch.setattr(strips, "LEAST", 2)
+    monkeypatch.setattr(strips, "FEWEST", 1)
+    arguments = {chained: (XS[:count], [0.7, 1.3]), largest: (PAIRS[:count],)}
+    Case(function, *arguments.get(function, (XS[:count],))).check()
+
+
+def test_a_sum_that_joins_elements_is_undone():
+    """Elements that an instruction would have joined are as they were before it."""
+
+    def function(xs):
+        ys = [x * x + sin(x) for x in xs]
+        sums = [sum(ys[(k + j) % len(ys)] for j in range(40)) for k in range(len(ys))]
+        return [y * tanh(y) * cos(y) for y in ys] + [s * s + tanh(s) for s in sums]
+
+    case = Case(function, XS)
+    case.check()
+    assert {strip.count for run in case.runs for strip in run.strips} == {COUNT}
+
+
 def test_a_run_prints_what_it_is():
     (found,) = Case(chained, XS, [0.7, 1.3]).runs
     assert str(found).startswith(f"{len(found.instructions)} instructions: {COUNT} × ")
@@ -274,7 +298,8 @@ def random_function(seed):
             new = []
             for k, row in enumerate(rows):
                 a = row[int(p * len(row))]
-                b = rows[(k + shift) % len(rows)][int(q * len(row))] if spread else row[int(q * len(row))]
+                other = rows[(k + shift) % len(rows)] if spread else row
+                b = other[int(q * len(row))]
                 new.append(
                     {
                         "mul": lambda a=a, b=b: a * b * 0.5,
@@ -286,7 +311,7 @@ def random_function(seed):
                         "sqrt": lambda a=a, b=b: sqrt(a * a + 1.0) - log(b * b + 1.0),
                         "div": lambda a=a, b=b: a / (1.0 + b * b),
                         "max": lambda a=a, b=b: max(a, b),
-                        "reduce": lambda a=a, b=b: a * b + total,
+                        "reduce": lambda a=a, b=b, total=total: a * b + total,
                     }[choice]()
                 )
             for row, y in zip(rows, new, strict=True):

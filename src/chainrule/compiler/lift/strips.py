@@ -25,6 +25,7 @@ MOST_POINTS = 2_000  # numbers and terms of one element: they become straight-li
 MOST_CODE = 6_000  # and of all forms of elements of a run
 MOST_FORMS = 64
 ROUNDS = 16  # runs of one program
+TRIES = 3  # of them that come to nothing, one after the other
 
 Source = int | Addresses  # a number of the same element, or an address for each element
 
@@ -63,9 +64,7 @@ class Strip:
     @property
     def outside(self) -> list[Addresses]:
         """The different columns that its elements read and that the run does not compute."""
-        found = {
-            id(s): s for point in self.points for s in point.sources if not isinstance(s, int)
-        }
+        found = {id(s): s for point in self.points for s in point.sources if not isinstance(s, int)}
         return list(found.values())
 
     def addresses(self, source: Source) -> Addresses:
@@ -149,19 +148,17 @@ def schedule(program: Program, root: int, returned: Addresses) -> list[int | Run
     rank = np.full(program.size, -1, np.int64)
     rank[returned[::-1]] = np.arange(len(returned))[::-1]
     order: list[int | Run] = []
-    left, found = list(range(len(program.instructions))), False
+    left, tries = list(range(len(program.instructions))), TRIES
     for _ in range(ROUNDS):
-        members, before, after, components = _gathered(program, left, most)
+        members, before, left, components = _gathered(program, left, most)
         order += before
-        if not members:
-            break
-        run = _run(program, members, components, root, rank)
+        run = _run(program, members, components, root, rank) if members else None
         order += members if run is None else [run]
-        found = found or run is not None
-        left = after
-    else:
-        order += left
-    return order if found else plain
+        tries = TRIES if run is not None else tries - 1
+        if not left or not tries:
+            break
+    order += left
+    return order if any(isinstance(item, Run) for item in order) else plain
 
 
 def _gathered(
@@ -216,10 +213,8 @@ class _Components:
         while True:
             above = self.parent[found]
             if np.array_equal(above, found):
-                break
+                return found
             found = above
-        self.parent[addresses] = found
-        return found
 
     def add(self, instruction: Instruction) -> bool:
         """Let an instruction join, unless an element becomes too large."""
@@ -232,39 +227,39 @@ class _Components:
         owners = np.concatenate([a for a, _ in edges])
         read = np.concatenate([b for _, b in edges])
         inside = self.parent[read] >= 0
-        owners, read = owners[inside], self.roots(read[inside])
+        owners, read = owners[inside] - start, read[inside]
+        roots = self.roots(read)
         home = out.copy()
-        home[owners - start] = read  # one of them; the others join it
-        apart = read != home[owners - start]
-        saved = None
-        if apart.any():
-            saved = self.parent.copy(), self._work.copy()
-            self._join(read[apart], home[owners - start][apart])
-            home[owners - start] = self.roots(home[owners - start])
+        home[owners] = roots  # one of them; the others join it
+        joined = self._join(roots, home[owners])
+        home[owners] = self.roots(home[owners])
         self.parent[out] = home
         np.add.at(self._work, home, work)
         if int(self._work[home].max()) <= self.most:
+            self.parent[read] = home[owners]
             return True
-        if saved is not None:
-            self.parent, self._work = saved
-        else:
-            np.subtract.at(self._work, home, work)
+        np.subtract.at(self._work, home, work)
         self.parent[out] = -1
+        for gone, into, old in reversed(joined):
+            np.subtract.at(self._work, into, old)
+            self._work[gone], self.parent[gone] = old, gone
         return False
 
-    def _join(self, a: Addresses, b: Addresses) -> None:
-        """Make one element of those of each pair."""
+    def _join(self, a: Addresses, b: Addresses) -> list[tuple[Addresses, Addresses, Addresses]]:
+        """Make one element of those of each pair; gives what undoes it."""
+        done: list[tuple[Addresses, Addresses, Addresses]] = []
         while True:
-            a, b = self.roots(a), self.roots(b)
             apart = a != b
             if not apart.any():
-                return
-            a, b = a[apart], b[apart]
-            low, high = np.minimum(a, b), np.maximum(a, b)
+                return done
+            low, high = np.minimum(a, b)[apart], np.maximum(a, b)[apart]
             np.minimum.at(self.parent, high, low)
             gone = np.unique(high)
-            np.add.at(self._work, self.roots(gone), self._work[gone])
+            into, old = self.roots(gone), self._work[gone]
+            np.add.at(self._work, into, old)
             self._work[gone] = 0
+            done.append((gone, into, old))
+            a, b = self.roots(low), self.roots(high)
 
 
 # --- their elements -------------------------------------------------------------------------------
@@ -436,9 +431,7 @@ def _operands(instruction: Instruction, result: Addresses) -> Iterator[Addresses
             yield column
 
 
-def _pairs(
-    instruction: Instruction, result: Addresses
-) -> Iterator[tuple[Addresses, ...]]:
+def _pairs(instruction: Instruction, result: Addresses) -> Iterator[tuple[Addresses, ...]]:
     if instruction.products is not None:
         yield from _terms(instruction, instruction.products, result)
 

@@ -102,6 +102,8 @@ def _summary(dispatch: Dispatch) -> str:
             where = "" if binding.is_own else " of a longer call"
             if program.steps is not None:
                 where = f", done in {len(program.steps):,} steps"
+            elif binding.machine.code.machine.stripped:
+                where = f", {len(binding.machine.code.machine.stripped)} of them by elements"
             lines.append(f"    lifted to {len(program.instructions)} array instructions{where}")
         elif variant.waits:
             which = "single calls " if _lane_codes(variant) else ""
