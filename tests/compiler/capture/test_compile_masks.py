@@ -1,4 +1,4 @@
-"""Truths of arrays of data: they are numbers beside floats, and decided wherever else they are used."""
+"""Truths of arrays of data: numbers beside floats, and decided wherever else they are used."""
 
 import math
 
@@ -165,7 +165,7 @@ COMPARISONS = {
     "equal": lambda x: x == 0.0,
     "not equal": lambda x: x != 0.0,
     "greater": lambda x: x > 0.3,
-    "turned": lambda x: 0.3 > x,
+    "turned": lambda x: 0.3 > x,  # noqa: SIM300
     "of two": lambda x: x[::-1] < x,
     "by numpy": lambda x: np.greater_equal(x, 0.2),
     "outer": lambda x: np.less.outer(x, x)[0],
