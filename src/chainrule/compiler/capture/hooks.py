@@ -18,6 +18,7 @@ from chainrule.compiler.capture.forks import SIDES
 from chainrule.compiler.capture.generators import MODULES, make_generator, make_random
 from chainrule.compiler.capture.keys import settled
 from chainrule.compiler.capture.merging import store_by_integer
+from chainrule.compiler.capture.recalling import CACHED, recalled
 from chainrule.compiler.capture.rewriting import MAKERS, WATCHED, Hooks, Rewriter
 from chainrule.compiler.capture.sorting import in_order
 from chainrule.compiler.capture.standins import Condition, Detached, StandIn, is_numpys
@@ -187,6 +188,8 @@ def _called(function: Any) -> Any:
     """What to call instead of a builtin."""
     if modes.recorder is None:
         return function
+    if type(function) is CACHED:
+        return recalled(function)
     try:
         return _SUBSTITUTES.get(function, function)
     except TypeError:  # not hashable: none of these
