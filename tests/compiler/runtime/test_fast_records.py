@@ -1,4 +1,4 @@
-"""Dataclasses, items of enums, and Values from outside: calls like an earlier one, answered in C."""
+"""Dataclasses, items of enums, Values from outside: calls like an earlier one, answered in C."""
 
 import dataclasses
 import enum

@@ -16,7 +16,13 @@ import numpy as np
 
 from chainrule.compiler.capture import numpys
 from chainrule.compiler.capture.captured import REPLACES
-from chainrule.compiler.capture.standins import Detached, StandIn, Unrecordable, plain
+from chainrule.compiler.capture.standins import (
+    Condition,
+    Detached,
+    StandIn,
+    Unrecordable,
+    plain,
+)
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
 from chainrule.core.backend import Value, modes, nonfinite
@@ -311,6 +317,11 @@ def _apply(ufunc: np.ufunc, method: str, inputs: Any, keywords: dict[str, Any]) 
     outs = [x for x in keywords.get("out", ()) if isinstance(x, DataArray)]
     if method == "at" and isinstance(inputs[0], DataArray):
         refuse(f"np.{ufunc.__name__}.at of an array of data")
+    if method == "outer" and not keywords and len(inputs) == 2:
+        found = _outer(ufunc, *inputs)
+        if found is not None:
+            return found
+    inputs = _as_numbers_beside(ufunc, method, inputs)
     kinds = [_kind_of(x) for x in inputs]
     if outs and (object in kinds or len(keywords["out"]) > 1):
         refuse(f"np.{ufunc.__name__} with out")
@@ -326,6 +337,10 @@ def _apply(ufunc: np.ufunc, method: str, inputs: Any, keywords: dict[str, Any]) 
         if rest.get("keepdims"):
             refuse(f"np.{ufunc.__name__} of all axes with keepdims")
         inputs, rest["axis"] = (np.ndarray.ravel(inputs[0]),), 0  # one axis at a time
+    if ufunc in numpys.COMPARISONS and method == "__call__" and not outs and not rest:
+        compared = _compared(ufunc, inputs)
+        if compared is not None:
+            return compared
     with nonfinite("allow"):  # numpy raises nothing
         found = _on_objects(numpys.EXTREMES.get(ufunc, ufunc), method, inputs, rest)
     if outs:
@@ -333,6 +348,55 @@ def _apply(ufunc: np.ufunc, method: str, inputs: Any, keywords: dict[str, Any]) 
     if ufunc in numpys.COMPARISONS:
         return found
     return as_data(found, result) if isinstance(found, np.ndarray) else _as_kind(found, result)
+
+
+_BOOL, _DOUBLE = np.dtype(bool), np.dtype(np.float64)
+_TRUTHS_AS_NUMBERS = frozenset((np.add, np.subtract, np.multiply, np.divide))
+
+
+def _compared(ufunc: np.ufunc, inputs: Any) -> DataArray | None:
+    """The truths of a comparison, none of them decided yet; None where they follow parameters."""
+    with nonfinite("allow"):
+        found = ufunc(*map(_items, inputs), dtype=object)
+    if not isinstance(found, np.ndarray) or not found.size:
+        return None
+    items = found.ravel().tolist()
+    open_ones = [x for x in items if type(x) is Traced or (type(x) is Condition and x.is_data)]
+    if len(open_ones) != len(items):
+        return None
+    for x in open_ones:
+        x.kind = np.bool_
+    return data_array(items, found.shape, _BOOL)
+
+
+def _as_numbers_beside(ufunc: np.ufunc, method: str, inputs: Any) -> Any:
+    """Truths beside floats, in arithmetic, as 0 and 1."""
+    if method != "__call__" or ufunc not in _TRUTHS_AS_NUMBERS or len(inputs) != 2:
+        return inputs
+    kinds = [_kind_of(x) for x in inputs]
+    if _BOOL not in kinds or not any(kind is float or kind == _DOUBLE for kind in kinds):
+        return inputs
+    if ufunc is np.divide and kinds[1] == _BOOL:
+        return inputs
+    return [
+        _truths_as_numbers(x) if isinstance(x, DataArray) and kind == _BOOL else x
+        for x, kind in zip(inputs, kinds, strict=True)
+    ]
+
+
+def _truths_as_numbers(array: DataArray) -> DataArray:
+    items = [
+        x.number() if type(x) in (Traced, Condition) else np.float64(x) for x in items_of(array)
+    ]
+    return data_array(items, array.shape, _DOUBLE)
+
+
+def _outer(ufunc: np.ufunc, a: Any, b: Any) -> Any:
+    """A function of all pairs; None where it is left to numpy."""
+    known = ufunc in numpys.COMPARISONS or ufunc in _TRUTHS_AS_NUMBERS
+    if not known or not all(isinstance(x, np.ndarray) and x.dtype in numpys.EXACT for x in (a, b)):
+        return None
+    return ufunc(np.ndarray.reshape(a, (*a.shape, *[1] * b.ndim)), b)
 
 
 def as_data(array: Any, kind: np.dtype[Any]) -> DataArray:

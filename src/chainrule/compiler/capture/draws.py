@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 RANDOM, DEFAULT_RNG = random.Random, np.random.default_rng
+#: why there is no source for a function
+DRAWN = "it draws random numbers from a seed, or calls a function with a cache: pass these instead"
 _METHODS = vars(RANDOM)
 _KNOWN = dict(_METHODS)
 
@@ -53,6 +55,8 @@ class Drawn(list[Any]):
 
 class Draws:
     """A generator and what it is asked for. ``asks`` grows while the function is recorded."""
+
+    seeded = True  # the numbers depend on the seed alone
 
     def __init__(self, make: Callable[..., Any]) -> None:
         self.make = make

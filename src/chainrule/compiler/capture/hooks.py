@@ -16,7 +16,9 @@ from chainrule.compiler.capture.choosing import SEARCHES, Searched, has_whole, i
 from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
 from chainrule.compiler.capture.forks import SIDES
 from chainrule.compiler.capture.generators import MODULES, make_generator, make_random
+from chainrule.compiler.capture.keys import settled
 from chainrule.compiler.capture.merging import store_by_integer
+from chainrule.compiler.capture.recalling import CACHED, recalled
 from chainrule.compiler.capture.rewriting import MAKERS, WATCHED, Hooks, Rewriter
 from chainrule.compiler.capture.sorting import in_order
 from chainrule.compiler.capture.standins import Condition, Detached, StandIn, is_numpys
@@ -56,8 +58,16 @@ def _read(container: Any, key: Any) -> Any:
 
 def _store(value: Any, container: Any, key: Any) -> None:
     """``container[key] = value``."""
-    if type(key) not in (Traced, Whole) or not store_by_integer(value, container, key):
-        container[key] = value
+    if type(key) in (Traced, Whole) and store_by_integer(value, container, key):
+        return
+    if modes.recorder is not None and type(container) is np.ndarray and _has_data(key):
+        key = settled(key)
+    container[key] = value
+
+
+def _has_data(key: Any) -> bool:
+    """Whether an array of data is in a key; of an array of numbers, numpy takes none."""
+    return type(key) is DataArray or (type(key) is tuple and any(map(_has_data, key)))
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -179,6 +189,8 @@ def _called(function: Any) -> Any:
     """What to call instead of a builtin."""
     if modes.recorder is None:
         return function
+    if type(function) is CACHED:
+        return recalled(function)
     try:
         return _SUBSTITUTES.get(function, function)
     except TypeError:  # not hashable: none of these

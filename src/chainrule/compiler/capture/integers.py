@@ -48,7 +48,7 @@ STEPS: dict[str, Callable[..., Any]] = {
     "min": min,
     "int": int,
     "bool": bool,
-    "seeded": Draws.again,
+    "seeded": lambda draws, seed: draws.again(seed),
     "item": operator.getitem,
 }
 _SYMBOLS = {
@@ -210,13 +210,18 @@ class IntegerRecorder:
                 for node in operands:
                     self.guard(node, False, errors.caller())
                 raise
-            if name != "read" and max(operands) < 0:
+            if name != "read" and max(operands) < 0 and not self._recalls(operands[0]):
                 self._known[key] = self.constant(value)  # in every call
             else:
                 self._steps.append(key)
                 self.values.append(value)
                 self._known[key] = len(self.values) - 1
         return self._known[key]
+
+    def _recalls(self, constant: int) -> bool:
+        """Whether these are calls to be made again, though their arguments are the same."""
+        draws = self.value(constant)
+        return isinstance(draws, Draws) and not draws.seeded
 
     def guard(self, node: int, truth: bool, line: str) -> Any:
         """Let the recording hold for this value (or truth) of a node only; returns it."""

@@ -175,6 +175,7 @@ class Selector:
             part = np.moveaxis(part, axes, range(len(axes)))
             shape = part.shape[len(axes) :]
             items = part.reshape(math.prod(counts), -1)
+            columns: list[Any]
             if array.dtype == object:
                 columns = [list(items[:, k]) for k in range(items.shape[1])]
                 picks = [self._picker(column) for column in columns]

@@ -34,6 +34,8 @@ _HAS_PRECALL = sys.version_info < (3, 12)
 WATCHED = frozenset("int float bool type isinstance hasattr getattr sorted".split())
 #: attributes of modules that make generators of random numbers
 MAKERS = frozenset(("Random", "default_rng"))
+#: names under which functions that keep their results in a cache were found so far
+CACHED: set[str] = set()
 
 
 _COLUMNS = 128  # the library writes those from here on as CPython does not: as parts of their own
@@ -67,8 +69,9 @@ class Rewriter:
         self._hooks = hooks
         self._watched = watched
         self._lock = threading.Lock()
-        self._rewritten: dict[int, tuple[types.CodeType, types.CodeType | None]] = {}
-        self._converted: dict[int, tuple[types.CodeType, types.CodeType | None]] = {}
+        #: by its id, and how many names of CACHED there were
+        self._rewritten: dict[tuple[int, int], tuple[types.CodeType, types.CodeType | None]] = {}
+        self._converted: dict[tuple[int, int], tuple[types.CodeType, types.CodeType | None]] = {}
         self._users: dict[int, int] = {}  # recordings that need a function rewritten, by its id
 
     @contextmanager
@@ -102,25 +105,27 @@ class Rewriter:
 
     def rewritten(self, code: types.CodeType) -> types.CodeType | None:
         """The code with hooks; None where this Python's code cannot be rewritten."""
-        if id(code) not in self._rewritten:
+        key = id(code), len(CACHED)
+        if key not in self._rewritten:
             try:
                 made = self._rewrite(code)
             except Exception:  # an instruction that the library does not know
                 made = None
-            self._rewritten[id(code)] = code, made
+            self._rewritten[key] = code, made
             if made is not None:
                 _originals[id(made)] = made, code
-        return self._rewritten[id(code)][1]
+        return self._rewritten[key][1]
 
     def _with_both_sides(self, code: types.CodeType) -> types.CodeType | None:
         """The code with hooks that may compute both sides of branches; None where it has none."""
-        if id(code) not in self._converted:
+        key = id(code), len(CACHED)
+        if key not in self._converted:
             found = sides.converted(code)
             made = None if found is None else self.rewritten(found)
-            self._converted[id(code)] = code, made
+            self._converted[key] = code, made
             if made is not None:
                 _originals[id(made)] = made, code
-        return self._converted[id(code)][1]
+        return self._converted[key][1]
 
     def _rewrite(self, code: types.CodeType) -> types.CodeType:
         steps = bytecode.Bytecode.from_code(code)
@@ -179,7 +184,7 @@ class Rewriter:
             if name == sides.PLACEHOLDER:
                 null = [instruction("PUSH_NULL")] if to_call else []
                 return [*null, instruction("LOAD_CONST", self._hooks.sides)]
-            if to_call and name in self._watched:
+            if to_call and (name in self._watched or name in CACHED):
                 around = [instruction("SWAP", 2)] if _NEWER_CALLS else []
                 hook = [instruction("LOAD_CONST", self._hooks.called), instruction("SWAP", 2)]
                 return [step, *around, *hook, *call(0), *around]

@@ -299,6 +299,11 @@ class Condition(StandIn):
         self._recorder.guard(self.node, truth)
         return truth is not self.negated
 
+    def number(self) -> Detached:
+        """1 or 0 as a float."""
+        kind = float if self.kind is bool else np.float64
+        return Detached(self._recorder, self._recorder.bit(self), self.is_data, kind)
+
     def as_value(self) -> Value:
         """1 or 0, as a Value without gradient."""
         node = 1.0 - self.node if self.negated else self.node
@@ -312,12 +317,27 @@ class Condition(StandIn):
         return getattr(self.plain(), name)
 
 
+#: of a truth and a float, a float
+_BESIDE_FLOATS = frozenset(
+    f"__{side}{name}__" for name in ("add", "sub", "mul") for side in ("", "r")
+) | {"__truediv__"}
+
+
+def _is_float(x: Any) -> bool:
+    """Whether this is a float of 64 bits, of data or the same at every call."""
+    if type(x) is Detached:
+        return x.is_data and not is_narrow(x)
+    return type(x) is float or type(x) is np.float64
+
+
 def _decided(name: str) -> Callable[..., Any]:
     """A special method of a truth: that of the bool, Python's or numpy's, which it is now."""
 
     def method(self: Condition, *others: Any) -> Any:
         if any(isinstance(x, Value) for x in others):
             return NotImplemented
+        if name in _BESIDE_FLOATS and self.is_data and _is_float(*others):
+            return BINARY[name](self.number(), *others)
         others = tuple([x.plain() if type(x) is Condition else x for x in others])
         if name in BINARY:
             return BINARY[name](self.plain(), *others)

@@ -141,6 +141,9 @@ class Traced(StandIn):
         return +self if self.kind is int else math.ceil(self.static())
 
     def __getattr__(self, name: str) -> Any:
+        kind = self.__class__
+        if not hasattr(kind, name):  # which integer it is does not matter, as where numpy asks
+            raise AttributeError(f"'{kind.__name__}' object has no attribute {name!r}")
         return getattr(self.static(), name)
 
 

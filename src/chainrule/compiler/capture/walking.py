@@ -10,6 +10,7 @@ import builtins
 import collections
 import dis
 import functools
+import gc
 import itertools
 import logging
 import operator
@@ -34,7 +35,7 @@ from chainrule.compiler.capture.captured import (
 )
 from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
 from chainrule.compiler.capture.known import ATOMS, DESCRIPTORS
-from chainrule.compiler.capture.rewriting import only_calls, original
+from chainrule.compiler.capture.rewriting import CACHED, only_calls, original
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.core.backend import Value, kernels
 from chainrule.core.operations import Formula, Opaque
@@ -292,7 +293,11 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
             found.names.append((vars(builtins), name, builtin))
         if isinstance(x, pathlib.PurePath) and names & _FILE_NAMES:
             raise Unrecordable("it uses files")
-        if _MAKERS.get(name, MISSING) is not x or not any(x is maker for maker in seen):
+        if type(x) is functools._lru_cache_wrapper and _is_called_only(x, name, code):
+            CACHED.add(name)
+            found.draws = True
+            yield x.__wrapped__
+        elif _MAKERS.get(name, MISSING) is not x or not any(x is maker for maker in seen):
             yield x if x is not MISSING else unreplaced(vars(builtins).get(name))
         module = x if x is not MISSING else sys.modules.get(name)
         if isinstance(module, types.ModuleType):
@@ -304,6 +309,13 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
     for item in itertools.chain(*modules):
         if not any(item is maker for maker in seen):
             yield item
+
+
+def _is_called_only(cached: Any, name: str, code: types.CodeType) -> bool:
+    """Whether a function with a cache is the one it says it is, and code only calls it."""
+    function = getattr(cached, "__wrapped__", None)
+    inside = any(x is function for x in gc.get_referents(cached))
+    return inside and isinstance(function, types.FunctionType) and only_calls(code, name)
 
 
 def _reached_in_module(

@@ -83,8 +83,8 @@ class Integers:
         for word, group in itertools.groupby(nodes, words.__getitem__):
             mine = list(group)
             used = [self.sources[node] for node in mine]
-            array = items[used[0]][0]
-            if used == [i for i, (x, _) in enumerate(items) if x is array]:
+            array = items[used[0]][0] if used[0] >= 0 else None
+            if array is not None and used == [i for i, (x, _) in enumerate(items) if x is array]:
                 found.append(Named(word, array.shape))
             elif len(used) > SHOWN and min(used) > -1 and used == [*range(used[0], used[-1] + 1)]:
                 first = used[0] - next(i for i, (x, _) in enumerate(items) if x is array)
@@ -94,8 +94,9 @@ class Integers:
         return found
 
     def _draws(self, constant: int) -> str:
-        """The name of what makes a generator of random numbers."""
-        return str(self.program.constants[constant - self.program.arguments].make.__name__)
+        """The name of what makes a generator of random numbers, or what is said of caches."""
+        draws = self.program.constants[constant - self.program.arguments]
+        return str(draws.make.__name__) if draws.seeded else "cached"
 
     def _words(self, arguments: list[str]) -> list[str]:
         """Each node as text; a long one is only said to be computed."""

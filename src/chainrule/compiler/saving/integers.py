@@ -40,7 +40,8 @@ def encode_program(program: IntegerProgram) -> Any:
 
 def _encode_constant(x: Any, where: str) -> Any:
     if isinstance(x, Draws):  # other versions of Python and numpy may draw others
-        raise SaveError("it draws random numbers from a seed, which a file cannot hold")
+        what = "draws random numbers from a seed" if x.seeded else "calls a function with a cache"
+        raise SaveError(f"it {what}, which a file cannot hold")
     if isinstance(x, dict):
         return {"table": [[encode(key, where), encode(item, where)] for key, item in x.items()]}
     return encode(x, where)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from chainrule.compiler.capture.draws import DRAWN
 from chainrule.compiler.capture.integers import IntegerProgram
 from chainrule.compiler.translate.scope import Scope, Stored
 from chainrule.compiler.translate.terms import Untranslatable
@@ -91,7 +92,7 @@ class IntegerCode:
 
     def _step(self, name: str, operands: Sequence[tuple[int, ...]]) -> str:
         if name in ("seeded", "item"):
-            raise Untranslatable("it draws random numbers from a seed: pass the numbers instead")
+            raise Untranslatable(DRAWN)
         columns = list(zip(*operands, strict=True))
         if name == "read":
             return self._read(columns[0], self.code(columns[1]))

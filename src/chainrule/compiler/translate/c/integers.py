@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from chainrule.compiler.capture.draws import DRAWN
 from chainrule.compiler.capture.integers import EXACT, IntegerProgram
 from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.translate.c.languages import C
@@ -240,7 +241,7 @@ class IntegerCode:
     def _step(self, node: int, name: str, operands: tuple[int, ...]) -> None:
         kind = "int64_t"
         if name in ("seeded", "item"):
-            raise Untranslatable("it draws random numbers from a seed: pass the numbers instead")
+            raise Untranslatable(DRAWN)
         if name != "read" and self.floats.intersection(operands):
             raise Untranslatable("an integer is computed from a table of floats")
         words = [self.word(k) for k in (operands[1:] if name == "read" else operands)]

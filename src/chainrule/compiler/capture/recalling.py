@@ -1,0 +1,165 @@
+"""Functions that keep their results in a cache, while a function that calls them is recorded.
+
+In: a call of a function that ``functools.lru_cache`` made. Out: its result, each number of it
+traced: a replay calls the function again with the same arguments, which are static, and takes what
+it gives then. So nothing is assumed of what is in the cache.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from chainrule.compiler.capture.draws import Drawn, Draws
+from chainrule.compiler.capture.standins import Detached, StandIn, plain
+from chainrule.compiler.capture.traced import Traced
+from chainrule.core.backend import modes
+
+_PLAIN = frozenset((int, float, bool, str, bytes, type(None)))
+CACHED: Any = functools._lru_cache_wrapper
+
+
+class Recalls(Draws):
+    """All calls of such functions in a recording, in their order."""
+
+    seeded = False
+
+    def __init__(self) -> None:
+        super().__init__(type(self))
+        self.calls: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any]] = []
+
+    def finished(self) -> Recalls:
+        """The same, which what recorded it does not reach."""
+        made = Recalls()
+        made.calls, made.kinds = list(self.calls), list(self.kinds)
+        return made
+
+    def again(self, seed: int) -> Drawn:
+        """The numbers that they give now; raises where they are of another form."""
+        found = Drawn()
+        for function, arguments, keywords, form in self.calls:
+            try:
+                result = function(*arguments, **keywords)
+            except Exception:  # on this path the function would raise it too, if this is its path
+                raise LookupError from None
+            if _form(result) != form:
+                raise LookupError
+            found += _numbers(result)
+        return found
+
+    def __repr__(self) -> str:
+        words = [f"{f.__name__}({', '.join(map(repr, given))})" for f, given, _, _ in self.calls]
+        return ", ".join(words)
+
+
+def _form(result: Any) -> Any:
+    """What is to be the same of a result at every call: all but its numbers."""
+    kind = type(result)
+    if kind is int or (kind is float and math.isfinite(result)):
+        return kind
+    if kind is list or kind is tuple:
+        return kind, *map(_form, result)
+    if kind in (bool, str, bytes, type(None)):
+        return kind, repr(result)
+    raise ValueError
+
+
+def _numbers(result: Any) -> list[Any]:
+    if type(result) in (list, tuple):
+        return [number for item in result for number in _numbers(item)]
+    return [result] if type(result) in (int, float) else []
+
+
+def _fixed(x: Any) -> Any:
+    """An argument, which becomes static; ValueError where it is more than plain."""
+    x = plain(x) if isinstance(x, StandIn) else x
+    if type(x) is tuple:
+        return tuple(map(_fixed, x))
+    if type(x) not in _PLAIN:
+        raise ValueError
+    return x
+
+
+class Memory:
+    """What stands for all caches while a function is recorded, and the calls to be made again.
+
+    The caches themselves are left alone: a function that turns out to have effects runs eagerly,
+    and is to have them then.
+    """
+
+    def __init__(self) -> None:
+        self.recalls = Recalls()
+        self.node: int | None = None
+        self._results: dict[Any, Any] = {}
+        self.inside = False  # one of the functions is running, on plain numbers
+
+    def result(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """What the function gives, once for each of its arguments."""
+        key = id(function), repr(arguments), repr(keywords)
+        if key not in self._results:
+            before, self.inside = self.inside, True
+            try:
+                self._results[key] = function.__wrapped__(*arguments, **keywords)
+            finally:
+                self.inside = before
+        return self._results[key]
+
+
+def recalled(function: Any) -> Callable[..., Any]:
+    """What is called in place of a function that keeps its results."""
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        recorder = modes.recorder
+        if recorder is None:
+            return function(*arguments, **keywords)
+        memory = recorder.memory = recorder.memory or Memory()
+        refusal = (
+            f"it calls {function.__name__!r}, which keeps results in a cache, with or for more"
+        )
+        try:
+            given = tuple(map(_fixed, arguments))
+            named = {name: _fixed(x) for name, x in keywords.items()}
+        except ValueError:
+            recorder.forbid(f"{refusal} than plain numbers and texts")
+        result = memory.result(function, given, named)
+        if memory.inside:
+            return result
+        try:
+            form, row = _form(result), _numbers(result)
+        except ValueError:
+            recorder.forbid(f"{refusal} than plain numbers and texts")
+        integers: Any = recorder.integers
+        recalls: Recalls = memory.recalls
+        if memory.node is None:
+            zero = integers.constant(0)
+            memory.node = integers.step("seeded", integers.constant(recalls), zero)
+        drawn = integers.value(memory.node)
+        first = len(drawn)
+        drawn += row
+        recalls.calls.append((function, given, named, form))
+        recalls.kinds += map(type, row)
+        places = [integers.constant(first + k) for k in range(len(row))]
+        nodes = iter([integers.step("item", memory.node, place) for place in places])
+        return _traced(recorder, result, nodes)
+
+    return call
+
+
+def _traced(recorder: Any, result: Any, nodes: Iterator[int]) -> Any:
+    kind = type(result)
+    if kind is int:
+        return Traced(recorder, next(nodes))
+    if kind is float:
+        return Detached(recorder, recorder.selector.number(next(nodes)), True)
+    if kind is tuple:
+        return tuple([_traced(recorder, x, nodes) for x in result])
+    if kind is not list:
+        return result
+    if not recorder.selector.enabled:
+        recorder.forbid("it may change a list that a cache holds, or ask which it is,")
+    made = [_traced(recorder, x, nodes) for x in result]
+    recorder.passed.add(id(made))
+    recorder.selector.watch(made)  # it stands for the one that the cache holds
+    return made

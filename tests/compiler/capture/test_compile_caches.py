@@ -1,0 +1,332 @@
+"""Helpers that keep their results in a cache."""
+
+import functools
+import threading
+
+import numpy as np
+import pytest
+
+import chainrule
+
+P = [0.3, -1.2, 0.7, 1.1]
+FACTOR = 2
+ORDERS = []
+
+
+@functools.lru_cache(maxsize=None)  # noqa: UP033
+def fibonacci(n):
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+
+@functools.cache
+def kernel(n):
+    return [1.0 / (k + 1) for k in range(n)]
+
+
+@functools.lru_cache(maxsize=2)
+def scaled(n):
+    return n * FACTOR
+
+
+@functools.lru_cache(typed=True)
+def half(x):
+    return x / 2
+
+
+@functools.cache
+def pair(a, b=1, *, c=0):
+    return (a + b, (float(c), "text", None, True))
+
+
+@functools.cache
+def text(n):
+    return "even" if n % 2 == 0 else "odd"
+
+
+@functools.cache
+def raising(n):
+    if n > 2:
+        raise RuntimeError(f"no {n}")
+    return n * 0.5
+
+
+@functools.cache
+def array(n):
+    return np.arange(float(n))
+
+
+@functools.cache
+def identity(x):
+    return x
+
+
+@functools.cache
+def table(n):
+    return {"a": float(n)}
+
+
+@functools.cache
+def infinite(n):
+    return float("inf") * n
+
+
+def outcome(call):
+    try:
+        return call()
+    except Exception as error:
+        return type(error), str(error)
+
+
+def clear():
+    for cached in (fibonacci, kernel, scaled, half, pair, text, raising, array, identity, table):
+        cached.cache_clear()
+
+
+def same(function, calls, recordings=None, between=None):
+    clear()
+    fast = chainrule.compile(function, on_fallback="eager")
+    eager = chainrule.value_and_grad(function)
+    for k, arguments in enumerate([*calls, *calls, *calls]):
+        if between is not None:
+            between(k)
+        got = outcome(lambda a=arguments: fast.value_and_grad(*a))
+        wanted = outcome(lambda a=arguments: eager(*a))
+        assert repr(got) == repr(wanted), (k, arguments)
+    if recordings is not None:
+        assert fast.dispatch.counts.traces <= recordings, fast.report()
+        assert fast.dispatch.counts.replayed > len(calls), fast.report()
+    return fast
+
+
+def by_constants(p):
+    return sum(fibonacci(i) * w for i, w in enumerate(p)) ** 2
+
+
+def by_integers(p, n):
+    return p[0] * fibonacci(n) + p[1] * half(n)
+
+
+def by_list(p, n):
+    return sum(k * w for k, w in zip(kernel(n), p, strict=False)) ** 2
+
+
+def by_pair(p, n):
+    a, (c, word, nothing, truth) = pair(n, c=2)
+    return p[0] * a + p[1] * c if word == "text" and nothing is None and truth else p[2] * 1
+
+
+def by_text(p, n):
+    return p[0] * n if text(n) == "even" else p[1] * n
+
+
+def as_index(p, n):
+    return p[fibonacci(n) % 4] * 2 + p[fibonacci(3)]
+
+
+INTEGERS = [(P, n) for n in (1, 2, 3, 4, 2, 1, 3)]
+
+
+def test_helpers_with_a_cache_are_called_again():
+    same(by_constants, [(P,), ([2 * w for w in P],), (P,)], recordings=1)
+    same(by_integers, INTEGERS, recordings=4)
+    same(by_list, INTEGERS, recordings=4)
+    same(by_pair, INTEGERS, recordings=4)
+    same(by_text, INTEGERS, recordings=4)
+    same(as_index, INTEGERS, recordings=4)
+
+
+def test_other_kinds_of_arguments():
+    calls = [(P, n) for n in (1, True, 1.0, np.int64(1), np.float64(1.0), 2, 2.0, False, 0)]
+    same(by_integers, calls)
+    same(lambda p, x: p[0] * half(x) * 1.5, calls)
+    same(lambda p, x: p[0] * identity((x, "a"))[0], calls)
+
+
+def test_what_is_more_than_numbers():
+    same(lambda p, n: p[0] * array(n).sum(), INTEGERS)
+    same(lambda p, n: p[0] * table(n)["a"], INTEGERS)
+    same(lambda p, n: identity(p[0]) * n, INTEGERS)
+    same(lambda p, n: sum(identity(tuple(p))) * n, INTEGERS)
+    same(lambda p, n: p[0] * (infinite(n) > 0), INTEGERS)
+    same(lambda p, n: p[0] * sum(map(fibonacci, range(n))), INTEGERS)
+    same(lambda p, n: p[0] * fibonacci.__wrapped__(n), INTEGERS)
+    same(lambda p, n: p[0] * len(fibonacci.__name__), INTEGERS)
+    clear()
+    assert identity.cache_info().currsize == 0
+
+
+def test_errors_of_a_helper():
+    def caught(p, n):
+        try:
+            return p[0] * raising(n)
+        except RuntimeError:
+            return p[1] * n
+
+    same(lambda p, n: p[0] * raising(n), INTEGERS)
+    same(caught, INTEGERS)
+
+
+def test_a_list_that_the_cache_holds():
+    def changed(p, n):
+        ks = kernel(n)
+        ks[0] += 1.0
+        return p[0] * ks[0]
+
+    def compared(p, n):
+        return p[0] * (2 if kernel(n) is kernel(n) else 3)
+
+    def returned(p, n):
+        ks = kernel(n)
+        return p[0] * ks[0], ks
+
+    def doubled(p, n):
+        return p[0] * sum(kernel(n) + kernel(n))
+
+    for f in (compared, doubled):
+        same(f, INTEGERS)
+    for f in (changed, returned):
+        clear()
+        fast = chainrule.compile(f, on_fallback="eager")
+        got = [fast.value_and_grad(*arguments) for arguments in INTEGERS * 3]
+        clear()
+        eager = []
+        for p, n in INTEGERS * 3:
+            result = f(p, n)
+            eager.append(result if isinstance(result, float) else (result[0], list(result[1])))
+        found = [value if isinstance(value, float) else (value[0], value[1]) for value, _ in got]
+        assert repr(found) == repr(eager)
+    clear()
+    fast = chainrule.compile(returned, on_fallback="eager")
+    for _ in range(5):
+        assert fast(P, 3)[1] is kernel(3)
+
+
+def test_what_the_cache_holds_may_change():
+    global FACTOR
+
+    def f(p, n):
+        return p[0] * scaled(n) + p[1] * scaled(n + 1)
+
+    clear()
+    fast, eager = chainrule.compile(f, on_fallback="eager"), chainrule.value_and_grad(f)
+    try:
+        for _ in range(8):
+            assert fast.value_and_grad(P, 3) == eager(P, 3)
+        FACTOR = 5  # the cache still holds the old ones
+        for _ in range(3):
+            assert fast.value_and_grad(P, 3) == eager(P, 3)
+        scaled.cache_clear()
+        for _ in range(3):
+            assert fast.value_and_grad(P, 3) == eager(P, 3)
+        scaled(3), scaled(4)
+        FACTOR = 2  # as it was when it was recorded, and the cache is not
+        for _ in range(3):
+            assert fast.value_and_grad(P, 3) == eager(P, 3)
+            assert fast.value_and_grad(P, 7) == eager(P, 7)
+        scaled.cache_clear()
+        for _ in range(3):
+            assert fast.value_and_grad(P, 3) == eager(P, 3)
+    finally:
+        FACTOR = 2
+        clear()
+
+
+def test_the_cache_is_used_as_in_eager_mode():
+    clear()
+    fast = chainrule.compile(by_constants)
+    for _ in range(10):
+        fast.value_and_grad(P)
+    before = fibonacci.cache_info()
+    for _ in range(100):
+        fast.value_and_grad(P)
+    after = fibonacci.cache_info()
+    assert after.misses == before.misses
+    assert after.hits - before.hits == 4 * 100
+    fibonacci.cache_clear()
+    assert fast.value_and_grad(P) == chainrule.value_and_grad(by_constants)(P)
+
+
+def test_another_function_under_the_name(monkeypatch):
+    fast, eager = chainrule.compile(by_constants), chainrule.value_and_grad(by_constants)
+    for _ in range(6):
+        assert fast.value_and_grad(P) == eager(P)
+    monkeypatch.setitem(globals(), "fibonacci", lambda n: 10.0 * n)
+    assert fast.value_and_grad(P) == eager(P)
+    monkeypatch.setitem(globals(), "fibonacci", functools.cache(lambda n: 3 * n))
+    for _ in range(3):
+        assert fast.value_and_grad(P) == eager(P)
+    monkeypatch.undo()
+    for _ in range(3):
+        assert fast.value_and_grad(P) == eager(P)
+
+
+def test_a_helper_with_effects_runs_eagerly():
+    fast = chainrule.compile(lambda p: p[0] * ordered(3), on_fallback="eager")
+    for _ in range(5):
+        ordered.cache_clear()
+        ORDERS.clear()
+        assert fast.value_and_grad(P)[0] == P[0] * 1
+        assert ORDERS == [3]
+
+
+@functools.cache
+def ordered(n):
+    ORDERS.append(n)
+    return len(ORDERS)
+
+
+def test_threads():
+    fast, eager = chainrule.compile(by_integers), chainrule.value_and_grad(by_integers)
+    wanted, wrong = {n: eager(P, n) for n in range(12)}, []
+
+    def work(first):
+        for k in range(300):
+            n = (first + k) % 12
+            if fast.value_and_grad(P, n) != wanted[n]:
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_batches_derivatives_and_files(tmp_path):
+    fast, eager = chainrule.compile(by_integers), chainrule.value_and_grad(by_integers)
+    value, gradient = fast.batch_value_and_grad(np.array(P), [(n,) for n in (1, 2, 3, 4, 5, 2)])
+    found = [eager(np.array(P), n) for n in (1, 2, 3, 4, 5, 2)]
+    assert value == pytest.approx(np.mean([v for v, _ in found]), rel=1e-12)
+    assert gradient == pytest.approx(np.mean([g for _, g in found], axis=0), rel=1e-12)
+    assert chainrule.jacobian(fast)(P, 5) == pytest.approx(np.array(eager(P, 5)[1]))
+    with pytest.raises(chainrule.SaveError, match="a function with a cache"):
+        fast.save(tmp_path / "file", P, 3)
+    with pytest.raises(chainrule.TranslationError, match="a function with a cache"):
+        chainrule.compile(by_constants).to_numpy(P)
+
+
+def test_what_it_became_in_words():
+    fast = chainrule.compile(by_constants, lift=True)
+    fast.value_and_grad(P)
+    assert "cached" in fast.report(stage="lifted") or "…" in fast.report(stage="lifted")
+    assert "fibonacci(1)" in fast.report(stage="integers")
+
+
+def test_methods_and_helpers_inside():
+    class Model:
+        @functools.lru_cache  # noqa: B019
+        def scale(self, n):
+            return n * 2
+
+        def loss(self, p, n):
+            return p[0] * self.scale(n)
+
+    model = Model()
+    same(model.loss, INTEGERS)
+
+    @functools.cache
+    def inner(n):
+        return n * 3
+
+    same(lambda p, n: p[0] * inner(n), INTEGERS)
