@@ -167,7 +167,7 @@ class Fork:
             stores = list(self._stored[self.truth].items())
         for slot, value in stores:
             container, key, _ = self._journal[slot]
-            SIDES.store(value, container, key)
+            _put(value, container, key)
 
     def _slots(self) -> list[Any]:
         return [*dict.fromkeys([*self._stored[True], *self._stored[False]])]
@@ -344,9 +344,22 @@ class Sides:
         count = len(container) if type(container) is list else 0
         if type(key) is not int or not -count <= key < count:
             raise Impure(site)
-        key %= count
-        recorder.forks[-1].note(container, key)
-        container[key] = value
+        _put(value, container, key % count)
+
+    def assign(self, value: Any, x: Any, name: str, site: Any = None) -> None:
+        """``x.name = value``: in a side, one of the attributes that an ordinary object has."""
+        if not _inside():
+            setattr(x, name, value)
+            return
+        kind, attributes = type(x), getattr(x, "__dict__", None)
+        plain = type(attributes) is dict and name in attributes
+        plain = plain and not isinstance(x, type | types.ModuleType)
+        own = [vars(c) for c in kind.__mro__[:-1]]
+        if not plain or any("__setattr__" in names for names in own):
+            raise Impure(site)
+        if any(hasattr(names[name], "__set__") for names in own if name in names):
+            raise Impure(site)
+        _put(value, attributes, name)
 
     def binary(self, site: Any, name: str, a: Any, b: Any) -> Any:
         """An operator of two operands."""
@@ -434,6 +447,14 @@ def _inside() -> bool:
     return recorder is not None and bool(recorder.forks)
 
 
+def _put(value: Any, container: Any, key: Any) -> None:
+    """Store, so that the side which is being run can take it back."""
+    recorder = modes.recorder
+    if recorder is not None and recorder.forks:
+        recorder.forks[-1].note(container, key)
+    container[key] = value
+
+
 def _defined(x: Any, safe: float) -> Any:
     """An operand that is ``safe`` where Python would not run the side: it must raise nothing."""
     recorder = modes.recorder
@@ -458,6 +479,8 @@ def _is_plain(x: Any) -> bool:
 
 def _is_checked(function: Any) -> bool:
     """Whether it is a function whose code was converted so that it is checked as a side is."""
+    if type(function) is types.MethodType:
+        function = function.__func__
     return type(function) is types.FunctionType and function.__code__.co_consts[:1] == (CHECKED,)
 
 
