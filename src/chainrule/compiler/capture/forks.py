@@ -29,7 +29,7 @@ from chainrule.compiler.capture.merging import (
     store_by_integer,
     truth_of,
 )
-from chainrule.compiler.capture.sides import CHECKED
+from chainrule.compiler.capture.sides import RESULT
 from chainrule.compiler.capture.standins import Condition, Detached, is_narrow
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
@@ -481,7 +481,7 @@ def _is_checked(function: Any) -> bool:
     """Whether it is a function whose code was converted so that it is checked as a side is."""
     if type(function) is types.MethodType:
         function = function.__func__
-    return type(function) is types.FunctionType and function.__code__.co_consts[:1] == (CHECKED,)
+    return type(function) is types.FunctionType and RESULT in function.__code__.co_varnames
 
 
 def _stay_within_bounds() -> None:

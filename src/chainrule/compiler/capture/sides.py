@@ -31,7 +31,7 @@ from chainrule.compiler.capture.templates import (
 )
 
 _ITEM = "__chainrule_item"  # of a sum
-CHECKED = "__chainrule_checked"  # the docstring of a function that sides may call
+RESULT = f"{OWN}result"  # a variable of functions that sides may call
 _BINARY = {
     ast.Add: "add",
     ast.Sub: "sub",
@@ -113,14 +113,13 @@ class _Converter(ast.NodeTransformer):
 
     def _checked(self, node: ast.FunctionDef) -> list[ast.stmt]:
         """The body of a function that sides may call."""
-        site, result = self._site(node), f"{OWN}result"
-        first, *rest = node.body
-        text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-        body = repeats.with_one_return(copied(rest if text else node.body), result)
-        made = _Side(self, site).statements(body)
-        mark, end = parsed(f"{CHECKED!r}\n{result}", node.body[-1])
+        site, body = self._site(node), node.body
+        text = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+        rest = repeats.with_one_return(copied(body[text:]), RESULT)
+        made = _Side(self, site).statements(rest)
+        (end,) = parsed(RESULT, body[-1])
         assert isinstance(end, ast.Expr)
-        return [mark, *made, ast.copy_location(ast.Return(end.value), end)]
+        return [*body[:text], *made, ast.copy_location(ast.Return(end.value), end)]
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         """A function inside: its own names are others."""
