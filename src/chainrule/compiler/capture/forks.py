@@ -431,7 +431,7 @@ class Sides:
         if _inside() and not _is_pure(function):
             if not _is_checked(function):
                 raise Impure(site)
-            _stay_within_bounds()
+            stay_within_bounds()
         found = self.called(function)
         safe = _SAFE.get(getattr(function, "__name__", "")) if _inside() else None
         if safe is None:
@@ -484,7 +484,7 @@ def _is_checked(function: Any) -> bool:
     return type(function) is types.FunctionType and RESULT in function.__code__.co_varnames
 
 
-def _stay_within_bounds() -> None:
+def stay_within_bounds() -> None:
     """Stop what Python would not have run, and may never end."""
     recorder = modes.recorder
     assert recorder is not None
