@@ -374,6 +374,23 @@ def inner_never_ends_astray(p, limit):
     return x + p[1]
 
 
+def deep_and_astray(p, limit):
+    """Where the loop around has ended, those inside would go on for long."""
+    x, ends = p[0] + limit, 2
+    while x > 0.5:
+        ends = 2 if x > 0.5 else 10**6
+        count = 0
+        a = 0
+        while a < ends:
+            b = 0
+            while b < ends:
+                b += 1
+                count += 1
+            a += ends // 2
+        x = x - 0.6
+    return x * count + p[1] if limit > 1.5 else x * p[1]
+
+
 def exponential(p, limit):
     x, t = p[0], 0.0
     while t < limit:
@@ -395,7 +412,7 @@ def counts_data(p, limit):
 UNTIL = (
     until, forever, first_found, two_ends, skips, with_else, divides, divides_by_zero_next,
     leaves_the_domain, squares, remembers, uses_up, changes_what_it_goes_through, newton,
-    inner_never_ends_astray, exponential, counts_data,
+    inner_never_ends_astray, deep_and_astray, exponential, counts_data,
 )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from chainrule.compiler.capture.merging import (
     store_by_integer,
     truth_of,
 )
-from chainrule.compiler.capture.sides import CHECKED
+from chainrule.compiler.capture.sides import RESULT
 from chainrule.compiler.capture.standins import Condition, Detached, is_narrow
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
@@ -167,7 +167,7 @@ class Fork:
             stores = list(self._stored[self.truth].items())
         for slot, value in stores:
             container, key, _ = self._journal[slot]
-            SIDES.store(value, container, key)
+            _put(value, container, key)
 
     def _slots(self) -> list[Any]:
         return [*dict.fromkeys([*self._stored[True], *self._stored[False]])]
@@ -344,9 +344,22 @@ class Sides:
         count = len(container) if type(container) is list else 0
         if type(key) is not int or not -count <= key < count:
             raise Impure(site)
-        key %= count
-        recorder.forks[-1].note(container, key)
-        container[key] = value
+        _put(value, container, key % count)
+
+    def assign(self, value: Any, x: Any, name: str, site: Any = None) -> None:
+        """``x.name = value``: in a side, one of the attributes that an ordinary object has."""
+        if not _inside():
+            setattr(x, name, value)
+            return
+        kind, attributes = type(x), getattr(x, "__dict__", None)
+        plain = type(attributes) is dict and name in attributes
+        plain = plain and not isinstance(x, type | types.ModuleType)
+        own = [vars(c) for c in kind.__mro__[:-1]]
+        if not plain or any("__setattr__" in names for names in own):
+            raise Impure(site)
+        if any(hasattr(names[name], "__set__") for names in own if name in names):
+            raise Impure(site)
+        _put(value, attributes, name)
 
     def binary(self, site: Any, name: str, a: Any, b: Any) -> Any:
         """An operator of two operands."""
@@ -418,7 +431,7 @@ class Sides:
         if _inside() and not _is_pure(function):
             if not _is_checked(function):
                 raise Impure(site)
-            _stay_within_bounds()
+            stay_within_bounds()
         found = self.called(function)
         safe = _SAFE.get(getattr(function, "__name__", "")) if _inside() else None
         if safe is None:
@@ -432,6 +445,14 @@ def _inside() -> bool:
     """Whether a side runs that Python might not have run."""
     recorder = modes.recorder
     return recorder is not None and bool(recorder.forks)
+
+
+def _put(value: Any, container: Any, key: Any) -> None:
+    """Store, so that the side which is being run can take it back."""
+    recorder = modes.recorder
+    if recorder is not None and recorder.forks:
+        recorder.forks[-1].note(container, key)
+    container[key] = value
 
 
 def _defined(x: Any, safe: float) -> Any:
@@ -458,10 +479,12 @@ def _is_plain(x: Any) -> bool:
 
 def _is_checked(function: Any) -> bool:
     """Whether it is a function whose code was converted so that it is checked as a side is."""
-    return type(function) is types.FunctionType and function.__code__.co_consts[:1] == (CHECKED,)
+    if type(function) is types.MethodType:
+        function = function.__func__
+    return type(function) is types.FunctionType and RESULT in function.__code__.co_varnames
 
 
-def _stay_within_bounds() -> None:
+def stay_within_bounds() -> None:
     """Stop what Python would not have run, and may never end."""
     recorder = modes.recorder
     assert recorder is not None

@@ -58,6 +58,7 @@ class Recorder:
         self.forks: list[Fork] = []  # branches of which one of two sides is being run
         self.decided: dict[int, Any] = {}  # by id, conditions that became guards
         self.extra = 0.0  # instructions in turns of loops that this call does not take
+        self.astray = 0  # turns of loops in sides that this call does not take
         self.stores = 0  # places that stores by integers chose for
         self.selects = 0  # items among which integers that depend on numbers chose
         #: by id, what max or min gave, whether it was max, and of what

@@ -173,3 +173,16 @@ def bound_by(target: ast.expr) -> set[str]:
     if isinstance(target, ast.Tuple):
         return {name for x in target.elts for name in bound_by(x)}
     return set()
+
+
+def without_continue(statements: list[ast.stmt]) -> list[ast.stmt]:
+    """``if c: continue`` and what follows, as the two sides of one branch."""
+    for k, x in enumerate(statements):
+        ends = isinstance(x, ast.If) and not x.orelse and isinstance(x.body[-1], ast.Continue)
+        if ends and k + 1 < len(statements):
+            assert isinstance(x, ast.If)
+            body: list[ast.stmt] = x.body[:-1] or [ast.copy_location(ast.Pass(), x)]
+            rest = without_continue(statements[k + 1 :])
+            made = ast.copy_location(ast.If(x.test, body, rest), x)
+            return [*statements[:k], made]
+    return statements

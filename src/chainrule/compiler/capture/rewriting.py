@@ -27,6 +27,7 @@ import bytecode
 from bytecode.instr import InstrLocation
 
 from chainrule.compiler.capture import sides
+from chainrule.compiler.capture.templates import PLACEHOLDER
 
 _NEWER_CALLS = sys.version_info >= (3, 13)  # the callable comes before self or NULL
 _HAS_PRECALL = sys.version_info < (3, 12)
@@ -176,12 +177,12 @@ class Rewriter:
             return [*hook, instruction("LOAD_CONST", name), *call(1), step]
         if step.name == "LOAD_CONST" and isinstance(step.arg, types.CodeType):
             inner = self.rewritten(step.arg)
-            if inner is None and sides.PLACEHOLDER in step.arg.co_names:
+            if inner is None and PLACEHOLDER in step.arg.co_names:
                 raise ValueError("a part of it cannot be rewritten")
             return [step if inner is None else instruction("LOAD_CONST", inner)]
         if step.name == "LOAD_GLOBAL" and isinstance(step.arg, tuple):
             to_call, name = step.arg
-            if name == sides.PLACEHOLDER:
+            if name == PLACEHOLDER:
                 null = [instruction("PUSH_NULL")] if to_call else []
                 return [*null, instruction("LOAD_CONST", self._hooks.sides)]
             if to_call and (name in self._watched or name in CACHED):

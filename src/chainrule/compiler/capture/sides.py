@@ -13,17 +13,25 @@ from __future__ import annotations
 import ast
 import os
 import types
-from collections.abc import Iterable
 from typing import Any
 
 from chainrule.compiler.capture import repeats
 from chainrule.compiler.capture.repeats import GOING, OWN
 from chainrule.compiler.capture.repeats import Unconvertible as _No
 from chainrule.compiler.capture.sources import compiled, definition
+from chainrule.compiler.capture.templates import (
+    copied,
+    flag,
+    hook,
+    is_own,
+    later,
+    parsed,
+    template,
+    uses,
+)
 
 _ITEM = "__chainrule_item"  # of a sum
-CHECKED = "__chainrule_checked"  # the docstring of a function that sides may call
-PLACEHOLDER = "__chainrule_sides"  # which ``rewriting`` replaces by ``forks.SIDES``
+RESULT = f"{OWN}result"  # a variable of functions that sides may call
 _BINARY = {
     ast.Add: "add",
     ast.Sub: "sub",
@@ -77,26 +85,6 @@ def counting_lines(code: types.CodeType) -> set[str]:
 # --- conversion -----------------------------------------------------------------------------------
 
 
-def _hook(name: str, *arguments: ast.expr) -> ast.Call:
-    hooks = ast.Attribute(ast.Name(PLACEHOLDER, ast.Load()), name, ast.Load())
-    return ast.Call(hooks, list(arguments), [])
-
-
-def _later(expression: ast.expr) -> ast.Lambda:
-    none = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-    return ast.Lambda(none, expression)
-
-
-def _uses(nodes: Iterable[ast.AST]) -> dict[str, int]:
-    """How often names are used."""
-    found: dict[str, int] = {}
-    for node in nodes:
-        for x in ast.walk(node):
-            if isinstance(x, ast.Name):
-                found[x.id] = found.get(x.id, 0) + 1
-    return found
-
-
 class _Converter(ast.NodeTransformer):
     """Converts the branches of one function, and of those inside it."""
 
@@ -104,12 +92,12 @@ class _Converter(ast.NodeTransformer):
         self._place = place
         self.count = 0
         self.counting: set[int] = set()  # the lines of ``range`` in the headers of loops
-        self._all = _uses([function])
+        self._all = uses([function])
         outside = (ast.Global, ast.Nonlocal)
         declared = [x.names for x in ast.walk(function) if isinstance(x, outside)]
         self._declared = {name for names in declared for name in names}
         inner = [x for x in ast.walk(function) if isinstance(x, ast.FunctionDef | ast.Lambda)]
-        shared = [_uses([x]) for x in inner if x is not function]
+        shared = [uses([x]) for x in inner if x is not function]
         arguments = [x.arg for x in ast.walk(function) if isinstance(x, ast.arg)]
         #: arguments, and names that closures may read later
         self._shared = {name for names in shared for name in names}.union(arguments)
@@ -125,14 +113,13 @@ class _Converter(ast.NodeTransformer):
 
     def _checked(self, node: ast.FunctionDef) -> list[ast.stmt]:
         """The body of a function that sides may call."""
-        site, result = self._site(node), f"{OWN}result"
-        first, *rest = node.body
-        text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-        body = repeats.with_one_return(_copy(rest if text else node.body), result)
-        made = _Side(self, site).statements(body)
-        mark, end = _parsed(f"{CHECKED!r}\n{result}", node.body[-1])
+        site, body = self._site(node), node.body
+        text = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+        rest = repeats.with_one_return(copied(body[text:]), RESULT)
+        made = _Side(self, site).statements(rest)
+        (end,) = parsed(RESULT, body[-1])
         assert isinstance(end, ast.Expr)
-        return [mark, *made, ast.copy_location(ast.Return(end.value), end)]
+        return [*body[:text], *made, ast.copy_location(ast.Return(end.value), end)]
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         """A function inside: its own names are others."""
@@ -157,7 +144,7 @@ class _Converter(ast.NodeTransformer):
                 return self.repeated(node, None)[0]
             except _No:
                 self.count = before
-        node.body = self.block(_without_continue(node.body))
+        node.body = self.block(repeats.without_continue(node.body))
         node.orelse = self.block(node.orelse)
         if isinstance(node, ast.For):
             node.iter = self.visit(node.iter)
@@ -198,7 +185,7 @@ class _Converter(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> Any:
         """``sum(x for ... if c)`` adds 0 where c does not hold."""
-        before, original = self.count, _copy(node)
+        before, original = self.count, copied(node)
         try:
             made = self.sum(node, None)
         except _No:
@@ -206,7 +193,7 @@ class _Converter(ast.NodeTransformer):
         ordinary: Any = self.generic_visit(original)
         if made is None:
             return ordinary
-        called = _hook("is_sum", ast.Name("sum", ast.Load()))
+        called = hook("is_sum", ast.Name("sum", ast.Load()))
         return ast.copy_location(ast.IfExp(called, made, ordinary), node)
 
     def sum(self, node: ast.Call, around: _Side | None) -> ast.Call | None:
@@ -220,8 +207,8 @@ class _Converter(ast.NodeTransformer):
         if len(last.ifs) != 1 or last.is_async:
             return None
         site = self._site(node)
-        test = self._test(_copy(last.ifs[0]), site) if around is None else around.test(last.ifs[0])
-        kept = _hook("kept", site, test, _later(_Side(self, site).visit(_copy(over.elt))))
+        test = self._test(copied(last.ifs[0]), site) if around is None else around.test(last.ifs[0])
+        kept = hook("kept", site, test, later(_Side(self, site).visit(copied(over.elt))))
         for x in over.generators:
             x.iter = self.visit(x.iter) if around is None else around.over(x.iter)
             if x is not last and x.ifs:
@@ -235,9 +222,9 @@ class _Converter(ast.NodeTransformer):
         """One of two expressions, converted; ``around``: the side that it is in."""
         site = self._site(node)
         side = _Side(self, site)
-        parts = [_later(side.visit(_copy(x))) for x in (node.body, node.orelse)]
-        test = self._test(_copy(node.test), site) if around is None else around.test(node.test)
-        return ast.copy_location(_hook("either", site, test, *parts), node)
+        parts = [later(side.visit(copied(x))) for x in (node.body, node.orelse)]
+        test = self._test(copied(node.test), site) if around is None else around.test(node.test)
+        return ast.copy_location(hook("either", site, test, *parts), node)
 
     def _site(self, node: Any) -> ast.Constant:
         self.count += 1
@@ -249,34 +236,34 @@ class _Converter(ast.NodeTransformer):
         loop, left = f"{OWN}loop_{self.count}", f"{OWN}left_{self.count}"
         going = f"{GOING}{self.count}"
         may_break = repeats.breaks(node)
-        flags = [_flag(going, False, node)] + [_flag(left, True, node)] * bool(node.orelse)
-        body = repeats.without_jumps(_copy(node.body), flags)
+        flags = [flag(going, False, node)] + [flag(left, True, node)] * bool(node.orelse)
+        body = repeats.without_jumps(copied(node.body), flags)
         inner = repeats.assigned_first(body)
         over: list[ast.expr] = []
         if isinstance(node, ast.For):
-            over = [self._header(_copy(node.iter), site, around)]
-            following = _parsed(f"{going} = {loop}.next({going})", node.iter)
-            item = _parsed(f"{going} = {loop}.item()", node.iter)[0]
+            over = [self._header(copied(node.iter), site, around)]
+            following = parsed(f"{going} = {loop}.next({going})", node.iter)
+            item = parsed(f"{going} = {loop}.item()", node.iter)[0]
             assert isinstance(item, ast.Assign)
             item.targets, inner = [node.target], inner | repeats.bound_by(node.target)
             body = [item, *body]
         else:
-            test = _Side(self, site).test(_copy(node.test))
-            following = _parsed(f"{going} = {loop}.test({going}, lambda: 0)", node.test)
+            test = _Side(self, site).test(copied(node.test))
+            following = parsed(f"{going} = {loop}.test({going}, lambda: 0)", node.test)
             following[0].value.args[1].body = test  # type: ignore[attr-defined]
         start = node.iter if isinstance(node, ast.For) else node.test
-        body = [*[_flag(going, True, node)] * may_break, *body]
+        body = [*[flag(going, True, node)] * may_break, *body]
         test = ast.copy_location(ast.Name(going, ast.Load()), start)
-        branch = ast.If(test, body, [_flag(going, False, node)] * may_break)
-        own = _uses([node])
+        branch = ast.If(test, body, [flag(going, False, node)] * may_break)
+        own = uses([node])
         inner = {n for n in inner if own[n] == self._all[n] and n not in self._shared}
         turn, names = self.forked(ast.copy_location(branch, node), None, tuple(sorted(inner)))
         text = f"{loop} = 0\n{going} = True\n{left} = False\nwhile {loop}.more({going}): 0"
-        made = _parsed(text, start)
-        made[0].value = _hook("loop", site, *over)  # type: ignore[attr-defined]
+        made = parsed(text, start)
+        made[0].value = hook("loop", site, *over)  # type: ignore[attr-defined]
         made[3].body = [*following, *turn]  # type: ignore[attr-defined]
         if node.orelse:
-            ended = _parsed(f"not {left}", start)[0].value  # type: ignore[attr-defined]
+            ended = parsed(f"not {left}", start)[0].value  # type: ignore[attr-defined]
             after = ast.copy_location(ast.If(ended, node.orelse, []), node)
             orelse, others = self.forked(after, None)
             made, names = made + orelse, names + others
@@ -290,7 +277,7 @@ class _Converter(ast.NodeTransformer):
             return made
         assert isinstance(node, ast.Call)
         given = [self._header(x, site, around) for x in node.args]
-        return ast.copy_location(_hook("through", site, node.func, *given), node)
+        return ast.copy_location(hook("through", site, node.func, *given), node)
 
     def forked(
         self, node: ast.If, around: _Side | None, forgotten: tuple[str, ...] | None = None
@@ -301,25 +288,25 @@ class _Converter(ast.NodeTransformer):
         """
         site = self._site(node)
         fork, side = f"{OWN}fork_{self.count}", _Side(self, site)
-        body, orelse = (side.statements(_copy(x)) for x in (node.body, node.orelse))
+        body, orelse = (side.statements(copied(x)) for x in (node.body, node.orelse))
         names = tuple(dict.fromkeys(side.names))
         if self._declared.intersection(names):
             raise _No
-        own = _uses([node])
+        own = uses([node])
         inner = forgotten
         if inner is None:
             inner = tuple(
                 [n for n in names if own[n] == self._all.get(n) and n not in self._shared]
             )
-        test = self._test(_copy(node.test), site) if around is None else around.test(node.test)
-        made = _parsed(_template(fork, names, inner), node.test)
+        test = self._test(copied(node.test), site) if around is None else around.test(node.test)
+        made = parsed(template(fork, names, inner), node.test)
         forking, _, first, second, *_ = made
         assert isinstance(forking, ast.Assign)
         assert isinstance(first, ast.If)
         assert isinstance(second, ast.If)
         leaves = any(name.startswith(GOING) for name in names)
-        hook = _hook("leaving" if leaves else "fork", site, test)
-        forking.value = ast.copy_location(hook, node.test)
+        asked = hook("leaving" if leaves else "fork", site, test)
+        forking.value = ast.copy_location(asked, node.test)
         for part, side_of in ((first, body), (second, orelse)):
             attempt = part.body[0]
             assert isinstance(attempt, ast.Try)
@@ -335,79 +322,13 @@ class _Converter(ast.NodeTransformer):
                 raise _No  # it is put into a function, and would bind or yield there
             parts = [self._test(first, site), *[side.test(x) for x in others]]
             name = "every" if isinstance(node.op, ast.And) else "some"
-            return ast.copy_location(_hook(name, site, *map(_later, parts)), node)
+            return ast.copy_location(hook(name, site, *map(later, parts)), node)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            return ast.copy_location(_hook("opposite", self._test(node.operand, site)), node)
+            return ast.copy_location(hook("opposite", self._test(node.operand, site)), node)
         if isinstance(node, ast.Compare) and len(node.ops) > 1:
             return side.test(node)
         made: ast.expr = self.visit(node)
         return made
-
-
-def _parsed(text: str, like: ast.AST) -> list[ast.stmt]:
-    """Statements, in the place of another part of the source."""
-    made = ast.parse(text).body
-    for x in ast.walk(ast.Module(made, [])):
-        if hasattr(x, "lineno"):
-            ast.copy_location(x, like)
-    return made
-
-
-def _flag(name: str, truth: bool, like: ast.stmt) -> ast.stmt:
-    made = ast.Assign([ast.Name(name, ast.Store())], ast.Constant(truth))
-    return ast.fix_missing_locations(ast.copy_location(made, like))
-
-
-def _template(fork: str, names: tuple[str, ...], inner: tuple[str, ...]) -> str:
-    """The statements around both sides; the sides and the test are put in afterwards."""
-    given = f", {names!r}" if names else ""
-    back = [
-        f"        if {fork}.had({n!r}): {n} = {fork}.before({n!r})\n"
-        f"        elif {fork}.binds({n!r}): del {n}\n"
-        for n in names
-    ]
-    after = [
-        f"    if {fork}.has({n!r}): {n} = {fork}.after({n!r})\n"
-        f"    elif {fork}.binds({n!r}): del {n}\n"
-        for n in names
-    ]
-    attempt = "    try: pass\n    except Exception:\n        if not {0}.forgives({1}): raise\n"
-    return (
-        f"{fork} = None\n"
-        f"if {fork}.both: {fork}.begin({names!r})\n"
-        f"if {fork}.body:\n{attempt.format(fork, True)}"
-        f"    if {fork}.both:\n        {fork}.end(True{given})\n{''.join(back)}"
-        f"if {fork}.orelse:\n{attempt.format(fork, False)}"
-        f"    if {fork}.both: {fork}.end(False{given})\n"
-        f"if {fork}.both:\n    {fork}.merge({inner!r})\n{''.join(after)}"
-    )
-
-
-def _without_continue(statements: list[ast.stmt]) -> list[ast.stmt]:
-    """``if c: continue`` and what follows, as the two sides of one branch."""
-    for k, x in enumerate(statements):
-        ends = isinstance(x, ast.If) and not x.orelse and isinstance(x.body[-1], ast.Continue)
-        if ends and k + 1 < len(statements):
-            assert isinstance(x, ast.If)
-            body: list[ast.stmt] = x.body[:-1] or [ast.copy_location(ast.Pass(), x)]
-            rest = _without_continue(statements[k + 1 :])
-            made = ast.copy_location(ast.If(x.test, body, rest), x)
-            return [*statements[:k], made]
-    return statements
-
-
-def _copy(node: Any) -> Any:
-    """Another tree like this one: a conversion that fails leaves the first as it was."""
-    if isinstance(node, ast.AST):
-        made = type(node)(**{name: _copy(x) for name, x in ast.iter_fields(node)})
-        return ast.copy_location(made, node)
-    return [_copy(x) for x in node] if isinstance(node, list) else node
-
-
-def _is_own(node: ast.expr) -> bool:
-    """Whether it is a part of what converted code calls by itself."""
-    own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-    return own and node.value.id.startswith(OWN)  # type: ignore[attr-defined]
 
 
 class _Side(ast.NodeVisitor):
@@ -434,16 +355,16 @@ class _Side(ast.NodeVisitor):
         here = self._site
         if isinstance(node, ast.BoolOp):
             name = "every" if isinstance(node.op, ast.And) else "some"
-            made = _hook(name, here, *[_later(self.test(x)) for x in node.values])
+            made = hook(name, here, *[later(self.test(x)) for x in node.values])
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            made = _hook("opposite", self.test(node.operand))
+            made = hook("opposite", self.test(node.operand))
         elif isinstance(node, ast.Compare) and len(node.ops) > 1:
             if any(type(op) not in _COMPARISONS for op in node.ops):
                 raise _No
             rest: list[ast.expr] = []
             for op, x in zip(node.ops, node.comparators, strict=True):
-                rest += [ast.Constant(_COMPARISONS[type(op)]), _later(self.visit(x))]
-            made = _hook("chain", here, self.visit(node.left), *rest)
+                rest += [ast.Constant(_COMPARISONS[type(op)]), later(self.visit(x))]
+            made = hook("chain", here, self.visit(node.left), *rest)
         else:
             found: ast.expr = self.visit(node)
             return found
@@ -461,24 +382,37 @@ class _Side(ast.NodeVisitor):
         value = self.visit(node.value)
         if isinstance(target, ast.Subscript):
             return self._store(target, value, node)
+        if isinstance(target, ast.Attribute):
+            return self._put(target, value, node)
         if any(not isinstance(x, ast.Name | ast.Tuple | ast.Store) for x in ast.walk(target)):
             raise _No
         self.names += [x.id for x in ast.walk(target) if isinstance(x, ast.Name)]
         if isinstance(target, ast.Tuple) and not isinstance(node.value, ast.Tuple):
-            value = _hook("plain", self._site, value)
+            value = hook("plain", self._site, value)
         return ast.copy_location(ast.Assign([target], value), node)
 
     def _store(self, target: ast.Subscript, value: ast.expr, node: ast.stmt) -> ast.stmt:
         container, key = self.visit(target.value), self.visit(target.slice)
-        stored = _hook("store", value, container, key, self._site)
+        stored = hook("store", value, container, key, self._site)
         return ast.copy_location(ast.Expr(stored), node)
 
+    def _put(self, target: ast.Attribute, value: ast.expr, node: ast.stmt) -> ast.stmt:
+        given = value, self.visit(target.value), ast.Constant(target.attr), self._site
+        return ast.copy_location(ast.Expr(hook("assign", *given)), node)
+
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
-        if type(node.op) not in _BINARY or not isinstance(node.target, ast.Name):
+        if type(node.op) not in _BINARY:
+            raise _No
+        if isinstance(node.target, ast.Attribute) and isinstance(node.target.value, ast.Name):
+            word, old = ast.Constant("i" + _BINARY[type(node.op)]), copied(node.target)
+            old.ctx = ast.Load()
+            value = hook("binary", self._site, word, self.visit(old), self.visit(node.value))
+            return self._put(node.target, value, node)
+        if not isinstance(node.target, ast.Name):
             raise _No
         self.names.append(node.target.id)
         name, old = "i" + _BINARY[type(node.op)], ast.Name(node.target.id, ast.Load())
-        value = _hook("binary", self._site, ast.Constant(name), old, self.visit(node.value))
+        value = hook("binary", self._site, ast.Constant(name), old, self.visit(node.value))
         return ast.copy_location(ast.Assign([node.target], value), node)
 
     def visit_If(self, node: ast.If) -> Any:
@@ -505,13 +439,13 @@ class _Side(ast.NodeVisitor):
         if type(node.op) not in _BINARY:
             raise _No
         name, pair = _BINARY[type(node.op)], (self.visit(node.left), self.visit(node.right))
-        return ast.copy_location(_hook("binary", self._site, ast.Constant(name), *pair), node)
+        return ast.copy_location(hook("binary", self._site, ast.Constant(name), *pair), node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         if type(node.op) not in _UNARY:
             raise _No
         name = ast.Constant(_UNARY[type(node.op)])
-        return ast.copy_location(_hook("unary", self._site, name, self.visit(node.operand)), node)
+        return ast.copy_location(hook("unary", self._site, name, self.visit(node.operand)), node)
 
     def visit_Compare(self, node: ast.Compare) -> Any:
         left, ops, right = self.visit(node.left), node.ops, list(map(self.visit, node.comparators))
@@ -520,7 +454,7 @@ class _Side(ast.NodeVisitor):
         if len(ops) > 1 or type(ops[0]) not in _COMPARISONS:
             raise _No
         name = ast.Constant(_COMPARISONS[type(ops[0])])
-        return ast.copy_location(_hook("binary", self._site, name, left, *right), node)
+        return ast.copy_location(hook("binary", self._site, name, left, *right), node)
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
         return self._converter.either(node, self)
@@ -533,7 +467,7 @@ class _Side(ast.NodeVisitor):
         return ast.copy_location(ast.List(list(map(self.visit, node.elts)), node.ctx), node)
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
-        container = _hook("container", self._site, self.visit(node.value))
+        container = hook("container", self._site, self.visit(node.value))
         made = ast.Subscript(container, self._key(node.slice), node.ctx)
         return ast.copy_location(made, node)
 
@@ -544,31 +478,31 @@ class _Side(ast.NodeVisitor):
         if isinstance(node, ast.Slice):
             given = (node.lower, node.upper, node.step)
             return ast.copy_location(ast.Slice(*[x and self._key(x) for x in given]), node)
-        return _hook("plain", self._site, self.visit(node))
+        return hook("plain", self._site, self.visit(node))
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         name, x = ast.Constant(node.attr), self.visit(node.value)
-        return ast.copy_location(_hook("attribute", self._site, x, name), node)
+        return ast.copy_location(hook("attribute", self._site, x, name), node)
 
     def visit_Call(self, node: ast.Call) -> Any:
-        if _is_own(node.func):
+        if is_own(node.func):
             return node
         if any(isinstance(x, ast.Starred) for x in node.args) or node.keywords:
             raise _No
-        summed = self._converter.sum(_copy(node), self)
+        summed = self._converter.sum(copied(node), self)
         ordinary = self._called(node)
         if summed is None:
             return ordinary
-        return ast.copy_location(ast.IfExp(_hook("is_sum", node.func), summed, ordinary), node)
+        return ast.copy_location(ast.IfExp(hook("is_sum", node.func), summed, ordinary), node)
 
     def _called(self, node: ast.Call) -> ast.Call:
         given = []
         for x in node.args:
             made = self.visit(x)
             if not isinstance(x, ast.Call | ast.GeneratorExp):
-                made = _hook("plain", self._site, made)
+                made = hook("plain", self._site, made)
             given.append(made)
-        called = _hook("call", self._site, self.visit(node.func))
+        called = hook("call", self._site, self.visit(node.func))
         return ast.copy_location(ast.Call(called, given, []), node)
 
     def visit_GeneratorExp(self, node: Any) -> Any:
@@ -578,7 +512,7 @@ class _Side(ast.NodeVisitor):
                 raise _No
             tests = list(map(self.visit, x.ifs))
             parts.append(ast.comprehension(x.target, self.over(x.iter), tests, 0))
-        item = _hook("plain", self._site, self.visit(node.elt))
+        item = hook("plain", self._site, self.visit(node.elt))
         return ast.copy_location(type(node)(item, parts), node)
 
     visit_ListComp = visit_GeneratorExp
@@ -586,4 +520,4 @@ class _Side(ast.NodeVisitor):
     def over(self, node: ast.expr) -> ast.expr:
         """What a loop goes through."""
         found: ast.expr = self.visit(node)
-        return found if isinstance(node, ast.Call) else _hook("plain", self._site, found)
+        return found if isinstance(node, ast.Call) else hook("plain", self._site, found)

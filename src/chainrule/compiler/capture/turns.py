@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arrays import DataArray
-from chainrule.compiler.capture.forks import SIDES, TURNS, Fork, TooLong, is_astray, opened
+from chainrule.compiler.capture.forks import (
+    SIDES,
+    TURNS,
+    Fork,
+    TooLong,
+    is_astray,
+    opened,
+    stay_within_bounds,
+)
 from chainrule.compiler.capture.merging import is_open, truth_of
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
@@ -24,6 +32,7 @@ from chainrule.core.backend import modes
 _FEW = 8  # turns that are recorded in any case
 _EXTRA = 8192  # instructions of a recording, in turns that its call does not take
 _ASTRAY = 256  # turns inside a side that this call does not take: its numbers may never end it
+_ALL_ASTRAY = 4096  # of all such loops of a recording
 _SMALL = 512  # instructions of a loop that is worth taking for a single turn
 _SHARE = 8  # a longer one is for calls that take more than this share of its turns
 #: what can be gone through further than Python would, and nobody can tell
@@ -205,8 +214,13 @@ class Loop:
 
     def _count(self) -> None:
         self._turns += 1
-        if self._astray and self._turns > _ASTRAY:
-            raise TooLong
+        if self._astray:
+            stay_within_bounds()
+            recorder = modes.recorder
+            assert recorder is not None
+            recorder.astray += 1
+            if self._turns > _ASTRAY or recorder.astray > _ALL_ASTRAY:
+                raise TooLong
 
     def _rounded(self) -> int:
         """How many turns to record where this call takes so many."""
@@ -252,9 +266,8 @@ class Loop:
             return False
         if test is not True and is_open(going) and last is not self._test:
             test = self._both(going, lambda: test)
-        self._test = (
-            going if test is True else test
-        )  # one that holds after one that does not: never
+        # An item that is one after one that is not: there is no such thing in a range.
+        self._test = going if test is True else test
         return self._test
 
     def _both(self, going: Any, test: Callable[[], Any]) -> Any:

@@ -7,6 +7,7 @@ Each stage hands its result to the next: a ``Trace``, a ``Built``, the ``Run``.
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -39,6 +40,7 @@ from chainrule.compiler.runtime.variants import (
     branches_often,
     counts_often,
     reasons_for_recordings,
+    static_files,
 )
 from chainrule.compiler.runtime.verification import (
     Expected,
@@ -88,6 +90,7 @@ class Pipeline:
         self.structures: dict[Any, Structure] = {}
         self._tracer, self._counts = tracer, counts
         self._keeps_bits = options.lift is False  # those of eager's gradients
+        self._counting: dict[Any, set[str]] = {}  # lines of loops over ``range``, by function
         self._failures = 0  # attempts to compute both sides of branches
         self._builder: Builder | None = None  # nothing is lifted
         if options.lift is not False:
@@ -173,7 +176,7 @@ class Pipeline:
         is_one_of_many = bool(found) and branches(found[0]) >= MANY_BRANCHES
         if len(found) < WAYS and not is_one_of_many:
             return None
-        if not branches_often(found) and not counts_often(found, self._counting_lines):
+        if not branches_often(found) and not self._counts_often(found):
             return None
         return self._of_both_sides(structure, call, at_once, build)
 
@@ -193,10 +196,15 @@ class Pipeline:
             sites.add(TURNS)
             return None
 
-    @functools.cached_property
-    def _counting_lines(self) -> set[str]:
-        """Lines of loops that go on for as many turns as an integer says."""
-        return {line for f in self.captured.functions for line in counting_lines(f.__code__)}
+    def _counts_often(self, variants: list[Variant]) -> bool:
+        """Whether most recordings are for one number of turns of a loop that could have any."""
+        files, lines = static_files(variants), set[str]()
+        for f in self.captured.functions:
+            if os.path.basename(f.__code__.co_filename) in files:
+                if f not in self._counting:
+                    self._counting[f] = counting_lines(f.__code__)
+                lines |= self._counting[f]
+        return counts_often(variants, lines)
 
     def _of_both_sides(self, *given: Any) -> Variant | None:
         """Such a variant; None where it is not asked for, or cannot be made."""
@@ -204,7 +212,7 @@ class Pipeline:
         if type(plain) is not Tracer or plain.both or self._keeps_bits or given_up:
             return None
         self._use(replace(plain, both=True))
-        if not counts_often(given[0].variants, self._counting_lines):
+        if not self._counts_often(given[0].variants):
             self.captured.plain_sites.add(TURNS)
         try:
             return self._new_variant(*given)

@@ -301,6 +301,12 @@ def branches_often(variants: Sequence[Variant]) -> bool:
     return 2 * sum(branches(variant) > 0 for variant in variants) >= len(variants)
 
 
+def static_files(variants: Sequence[Variant]) -> set[str]:
+    """The files with lines at which integers became static."""
+    guards = [g for v in variants for g in v.recording.selection.program.guards if not g.truth]
+    return {g.line.rpartition(":")[0] for g in guards}
+
+
 def counts_often(variants: Sequence[Variant], lines: Collection[str]) -> bool:
     """Whether at least half of some recordings are for one number of turns of loops in lines."""
     static = [
