@@ -222,9 +222,7 @@ class MachineLoop:
             self._arrange(chosen, family)
         if self._memory is None or self._memory.made != self._made:
             clipped = bool(self._steps.clip)
-            self._memory = Memory(
-                self._made, self._size, self._parts, self._optimiser, clipped
-            )
+            self._memory = Memory(self._made, self._size, self._parts, self._optimiser, clipped)
         return self._memory
 
     def _step(
