@@ -324,3 +324,67 @@ def test_blocks_of_samples_make_no_difference(monkeypatch):
     assert trained(samples, 2, steps=45) == wanted
     monkeypatch.setattr(module, "AT_ONCE", 1)
     assert trained(samples, 2, steps=45) == wanted
+
+
+def refuses_four(p, tokens):
+    if len(tokens) == 4:
+        raise ValueError("four")
+    return sum((p["w"][t] - 1.0) ** 2 for t in tokens)
+
+
+@pytest.mark.parametrize("at_once", [4096, 8])
+@pytest.mark.parametrize("kept", [False, True])
+def test_an_error_comes_after_all_steps_before_it(at_once, kept, monkeypatch):
+    monkeypatch.setattr(module, "AT_ONCE", at_once)
+    samples = [([k % 5] * (1 + k % 3),) for k in range(120)]
+    samples[77] = ([1, 2, 3, 4],)
+    params, wanted = {"w": np.arange(5.0)}, {"w": np.arange(5.0)}
+    optimiser, by_hand = (optim.SGD(p, lr=0.01) for p in (params, wanted))
+    fast = chainrule.compile(refuses_four, lift=True)
+
+    def train():
+        if kept:
+            fast.trainer(params, samples, optimiser).advance(200)
+        else:
+            fast.train(params, samples, optimiser, 200)
+
+    with pytest.raises(ValueError, match="four"):
+        train()
+    assert optimiser.steps == 77
+    for sample in samples[:77]:
+        by_hand.step(chainrule.value_and_grad(refuses_four)(wanted, *sample)[1])
+    np.testing.assert_allclose(params["w"], wanted["w"], rtol=0, atol=1e-12)
+
+
+def test_samples_changed_between_two_calls_are_read_again():
+    params = {"w": np.arange(5.0)}
+    samples = [([1, 2],), ([3],)]
+    fast = chainrule.compile(refuses_four, lift=True)
+    optimiser = optim.SGD(params, lr=0.0)
+    assert fast.train(params, samples, optimiser, 2).tolist() == [1.0, 4.0]
+    samples[0][0][:] = [4]
+    samples[1][0].append(4)
+    assert fast.train(params, samples, optimiser, 2).tolist() == [9.0, 13.0]
+    trainer = fast.trainer(params, samples, optimiser)
+    samples[0][0][:] = [0]  # it has copies
+    assert trainer.advance(2).tolist() == [9.0, 13.0]
+
+
+@pytest.mark.filterwarnings("ignore::chainrule.FallbackWarning")
+@pytest.mark.parametrize("odd", [True, 1.0, "1", None, 2**70, -6, 5, np.int64(1), [1]], ids=repr)
+def test_odd_items_among_plain_samples_are_what_they_are_in_python(odd):
+    samples = [([1, 2],)] * 6 + [([odd, 2],)]
+    outcomes = []
+    for lift in (True, False):
+        params = {"w": np.arange(5.0)}
+        fast = chainrule.compile(refuses_four, lift=lift)
+        try:
+            outcome = fast.train(params, samples, optim.SGD(params, lr=0.01), 7).tolist()
+        except Exception as error:
+            outcome = type(error)
+        outcomes.append((outcome, params["w"].tolist()))
+    assert outcomes[0][1] == pytest.approx(outcomes[1][1], abs=1e-12)
+    if isinstance(outcomes[1][0], list):
+        assert outcomes[0][0] == pytest.approx(outcomes[1][0], abs=1e-12)
+    else:
+        assert outcomes[0][0] is outcomes[1][0]

@@ -178,7 +178,12 @@ class MachineLoop:
         parameters = np.zeros(0)  # as they are between two parts: a new sample may run the code
         while taken < len(rates):
             count = min(len(rates) - taken, max(1, self._samples.at_once // self._batch))
-            chosen, family = self._next(first_step + taken, count)
+            try:
+                chosen, family = self._next(first_step + taken, count)
+            except Exception:
+                if memory is None:
+                    raise
+                break  # the steps before it were taken: the next call meets the error
             here = len(chosen) // self._batch
             if not here or not self._alone():
                 break
