@@ -977,4 +977,19 @@ def f(p, s):
         "        + chainrule.grad(chainrule.grad(lambda v: cube(v)))(x))",
         ["(1.5, 1.5)", "(1.5, 2.5)", "(0.5, 2.5)"],
     ),
+    # --- elements that do not depend on each other ---
+    "the Jacobian of elements, some of which branch": Case(
+        "def f(p, x):\n    found = []\n    for k in range(70):\n"
+        "        a, b = p[k % 4], p[(k * k + 1) % 4]\n"
+        "        y = tanh(a * x[k % 3]) * b + a\n"
+        "        if y > 1.0:\n            y = y * 0.5\n"
+        "        found += [y * y, max(a, y)]\n    return found",
+        [
+            f"([0.3, {a}, 1.1, 0.4], [{x}, 0.2, -1.0])"
+            for a in (-0.7, -0.7, -0.5, 0.9, -0.7)
+            for x in (0.5, 0.7, 3.0, 1e308)
+        ],
+        mode="jacobian",
+        options={"lift": True},
+    ),
 }
