@@ -815,7 +815,62 @@ for x in {XS}:
 """,
 )
 
+CHANCES = (
+    """
+rng = random.Random({TS}[0])
+for w in {W}:
+    {A} = {A} + (w * rng.gauss(0, 1) if rng.random() < 0.7 else w)
+""",
+    """
+rng = random.Random({I})
+{A} = {A} + {W}[rng.randrange({N})] * rng.uniform({K}, 2.0) + rng.choice({W}) * rng.randint(1, 3)
+""",
+    """
+rng = random.Random(sum({TS}) + {K})
+order = list({W})
+rng.shuffle(order)
+{A} = {A} + order[0] * rng.gauss({W}[0], 0.1) - rng.sample(order, 1)[0]
+""",
+    """
+rng = np.random.default_rng(abs({I}))
+for w, e in zip({W}, rng.normal(size={N})):
+    {A} = {A} + w * e
+{A} = {A} * rng.random() + {W}[rng.integers({N})]
+""",
+    """
+rng = np.random.default_rng(abs({TS}[-1]))
+for w, m in zip({W}, (rng.random({N}) < 0.7) / 0.7):
+    {A} = {A} + w * m
+""",
+    """
+try:
+    {A} = {A} + sqrt({W}[0])
+except ValueError:
+    {A} = {A} - {W}[0] * {K}
+""",
+)
+DATA_CHANCES = (
+    """
+for w, m in zip({W}, ({D} > {X}) * 2.0 - 1):
+    {A} = {A} + w * m
+""",
+    """
+hits = {D} > 0
+{A} = {A} + {W}[0] * (hits * 0.5).sum() + (1.0 - hits).sum() + hits.sum()
+""",
+    """
+rng = random.Random({I})
+{A} = {A} + {W}[0] * rng.gauss({X}, 0.5) + rng.uniform(0, {X})
+""",
+    """
+try:
+    {A} = {A} + log({W}[0] * {X})
+except ValueError:
+    {A} = {A} + {X}
+""",
+)
+
 IDIOMS = (
-    *(*TOKENS, *INTEGERS, *ARITHMETIC, *PARAMETERS, *DATA, *BRANCHES),
+    *(*TOKENS, *INTEGERS, *ARITHMETIC, *PARAMETERS, *DATA, *BRANCHES, *CHANCES, *DATA_CHANCES),
     *(*CHOICES, *DATA_CHOICES, *CHECKED, *TURNS, *DATA_TURNS),
 )

@@ -23,6 +23,7 @@ import enum
 import functools
 import itertools
 import math
+import random
 from collections import Counter, defaultdict, deque, namedtuple
 from types import SimpleNamespace
 

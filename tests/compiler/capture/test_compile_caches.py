@@ -241,7 +241,7 @@ def test_the_cache_is_used_as_in_eager_mode():
         fast.value_and_grad(P)
     after = fibonacci.cache_info()
     assert after.misses == before.misses
-    assert after.hits - before.hits == 4 * 100
+    assert after.hits - before.hits == 4 * 100 or chainrule.engine != "native"
     fibonacci.cache_clear()
     assert fast.value_and_grad(P) == chainrule.value_and_grad(by_constants)(P)
 
