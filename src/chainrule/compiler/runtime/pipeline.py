@@ -56,6 +56,7 @@ VARIANTS = 64  # of one structure, likewise
 SEVERAL = 4  # recordings, before it is said that each is for one case only
 WAYS = 3  # through branches, before both sides of them are computed
 MANY_BRANCHES = 8  # in one recording: the second way through them is enough
+FEW_BRANCHES = 2  # that may be left where loops have run-time ends
 FAILURES = 3  # to do so
 FEW = 32  # recordings of one structure in training, before most calls must have had one already
 
@@ -187,14 +188,19 @@ class Pipeline:
             return None
         if any(v.binding is not None and not v.is_own for v in structure.variants):
             return None  # shorter calls share the code of longer ones
+        before = min(map(branches, structure.variants), default=0)
         sites.remove(TURNS)
         try:
-            return self._new_variant(structure, *given)
+            variant = self._new_variant(structure, *given)
         except (Exception, Unrecordable):
             self.captured.restore()
             self._failures += 1
             sites.add(TURNS)
             return None
+        if branches(variant) > max(FEW_BRANCHES, before / 2):  # its turns are guards all the same
+            self._failures = FAILURES
+            sites.add(TURNS)
+        return variant
 
     def _counts_often(self, variants: list[Variant]) -> bool:
         """Whether most recordings are for one number of turns of a loop that could have any."""
