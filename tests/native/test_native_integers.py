@@ -115,7 +115,7 @@ def in_python(program, gathers, numbers, integers, unused):
 
 
 def test_every_step_has_a_code():
-    for name in STEPS:
+    for name in STEPS.keys() - {"seeded", "item"}:  # of generators: see test_compile_generators
         operands = (1, 0) if name == "read" else (0, 0)
         program = IntegerProgram(1, ((5, 6),), ((name, operands),), ())
         assert decider(program, [], []) is not None
