@@ -115,7 +115,7 @@ def in_python(program, gathers, numbers, integers, unused):
 
 
 def test_every_step_has_a_code():
-    for name in STEPS:
+    for name in STEPS.keys() - {"seeded", "item"}:  # of generators: see test_compile_generators
         operands = (1, 0) if name == "read" else (0, 0)
         program = IntegerProgram(1, ((5, 6),), ((name, operands),), ())
         assert decider(program, [], []) is not None
@@ -207,7 +207,7 @@ def words(*rows):
 
 
 GOOD = (
-    *(2, words(7), words((0, 3, 0, 2, 0), (23, 4, 3, 0, 3), (30, 4, 9, 0, 0)), words(5, 9, 9)),
+    *(2, words(7), words((0, 3, 0, 2, 0), (23, 4, 3, 0, 3), (32, 4, 9, 0, 0)), words(5, 9, 9)),
     *(np.zeros(1), words((4, 0, 2)), words(3, 4), words((3, 0))),
 )
 
@@ -222,12 +222,12 @@ def test_the_parts_of_a_program_fit_each_other():
         1: [words(), words(1, 2), np.zeros(1), None],
         2: [
             words((0, 3, 0, 3, 0)), words((0, 3, -1, 0, 0)), words((0, 2, 0, 0, 0)),
-            words((0, 3, 4, 0, 0)), words((32, 3, 0, 0, 0)),
-            words((31, 3, 0, 0, 0)), words((-1, 3, 0, 0, 0)),
+            words((0, 3, 4, 0, 0)), words((34, 3, 0, 0, 0)),
+            words((33, 3, 0, 0, 0)), words((-1, 3, 0, 0, 0)),
             words((23, 3, 0, 1, 3)), words((23, 3, 0, -1, 3)), words((23, 3, 0, 0, -1)),
             words((24, 3, 0, 0, 2)), words((25, 3, 0, 0, 2)), words((25, 3, 0, 0, 2**62)),
             words((26, 3, 0, 0, 1)), words((27, 3, 0, 0, 0)), words((28, 3, 0, 0, 3)),
-            words((29, 3, 0, 0, 0)), words((30, -1, 0, 0, 0)), words((0, 4, 0, 0, 0)),
+            words((29, 3, 0, 0, 0)), words((30, 3, 0, 0, 0)), words((31, -1, 0, 0, 0)), words((0, 4, 0, 0, 0)),
         ],
         5: [words((5, 0, 2)), words((-1, 0, 2)), words((4, 1, 2)), words((4, -1, 2))],
         6: [words(3), words()],
