@@ -130,13 +130,11 @@ def check(op: Op, y: float, operands: Sequence[Any], parameters: Sequence[Any]) 
     if not all(map(math.isfinite, xs)):
         return
     call = op.call_text(xs, tuple(parameters))
-    kind = op.pole(*xs, *parameters) or (ValueError if math.isnan(y) else OverflowError)
     for x in operands:
         if is_value(x) and x._modes.recorder is not None:
-            # Whoever catches the error makes a branch of it.
-            x._modes.recorder.raises(op, y, operands, kind, call)
-            break
+            x._modes.recorder.undefined = call  # whoever catches the error makes a branch of it
     sources = "".join(dict.fromkeys(map(_source, operands)))  # each once, also in a * a
+    kind = op.pole(*xs, *parameters) or (ValueError if math.isnan(y) else OverflowError)
     if kind is OverflowError:
         raise OverflowError(f"{call} overflows: the result is too large for a float{sources}")
     if kind is ZeroDivisionError:

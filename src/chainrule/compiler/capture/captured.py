@@ -79,7 +79,6 @@ class CapturedState:
     looks: bool = False  # some code may read a Value's label or operation
     draws: bool = False  # some code makes a generator of random numbers, which hooks must see
     tells: bool = False  # some code in C may tell a Value from a number
-    sees_errors: bool = False  # such code may look at what it caught
     catches: set[types.CodeType] = field(default_factory=set)  # code that may catch errors
     bound: set[int] = field(default_factory=set)  # ids of instances that are not to be kept alive
     functions: list[types.FunctionType] = field(default_factory=list)  # Python code it may run

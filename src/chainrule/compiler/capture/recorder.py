@@ -26,17 +26,11 @@ from chainrule.compiler.capture.standins import (
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
 from chainrule.core import errors, functions, ops
-from chainrule.core.backend import Value, modes, nonfinite
+from chainrule.core.backend import Value, modes
 from chainrule.core.ops import Op
 
 if TYPE_CHECKING:
     from chainrule.compiler.capture.forks import Fork
-
-
-#: operations of one number that have no result for some, for one reason
-_ONE_WAY = frozenset(
-    ("sqrt", "log", "log1p", "log2", "log10", "asin", "acos", "acosh", "atanh"),
-)
 
 
 class Recorder:
@@ -78,8 +72,6 @@ class Recorder:
         self.memory: Any = None  # calls of functions with a cache; see ``recalling``
         self.refused: str | None = None
         self.undefined: str | None = None  # an operation that raised; f may have caught it
-        self.catches = False  # it may catch errors, and cannot tell one from another of its kind
-        self.caught = False  # and it did
         self.plain: set[int] = set()  # leaves that are plain numbers (reference engine)
         self.either: set[int] = set()  # ids of what is a Value or a number in eager mode
         self.tells = False  # anything may be asked whether it is a Value or a number
@@ -233,21 +225,6 @@ class Recorder:
         ]
         pair = (other, left) if comparison >= 4 else (left, other)
         return Condition(self, Value._apply_op(rule, pair, ()), negated=comparison == 3)
-
-    def raises(self, op: Op, y: float, operands: Sequence[Any], kind: type, call: str) -> None:
-        """An operation is undefined. Where the function may catch the error, but not look at it,
-        that is a branch: a guard that it is undefined again, in the same way.
-        """
-        same = kind is ValueError and math.isnan(y) and op.name in _ONE_WAY and len(operands) == 1
-        if not same or not self.catches or self.both or not isinstance(operands[0], Value):
-            self.undefined = call
-            return
-        self.caught = True
-        with nonfinite("allow"):
-            result = Value._apply_op(op, (operands[0],), ())
-            for number, is_finite in ((operands[0], True), (result, False)):
-                difference = Value._apply_op(ops.add, (number, number * -1.0), ())
-                self.guard(Value._apply_op(ops.equal, (difference, 0.0), ()), is_finite)
 
     def compared(self) -> None:
         """``a == b`` or ``hash(a)`` of Values was asked: which one it is."""

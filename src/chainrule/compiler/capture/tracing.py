@@ -55,8 +55,6 @@ class Trace:
     settled: tuple[str, ...]  # where data became static
     uses_math: bool = False  # it holds for finite data only: functions of ``math`` would raise
     asks: bool = True  # it may depend on which Value or list the function has
-    catches: bool = False  # where an operation is undefined, another recording may be the one
-    caught: bool = False  # an operation was undefined, and the function went on
     derived_from: Trace | None = None  # of a derivative: the recording that was differentiated
 
 
@@ -132,7 +130,6 @@ def trace(
     exact, whole = state.looks, whole or state.looks or kernels is None
     while True:
         recorder = Recorder(call.ints, select and not exact, exact)
-        recorder.catches = bool(state.catches) and not state.sees_errors
         try:
             return _trace(function, state, call, nudge, recorder, like, whole)
         except Observed:
@@ -234,8 +231,6 @@ def _trace(
         tuple(recorder.settled),
         recorder.uses_math,
         state.asks if recorder.both else state.identity,
-        recorder.catches,
-        recorder.caught,
     )
 
 

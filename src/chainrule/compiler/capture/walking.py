@@ -258,7 +258,6 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
         line = _line(code, set())
         raise Unrecordable(f"it asks whether something is True or False by 'is' or 'match'{line}")
     found.catches.update(_catching(code))
-    found.sees_errors |= any(map(_sees_errors, found.catches))
     found.looks |= bool(names & _LOOKS)
     found.tells |= any(getter.__name__ in names for getter in _GETTERS) or _matches_classes(code)
     if not _is_generated(function):
@@ -486,19 +485,6 @@ def _catching(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _catching(constant)
-
-
-def _sees_errors(code: types.CodeType) -> bool:
-    """Whether code that catches errors may look at one: by ``as``, ``with`` or ``except*``."""
-    steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "EXTENDED_ARG")]
-    for step, jump, after in zip(steps, steps[1:], steps[2:], strict=False):
-        if step.opname in ("WITH_EXCEPT_START", "CHECK_EG_MATCH"):
-            return True
-        if step.opname == "CHECK_EXC_MATCH":
-            steps_on = [x for x in (jump, after) if "JUMP" not in x.opname]
-            if not steps_on or steps_on[0].opname != "POP_TOP":
-                return True
-    return False
 
 
 def _global_names(code: types.CodeType) -> set[str]:

@@ -64,8 +64,6 @@ class Variant:
     settled: tuple[str, ...] = ()  # the lines at which data became static
     uses_math: bool = False  # it holds for finite data only
     asks: bool = True  # it may depend on whether two arguments are one
-    caught: bool = False  # an operation is undefined, and the function goes on
-    catches: bool = False  # where an operation is undefined, another variant may be the one
     #: machine code for many samples at once, or why there is none, by what the samples share
     lanes: dict[Any, Any] = field(default_factory=dict)
     mapped: int = 0  # samples that had no such code
@@ -88,8 +86,6 @@ class Variant:
             settled=made.settled,
             uses_math=made.uses_math,
             asks=made.asks,
-            catches=made.catches,
-            caught=made.caught,
             is_derivative=made.derived_from is not None,
         )
 
@@ -178,7 +174,7 @@ class Variant:
         status = self.run_tape(ids)
         if status == FINE:
             return Run(Path.TAPE, self, None, call)
-        return EAGERLY if status == UNDEFINED and not self.catches else None
+        return EAGERLY if status == UNDEFINED else None
 
     def decide(self, ids: Sequence[int]) -> tuple[Ints, list[float]] | None:
         """What these integers select, and the numbers computed from them; None: another path."""

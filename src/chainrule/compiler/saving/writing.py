@@ -156,8 +156,6 @@ class _Writer:
     def _variant(self, key: Any, variant: Variant, owners: dict[int, Any]) -> dict[str, Any]:
         if variant.sizes is not None:
             raise SaveError("what sizes= built was not recorded: compile it without sizes")
-        if variant.caught:
-            raise SaveError("it catches the error of an undefined value, which a file cannot")
         code = slots = None
         machine = variant.machine
         owner = None if machine is None else owners.get(id(machine))
