@@ -193,7 +193,7 @@ def test_a_sample_with_a_fit_is_left_alone():
 
 def test_kinds_are_tried_in_order():
     odd = _native.Decider(
-        2, words(1), words((29, 0, 1, 0, 0)), words(), np.zeros(0), words(), words(), words()
+        2, words(1), words((31, 0, 1, 0, 0)), words(), np.zeros(0), words(), words(), words()
     )  # its first integer must be true
     kinds = [
         [

@@ -337,3 +337,23 @@ def test_an_error_that_only_a_recording_raises_is_reported_and_not_tried_again()
 
     ran = eager_because("TypeError", script)
     assert ran.recordings <= 2
+
+
+def caught(x):
+    try:
+        return x.log() * 2.0
+    except ValueError:
+        return x * 3.0
+
+
+def test_an_error_is_caught_only_where_numbers_that_are_not_finite_raise():
+    """The same call takes another path where they are allowed."""
+
+    def script(compile):
+        fast = compile(caught)
+        for number in (2.0, -1.0, -2.0, 3.0, -1.0):
+            yield fast(Value(number)).data
+            with nonfinite("allow"):
+                yield repr(fast(Value(number)).data)
+
+    same(script)
