@@ -291,6 +291,7 @@ def trained(samples, batch, steps=40):
     return losses.tolist(), {name: a.tolist() for name, a in params.items()}
 
 
+@pytest.mark.skipif(chainrule.engine != "native", reason="the other engine packs in Python")
 @pytest.mark.parametrize("batch", [1, 3, 8])
 def test_training_is_the_same_with_samples_packed_in_python(batch, monkeypatch):
     pytest.importorskip("llvmlite")
