@@ -10,6 +10,7 @@ schedule: any function of the step, such as ``linear``, ``cosine`` and ``warmup`
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
 from collections.abc import Callable, Sequence
@@ -126,11 +127,9 @@ def rates(schedule: Schedule, first: int, count: int) -> Array:
     if many is not None and type(many.lr) is float and last < 2**53:
         return many.every(np.arange(first, first + count))
     found: list[float] = []
-    try:
+    with contextlib.suppress(Exception):
         for step in range(first, first + count):
             found.append(float(schedule(step)))
-    except Exception:
-        return np.array(found)
     return np.array(found)
 
 

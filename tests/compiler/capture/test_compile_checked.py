@@ -7,8 +7,8 @@ import math
 import random
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
+from compared_calls import compared
 
 import chainrule
 from chainrule import exp, log, sqrt, tanh
@@ -23,26 +23,6 @@ def when(request, monkeypatch):
     if request.param == "from the start":
         monkeypatch.setattr(pipeline, "WAYS", 0)
         monkeypatch.setattr(pipeline, "counts_often", lambda *_: True)
-
-
-def outcome(f, *arguments):
-    try:
-        return f(*arguments)
-    except Exception as error:
-        return type(error), str(error)
-
-
-def compared(f, calls):
-    """The function compiled, after calls that all gave eager's numbers and errors."""
-    fast, eager = chainrule.compile(f, on_fallback="eager"), chainrule.value_and_grad(f)
-    for arguments in calls:
-        wanted, found = outcome(eager, *arguments), outcome(fast.value_and_grad, *arguments)
-        if isinstance(wanted[0], type):
-            assert found == wanted, arguments
-            continue
-        assert found[0] == pytest.approx(wanted[0], rel=1e-11, abs=1e-12), arguments
-        assert np.ravel(found[1]) == pytest.approx(np.ravel(wanted[1]), rel=1e-10, abs=1e-11)
-    return fast
 
 
 def calls(count=60, size=5):

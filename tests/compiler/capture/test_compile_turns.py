@@ -9,6 +9,7 @@ import random
 
 import numpy as np
 import pytest
+from compared_calls import compared
 
 import chainrule
 from chainrule import Value, exp, log, sqrt, tanh
@@ -25,27 +26,6 @@ def when(request, monkeypatch):
         monkeypatch.setattr(pipeline, "WAYS", 0)
         monkeypatch.setattr(pipeline, "counts_often", lambda *_: True)
     return request.param
-
-
-def outcome(f, *arguments):
-    try:
-        return f(*arguments)
-    except Exception as error:
-        return type(error), str(error)
-
-
-def compared(f, calls):
-    """The function compiled, after calls that all gave eager's numbers, errors and types."""
-    fast, eager = chainrule.compile(f, on_fallback="eager"), chainrule.value_and_grad(f)
-    for arguments in calls:
-        wanted, found = outcome(eager, *arguments), outcome(fast.value_and_grad, *arguments)
-        if isinstance(wanted[0], type):
-            assert found == wanted, arguments
-            continue
-        assert found[0] == pytest.approx(wanted[0], rel=1e-11, abs=1e-12), arguments
-        assert np.ravel(found[1]) == pytest.approx(np.ravel(wanted[1]), rel=1e-10, abs=1e-11)
-        assert type(found[0]) is type(wanted[0])
-    return fast
 
 
 def recordings(fast):
