@@ -43,8 +43,8 @@ RATES = 9  # numbers of each step that its update reads
 #: The squares of gradients of a smaller norm would underflow: such a limit is left to Python.
 LEAST_CLIP = {"float64": 1e-100, "float32": 1e-12}
 PARTS = 8  # at most, of the groups of a step: each is added up by itself
-SMALL = 1 << 14  # parameters of a small model: zeroing and adding up a part takes as long as
-SAMPLES = 8  # some samples do; so a part of a step has at least so many of them
+SMALL = 1 << 14  # parameters of a small model, whose samples take little more than a part does
+SAMPLES = 8  # at least in a part of a step of such a model
 STATE = 16  # words: how many threads have arrived, and in another cache line whether to stop
 SPINS = 2_000  # that a thread waits for others before it lets something else run
 
