@@ -352,6 +352,21 @@ def test_numbers_that_max_chose_are_rounded_and_compared_as_eager_does():
         assert fast(p) == compared(p, captured)
 
 
+def test_without_lifting_max_keeps_the_bits_of_gradients():
+    def squashed(v):
+        return tanh(v + v + v)
+
+    def f(w):
+        return sum((squashed(max(w)) for _ in w), w[0] * 0.1) + min(w) * max(w)
+
+    fast, eager = chainrule.compile(f, lift=False), chainrule.value_and_grad(f)
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        w = rng.normal(size=3).tolist()
+        assert fast.value_and_grad(w) == eager(w)
+    assert "0 eager" in fast.report()
+
+
 def test_max_under_another_name_is_guarded():
     biggest = max
 

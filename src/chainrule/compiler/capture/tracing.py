@@ -63,12 +63,14 @@ class Tracer:
     """Makes the recordings of a function.
 
     ``select``: also for integers that select Values. ``both``: both sides of branches are computed,
-    where they can be.
+    where they can be. ``exact``: max and min of Values choose by branches, so that gradients are
+    added up as eager does.
     """
 
     function: Callable[..., Any]
     select: bool = True
     both: bool = False
+    exact: bool = False
 
     @property
     def source(self) -> Callable[..., Any]:
@@ -81,11 +83,13 @@ class Tracer:
 
     def trace(self, state: CapturedState, call: Call) -> Trace:
         """One recorded run."""
-        return trace(self.function, state, call, select=self.select, both=self.both)
+        return trace(
+            self.function, state, call, select=self.select, both=self.both, exact=self.exact
+        )
 
     def confirm(self, state: CapturedState, call: Call, first: Trace) -> None:
         """Refuse a recording that another run with numbers a little off does not repeat."""
-        confirm(self.function, state, call, first, self.select, self.both)
+        confirm(self.function, state, call, first, self.select, self.both, self.exact)
 
 
 def trace(
@@ -98,6 +102,7 @@ def trace(
     like: Recording | None = None,
     both: bool = False,
     whole: bool = False,
+    exact: bool = False,
 ) -> Trace:
     """Run the function recorded, its numbers nudged (of data only with ``nudge_data``).
 
@@ -108,7 +113,7 @@ def trace(
     If it can tell what an integer selected from what it selected in the recording, as by ``is``,
     it is recorded again with every read static, and with max and min as branches. ``both``: both
     sides of branches are computed; one that does what cannot be taken back is an ordinary branch
-    from then on.
+    from then on. ``exact``: max and min are branches in any case.
     """
     if nudge is not None:
         call = call.nudged(nudge, state.place, nudge_data)
@@ -127,15 +132,15 @@ def trace(
             state.plain_sites.add(others[0])
         except Observed:
             break
-    exact, whole = state.looks, whole or state.looks or kernels is None
+    observed, whole = state.looks, whole or state.looks or kernels is None
     while True:
-        recorder = Recorder(call.ints, select and not exact, exact)
+        recorder = Recorder(call.ints, select and not observed, exact or observed)
         try:
             return _trace(function, state, call, nudge, recorder, like, whole)
         except Observed:
-            if exact:
+            if observed:
                 raise
-            exact = True
+            observed = True
         except GraphNeeded:
             whole = True
 
@@ -438,6 +443,7 @@ def confirm(
     first: Trace,
     select: bool = True,
     both: bool = False,
+    exact: bool = False,
 ) -> None:
     """Run again with numbers a little off: only inputs may make a difference.
 
@@ -447,9 +453,16 @@ def confirm(
     for scale in (1e-3, 1e-5, 1e-8, 0.0):
         nudge = nudges(len(first.recording), scale, scale)
         try:
-            data = not first.settled  # data that became static must be the same again
             again = trace(
-                function, state, call, nudge if scale else None, data, select, first.recording, both
+                function,
+                state,
+                call,
+                nudge if scale else None,
+                not first.settled,  # data that became static must be the same again
+                select,
+                first.recording,
+                both,
+                exact=exact,
             )
         except Exception:
             if scale:

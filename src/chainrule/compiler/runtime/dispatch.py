@@ -65,7 +65,7 @@ class Dispatch:
     ) -> None:
         """``tracer``: what records its calls, if not the function itself is recorded."""
         self.function, self.options = function, options
-        self._tracer = tracer or Tracer(function)
+        self._tracer = tracer or Tracer(function, exact=options.lift is False)
         self.lock = threading.RLock()
         self.gate = gate(self.lock, self._enter_quick_calls)
         self.answer = self.gate.answer  # of cached calls; None for the slow path
