@@ -49,7 +49,7 @@ needs_kernels = pytest.mark.skipif(kernels is None, reason="there is no kernel t
 
 def recordings_of(function: Any, *calls: tuple[Any, ...], **keywords: Any) -> list[Any]:
     """The recordings, and what their operands do with integers, that some calls lead to."""
-    fast = chainrule.compile(function, on_fallback="eager", lift=False)
+    fast = chainrule.compile(function, on_fallback="eager")
     for arguments in calls:
         outcome(fast.value_and_grad, *arguments, **keywords)
     return [v.recording for v in View(fast).variants]

@@ -8,6 +8,7 @@ program of the longer call, so that one machine code serves both.
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -363,6 +364,28 @@ def prefix_of(
     except NotLiftable:
         arranged = longer.arranged(shorter, program)
         return Prefix(shorter, arranged), arranged
+
+
+def cut_likewise(
+    program: Program, varying: Collection[tuple[int, str]], optional: Collection[int]
+) -> set[tuple[int, str]]:
+    """Walks that lengths between the shortest and the longest may cut, and these two do not.
+
+    The last step of a recurrence does less than the others, and at another length another step is
+    the last: what it may lack (``optional``) is cut as those are that do the same.
+    """
+    instructions = program.instructions
+
+    def form(k: int) -> tuple[object, ...]:
+        one = instructions[k]
+        sizes = tuple([(what, len(column)) for what, column in columns_of(one)])
+        return one.kind, one.rule, one.parameters, one.reordered, sizes
+
+    cut: dict[tuple[object, ...], set[str]] = {}
+    for k, what in varying:
+        if k < len(instructions):
+            cut.setdefault(form(k), set()).add(what)
+    return {(k, what) for k in optional for what in cut.get(form(k), ())}
 
 
 def _does_the_same(a: Instruction, b: Instruction) -> bool:

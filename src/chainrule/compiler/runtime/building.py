@@ -18,7 +18,7 @@ from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer
-from chainrule.compiler.lift.alignment import Prefix, RecordedCall, prefix_of
+from chainrule.compiler.lift.alignment import Prefix, RecordedCall, cut_likewise, prefix_of
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.lift.program import Program
 from chainrule.compiler.runtime.families import (
@@ -218,6 +218,7 @@ def _machine_code(
                 asked = [asked[0], shortest]
                 least = Prefix(shortest, arranged)
                 varying, optional = varying | least.varying(), optional | least.missing
+                varying |= cut_likewise(arranged, varying, optional)
             made = MachineCode(call, arranged, dtype, contract, varying, optional)
             if made.fit_of(other, less) is not None:
                 if made.source is not None:
