@@ -279,7 +279,7 @@ def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_both_canonicalisers_make_one_graph(case):
     """The kernel, where there is one, and Python."""
-    loops = find_loops(case.recording, case.recording.selection.places)
+    loops = find_loops(case.recording)
     assert loops
     graph = canonicalise(case.recording, loops=loops)
     again = canonicalise_in_python(case.recording, loops=loops)
@@ -454,7 +454,7 @@ def test_random_loops(seed, loops, most):
 @pytest.mark.skipif(kernels is None, reason="the reference engine has no kernels")
 def test_the_kernel_refuses_loops_that_do_not_fit():
     case = case_of("pendulum")
-    loops = find_loops(case.recording, case.recording.selection.places)
+    loops = find_loops(case.recording)
     given: list[Any] = []
 
     def note(*arguments: Any) -> Any:

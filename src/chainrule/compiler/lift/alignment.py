@@ -116,7 +116,9 @@ class RecordedCall:
                 return flat
         if self.recording.shed:
             raise reason  # loops and steps are found in its instructions
-        found = find_loops(self.recording, self.recording.selection.places) if loops else ()
+        found = find_loops(self.recording) if loops else ()
+        if flat is not None and len(flat.instructions) <= MANY_SHAPES and self._select_in(found):
+            return flat  # its code serves other lengths too, that of a loop does not
         try:
             if found:
                 return self._program(like, found)
@@ -130,6 +132,11 @@ class RecordedCall:
         if flat is None:
             raise reason
         return flat
+
+    def _select_in(self, loops: tuple[Loop, ...]) -> bool:
+        """Whether integers select operands in one of these loops."""
+        users = self.recording.selection.places // 3
+        return any(((users >= x.start) & (users < x.stop)).any() for x in loops)
 
     def _needs_no_loops(self, shapes: int) -> bool:
         """Whether so many array instructions are few, for as much as they do."""
@@ -154,7 +161,7 @@ class RecordedCall:
 
     def without_steps(self, loops: bool) -> Program | None:
         """Its array program without steps: with loops in time, or without; None: it has none."""
-        found = find_loops(self.recording, self.recording.selection.places) if loops else ()
+        found = find_loops(self.recording) if loops else ()
         return None if loops and not found else self._program(None, found)
 
     def arranged(self, shorter: RecordedCall, plain: Program) -> Program:

@@ -1,8 +1,9 @@
 """Finds the loops in time of a recording.
 
-In: a ``Recording`` and its operands that depend on integers. Out: its ``Loop``s, in order. Only
-recurrences are loops in time: where iterations do not need each other, or only to add up a sum, all
-of them together become one array instruction, and there is nothing to re-roll.
+In: a ``Recording``. Out: its ``Loop``s, in order. Only recurrences are loops in time: where
+iterations do not need each other, or only to add up a sum, all of them together become one array
+instruction, and there is nothing to re-roll. What an integer selects, as a row of an embedding, is
+done before or after a loop for all iterations at once, never in the recurrence itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chainrule.compiler.capture.recordings import FIRST_RULE, Ints, Recording
+from chainrule.compiler.capture.recordings import FIRST_RULE, Recording
 from chainrule.compiler.lift.hashing import Hashes, scrambled
 from chainrule.compiler.lift.periods import (
     best,
@@ -20,7 +21,7 @@ from chainrule.compiler.lift.periods import (
     between_uses,
     signatures,
 )
-from chainrule.compiler.lift.time_loop import Loop, Positions, Truths
+from chainrule.compiler.lift.time_loop import Loop, Positions, Selected, Truths, fixed_operands
 from chainrule.core import ops
 
 __all__ = ["Loop", "find_loops"]
@@ -35,11 +36,11 @@ LONGEST_PATH = 1_000  # in one iteration
 _REDUCTIONS = (ops.add, ops.first_max, ops.first_min)
 
 
-def find_loops(recording: Recording, places: Ints | None = None) -> tuple[Loop, ...]:
-    """The loops in time of a recording; ``places``: its operands that depend on integers."""
+def find_loops(recording: Recording) -> tuple[Loop, ...]:
+    """The loops in time of a recording."""
     if len(recording) - recording.inputs < SHORTEST:
         return ()
-    found = _Search(recording, places).loops(recording.inputs, len(recording))
+    found = _Search(recording).loops(recording.inputs, len(recording))
     return tuple(sorted(found, key=lambda loop: loop.start))
 
 
@@ -52,11 +53,12 @@ class _Stretch(NamedTuple):
 
 
 class _Search:
-    def __init__(self, recording: Recording, places: Ints | None) -> None:
+    def __init__(self, recording: Recording) -> None:
         self.recording = recording
         self.shortest = max(SHORTEST, (len(recording) - recording.inputs) // SMALLEST_SHARE)
-        self.signatures = signatures(recording, places)
-        used = [column for column in recording.operands.T if (column >= 0).any()]
+        self.signatures = signatures(recording, recording.selection.places)
+        self.operands = fixed_operands(recording)
+        used = [column for column in self.operands.T if (column >= 0).any()]
         self.columns = [np.ascontiguousarray(column) for column in used]
 
     @functools.cached_property
@@ -66,7 +68,14 @@ class _Search:
         uses = sum([np.bincount(column + 1, minlength=size)[1:] for column in self.columns])
         found = np.zeros(size - 1, np.int64) + uses
         np.add.at(found, np.array(self.recording.wanted, np.int64), 1)
+        for candidates in self.selected.tables:
+            found[candidates] += 2
         return found
+
+    @functools.cached_property
+    def selected(self) -> Selected:
+        """What integers may select."""
+        return Selected(self.recording)
 
     def loops(self, low: int, high: int) -> list[Loop]:
         """The longest loops in ``low:high``, and those in the gaps between them."""
@@ -183,7 +192,7 @@ class _Search:
     def loop(self, stretch: _Stretch) -> Loop | None:
         """The loop of a stretch, its iterations cut where the fewest numbers are carried over."""
         period, low, high = stretch
-        operands = self.recording.operands
+        operands = self.operands
         last = operands[high - period : high].astype(np.int64)
         deltas = last - operands[high - 2 * period : high - period]
         # Operands that are not carried must be computed before the loop.
@@ -214,12 +223,15 @@ class _Search:
 
     def _made(self, start: int, period: int, count: int) -> Loop | None:
         """The loop, unless its iterations are independent and can be done all at once."""
-        first = self.recording.operands[start : start + period].astype(np.int64)
-        deltas = self.recording.operands[start + period : start + 2 * period] - first
+        first = self.operands[start : start + period].astype(np.int64)
+        deltas = self.operands[start + period : start + 2 * period] - first
+        edges = self.selected.edges(start, period, count)
+        if edges is None:
+            return None
         inside = (first >= 0) & (deltas == period) & (first + (count - 1) * period >= start)
         carried = inside & (first < start)
         chain = self._chains(start, period, count, first, inside)
-        if not carried.any() or not self._recurs(period, first - start, inside, chain):
+        if not carried.any() or not self._recurs(period, first - start, inside, chain, edges):
             return None
         iterations, slots = np.divmod(first[carried] - start, period)
         guards = {g.position - start for g in self.recording.guards}
@@ -232,6 +244,7 @@ class _Search:
             tuple(np.unique(slots).tolist()),
             tuple(sorted(g for g in guards if 0 <= g < period)),
             tuple(np.flatnonzero(chain & self._adds(start, period)).tolist()),
+            edges,
         )
 
     def _adds(self, start: int, period: int) -> Truths:
@@ -240,10 +253,13 @@ class _Search:
         codes = self.recording.codes[start : start + period]
         return np.isin(codes, np.array(adds, np.int32) + FIRST_RULE)
 
-    def _recurs(self, period: int, first: Positions, inside: Truths, chain: Truths) -> bool:
+    def _recurs(
+        self, period: int, first: Positions, inside: Truths, chain: Truths, edges: Positions
+    ) -> bool:
         """Whether a number depends on itself in an earlier iteration, other than by a sum."""
         target, _ = np.nonzero(inside)
-        source = first[inside] % period
+        source = np.concatenate([first[inside] % period, edges[:, 0]])
+        target = np.concatenate([target, edges[:, 1]])
         kept = ~chain[source]
         return _cyclic(source[kept], target[kept], period)
 

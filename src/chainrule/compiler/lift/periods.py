@@ -87,7 +87,7 @@ def signatures(recording: Recording, places: Ints | None) -> Hashes:
         guards = np.array([g.position for g in recording.guards], np.int64)
         expected = np.array([g.expected for g in recording.guards])
         np.add.at(signatures, guards, scrambled(expected.view(np.uint64) + np.uint64(1)))
-    if places is not None and len(places):
-        at = np.unique(np.asarray(places, np.int64) // 3)
-        signatures[at] += scrambled(at + (1 << 40))  # unique: a loop contains none of these
+    if places is not None and len(places):  # an operand that depends on an integer does so again
+        at, operand = np.divmod(np.asarray(places, np.int64), 3)
+        np.add.at(signatures, at, scrambled(operand + (1 << 40)))
     return signatures

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from chainrule.compiler.lift.graph import CONSTANT, SUM, Graph, NotLiftable
+from chainrule.compiler.lift.graph import CONSTANT, GATHER, SUM, Graph, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Terms
 from chainrule.compiler.lift.time_loop import Loop, after_cycles
 
@@ -27,17 +27,19 @@ def stages(graph: Graph) -> Addresses:
     if not graph.loops:
         return stage
     used, users = _edges(graph)
+    selects = graph.kinds == GATHER
     for number, loop in enumerate(graph.loops):
         stage[graph.origin >= loop.stop] = 2 * number + 2
         inside = (graph.origin >= loop.start) & (graph.origin < loop.stop)
         slot = np.where(inside, (graph.origin - loop.start) % loop.period, -1)
+        slot[inside & selects] += loop.period  # a gather is not what reads it
+        size = 2 * loop.period
         chosen = inside[used] & inside[users] & (graph.kinds[used] > CONSTANT)
-        edges = np.unique(slot[used[chosen]] * loop.period + slot[users[chosen]])
-        source, target = np.divmod(edges, loop.period)
-        down, up = (
-            after_cycles(source, target, loop.period),
-            after_cycles(target, source, loop.period),
-        )
+        edges = np.unique(slot[used[chosen]] * size + slot[users[chosen]])
+        source, target = np.divmod(edges, size)
+        down, up = after_cycles(source, target, size), after_cycles(target, source, size)
+        if (down & up)[slot[inside & selects]].any():
+            raise NotLiftable("a loop selects by integers what the next iteration needs")
         stage[inside] = 2 * number + np.where(down & up, 1, np.where(down, 2, 0))[slot[inside]]
     return stage
 

@@ -3,8 +3,10 @@
 ``loops`` finds them. Every iteration has the operations of the one before it, and every operand
 moves on by the same number of instructions each time: by 0 (a parameter, or a result from before
 the loop), by the loop's period (a result of this iteration, or carried over from an earlier one),
-or by another step (streamed: an input for each iteration). ``loop.describe(recording)`` prints the
-body, ``loop.verify(recording)`` checks everything that is promised here.
+or by another step (streamed: an input for each iteration). An operand that an integer selects is
+selected in every iteration, among what is there before the loop or what the iteration itself made.
+``loop.describe(recording)`` prints the body, ``loop.verify(recording)`` checks everything that is
+promised here.
 """
 
 from __future__ import annotations
@@ -20,6 +22,49 @@ Positions = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.bool_]
 
 
+def fixed_operands(recording: Recording) -> Ints:
+    """The operands, -1 where an integer selects one."""
+    places = recording.selection.places
+    if not len(places):
+        return recording.operands
+    operands = recording.operands.copy()
+    operands.ravel()[places] = -1
+    return operands
+
+
+class Selected:
+    """What the integers of a recording may select."""
+
+    def __init__(self, recording: Recording) -> None:
+        selection = recording.selection
+        tables = {id(gather.candidates): gather.candidates for gather in selection.gathers}
+        self.tables = list(tables.values())  #: the candidates of gathers, each table once
+        which = {key: k for k, key in enumerate(tables)}
+        of_gather = np.array([which[id(x.candidates)] for x in selection.gathers], np.int64)
+        self._user, _ = np.divmod(selection.places.astype(np.int64), 3)
+        self._table = of_gather[selection.owners]
+        self._first = np.array([table.min() for table in self.tables], np.int64)
+        self._last = np.array([table.max() for table in self.tables], np.int64)
+
+    def edges(self, start: int, period: int, count: int) -> Positions | None:
+        """In a loop: from what an iteration makes to those of its instructions that select it.
+
+        None where an instruction may select among several iterations.
+        """
+        here = (self._user >= start) & (self._user < start + period * count)
+        user, table = self._user[here], self._table[here]
+        inside = self._last[table] >= start
+        user, table = user[inside], table[inside]
+        begin = user - (user - start) % period
+        if (self._first[table] < begin).any() or (self._last[table] >= begin + period).any():
+            return None
+        found = [np.zeros((0, 2), np.int64)]
+        for t, u in {(t, (u - start) % period) for t, u in zip(table, user, strict=True)}:
+            source = np.unique((self.tables[t] - start) % period)
+            found.append(np.stack([source, np.full(len(source), u)], axis=1))
+        return np.unique(np.concatenate(found), axis=0)
+
+
 @dataclass(frozen=True, eq=False)
 class Loop:
     """Instructions ``start + k * period + i``: iteration ``k`` of ``count``, ``i < period``.
@@ -28,7 +73,8 @@ class Loop:
     An operand from an earlier iteration has the period as its delta; in iteration 0 it lies before
     ``start``, where iterations -1, -2 and so on would be, and ``reach`` is how many of these are
     needed. ``carried`` are the ``i`` whose results later iterations read, ``guards`` those whose
-    results decide branches, ``chains`` the additions of one sum over all iterations.
+    results decide branches, ``chains`` the additions of one sum over all iterations. ``selects``
+    are pairs of an ``i`` and one that may select its result.
     """
 
     start: int
@@ -39,6 +85,7 @@ class Loop:
     carried: tuple[int, ...] = ()
     guards: tuple[int, ...] = ()
     chains: tuple[int, ...] = ()
+    selects: Positions = field(default_factory=lambda: np.zeros((0, 2), np.int64), repr=False)
 
     @property
     def stop(self) -> int:
@@ -56,6 +103,7 @@ class Loop:
     def describe(self, recording: Recording) -> str:
         """The body as text: ``%3@k-1`` is instruction 3 of the iteration before."""
         lines = [f"for k in range({self.count}):  # {self}"]
+        operands = fixed_operands(recording)
         for i in range(self.period):
             at = self.start + i
             code = int(recording.codes[at])
@@ -63,7 +111,8 @@ class Loop:
                 lines.append(f"    %{i}@k = constant {recording.constants[at, 0]:g} ...")
                 continue
             rule = recording.rules[code - FIRST_RULE]
-            words = [self._operand(recording, i, j) for j in range(3)]
+            words = [self._operand(operands, i, j) for j in range(3)]
+            words += ["selected"] * int((operands[at] != recording.operands[at]).sum())
             if recording.number[at]:
                 words.append(f"{recording.constants[at, 0]:g}")
             words += [f"{c:g}" for c in recording.constants[at, : len(rule.parameters)]]
@@ -72,8 +121,8 @@ class Loop:
                 lines.append(f"    guard %{i}@k")
         return "\n".join(lines)
 
-    def _operand(self, recording: Recording, i: int, j: int) -> str:
-        p, delta = int(recording.operands[self.start + i, j]), int(self.deltas[i, j])
+    def _operand(self, operands: Ints, i: int, j: int) -> str:
+        p, delta = int(operands[self.start + i, j]), int(self.deltas[i, j])
         if p < 0:
             return ""
         if delta == self.period and p + delta * (self.count - 1) >= self.start:
@@ -83,21 +132,29 @@ class Loop:
 
     def recurrent(self, recording: Recording) -> Truths:
         """Per ``i``: whether it lies on a path from an earlier iteration to a later one."""
-        first = recording.operands[self.start : self.start + self.period].astype(np.int64)
+        first = self._first(recording)
         inside = (first >= 0) & (self.deltas == self.period)
         inside &= first + (self.count - 1) * self.period >= self.start
         target, _ = np.nonzero(inside)
-        source = (first[inside] - self.start) % self.period
+        source = np.concatenate([(first[inside] - self.start) % self.period, self.selects[:, 0]])
+        target = np.concatenate([target, self.selects[:, 1]])
         kept = ~np.isin(source, self.chains)
         source, target = source[kept], target[kept]
         return after_cycles(source, target, self.period) & after_cycles(target, source, self.period)
 
+    def _first(self, recording: Recording) -> Positions:
+        """The operands of the first iteration, without those that integers select."""
+        first = recording.operands[self.start : self.start + self.period].astype(np.int64)
+        places = recording.selection.places.astype(np.int64) - 3 * self.start
+        first.ravel()[places[(places >= 0) & (places < first.size)]] = -1
+        return first
+
     def unrolled(self, recording: Recording) -> Positions:
         """The operands of all iterations from those of the first: [count, period, 3]."""
-        first = recording.operands[self.start : self.start + self.period].astype(np.int64)
+        first = self._first(recording)
         return first + np.arange(self.count)[:, None, None] * self.deltas
 
-    def verify(self, recording: Recording, places: Ints | None = None) -> None:
+    def verify(self, recording: Recording) -> None:
         """Raise AssertionError unless the recording repeats as described here."""
         assert self.start >= recording.inputs
         assert self.period >= 1
@@ -112,7 +169,7 @@ class Loop:
         bits = recording.constants[part].view(np.int64).reshape(*shape, 2)
         static = has_parameters(recording)[recording.codes[part].reshape(shape)[0]]
         assert (bits[:, static] == bits[0, static]).all(), "a static parameter differs"
-        operands = recording.operands[part].reshape(*shape, 3)
+        operands = fixed_operands(recording)[part].reshape(*shape, 3)
         assert (operands == self.unrolled(recording)).all(), "an operand moves irregularly"
         there = operands[0] >= 0
         assert (operands[:, ~there] < 0).all()
@@ -132,11 +189,9 @@ class Loop:
         assert self.guards == tuple(dict.fromkeys(i for i, _ in body))
         again = [(i + k * self.period, x) for k in range(self.count) for i, x in body]
         assert found == again, "the guards do not repeat"
-        if places is not None:
-            at = np.asarray(places) // 3
-            assert not ((at >= self.start) & (at < self.stop)).any(), (
-                "an operand depends on integers"
-            )
+        edges = Selected(recording).edges(self.start, self.period, self.count)
+        assert edges is not None, "an integer selects among several iterations"
+        assert np.array_equal(edges, self.selects)
 
 
 def after_cycles(sources: Positions, targets: Positions, size: int) -> Truths:
