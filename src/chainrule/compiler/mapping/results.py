@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,12 @@ class Results:
             self.gradients = np.empty((self.count, self.parameters))
         elif self.differentiates:
             self.gradient = np.zeros(self.parameters)
+
+    def kept(self) -> Results:
+        """The same, with totals of its own; rows are those of the original."""
+        made = copy(self)
+        made.gradient = None if self.gradient is None else self.gradient.copy()
+        return made
 
     def accept(self, name: str, result: Any) -> list[Any]:
         """The numbers of what a sample returned; TypeError where it has another structure."""

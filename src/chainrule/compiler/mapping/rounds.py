@@ -3,7 +3,8 @@
 In: a function's ``Dispatch`` and samples. Out: a ``Results``. A round takes the first sample that
 is left, finds its variant, and sends all that are left through the lanes of its machine code; what
 has other branches is left for the next round. A sample with no such code is a call of its own, in
-order, so that the first of them that raises is the first that would raise in a loop.
+order, so that the first of them that raises is the first that would raise in a loop. Where one of
+these could change what the function reads, nothing may overtake it: all samples go in order.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Rounds:
         self.layout = None if large or call.refused is not None else samples.layout(call)
         self.only: LaneCode | None = None  # what computed all samples, and nothing else did
         self._met: list[Variant] = []
+        self._kept: tuple[int, Results] | None = None  # sample and totals when lanes began
         self._failed = 0  # rounds in a row that did nothing
         self._skipped = 0  # samples since the last round
 
@@ -84,9 +86,22 @@ class Rounds:
                 self._failed = self._failed + 1 if len(left) == before else 0
                 self._skipped = 0
             if len(left):
-                self._single(int(left[0]))
+                k = int(left[0])
+                if self._kept is not None and not self._dispatch.may_be_overtaken(self._call(k)):
+                    return self._in_order(*self._kept)
+                self._single(k)
                 self._skipped += 1
                 left = left[1:]
+        return self.results
+
+    def _in_order(self, first: int, results: Results) -> Results:
+        """Every sample from one on by itself; ``results``: of those before it.
+
+        What lanes and calls computed of them so far changed nothing, and does not count.
+        """
+        self.results, self.only = results, None
+        for k in range(first, self._samples.count):
+            self._single(k)
         return self.results
 
     @property
@@ -130,6 +145,8 @@ class Rounds:
     def _through_lanes(self, code: LaneCode, call: Call, layout: Layout, left: Rows) -> Rows:
         dispatch, results, variant = self._dispatch, self.results, code.variant
         self._met.append(variant)
+        if self._kept is None:
+            self._kept = int(left[0]), results.kept()
         inputs = np.zeros(variant.recording.inputs)
         call.write(inputs[: call.size])
         shared = code.with_shared(inputs)

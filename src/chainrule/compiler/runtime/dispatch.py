@@ -144,14 +144,30 @@ class Dispatch:
             self.fall_back(run.reason)
         return run
 
-    def record(self, call: Call) -> str | None:
-        """Record a call, if it is not yet, whatever that costs; why it runs eagerly, or None.
+    def record(self, call: Call, at_once: bool = True) -> str | None:
+        """Record a call, if it is not yet; why it runs eagerly, or None.
 
-        It is not counted as a call, and nobody is told.
+        It is not counted as a call, and nobody is told. ``at_once``: whatever that costs.
         """
-        run = self._run(call, at_once=True, build=True)
+        run = self._run(call, at_once, build=True)
         served = run.variant is not None
         return None if served else run.reason or call.failed or "its example raises an error"
+
+    def may_be_overtaken(self, call: Call) -> bool:
+        """Whether calls that come after this one may be computed before it.
+
+        It must not be one that runs eagerly and could change what they read.
+        """
+        with self.lock:
+            if self.busy:
+                return False
+            if self.captured is not None and not self.captured.may_change:
+                return True
+            self.busy = True
+            try:
+                return self.record(call, at_once=False) is None
+            finally:
+                self.busy = False
 
     def rests(self) -> bool:
         """Whether a call had better run eagerly, without looking for a variant; it is counted.

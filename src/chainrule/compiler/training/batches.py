@@ -56,6 +56,8 @@ def batch_value_and_grad(
     if results is not None:
         return results[0], fill(out, results[1])
     mean, grads, left = _batched(dispatch, params, samples) or (0.0, None, samples)
+    if len(left) < len(samples) and not all(_may_be_overtaken(dispatch, params, x) for x in left):
+        mean, grads, left = 0.0, None, samples
     sums = None if grads is None else _Sums(_arrays(grads))
     for sample in left:
         value, grads = value_and_grad(dispatch, (params, *sample), {}, at_once=True)
@@ -68,6 +70,10 @@ def batch_value_and_grad(
     rest = iter(sums.every() if sums is not None else [])
     filled = map_leaves(lambda x: next(rest) if isinstance(x, NUMERIC) else x, grads, True)
     return mean, fill(out, filled)
+
+
+def _may_be_overtaken(dispatch: Dispatch, params: Any, sample: tuple[Any, ...]) -> bool:
+    return dispatch.may_be_overtaken(flatten_call((params, *sample), {}, differentiate=True))
 
 
 class _Sums:
