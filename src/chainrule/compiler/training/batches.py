@@ -72,7 +72,7 @@ def batch_value_and_grad(
     return mean, fill(out, filled)
 
 
-def _may_be_overtaken(dispatch: Dispatch, params: Any, sample: tuple[Any, ...]) -> bool:
+def _may_be_overtaken(dispatch: Dispatch, params: Any, sample: Any) -> bool:
     return dispatch.may_be_overtaken(flatten_call((params, *sample), {}, differentiate=True))
 
 
