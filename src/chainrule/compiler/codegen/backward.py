@@ -34,6 +34,7 @@ from chainrule.compiler.codegen.ir import Offset, Vector
 from chainrule.compiler.codegen.walks import Walk
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, distinct
+from chainrule.core import ops
 
 
 def reached(program: Program, root: int) -> npt.NDArray[np.bool_]:
@@ -300,8 +301,21 @@ class Backward:
         for j in range(len(instruction.operands)):
             if j not in rule.differentiable or not self._is_read(walk, j + 1):
                 continue
+            if self._is_sum_of_products(walk, instruction, j + 1):
+                store = self._may_store(walk, j + 1, sums=True)
+                arrays = (ADJOINT, ADJOINT, VALUE)
+                self.emitter.contract(walk, (j + 1, 0, 2 - j), arrays, store=store)
+                continue
             store = self._may_store(walk, j + 1, sums=False)
             self._partial(walk, instruction, j, store)
+
+    def _is_sum_of_products(self, walk: Walk, instruction: Instruction, column: int) -> bool:
+        """Whether each adjoint of a column is the sum of some adjoints times another operand."""
+        if instruction.rule is not ops.mul or len(walk.columns) != 3 or walk.steps:
+            return False
+        targets, others = walk.columns[column], walk.columns[3 - column]
+        repeats = len(distinct(targets)) < len(targets) and bool((others != others[0]).any())
+        return self.emitter.walks.contract and repeats
 
     def _partial(self, walk: Walk, instruction: Instruction, j: int, store: bool) -> None:
         emitter, code, rule = self.emitter, self.emitter.code, instruction.rule

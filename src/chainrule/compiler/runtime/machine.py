@@ -180,7 +180,8 @@ class MachineCode:
         active[to[to >= 0]] = True
         points = prefix.points()
         counts = trip_counts(self.code.machine, points, active)
-        if counts is None:
+        order_kept = all(self._placement.keeps(*key, short) for key, (short, _) in points.items())
+        if counts is None or not order_kept:
             return None
         n = len(here.guards)
         guards = to[here.guards]
