@@ -17,6 +17,7 @@ import numpy as np
 
 from chainrule.compiler.codegen.ir import Code, Offset, Vector
 from chainrule.compiler.codegen.packed import Packing
+from chainrule.compiler.codegen.pairs import pair_of
 from chainrule.compiler.codegen.tiles import Place, Tile
 from chainrule.compiler.codegen.walks import Trip, Walk, Walks
 from chainrule.compiler.lift.program import Addresses, distinct
@@ -232,6 +233,10 @@ class Emitter:
         def moved(register: str | None, by: int) -> list[Offset]:
             return [[*t, (register, s * by)] for t, s in zip(offsets, strides, strict=True)]
 
+        if isinstance(lane.count, str) and lane.most <= self.width:
+            with self.masked(lane.count):
+                body(offsets, strides, self.width)
+            return
         if isinstance(lane.count, str):
             shift = self.width.bit_length() - 1
             whole = code.let(f"lshr i64 {lane.count}, {shift}")
@@ -355,6 +360,14 @@ class Emitter:
                 lane, reduced = best, True
         rest = [x for x in outer if x is not lane]
         sums = [x for x in inner if x is not lane]
+        pair = None
+        if packed is None and len(arrays) == 3 and (lane is None or lane.most < self.width):
+            pair = pair_of(loops, self.width)
+        if pair is not None:
+            first, second, lane = pair
+            rest = [x for x in outer if x is not first and x is not second]
+            sums = [x for x in inner if x is not second]
+            reduced = lane.is_sum
         blocks: list[tuple[Trip, int]] = []
         if sums or reduced:
             vectors = 1 if reduced or lane is None else min(2, max(1, lane.most // self.width))

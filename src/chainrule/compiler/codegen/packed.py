@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from chainrule.compiler.codegen.ir import Code, Offset, Vector
-from chainrule.compiler.codegen.tiles import joined, shuffled
+from chainrule.compiler.codegen.tiles import joined
+from chainrule.compiler.codegen.vectors import shuffled
 from chainrule.compiler.codegen.walks import Trip, Walks
 
 FEWEST_RESULTS = 4  # side by side that are worth a copy

@@ -18,8 +18,8 @@ import numpy as np
 from chainrule.compiler.codegen.contraction import VALUE, Emitter
 from chainrule.compiler.codegen.instructions import FEW_TERMS, Machine, as_vector, rule_of
 from chainrule.compiler.codegen.ir import Offset
-from chainrule.compiler.codegen.tiles import joined, shuffled
-from chainrule.compiler.codegen.vectors import Variable, Vector
+from chainrule.compiler.codegen.tiles import joined
+from chainrule.compiler.codegen.vectors import Variable, Vector, shuffled
 from chainrule.compiler.lift.graph import EXTREME, SUM
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.lift.strips import Point, Run, Source, Strip

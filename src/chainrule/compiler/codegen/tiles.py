@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from chainrule.compiler.codegen.ir import Offset, Vector
+from chainrule.compiler.codegen.pairs import Pair, picked, sums_of_segments
+from chainrule.compiler.codegen.vectors import shuffled
 from chainrule.compiler.codegen.walks import Trip
 from chainrule.core import ops
 
@@ -54,6 +56,8 @@ class Tile:
             ]
         if self.lane is None:
             self._tile(offsets, points, [(0, 1)])
+        elif isinstance(self.lane, Pair) and self.lane.is_sum:
+            self._segmented_tile(self.lane, offsets, points)
         elif self.reduced:
             self._reduced_tile(offsets, points)
         else:
@@ -126,11 +130,14 @@ class Tile:
         done: dict[Any, Vector] = {}
 
         def read(column: int, point: tuple[int, ...], at: int, width: int) -> Vector:
-            stride = self._stride(column)
-            key = (column, point[column], at if stride else None, width)
+            stride, lane = self._stride(column), self.lane
+            is_pair = isinstance(lane, Pair)
+            key = (column, point[column], at if stride or is_pair else None, width)
             if key not in done:
                 place = offsets[column] + [(None, point[column] + at * stride)]
-                if stride or width == 1:
+                if isinstance(lane, Pair) and not stride:
+                    done[key] = lane.read(self.code, self.arrays[column], place, column, at, width)
+                elif stride or width == 1:
                     done[key] = self.code.load(self.arrays[column], place, width)
                 else:
                     single = (column, point[column], None, 1)
@@ -249,6 +256,59 @@ class Tile:
                 sums[k].append(total.get())
         self._store_reduced(offsets, points, sums)
 
+    def _segmented_tile(
+        self, lane: Pair, offsets: list[Offset], points: list[tuple[int, ...]]
+    ) -> None:
+        """Stretches of the lanes run along sums, which are added up at the end."""
+        chunks = self.emitter.chunks(lane.most)
+        results = lane.most // lane.inner  # of a point
+        keys = [(point, at, width) for point in points for at, width in chunks]
+        read = self._reader(offsets)
+        totals = (
+            self._totals(offsets, keys)
+            if self.sums
+            else [self._term(read, *key, None) for key in keys]
+        )
+        at = 0
+        while at < len(points):
+            count = 1
+            while (
+                2 * count <= lane.inner
+                and at + 2 * count <= len(points)
+                and all(points[at + k][0] == points[at][0] + k * results for k in range(2 * count))
+            ):
+                count *= 2
+            parts = []
+            for c in range(len(chunks)):
+                some = totals[at * len(chunks) + c : (at + count) * len(chunks) : len(chunks)]
+                parts.append(sums_of_segments(some, lane.inner))
+            self._store_segments(lane, offsets, points[at], parts, count)
+            at += count
+
+    def _store_segments(
+        self,
+        lane: Pair,
+        offsets: list[Offset],
+        point: tuple[int, ...],
+        parts: list[Vector],
+        count: int,
+    ) -> None:
+        """Store the sums of so many points; each part has those of some results, see ``pairs``."""
+        results, width = lane.most // lane.inner, parts[0].width
+        places = [  # of the sum for each point and result: which lane of which part
+            result // (width // lane.inner) * width
+            + result % (width // lane.inner) * lane.inner
+            + k
+            for k in range(count)
+            for result in range(results)
+        ]
+        for at, some in self.emitter.chunks(count * results):
+            value = picked(parts[0], places[at : at + some], parts[-1])
+            place = offsets[0] + [(None, point[0] + at)]
+            if self.accumulate:
+                value = value + self.code.load(self.arrays[0], place, some)
+            self.emitter.write(self.arrays[0], place, value)
+
     def _store_reduced(
         self, offsets: list[Offset], points: list[tuple[int, ...]], sums: list[list[Vector]]
     ) -> None:
@@ -279,14 +339,6 @@ class Tile:
         if self.largest is not None:
             return best_lane(vectors[0], self.largest)
         return sums_of_lanes(vectors)
-
-
-def shuffled(a: Vector, b: Vector, picks: Sequence[int]) -> Vector:
-    """Lanes of two vectors; ``picks`` count those of the second after those of the first."""
-    code, kind = a.code, a.code.kind(a.width)
-    which = ", ".join(f"i32 {p}" for p in picks)
-    text = f"shufflevector {kind} {a.register}, {kind} {b.register}, <{len(picks)} x i32> <{which}>"
-    return Vector(code, code.let(text), len(picks))
 
 
 def joined(numbers: Sequence[Vector]) -> Vector:

@@ -295,3 +295,11 @@ class Vector:
         if inline is not None:
             return inline(*xs, *parameters)
         return vector.code.by_lanes(name, [*xs, *map(vector.lift, parameters)])
+
+
+def shuffled(a: Vector, b: Vector, picks: Sequence[int]) -> Vector:
+    """Lanes of two vectors; ``picks`` count those of the second after those of the first."""
+    code, kind = a.code, a.code.kind(a.width)
+    which = ", ".join(f"i32 {p}" for p in picks)
+    text = f"shufflevector {kind} {a.register}, {kind} {b.register}, <{len(picks)} x i32> <{which}>"
+    return Vector(code, code.let(text), len(picks))

@@ -95,7 +95,7 @@ def iteration_space(columns: Sequence[Addresses]) -> IterationSpace:
     table = np.stack([np.asarray(c, np.int64) for c in columns])
     loops: list[StridedLoop] = []
     while table.shape[1] > 1:
-        peeled = _innermost(table)
+        peeled = _innermost(table) or _common(table)
         if peeled is None:
             break
         loop, table = peeled
@@ -162,6 +162,24 @@ def _innermost(table: Addresses) -> tuple[StridedLoop, Addresses] | None:
     if not (np.diff(parts, axis=2) == first[:, None, None]).all():
         return None
     return StridedLoop(count, tuple(first.tolist())), np.ascontiguousarray(parts[:, :, 0])
+
+
+def _common(table: Addresses) -> tuple[StridedLoop, Addresses] | None:
+    """A loop that all stretches of the first stride are made of, if it is not a part of a run.
+
+    Lanes of sums of many lengths: the first two lengths may look like one longer loop.
+    """
+    first = table[:, 1] - table[:, 0]
+    breaks = np.flatnonzero((np.diff(table, axis=1) != first[:, None]).any(axis=0)) + 1
+    count = int(np.gcd.reduce(breaks, initial=table.shape[1]))
+    if count == 1 or count == table.shape[1]:
+        return None
+    outer = np.ascontiguousarray(table[:, ::count])
+    steps = np.diff(outer, axis=1)
+    middle = steps.shape[1] // 2
+    if (np.partition(steps, middle, axis=1)[:, middle] == count * first).all():
+        return None
+    return StridedLoop(count, tuple(first.tolist())), outer
 
 
 def _steady(table: Addresses, stride: Addresses) -> int:

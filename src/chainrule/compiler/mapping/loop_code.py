@@ -15,7 +15,8 @@ from typing import Any
 
 from chainrule.compiler.codegen import jit
 from chainrule.compiler.codegen.ir import Code, Vector
-from chainrule.compiler.codegen.tiles import joined, shuffled
+from chainrule.compiler.codegen.tiles import joined
+from chainrule.compiler.codegen.vectors import shuffled
 from chainrule.core.backend import kernels
 
 #: what the loop reads, each a word: addresses first, then sizes

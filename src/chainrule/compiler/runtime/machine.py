@@ -21,6 +21,7 @@ from chainrule.compiler.capture.recordings import Ints
 from chainrule.compiler.codegen import emit, jit
 from chainrule.compiler.lift.alignment import Points, Prefix, RecordedCall, columns_of
 from chainrule.compiler.lift.canonical import GATHER, NotLiftable
+from chainrule.compiler.lift.placement import placed
 from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.runtime.heap import is_large
 from chainrule.trees import Floats
@@ -35,6 +36,9 @@ def trip_counts(
     counts = np.zeros(max(1, len(machine.walks)), np.int64)
     for (k, _), (short, long) in points.items():
         if short != long and k in machine.stripped:
+            return None
+    for members in machine.together:
+        if len({points[k, "out"][0] for k in members}) > 1:
             return None
     for walk in machine.walks:
         short, long = points[walk.instruction, walk.what]
@@ -131,10 +135,14 @@ class MachineCode:
         self.source = None if is_large(len(call.recording)) else replace(call)
         self.lengths: tuple[RecordedCall, ...] = ()  # shorter calls that it was built with
         self.width = jit.vector_width() * (2 if dtype == "float32" else 1)
-        self.program, self.varying, self.optional = program, set(varying), set(optional)
-        self.root = int(program.address[call.root])
+        #: the program as it was lifted, and as the code computes it
+        self.lifted, self._placement = program, placed(program)
+        self.lifted_root = int(program.address[call.root])
+        self.program = self._placement.program
+        self.varying, self.optional = set(varying), set(optional)
+        self.root = int(self.program.address[call.root])
         self.differentiates = call.differentiates
-        self._returned = program.address[call.returned]
+        self._returned = self.program.address[call.returned]
         self._kernels: dict[tuple[int, bool], Kernel] = {}
         self.code = self.kernel(lanes)
         self._allowed = self._selectable()
@@ -157,14 +165,14 @@ class MachineCode:
     def fit_for(self, call: RecordedCall) -> Fit | None:
         """How a shorter call can use this code, or None."""
         try:
-            return self.fit_of(call, Prefix(call, self.program))
+            return self.fit_of(call, Prefix(call, self.lifted))
         except NotLiftable:
             return None
 
     def fit_of(self, call: RecordedCall, prefix: Prefix) -> Fit | None:
         """How a call that is such a prefix of the program can use this code, or None."""
-        program = self.program
-        if prefix.to[prefix.program.address[call.root]] != self.root:
+        program, to = self.program, self._placement.after(prefix.to)
+        if to[prefix.program.address[call.root]] != self.root:
             return None
         if program.loops and prefix.constants.tobytes() != program.constants.tobytes():
             return None  # loops have them in their code
@@ -172,13 +180,14 @@ class MachineCode:
             return None
         here = prefix.program
         active = np.zeros(program.size, np.bool_)
-        active[prefix.to[prefix.to >= 0]] = True
+        active[to[to >= 0]] = True
         points = prefix.points()
         counts = trip_counts(self.code.machine, points, active)
-        if counts is None:
+        order_kept = all(self._placement.keeps(*key, short) for key, (short, _) in points.items())
+        if counts is None or not order_kept:
             return None
         n = len(here.guards)
-        guards = prefix.to[here.guards]
+        guards = to[here.guards]
         if not np.array_equal(guards, program.guards[:n]) or not np.array_equal(
             here.expected, program.expected[:n]
         ):
@@ -188,7 +197,7 @@ class MachineCode:
             np.concatenate([np.array([0, *call.returned], np.int32), *selected.values()])
         )
         found = here.address[positions]
-        addresses = np.where(found >= 0, prefix.to[found], -1)
+        addresses = np.where(found >= 0, to[found], -1)
         addresses = self.code.machine.place(addresses, program.size).astype(np.int32)
         gathers: list[Addresses] = []
         choosers: list[Addresses] = []
@@ -207,7 +216,7 @@ class MachineCode:
             prefix.constants,
             counts,
             here.private,
-            prefix.to[own] - program.shared,
+            to[own] - program.shared,
             here.places,
             np.concatenate([nothing, *gathers]),
             np.concatenate([nothing, *choosers]),

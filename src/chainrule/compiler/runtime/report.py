@@ -155,7 +155,7 @@ def _formulas(dispatch: Dispatch) -> str:
                 dispatch.function, arguments, named, variant.captured, dispatch.captured
             )
             words = ", ".join(f"{x.name} {size_text(x.shape)}".rstrip() for x in inputs)
-            program, root = machine.program, machine.root
+            program, root = machine.lifted, machine.lifted_root
             count, shorter = len(program.instructions), max(0, served[id(machine)] - 1)
             serves = f", which serve {shorter} shorter calls too" if shorter else ""
             choice = Choice(variant.recording)
