@@ -132,11 +132,11 @@ class PackedSamples:
         if isinstance(self.samples, _Shown):
             return [0]
         first: dict[Any, int] = {}
-        self.integers_only = True
-        for some in np.array_split(_increasing(chosen), -(-len(chosen) // AT_ONCE)):
-            found, others = self._shapes(some)
-            self.integers_only = self.integers_only and not others
-            for k in (*found, *others):
+        found, others = self._shapes(_increasing(chosen))
+        self.integers_only = not others
+        every = [*found, *others]
+        for place in range(0, len(every), AT_ONCE):
+            for k in every[place : place + AT_ONCE]:
                 first.setdefault(self.call(k).key, k)
             self._calls.clear()
         calls = {k: self.call(k) for k in first.values()}
