@@ -374,6 +374,7 @@ class Memory:
             "most_parts": parts,
             "gradient_bytes": size * number,
             "zeroed_bytes": shared * number if made[0].code.many else 0,
+            "clipped": int(clipped),
         }
 
     def is_finite(self) -> bool:

@@ -29,7 +29,7 @@ from chainrule.windows import Windows
 UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
 AT_ONCE = 4096  # samples in one call of machine code
 MEMORY = 1 << 27  # bytes: for packed samples
-READ_ONCE = 1 << 22  # bytes: for those that are not read again
+READ_ONCE = 1 << 23  # bytes: for those that are not read again
 MOST_KINDS = 64  # of samples of one structure that run on the code
 
 
@@ -150,7 +150,8 @@ class PackedSamples:
         """
         every = self.structures(chosen) if len(chosen) else []
         progress(0, len(every))
-        if self.kind_of(self.longest()) is None:
+        all_seen = self.integers_only and len(chosen) == len(self.samples)
+        if self.kind_of(every[0] if all_seen else self.longest()) is None:
             return False
         for done, k in enumerate(every, 1):
             if not self.windowed:
