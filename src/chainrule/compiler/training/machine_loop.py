@@ -8,7 +8,9 @@ to Python, one step at a time.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,7 @@ from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
 
 WORK = 1_000_000  # numbers that a step computes, for which threads are worth waiting for
+TRIES = 3  # turns, each with one thread and with all, of which the middle one counts
 TRY_AGAIN = 16  # turns until it is seen again whether more threads, or fewer, are quicker
 
 
@@ -62,8 +65,7 @@ class MachineLoop:
         #: where in the optimiser's moments the parameters are, in the order of the machine code
         self._places: Addresses | slice = slice(0)
         self._threads = threads
-        self._pace: dict[int, float] = {}  # seconds of a step with so many threads
-        self._turns = 0
+        self._pace = Pace()
         self._made: list[Arrangement] = []  # one for each of ``families``
         self._memory: Memory | None = None
 
@@ -251,7 +253,7 @@ class MachineLoop:
         which, row, fits, starts = _in_turn(groups, rows, family, self._batch)
         with np.errstate(over="ignore"):  # the update that it makes infinite is reported
             rates = rates.astype(memory.dtype)
-        threads = self._quickest(self._most_threads(starts))
+        threads = self._pace.quickest(self._most_threads(starts))
         began = time.perf_counter()
         done = step_code.take(
             memory.dtype_name,
@@ -265,7 +267,7 @@ class MachineLoop:
             losses=step_code.words(losses),
             steps=len(rates),
         )
-        self._pace[threads] = (time.perf_counter() - began) / len(rates)
+        self._pace.note(threads, (time.perf_counter() - began) / len(rates))
         for made in memory.made:
             made.machine.current = None  # the constants there are another recording's now
         return done
@@ -279,19 +281,6 @@ class MachineLoop:
         if work * each < WORK or not step_code.rest():
             return 1
         return min(self._threads, each, self._parts)
-
-    def _quickest(self, most: int) -> int:
-        """One thread or all of them: they wait for each other, in vain where cores are busy.
-
-        The clock decides; it does not show in the results.
-        """
-        if most == 1:
-            return 1
-        self._turns += 1
-        if most not in self._pace or 1 not in self._pace:
-            return 1 if most in self._pace else most
-        best, other = sorted((most, 1), key=self._pace.__getitem__)
-        return other if self._turns % TRY_AGAIN == 0 else best
 
     def _read(self, memory: Memory) -> None:
         """Copy parameters and moments to where the code has them."""
@@ -332,6 +321,33 @@ class MachineLoop:
             with np.errstate(over="ignore"):
                 rates[:, 0], rates[:, 6] = lr / (1 - beta1**t), 1 / (1 - beta2**t)
         return rates
+
+
+class Pace:
+    """How long steps take with one thread and with more: these wait in vain where cores are busy.
+
+    The clock decides; it does not show in the results. One turn says little, since something else
+    may run meanwhile, and the first ones wait for memory: the middle one of several counts.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, deque[float]] = {}  # of a step, by the number of threads
+        self._turns = 0
+
+    def note(self, threads: int, seconds: float) -> None:
+        """A turn in which each step took so long."""
+        self._seconds.setdefault(threads, deque(maxlen=TRIES)).append(seconds)
+
+    def quickest(self, most: int) -> int:
+        """With how many threads the next turn goes: one, or as many as there can be."""
+        if most == 1:
+            return 1
+        self._turns += 1
+        all_of_them, alone = (self._seconds.get(n, ()) for n in (most, 1))
+        if min(len(all_of_them), len(alone)) < TRIES:
+            return most if len(all_of_them) <= len(alone) else 1
+        best, other = (most, 1) if median(all_of_them) <= median(alone) else (1, most)
+        return other if self._turns % TRY_AGAIN == 0 else best
 
 
 class Memory:
