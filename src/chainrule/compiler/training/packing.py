@@ -91,6 +91,8 @@ class PackedSamples:
         self.integers_only = False  # whether those looked at by ``structures`` are lists of some
         self.fit_of: Addresses
         self.row_of: Addresses
+        self.own: Array
+        self.gathered: Addresses
         self.forget()
 
     @property
@@ -170,6 +172,24 @@ class PackedSamples:
         self.fit_of = np.full(len(self.samples), UNKNOWN, np.int64)
         self.row_of = np.full(len(self.samples), -1, np.int64)
         self._forget_rows()
+
+    def show(self, params: Any, samples: list[tuple[Any, ...]]) -> None:
+        """Go on with other samples, of a run with parameters of the same structure."""
+        self.params, self.samples = params, samples
+        self.fit_of = np.full(len(samples), UNKNOWN, np.int64)
+        self.row_of = np.full(len(samples), -1, np.int64)
+        self._forget_rows()
+        if self.machine is not None and len(self.own) * self._row_bytes > READ_ONCE:
+            self.own, self.gathered = self.own[:0].copy(), self.gathered[:0].copy()
+
+    def unmet(self) -> int | None:
+        """How many structures there are among samples that are lists of integers, not met so far.
+
+        None where there are other samples.
+        """
+        found, others = self._shapes(np.arange(len(self.samples)))
+        lengths = {tuple(map(len, self.samples[k])) for k in found}
+        return None if others else len(lengths - self._plain.keys())
 
     def _forget_rows(self) -> None:
         self.fit_of[self.fit_of >= 0] = UNKNOWN
