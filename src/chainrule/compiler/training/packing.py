@@ -408,7 +408,7 @@ class PackedSamples:
 
     @property
     def _row_bytes(self) -> int:
-        return self.own.shape[1] * self.own.itemsize + self.gathered.shape[1] * 8
+        return int(self.own.shape[1] * self.own.itemsize + self.gathered.shape[1] * 8)
 
     @property
     def at_once(self) -> int:
