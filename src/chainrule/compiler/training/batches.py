@@ -177,10 +177,11 @@ def _sums(
             if whole.refused is not None or whole.values:
                 return None
             unmet = len(means.packed.structures(np.arange(len(samples))))
+        answer = means.sums(call) if unmet * ALIKE <= means.seen else None
         if keeps:
             if len(dispatch.prepared) >= MOST:
                 dispatch.prepared.clear()
             dispatch.prepared[key] = means
-        return means.sums(call) if unmet * ALIKE <= means.seen else None
+        return answer
     finally:
         means.packed.show(None, [])
