@@ -525,6 +525,33 @@ def children(tree: Any) -> Iterable[tuple[Any, Any]] | None:
     return enumerate(tree) if isinstance(tree, (list, tuple)) else None
 
 
+def arrays_in(tree: Any) -> list[Array] | None:
+    """The arrays of dicts, lists and tuples, in order; None where there is anything else."""
+    found: list[Array] = []
+    return found if _add_arrays(tree, found) else None
+
+
+def _add_arrays(tree: Any, found: list[Array]) -> bool:
+    kind = type(tree)
+    if kind is np.ndarray:
+        found.append(tree)
+        return True
+    items = tree.values() if kind is dict else tree if kind in (list, tuple) else None
+    return items is not None and all(_add_arrays(item, found) for item in items)
+
+
+def like_arrays(tree: Any, row: Array) -> Any:
+    """A tree of arrays like this one (see ``arrays_in``), which are parts of a row."""
+    at = 0
+
+    def part(array: Array) -> Array:
+        nonlocal at
+        at += array.size
+        return row[at - array.size : at].reshape(array.shape)
+
+    return map_leaves(part, tree)
+
+
 def map_leaves(function: Callable[[Any], Any], tree: Any, records: bool = False) -> Any:
     """A tree of dicts, lists and tuples with ``function`` applied to its leaves.
 

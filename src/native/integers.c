@@ -278,7 +278,7 @@ static int compute_numbers(const Decider *d) {
     return KNOWN;
 }
 
-int decide(Decider *d, const int64_t *integers) {
+int decide_numbers(Decider *d, const int64_t *integers) {
     if (d->busy) {
         return BEYOND_BITS;
     }
@@ -286,8 +286,12 @@ int decide(Decider *d, const int64_t *integers) {
         memmove(d->values, integers, (size_t)d->arguments * sizeof *integers);
     }
     int found = evaluate(d);
-    found = found == KNOWN ? compute_numbers(d) : found;
-    return found == KNOWN ? select_all(d) : found;
+    return found == KNOWN ? compute_numbers(d) : found;
+}
+
+int decide(Decider *d, const int64_t *integers) {
+    int found = decide_numbers(d, integers);
+    return found == KNOWN ? select_into(d, d->selected, NULL) : found;
 }
 
 /* ----------------------------------------------------------------- for Python ------------------ */

@@ -46,14 +46,18 @@ extern PyTypeObject *DeciderType;
 /* Evaluate the program: `selected` and `computed`, where they are KNOWN. */
 int decide(Decider *d, const int64_t *integers);
 
+/* The same without `selected`, for select_into. */
+int decide_numbers(Decider *d, const int64_t *integers);
+
 /* A list's index counted from the beginning; whether there is such an item. */
 static inline int wrap(int64_t *index, int64_t count) {
     *index += *index < 0 ? count : 0;
     return *index >= 0 && *index < count;
 }
 
-/* selecting.c: find the runs of gathers, -1: an error; what they select, KNOWN or ANOTHER_PATH. */
+/* selecting.c: find the runs of gathers, -1: an error; what they select, KNOWN or ANOTHER_PATH. That of gather k
+ * goes to place k of `to`, or to the k-th of `places`, which increase. */
 int make_runs(Decider *d);
-int select_all(const Decider *d);
+int select_into(const Decider *d, int64_t *to, const int64_t *places);
 
 #endif

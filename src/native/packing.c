@@ -12,10 +12,10 @@
 
 enum { K_PRIVATE, K_GATHERS, K_NUMERIC, K_BUFFERS };
 
-/* Addresses that lie side by side in a row: from those selected, or, from -1, as in the row of some choice. */
+/* Addresses side by side in a row that samples of a kind do not select. */
 typedef struct {
-    int64_t from, to, count;
-} Span;
+    int64_t first, count;
+} Gap;
 
 /* What samples of one shape and path run on; opened when it is needed. */
 typedef struct {
@@ -25,7 +25,7 @@ typedef struct {
     Py_buffer views[K_BUFFERS];
     int view_count;
     int64_t fit;
-    Buffer spans;
+    Buffer gaps;
 } Kind;
 
 enum { P_WHICH, P_SHAPES, P_OPEN, P_CHOICE, P_OWN, P_GATHERED, P_FITS, P_ROWS, P_BUFFERS };
@@ -36,6 +36,8 @@ typedef struct {
     int view_count;
     int is_single; /* the rows of numbers are float32 */
     Py_ssize_t width, choices, used, rows; /* the lengths of rows, and how many there are */
+    Py_ssize_t row_bytes;                  /* of numbers */
+    char *open;                            /* a row of numbers with nothing of a sample's */
     Shapes shapes;
     Kind *kinds;
     Py_ssize_t kind_count;
@@ -59,28 +61,23 @@ static int are_below(const Py_buffer *view, Py_ssize_t end) {
     return k == count;
 }
 
-/* How the row of addresses is put together. */
-static int find_spans(Kind *kind, Py_ssize_t choices) {
+/* What is left of the row of addresses between those selected, whose places must increase. */
+static int find_gaps(Kind *kind, Py_ssize_t choices) {
     const int64_t *gathers = kind->views[K_GATHERS].buf;
-    int64_t *from = PyMem_Malloc(((size_t)choices + 1) * sizeof *from);
-    if (from == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    memset(from, -1, (size_t)choices * sizeof *from);
-    for (Py_ssize_t k = 0; k < WORDS(kind->views[K_GATHERS]); k++) {
-        from[gathers[k]] = k;
-    }
-    int failed = 0;
-    for (Py_ssize_t k = 0; k < choices && !failed;) {
-        Span span = {from[k], k, 0};
-        for (; k < choices && from[k] == (span.from < 0 ? -1 : span.from + span.count); k++) {
-            span.count++;
+    Py_ssize_t count = WORDS(kind->views[K_GATHERS]);
+    int64_t next = 0;
+    for (Py_ssize_t k = 0; k <= count; k++) {
+        int64_t place = k < count ? gathers[k] : choices;
+        if (place < next) {
+            return wrong("a kind does not fit the rows");
         }
-        failed = APPEND(kind->spans, Span, span) < 0;
+        Gap gap = {next, place - next};
+        if (gap.count > 0 && APPEND(kind->gaps, Gap, gap) < 0) {
+            return -1;
+        }
+        next = place + 1;
     }
-    PyMem_Free(from);
-    return failed ? -1 : 0;
+    return 0;
 }
 
 static int open_kind(const Packing *p, Kind *kind) {
@@ -106,7 +103,7 @@ static int open_kind(const Packing *p, Kind *kind) {
         !are_below(&kind->views[K_NUMERIC], d->arguments)) {
         return wrong("a kind does not fit the rows");
     }
-    return find_spans(kind, p->choices);
+    return find_gaps(kind, p->choices);
 }
 
 /* Whether integers are floats without rounding, where they are used as numbers. */
@@ -120,33 +117,29 @@ static int are_exact(const Kind *kind, const int64_t *integers) {
     return 1;
 }
 
-static void put(const Packing *p, Py_ssize_t row, Py_ssize_t place, double x) {
-    Py_ssize_t at = row * p->width + place;
+static void put(const Packing *p, char *row, int64_t place, double x) {
     if (p->is_single) {
-        ((float *)p->views[P_OWN].buf)[at] = (float)x;
+        ((float *)(void *)row)[place] = (float)x;
     } else {
-        ((double *)p->views[P_OWN].buf)[at] = x;
+        ((double *)(void *)row)[place] = x;
     }
 }
 
 static void write_row(const Packing *p, const Kind *kind, const int64_t *integers, Py_ssize_t row) {
     const Decider *d = kind->decider;
-    const double *open = p->views[P_OPEN].buf;
     const int64_t *places = kind->views[K_PRIVATE].buf, *choice = p->views[P_CHOICE].buf;
     int64_t *gathered = (int64_t *)p->views[P_GATHERED].buf + row * p->choices;
-    for (Py_ssize_t k = 0; k < p->width; k++) {
-        put(p, row, k, open[k]);
-    }
+    char *own = (char *)p->views[P_OWN].buf + row * p->row_bytes;
+    memcpy(own, p->open, (size_t)p->row_bytes);
     for (Py_ssize_t k = 0; k < d->arguments; k++) {
-        put(p, row, (Py_ssize_t)places[k], (double)integers[k]);
+        put(p, own, places[k], (double)integers[k]);
     }
     for (Py_ssize_t k = 0; k < d->numbers; k++) {
-        put(p, row, (Py_ssize_t)places[d->arguments + k], d->computed[k]);
+        put(p, own, places[d->arguments + k], d->computed[k]);
     }
-    for (Py_ssize_t k = 0; k < COUNT(kind->spans, Span); k++) {
-        const Span *span = &ITEM(kind->spans, Span, k);
-        const int64_t *from = span->from < 0 ? choice + span->to : d->selected + span->from;
-        memcpy(gathered + span->to, from, (size_t)span->count * sizeof *from);
+    for (Py_ssize_t k = 0; k < COUNT(kind->gaps, Gap); k++) {
+        const Gap *gap = &ITEM(kind->gaps, Gap, k);
+        memcpy(gathered + gap->first, choice + gap->first, (size_t)gap->count * sizeof *choice);
     }
 }
 
@@ -170,13 +163,17 @@ static int pack_one(Packing *p, int64_t place) {
         if (kind->decider->arguments != COUNT(p->integers, int64_t)) {
             return wrong("a kind has another number of integers than its shape");
         }
-        int found = decide(kind->decider, integers);
+        int found = decide_numbers(kind->decider, integers);
         if (found == BEYOND_BITS || found == UNDECIDED) {
             return found == UNDECIDED ? -1 : 0;
         }
         if (found == KNOWN && are_exact(kind, integers)) {
             if (p->used >= p->rows) {
                 return wrong("there are not enough rows");
+            }
+            int64_t *gathered = (int64_t *)p->views[P_GATHERED].buf + p->used * p->choices;
+            if (select_into(kind->decider, gathered, kind->views[K_GATHERS].buf) != KNOWN) {
+                continue;
             }
             write_row(p, kind, integers, p->used);
             ((int64_t *)p->views[P_FITS].buf)[place] = kind->fit;
@@ -222,15 +219,24 @@ static int list_kinds(Packing *p, PyObject *kinds) {
 }
 
 static int measure_rows(Packing *p) {
-    size_t item = p->is_single ? sizeof(float) : sizeof(double);
+    const double *open = p->views[P_OPEN].buf;
     p->width = p->views[P_OPEN].len / (Py_ssize_t)sizeof(double);
+    p->row_bytes = p->width * (Py_ssize_t)(p->is_single ? sizeof(float) : sizeof(double));
     p->choices = WORDS(p->views[P_CHOICE]);
     if (p->choices == 0 || WORDS(p->views[P_FITS]) != WORDS(p->views[P_ROWS])) {
         return wrong("the rows do not fit each other");
     }
     p->rows = WORDS(p->views[P_GATHERED]) / p->choices;
-    if (p->used < 0 || p->views[P_OWN].len != p->rows * p->width * (Py_ssize_t)item) {
+    if (p->used < 0 || p->views[P_OWN].len != p->rows * p->row_bytes) {
         return wrong("the rows do not fit each other");
+    }
+    p->open = PyMem_Malloc((size_t)p->row_bytes + 1);
+    if (p->open == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t k = 0; k < p->width; k++) {
+        put(p, p->open, k, open[k]);
     }
     return 0;
 }
@@ -240,7 +246,7 @@ static void free_packing(Packing *p) {
         for (int v = 0; v < p->kinds[k].view_count; v++) {
             PyBuffer_Release(&p->kinds[k].views[v]);
         }
-        PyMem_Free(p->kinds[k].spans.bytes);
+        PyMem_Free(p->kinds[k].gaps.bytes);
         Py_XDECREF(p->kinds[k].given);
     }
     for (int k = 0; k < p->view_count; k++) {
@@ -250,6 +256,7 @@ static void free_packing(Packing *p) {
     PyMem_Free(p->kinds);
     PyMem_Free(p->starts);
     PyMem_Free(p->lengths);
+    PyMem_Free(p->open);
     PyMem_Free(p->integers.bytes);
 }
 

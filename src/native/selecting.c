@@ -1,6 +1,6 @@
 /* What the gathers of an integer program select; see compiler/capture/integer_code.py.
  *
- * In: the tables that gathers choose from, a column for each gather. Out: what they select, into `selected`.
+ * In: the tables that gathers choose from, a column for each gather. Out: what they select, where they are wanted.
  * Most gathers come in runs that depend on one integer, such as the numbers of one row of a matrix. The
  * tables of a run are kept row by row, so that what an integer selects is copied at once.
  */
@@ -63,29 +63,32 @@ int make_runs(Decider *d) {
     return 0;
 }
 
-int select_all(const Decider *d) {
+int select_into(const Decider *d, int64_t *to, const int64_t *places) {
     const GatherTable *gathers = d->views[D_GATHERS].buf;
     const int64_t *candidates = d->views[D_CANDIDATES].buf;
     for (Py_ssize_t r = 0; r < d->run_count; r++) {
         const GatherRun *run = &d->runs[r];
-        int64_t index = d->values[run->index], *to = d->selected + run->first;
+        const int64_t *at = places == NULL ? NULL : places + run->first;
+        int64_t index = d->values[run->index], first = at == NULL ? run->first : at[0];
         if (!wrap(&index, run->count)) {
             return ANOTHER_PATH;
         }
-        if (run->row >= 0 && run->sure) {
+        int beside = at == NULL || at[run->length - 1] - first == run->length - 1;
+        if (run->row >= 0 && run->sure && beside) {
             const int64_t *from = d->rows + run->row + index * run->length;
             if (run->length == 1) {
-                *to = *from;
+                to[first] = *from;
             } else {
-                memcpy(to, from, (size_t)run->length * sizeof *to);
+                memcpy(to + first, from, (size_t)run->length * sizeof *to);
             }
             continue;
         }
         for (int64_t k = 0; k < run->length; k++) {
-            to[k] = candidates[gathers[run->first + k].start + index];
-            if (to[k] < 0) {
+            int64_t chosen = candidates[gathers[run->first + k].start + index];
+            if (chosen < 0) {
                 return ANOTHER_PATH;
             }
+            to[at == NULL ? first + k : at[k]] = chosen;
         }
     }
     return KNOWN;

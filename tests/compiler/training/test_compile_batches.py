@@ -42,6 +42,7 @@ pytest.importorskip("llvmlite")
 def few_go_together(monkeypatch):
     """A batch may be small for its lengths: it runs as a large one would."""
     monkeypatch.setattr(batches, "ALIKE", 0)
+    monkeypatch.setattr(batches, "FEWEST", 2)
 
 
 # --- side by side ---------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Samples of different lengths in the lanes of one vector, beside one sample at a time."""
 
+import gc
 import random
+import weakref
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ def arranged(monkeypatch):
     """
     monkeypatch.setattr(lanes, "LANES", 0.1)
     monkeypatch.setattr(batches, "ALIKE", 0)  # few samples of each length go together too
+    monkeypatch.setattr(batches, "FEWEST", 2)
     seen: list[tuple[int, bool]] = []
     original = lanes.Arrangement.__init__
 
@@ -149,6 +152,48 @@ def test_few_samples_of_many_lengths_are_computed_one_by_one(arranged, monkeypat
     assert not arranged
     samples = of_lengths([3, 3, 6, 6], 1)
     close(fast.batch_value_and_grad(params, samples), mean(microgpt, params, samples), 1e-12)
+    assert arranged
+
+
+def test_lengths_of_many_small_batches_are_looked_up_once(arranged, monkeypatch):
+    monkeypatch.setattr(batches, "ALIKE", 2)
+    params, samples = long_params(1), of_lengths([3, 4, 5, 6, 6], 1)
+    fast = chainrule.compile(microgpt, on_fallback="raise")
+    for _ in range(3):
+        close(fast.batch_value_and_grad(params, samples), mean(microgpt, params, samples), 1e-12)
+    assert len(arranged) == 1  # the second batch has come often enough, and serves the third
+    longer = of_lengths([3, 5, 8, 7, 6, 4], 2)
+    for _ in range(4):
+        close(fast.batch_value_and_grad(params, longer), mean(microgpt, params, longer), 1e-12)
+    assert len(arranged) == 2
+
+
+def test_batches_keep_neither_samples_nor_parameters(arranged):
+    params, samples = long_params(1), of_lengths([3, 3, 6, 6], 1)
+    fast = chainrule.compile(microgpt, on_fallback="raise")
+    fast.batch_value_and_grad(params, samples)
+    kept = weakref.ref(params["wte"])
+    (means,) = fast.dispatch.prepared.values()
+    assert means.packed.params is None
+    assert not means.packed.samples
+    del params
+    fast.dispatch.fast_path = None
+    gc.collect()
+    assert kept() is None
+
+
+def test_what_batches_keep_is_forgotten_when_a_global_changes(arranged):
+    state = {"scale": 0.0}
+
+    def scaled(p, tokens):
+        return vsum([tanh(x * state["scale"]) for t in tokens for x in p["table"][t]])
+
+    params, samples = table_params(1), of_lengths([3, 3, 5, 5, 4, 4], 1)
+    fast = chainrule.compile(scaled, on_fallback="raise", lift=True)
+    for scale in (1.5, 0.5, -2.0, 1.5):
+        state["scale"] = scale
+        for _ in range(3):
+            close(fast.batch_value_and_grad(params, samples), mean(scaled, params, samples))
     assert arranged
 
 

@@ -11,7 +11,7 @@ from test_compile_lifted import flat, normal
 import chainrule
 from chainrule import log, sqrt, tanh
 from chainrule.compiler.training import machine_loop, step_code
-from chainrule.compiler.training.machine_loop import MachineLoop
+from chainrule.compiler.training.machine_loop import Pace
 from chainrule.optim import Adam
 
 pytest.importorskip("llvmlite")
@@ -37,7 +37,7 @@ def threaded(monkeypatch):
         return take(dtype, arenas, **fields)
 
     monkeypatch.setattr(machine_loop, "WORK", 0)
-    monkeypatch.setattr(MachineLoop, "_quickest", lambda self, most: most)
+    monkeypatch.setattr(Pace, "quickest", lambda self, most: most)
     monkeypatch.setattr(step_code, "take", counted)
     return used
 
@@ -98,15 +98,24 @@ def test_a_thread_that_cannot_start_is_done_without(threaded, monkeypatch):
     assert len(started) > 1
 
 
-def test_threads_are_used_where_they_are_quicker():
-    loop = object.__new__(MachineLoop)
-    loop._pace, loop._turns = {}, 0
-    assert loop._quickest(1) == 1
-    assert loop._quickest(2) == 2
-    loop._pace[2] = 1.0
-    assert loop._quickest(2) == 1
-    for seconds, best in ((0.5, 1), (2.0, 2)):
-        loop._pace[1] = seconds
-        chosen = [loop._quickest(2) for _ in range(64)]
-        assert chosen.count(best) == 60
-        assert chosen.count(3 - best) == 4
+@pytest.mark.parametrize(("one", "two", "best"), [(1.0, 0.6, 2), (1.0, 1.5, 1)])
+def test_threads_are_used_where_they_are_quicker(one, two, best):
+    pace, chosen = Pace(), []
+    assert pace.quickest(1) == 1
+    for turn in range(70):
+        chosen.append(pace.quickest(2))
+        slow = 10.0 if turn < 2 or turn % 7 == 0 else 1.0  # whatever else runs
+        pace.note(chosen[-1], slow * (one if chosen[-1] == 1 else two))
+    assert chosen[:6] == [2, 1, 2, 1, 2, 1]
+    assert chosen[6:].count(best) == 60
+    assert chosen[6:].count(3 - best) == 4  # to see whether that has changed
+
+
+def test_threads_are_used_again_when_cores_are_free_again():
+    pace, chosen = Pace(), []
+    for turn in range(100):
+        chosen.append(pace.quickest(2))
+        busy = turn < 30
+        pace.note(chosen[-1], 1.0 if chosen[-1] == 1 else 2.0 if busy else 0.6)
+    assert chosen[6:30].count(1) >= 22
+    assert chosen[70:].count(2) >= 28

@@ -69,8 +69,8 @@ class Dispatch:
         self.lock = threading.RLock()
         self.gate = gate(self.lock, self._enter_quick_calls)
         self.answer = self.gate.answer  # of cached calls; None for the slow path
-        self.prepared: dict[Any, Any] = {}  # maps that are answered at once; see ``mapping``
-        self.one_by_one = 0  # batches of fewer samples do not go together; see ``training``
+        #: maps and batches that are answered at once; see ``mapping`` and ``training``
+        self.prepared: dict[Any, Any] = {}
         self._counts = Counts()
         self.reasons: dict[str, int] = {}  # why calls ran eagerly, and how many
         self.reasons_to_record: list[str] = []  # why, though ``sizes`` was given
@@ -380,6 +380,7 @@ class Dispatch:
 
     def _forget_fast_path(self) -> None:
         self.fast_path = None
+        self.prepared.clear()
 
     # --- eager ------------------------------------------------------------------------------------
 

@@ -13,26 +13,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.arguments import flatten_call, like_first
+from chainrule.compiler.capture.arguments import Call, flatten_call, like_first
 from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.mapping.blocks import thread_count
 from chainrule.compiler.mapping.calls import reduced
+from chainrule.compiler.mapping.prepared import MOST
 from chainrule.compiler.mapping.rounds import Rounds
 from chainrule.compiler.mapping.stacks import Batch
 from chainrule.compiler.runtime.calls import value_and_grad
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.results import NUMERIC, fill, numeric_leaves
-from chainrule.compiler.training import step_code
-from chainrule.compiler.training.lanes import Arrangement
-from chainrule.compiler.training.packing import PackedSamples
-from chainrule.core.backend import Value, modes
+from chainrule.compiler.training.means import Means
+from chainrule.core.backend import modes
 from chainrule.derivatives import transforms
-from chainrule.trees import map_leaves
+from chainrule.trees import arrays_in, like_arrays, map_leaves
 
 Floats = npt.NDArray[Any]
 
-PACKED = 64  # samples of each length for which packing pays where each has a lane of its own
-ALIKE = 8  # samples of each length, on average, for which it pays to look at all of them first
+DOUBLE = np.dtype(np.float64)
+
+FEWEST = 16  # samples for which it pays to pack them
+ALIKE = 8  # samples for which it pays to look for the code of a length that was not met
 
 
 def batch_value_and_grad(
@@ -55,21 +56,19 @@ def batch_value_and_grad(
     results = _mapped(dispatch, params, samples, thread_count(threads))
     if results is not None:
         return results[0], fill(out, results[1])
+    count = len(samples)
     mean, grads, left = _batched(dispatch, params, samples) or (0.0, None, samples)
-    if len(left) < len(samples) and not all(_may_be_overtaken(dispatch, params, x) for x in left):
+    if len(left) < count and not all(_may_be_overtaken(dispatch, params, x) for x in left):
         mean, grads, left = 0.0, None, samples
-    sums = None if grads is None else _Sums(_arrays(grads))
+    sums = None if grads is None else _Sums(grads, 1)
     for sample in left:
         value, grads = value_and_grad(dispatch, (params, *sample), {}, at_once=True)
-        mean += (value[0] if isinstance(value, tuple) else value) / len(samples)
-        found = _arrays(grads)
+        mean += (value[0] if isinstance(value, tuple) else value) / count
         if sums is None:
-            sums = _Sums([a / len(samples) for a in found])
+            sums = _Sums(grads, count)
         else:
-            sums.add(found, len(samples))
-    rest = iter(sums.every() if sums is not None else [])
-    filled = map_leaves(lambda x: next(rest) if isinstance(x, NUMERIC) else x, grads, True)
-    return mean, fill(out, filled)
+            sums.add(grads, count)
+    return mean, fill(out, None if sums is None else sums.tree())
 
 
 def _may_be_overtaken(dispatch: Dispatch, params: Any, sample: Any) -> bool:
@@ -77,42 +76,44 @@ def _may_be_overtaken(dispatch: Dispatch, params: Any, sample: Any) -> bool:
 
 
 class _Sums:
-    """The sums of gradients, in one row where they are arrays of one type: that is quicker."""
+    """The sum of gradients; in one row where they are trees of arrays, which is quicker."""
 
-    def __init__(self, first: list[Any]) -> None:
-        self._leaves: list[Any] = first
-        self._kinds = [(type(a), getattr(a, "shape", None)) for a in first]
-        self._row: Floats | None = None
-        kinds = {getattr(a, "dtype", None) for a in first}
-        if len(first) > 1 and len(kinds) == 1 and {type(a) for a in first} == {np.ndarray}:
-            self._row = np.concatenate([a.ravel() for a in first])
+    def __init__(self, first: Any, count: int) -> None:
+        self._first, self._row, arrays = first, None, _doubles_in(first)
+        if arrays is None:
+            self._leaves = [x / count for x in numeric_leaves(first)]
+        else:
+            self._shapes = [a.shape for a in arrays]
+            self._row = _joined(arrays) / count
             self._more = np.empty_like(self._row)
 
-    def add(self, found: list[Any], count: int) -> None:
+    def add(self, tree: Any, count: int) -> None:
         """Add a gradient, divided by ``count``."""
-        row, kinds = self._row, [(type(a), getattr(a, "shape", None)) for a in found]
-        if row is not None and kinds == self._kinds and all(a.dtype == row.dtype for a in found):
-            np.concatenate([a.ravel() for a in found], out=self._more)
+        arrays = None if self._row is None else _doubles_in(tree)
+        if self._row is not None and arrays and [a.shape for a in arrays] == self._shapes:
+            _joined(arrays, self._more)
             self._more /= count
-            row += self._more
+            self._row += self._more
             return
-        pairs = zip(self.every(), found, strict=True)
+        pairs = zip(numeric_leaves(self.tree()), numeric_leaves(tree), strict=True)
         self._leaves, self._row = [a + b / count for a, b in pairs], None
 
-    def every(self) -> list[Any]:
-        """The sums, as the gradients are."""
-        if self._row is None:
-            return self._leaves
-        ends = np.cumsum([a.size for a in self._leaves])[:-1]
-        parts = np.split(self._row, ends)
-        return [part.reshape(shape) for part, (_, shape) in zip(parts, self._kinds, strict=True)]
+    def tree(self) -> Any:
+        """The sum, as the gradients are."""
+        if self._row is not None:
+            return like_arrays(self._first, self._row)
+        rest = iter(self._leaves)
+        return map_leaves(lambda x: next(rest) if isinstance(x, NUMERIC) else x, self._first, True)
 
 
-def _arrays(tree: Any) -> list[Any]:
-    """The numbers and arrays of a gradient, in order."""
-    if type(tree) is dict and set(map(type, tree.values())) == {np.ndarray}:
-        return list(tree.values())
-    return numeric_leaves(tree)
+def _doubles_in(tree: Any) -> list[Floats] | None:
+    """The arrays of a tree that has some and nothing else, all of doubles."""
+    arrays = arrays_in(tree)
+    return arrays if arrays and all(a.dtype is DOUBLE for a in arrays) else None
+
+
+def _joined(arrays: list[Floats], out: Floats | None = None) -> Floats:
+    return np.concatenate([a.ravel() for a in arrays], out=out)
 
 
 def _mapped(
@@ -138,67 +139,55 @@ def _batched(
     dispatch: Dispatch, params: Any, samples: list[Any]
 ) -> tuple[float, Any, list[Any]] | None:
     """What most samples add to the mean, many at a time in machine code, and the others."""
-    if len(samples) < 2 or dispatch.options.lift is False or modes.recorder is not None:
+    if len(samples) < FEWEST or dispatch.options.lift is False or modes.recorder is not None:
         return None
-    call = flatten_call((params, *samples[0]), {}, differentiate=True)
-    if call.refused is not None or any(isinstance(x, Value) for x in call.floats):
+    call = flatten_call((params,), {}, differentiate=True)
+    if call.refused is not None:
         return None
     with dispatch.lock:
         if dispatch.busy:
             return None
         dispatch.busy = True
         try:
-            if len(samples) < dispatch.one_by_one:
-                return None
-            packed = PackedSamples(dispatch, params, samples)
-            if len(packed.structures(np.arange(len(samples)))) * ALIKE > len(samples):
-                return None
-            if packed.kind_of(packed.longest()) is None:
-                return None
-            row = np.empty(call.size)
-            call.write(row)
-            answer = _mean_of(packed, row[: call.first])
+            answer = _sums(dispatch, call, samples)
         finally:
             dispatch.busy = False
         if answer is None:
             return None
         value, slopes, left = answer
         dispatch.count_replayed(len(samples) - len(left))
-    gradient = np.concatenate([slopes, np.zeros(call.size - call.first)])
-    return value, like_first(call.structure[0][0], params, gradient), [samples[k] for k in left]
+    gradient = like_first(call.structure[0][0], params, slopes / len(samples))
+    return value / len(samples), gradient, [samples[k] for k in left]
 
 
-def _mean_of(packed: PackedSamples, parameters: Floats) -> tuple[float, Floats, list[int]] | None:
-    """What samples add to the mean value of all, and to its gradient by the parameters.
+def _sums(
+    dispatch: Dispatch, call: Call, samples: list[Any]
+) -> tuple[float, Floats, list[int]] | None:
+    """The sums over samples that machine code computes, and which it does not; ``call``: params.
 
-    These come in one row. At the end: which samples do not run on the code of the others, and are
-    left out. None where too few are left, or something is not finite.
+    What was found out about lists of integers is kept for the next batch. A structure that was not
+    met yet has to be recorded or looked up, which must pay for itself.
     """
-    count, size = len(packed.samples), len(parameters)
-    packed.look_at(np.arange(count))
-    machine, chosen = packed.machine, np.flatnonzero(packed.fit_of >= 0)
-    if machine is None or len(chosen) < 2:
-        return None
-    made = Arrangement(packed, chosen, len(chosen))
-    few = PACKED * len(packed.fits)
-    if made.lanes == 1 and count < few:
-        packed.dispatch.one_by_one = few
-        return None
-    code, groups = made.code, made.groups(chosen)
-    gathers, own = groups.gathers(), groups.own()
-    constants, counts = made.constants, made.counts
-    root = (made.root - made.program.shared) * made.lanes
-    machine.current = None
-    code.shared[:size] = parameters
-    value, gradient = 0.0, np.zeros(size)
-    for g, fit in enumerate(groups.fits.tolist()):
-        code.shared[made.program.inputs :] = constants[fit]
-        code.gathers[:] = gathers[g].ravel()
-        code.own[: own[g].size] = own[g].ravel()
-        code.seeds[:] = groups.counted[g]  # 1 where there is one lane, as everybody expects
-        trips = step_code.words(counts[fit])
-        if not code.run(trips) or not code.sweep(trips):
-            return None
-        value += float(code.own[root : root + made.lanes] @ code.seeds)
-        gradient += code.shared_adjoints[:size]
-    return value / count, gradient / count, np.flatnonzero(packed.fit_of < 0).tolist()
+    (params,) = call.arguments
+    key = "batch", call.key
+    means = dispatch.prepared.get(key)
+    if means is None or means.captured is not dispatch.captured or not dispatch.is_fresh():
+        means = Means(dispatch, params)
+    means.packed.show(params, samples)
+    try:
+        unmet = means.packed.unmet()
+        keeps = unmet is not None and arrays_in(params) is not None
+        means.seen = means.seen + len(samples) if keeps else len(samples)
+        if unmet is None:
+            whole = flatten_call((params, *samples[0]), {}, differentiate=True)
+            if whole.refused is not None or whole.values:
+                return None
+            unmet = len(means.packed.structures(np.arange(len(samples))))
+        answer = means.sums(call) if unmet * ALIKE <= means.seen else None
+        if keeps:
+            if len(dispatch.prepared) >= MOST:
+                dispatch.prepared.clear()
+            dispatch.prepared[key] = means
+        return answer
+    finally:
+        means.packed.show(None, [])

@@ -8,7 +8,9 @@ to Python, one step at a time.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,10 @@ from chainrule import optim, random
 from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.runtime.machine import cache_aligned
 from chainrule.compiler.training import step_code
 from chainrule.compiler.training.families import Families
 from chainrule.compiler.training.lanes import Arrangement, Groups, Rows
+from chainrule.compiler.training.memory import Memory
 from chainrule.compiler.training.packing import MEMORY, READ_ONCE
 from chainrule.compiler.training.samples import may_hold
 from chainrule.compiler.training.steps import Steps
@@ -29,6 +31,7 @@ from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
 
 WORK = 1_000_000  # numbers that a step computes, for which threads are worth waiting for
+TRIES = 3  # turns, each with one thread and with all, of which the middle one counts
 TRY_AGAIN = 16  # turns until it is seen again whether more threads, or fewer, are quicker
 
 
@@ -62,8 +65,7 @@ class MachineLoop:
         #: where in the optimiser's moments the parameters are, in the order of the machine code
         self._places: Addresses | slice = slice(0)
         self._threads = threads
-        self._pace: dict[int, float] = {}  # seconds of a step with so many threads
-        self._turns = 0
+        self._pace = Pace()
         self._made: list[Arrangement] = []  # one for each of ``families``
         self._memory: Memory | None = None
 
@@ -226,8 +228,9 @@ class MachineLoop:
         if len(self._made) != len(every) or not all(made.serves() for made in self._made):
             self._arrange(chosen, family)
         if self._memory is None or self._memory.made != self._made:
+            kind = "sgd" if isinstance(self._optimiser, optim.SGD) else "adam"
             clipped = bool(self._steps.clip)
-            self._memory = Memory(self._made, self._size, self._parts, self._optimiser, clipped)
+            self._memory = Memory(self._made, self._size, self._parts, kind, clipped)
         return self._memory
 
     def _step(
@@ -251,7 +254,7 @@ class MachineLoop:
         which, row, fits, starts = _in_turn(groups, rows, family, self._batch)
         with np.errstate(over="ignore"):  # the update that it makes infinite is reported
             rates = rates.astype(memory.dtype)
-        threads = self._quickest(self._most_threads(starts))
+        threads = self._pace.quickest(self._most_threads(starts))
         began = time.perf_counter()
         done = step_code.take(
             memory.dtype_name,
@@ -265,7 +268,7 @@ class MachineLoop:
             losses=step_code.words(losses),
             steps=len(rates),
         )
-        self._pace[threads] = (time.perf_counter() - began) / len(rates)
+        self._pace.note(threads, (time.perf_counter() - began) / len(rates))
         for made in memory.made:
             made.machine.current = None  # the constants there are another recording's now
         return done
@@ -279,19 +282,6 @@ class MachineLoop:
         if work * each < WORK or not step_code.rest():
             return 1
         return min(self._threads, each, self._parts)
-
-    def _quickest(self, most: int) -> int:
-        """One thread or all of them: they wait for each other, in vain where cores are busy.
-
-        The clock decides; it does not show in the results.
-        """
-        if most == 1:
-            return 1
-        self._turns += 1
-        if most not in self._pace or 1 not in self._pace:
-            return 1 if most in self._pace else most
-        best, other = sorted((most, 1), key=self._pace.__getitem__)
-        return other if self._turns % TRY_AGAIN == 0 else best
 
     def _read(self, memory: Memory) -> None:
         """Copy parameters and moments to where the code has them."""
@@ -334,100 +324,31 @@ class MachineLoop:
         return rates
 
 
-class Memory:
-    """What the steps work in, whoever takes them, and where it is."""
+class Pace:
+    """How long steps take with one thread and with more: these wait in vain where cores are busy.
 
-    def __init__(
-        self,
-        made: Sequence[Arrangement],
-        size: int,
-        parts: int,
-        optimiser: optim.Optimizer,
-        clipped: bool,
-    ) -> None:
-        self.made, dtype = list(made), made[0].code.shared.dtype
-        self.dtype: np.dtype[Any] = dtype
-        self.dtype_name = str(dtype)
-        self.parameters: Array = made[0].code.shared[:size]
-        number, shared = dtype.itemsize, max(one.program.shared for one in made)
-        self.moments: list[Array] = [cache_aligned(size, dtype) for _ in optimiser.moments]
-        self._arenas: list[list[list[Array]]] = []  # of each thread, for each code
-        self._words: list[list[dict[str, int]]] = []  # likewise, what the loop reads of it
-        part = -(-(shared * number + 128) // 64) * 64
-        kind = "sgd" if isinstance(optimiser, optim.SGD) else "adam"
-        update = step_code.update(kind, size, str(dtype), clipped)
-        first, second = (*self.moments, np.zeros(1))[:2]
-        arrays = {
-            "parameters": made[0].code.shared,
-            "parts": cache_aligned(part * parts, np.uint8),
-            "part_losses": np.zeros(parts, dtype),
-            "total": cache_aligned(shared, dtype),
-            "first_moment": first,
-            "second_moment": second,
-        }
-        constants = [one.constants.astype(dtype) for one in made]
-        self._codes = [_words_of(one, row) for one, row in zip(made, constants, strict=True)]
-        self._kept = (arrays, update, constants)
-        self.fields = {name: step_code.words(array) for name, array in arrays.items()} | {
-            "update": update.address("update"),
-            "part_bytes": part,
-            "most_parts": parts,
-            "gradient_bytes": size * number,
-            "zeroed_bytes": shared * number if made[0].code.many else 0,
-        }
+    The clock decides; it does not show in the results. One turn says little, since something else
+    may run meanwhile, and the first ones wait for memory: the middle one of several counts.
+    """
 
-    def is_finite(self) -> bool:
-        """Whether all parameters and moments are."""
-        return all(bool(np.isfinite(x).all()) for x in (self.parameters, *self.moments))
+    def __init__(self) -> None:
+        self._seconds: dict[int, deque[float]] = {}  # of a step, by the number of threads
+        self._turns = 0
 
-    def codes(self, threads: int, rows: Sequence[Rows]) -> list[list[dict[str, int]]]:
-        """What the loop reads of each code, for each thread: the code's own arenas for the first.
+    def note(self, threads: int, seconds: float) -> None:
+        """A turn in which each step took so long."""
+        self._seconds.setdefault(threads, deque(maxlen=TRIES)).append(seconds)
 
-        ``rows``: what the groups of samples that run on it read.
-        """
-        while len(self._arenas) < threads:
-            own: list[list[Array]] = [
-                [one.code.shared, one.code.own, one.code.adjoints] for one in self.made
-            ]
-            if self._arenas:
-                own = [[cache_aligned(len(x), x.dtype) for x in some] for some in own]
-            self._arenas.append(own)
-            names = ("shared", "own", "adjoints")
-            words = [dict(zip(names, map(step_code.words, x), strict=True)) for x in own]
-            self._words.append(
-                [{**code, **here} for code, here in zip(self._codes, words, strict=True)]
-            )
-        read = [
-            {
-                "gathers": step_code.words(some.gathers),
-                "samples": step_code.words(some.own),
-                "seeds": step_code.words(some.seeds),
-                "gather_words": some.gathers[0].size if len(some.gathers) else 0,
-                "sample_bytes": some.own.shape[1] * made.lanes * some.own.itemsize,
-            }
-            for made, some in zip(self.made, rows, strict=True)
-        ]
-        return [
-            [{**code, **mine} for code, mine in zip(here, read, strict=True)]
-            for here in self._words[:threads]
-        ]
-
-
-def _words_of(made: Arrangement, constants: Array) -> dict[str, int]:
-    """What the loop reads of a code, whatever its samples."""
-    code, program = made.code, made.program
-    return {
-        "pack": code.pack,
-        "forward": code.forward,
-        "reverse": code.reverse,
-        "constants": step_code.words(constants),
-        "counts": step_code.words(made.counts),
-        "inputs": program.inputs,
-        "constant_bytes": constants.shape[1] * constants.itemsize,
-        "count_words": made.counts.shape[1],
-        "lanes": made.lanes,
-        "root": made.root - program.shared,
-    }
+    def quickest(self, most: int) -> int:
+        """With how many threads the next turn goes: one, or as many as there can be."""
+        if most == 1:
+            return 1
+        self._turns += 1
+        all_of_them, alone = (self._seconds.get(n, ()) for n in (most, 1))
+        if min(len(all_of_them), len(alone)) < TRIES:
+            return most if len(all_of_them) <= len(alone) else 1
+        best, other = (most, 1) if median(all_of_them) <= median(alone) else (1, most)
+        return other if self._turns % TRY_AGAIN == 0 else best
 
 
 def _in_turn(

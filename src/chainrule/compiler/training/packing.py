@@ -29,7 +29,7 @@ from chainrule.windows import Windows
 UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
 AT_ONCE = 4096  # samples in one call of machine code
 MEMORY = 1 << 27  # bytes: for packed samples
-READ_ONCE = 1 << 22  # bytes: for those that are not read again
+READ_ONCE = 1 << 23  # bytes: for those that are not read again
 MOST_KINDS = 64  # of samples of one structure that run on the code
 
 
@@ -91,6 +91,8 @@ class PackedSamples:
         self.integers_only = False  # whether those looked at by ``structures`` are lists of some
         self.fit_of: Addresses
         self.row_of: Addresses
+        self.own: Array
+        self.gathered: Addresses
         self.forget()
 
     @property
@@ -132,11 +134,11 @@ class PackedSamples:
         if isinstance(self.samples, _Shown):
             return [0]
         first: dict[Any, int] = {}
-        self.integers_only = True
-        for some in np.array_split(_increasing(chosen), -(-len(chosen) // AT_ONCE)):
-            found, others = self._shapes(some)
-            self.integers_only = self.integers_only and not others
-            for k in (*found, *others):
+        found, others = self._shapes(_increasing(chosen))
+        self.integers_only = not others
+        every = [*found, *others]
+        for place in range(0, len(every), AT_ONCE):
+            for k in every[place : place + AT_ONCE]:
                 first.setdefault(self.call(k).key, k)
             self._calls.clear()
         calls = {k: self.call(k) for k in first.values()}
@@ -150,7 +152,8 @@ class PackedSamples:
         """
         every = self.structures(chosen) if len(chosen) else []
         progress(0, len(every))
-        if self.kind_of(self.longest()) is None:
+        all_seen = self.integers_only and len(chosen) == len(self.samples)
+        if self.kind_of(every[0] if all_seen else self.longest()) is None:
             return False
         for done, k in enumerate(every, 1):
             if not self.windowed:
@@ -169,6 +172,24 @@ class PackedSamples:
         self.fit_of = np.full(len(self.samples), UNKNOWN, np.int64)
         self.row_of = np.full(len(self.samples), -1, np.int64)
         self._forget_rows()
+
+    def show(self, params: Any, samples: list[tuple[Any, ...]]) -> None:
+        """Go on with other samples, of a run with parameters of the same structure."""
+        self.params, self.samples = params, samples
+        self.fit_of = np.full(len(samples), UNKNOWN, np.int64)
+        self.row_of = np.full(len(samples), -1, np.int64)
+        self._forget_rows()
+        if self.machine is not None and len(self.own) * self._row_bytes > READ_ONCE:
+            self.own, self.gathered = self.own[:0].copy(), self.gathered[:0].copy()
+
+    def unmet(self) -> int | None:
+        """How many structures there are among samples that are lists of integers, not met so far.
+
+        None where there are other samples.
+        """
+        found, others = self._shapes(np.arange(len(self.samples)))
+        lengths = {tuple(map(len, self.samples[k])) for k in found}
+        return None if others else len(lengths - self._plain.keys())
 
     def _forget_rows(self) -> None:
         self.fit_of[self.fit_of >= 0] = UNKNOWN
@@ -387,7 +408,7 @@ class PackedSamples:
 
     @property
     def _row_bytes(self) -> int:
-        return self.own.shape[1] * self.own.itemsize + self.gathered.shape[1] * 8
+        return int(self.own.shape[1] * self.own.itemsize + self.gathered.shape[1] * 8)
 
     @property
     def at_once(self) -> int:

@@ -6,8 +6,8 @@ optimisers, each one pass over parameters, gradient and moments. A gradient that
 in the moments and parameters after the call.
 
 Several threads can be in the loop at once, each with its own arenas. They share the groups of a
-step, add up what these gave, each a stretch of the gradient, and wait for the first of them, which
-does the update. Parts of a step and the order of sums do not depend on how many threads there are.
+step, wait for each other, add up what these gave and update the parameters, each a stretch of them,
+and wait again. Parts of a step and the order of sums do not depend on how many threads there are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIELDS = (
     *("which", "rows", "fits"),  # of each group of samples: its code, and its row and fit there
     *("starts", "rates", "losses"),
     *("steps", "codes_count", "most_parts", "gradient_bytes", "zeroed_bytes", "part_bytes"),
-    *("thread", "threads"),
+    *("clipped", "thread", "threads"),
 )
 #: what it reads of each code that samples run on, in the memory of this thread
 CODE = (
@@ -99,6 +99,7 @@ entry:
 {load}
   %stop = getelementptr inbounds i64, ptr %state, i64 {STATE // 2}
   %is_main = icmp eq i64 %thread, 0
+  %is_clipped = icmp ne i64 %clipped, 0
   %rounded = add i64 %gradient_bytes, {wide - 1}
   %stretches = udiv i64 %rounded, {wide}
   %threads_up_to = add i64 %thread, 1
@@ -116,7 +117,8 @@ step:
   br i1 %more, label %begin, label %end
 begin:
   %met_1 = add i64 %met, %threads
-  %met_2 = add i64 %met_1, %threads
+  %all_of_clipped = select i1 %is_clipped, i64 %threads, i64 0
+  %met_2 = add i64 %met_1, %all_of_clipped
   %met_3 = add i64 %met_2, %threads
   %first_at = getelementptr inbounds i64, ptr %starts, i64 %s
   %first = load i64, ptr %first_at, align 8
@@ -275,22 +277,26 @@ stretch_done:
   br i1 %stretches_left, label %stretch, label %summed
 summed:
   %used = select i1 %alone, ptr %parts, ptr %total
+  br i1 %is_clipped, label %norm, label %move
+norm:
   call void @meet(ptr %state, i64 %met_2, ptr %rest)
+  br label %move
+move:
+  %rate_at = mul i64 %s, {RATES * size}
+  %rates_here = getelementptr inbounds i8, ptr %rates, i64 %rate_at
+  call void %update(ptr %parameters, ptr %used, ptr %first_moment, ptr %second_moment,
+                    ptr %rates_here, i64 %stretch_first, i64 %stretch_last)
   br i1 %is_main, label %part_mean, label %moved
 part_mean:
-  %r = phi i64 [0, %summed], [%r_next, %part_mean]
-  %mean_so_far = phi {number} [0.0, %summed], [%mean, %part_mean]
+  %r = phi i64 [0, %move], [%r_next, %part_mean]
+  %mean_so_far = phi {number} [0.0, %move], [%mean, %part_mean]
   %mean_at = getelementptr inbounds {number}, ptr %part_losses, i64 %r
   %mean_of_part = load {number}, ptr %mean_at, align {size}
   %mean = fadd {number} %mean_so_far, %mean_of_part
   %r_next = add i64 %r, 1
   %means_left = icmp ult i64 %r_next, %part_count
-  br i1 %means_left, label %part_mean, label %move
-move:
-  %rate_at = mul i64 %s, {RATES * size}
-  %rates_here = getelementptr inbounds i8, ptr %rates, i64 %rate_at
-  call void %update(ptr %parameters, ptr %used, ptr %first_moment, ptr %second_moment,
-                    ptr %rates_here)
+  br i1 %means_left, label %part_mean, label %note
+note:
   %loss_wide = {widen}
   %loss_at = getelementptr inbounds double, ptr %losses, i64 %s
   store double %loss_wide, ptr %loss_at, align 8
@@ -393,6 +399,7 @@ UPDATES = {"sgd": (_sgd, 1), "adam": (_adam, 2)}
 def update(kind: str, count: int, dtype: str, clipped: bool = False) -> jit.Library:
     """The update of ``count`` parameters: a function "update" in machine code.
 
+    It updates a stretch of them, from one vector to another, so that threads can share it.
     ``clipped``: by a gradient whose norm is at most the last of the rates.
     """
     rule: Any
@@ -421,6 +428,16 @@ def update(kind: str, count: int, dtype: str, clipped: bool = False) -> jit.Libr
         if left:
             body([(None, whole * width)], load_some, store_some)
 
+    def in_stretch(body: Any) -> None:
+        """The same with those from one vector to another."""
+        is_last = code.let(f"icmp sgt i64 %to, {whole}")
+        end = code.let(f"select i1 {is_last}, i64 {whole}, i64 %to")
+        with code.loop(code.let(f"sub i64 {end}, %from")) as i:
+            body([("%from", width), (i, width)], load, code.store)
+        if left:
+            with code.when(is_last):
+                body([(None, whole * width)], load_some, store_some)
+
     def one(terms: Any, load: Any, store: Any) -> None:
         p, g, *before = (load(name, terms) for name in ("%P", "%Q", *moments))
         g = g if scale is None else g * scale
@@ -442,8 +459,9 @@ def update(kind: str, count: int, dtype: str, clipped: bool = False) -> jit.Libr
         # Where the squares overflow it is a NaN, which shows: Python takes such a step.
         factor = (norm > most).choose(most / norm, 1.0) + (norm - norm)
         scale = factor.splat(width)
-    everywhere(one)
+    in_stretch(one)
     head = ", ".join(f"ptr noalias %{name}" for name in ("P", "Q", "M1", "M2", "R"))
+    head += ", i64 %from, i64 %to"
     body = "\n".join([*code.slots, "  br label %start", "start:", *code.lines, "  ret void"])
     declarations = "\n".join(sorted(code.declarations))
     return jit.Library(

@@ -1,0 +1,116 @@
+"""The memory that training steps work in, and what the loop of ``step_code`` reads of it.
+
+In: how samples go through machine code, how many parameters there are, and the update. Out: a
+``Memory``: arrays for parameters, moments and sums, arenas for each thread, and the words of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.runtime.machine import cache_aligned
+from chainrule.compiler.training import step_code
+from chainrule.compiler.training.lanes import Arrangement, Rows
+from chainrule.trees import Array
+
+
+class Memory:
+    """What the steps work in, whoever takes them, and where it is."""
+
+    def __init__(
+        self,
+        made: Sequence[Arrangement],
+        size: int,
+        parts: int,
+        kind: str,
+        clipped: bool = False,
+    ) -> None:
+        """``kind``: of the update, one of ``step_code.UPDATES``."""
+        self.made, dtype = list(made), made[0].code.shared.dtype
+        self.dtype: np.dtype[Any] = dtype
+        self.dtype_name = str(dtype)
+        self.parameters: Array = made[0].code.shared[:size]
+        number, shared = dtype.itemsize, max(one.program.shared for one in made)
+        self.moments: list[Array] = [
+            cache_aligned(size, dtype) for _ in range(step_code.UPDATES[kind][1])
+        ]
+        self._arenas: list[list[list[Array]]] = []  # of each thread, for each code
+        self._words: list[list[dict[str, int]]] = []  # likewise, what the loop reads of it
+        part = -(-(shared * number + 128) // 64) * 64
+        update = step_code.update(kind, size, str(dtype), clipped)
+        first, second = (*self.moments, np.zeros(1))[:2]
+        arrays = {
+            "parameters": made[0].code.shared,
+            "parts": cache_aligned(part * parts, np.uint8),
+            "part_losses": np.zeros(parts, dtype),
+            "total": cache_aligned(shared, dtype),
+            "first_moment": first,
+            "second_moment": second,
+        }
+        constants = [one.constants.astype(dtype) for one in made]
+        self._codes = [_words_of(one, row) for one, row in zip(made, constants, strict=True)]
+        self._kept = (arrays, update, constants)
+        self.fields = {name: step_code.words(array) for name, array in arrays.items()} | {
+            "update": update.address("update"),
+            "part_bytes": part,
+            "most_parts": parts,
+            "gradient_bytes": size * number,
+            "zeroed_bytes": shared * number if made[0].code.many else 0,
+            "clipped": int(clipped),
+        }
+
+    def is_finite(self) -> bool:
+        """Whether all parameters and moments are."""
+        return all(bool(np.isfinite(x).all()) for x in (self.parameters, *self.moments))
+
+    def codes(self, threads: int, rows: Sequence[Rows]) -> list[list[dict[str, int]]]:
+        """What the loop reads of each code, for each thread: the code's own arenas for the first.
+
+        ``rows``: what the groups of samples that run on it read.
+        """
+        while len(self._arenas) < threads:
+            own: list[list[Array]] = [
+                [one.code.shared, one.code.own, one.code.adjoints] for one in self.made
+            ]
+            if self._arenas:
+                own = [[cache_aligned(len(x), x.dtype) for x in some] for some in own]
+            self._arenas.append(own)
+            names = ("shared", "own", "adjoints")
+            words = [dict(zip(names, map(step_code.words, x), strict=True)) for x in own]
+            self._words.append(
+                [{**code, **here} for code, here in zip(self._codes, words, strict=True)]
+            )
+        read = [
+            {
+                "gathers": step_code.words(some.gathers),
+                "samples": step_code.words(some.own),
+                "seeds": step_code.words(some.seeds),
+                "gather_words": some.gathers[0].size if len(some.gathers) else 0,
+                "sample_bytes": some.own.shape[1] * made.lanes * some.own.itemsize,
+            }
+            for made, some in zip(self.made, rows, strict=True)
+        ]
+        return [
+            [{**code, **mine} for code, mine in zip(here, read, strict=True)]
+            for here in self._words[:threads]
+        ]
+
+
+def _words_of(made: Arrangement, constants: Array) -> dict[str, int]:
+    """What the loop reads of a code, whatever its samples."""
+    code, program = made.code, made.program
+    return {
+        "pack": code.pack,
+        "forward": code.forward,
+        "reverse": code.reverse,
+        "constants": step_code.words(constants),
+        "counts": step_code.words(made.counts),
+        "inputs": program.inputs,
+        "constant_bytes": constants.shape[1] * constants.itemsize,
+        "count_words": made.counts.shape[1],
+        "lanes": made.lanes,
+        "root": made.root - program.shared,
+    }
