@@ -116,6 +116,8 @@ def trace(
         raise Unrecordable(
             "it makes a generator of random numbers in code that cannot be rewritten"
         )
+    if both and state.contains:
+        both = all(REWRITER.rewritten(f.__code__) for f in state.functions)
     while both and not (state.looks or state.asks or state.catches):
         recorder = Recorder(call.ints, select, plain_sites=frozenset(state.plain_sites))
         try:
@@ -230,7 +232,7 @@ def _trace(
         frozenset(recorder.used_as_number),
         tuple(recorder.settled),
         recorder.uses_math,
-        state.asks if recorder.both else state.identity,
+        state.asks or recorder.identity if recorder.both else state.identity,
     )
 
 
