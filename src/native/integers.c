@@ -107,6 +107,10 @@ static int shift_right(int64_t a, int64_t by, int64_t *to) {
 
 static int power(int64_t base, int64_t exponent, int64_t *to) {
     int64_t product = 1;
+    if (exponent > 64 && base >= -1 && base <= 1) {
+        *to = base == -1 && exponent % 2 == 0 ? 1 : base;
+        return KNOWN;
+    }
     int found = exponent < 0 || exponent > 64 ? BEYOND_BITS : KNOWN;
     for (int64_t k = 0; k < exponent && found == KNOWN; k++) {
         found = multiply(product, base, &product);

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chainrule.compiler.capture.captured import REPLACES
+from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.operators import UNARY
 from chainrule.compiler.capture.standins import Detached, is_narrow, plain
 from chainrule.compiler.capture.traced import Traced
@@ -26,6 +27,7 @@ _ROWS: dict[str, tuple[ops.Op, int]] = {
     "fabs": (ops.abs, 1),
     "atan2": (ops.atan2, 2),
     "hypot": (ops.hypot, 2),
+    "pow": (ops.integer_power, 2),
 }
 
 
@@ -33,7 +35,7 @@ _ROWS: dict[str, tuple[ops.Op, int]] = {
 _RAISING = frozenset(
     (
         *("sin", "cos", "tan", "asin", "acos", "acosh", "atanh"),
-        *("log", "log1p", "log2", "log10", "sqrt"),
+        *("log", "log1p", "log2", "log10", "sqrt", "pow"),
     )
 )
 
@@ -52,13 +54,54 @@ def _substitute(original: Callable[..., Any], row: ops.Op, arity: int) -> Any:
         if any(map(is_narrow, numbers)):
             return original(*map(plain, numbers))
         modes.recorder.uses_math |= original.__name__ in _RAISING
-        found = first.apply(row, *numbers)
+        operands = numbers[::-1] if row is ops.integer_power else numbers  # the exponent first
+        found = first.apply(row, *operands)
         if not math.isfinite(found._value._number):
             return original(*[plain(x) for x in numbers])  # infinite, not a number, or it raises
         return found
 
     setattr(function, REPLACES, original)
     return function
+
+
+def _tabled(original: Callable[..., Any]) -> Any:
+    """What stands for a function of small integers that gives integers: it is looked up."""
+
+    @functools.wraps(original)
+    def function(*arguments: Any) -> Any:
+        recorder = modes.recorder
+        traced = [k for k, x in enumerate(arguments) if type(x) is Traced]
+        if recorder is None or len(traced) != 1 or not recorder.selector.enabled:
+            return original(*arguments)
+        (place,) = traced
+        others = arguments[:place] + arguments[place + 1 :]
+        x: Traced = arguments[place]
+        kind: type = x.__class__
+        if kind is not int or any(type(other) is not int for other in others):
+            return original(*arguments)
+        table = _table(original, place, *others)
+        if x.value not in table:
+            return original(*arguments)
+        integers = recorder.integers
+        return Traced(recorder, integers.step("read", integers.constant(table), x.node))
+
+    setattr(function, REPLACES, original)
+    return function
+
+
+@functools.lru_cache(maxsize=1024)
+def _table(function: Callable[..., Any], place: int, *others: int) -> dict[int, int]:
+    """What a function of integers gives for small ones in one place, as far as floats hold it."""
+    found = {}
+    for k in range(64):
+        try:
+            found[k] = function(*others[:place], k, *others[place:])
+        except (ValueError, TypeError):
+            break
+        if abs(found[k]) > EXACT:
+            del found[k]
+            break
+    return found
 
 
 def _tested(original: Callable[..., Any], test: Callable[[Detached], Any]) -> Any:
@@ -76,6 +119,7 @@ def _tested(original: Callable[..., Any], test: Callable[[Detached], Any]) -> An
 MATH: dict[str, Any] = {
     name: _substitute(getattr(math, name), row, arity) for name, (row, arity) in _ROWS.items()
 }
+MATH |= {name: _tabled(getattr(math, name)) for name in ("factorial", "comb")}
 MATH["isnan"] = _tested(math.isnan, lambda x: x != x)
 MATH["isfinite"] = _tested(math.isfinite, lambda x: x - x == 0.0)
 

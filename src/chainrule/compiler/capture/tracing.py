@@ -55,6 +55,7 @@ class Trace:
     settled: tuple[str, ...]  # where data became static
     uses_math: bool = False  # it holds for finite data only: functions of ``math`` would raise
     asks: bool = True  # it may depend on which Value or list the function has
+    exponents: frozenset[str] = frozenset()  # the lines at which exponents became static
     derived_from: Trace | None = None  # of a derivative: the recording that was differentiated
 
 
@@ -63,12 +64,13 @@ class Tracer:
     """Makes the recordings of a function.
 
     ``select``: also for integers that select Values. ``both``: both sides of branches are computed,
-    where they can be.
+    where they can be. ``powers``: also for integers that are exponents of Values.
     """
 
     function: Callable[..., Any]
     select: bool = True
     both: bool = False
+    powers: bool = False
 
     @property
     def source(self) -> Callable[..., Any]:
@@ -81,11 +83,13 @@ class Tracer:
 
     def trace(self, state: CapturedState, call: Call) -> Trace:
         """One recorded run."""
-        return trace(self.function, state, call, select=self.select, both=self.both)
+        return trace(
+            self.function, state, call, select=self.select, both=self.both, powers=self.powers
+        )
 
     def confirm(self, state: CapturedState, call: Call, first: Trace) -> None:
         """Refuse a recording that another run with numbers a little off does not repeat."""
-        confirm(self.function, state, call, first, self.select, self.both)
+        confirm(self.function, state, call, first, self.select, self.both, self.powers)
 
 
 def trace(
@@ -98,6 +102,7 @@ def trace(
     like: Recording | None = None,
     both: bool = False,
     whole: bool = False,
+    powers: bool = False,
 ) -> Trace:
     """Run the function recorded, its numbers nudged (of data only with ``nudge_data``).
 
@@ -119,7 +124,7 @@ def trace(
     if both and state.contains:
         both = all(REWRITER.rewritten(f.__code__) for f in state.functions)
     while both and not (state.looks or state.asks or state.catches):
-        recorder = Recorder(call.ints, select, plain_sites=frozenset(state.plain_sites))
+        recorder = Recorder(call.ints, select, False, frozenset(state.plain_sites), powers)
         try:
             return _trace(function, state, call, nudge, recorder, like, whole=True)
         except Impure as found:
@@ -131,7 +136,7 @@ def trace(
             break
     exact, whole = state.looks, whole or state.looks or kernels is None
     while True:
-        recorder = Recorder(call.ints, select and not exact, exact)
+        recorder = Recorder(call.ints, select and not exact, exact, powers=powers)
         try:
             return _trace(function, state, call, nudge, recorder, like, whole)
         except Observed:
@@ -233,6 +238,7 @@ def _trace(
         tuple(recorder.settled),
         recorder.uses_math,
         state.asks or recorder.identity if recorder.both else state.identity,
+        frozenset(recorder.exponents),
     )
 
 
@@ -440,6 +446,7 @@ def confirm(
     first: Trace,
     select: bool = True,
     both: bool = False,
+    powers: bool = False,
 ) -> None:
     """Run again with numbers a little off: only inputs may make a difference.
 
@@ -450,9 +457,9 @@ def confirm(
         nudge = nudges(len(first.recording), scale, scale)
         try:
             data = not first.settled  # data that became static must be the same again
-            again = trace(
-                function, state, call, nudge if scale else None, data, select, first.recording, both
-            )
+            step = nudge if scale else None
+            like = first.recording
+            again = trace(function, state, call, step, data, select, like, both, powers=powers)
         except Exception:
             if scale:
                 continue  # out of a domain: nearer
