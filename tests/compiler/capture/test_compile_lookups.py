@@ -222,3 +222,42 @@ def test_a_default_dict_that_grows_does_so_as_in_eager_mode():
         return total + len(own)
 
     compared(loss)
+
+
+def counted_in_a_list(p, ts):
+    return sum(p[t % 4] * ts.count(t) for t in ts) + p[0] * ts.count(2) + p[ts.count(ts[0]) % 4]
+
+
+def counted_by_numpy(p, ts):
+    counts = np.bincount(np.abs(np.array(ts)) % 4, minlength=4)
+    return sum(p[k] * counts[k] for k in range(4)) / counts.sum() + p[counts[1] % 4]
+
+
+def counted_and_changed(p, ts):
+    counts = np.bincount([abs(t) % 4 for t in ts], None, 4)
+    counts[0] += 1
+    return (counts * np.array(p)).sum() + (counts / len(ts) * np.array(p)).sum()
+
+
+@pytest.mark.parametrize("f", [counted_in_a_list, counted_by_numpy, counted_and_changed])
+def test_one_recording_answers_all_counts(f):
+    assert recordings(compared(f)) == 1
+
+
+def counted_beyond(p, ts):
+    return (np.bincount(ts, minlength=4)[:4] * np.array(p)).sum()
+
+
+def as_many_as_there_are(p, ts):
+    return p[0] * len(np.bincount(ts)) + p[1] * np.bincount(ts, [0.5] * len(ts), 4)[0]
+
+
+def counted_values(p, ts):
+    xs = [p[0], p[1], p[0]]
+    y = xs[2] if ts[0] > 2 else xs[1]
+    return p[2] * xs.count(y) + p[3] * (2.0, ts[0], 3).count(ts[1])
+
+
+@pytest.mark.parametrize("f", [counted_beyond, as_many_as_there_are, counted_values])
+def test_other_counts_are_eagers(f):
+    compared(f, low=-1)

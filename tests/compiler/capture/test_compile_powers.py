@@ -79,6 +79,10 @@ def of_functions(p, n):
     return p[0] * math.factorial(n) + p[1] * math.comb(n, 2) + p[2] * math.comb(6, n)
 
 
+def of_gammas(p, n):
+    return p[0] * math.lgamma(n + 1) + p[1] * math.gamma(n)
+
+
 def by_a_truth(p, n):
     return p[0] ** (n > 2) + 2.0 ** (n > 1) + p[1] * 2 ** (n > 0)
 
@@ -101,7 +105,7 @@ def of_data(p, n):
 
 ALL = [
     *(of_a_value, of_a_sum, of_a_number, of_integers, of_the_integer, by_math, by_builtin),
-    *(of_functions, by_a_truth, by_numpy, in_branches, differentiated, of_data),
+    *(of_functions, of_gammas, by_a_truth, by_numpy, in_branches, differentiated, of_data),
 ]
 
 
@@ -111,7 +115,9 @@ def test_results_and_errors_are_eagers(f, lift):
     compared(f, range(-4, 9), lift)
 
 
-@pytest.mark.parametrize("f", [of_a_value, of_a_number, of_integers, by_math, of_functions])
+@pytest.mark.parametrize(
+    "f", [of_a_value, of_a_number, of_integers, by_math, of_functions, of_gammas]
+)
 def test_large_exponents_overflow_as_in_eager_mode(f):
     compared(f, (0, 1, 52, 53, 54, 63, 64, 65, 100, 1100, -1100))
 
@@ -121,7 +127,9 @@ def test_the_second_exponent_of_a_value_is_recorded_for_all(f):
     assert recordings(compared(f, range(1, 9))) == 2
 
 
-@pytest.mark.parametrize("f", [of_a_number, of_integers, of_the_integer, by_math, of_functions])
+@pytest.mark.parametrize(
+    "f", [of_a_number, of_integers, of_the_integer, by_math, of_functions, of_gammas]
+)
 def test_one_recording_answers_all_exponents_of_numbers(f):
     assert recordings(compared(f, range(1, 9))) == 1
 

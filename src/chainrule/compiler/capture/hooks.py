@@ -17,7 +17,7 @@ from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
 from chainrule.compiler.capture.forks import SIDES
 from chainrule.compiler.capture.generators import MODULES, make_generator, make_random
 from chainrule.compiler.capture.keys import settled
-from chainrule.compiler.capture.lookups import MAPPINGS, Looked, contains
+from chainrule.compiler.capture.lookups import MAPPINGS, Counted, Looked, contains
 from chainrule.compiler.capture.merging import store_by_integer
 from chainrule.compiler.capture.recalling import CACHED, recalled
 from chainrule.compiler.capture.rewriting import MAKERS, WATCHED, Hooks, Rewriter
@@ -109,6 +109,8 @@ def _asked(x: Any, name: str = "") -> Any:
         return Searched(x)
     elif name == "get" and type(x) in MAPPINGS:
         return Looked(x)
+    elif name == "count" and type(x) in (list, tuple):
+        return Counted(x)
     elif recorder.either:
         if type(x) is Value:
             recorder.asked[id(x)] = x

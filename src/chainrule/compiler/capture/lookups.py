@@ -1,4 +1,5 @@
-"""Where a traced integer is among keys: ``d[t]``, ``d.get(t, x)``, ``t in d``, ``t in [2, 3]``.
+"""Where a traced integer is among keys: ``d[t]``, ``d.get(t, x)``, ``t in d``, ``t in [2, 3]``;
+and how many of some are equal to one: ``ts.count(t)``, ``np.bincount(ts, minlength=8)``.
 
 In: integers that are the same at every call, in the order of their container, and a traced one.
 Out: steps of the integer program: the place of the one among the others, or their number where it
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainrule.compiler.capture.arrays import DataArray, data_array, items_of
 from chainrule.compiler.capture.standins import Detached
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import Value, modes
@@ -29,6 +31,7 @@ _PLAIN = frozenset((int, bool))
 _ALIKE = {float}, {Value}, {Detached}  # kinds of numbers of which any may be selected
 _VALUES = frozenset((int, bool, str, type(None), Traced))  # the same wherever they are equal
 _MOST = 256  # items of a list, some of them traced, with which one is compared
+_MOST_COUNTED = 8192  # comparisons by which a table of counts is made
 _KEYS = frozenset((int, bool, np.int64))  # kinds of traced integers that are equal as Python's are
 
 
@@ -139,3 +142,42 @@ def among(recorder: Recorder, x: Any, items: Iterable[Any]) -> Traced:
     integers = recorder.integers
     nodes = [i.node if type(i) is Traced else integers.constant(i) for i in (x, *items)]
     return Traced(recorder, integers.step("count", *nodes))
+
+
+class Counted:
+    """A list or tuple of which ``count`` is asked."""
+
+    def __init__(self, items: Any) -> None:
+        self._items = items
+
+    def count(self, x: Any, /) -> Any:
+        """``items.count(x)``."""
+        recorder, items = modes.recorder, self._items
+        if recorder is None or not recorder.selector.enabled or not 0 < len(items) <= _MOST:
+            return items.count(x)
+        if not any(type(item) is Traced for item in (x, *items)) or not _are_integers((x, *items)):
+            return items.count(x)
+        return among(recorder, x, items)
+
+
+def counts_of(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
+    """``np.bincount``, where guards say that its length is ``minlength``; None: it is static."""
+    recorder, items = modes.recorder, []
+    if type(x) is DataArray and x.ndim == 1 and x.dtype == np.int64:
+        items = items_of(x)
+    elif type(x) is list:
+        items = x
+    if recorder is None or not recorder.selector.enabled or weights is not None:
+        return None
+    if type(minlength) is not int or not 0 < len(items) * minlength <= _MOST_COUNTED:
+        return None
+    if any(type(i) is not Traced or i.__class__ not in (int, np.int64) for i in items):
+        return None
+    if not all(0 <= i.value < minlength for i in items):
+        return None
+    integers, nodes = recorder.integers, [i.node for i in items]
+    least, most = (Traced(recorder, integers.step(name, *nodes)) for name in ("min", "max"))
+    assert bool(least.step("ge", 0))
+    assert bool(most.step("lt", minlength))
+    found = [among(recorder, k, items).as_kind(np.int64) for k in range(minlength)]
+    return data_array(found, (minlength,), np.dtype(np.int64))

@@ -15,6 +15,7 @@ from typing import Any
 
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.integers import EXACT
+from chainrule.compiler.capture.lookups import table_of
 from chainrule.compiler.capture.operators import UNARY
 from chainrule.compiler.capture.standins import Detached, is_narrow, plain
 from chainrule.compiler.capture.traced import Traced
@@ -31,6 +32,7 @@ _ROWS: dict[str, tuple[ops.Op, int]] = {
 }
 
 
+_MOST = 128  # the integers from 0 on for which a function is looked up
 #: those that raise for an infinite number, where the op table gives what is not a number
 _RAISING = frozenset(
     (
@@ -65,7 +67,7 @@ def _substitute(original: Callable[..., Any], row: ops.Op, arity: int) -> Any:
 
 
 def _tabled(original: Callable[..., Any]) -> Any:
-    """What stands for a function of small integers that gives integers: it is looked up."""
+    """What stands for a function of small integers: its results are looked up."""
 
     @functools.wraps(original)
     def function(*arguments: Any) -> Any:
@@ -83,24 +85,29 @@ def _tabled(original: Callable[..., Any]) -> Any:
         if x.value not in table:
             return original(*arguments)
         integers = recorder.integers
-        return Traced(recorder, integers.step("read", integers.constant(table), x.node))
+        if type(table[x.value]) is int:
+            return Traced(recorder, integers.step("read", integers.constant(table), x.node))
+        place = integers.step("read", table_of(recorder, table), x.node)
+        numbers = integers.constant(tuple(table.values()))
+        return Detached(
+            recorder, recorder.selector.number(integers.step("read", numbers, place)), True
+        )
 
     setattr(function, REPLACES, original)
     return function
 
 
 @functools.lru_cache(maxsize=1024)
-def _table(function: Callable[..., Any], place: int, *others: int) -> dict[int, int]:
-    """What a function of integers gives for small ones in one place, as far as floats hold it."""
-    found = {}
-    for k in range(64):
+def _table(function: Callable[..., Any], place: int, *others: int) -> dict[int, Any]:
+    """What a function of integers gives for small ones in one place; integers that floats hold."""
+    found: dict[int, Any] = {}
+    for k in range(_MOST):
         try:
-            found[k] = function(*others[:place], k, *others[place:])
-        except (ValueError, TypeError):
-            break
-        if abs(found[k]) > EXACT:
-            del found[k]
-            break
+            result = function(*others[:place], k, *others[place:])
+        except (ValueError, TypeError, ArithmeticError):
+            continue
+        if type(result) is float or abs(result) <= EXACT:
+            found[k] = result
     return found
 
 
@@ -119,7 +126,7 @@ def _tested(original: Callable[..., Any], test: Callable[[Detached], Any]) -> An
 MATH: dict[str, Any] = {
     name: _substitute(getattr(math, name), row, arity) for name, (row, arity) in _ROWS.items()
 }
-MATH |= {name: _tabled(getattr(math, name)) for name in ("factorial", "comb")}
+MATH |= {name: _tabled(getattr(math, name)) for name in ("factorial", "comb", "lgamma", "gamma")}
 MATH["isnan"] = _tested(math.isnan, lambda x: x != x)
 MATH["isfinite"] = _tested(math.isfinite, lambda x: x - x == 0.0)
 
