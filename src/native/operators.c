@@ -212,7 +212,13 @@ PyObject *value_power(PyObject *l, PyObject *r, PyObject *modulo) {
         return Py_NewRef(Py_NotImplemented);
     }
     if (UNLIKELY(recorder != NULL) && is_value(l) && !is_value(r)) {
-        /* An exponent is static: the recorder answers with a number, or refuses. */
+        /* The recorder answers with the power, if the exponent is one of the recording; else it is static:
+         * a number, or refused. */
+        PyObject *made = PyObject_CallMethod(recorder, "power", "(OO)", l, r);
+        if (made != Py_None) {
+            return made;
+        }
+        Py_DECREF(made);
         PyObject *exponent = PyObject_CallMethod(recorder, "exponent", "(O)", r);
         double number = exponent ? PyFloat_AsDouble(exponent) : -1.0;
         Py_XDECREF(exponent);

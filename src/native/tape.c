@@ -217,7 +217,7 @@ static int read_instruction(Tape *t, Reading *r, Py_ssize_t i, Py_ssize_t k) {
     }
     x->code = (uint8_t)code;
     int constant = (code >= T_DETACH && code <= T_EQUAL) || (code == T_ROW && !shape->carries);
-    x->first = code == T_SELECT ? 1 : constant ? x->arity : 0; /* the walk begins with this operand */
+    x->first = code == T_SELECT || code == T_INTEGER_POWER ? 1 : constant ? x->arity : 0; /* the walk begins with this operand */
     x->flags = r->unflagged[i] ? 0 : FLAGGED;
     t->place[i] = (int32_t)~k;
     const double *constants = &r->constants[2 * i];
@@ -382,7 +382,7 @@ PyType_Spec tape_spec = {"chainrule._native.Tape", sizeof(Tape), 0, Py_TPFLAGS_D
 static const char *const building_blocks[T_ROW] = {
     [T_DETACH] = "detach", [T_DIVIDE] = "divide", [T_LESS] = "less", [T_LESS_EQUAL] = "less_equal",
     [T_EQUAL] = "equal", [T_SELECT] = "select", [T_FIRST_MAX] = "first_max",
-    [T_FIRST_MIN] = "first_min",
+    [T_FIRST_MIN] = "first_min", [T_INTEGER_POWER] = "integer_power",
 };
 
 int import_building_blocks(PyObject *ops) {

@@ -11,6 +11,7 @@
 /* Instructions that no node kind stands for. */
 typedef enum {
     T_DETACH = KINDS, T_DIVIDE, T_LESS, T_LESS_EQUAL, T_EQUAL, T_SELECT, T_FIRST_MAX, T_FIRST_MIN,
+    T_INTEGER_POWER,
     T_ROW, /* any other row of the op table, evaluated in Python */
     T_END, /* behind the last instruction */
     T_CODES
@@ -24,7 +25,8 @@ typedef enum {
 /* How many slopes of a code are not already numbers of the tape. */
 static inline int slopes_of(int code) {
     switch (code) {
-    case POW: case LOG: case RELU: case TANH: case SIGMOID: case SQRT: case SIN: case COS: return 1;
+    case POW: case LOG: case RELU: case TANH: case SIGMOID: case SQRT: case SIN: case COS:
+    case T_INTEGER_POWER: return 1;
     case MAXIMUM: case POWER: case T_SELECT: case T_FIRST_MAX: case T_FIRST_MIN: return 2;
     default: return 0;
     }

@@ -89,6 +89,7 @@ static int compute(Tape *t) {
         EACH(T_SELECT, a > 0.0 ? b : data[x->operand[2]])
         EACH(T_FIRST_MAX, b > a ? b : a)
         EACH(T_FIRST_MIN, b < a ? b : a)
+        EACH(T_INTEGER_POWER, pow(b, a))
         case T_ROW:
             if (row_forward(t, x - t->instructions, &number) < 0) {
                 return -1;

@@ -113,6 +113,7 @@ static void find_slopes(const Tape *t, Alike some) {
     EACH(POWER, slope[0] = b * positive_power(a, b - 1.0); slope[1] = *y * log(a))
     EACH(T_SELECT, slope[0] = a > 0.0 ? 1.0 : 0.0; slope[1] = 1.0 - slope[0])
     EACH(T_FIRST_MAX, slope[1] = b > a ? 1.0 : 0.0; slope[0] = 1.0 - slope[1])
+    EACH(T_INTEGER_POWER, slope[0] = power_slope(b, a))
     EACH(T_FIRST_MIN, slope[1] = b < a ? 1.0 : 0.0; slope[0] = 1.0 - slope[1])
     }
 #undef EACH

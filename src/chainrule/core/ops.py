@@ -551,7 +551,7 @@ clip: Op = row(
 
 # --- building blocks of recordings ----------------------------------------------------------------
 # What a recorded function computes beside differentiable operations: numbers read from ``.data``,
-# comparisons, Python's own max. None of them is in the table; gradients flow through the last three
+# comparisons, Python's own max. None of them is in the table; gradients flow through the last four
 # only.
 
 
@@ -601,9 +601,30 @@ first_min = _block(
     lambda y, a, b: where(b < a, 0.0, 1.0),
     lambda y, a, b: where(b < a, 1.0, 0.0),
 )
+
+
+def _integer_power_slope(y: Any, n: Any, x: Any) -> Any:
+    slope = n * integer_power(n - 1.0, x)
+    return where(n <= 0, where(n >= 0, 0.0, slope), slope)
+
+
+# What ``pow`` is, with an exponent that is known only at a call: the first operand, without slope.
+integer_power: Op = _block(
+    "integer_power",
+    "x**n, n an integer",
+    lambda n, x: raw_power(x, n),
+    no_gradient,
+    _integer_power_slope,
+    domain="a base that is not 0 for a negative exponent",
+    pole=lambda n, x: ZeroDivisionError if x == 0 else None,
+)
 #: by name, for those who read recordings
 BLOCKS = {
-    op.name: op for op in (detach, divide, less, less_equal, equal, select, first_max, first_min)
+    op.name: op
+    for op in (
+        *(detach, divide, less, less_equal, equal, select),
+        *(first_max, first_min, integer_power),
+    )
 }
 
 #: rows by what ``Value.op`` shows, for constructors that name an operation by its symbol

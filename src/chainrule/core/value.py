@@ -81,6 +81,9 @@ class Value(Node):
             return NotImplemented
         if isinstance(other, Value):
             return apply(ops.power, (self, other))
+        made = None if modes.recorder is None else modes.recorder.power(self, other)
+        if made is not None:
+            return made  # type: ignore[no-any-return]
         p = exponent(other)
         return _refuse(other) if p is None else apply(ops.pow, (self,), (p,))
 

@@ -21,6 +21,7 @@ import numpy as np
 from chainrule.compiler.capture.arrays import DataArray, data_array, items_of, object_array
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.integers import EXACT
+from chainrule.compiler.capture.lookups import counts_of
 from chainrule.compiler.capture.merging import CannotMerge, is_open, one_of
 from chainrule.compiler.capture.reading import Observed
 from chainrule.compiler.capture.sorting import in_order
@@ -402,4 +403,5 @@ PLACES: dict[Any, Callable[..., Any]] = {
     np.argsort: _order_of,
     np.searchsorted: _place_among,
     np.clip: _clipped,
+    np.bincount: counts_of,
 }

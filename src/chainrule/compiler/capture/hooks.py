@@ -17,6 +17,7 @@ from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
 from chainrule.compiler.capture.forks import SIDES
 from chainrule.compiler.capture.generators import MODULES, make_generator, make_random
 from chainrule.compiler.capture.keys import settled
+from chainrule.compiler.capture.lookups import MAPPINGS, Counted, Looked, contains
 from chainrule.compiler.capture.merging import store_by_integer
 from chainrule.compiler.capture.recalling import CACHED, recalled
 from chainrule.compiler.capture.rewriting import MAKERS, WATCHED, Hooks, Rewriter
@@ -91,6 +92,12 @@ def _same(a: Any, b: Any) -> bool:
     return pair[0] is pair[1]
 
 
+def _lacks(a: Any, b: Any) -> Any:
+    """``a not in b``."""
+    found = contains(a, b)
+    return SIDES.opposite(found) if type(found) is Traced else not found
+
+
 def _asked(x: Any, name: str = "") -> Any:
     """Something of which an attribute or the type is read, which a number might not have."""
     recorder = modes.recorder
@@ -100,6 +107,10 @@ def _asked(x: Any, name: str = "") -> Any:
         recorder.tells = True
     elif name == "index" and type(x) in (list, tuple) and recorder.both:
         return Searched(x)
+    elif name == "get" and type(x) in MAPPINGS:
+        return Looked(x)
+    elif name == "count" and type(x) in (list, tuple):
+        return Counted(x)
     elif recorder.either:
         if type(x) is Value:
             recorder.asked[id(x)] = x
@@ -200,6 +211,6 @@ def _called(function: Any) -> Any:
 SIDES.called, SIDES.asked = _called, _asked
 SIDES.loop, SIDES.through = Loop, through
 REWRITER = Rewriter(
-    Hooks(_read, _store, _same, _called, _asked, _making, SIDES),
+    Hooks(_read, _store, _same, contains, _lacks, _called, _asked, _making, SIDES),
     WATCHED | MAKERS | {*NUMPY, *LINALG} | {f.__name__ for f in SEARCHES},
 )

@@ -42,10 +42,12 @@ class Recorder:
         select: bool = True,
         exact: bool = False,
         plain_sites: frozenset[str] | None = None,
+        powers: bool = False,
     ) -> None:
         """``select``: integers may select; ``exact``: max and min of Values choose by branches.
 
-        ``plain_sites``: branches that run one side only; None: all of them.
+        ``plain_sites``: branches that run one side only; None: all of them. ``powers``: integers
+        may be exponents of Values.
         """
         #: what was made: all nodes, or ``kernels.Instructions``, which they became at once
         self.nodes: Any = []
@@ -53,7 +55,8 @@ class Recorder:
         self.guards: list[tuple[Value, bool, str]] = []
         self.integers = IntegerRecorder(integers)
         self.selector = Selector(self, select)
-        self.exact = exact
+        self.exact, self.powers = exact, powers
+        self.exponents: set[str] = set()  # lines of integers that are exponents, and so static
         self.both, self.plain_sites = plain_sites is not None, plain_sites or frozenset()
         self.forks: list[Fork] = []  # branches of which one of two sides is being run
         self.decided: dict[int, Any] = {}  # by id, conditions that became guards
@@ -199,9 +202,24 @@ class Recorder:
         negative = source if is_integer else source * -1.0
         return negative if self.is_data(x) else self.detach(negative)
 
+    def power(self, x: Value, n: Any) -> Value | None:
+        """``x ** n`` with an integer that is known only at a call; None where it is static."""
+        return self.raised(x, n) if self.powers and self.is_exponent(n) else None
+
+    def is_exponent(self, n: Any) -> bool:
+        """Whether numbers may have it for an exponent that is known only at a call."""
+        is_integer = type(n) is Traced and n.__class__ is int
+        return is_integer and self.selector.enabled and abs(n.value) <= EXACT
+
+    def raised(self, x: Any, n: Traced) -> Value:
+        """A Value or a float to the power of a traced integer, as a Value."""
+        found: Value = Value._apply_op(ops.integer_power, (self.number_of(n), x), ())
+        return found
+
     def exponent(self, x: Any) -> float:
         """The static exponent of ``value ** x``."""
         if type(x) is Traced:
+            self.exponents.add(errors.caller())
             return float(x.static())
         if type(x) is Detached:
             return float(x.plain("an exponent"))

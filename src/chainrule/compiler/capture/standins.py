@@ -169,6 +169,8 @@ class Detached(StandIn):
             return NotImplemented
         if self._rounds(other):
             return self.plain("arithmetic") ** plain(other)
+        if self.kind is float and self._recorder.is_exponent(other):
+            return self.beside(self._recorder.raised(self._value, other))
         exponent = other
         if type(other) is Detached and self.is_data:
             exponent = other.plain("an exponent")

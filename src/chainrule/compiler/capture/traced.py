@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainrule.compiler.capture.integers import BEYOND, COMPARISONS, EXACT, METHODS
+from chainrule.compiler.capture.integers import (
+    BEYOND,
+    COMPARISONS,
+    EXACT,
+    METHODS,
+)
 from chainrule.compiler.capture.operators import BINARY
 from chainrule.compiler.capture.standins import Condition, Detached, StandIn, plain
 from chainrule.core import errors
@@ -108,8 +113,14 @@ class Traced(StandIn):
         return BINARY[name](self.static(), plain(other))
 
     def __pow__(self, other: Any, modulo: Any = None) -> Any:
-        if type(other) is int and 0 <= other <= 64 and modulo is None and self.kind is int:
-            return self.step("pow", other)
+        if modulo is None and self.__class__ is int:
+            if type(other) is int and other < 0:
+                other = float(other) if other >= -EXACT else other  # Python's own rule
+            if type(other) is float and math.isfinite(other):
+                return self.number() ** other
+            found = _power(self, other)
+            if found is not NotImplemented:
+                return found
         if isinstance(other, Value) or type(other) is Detached:
             return NotImplemented
         rest = () if modulo is None else (plain(modulo),)
@@ -118,6 +129,12 @@ class Traced(StandIn):
     def __rpow__(self, other: Any) -> Any:
         if isinstance(other, Value) or type(other) is Detached:
             return NotImplemented
+        if self._recorder.is_exponent(self):
+            if type(other) is float and math.isfinite(other):
+                return self.number().beside(self._recorder.raised(other, self))
+            found = _power(other, self)
+            if found is not NotImplemented:
+                return found
         return other ** self.static()
 
     def __divmod__(self, other: Any) -> Any:
@@ -148,6 +165,7 @@ class Traced(StandIn):
 
 
 _PYTHONS = (int, bool)
+_EXACT_BITS = EXACT.bit_length() - 1
 _BOOLS = (bool, np.bool_)
 _INTEGERS = frozenset((int, bool, np.int64, np.bool_))
 _LOGICAL = frozenset(("and_", "or_", "xor"))
@@ -184,6 +202,20 @@ def _step(name: str, *operands: Any) -> Any:
         for x in operands
     ]
     return _made(recorder, integers.step(name, *nodes), int if name == "bool" else result)
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    """Of two integers that are Python's, an integer: a guard says that the exponent is not
+    negative. NotImplemented for anything else, and where floats might not hold it exactly.
+    """
+    if any(type(x) not in (int, Traced) or x.__class__ is not int for x in (base, exponent)):
+        return NotImplemented
+    size, times = [x.value if type(x) is Traced else x for x in (base, exponent)]
+    if times < 0 or (abs(size) > 1 and size.bit_length() * times > _EXACT_BITS):
+        return NotImplemented
+    if type(exponent) is Traced:
+        exponent.step("ge", 0).__bool__()  # a guard
+    return _step("pow", base, exponent)
 
 
 def _answers(x: Any) -> bool:

@@ -55,6 +55,7 @@ class Trace:
     settled: tuple[str, ...]  # where data became static
     uses_math: bool = False  # it holds for finite data only: functions of ``math`` would raise
     asks: bool = True  # it may depend on which Value or list the function has
+    exponents: frozenset[str] = frozenset()  # the lines at which exponents became static
     derived_from: Trace | None = None  # of a derivative: the recording that was differentiated
 
 
@@ -64,13 +65,14 @@ class Tracer:
 
     ``select``: also for integers that select Values. ``both``: both sides of branches are computed,
     where they can be. ``exact``: max and min of Values choose by branches, so that gradients are
-    added up as eager does.
+    added up as eager does. ``powers``: also for integers that are exponents of Values.
     """
 
     function: Callable[..., Any]
     select: bool = True
     both: bool = False
     exact: bool = False
+    powers: bool = False
 
     @property
     def source(self) -> Callable[..., Any]:
@@ -84,12 +86,18 @@ class Tracer:
     def trace(self, state: CapturedState, call: Call) -> Trace:
         """One recorded run."""
         return trace(
-            self.function, state, call, select=self.select, both=self.both, exact=self.exact
+            self.function,
+            state,
+            call,
+            select=self.select,
+            both=self.both,
+            exact=self.exact,
+            powers=self.powers,
         )
 
     def confirm(self, state: CapturedState, call: Call, first: Trace) -> None:
         """Refuse a recording that another run with numbers a little off does not repeat."""
-        confirm(self.function, state, call, first, self.select, self.both, self.exact)
+        confirm(self.function, state, call, first, self.select, self.both, self.exact, self.powers)
 
 
 def trace(
@@ -103,6 +111,7 @@ def trace(
     both: bool = False,
     whole: bool = False,
     exact: bool = False,
+    powers: bool = False,
 ) -> Trace:
     """Run the function recorded, its numbers nudged (of data only with ``nudge_data``).
 
@@ -121,8 +130,10 @@ def trace(
         raise Unrecordable(
             "it makes a generator of random numbers in code that cannot be rewritten"
         )
+    if both and state.contains:
+        both = all(REWRITER.rewritten(f.__code__) for f in state.functions)
     while both and not (state.looks or state.asks or state.catches):
-        recorder = Recorder(call.ints, select, plain_sites=frozenset(state.plain_sites))
+        recorder = Recorder(call.ints, select, False, frozenset(state.plain_sites), powers)
         try:
             return _trace(function, state, call, nudge, recorder, like, whole=True)
         except Impure as found:
@@ -134,7 +145,7 @@ def trace(
             break
     observed, whole = state.looks, whole or state.looks or kernels is None
     while True:
-        recorder = Recorder(call.ints, select and not observed, exact or observed)
+        recorder = Recorder(call.ints, select and not observed, exact or observed, powers=powers)
         try:
             return _trace(function, state, call, nudge, recorder, like, whole)
         except Observed:
@@ -235,7 +246,8 @@ def _trace(
         frozenset(recorder.used_as_number),
         tuple(recorder.settled),
         recorder.uses_math,
-        state.asks if recorder.both else state.identity,
+        state.asks or recorder.identity if recorder.both else state.identity,
+        frozenset(recorder.exponents),
     )
 
 
@@ -444,6 +456,7 @@ def confirm(
     select: bool = True,
     both: bool = False,
     exact: bool = False,
+    powers: bool = False,
 ) -> None:
     """Run again with numbers a little off: only inputs may make a difference.
 
@@ -463,6 +476,7 @@ def confirm(
                 first.recording,
                 both,
                 exact=exact,
+                powers=powers,
             )
         except Exception:
             if scale:

@@ -38,7 +38,7 @@ from chainrule.trees import (
 
 DOUBLE = np.dtype(float64)
 STRUCTURES = 64  # that are cached
-VARIANTS = 16  # of each, the least recently used goes
+VARIANTS = 64  # of each, as many as a structure has; the least recently used goes
 MOST = 2**28  # numbers: one item of a numpy array has less than 2**31 bytes
 
 

@@ -39,6 +39,7 @@ from chainrule.compiler.runtime.variants import (
     branches,
     branches_often,
     counts_often,
+    is_for_other_exponents,
     reasons_for_recordings,
     static_files,
 )
@@ -135,6 +136,10 @@ class Pipeline:
         ``at_once``: whatever it costs, and so is machine code unless not ``build``.
         """
         started = time.thread_time()
+        plain = self._tracer
+        others = any(is_for_other_exponents(v, call.ints) for v in structure.variants)
+        if others and type(plain) is Tracer and not plain.powers:
+            self._use(replace(plain, powers=True))
         try:
             if at_once:
                 _count_recording(structure)

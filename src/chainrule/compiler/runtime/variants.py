@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,7 @@ class Variant:
     settled: tuple[str, ...] = ()  # the lines at which data became static
     uses_math: bool = False  # it holds for finite data only
     asks: bool = True  # it may depend on whether two arguments are one
+    exponents: frozenset[str] = frozenset()  # the lines at which exponents became static
     #: machine code for many samples at once, or why there is none, by what the samples share
     lanes: dict[Any, Any] = field(default_factory=dict)
     mapped: int = 0  # samples that had no such code
@@ -86,6 +87,7 @@ class Variant:
             settled=made.settled,
             uses_math=made.uses_math,
             asks=made.asks,
+            exponents=made.exponents,
             is_derivative=made.derived_from is not None,
         )
 
@@ -299,6 +301,16 @@ def branches(made: Trace | Variant) -> int:
 def branches_often(variants: Sequence[Variant]) -> bool:
     """Whether at least half of some recordings depend on a branch."""
     return 2 * sum(branches(variant) > 0 for variant in variants) >= len(variants)
+
+
+def is_for_other_exponents(variant: Variant, integers: Sequence[int]) -> bool:
+    """Whether exponents that became static are others for these integers."""
+    if not variant.exponents:
+        return False
+    program = variant.recording.selection.program
+    values = replace(program, guards=()).evaluate(integers)
+    static = [g for g in program.guards if not g.truth and g.line in variant.exponents]
+    return values is None or not all(guard.holds(values) for guard in static)
 
 
 def static_files(variants: Sequence[Variant]) -> set[str]:
