@@ -35,6 +35,7 @@ from chainrule.compiler.capture.keys import (
 )
 from chainrule.compiler.capture.selection import Gather, Ints, Selection
 from chainrule.compiler.capture.standins import Detached
+from chainrule.compiler.capture.texts import place_of
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import Value, modes, topological_order
 
@@ -94,7 +95,8 @@ class Selector:
         if kind is np.ndarray:
             return self._part(container, key, container)
         if type(key) is not Traced:
-            return container[key]
+            found = place_of(container, key) if kind is dict else None
+            return container[key] if found is None else self._selected(container, *found)
         if kind is dict:
             return self._look_up(container, key)
         if kind is not list and kind is not tuple:

@@ -36,7 +36,8 @@ from chainrule.compiler.capture.reading import Observed
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.replacing import recording
-from chainrule.compiler.capture.standins import Detached, Unrecordable
+from chainrule.compiler.capture.standins import Detached, StandIn, Unrecordable
+from chainrule.compiler.capture.texts import TracedText
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.walking import survey
 from chainrule.core.backend import Value, kernels, modes
@@ -169,7 +170,10 @@ def _trace(
     def integer(_: int, kind: type) -> Traced:
         return Traced(recorder, next(slots), kind)
 
-    rebuilt = rebuild(call, Makers(value, number, integer, values=values))
+    def text(x: str) -> TracedText:
+        return TracedText(recorder, tuple([next(slots) for _ in x]))
+
+    rebuilt = rebuild(call, Makers(value, number, integer, values=values, text=text))
     recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts, *rebuilt.arrays))
     tuples = _tuples_in([rebuilt.arguments, rebuilt.keywords])
     passed = set(map(id, call.values))
@@ -266,6 +270,8 @@ def _check_returned(
             seen.add(id(x))
         if id(x) in tuples:
             raise Unrecordable("it returns a tuple that it was passed")
+        if type(x) is dict and any(isinstance(key, StandIn) for key in x):
+            raise Unrecordable("it returns a dict with keys that it was passed")
         if type(x) in (list, tuple, dict):
             stack.extend(x.values() if type(x) is dict else x)
 

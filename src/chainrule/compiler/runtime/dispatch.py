@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.capture.arguments import Call, Texts
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
@@ -24,6 +24,7 @@ from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.pipeline import SEVERAL, Options, Pipeline, one_case_only, own_paths
 from chainrule.compiler.runtime.results import nodes_of
+from chainrule.compiler.runtime.texts import VaryingTexts, static_in, traced_in
 from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Structure, Variant
 from chainrule.core import errors
 from chainrule.core.backend import Value
@@ -77,6 +78,7 @@ class Dispatch:
         self._last: Path | None = None
         self._pipeline: Pipeline | None = None
         self._ledger = Ledger()
+        self._varying = VaryingTexts()
         self._changes = 0
         self._unserved = 0  # calls that no recording was worth its cost for, less those replayed
         self._told = False  # why that is so
@@ -85,6 +87,11 @@ class Dispatch:
     def name(self) -> str:
         """The function's name."""
         return str(getattr(self.function, "__name__", "function"))
+
+    @property
+    def texts(self) -> Texts:
+        """The arguments whose strings are integers, for whoever flattens calls of the function."""
+        return self._varying.traced
 
     @property
     def busy(self) -> bool:
@@ -265,7 +272,7 @@ class Dispatch:
         asks = self.captured.identity and run.variant.asks
         if not (asks and call.may_come_again):
             if self.fast_path is None:
-                self.fast_path = FastPath(self.captured)
+                self.fast_path = FastPath(self.captured, self.texts)
             is_served = self.fast_path.learn(call, run.variant)
         if not is_served and not self._ledger.replays_pay(len(run.variant.recording)):
             self._ledger.refused()
@@ -304,6 +311,9 @@ class Dispatch:
         self._tell_of_refusals(pipeline)
         if unrecorded is not None:
             return unrecorded
+        if pipeline.traces_texts and self._varying.found(call):
+            structure = self._flattened_again(pipeline, call)
+            ledger.changed()
         if not at_once:
             ledger.missed(len(structure.variants))
             if not ledger.affords_recording(pipeline.may_join(call)):
@@ -311,8 +321,27 @@ class Dispatch:
         asked = ledger.asked_for() if at_once and build else nullcontext()
         with Held(), asked:  # Ctrl-C waits: half a recording would leave max replaced, Values moved
             run = pipeline.record(structure, call, at_once, build)
+            texts = traced_in(call)
+            if texts and structure.blocked is not None:
+                self._varying.refuse(texts)
+                structure = self._flattened_again(pipeline, call)
+                run = pipeline.record(structure, call, at_once, build)
+            elif texts and run.variant is not None:
+                self._leave_static(static_in(call, run.variant))
         self._tell_of_recordings(pipeline)
         return run
+
+    def _flattened_again(self, pipeline: Pipeline, call: Call) -> Structure:
+        """What is known of a call, where other texts of it are traced from now on."""
+        self.fast_path = None
+        call.flatten_again(self.texts)
+        return pipeline.structure(call)
+
+    def _leave_static(self, texts: Texts) -> None:
+        """Let the texts of some arguments be static again."""
+        if texts:
+            self.fast_path = None
+            self._varying.refuse(texts)
 
     def _tell_of_refusals(self, pipeline: Pipeline) -> None:
         """Say once why calls are recorded though ``sizes`` was given."""
@@ -376,6 +405,10 @@ class Dispatch:
         """Eager did what recording could not: do not try again."""
         if call.failed is not None and self._pipeline is not None:
             with self.lock:
+                texts = traced_in(call)
+                if texts:  # perhaps C code that wants a true string
+                    self._leave_static(texts)
+                    return
                 self._pipeline.structure(call).blocked = call.failed
                 self._tell(call.failed)
 

@@ -146,6 +146,11 @@ class LoadedPipeline(Pipeline):
         self._texts = {one.key: (one, self.structures[one.key]) for one in saved.structures}
         self._known: dict[Any, Structure] = {}
 
+    @property
+    def traces_texts(self) -> bool:
+        """Nothing is recorded."""
+        return False
+
     def read_all(self) -> None:
         """Read and check the whole file now."""
         for saved, structure in self._texts.values():
