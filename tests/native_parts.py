@@ -67,6 +67,7 @@ def gate_for(plan: Any, finish: Any = None, changed: Any = None) -> Any:
         classes={int: {}},
         classes_changed=lambda: False,
         changed=changed or _native.Checks(()),
+        texts=0,
     )
     gate = _native.Gate(threading.RLock(), np.ndarray, np.float64, lambda: None)
     gate.path = path

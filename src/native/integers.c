@@ -5,13 +5,14 @@
  */
 #include "integers.h"
 
-/* The steps, in the order of integer_code.py. READ to LOOKUP: one of some integers, floats, or of the
- * integers behind sorted keys. CHOOSE, MAX and MIN: of some nodes. SEEDED: `b` of what draws random numbers
+/* The steps, in the order of integer_code.py. READ to FIND: one of some integers, floats, or of the
+ * integers behind sorted keys, where FIND gives the number of keys if there is no such key. CHOOSE, MAX and
+ * MIN: of some nodes. COUNT: how many of some nodes are equal to one. SEEDED: `b` of what draws random numbers
  * is asked for those of a seed; DRAWN: one of them, `b` of all. */
 enum {
     ADD, SUB, MUL, FLOORDIV, MOD, AND, OR, XOR, LSHIFT, RSHIFT, NEG, INVERT, ABS,
-    LT, LE, EQ, NE, GT, GE, POW, WRAP, INT, BOOL, READ, READ_FLOAT, LOOKUP,
-    CHOOSE, MAX, MIN, SEEDED, DRAWN, GUARD_TRUTH, GUARD_EQUAL, GUARD_RANGE, STEP_KINDS
+    LT, LE, EQ, NE, GT, GE, POW, WRAP, INT, BOOL, READ, READ_FLOAT, LOOKUP, FIND,
+    CHOOSE, MAX, MIN, COUNT, SEEDED, DRAWN, GUARD_TRUTH, GUARD_EQUAL, GUARD_RANGE, STEP_KINDS
 };
 
 /* Operands are nodes, but for `b` and `c` from READ on: where in the pool it begins, and how many. Of a
@@ -131,6 +132,14 @@ static int look_up(const int64_t *keys, int64_t count, int64_t key, int64_t *to)
     return KNOWN;
 }
 
+static int64_t count_equal(const Step *s, const int64_t *nodes, const int64_t *v) {
+    int64_t count = 0;
+    for (int64_t k = 0; k < s->c; k++) {
+        count += v[nodes[k]] == v[s->a];
+    }
+    return count;
+}
+
 static void extreme(const Step *s, const int64_t *nodes, int64_t *v) {
     int64_t best = v[nodes[0]];
     for (int64_t k = 1; k < s->c; k++) {
@@ -144,8 +153,13 @@ static int read_table(const Decider *d, const Step *s) {
     int64_t *v = d->values, index = v[s->a];
     const int64_t *pool = d->views[D_POOL].buf;
     const double *floats = d->views[D_FLOATS].buf;
-    if (s->kind == LOOKUP) {
-        return look_up(pool + s->b, s->c, index, &v[s->target]);
+    if (s->kind == LOOKUP || s->kind == FIND) {
+        int found = look_up(pool + s->b, s->c, index, &v[s->target]);
+        if (found != KNOWN && s->kind == FIND) {
+            v[s->target] = s->c;
+            found = KNOWN;
+        }
+        return found;
     }
     if (!wrap(&index, s->c)) {
         return ANOTHER_PATH;
@@ -238,6 +252,7 @@ static int take_step(Decider *d, const Step *s) {
     case BOOL: *to = a != 0; return KNOWN;
     case MAX:
     case MIN: extreme(s, (const int64_t *)d->views[D_POOL].buf + s->b, v); return KNOWN;
+    case COUNT: *to = count_equal(s, (const int64_t *)d->views[D_POOL].buf + s->b, v); return KNOWN;
     case SEEDED: return draw(d, s);
     case DRAWN: *to = d->drawn[s->b]; return KNOWN;
     default: return read_table(d, s);
@@ -406,11 +421,13 @@ static int step_fits(const Decider *d, const Step *s, Py_ssize_t known) {
     switch (s->kind) {
     case READ: return is_part(s->b, s->c, pool);
     case READ_FLOAT: return is_part(s->b, s->c, floats);
-    case LOOKUP: return s->c <= pool / 2 && is_part(s->b, 2 * s->c, pool);
+    case LOOKUP:
+    case FIND: return s->c <= pool / 2 && is_part(s->b, 2 * s->c, pool);
     case CHOOSE:
     case MAX:
     case MIN:
-        if (!is_part(s->b, s->c, pool) || (s->kind != CHOOSE && s->c < 1)) {
+    case COUNT:
+        if (!is_part(s->b, s->c, pool) || (s->kind != CHOOSE && s->kind != COUNT && s->c < 1)) {
             return 0;
         }
         for (int64_t k = s->b; k < s->b + s->c; k++) {

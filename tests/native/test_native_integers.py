@@ -10,6 +10,7 @@ pytest.importorskip("chainrule._native")
 
 import chainrule
 from chainrule import _native
+from chainrule.compiler.capture import integer_code
 from chainrule.compiler.capture.integer_code import ANOTHER_PATH, BEYOND_BITS, KNOWN, decider
 from chainrule.compiler.capture.integers import (
     BEYOND,
@@ -81,13 +82,13 @@ def a_selection(chance, arguments, steps):
         elif kind == "table":
             made.append(("read", (table, index)))
         elif kind == "places":
-            made.append(("read", (places, index)))
+            made.append((chance.choice(("read", "find")), (places, index)))
         elif kind == "floats":
             made.append(("read", (floats, index)))
             numbers.append(node)
             continue
         else:
-            name = chance.choice(("choose", "max", "min", "wrap", "pow"))
+            name = chance.choice(("choose", "max", "min", "count", "wrap", "pow"))
             if name in ("wrap", "pow"):
                 made.append((name, (index, arguments + chance.choice((4, 5)))))
             else:
@@ -116,8 +117,9 @@ def in_python(program, gathers, numbers, integers, unused):
 
 def test_every_step_has_a_code():
     for name in STEPS.keys() - {"seeded", "item"}:  # of generators: see test_compile_generators
-        operands = (1, 0) if name == "read" else (0, 0)
-        program = IntegerProgram(1, ((5, 6),), ((name, operands),), ())
+        operands = (1, 0) if name in ("read", "find") else (0, 0)
+        table = {5: 0, 6: 1} if name == "find" else (5, 6)
+        program = IntegerProgram(1, (table,), ((name, operands),), ())
         assert decider(program, [], []) is not None
 
 
@@ -206,8 +208,14 @@ def words(*rows):
     return np.array(rows, np.int64)
 
 
+CODES = integer_code._CODES
 GOOD = (
-    *(2, words(7), words((0, 3, 0, 2, 0), (23, 4, 3, 0, 3), (32, 4, 9, 0, 0)), words(5, 9, 9)),
+    *(
+        2,
+        words(7),
+        words((0, 3, 0, 2, 0), (23, 4, 3, 0, 3), (CODES["guard equal"], 4, 9, 0, 0)),
+        words(5, 9, 9),
+    ),
     *(np.zeros(1), words((4, 0, 2)), words(3, 4), words((3, 0))),
 )
 
@@ -222,12 +230,15 @@ def test_the_parts_of_a_program_fit_each_other():
         1: [words(), words(1, 2), np.zeros(1), None],
         2: [
             words((0, 3, 0, 3, 0)), words((0, 3, -1, 0, 0)), words((0, 2, 0, 0, 0)),
-            words((0, 3, 4, 0, 0)), words((34, 3, 0, 0, 0)),
-            words((33, 3, 0, 0, 0)), words((-1, 3, 0, 0, 0)),
+            words((0, 3, 4, 0, 0)), words((len(CODES), 3, 0, 0, 0)),
+            words((CODES["guard range"], 3, 0, 0, 0)), words((-1, 3, 0, 0, 0)),
             words((23, 3, 0, 1, 3)), words((23, 3, 0, -1, 3)), words((23, 3, 0, 0, -1)),
             words((24, 3, 0, 0, 2)), words((25, 3, 0, 0, 2)), words((25, 3, 0, 0, 2**62)),
-            words((26, 3, 0, 0, 1)), words((27, 3, 0, 0, 0)), words((28, 3, 0, 0, 3)),
-            words((29, 3, 0, 0, 0)), words((30, 3, 0, 0, 0)), words((31, -1, 0, 0, 0)), words((0, 4, 0, 0, 0)),
+            words((CODES["find"], 3, 0, 0, 2)), words((CODES["find"], 3, 0, 0, 2**62)),
+            words((CODES["choose"], 3, 0, 0, 1)), words((CODES["max"], 3, 0, 0, 0)),
+            words((CODES["min"], 3, 0, 0, 3)), words((CODES["count"], 3, 0, 0, 3)),
+            words((CODES["seeded"], 3, 0, 0, 0)), words((CODES["item"], 3, 0, 0, 0)),
+            words((CODES["guard truth"], -1, 0, 0, 0)), words((0, 4, 0, 0, 0)),
         ],
         5: [words((5, 0, 2)), words((-1, 0, 2)), words((4, 1, 2)), words((4, -1, 2))],
         6: [words(3), words()],

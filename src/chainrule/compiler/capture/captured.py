@@ -75,7 +75,8 @@ class CapturedState:
     generators: list[tuple[Any, Any, str]] = field(default_factory=list)  # its state, and as text
     place: dict[int, int] = field(default_factory=dict)  # of each Value in ``values``
     identity: bool = False  # some code asks which Value or list it has, as by ``is``
-    asks: bool = False  # likewise, but by ``index``, whose answer both sides of branches may have
+    asks: bool = False  # likewise, by what neither a Value nor a hook is told of
+    contains: bool = False  # likewise by ``in``, which a hook sees
     looks: bool = False  # some code may read a Value's label or operation
     draws: bool = False  # some code makes a generator of random numbers, which hooks must see
     tells: bool = False  # some code in C may tell a Value from a number

@@ -20,6 +20,7 @@ import numpy as np
 from chainrule.compiler.capture import known
 from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.captured import REPLACES
+from chainrule.compiler.capture.lookups import Looked, contains
 from chainrule.compiler.capture.merging import (
     CannotMerge,
     as_bool,
@@ -42,6 +43,7 @@ _NUMBERS = frozenset(
 #: whose operators change nothing and call no code of the user's
 _PLAIN = _NUMBERS | {str, bytes, range, type(None), DataArray}
 _CONTAINERS = frozenset((list, tuple, dict, str, range, np.ndarray, DataArray))
+_SETS = frozenset((set, frozenset))
 _CHANGED_IN_PLACE = frozenset((list, dict, set, np.ndarray, DataArray))
 _BUILTINS = frozenset(
     (abs, min, max, float, int, bool, len, sum, pow, round, range, zip, enumerate)
@@ -373,6 +375,15 @@ class Sides:
             a = _defined(a, 1.0)
         return getattr(operator, name)(a, b)
 
+    def contains(self, site: Any, x: Any, container: Any) -> Any:
+        """``x in container``."""
+        if _inside():
+            kind = type(container)
+            plain = all(map(_is_plain, container)) if kind in _SETS else _is_plain(container)
+            if not plain or not _is_plain(x):
+                raise Impure(site)
+        return contains(x, container)
+
     def unary(self, site: Any, name: str, a: Any) -> Any:
         """An operator of one operand."""
         if _inside() and not _is_plain(a):
@@ -501,10 +512,11 @@ def is_astray() -> bool:
 def _is_pure(function: Any) -> bool:
     """Whether a call changes nothing, and depends on its arguments alone."""
     function = getattr(function, REPLACES, function)
-    if isinstance(function, types.MethodType | types.BuiltinMethodType) and isinstance(
-        function.__self__, Value
-    ):
-        return function.__name__ in _METHODS
+    if isinstance(function, types.MethodType | types.BuiltinMethodType):
+        if isinstance(function.__self__, Value):
+            return function.__name__ in _METHODS
+        if type(function.__self__) is Looked:
+            return _is_plain(function.__self__.mapping)
     try:
         if function in _BUILTINS:
             return True

@@ -17,6 +17,7 @@ from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
 from chainrule.compiler.capture.forks import SIDES
 from chainrule.compiler.capture.generators import MODULES, make_generator, make_random
 from chainrule.compiler.capture.keys import settled
+from chainrule.compiler.capture.lookups import MAPPINGS, Looked, contains
 from chainrule.compiler.capture.merging import store_by_integer
 from chainrule.compiler.capture.recalling import CACHED, recalled
 from chainrule.compiler.capture.rewriting import MAKERS, WATCHED, Hooks, Rewriter
@@ -27,6 +28,7 @@ from chainrule.compiler.capture.texts import TracedText
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.turns import Loop, through
 from chainrule.compiler.capture.wholes import Whole, of_truth
+from chainrule.compiler.capture.words import seen
 from chainrule.core.backend import Value, modes
 
 _CONTAINERS = (list, dict, tuple, np.ndarray)
@@ -97,6 +99,12 @@ def _same(a: Any, b: Any) -> bool:
     return pair[0] is pair[1]
 
 
+def _lacks(a: Any, b: Any) -> Any:
+    """``a not in b``."""
+    found = contains(a, b)
+    return SIDES.opposite(found) if type(found) is Traced else not found
+
+
 def _asked(x: Any, name: str = "") -> Any:
     """Something of which an attribute or the type is read, which a number might not have."""
     recorder = modes.recorder
@@ -106,6 +114,10 @@ def _asked(x: Any, name: str = "") -> Any:
         recorder.tells = True
     elif name == "index" and type(x) in (list, tuple) and recorder.both:
         return Searched(x)
+    elif name == "get" and type(x) in MAPPINGS:
+        return Looked(x)
+    elif recorder.texts and type(x) in (str, list, tuple):
+        return seen(x, name)
     elif recorder.either:
         if type(x) is Value:
             recorder.asked[id(x)] = x
@@ -228,6 +240,6 @@ def _called(function: Any) -> Any:
 SIDES.called, SIDES.asked = _called, _asked
 SIDES.loop, SIDES.through = Loop, through
 REWRITER = Rewriter(
-    Hooks(_read, _store, _same, _called, _asked, _making, SIDES),
+    Hooks(_read, _store, _same, contains, _lacks, _called, _asked, _making, SIDES),
     WATCHED | MAKERS | {*NUMPY, *LINALG} | {f.__name__ for f in SEARCHES},
 )

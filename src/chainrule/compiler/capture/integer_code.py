@@ -22,7 +22,7 @@ KNOWN, ANOTHER_PATH, BEYOND_BITS = range(3)  # what a Decider says of a call
 _KINDS = (
     *("add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift"),
     *("neg", "invert", "abs", "lt", "le", "eq", "ne", "gt", "ge", "pow", "wrap", "int", "bool"),
-    *("read", "read float", "look up", "choose", "max", "min", "seeded", "item"),
+    *("read", "read float", "look up", "find", "choose", "max", "min", "count", "seeded", "item"),
     *("guard truth", "guard equal", "guard range"),
 )
 _CODES = {name: code for code, name in enumerate(_KINDS)}
@@ -108,6 +108,9 @@ class _Encoder:
             if kind == "read float":
                 self._is_float.add(node)
             return _CODES[kind], node, operands[1], start, count
+        if name == "find":
+            _, start, count = self._table(operands[0])
+            return _CODES[name], node, operands[1], start, count
         if name == "seeded":
             return self._seed(node, *operands)
         if name == "item":
@@ -118,8 +121,8 @@ class _Encoder:
             return _CODES[name], node, operands[0], start + place, 0
         if self._is_float.intersection(operands):
             raise _NotFlat
-        if name in ("choose", "max", "min"):
-            nodes = operands[1:] if name == "choose" else operands
+        if name in ("choose", "max", "min", "count"):
+            nodes = operands[1:] if name in ("choose", "count") else operands
             self._pool += nodes
             return _CODES[name], node, operands[0], len(self._pool) - len(nodes), len(nodes)
         return _CODES[name], node, operands[0], operands[-1], 0

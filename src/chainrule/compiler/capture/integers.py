@@ -33,6 +33,11 @@ def choose(index: int, *items: Any) -> Any:
     return items[index]
 
 
+def count(x: int, *items: int) -> int:
+    """How many of some integers are equal to one."""
+    return items.count(x)
+
+
 #: what a step may do, by name; each is Python's own meaning
 STEPS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name)
@@ -43,7 +48,9 @@ STEPS: dict[str, Callable[..., Any]] = {
 } | {
     "wrap": wrap,
     "choose": choose,
+    "count": count,
     "read": lambda table, index: table[index],
+    "find": lambda table, key: table.get(key, len(table)),
     "max": max,
     "min": min,
     "int": int,

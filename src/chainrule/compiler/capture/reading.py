@@ -33,10 +33,11 @@ from chainrule.compiler.capture.keys import (
     settled,
     typed,
 )
+from chainrule.compiler.capture.lookups import MAPPINGS, item
 from chainrule.compiler.capture.selection import Gather, Ints, Selection
 from chainrule.compiler.capture.standins import Detached
-from chainrule.compiler.capture.texts import place_of
 from chainrule.compiler.capture.traced import Traced
+from chainrule.compiler.capture.words import word_item
 from chainrule.core.backend import Value, modes, topological_order
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Selector:
         #: by id, what max or min gave, which is one of these Values in eager mode
         self.chosen: dict[int, tuple[Value, list[Value]]] = {}
         self._copies: dict[Any, Any] = {}
-        self._tables: dict[Any, Any] = {}  # what picks among some objects, by their addresses
+        self.tables: dict[Any, Any] = {}  # what picks among some objects, by their addresses
         self._watched: list[tuple[Any, tuple[Any, ...]]] = []  # copies and originals, contents
         self._known: set[int] = set()  # ids of copies and originals
         self.numbers: dict[int, Value] = {}  # derived numbers, by node
@@ -95,10 +96,9 @@ class Selector:
         if kind is np.ndarray:
             return self._part(container, key, container)
         if type(key) is not Traced:
-            found = place_of(container, key) if kind is dict else None
-            return container[key] if found is None else self._selected(container, *found)
-        if kind is dict:
-            return self._look_up(container, key)
+            return word_item(container, key) if kind in MAPPINGS else container[key]
+        if kind in MAPPINGS:
+            return item(container, key)
         if kind is not list and kind is not tuple:
             return container[key]
         if container and key.__class__ is int:
@@ -106,7 +106,7 @@ class Selector:
                 key = fork.where_taken(key)
         if not -len(container) <= key.value < len(container):
             return container[key]
-        return self._selected(container, container, key)
+        return self.selected(container, container, key)
 
     def among(self, container: Any, integer: int) -> Any:
         """A plain integer of a list; among traced ones it is traced too, so that all are alike.
@@ -119,7 +119,7 @@ class Selector:
             return integer
         return Traced(self._recorder, self._recorder.integers.constant(integer))
 
-    def _selected(self, container: Any, items: Sequence[Any], key: Traced) -> Any:
+    def selected(self, container: Any, items: Sequence[Any], key: Traced) -> Any:
         """One of some items; rows that were selected before are the same rows.
 
         Not in a side of a branch, which may have stored into a container for a while.
@@ -169,7 +169,7 @@ class Selector:
         chosen = self._joined([keys[axis] for axis in traced], counts)
         plain = [slice(None) if type(k) is Traced else k for k in keys]
         known = array.shape, array.dtype, repr(plain), tuple(traced), array.tobytes()
-        if known not in self._tables:
+        if known not in self.tables:
             part = array[tuple(plain)]
             axes = [
                 axis - sum(isinstance(k, int | np.integer) for k in plain[:axis]) for axis in traced
@@ -185,8 +185,8 @@ class Selector:
                 columns = [tuple(items[:, k].tolist()) for k in range(items.shape[1])]
                 picks = [self._number_picker(column, array.dtype.type) for column in columns]
             # The items are kept with it, so that no others have their addresses.
-            self._tables[known] = picks, shape, columns
-        picks, shape, _ = self._tables[known]
+            self.tables[known] = picks, shape, columns
+        picks, shape, _ = self.tables[known]
         return [pick(chosen) for pick in picks], shape
 
     def _read_many(self, array: Any, keys: Sequence[Any]) -> Any:
@@ -234,24 +234,13 @@ class Selector:
         assert node is not None
         return Traced(self._recorder, node)
 
-    def _look_up(self, mapping: dict[Any, Any], key: Traced) -> Any:
-        """A dict with integers for keys is a list behind a table."""
-        if not mapping or key.value not in mapping or not set(map(type, mapping)) <= {int, bool}:
-            return mapping[key]  # hashed: static
-        integers = self._recorder.integers
-        known = dict, tuple(mapping)
-        if known not in self._tables:
-            self._tables[known] = {k: place for place, k in enumerate(mapping)}
-        node = integers.step("read", integers.constant(self._tables[known]), key.node)
-        return self._selected(mapping, list(mapping.values()), Traced(self._recorder, node))
-
     def _pick(self, items: Sequence[Any]) -> Callable[[Traced], Any]:
         """What picks one of some items; the same as before while they are the same objects."""
         flat = flattened(items)
         known = tuple([x if type(x) is bytes else id(x) for x in flat])
-        if known not in self._tables:
-            self._tables[known] = self._picker(list(items)), flat
-        found: Callable[[Traced], Any] = self._tables[known][0]
+        if known not in self.tables:
+            self.tables[known] = self._picker(list(items)), flat
+        found: Callable[[Traced], Any] = self.tables[known][0]
         return found
 
     def _picker(self, items: Sequence[Any]) -> Callable[[Traced], Any]:
@@ -369,9 +358,9 @@ class Selector:
         if first is not None and set(nodes) == {first.node} and len({*map(len, parts)}) == 1:
             # One integer selects all of them: two dimensions.
             outer, known = len(first.items), (Value, *map(id, parts))
-            if known not in self._tables:
-                self._tables[known] = tuple([x[a] for a in range(outer) for x in parts]), parts
-            joined = self._tables[known][0]
+            if known not in self.tables:
+                self.tables[known] = tuple([x[a] for a in range(outer) for x in parts]), parts
+            joined = self.tables[known][0]
             chosen = integers.step("wrap", first.node, integers.constant(outer))
             start = integers.step("mul", chosen, integers.constant(count))
 
@@ -399,11 +388,11 @@ class Selector:
     def _gather(self, items: tuple[Value, ...], node: int) -> Value:
         """A Value that stands for the selected one."""
         known = Gather, id(items), node
-        if known not in self._tables:
+        if known not in self.tables:
             leaf = self._leaf(items[self._recorder.integers.value(node)]._number)
             self.pending[id(leaf)] = _Pending(leaf, items, node)
-            self._tables[known] = leaf
-        found: Value = self._tables[known]
+            self.tables[known] = leaf
+        found: Value = self.tables[known]
         return found
 
     def number(self, node: int) -> Value:
@@ -488,7 +477,7 @@ class Selector:
 
     def forget(self) -> None:
         """Let go of all Values and containers."""
-        kept = (self.pending, self.chosen, self._copies, self._tables, self._watched, self.numbers)
+        kept = (self.pending, self.chosen, self._copies, self.tables, self._watched, self.numbers)
         for each in kept:
             each.clear()
 

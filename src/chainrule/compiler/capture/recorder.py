@@ -69,7 +69,7 @@ class Recorder:
         self.used_as_number: set[int] = set()
         self.uses_math = False  # functions of ``math`` on data, which raise where data are infinite
         self.numbers: list[Value] = []  # one leaf per integer slot, in case it is used as a number
-        self.tables: dict[Any, Any] = {}  # that texts are looked up in, by what they may be
+        self.texts = False  # some arguments are traced texts
         self.memory: Any = None  # calls of functions with a cache; see ``recalling``
         self.refused: str | None = None
         self.undefined: str | None = None  # an operation that raised; f may have caught it

@@ -2,7 +2,8 @@
 
 In: the Python functions that a recording may run. Out: the same functions with rewritten code, for
 as long as the recording takes: ``xs[i]`` calls ``Hooks.read(xs, i)``, ``xs[i] = x`` calls
-``Hooks.store(x, xs, i)``, ``a is b`` calls ``Hooks.same(a, b)``, ``x.name`` calls
+``Hooks.store(x, xs, i)``, ``a is b`` calls ``Hooks.same(a, b)``, ``a in b`` calls
+``Hooks.contains(a, b)``, ``x.name`` calls
 ``Hooks.asked(x, name)``, ``module.Random(seed)`` looks up its name in ``Hooks.making(module)``, and
 a call of one of the ``WATCHED`` builtins asks ``Hooks.called`` which function to call. Where
 ``both`` sides of branches are to be computed, the code is converted by ``sides`` before. So the
@@ -57,6 +58,8 @@ class Hooks:
     read: Callable[[Any, Any], Any]  # container, key -> container[key]
     store: Callable[[Any, Any, Any], None]  # value, container, key: container[key] = value
     same: Callable[[Any, Any], bool]  # a, b -> a is b
+    contains: Callable[[Any, Any], Any]  # a, b -> a in b
+    lacks: Callable[[Any, Any], Any]  # a, b -> a not in b
     called: Callable[[Any], Any]  # a builtin -> what to call in its place
     asked: Callable[[Any, str], Any]  # what has an attribute that is read, its name -> the same
     making: Callable[[Any, str], Any]  # what has one that is called -> where to look it up
@@ -132,11 +135,13 @@ class Rewriter:
         steps = bytecode.Bytecode.from_code(code)
         making = _callees(steps, MAKERS) if MAKERS.intersection(code.co_names) else []
         found: list[Any] = []
-        for step in steps:
+        for step, following in zip(steps, [*steps[1:], None], strict=True):
             if not isinstance(step, bytecode.Instr):
                 found.append(step)
                 continue
             found += self._replaced(step, any(step is x for x in making))
+            if step.name == "CONTAINS_OP" and _wants_bool(following):
+                found.append(bytecode.Instr("TO_BOOL", location=step.location))
         steps[:] = found
         for step in found:
             if isinstance(step, bytecode.Instr):
@@ -170,6 +175,8 @@ class Rewriter:
         if step.name == "IS_OP":
             same = of_two(self._hooks.same)
             return [*same, instruction("UNARY_NOT")] if step.arg else same
+        if step.name == "CONTAINS_OP":
+            return of_two(self._hooks.lacks if step.arg else self._hooks.contains)
         if step.name in ("LOAD_ATTR", "LOAD_METHOD"):
             name = step.arg[1] if isinstance(step.arg, tuple) else step.arg
             asked = self._hooks.making if makes else self._hooks.asked
@@ -256,6 +263,13 @@ def _has_sound_lines(code: types.CodeType) -> bool:
     """
     starts = [byte for byte in code.co_linetable if byte & 128]  # the first byte of an entry
     return sum((byte & 7) + 1 for byte in starts) == len(code.co_code) // 2
+
+
+def _wants_bool(step: Any) -> bool:
+    """Whether an instruction takes what ``in`` gives for a bool, without asking for its truth."""
+    if not _NEWER_CALLS or not isinstance(step, bytecode.Instr):
+        return False
+    return step.name.startswith("POP_JUMP_IF") or step.name == "UNARY_NOT"
 
 
 def _is_new_subscript(step: bytecode.Instr) -> bool:

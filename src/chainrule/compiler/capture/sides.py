@@ -451,6 +451,10 @@ class _Side(ast.NodeVisitor):
         left, ops, right = self.visit(node.left), node.ops, list(map(self.visit, node.comparators))
         if len(ops) == 1 and isinstance(ops[0], ast.Is | ast.IsNot):
             return ast.copy_location(ast.Compare(left, ops, right), node)
+        if len(ops) == 1 and isinstance(ops[0], ast.In | ast.NotIn):
+            made = hook("contains", self._site, left, *right)
+            made = hook("opposite", made) if isinstance(ops[0], ast.NotIn) else made
+            return ast.copy_location(made, node)
         if len(ops) > 1 or type(ops[0]) not in _COMPARISONS:
             raise _No
         name = ast.Constant(_COMPARISONS[type(ops[0])])

@@ -2,13 +2,12 @@
 
 In: the code points of its characters, integers of the integer program (``integers``); its length is
 part of the structure of a call. Out: characters and parts of it, which are such stand-ins too;
-``ord`` of a character, comparisons, and what a dict has for it as a key, which are traced. Whatever
+``ord`` of a character and comparisons, which are traced, as reads by it are (``words``). Whatever
 else Python does with it makes it static: the recording holds for this text only.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +21,8 @@ from chainrule.core import errors
 if TYPE_CHECKING:
     from chainrule.compiler.capture.recorder import Recorder
 
-_BITS = 21  # of a code point
-_MOST = 100_000  # characters of the keys of a dict that is read by a text; more are static
 #: what is never equal to a text, whatever that is
 _OTHERS = frozenset((int, float, bool, type(None), list, tuple, dict, Detached, Traced))
-_KEYS = frozenset((str, int, float, bool, type(None), tuple))  # whose ``==`` is Python's own
 _ZERO, _NINE = ord("0"), ord("9")
 
 
@@ -105,10 +101,14 @@ class TracedText(StandIn):
         return -len(self.nodes) <= place < len(self.nodes)
 
     def __contains__(self, part: Any) -> bool:
+        return bool(self.has(part))
+
+    def has(self, part: Any) -> Any:
+        """``part in self``: of a single character, a traced truth."""
         nodes = self.nodes_of(part)
         if nodes is None or len(nodes) != 1:
             return plain(part) in self.static()
-        return bool(self._any("eq", [*zip(self.nodes, nodes * len(self.nodes), strict=True)]))
+        return self._any("eq", [*zip(self.nodes, nodes * len(self.nodes), strict=True)])
 
     def __add__(self, other: Any) -> Any:
         nodes = self.nodes_of(other)
@@ -186,62 +186,3 @@ for _name in "hash str repr format mod rmod reduce_ex getnewargs sizeof".split()
 
 # Python's own messages name the types: "can only concatenate str (not "int") to str".
 TracedText.__name__ = TracedText.__qualname__ = "str"
-
-
-# --- a text as a key ------------------------------------------------------------------------------
-
-
-def place_of(mapping: dict[Any, Any], key: Any) -> tuple[list[Any], Traced] | None:
-    """Which of some items of a dict a text selects as a key, or a tuple of texts; None: static.
-
-    A text that is no key is another path. The keys of its length are the leaves of a tree, down
-    which each character leads: a table for each of them, from the way so far to the way from there.
-    """
-    texts = key if type(key) is tuple else (key,)
-    first = next((x for x in texts if type(x) is TracedText), None)
-    if first is None or not {*map(type, texts)} <= {TracedText, str}:
-        return None
-    if not {*map(type, itertools.chain(mapping, *filter(_is_tuple, mapping)))} <= _KEYS:
-        return None
-    shape = [len(x) for x in texts]
-    keys = [k for k in mapping if _shape(k, type(key) is tuple) == shape]
-    words = ["".join(k) for k in keys]
-    value = "".join([x.value if type(x) is TracedText else x for x in texts])
-    if value not in words or not value or len(value) * len(words) > _MOST:
-        return None
-    integers = first._recorder.integers
-    nodes = [node for x in texts for node in first.nodes_of(x) or ()]
-    place, shift = integers.constant(0), integers.constant(_BITS)
-    for table, node in zip(_tables(first._recorder, words), nodes, strict=True):
-        way = integers.step("add", integers.step("lshift", place, shift), node)
-        place = integers.step("read", integers.constant(table), way)
-    return [mapping[k] for k in keys], Traced(first._recorder, place)
-
-
-def _tables(recorder: Recorder, words: list[str]) -> list[dict[int, int]]:
-    """The tables for words of one length; the last gives the place of a word."""
-    known = tuple(words)
-    if known not in recorder.tables:
-        tables: list[dict[int, int]] = []
-        ways = {"": 0}
-        for k in range(len(words[0])):
-            further: dict[str, int] = {}
-            for word in words:
-                further.setdefault(word[: k + 1], len(further))
-            tables.append({ways[w[:k]] << _BITS | ord(w[k]): further[w[: k + 1]] for w in words})
-            ways = further
-        recorder.tables[known] = tables
-    found: list[dict[int, int]] = recorder.tables[known]
-    return found
-
-
-def _is_tuple(key: Any) -> bool:
-    return type(key) is tuple
-
-
-def _shape(key: Any, is_tuple: bool) -> list[int] | None:
-    """The lengths of the texts of a key; None where it is not made of texts."""
-    if is_tuple is not _is_tuple(key):
-        return None
-    texts = key if is_tuple else (key,)
-    return [len(x) for x in texts] if all(type(x) is str for x in texts) else None

@@ -117,6 +117,8 @@ def trace(
         raise Unrecordable(
             "it makes a generator of random numbers in code that cannot be rewritten"
         )
+    if both and state.contains:
+        both = all(REWRITER.rewritten(f.__code__) for f in state.functions)
     while both and not (state.looks or state.asks or state.catches):
         recorder = Recorder(call.ints, select, plain_sites=frozenset(state.plain_sites))
         try:
@@ -171,6 +173,7 @@ def _trace(
         return Traced(recorder, next(slots), kind)
 
     def text(x: str) -> TracedText:
+        recorder.texts = True
         return TracedText(recorder, tuple([next(slots) for _ in x]))
 
     rebuilt = rebuild(call, Makers(value, number, integer, values=values, text=text))
@@ -234,7 +237,7 @@ def _trace(
         frozenset(recorder.used_as_number),
         tuple(recorder.settled),
         recorder.uses_math,
-        state.asks if recorder.both else state.identity,
+        state.asks or recorder.identity if recorder.both else state.identity,
     )
 
 

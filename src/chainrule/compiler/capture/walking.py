@@ -19,7 +19,7 @@ import random
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,8 @@ _ANNOTATING = frozenset(("__annotate__", "__annotate_func__"))  # run when types
 _LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
 _GENERATED = frozenset(("__eq__", "__setattr__", "__delattr__", "__lt__", "__le__", "__hash__"))
 _IDENTITY = frozenset(("id", "hash", "set", "frozenset", "index", "count", "remove"))
+#: of these, what asks Values, so that they tell the recorder, or a hook
+_SEEN = frozenset(("set", "frozenset", "index"))
 _GETTERS = (operator.attrgetter, operator.methodcaller)
 _DERIVATION = () if kernels is None else kernels.Derivation  # what grad(f) runs in C
 _COLLECTIONS = (list, tuple, dict, set, frozenset)
@@ -261,9 +263,12 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
     found.looks |= bool(names & _LOOKS)
     found.tells |= any(getter.__name__ in names for getter in _GETTERS) or _matches_classes(code)
     if not _is_generated(function):
-        asks = bool(names & _LOOKS) or _asks_identity(code, namespace)
-        found.identity |= asks or not names.isdisjoint(_IDENTITY)
-        found.asks |= asks or not names.isdisjoint(_IDENTITY - {"index"})
+        asks = bool(names & _LOOKS) or _asks_identity(code, namespace, {"IS_OP"})
+        contains = _asks_identity(code, namespace, {"CONTAINS_OP"})
+        found.asks |= asks or not names.isdisjoint(_IDENTITY - _SEEN)
+        found.contains |= contains
+        found.identity |= asks or contains or not names.isdisjoint(_IDENTITY)
+        found.identity |= _asks_identity(code, namespace, {"BUILD_SET"})
     found.names += [
         (function, part, original(getattr(function, part)))
         for part in ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
@@ -450,14 +455,17 @@ def _is_generated(function: types.FunctionType) -> bool:
     return code.co_filename == "<string>" and code.co_name in _GENERATED
 
 
-def _asks_identity(code: types.CodeType, namespace: dict[str, Any]) -> bool:
-    """Whether there is an ``is``, ``in`` or set that may tell one Value, or list, from another."""
+def _asks_identity(code: types.CodeType, namespace: dict[str, Any], by: Collection[str]) -> bool:
+    """Whether there is an ``is``, ``in`` or set that may tell one Value, or list, from another.
+
+    ``by``: which of them, as names of instructions.
+    """
     steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "EXTENDED_ARG")]
     for k, step in enumerate(steps):
+        if step.opname not in by:
+            continue
         if step.opname == "BUILD_SET":
             return True
-        if step.opname not in ("IS_OP", "CONTAINS_OP"):
-            continue
         left, right = steps[k - 2], steps[k - 1]
         if right.opname == "LOAD_GLOBAL":
             x = namespace.get(right.argval)
@@ -468,7 +476,8 @@ def _asks_identity(code: types.CodeType, namespace: dict[str, Any]) -> bool:
             simple = right.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_NAME"))
             if not (simple and "CONST" in left.opname):
                 return True
-    return any(_asks_identity(c, namespace) for c in code.co_consts if type(c) is types.CodeType)
+    inner = [c for c in code.co_consts if type(c) is types.CodeType]
+    return any(_asks_identity(c, namespace, by) for c in inner)
 
 
 def _matches_classes(code: types.CodeType) -> bool:

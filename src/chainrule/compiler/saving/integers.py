@@ -21,7 +21,7 @@ from chainrule.compiler.saving.plain import (
 MOST_ARGUMENTS = 2**28
 _ONE = ("neg", "invert", "abs", "int", "bool")
 _SAVED = STEPS.keys() - {"seeded", "item"}
-_SEVERAL = ("choose", "max", "min")  # any number of operands, from one
+_SEVERAL = ("choose", "max", "min", "count")  # any number of operands, from one
 
 
 def encode_program(program: IntegerProgram) -> Any:
@@ -61,13 +61,16 @@ def decode_program(x: Any) -> tuple[IntegerProgram, set[int]]:
         if len(items(row)) != 2 or not isinstance(row[0], str) or row[0] not in _SAVED:
             raise damaged("a step of integers is not known here")
         name, operands = row[0], tuple(counts(row[1], node))
-        numbers = operands[1:] if name == "read" else operands
+        looks = name in ("read", "find")
+        numbers = operands[1:] if looks else operands
         expected = 1 if name in _ONE else 2
         fits = len(operands) >= 1 if name in _SEVERAL else len(operands) == expected
         if name == "choose":
             fits = len(operands) >= 2
-        if name == "read":
+        if looks:
             fits = fits and operands[0] in tables
+        if name == "find":
+            fits = fits and isinstance(constants[operands[0] - arguments], dict)
         if not fits or not plain.issuperset(numbers):
             raise damaged("a step of integers has other operands than it should")
         steps.append((name, operands))

@@ -244,7 +244,7 @@ class IntegerCode:
             raise Untranslatable(DRAWN)
         if name != "read" and self.floats.intersection(operands):
             raise Untranslatable("an integer is computed from a table of floats")
-        words = [self.word(k) for k in (operands[1:] if name == "read" else operands)]
+        words = [self.word(k) for k in (operands[1:] if name in ("read", "find") else operands)]
         if name in _CHECKED:
             text = f"{_CHECKED[name]}({words[0]}, {words[1]}, &bad)"
         elif name in _SYMBOLS:
