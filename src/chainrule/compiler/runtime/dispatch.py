@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from chainrule.compiler.capture.arguments import Call, Texts
+from chainrule.compiler.capture.arguments import Call, Texts, flatten_call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
@@ -32,6 +32,7 @@ from chainrule.core.interrupts import Held
 
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
 LONG = 1.0  # seconds of recording after which the user is told, where it could be less
+SAMPLES = 64  # of which the texts are looked at before any of them is recorded
 MOST_UNSERVED = 64  # calls that had to run eagerly, more than were replayed, before it is told
 
 
@@ -92,6 +93,20 @@ class Dispatch:
     def texts(self) -> Texts:
         """The arguments whose strings are integers, for whoever flattens calls of the function."""
         return self._varying.traced
+
+    def meet(self, samples: Sequence[tuple[Any, ...]]) -> Texts:
+        """The same, for whoever is about to call it with each of some samples, after the first."""
+        with self.lock:
+            for sample in samples[:SAMPLES] if self.traces_texts else ():
+                call = flatten_call((None, *sample), {}, differentiate=False, texts=self.texts)
+                if self._varying.found(call):
+                    self.fast_path = None
+            return self.texts
+
+    @property
+    def traces_texts(self) -> bool:
+        """Whether calls may be recorded with strings that are integers."""
+        return self.options.sizes is None
 
     @property
     def busy(self) -> bool:
@@ -311,7 +326,7 @@ class Dispatch:
         self._tell_of_refusals(pipeline)
         if unrecorded is not None:
             return unrecorded
-        if pipeline.traces_texts and self._varying.found(call):
+        if self.traces_texts and self._varying.found(call):
             structure = self._flattened_again(pipeline, call)
             ledger.changed()
         if not at_once:

@@ -104,11 +104,6 @@ class Pipeline:
                 tracer, captured, options.dtype, options.contract, counts
             )
 
-    @property
-    def traces_texts(self) -> bool:
-        """Whether calls may be recorded with strings that are integers."""
-        return self.formulas is None
-
     def structure(self, call: Call) -> Structure:
         """What is known of such calls."""
         key = (call.key, self.captured.marks(call.values))

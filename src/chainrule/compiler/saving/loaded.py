@@ -146,11 +146,6 @@ class LoadedPipeline(Pipeline):
         self._texts = {one.key: (one, self.structures[one.key]) for one in saved.structures}
         self._known: dict[Any, Structure] = {}
 
-    @property
-    def traces_texts(self) -> bool:
-        """Nothing is recorded."""
-        return False
-
     def read_all(self) -> None:
         """Read and check the whole file now."""
         for saved, structure in self._texts.values():
@@ -244,6 +239,11 @@ class LoadedDispatch(Dispatch):
         replay.variants = lambda call: self._pipeline.structure(call).variants
         replay.captured = self._pipeline.captured
         replay.saved_for = [structure.shown for structure in saved.structures]
+
+    @property
+    def traces_texts(self) -> bool:
+        """Nothing is recorded."""
+        return False
 
     def read_all(self) -> None:
         """Read and check the whole file now."""
