@@ -452,3 +452,21 @@ def test_a_call_flattened_without_texts_is_as_it_was():
     assert repr(traced.structure[0][1]) == "str[3]"
     assert traced.ints == [97, 98, 99]
     assert call.key != traced.key
+
+
+def test_a_saved_function_serves_texts_of_the_lengths_it_was_recorded_for(tmp_path):
+    fast, eager = chainrule.compile(between_dots), chainrule.value_and_grad(between_dots)
+    seen = words(60, 2, 5)
+    for text in seen:
+        fast.value_and_grad(PARAMS, text)
+        fast(PARAMS, text)
+    fast.save(tmp_path / "texts.chainrule")
+    loaded = chainrule.load(tmp_path / "texts.chainrule")
+    for text in (*seen, *words(60, 2, 5, seed=1)):
+        value, slope = loaded.value_and_grad(PARAMS, text)
+        wanted = eager(PARAMS, text)
+        assert value == pytest.approx(wanted[0], rel=1e-12)
+        assert slope == pytest.approx(wanted[1], rel=1e-12)
+        assert loaded(PARAMS, text) == pytest.approx(wanted[0], rel=1e-12)
+    with pytest.raises(chainrule.FallbackError, match="not saved for this call"):
+        loaded.value_and_grad(PARAMS, "abcdabcdabcd")

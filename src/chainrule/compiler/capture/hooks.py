@@ -116,7 +116,7 @@ def _asked(x: Any, name: str = "") -> Any:
         return Searched(x)
     elif name == "get" and type(x) in MAPPINGS:
         return Looked(x)
-    elif recorder.texts and type(x) in (str, list, tuple):
+    elif recorder.texts and type(x) in (str, TracedText, list, tuple) and name:
         return seen(x, name)
     elif recorder.either:
         if type(x) is Value:

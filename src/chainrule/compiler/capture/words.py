@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from chainrule.compiler.capture.standins import plain
 from chainrule.compiler.capture.texts import TracedText
 from chainrule.compiler.capture.traced import Traced
-from chainrule.core.backend import modes
 
 if TYPE_CHECKING:
     from chainrule.compiler.capture.recorder import Recorder
@@ -102,7 +101,7 @@ def word_item(mapping: Any, key: Any) -> Any:
     """``mapping[key]``: a dict with words for keys is a list behind tables."""
     words = Words.among(mapping, key)
     if words is None or not words.has_it:
-        return mapping[key]  # hashed: static
+        return mapping[_settled(key)]
     items = [mapping[word] for word in words.keys]
     return words.recorder.selector.selected(mapping, items, words.place("read"))
 
@@ -196,9 +195,10 @@ def _settled(x: Any, each: bool = False) -> Any:
 
 def seen(x: Any, name: str) -> Any:
     """What to look up an attribute of, in place of a string or list, while texts are traced."""
-    recorder = modes.recorder
-    if recorder is None or not recorder.texts:
-        return x
+    if type(x) is TracedText:
+        if not hasattr(str, name):  # as what the stand-in itself has
+            return ""
+        return Methods(x.static()) if name in _METHODS else x
     if type(x) is str:
         return Methods(x) if name in _METHODS else x
     return Positions(x) if name == "index" and type(x) in (list, tuple) else x
