@@ -396,6 +396,66 @@ def test_lists_of_texts_that_are_changed_run_eagerly():
         assert given == [text, "x"]
 
 
+# --- strings that integers select -----------------------------------------------------------------
+
+ITOS = dict(enumerate(".abcd"))
+ANIMALS, WEIGHTS = ["cat", "dog", "fox", "owl"], {"dog": 2.0, "cat": 0.5, "owl": 1.5, "fox": -1.0}
+
+
+def by_letter(p, tokens):
+    return sum(ROWS[ITOS[t]][0] * p[STOI["abcd."[t]]] for t in tokens)
+
+
+def by_name(p, tokens):
+    return sum(WEIGHTS[ANIMALS[t % 4]] * p[ANIMALS[t % 4] == "fox"] for t in tokens)
+
+
+def by_spelling(p, tokens):
+    word = "."
+    for t in tokens:
+        word += ITOS[t]
+    return sum(p[STOI[c]] * k for k, c in enumerate(word)) + (p[0] if word[-1] in "ab" else p[1])
+
+
+@pytest.mark.parametrize("f", [by_letter, by_name, by_spelling])
+def test_strings_of_a_table_that_integers_select_are_texts(f):
+    chance = random.Random(0)
+    tokens = [[chance.randrange(5) for _ in range(chance.randint(1, 3))] for _ in range(60)]
+    tried(f, tokens, 6)
+
+
+JOINED = {
+    "join": lambda p, ts: p[len("".join([ITOS[t] for t in ts]))] * p[ts[0]],
+    "keywords": lambda p, ts: p[len(dict(**{ITOS[t]: 1 for t in ts}))],
+    "returned": lambda p, ts: (p[ts[0]] * 2.0, [ITOS[t] for t in ts]),
+    "lengths": lambda p, ts: p[len(["a", "bb", "ccc", "d", "e"][ts[0]])],
+    "attribute": lambda p, ts: p[0] * getattr(np, ["pi", "e"][ts[0] % 2]) if ts[0] < 2 else p[1],
+    "numpy": lambda p, ts: p[np.array([ITOS[t] for t in ts]).size] + p[np.array(ITOS[ts[0]]).ndim],
+}
+
+
+@pytest.mark.parametrize("f", JOINED.values(), ids=JOINED)
+def test_where_c_code_wants_a_true_string_they_are_static(f):
+    fast, chance = chainrule.compile(f, on_fallback="raise"), random.Random(0)
+    for _ in range(40):
+        tokens = [chance.randrange(5) for _ in range(chance.randint(1, 2))]
+        leaves = [Value(x) for x in PARAMS]
+        wanted = f(leaves, tokens)
+        extras = wanted[1:] if isinstance(wanted, tuple) else ()
+        (wanted[0] if extras else wanted).backward()
+        value, slope = fast.value_and_grad(PARAMS, tokens)
+        assert slope == [x.grad for x in leaves]
+        assert (value[1:] if extras else ()) == extras
+
+
+def test_other_attributes_than_those_of_strings_are_not_there():
+    def f(p, text):
+        names = ("value", "nodes", "static", "upper")
+        return p[sum(hasattr(text[0], name) for name in names)] + p[STOI[text[0]]]
+
+    tried(f, words(40), FEW + 4)
+
+
 # --- the other ways to call -----------------------------------------------------------------------
 
 

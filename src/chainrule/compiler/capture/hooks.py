@@ -197,6 +197,8 @@ def _type(*arguments: Any, **keywords: Any) -> Any:
 
 def _hasattr(x: Any, name: str) -> bool:
     name = _as_text(name)
+    if type(x) is TracedText:
+        return hasattr(str, name)
     return hasattr(x.kind, name) if type(x) is Detached else hasattr(_asked(x, name), name)
 
 

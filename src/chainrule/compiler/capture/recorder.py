@@ -42,10 +42,12 @@ class Recorder:
         select: bool = True,
         exact: bool = False,
         plain_sites: frozenset[str] | None = None,
+        spells: bool = False,
     ) -> None:
         """``select``: integers may select; ``exact``: max and min of Values choose by branches.
 
-        ``plain_sites``: branches that run one side only; None: all of them.
+        ``plain_sites``: branches that run one side only; None: all of them. ``spells``: strings
+        of a table that an integer selects are traced texts.
         """
         #: what was made: all nodes, or ``kernels.Instructions``, which they became at once
         self.nodes: Any = []
@@ -69,7 +71,8 @@ class Recorder:
         self.used_as_number: set[int] = set()
         self.uses_math = False  # functions of ``math`` on data, which raise where data are infinite
         self.numbers: list[Value] = []  # one leaf per integer slot, in case it is used as a number
-        self.texts = False  # some arguments are traced texts
+        self.texts = False  # there are traced texts
+        self.spells, self.spelled = spells, False  # which integers selected; there are some
         self.memory: Any = None  # calls of functions with a cache; see ``recalling``
         self.refused: str | None = None
         self.undefined: str | None = None  # an operation that raised; f may have caught it

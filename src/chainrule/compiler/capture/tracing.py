@@ -109,7 +109,7 @@ def trace(
     If it can tell what an integer selected from what it selected in the recording, as by ``is``,
     it is recorded again with every read static, and with max and min as branches. ``both``: both
     sides of branches are computed; one that does what cannot be taken back is an ordinary branch
-    from then on.
+    from then on. Where it fails with texts that integers selected, they are static.
     """
     if nudge is not None:
         call = call.nudged(nudge, state.place, nudge_data)
@@ -131,8 +131,9 @@ def trace(
         except Observed:
             break
     exact, whole = state.looks, whole or state.looks or kernels is None
+    spells = not state.catches
     while True:
-        recorder = Recorder(call.ints, select and not exact, exact)
+        recorder = Recorder(call.ints, select and not exact, exact, spells=spells)
         try:
             return _trace(function, state, call, nudge, recorder, like, whole)
         except Observed:
@@ -141,6 +142,10 @@ def trace(
             exact = True
         except GraphNeeded:
             whole = True
+        except (Exception, Unrecordable):
+            if not recorder.spelled:
+                raise
+            spells = False  # it may be C code that wants a true string
 
 
 def _trace(
