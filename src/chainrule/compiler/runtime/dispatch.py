@@ -333,6 +333,8 @@ class Dispatch:
             ledger.missed(len(structure.variants))
             if not ledger.affords_recording(pipeline.may_join(call)):
                 return self._leave_unserved()
+        if not at_once and self.traces_texts and self._varying.may_vary(call):
+            build = False  # not for what the next text may take the place of
         asked = ledger.asked_for() if at_once and build else nullcontext()
         with Held(), asked:  # Ctrl-C waits: half a recording would leave max replaced, Values moved
             run = pipeline.record(structure, call, at_once, build)

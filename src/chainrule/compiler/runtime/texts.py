@@ -36,22 +36,32 @@ class VaryingTexts:
 
     def found(self, call: Call) -> bool:
         """Whether this call shows that more arguments have texts that vary."""
-        parts = [(place, node) for place, node in _parts(call) if _holds_text(node)]
-        waiting = [part for part in parts if part[0] not in self.traced | self._refused]
-        if call.texts is None or not waiting:
-            return False
+        met = self._of(call)
+        vary = frozenset([place for place, nodes in met.items() if len(nodes) > FEW])
+        self.traced |= vary
+        return bool(vary)
+
+    def may_vary(self, call: Call) -> bool:
+        """Whether an argument has had another text before, so that the next call may show it."""
+        return any(len(nodes) > 1 for nodes in self._of(call).values())
+
+    def _of(self, call: Call) -> dict[int | str, set[Node]]:
+        """The structures so far of arguments like those of a call with texts, its own among them;
+        without those of which it is known whether their texts are traced.
+        """
+        settled = self.traced | self._refused
+        parts = [(k, x) for k, x in _parts(call) if k not in settled and _holds_text(x)]
+        if call.texts is None or not parts:
+            return {}
         bare = tuple([(place, _without_texts(node)) for place, node in _parts(call)])
         if bare not in self._met and len(self._met) >= MOST_KEPT:
             self._met.clear()
         met = self._met.setdefault(bare, {})
-        vary = set()
-        for place, node in waiting:
+        for place, node in parts:
             nodes = met.setdefault(place, set())
-            nodes.add(node)
-            if len(nodes) > FEW:
-                vary.add(place)
-        self.traced |= vary
-        return bool(vary)
+            if len(nodes) <= FEW:
+                nodes.add(node)
+        return {place: met[place] for place, _ in parts}
 
     def refuse(self, places: Texts) -> None:
         """Let the texts of some arguments be part of the structure again."""
