@@ -57,6 +57,9 @@ def vector_call() -> Any:
     return _native.passed((np.full((2, 1), 0.5), 7), np.ndarray, np.float64, True, {})
 
 
+LOCK = threading.RLock()  # without memory Python has another error for it than MemoryError
+
+
 def gate_for(plan: Any, finish: Any = None, changed: Any = None) -> Any:
     """A gate with a path to this plan, for calls like ``vector_call``."""
     variant = SimpleNamespace(binding=None, waits=False)
@@ -67,8 +70,9 @@ def gate_for(plan: Any, finish: Any = None, changed: Any = None) -> Any:
         classes={int: {}},
         classes_changed=lambda: False,
         changed=changed or _native.Checks(()),
+        texts=0,
     )
-    gate = _native.Gate(threading.RLock(), np.ndarray, np.float64, lambda: None)
+    gate = _native.Gate(LOCK, np.ndarray, np.float64, lambda: None)
     gate.path = path
     return gate
 

@@ -133,6 +133,16 @@ class Static(Node):
 
 
 @node
+class Text(Node):
+    """A string of which only the length is known: its characters are integers, code points."""
+
+    length: int
+
+    def __repr__(self) -> str:
+        return f"str[{self.length}]"
+
+
+@node
 class Opaque(Node):
     """An object that nobody looks into."""
 
@@ -307,6 +317,7 @@ def _record_text(kind: Any, names: Iterable[str], items: Iterable[Node]) -> str:
 # --- flatten and unflatten ------------------------------------------------------------------------
 
 
+LONGEST_TEXT = 4096  # characters that are integers; a longer text is static
 _NEVER_CHANGING = frozenset((datetime.date, datetime.timedelta))
 _OPENED = frozenset((SimpleNamespace, deque))
 
@@ -325,6 +336,7 @@ class Flat:
     labels: list[tuple[int, str]] = field(default_factory=list)  # of Values taken for floats
     narrow: list[tuple[int, str]] = field(default_factory=list)  # data that are no doubles
     opaque: str | None = None  # the type of an object that nobody looks into
+    traces_text: bool = False  # strings are integers, one for each character; else they are static
     _place: dict[int, int] = field(default_factory=dict)  # of each Value
     _containers: dict[int, int] = field(default_factory=dict)  # by id: how many came before
     _count: int = 0  # of containers
@@ -351,6 +363,9 @@ class Flat:
             return self._add_container(x, floats_only)
         if isinstance(x, Value):
             return self._add_value(x, floats_only)
+        if kind is str and self.traces_text and not floats_only and 0 < len(x) <= LONGEST_TEXT:
+            self.ints.extend(map(ord, x))
+            return Text(len(x))
         if isinstance(x, (bool, np.bool_)) or x is None or kind is str or kind is bytes:
             return Static(kind, x)
         if isinstance(x, enum.Enum) and self.opens(x):

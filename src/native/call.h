@@ -35,6 +35,8 @@ typedef struct {
     Passed *to;
     Buffer words;             /* the signature */
     int is_first;             /* this is the argument to differentiate by: its integers are floats */
+    uint64_t texts;           /* a bit for each argument whose strings are integers, one for each character */
+    int traces_text;          /* this is such an argument */
     int depth;
     int64_t run;              /* FLOAT or INT, where the last word is how many of them came */
     Py_ssize_t held;          /* numbers and arrays so far */

@@ -431,8 +431,14 @@ static int set_path(PyObject *self, PyObject *path, void *Py_UNUSED(name)) {
     PyObject *opened = plans != NULL ? dict_of(path, "opened") : NULL;
     PyObject *classes = opened != NULL ? dict_of(path, "classes") : NULL;
     PyObject *changed = classes != NULL ? PyObject_GetAttrString(path, "changed") : NULL;
+    PyObject *mask = changed != NULL ? PyObject_GetAttrString(path, "texts") : NULL;
+    uint64_t texts = mask != NULL ? PyLong_AsUnsignedLongLong(mask) : 0;
+    if (changed != NULL && PyErr_Occurred()) {
+        Py_CLEAR(changed);
+    }
     if (changed != NULL) {
         forget_path(g);
+        g->look.texts = texts;
         put(&g->plans, plans);
         put(&g->opened, opened);
         put(&g->classes, classes);
@@ -442,6 +448,7 @@ static int set_path(PyObject *self, PyObject *path, void *Py_UNUSED(name)) {
     Py_XDECREF(plans);
     Py_XDECREF(opened);
     Py_XDECREF(classes);
+    Py_XDECREF(mask);
     Py_XDECREF(changed);
     return changed != NULL ? 0 : -1;
 }

@@ -11,13 +11,16 @@
  * INTS, how many dimensions and each of these; after FLOAT, INT and NUMPY (a float64 of numpy's that is data),
  * how many there are in a row; after STATIC a text as for a key, or 0, 1 or 2 for False, True and None, or the
  * address of what never changes; after RECORD the address of its type, and how many fields; after NAMESPACE
- * what comes after DICT; after DEQUE its greatest length, or -1, and how many items. */
+ * what comes after DICT; after DEQUE its greatest length, or -1, and how many items; after TEXT, whose characters
+ * are integers, how many of them. */
 enum {
     FLOAT_WORD = 1, INT_WORD, ARRAY_WORD, FLOATS_WORD, INTS_WORD, LIST_WORD, TUPLE_WORD, DICT_WORD,
-    NUMPY_WORD, STATIC_WORD, RECORD_WORD, NAMESPACE_WORD, DEQUE_WORD
+    NUMPY_WORD, STATIC_WORD, RECORD_WORD, NAMESPACE_WORD, DEQUE_WORD, TEXT_WORD
 };
 
 #define DEEPEST 40
+#define LONGEST_TEXT 4096 /* as in trees.py; a longer one is static */
+#define MOST_TEXTS 64     /* arguments that may have such texts */
 #define FEW_BYTES 512 /* which Python has ready */
 
 PyTypeObject *PassedType;
@@ -188,10 +191,29 @@ static int put_key(Look *w, PyObject *key) {
     return answer;
 }
 
+/* A string whose characters are integers: only its length is part of the signature. */
+static int look_at_text(Look *w, PyObject *x, Py_ssize_t length) {
+    int answer = put_words(w, TEXT_WORD, length);
+    for (Py_ssize_t k = 0; k < length && answer > 0; k++) {
+        Py_UCS4 code = PyUnicode_ReadChar(x, k);
+        if (code == (Py_UCS4)-1 && PyErr_Occurred()) {
+            return -1;
+        }
+        answer = APPEND(w->to->integers, int64_t, (int64_t)code) < 0 ? -1 : 1;
+    }
+    return answer;
+}
+
 /* What a recording holds for only. */
 static int look_at_static(Look *w, PyObject *x) {
     if (w->is_first) {
         return 0;
+    }
+    if (w->traces_text && PyUnicode_CheckExact(x)) {
+        Py_ssize_t length = PyUnicode_GetLength(x);
+        if (length != 0 && length <= LONGEST_TEXT) {
+            return length < 0 ? -1 : look_at_text(w, x, length);
+        }
     }
     int answer = put_word(w, STATIC_WORD);
     if (answer > 0) {
@@ -414,6 +436,7 @@ int look_at_arguments(Look *w, PyObject *arguments, int differentiate) {
     int answer = put_word(w, differentiate ? count : -1 - count);
     for (Py_ssize_t k = 0; k < count && answer > 0; k++) {
         w->is_first = differentiate && k == 0;
+        w->traces_text = k < MOST_TEXTS && (w->texts >> k & 1);
         answer = look_at(w, PyTuple_GetItem(arguments, k));
         w->run = 0; /* the first argument's floats are not the others' */
     }

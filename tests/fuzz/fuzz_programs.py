@@ -347,7 +347,11 @@ class World:
             "slots": lambda: f"np.array({self.ints(2, top)})",
             "mode": lambda: repr(rng.choice(["tanh", "relu", "linear"])),
             "edges": self.adjacency,
-            "word": lambda: repr(rng.choice(["abba", "rail", "lara", "a", "ball"])),
+            "word": lambda: repr(
+                rng.choice(
+                    ["abba", "rail", "lara", "a", "ball", "".join(rng.choices("abilr", k=4))]
+                )
+            ),
             "level": lambda: f"np.float64({literal(rng, 'float')})",
             "narrow": lambda: f"np.float32({literal(rng, 'float')})",
             "place": lambda: f"np.int64({rng.randint(0, top)})",

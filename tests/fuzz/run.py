@@ -36,7 +36,7 @@ from fuzz_shrink import script, shrunk, signature
 
 from chainrule.compiler.capture import tracing
 from chainrule.compiler.capture.tracing import compare_errors
-from chainrule.compiler.runtime import pipeline
+from chainrule.compiler.runtime import pipeline, texts
 
 PER_WORKER = 150  # programs, before a fresh process: memory of compiled code adds up
 
@@ -97,6 +97,7 @@ def work(options: argparse.Namespace) -> None:
     """A worker: seeds come by standard input, records go to standard output."""
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever programs print past sys.stdout
+    texts.FEW = 0  # the first of some texts is traced
     if options.both:
         pipeline.WAYS = 0
         pipeline.counts_often = lambda *_: True  # and loops have run-time ends

@@ -10,6 +10,7 @@ from numpy.lib.array_utils import byte_bounds
 
 import chainrule
 from chainrule import _native, optim
+from chainrule.compiler.capture import integer_code
 from chainrule.compiler.training import packing as module
 from chainrule.compiler.training import samples as samples_module
 from chainrule.compiler.training.packing import UNKNOWN, PackedSamples
@@ -52,7 +53,7 @@ def test_the_longest_is_that_of_python(monkeypatch):
             tuple([[0] * chance.randrange(4) for _ in range(chance.randrange(1, 4))])
             for _ in range(chance.randrange(1, 12))
         ]
-        prepared = PackedSamples(None, {}, made)  # type: ignore[arg-type]
+        prepared = PackedSamples(chainrule.compile(len).dispatch, {}, made)
         found = prepared.longest()
         with monkeypatch.context() as patch:
             patch.setattr(module, "kernels", None)
@@ -64,7 +65,7 @@ def test_shapes_are_those_of_python(monkeypatch):
     for lists in (1, 2, 3):
         made = [tuple([[0] * chance.randrange(1, 40) for _ in range(lists)]) for _ in range(300)]
         made[20:20] = [([True],) * lists, ([2**63],) * lists, (), (3,) * lists]
-        prepared = PackedSamples(None, {}, made)  # type: ignore[arg-type]
+        prepared = PackedSamples(chainrule.compile(len).dispatch, {}, made)
         which = np.array(sorted(chance.sample(range(len(made)), 200)))
         found = prepared._shapes(which)
         with monkeypatch.context() as patch:
@@ -193,7 +194,14 @@ def test_a_sample_with_a_fit_is_left_alone():
 
 def test_kinds_are_tried_in_order():
     odd = _native.Decider(
-        2, words(1), words((31, 0, 1, 0, 0)), words(), np.zeros(0), words(), words(), words()
+        2,
+        words(1),
+        words((integer_code._CODES["guard truth"], 0, 1, 0, 0)),
+        words(),
+        np.zeros(0),
+        words(),
+        words(),
+        words(),
     )  # its first integer must be true
     kinds = [
         [

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+import chainrule
 from chainrule import _native
 from chainrule.compiler.training import packing as module
 from chainrule.compiler.training.packing import PackedSamples
@@ -95,7 +96,7 @@ def test_kinds_of_samples_are_those_of_python(monkeypatch):
     chance = random.Random(3)
     made = [([chance.randrange(9) for _ in range(chance.randrange(1, 5))],) for _ in range(40)]
     made[7:7] = [([True],), ([],), (2,), ([2**70],)]
-    prepared = PackedSamples(None, {}, made)  # type: ignore[arg-type]
+    prepared = PackedSamples(chainrule.compile(len).dispatch, {}, made)
 
     def kinds():
         prepared.forget()

@@ -16,7 +16,7 @@ import random
 import reprlib
 import typing
 from collections.abc import Callable, Container
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import CodeType, SimpleNamespace
 from typing import Any
 
@@ -49,10 +49,14 @@ from chainrule.trees import (
     Record,
     SameValue,
     Shape,
+    Text,
     field_names,
     map_leaves,
     unflatten,
 )
+
+#: The arguments, by their place or keyword, whose strings are integers.
+Texts = frozenset[int | str]
 
 #: Moves a number a little, or every number of an array.
 Nudge = Callable[[Any], Any]
@@ -84,6 +88,13 @@ class Call(Flat):
     refused: str | None = None  # why such arguments cannot be recorded
     failed: str | None = None  # an error that recording it raised
     copied: bool = False  # its Values are copies of the user's
+    texts: Texts | None = None  #: None: whoever made the call takes static strings only
+
+    def flatten_again(self, texts: Texts) -> None:
+        """Let the strings of other arguments be integers."""
+        made = flatten_call(self.arguments, self.keywords, bool(self.key[0]), texts)
+        for one in fields(self):
+            setattr(self, one.name, getattr(made, one.name))
 
     def opens(self, x: Any) -> bool:
         """Whether its fields are all there is to it: no methods, no attributes of the class."""
@@ -136,15 +147,27 @@ class Call(Flat):
             at += size
 
 
-def flatten_call(arguments: tuple[Any, ...], keywords: dict[str, Any], differentiate: bool) -> Call:
-    """The arguments of one call; ``differentiate``: by the first of them."""
-    call = Call(arguments=arguments, keywords=keywords)
+def flatten_call(
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    differentiate: bool,
+    texts: Texts | None = None,
+) -> Call:
+    """The arguments of one call; ``differentiate``: by the first of them.
+
+    ``texts``: the arguments whose strings are integers, one for each character; others' are static.
+    """
+    call = Call(arguments=arguments, keywords=keywords, texts=texts)
     structures = []
     for i, x in enumerate(arguments):
+        call.traces_text = texts is not None and i in texts
         structures.append(call.add(x, differentiate and i == 0))
         if i == 0:
             call.first = call.size
-    named = {name: call.add(x) for name, x in keywords.items()}
+    named = {}
+    for name, x in keywords.items():
+        call.traces_text = texts is not None and name in texts
+        named[name] = call.add(x)
     call.structure = (tuple(structures), named)
     call.key = (
         differentiate,
@@ -326,7 +349,8 @@ class Makers:
 
     ``value``: for a number of the first argument, or a Value anywhere; ``number``: for a number
     elsewhere, with the type it came in; ``integer``: for an integer; ``array``: for an array of
-    such numbers or integers, from them, its shape and its type.
+    such numbers or integers, from them, its shape and its type; ``text``: for a string that is
+    integers, where not the string itself does.
     """
 
     value: Callable[[Any], Any]
@@ -335,6 +359,7 @@ class Makers:
     array: Callable[[list[Any], Shape, np.dtype[Any]], Array] = data_array
     #: as ``value``, for all numbers of an array at once: a function may have very many parameters
     values: Callable[[list[float]], list[Any]] | None = None
+    text: Callable[[str], Any] | None = None
 
 
 def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
@@ -377,6 +402,8 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
             return made[-1]
         if node is INT:
             return makers.integer(int(original), type(original))
+        if isinstance(node, Text) and makers.text is not None:
+            return makers.text(original)
         if isinstance(node, SameValue):
             return made[node.place]
         if isinstance(node, Again):

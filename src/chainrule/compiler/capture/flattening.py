@@ -30,6 +30,7 @@ from chainrule.compiler.capture.standins import (
     is_narrow,
     plain,
 )
+from chainrule.compiler.capture.texts import TracedText
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
 from chainrule.core.backend import Value, kernels
@@ -141,7 +142,7 @@ def _returned(recorder: Recorder, x: Any) -> Any:
         if id(value) in recorder.selector.pending:
             value = value * 1.0
         return _Returned(value, isinstance(x, Value))
-    if kind is Traced or kind is Whole or kind is Condition:
+    if kind is Traced or kind is Whole or kind is Condition or kind is TracedText:
         return plain(x)
     if x is not None and not isinstance(x, (bool, int, float, str, bytes, np.generic)):
         raise Unrecordable(f"it returns a {kind.__name__}")

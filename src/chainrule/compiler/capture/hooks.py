@@ -24,22 +24,25 @@ from chainrule.compiler.capture.rewriting import MAKERS, WATCHED, Hooks, Rewrite
 from chainrule.compiler.capture.sorting import in_order
 from chainrule.compiler.capture.standins import Condition, Detached, StandIn, is_numpys
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
+from chainrule.compiler.capture.texts import TracedText
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.turns import Loop, through
 from chainrule.compiler.capture.wholes import Whole, of_truth
+from chainrule.compiler.capture.words import seen
 from chainrule.core.backend import Value, modes
 
 _CONTAINERS = (list, dict, tuple, np.ndarray)
 _OF_ARRAYS = frozenset(("dtype", "itemsize", "nbytes", "strides", "data", "tobytes"))  # of numbers
+_TEXTS = (str, TracedText)
 _CACHED = range(-5, 257)  # integers of which CPython has one object each
 
 
 def _is_traced(key: Any) -> bool:
-    """Whether there is a traced integer in a key."""
+    """Whether there is a traced integer or text in a key."""
     kind = type(key)
     if kind is tuple or kind is list:
         return any(map(_is_traced, key))
-    return kind is Traced or kind is DataArray or (kind is np.ndarray and key.dtype.kind == "O")
+    return kind in (Traced, TracedText, DataArray) or (kind is np.ndarray and key.dtype.kind == "O")
 
 
 def _read(container: Any, key: Any) -> Any:
@@ -61,6 +64,8 @@ def _store(value: Any, container: Any, key: Any) -> None:
     """``container[key] = value``."""
     if type(key) in (Traced, Whole) and store_by_integer(value, container, key):
         return
+    if type(key) is TracedText:
+        key = key.static()
     if modes.recorder is not None and type(container) is np.ndarray and _has_data(key):
         key = settled(key)
     container[key] = value
@@ -76,6 +81,8 @@ def _same(a: Any, b: Any) -> bool:
     recorder = modes.recorder
     if recorder is not None and a is b and isinstance(a, StandIn) and is_numpys(a):
         recorder.forbid("asking by 'is' which number it has")  # an array makes a new one each time
+    if recorder is not None and type(a) in _TEXTS and type(b) in _TEXTS:
+        recorder.forbid("asking by 'is' which text it has")  # equal ones are passed as one
     if recorder is None or a is b or a is None or b is None:  # no stand-in stands for None
         return a is b
     recorder.selector.observed(a, b)
@@ -111,6 +118,8 @@ def _asked(x: Any, name: str = "") -> Any:
         return Looked(x)
     elif name == "count" and type(x) in (list, tuple):
         return Counted(x)
+    elif recorder.texts and type(x) in (str, TracedText, list, tuple) and name:
+        return seen(x, name)
     elif recorder.either:
         if type(x) is Value:
             recorder.asked[id(x)] = x
@@ -140,7 +149,25 @@ def _int(*arguments: Any, **keywords: Any) -> Any:
             return of_truth(x)
         if type(x) is Traced or type(x) is Whole:
             return x.as_kind(int)
-    return int(*arguments, **keywords)
+        found = x.digit() if type(x) is TracedText else None
+        if found is not None:
+            return found
+    return int(*map(_as_text, arguments), **keywords)
+
+
+def _as_text(x: Any) -> Any:
+    """A text for C code, which wants a true one."""
+    return x.static() if type(x) is TracedText else x
+
+
+def _ord(*arguments: Any) -> Any:
+    if len(arguments) == 1 and type(arguments[0]) is TracedText and len(arguments[0]) == 1:
+        return arguments[0].code()
+    return ord(*map(_as_text, arguments))
+
+
+def _map(*arguments: Any, **keywords: Any) -> Any:
+    return map(*[_called(arguments[0]), *arguments[1:]] if arguments else (), **keywords)
 
 
 def _float(*arguments: Any, **keywords: Any) -> Any:
@@ -149,7 +176,7 @@ def _float(*arguments: Any, **keywords: Any) -> Any:
             return arguments[0].number().as_kind(float)
         if type(arguments[0]) is Detached:
             return arguments[0].as_kind(float)
-    return float(*arguments, **keywords)
+    return float(*map(_as_text, arguments), **keywords)
 
 
 def _bool(*arguments: Any) -> Any:
@@ -171,10 +198,14 @@ def _type(*arguments: Any, **keywords: Any) -> Any:
 
 
 def _hasattr(x: Any, name: str) -> bool:
+    name = _as_text(name)
+    if type(x) is TracedText:
+        return hasattr(str, name)
     return hasattr(x.kind, name) if type(x) is Detached else hasattr(_asked(x, name), name)
 
 
 def _getattr(x: Any, name: str, *default: Any) -> Any:
+    name = _as_text(name)
     if type(x) is Detached and not hasattr(x.kind, name):
         x = x.kind(0)  # raises, or gives the default
     return getattr(_asked(x, name), name, *default)
@@ -184,6 +215,8 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     int: _int,
     float: _float,
     bool: _bool,
+    ord: _ord,
+    map: _map,
     type: _type,
     isinstance: _isinstance,
     sorted: in_order,

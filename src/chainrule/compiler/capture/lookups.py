@@ -17,7 +17,9 @@ import numpy as np
 
 from chainrule.compiler.capture.arrays import DataArray, data_array, items_of
 from chainrule.compiler.capture.standins import Detached
+from chainrule.compiler.capture.texts import TracedText
 from chainrule.compiler.capture.traced import Traced
+from chainrule.compiler.capture.words import Words, word_in, word_item
 from chainrule.core.backend import Value, modes
 
 if TYPE_CHECKING:
@@ -29,7 +31,9 @@ _BY_HASH = MAPPINGS | {set, frozenset}
 _IN_ORDER = frozenset((list, tuple))
 _PLAIN = frozenset((int, bool))
 _ALIKE = {float}, {Value}, {Detached}  # kinds of numbers of which any may be selected
-_VALUES = frozenset((int, bool, str, type(None), Traced))  # the same wherever they are equal
+_VALUES = frozenset(
+    (int, bool, str, type(None), Traced, TracedText)
+)  # the same wherever they are equal
 _MOST = 256  # items of a list, some of them traced, with which one is compared
 _MOST_COUNTED = 8192  # comparisons by which a table of counts is made
 _KEYS = frozenset((int, bool, np.int64))  # kinds of traced integers that are equal as Python's are
@@ -86,15 +90,31 @@ class Looked:
     def get(self, key: Any, default: Any = None, /) -> Any:
         """``mapping.get(key, default)``."""
         mapping = self.mapping
+        words = Words.among(mapping, key) if type(key) is TracedText else None
+        if words is not None:
+            return self._of_word(words, key, default)
         if type(key) is not Traced or not is_table(mapping, key) or not _selects(key):
             return mapping.get(key, default)
         recorder = key._recorder
-        kinds = {*map(type, mapping.values()), type(default)}
         items = [*mapping.values(), default]
-        if kinds <= {int, Traced} or kinds in _ALIKE or _are_rows(items):
+        if _are_alike(items):
             place = place_among(recorder, mapping, key.node)
             return recorder.selector.selected(items, items, Traced(recorder, place))
         return item(mapping, key) if contains(key, mapping) else default
+
+    def _of_word(self, words: Words, key: TracedText, default: Any) -> Any:
+        items = [*[self.mapping[word] for word in words.keys], default]
+        if not words.keys:
+            return default
+        if _are_alike(items):
+            return words.recorder.selector.selected(items, items, words.place("find"))
+        return word_item(self.mapping, key) if word_in(key, self.mapping) else default
+
+
+def _are_alike(items: Sequence[Any]) -> bool:
+    """Whether any of these may be selected."""
+    kinds = {*map(type, items)}
+    return kinds <= {int, Traced} or kinds in _ALIKE or _are_rows(items)
 
 
 def _are_rows(items: Sequence[Any]) -> bool:
@@ -111,8 +131,12 @@ def contains(x: Any, container: Any) -> Any:
     recorder, kind = modes.recorder, type(container)
     if recorder is not None and recorder.both and type(x) not in _VALUES:
         recorder.selector.ask()  # it may be which one it is
+    if recorder is not None and (type(x) is TracedText or kind is TracedText):
+        return word_in(x, container)
     if recorder is None or not recorder.selector.enabled:
         return x in container
+    if type(x) is tuple and any(type(part) is TracedText for part in x):
+        return word_in(x, container) if kind in _BY_HASH else x in container
     if type(x) is Traced and x.__class__ in _KEYS:
         if (kind in _BY_HASH or kind in _IN_ORDER) and _PLAIN.issuperset(map(type, container)):
             if not container:

@@ -36,7 +36,9 @@ from chainrule.compiler.capture.keys import (
 from chainrule.compiler.capture.lookups import MAPPINGS, item
 from chainrule.compiler.capture.selection import Gather, Ints, Selection
 from chainrule.compiler.capture.standins import Detached
+from chainrule.compiler.capture.texts import TracedText
 from chainrule.compiler.capture.traced import Traced
+from chainrule.compiler.capture.words import word_item
 from chainrule.core.backend import Value, modes, topological_order
 
 if TYPE_CHECKING:
@@ -95,10 +97,10 @@ class Selector:
         if kind is np.ndarray:
             return self._part(container, key, container)
         if type(key) is not Traced:
-            return container[key]
+            return word_item(container, key) if kind in MAPPINGS else container[key]
         if kind in MAPPINGS:
             return item(container, key)
-        if kind is not list and kind is not tuple:
+        if kind is not list and kind is not tuple and kind is not str:
             return container[key]
         if container and key.__class__ is int:
             for fork in self._recorder.forks:
@@ -252,7 +254,9 @@ class Selector:
             table = integers.constant(tuple(map(int, items)))
             return lambda key: Traced(recorder, integers.step("read", table, key.node), np.int64)
         found = None
-        if kinds <= _INTEGERS:
+        if kinds == {str}:
+            found = self._text_picker(items)
+        elif kinds <= _INTEGERS:
             found = self._integers_picker(items, kinds)
         elif kinds == {Value}:
             found = self._value_picker(tuple(items))
@@ -299,6 +303,20 @@ class Selector:
         nodes = [x.node if type(x) is Traced else integers.constant(x) for x in items]
         (kind,) = sorts
         return lambda key: Traced(recorder, integers.step("choose", key.node, *nodes), kind)
+
+    def _text_picker(self, items: Sequence[str]) -> Callable[[Traced], Any] | None:
+        """One of some strings of one length: what each of their characters is."""
+        integers, recorder = self._recorder.integers, self._recorder
+        if not recorder.spells or recorder.forks or len({*map(len, items)}) > 1 or not items[0]:
+            return None
+        tables = [integers.constant(tuple(map(ord, column))) for column in zip(*items, strict=True)]
+
+        def pick(key: Traced) -> TracedText:
+            recorder.texts = recorder.spelled = True
+            codes = [integers.step("read", table, key.node) for table in tables]
+            return TracedText(recorder, codes)
+
+        return pick
 
     def _row_picker(self, items: Sequence[Any]) -> Callable[[Traced], Any]:
         """A row of a table of rows: what each column selects."""

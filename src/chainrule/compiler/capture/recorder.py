@@ -43,11 +43,13 @@ class Recorder:
         exact: bool = False,
         plain_sites: frozenset[str] | None = None,
         powers: bool = False,
+        spells: bool = False,
     ) -> None:
         """``select``: integers may select; ``exact``: max and min of Values choose by branches.
 
         ``plain_sites``: branches that run one side only; None: all of them. ``powers``: integers
-        may be exponents of Values.
+        may be exponents of Values. ``spells``: strings of a table that an integer selects are
+        traced texts.
         """
         #: what was made: all nodes, or ``kernels.Instructions``, which they became at once
         self.nodes: Any = []
@@ -72,6 +74,8 @@ class Recorder:
         self.used_as_number: set[int] = set()
         self.uses_math = False  # functions of ``math`` on data, which raise where data are infinite
         self.numbers: list[Value] = []  # one leaf per integer slot, in case it is used as a number
+        self.texts = False  # there are traced texts
+        self.spells, self.spelled = spells, False  # which integers selected; there are some
         self.memory: Any = None  # calls of functions with a cache; see ``recalling``
         self.refused: str | None = None
         self.undefined: str | None = None  # an operation that raised; f may have caught it

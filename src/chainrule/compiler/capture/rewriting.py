@@ -33,7 +33,7 @@ from chainrule.compiler.capture.templates import PLACEHOLDER
 _NEWER_CALLS = sys.version_info >= (3, 13)  # the callable comes before self or NULL
 _HAS_PRECALL = sys.version_info < (3, 12)
 #: functions in C whose calls are looked at, by the names under which code loads them
-WATCHED = frozenset("int float bool type isinstance hasattr getattr sorted".split())
+WATCHED = frozenset("int float bool ord map type isinstance hasattr getattr sorted".split())
 #: attributes of modules that make generators of random numbers
 MAKERS = frozenset(("Random", "default_rng"))
 #: names under which functions that keep their results in a cache were found so far

@@ -36,7 +36,8 @@ from chainrule.compiler.capture.reading import Observed
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.replacing import recording
-from chainrule.compiler.capture.standins import Detached, Unrecordable
+from chainrule.compiler.capture.standins import Detached, StandIn, Unrecordable
+from chainrule.compiler.capture.texts import TracedText
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.walking import survey
 from chainrule.core.backend import Value, kernels, modes
@@ -122,7 +123,8 @@ def trace(
     If it can tell what an integer selected from what it selected in the recording, as by ``is``,
     it is recorded again with every read static, and with max and min as branches. ``both``: both
     sides of branches are computed; one that does what cannot be taken back is an ordinary branch
-    from then on. ``exact``: max and min are branches in any case.
+    from then on. ``exact``: max and min are branches in any case. Where it fails with texts that
+    integers selected, they are static.
     """
     if nudge is not None:
         call = call.nudged(nudge, state.place, nudge_data)
@@ -144,8 +146,11 @@ def trace(
         except Observed:
             break
     observed, whole = state.looks, whole or state.looks or kernels is None
+    spells = not state.catches
     while True:
-        recorder = Recorder(call.ints, select and not observed, exact or observed, powers=powers)
+        recorder = Recorder(
+            call.ints, select and not observed, exact or observed, powers=powers, spells=spells
+        )
         try:
             return _trace(function, state, call, nudge, recorder, like, whole)
         except Observed:
@@ -154,6 +159,10 @@ def trace(
             observed = True
         except GraphNeeded:
             whole = True
+        except (Exception, Unrecordable):
+            if not recorder.spelled:
+                raise
+            spells = False  # it may be C code that wants a true string
 
 
 def _trace(
@@ -185,7 +194,11 @@ def _trace(
     def integer(_: int, kind: type) -> Traced:
         return Traced(recorder, next(slots), kind)
 
-    rebuilt = rebuild(call, Makers(value, number, integer, values=values))
+    def text(x: str) -> TracedText:
+        recorder.texts = True
+        return TracedText(recorder, tuple([next(slots) for _ in x]))
+
+    rebuilt = rebuild(call, Makers(value, number, integer, values=values, text=text))
     recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts, *rebuilt.arrays))
     tuples = _tuples_in([rebuilt.arguments, rebuilt.keywords])
     passed = set(map(id, call.values))
@@ -283,6 +296,8 @@ def _check_returned(
             seen.add(id(x))
         if id(x) in tuples:
             raise Unrecordable("it returns a tuple that it was passed")
+        if type(x) is dict and any(isinstance(key, StandIn) for key in x):
+            raise Unrecordable("it returns a dict with keys that it was passed")
         if type(x) in (list, tuple, dict):
             stack.extend(x.values() if type(x) is dict else x)
 

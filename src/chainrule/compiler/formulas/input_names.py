@@ -31,6 +31,7 @@ from chainrule.trees import (
     Numbers,
     Record,
     Static,
+    Text,
     children,
     field_names,
 )
@@ -107,6 +108,8 @@ def _leaves(structure: Node, name: str, path: str) -> list[Named]:
             return [Named(name, (), structure is INT, path)]
         case Numbers(shape, kind):
             return [Named(name, shape, kind is INT, path)]
+        case Text(length):
+            return [Named(name, (length,), True, path)]
         case Dict(items, keys):
             words = [_within(name, key) for _, key in keys]
             parts = zip(items, words, _paths(structure, path), strict=True)

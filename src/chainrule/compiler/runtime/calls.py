@@ -49,7 +49,7 @@ def value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, An
         return dispatch.function(*arguments, **keywords)
     if dispatch.rests():
         return _eager_value(dispatch, arguments, keywords)
-    call = flatten_call(arguments, keywords, differentiate=False)
+    call = flatten_call(arguments, keywords, differentiate=False, texts=dispatch.texts)
     found = _served(dispatch, call, lambda run: _answer(dispatch, run, call))
     return _eager_value(dispatch, arguments, keywords, call) if found is None else found[0]
 
@@ -83,7 +83,7 @@ def value_and_grad(
         if dispatch.gate.derivation is None:
             dispatch.gate.derivation = _derivation(dispatch.function)
         return _eager_value_and_grad(dispatch, arguments, keywords, out)
-    call = flatten_call(arguments, keywords, differentiate=True)
+    call = flatten_call(arguments, keywords, differentiate=True, texts=dispatch.texts)
 
     def differentiated(run: Run) -> tuple[Any, Any]:
         result = _with_float(_floats(run))

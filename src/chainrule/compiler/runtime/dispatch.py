@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.capture.arguments import Call, Texts, flatten_call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
@@ -24,6 +24,7 @@ from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.pipeline import SEVERAL, Options, Pipeline, one_case_only, own_paths
 from chainrule.compiler.runtime.results import nodes_of
+from chainrule.compiler.runtime.texts import VaryingTexts, static_in, traced_in
 from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Structure, Variant
 from chainrule.core import errors
 from chainrule.core.backend import Value
@@ -31,6 +32,7 @@ from chainrule.core.interrupts import Held
 
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
 LONG = 1.0  # seconds of recording after which the user is told, where it could be less
+SAMPLES = 64  # of which the texts are looked at before any of them is recorded
 MOST_UNSERVED = 64  # calls that had to run eagerly, more than were replayed, before it is told
 
 
@@ -77,6 +79,7 @@ class Dispatch:
         self._last: Path | None = None
         self._pipeline: Pipeline | None = None
         self._ledger = Ledger()
+        self._varying = VaryingTexts()
         self._changes = 0
         self._unserved = 0  # calls that no recording was worth its cost for, less those replayed
         self._told = False  # why that is so
@@ -85,6 +88,25 @@ class Dispatch:
     def name(self) -> str:
         """The function's name."""
         return str(getattr(self.function, "__name__", "function"))
+
+    @property
+    def texts(self) -> Texts:
+        """The arguments whose strings are integers, for whoever flattens calls of the function."""
+        return self._varying.traced
+
+    def meet(self, samples: Sequence[tuple[Any, ...]]) -> Texts:
+        """The same, for whoever is about to call it with each of some samples, after the first."""
+        with self.lock:
+            for sample in samples[:SAMPLES] if self.traces_texts else ():
+                call = flatten_call((None, *sample), {}, differentiate=False, texts=self.texts)
+                if self._varying.found(call):
+                    self.fast_path = None
+            return self.texts
+
+    @property
+    def traces_texts(self) -> bool:
+        """Whether calls may be recorded with strings that are integers."""
+        return self.options.sizes is None
 
     @property
     def busy(self) -> bool:
@@ -281,7 +303,7 @@ class Dispatch:
         asks = self.captured.identity and run.variant.asks
         if not (asks and call.may_come_again):
             if self.fast_path is None:
-                self.fast_path = FastPath(self.captured)
+                self.fast_path = FastPath(self.captured, self.texts)
             is_served = self.fast_path.learn(call, run.variant)
         if not is_served and not self._ledger.replays_pay(len(run.variant.recording)):
             self._ledger.refused()
@@ -320,15 +342,39 @@ class Dispatch:
         self._tell_of_refusals(pipeline)
         if unrecorded is not None:
             return unrecorded
+        if self.traces_texts and self._varying.found(call):
+            structure = self._flattened_again(pipeline, call)
+            ledger.changed()
         if not at_once:
             ledger.missed(len(structure.variants))
             if not ledger.affords_recording(pipeline.may_join(call)):
                 return self._leave_unserved()
+        if not at_once and self.traces_texts and self._varying.may_vary(call):
+            build = False  # not for what the next text may take the place of
         asked = ledger.asked_for() if at_once and build else nullcontext()
         with Held(), asked:  # Ctrl-C waits: half a recording would leave max replaced, Values moved
             run = pipeline.record(structure, call, at_once, build)
+            texts = traced_in(call)
+            if texts and structure.blocked is not None:
+                self._varying.refuse(texts)
+                structure = self._flattened_again(pipeline, call)
+                run = pipeline.record(structure, call, at_once, build)
+            elif texts and run.variant is not None:
+                self._leave_static(static_in(call, run.variant))
         self._tell_of_recordings(pipeline)
         return run
+
+    def _flattened_again(self, pipeline: Pipeline, call: Call) -> Structure:
+        """What is known of a call, where other texts of it are traced from now on."""
+        self.fast_path = None
+        call.flatten_again(self.texts)
+        return pipeline.structure(call)
+
+    def _leave_static(self, texts: Texts) -> None:
+        """Let the texts of some arguments be static again."""
+        if texts:
+            self.fast_path = None
+            self._varying.refuse(texts)
 
     def _tell_of_refusals(self, pipeline: Pipeline) -> None:
         """Say once why calls are recorded though ``sizes`` was given."""
@@ -393,6 +439,10 @@ class Dispatch:
         """Eager did what recording could not: do not try again."""
         if call.failed is not None and self._pipeline is not None:
             with self.lock:
+                texts = traced_in(call)
+                if texts:  # perhaps C code that wants a true string
+                    self._leave_static(texts)
+                    return
                 self._pipeline.structure(call).blocked = call.failed
                 self._tell(call.failed)
 

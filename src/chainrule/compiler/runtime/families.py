@@ -22,14 +22,25 @@ from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.lift.alignment import RecordedCall
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.machine import Fit, MachineCode
-from chainrule.trees import INT, Branch, Floats, List, Node, Numbers, Tuple, node, unflatten
+from chainrule.trees import (
+    INT,
+    Branch,
+    Floats,
+    List,
+    Node,
+    Numbers,
+    Text,
+    Tuple,
+    node,
+    unflatten,
+)
 
 Runs = tuple[tuple[int, bool], ...]  # of integers, in order: how many, and whether it is a list
 
 
 @node
 class Integers(Node):
-    """A list, tuple or array of integers, of any length."""
+    """A list, tuple or array of integers, or a text, of any length."""
 
     kind: type[Node]
 
@@ -48,6 +59,9 @@ def _shortened(structure: Node, runs: list[tuple[int, bool]]) -> Node:
         is_list = len(structure.shape) == 1
         runs.append((math.prod(structure.shape), is_list))
         return Integers(Numbers) if is_list else structure
+    if isinstance(structure, Text):
+        runs.append((structure.length, True))
+        return Integers(Text)
     if structure is INT:
         runs.append((1, False))
     return structure
@@ -76,6 +90,8 @@ def resized(call: Call, ids: Sequence[Sequence[int]]) -> Call:
         if structure.kind is Numbers:
             return np.array(next(rows), original.dtype)
         row = [int(i) for i in next(rows)]
+        if structure.kind is Text:
+            return "".join(map(chr, row))
         return tuple(row) if structure.kind is Tuple else row
 
     def build(structure: Node, original: Any) -> Any:
@@ -84,7 +100,7 @@ def resized(call: Call, ids: Sequence[Sequence[int]]) -> Call:
     structures, named = call.structure
     arguments = tuple([build(*pair) for pair in zip(structures, call.arguments, strict=True)])
     keywords = {name: build(part, call.keywords[name]) for name, part in named.items()}
-    return flatten_call(arguments, keywords, call.key[0])
+    return flatten_call(arguments, keywords, call.key[0], call.texts)
 
 
 def split(runs: Runs, ids: Sequence[int]) -> list[list[int]]:

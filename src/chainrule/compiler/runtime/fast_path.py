@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy import float64, ndarray
 
-from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.capture.arguments import Call, Texts
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.lift.program import Addresses
@@ -286,8 +286,11 @@ def gate(lock: threading.RLock, enter: Callable[[], None]) -> Gate:
 class FastPath:
     """The cached calls of a function, for its gate."""
 
-    def __init__(self, captured: CapturedState) -> None:
+    def __init__(self, captured: CapturedState, texts: Texts = frozenset()) -> None:
+        """``texts``: the arguments whose strings are integers."""
         self.plans: dict[bytes, list[Any]] = {}  # by signature: each a kernels.CachedCall
+        self._texts = texts
+        self.texts = sum(1 << place for place in texts if isinstance(place, int))  # for C
         self.opened: Opened = {}  # the types of arguments that are looked into beside the usual
         #: by id: these and their bases, and the items of enums, with what was in them
         self.classes: dict[int, tuple[Any, dict[str, Any]]] = {}
@@ -304,7 +307,8 @@ class FastPath:
 
     def _learn(self, call: Call, variant: Variant, binding: Binding | None) -> bool:
         shape = None
-        if not call.labels and all(kind == DOUBLE.str for _, kind in call.narrow):
+        same = (call.texts or frozenset()) == self._texts  # C looks at strings in the same way
+        if same and not call.labels and all(kind == DOUBLE.str for _, kind in call.narrow):
             differentiate = bool(call.key[0])
             shape = signature(call.structure[0], call.arguments, differentiate, self.opened)
             self._watch_classes()

@@ -167,6 +167,10 @@ class Ledger:
         self._rest = min(2**self._refusals, LONGEST_REFUSAL)
         self._refusals += 3
 
+    def changed(self) -> None:
+        """Calls are recorded in another way from now on: what was in vain before may be of use."""
+        self._unused = self._misses = self._rest = 0
+
     @contextmanager
     def asked_for(self) -> Iterator[None]:
         """What is spent meanwhile was asked for whatever it costs: nothing has to be earned."""

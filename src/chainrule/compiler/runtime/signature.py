@@ -32,13 +32,14 @@ from chainrule.trees import (
     Record,
     Shape,
     Static,
+    Text,
     Tuple,
     field_names,
 )
 
 # The words of a signature, as in src/native/passed.c.
 _FLOAT, _INT, _ARRAY, _FLOATS, _INTS, _LIST, _TUPLE, _DICT, _NUMPY, _STATIC = range(1, 11)
-_RECORD, _NAMESPACE, _DEQUE = range(11, 14)
+_RECORD, _NAMESPACE, _DEQUE, _TEXT = range(11, 15)
 _SINGLE = {False: 0, True: 1, None: 2}
 BUILT = (Record, NamedTuple)  # what a first argument may be beside lists and the like
 _KINDS: dict[type[Node], int] = {List: _LIST, Tuple: _TUPLE, Dict: _DICT}
@@ -103,6 +104,9 @@ class _Writer:
         if isinstance(node, Numbers):
             self._put_array(node, first)
             return 0 not in node.shape
+        if isinstance(node, Text):
+            self.put(_TEXT, node.length)
+            return True
         if isinstance(node, Static) and not first and node.type in (bool, str, type(None)):
             self.put(_STATIC)
             if node.type is str:

@@ -35,7 +35,7 @@ from chainrule.compiler.saving.reading import (
     check_shorter,
 )
 from chainrule.compiler.saving.replay import Replay
-from chainrule.compiler.saving.structures import portable
+from chainrule.compiler.saving.structures import portable, traced_texts
 from chainrule.core.backend import Value
 from chainrule.core.interrupts import Held
 
@@ -238,7 +238,15 @@ class LoadedDispatch(Dispatch):
         )
         replay.variants = lambda call: self._pipeline.structure(call).variants
         replay.captured = self._pipeline.captured
+        for structure in saved.structures:
+            self._varying.traced |= traced_texts(structure.key)
+        replay.texts = self.texts
         replay.saved_for = [structure.shown for structure in saved.structures]
+
+    @property
+    def traces_texts(self) -> bool:
+        """Nothing is recorded."""
+        return False
 
     def read_all(self) -> None:
         """Read and check the whole file now."""

@@ -18,7 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arguments import Call, as_float, flatten_call, holds_values
+from chainrule.compiler.capture.arguments import (
+    Call,
+    Texts,
+    as_float,
+    flatten_call,
+    holds_values,
+)
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.recordings import CONSTANT, FIRST_RULE, ArrayOutput, Output
@@ -46,6 +52,7 @@ class Replay:
         #: set once the recordings are there: those for a call, and what calls there are some for
         self.variants: Callable[[Call], Sequence[Variant]] = lambda call: ()
         self.saved_for: Sequence[Sequence[str]] = ()
+        self.texts: Texts = frozenset()  # arguments whose strings are integers in some of them
         self.captured = CapturedState()
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -53,9 +60,11 @@ class Replay:
         if modes.recorder is not None:
             modes.recorder.forbid(f"{self.__name__}, which was loaded from a file")
         reasons: list[str] = []
-        readings = [flatten_call(arguments, keywords, differentiate=False)]
-        if arguments and holds_values(arguments[0]):
-            readings += self._as_differentiated(arguments, keywords)
+        readings = []
+        for texts in dict.fromkeys([self.texts, frozenset[int | str]()]):
+            readings.append(flatten_call(arguments, keywords, differentiate=False, texts=texts))
+            if arguments and holds_values(arguments[0]):
+                readings += self._as_differentiated(arguments, keywords, texts)
         for call in readings:
             for variant in self.variants(call):
                 try:
@@ -66,7 +75,7 @@ class Replay:
         raise FallbackError(f"{self.__name__} was not saved for this call: {why}")
 
     def _as_differentiated(
-        self, arguments: tuple[Any, ...], keywords: dict[str, Any]
+        self, arguments: tuple[Any, ...], keywords: dict[str, Any], texts: Texts
     ) -> list[Call]:
         """A call whose first argument holds Values only, as ``value_and_grad`` of it.
 
@@ -76,9 +85,13 @@ class Replay:
         call = _CallOfValues(arguments=arguments, keywords=keywords)
         structures = []
         for i, x in enumerate(arguments):
+            call.traces_text = i in texts
             structures.append(call.add(x, floats_only=i == 0))
             call.first = call.size if i == 0 else call.first
-        named = {name: call.add(x) for name, x in keywords.items()}
+        named = {}
+        for name, x in keywords.items():
+            call.traces_text = name in texts
+            named[name] = call.add(x)
         call.structure = (tuple(structures), named)
         call.key = (True, tuple(structures), tuple(named.items()), tuple(call.narrow))
         first = [*itertools.islice(_numbers(call), call.first)]

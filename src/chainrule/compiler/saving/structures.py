@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.compiler.capture.arguments import Texts
 from chainrule.compiler.lift.alignment import Layout
 from chainrule.compiler.saving.plain import SaveError, encode
 from chainrule.trees import (
@@ -37,9 +38,11 @@ from chainrule.trees import (
     Record,
     SameValue,
     Static,
+    Text,
     field_names,
 )
 
+_TEXT = "text"
 SHOWN = 200  # characters of an argument in a message
 
 
@@ -65,12 +68,28 @@ def layout_of(key: Any) -> Layout:
         for leaf in _leaves(part):
             size = math.prod(leaf.shape) if isinstance(leaf, Numbers) else 1
             kind = leaf.kind if isinstance(leaf, Numbers) else leaf
+            if isinstance(leaf, Text):
+                size, kind = leaf.length, INT
             if kind is INT:
                 integers += size
             elif kind is FLOAT or kind is VALUE:
                 sizes.append(size)
         firsts.append(sum(sizes))
     return Layout(firsts[1] if structures else 0, tuple(sizes), integers)
+
+
+def traced_texts(key: str) -> Texts:
+    """The arguments of calls with this key, as text, whose strings are integers."""
+    try:
+        _, structures, named, *_ = json.loads(key)
+        parts = [*enumerate(structures), *[(name, node) for name, node in named]]
+    except (RecursionError, TypeError, ValueError):
+        return frozenset()  # no call has such a key
+    return frozenset([place for place, node in parts if _holds_text(node)])
+
+
+def _holds_text(x: Any) -> bool:
+    return isinstance(x, list) and (x[:1] == [_TEXT] or any(map(_holds_text, x)))
 
 
 def passes_values(key: Any) -> bool:
@@ -95,6 +114,8 @@ def _node(node: Node) -> Any:
             return ["array", list(shape), kind.kind]
         case Static(kind, value):
             return ["static", kind.__qualname__, _static(kind, value)]
+        case Text(length):
+            return [_TEXT, length]
         case SameValue(place):
             return ["same", place]
         case Again(number):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arguments import Call, flatten_call
+from chainrule.compiler.capture.arguments import Call, Texts, flatten_call
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.runtime.dispatch import Dispatch
@@ -85,8 +85,11 @@ class PackedSamples:
         self._memory = memory
         self.params = params
         self.samples: Sequence[tuple[Any, ...]] = samples
+        self._texts: Texts = frozenset()  # arguments of the function whose strings are integers
         if isinstance(samples, Windows):
             self.samples = _Shown(samples, samples.places(0, AT_ONCE))
+        else:
+            self._texts = dispatch.meet(samples)
         self._calls: dict[int, Call] = {}
         self.integers_only = False  # whether those looked at by ``structures`` are lists of some
         self.fit_of: Addresses
@@ -115,7 +118,8 @@ class PackedSamples:
         """Sample k flattened."""
         if k not in self._calls:
             arguments = (*self.samples[k], *self._key)
-            self._calls[k] = flatten_call(arguments, {}, differentiate=False)
+            texts = frozenset([place - 1 for place in self._texts if isinstance(place, int)])
+            self._calls[k] = flatten_call(arguments, {}, differentiate=False, texts=texts)
         return self._calls[k]
 
     def longest(self) -> int:
@@ -201,7 +205,7 @@ class PackedSamples:
 
     def _whole(self, k: int) -> Call:
         arguments = (self.params, *self.samples[k], *self._key)
-        return flatten_call(arguments, {}, differentiate=True)
+        return flatten_call(arguments, {}, differentiate=True, texts=self._texts)
 
     def _run(self, k: int) -> Run:
         """Compute a sample as a call of its own."""
@@ -223,7 +227,7 @@ class PackedSamples:
     def _new_kind(self, k: int, ids: Addresses) -> Kind | None:
         """What a sample runs on that is of no kind that was met."""
         variant = self._run(k).variant
-        if variant is None or variant.binding is None:
+        if variant is None or variant.binding is None or self.dispatch.texts != self._texts:
             return None
         machine, alike = variant.binding.machine, self._alike.setdefault(self.call(k).key, [])
         if machine.root < machine.program.shared or any(x.variant is variant for x in alike):
