@@ -18,6 +18,7 @@ from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
+from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.fast_path import FastPath, gate
 from chainrule.compiler.runtime.ledger import Ledger
@@ -29,6 +30,7 @@ from chainrule.core import errors
 from chainrule.core.backend import Value
 from chainrule.core.interrupts import Held
 
+ROOTS = 32  # classes and functions that are passed
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
 LONG = 1.0  # seconds of recording after which the user is told, where it could be less
 MOST_UNSERVED = 64  # calls that had to run eagerly, more than were replayed, before it is told
@@ -78,6 +80,7 @@ class Dispatch:
         self._pipeline: Pipeline | None = None
         self._ledger = Ledger()
         self._changes = 0
+        self._roots: dict[Any, None] = {}  # classes and functions that calls brought, the last ones
         self._unserved = 0  # calls that no recording was worth its cost for, less those replayed
         self._told = False  # why that is so
 
@@ -85,6 +88,11 @@ class Dispatch:
     def name(self) -> str:
         """The function's name."""
         return str(getattr(self.function, "__name__", "function"))
+
+    @property
+    def brought(self) -> dict[Any, None]:
+        """The classes and functions that calls brought, and that belong to the captured state."""
+        return self._roots
 
     @property
     def busy(self) -> bool:
@@ -260,14 +268,15 @@ class Dispatch:
         """
         if run.variant is None or self.captured is None:
             return
-        is_served = False
-        # The fast path does not see whether two arguments are one.
-        asks = self.captured.identity and run.variant.asks
-        if not (asks and call.may_come_again):
-            if self.fast_path is None:
-                self.fast_path = FastPath(self.captured)
-            is_served = self.fast_path.learn(call, run.variant)
-        if not is_served and not self._ledger.replays_pay(len(run.variant.recording)):
+        size, called = len(run.variant.recording), run.variant.recording.selection.called
+        if not self._ledger.quick_replays_pay(size, self.captured.seconds_to_compare, called):
+            self._ledger.refused()
+            return
+        path = self.fast_path or FastPath(self.captured)
+        tells, is_served = path.tells, path.learn(call, run.variant)
+        if self.fast_path is None or path.tells is not tells:
+            self.fast_path = path  # the gate reads once how to look at arguments
+        if not is_served and not self._ledger.replays_pay(size):
             self._ledger.refused()
 
     def _run(self, call: Call, at_once: bool, build: bool) -> Run:
@@ -283,6 +292,12 @@ class Dispatch:
             ledger.refused()
             return Run(Path.EAGER, reason=str(reason))
         structure = pipeline.structure(call)
+        if structure.blocked is None and not self._roots.keys() >= call.roots.keys():
+            try:
+                pipeline = self._with_roots(call)
+                structure = pipeline.structure(call)
+            except Unrecordable as reason:
+                structure.blocked = str(reason)
         if structure.blocked is not None:
             ledger.missed(0)
             return Run(Path.EAGER, reason=structure.blocked)
@@ -293,6 +308,9 @@ class Dispatch:
                 variant.used = memory.now
                 if place and run.path is not Path.EAGER:
                     structure.variants.insert(0, structure.variants.pop(place))
+                if run.path is Path.EAGER:  # undefined: the time that took to find out is lost
+                    ledger.undefined(place + 1, self.fast_path is not None)
+                    return run
                 ledger.replayed(len(variant.recording))
                 if run.path is Path.TAPE and variant.waits:
                     with Held():
@@ -336,11 +354,15 @@ class Dispatch:
             text = f"{counts.traces} recordings took {counts.recording_seconds:.1f} s so far"
             self._warn(f"{self.name} is slow to compile: {text}: {reason}")
 
-    def _refreshed(self) -> Pipeline:
-        """The pipeline for the captured state as it is; if that changed, all is recorded anew."""
+    def _refreshed(self, change: str | None = None) -> Pipeline:
+        """The pipeline for the captured state as it is; if that changed, all is recorded anew.
+
+        ``change``: what is known to have changed, in words.
+        """
         started = time.perf_counter()
         pipeline = self._pipeline
-        change = None if pipeline is None else pipeline.captured.changed()
+        if pipeline is not None and change is None:
+            change = pipeline.captured.changed()
         self._changes = 0 if change is None else self._changes + 1
         if self._changes > CHANGES:
             raise Unrecordable(f"{change} changes all the time")
@@ -348,7 +370,7 @@ class Dispatch:
             self.fast_path = None
             self.prepared.clear()
             self.structures.clear()
-            captured = self._tracer.survey()
+            captured = self._surveyed()
             pipeline = Pipeline(
                 self._tracer,
                 captured,
@@ -360,6 +382,29 @@ class Dispatch:
             )
             self._pipeline = pipeline
         self.counts.checking_seconds += time.perf_counter() - started
+        return pipeline
+
+    def _surveyed(self) -> CapturedState:
+        """What the function reaches, and what calls brought, unless that is refused by now."""
+        try:
+            return self._tracer.survey(self._roots)
+        except Unrecordable:
+            if not self._roots:
+                raise
+            self._roots.clear()
+            return self._tracer.survey()
+
+    def _with_roots(self, call: Call) -> Pipeline:
+        """The pipeline, once classes and functions that a call brings are captured state too."""
+        survey(None, call.roots)  # which may be refused, for this call and those like it
+        for root in call.roots:
+            self._roots.pop(root, None)
+            self._roots[root] = None
+        for root in [*self._roots][: -max(ROOTS, len(call.roots))]:
+            del self._roots[root]
+        pipeline = self._refreshed("what is passed")
+        if not self._roots.keys() >= call.roots.keys():
+            raise Unrecordable("what it is passed and what it reaches by itself do not go together")
         return pipeline
 
     def _forget_fast_path(self) -> None:
