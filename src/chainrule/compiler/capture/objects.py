@@ -1,8 +1,8 @@
 """Which objects among the arguments of a call are looked into: records, items of enums, instances.
 
-In: an object, or its class. Out: whether what it holds is all there is to it. That is so of a record
-without methods. An instance of an ordinary class has its attributes, and beside them its class, with
-methods, properties and constants: this is walked and compared as captured state is.
+In: an object, or its class. Out: whether what it holds is all there is to it. That is so of a
+record without methods. An instance of an ordinary class has its attributes, and beside them its
+class, with methods, properties and constants: this is walked and compared as captured state is.
 """
 
 from __future__ import annotations

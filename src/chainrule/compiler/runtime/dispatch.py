@@ -81,6 +81,7 @@ class Dispatch:
         self._ledger = Ledger()
         self._changes = 0
         self._roots: dict[Any, None] = {}  # classes and functions that calls brought, the last ones
+        self._others = 0  # times that there were others, less the calls like earlier ones
         self._unserved = 0  # calls that no recording was worth its cost for, less those replayed
         self._told = False  # why that is so
 
@@ -232,7 +233,7 @@ class Dispatch:
         calls, variant = self.gate.quick, self.gate.answered
         if not calls or variant is None:
             return
-        self.gate.quick = self._changes = self._unserved = 0
+        self.gate.quick = self._changes = self._unserved = self._others = 0
         self._counts.calls += calls
         self._counts.replayed += calls
         self._last = Path.TAPE if variant.binding is None else Path.MACHINE
@@ -305,6 +306,7 @@ class Dispatch:
             run = variant.run(call, variant.binding)
             if run is not None:
                 structure.hits += 1
+                self._others = max(0, self._others - 1)
                 variant.used = memory.now
                 if place and run.path is not Path.EAGER:
                     structure.variants.insert(0, structure.variants.pop(place))
@@ -391,18 +393,22 @@ class Dispatch:
         except Unrecordable:
             if not self._roots:
                 raise
-            self._roots.clear()
+            self._roots = {}
             return self._tracer.survey()
 
     def _with_roots(self, call: Call) -> Pipeline:
         """The pipeline, once classes and functions that a call brings are captured state too."""
+        if self._others > CHANGES:
+            raise Unrecordable("it is passed other functions, or other classes, all the time")
         survey(None, call.roots)  # which may be refused, for this call and those like it
-        for root in call.roots:
-            self._roots.pop(root, None)
-            self._roots[root] = None
-        for root in [*self._roots][: -max(ROOTS, len(call.roots))]:
-            del self._roots[root]
-        pipeline = self._refreshed("what is passed")
+        before, self._others = self._roots, self._others + 1
+        kept = [root for root in before if root not in call.roots]
+        self._roots = dict.fromkeys([*kept[-ROOTS:], *call.roots])
+        try:
+            pipeline = self._refreshed("what is passed")
+        except Unrecordable:
+            self._roots = before
+            raise
         if not self._roots.keys() >= call.roots.keys():
             raise Unrecordable("what it is passed and what it reaches by itself do not go together")
         return pipeline
