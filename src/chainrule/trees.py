@@ -206,7 +206,9 @@ class Branch(Node):
             keys = [key for _, key in self.keys] if like is None else like
             return dict(zip(keys, items, strict=True))
         if isinstance(self, Namespace):
-            return SimpleNamespace(**dict(zip(self.names, items, strict=True)))
+            made = object.__new__(self.type) if self.type is not SimpleNamespace else self.type()
+            vars(made).update(zip(self.names, items, strict=True))
+            return made
         if isinstance(self, Deque):
             return deque(items, self.most)
         if not isinstance(self, Record):
@@ -267,12 +269,13 @@ class Record(Branch):
 
 @node
 class Namespace(Branch):
-    """A ``SimpleNamespace``: its attributes."""
+    """A ``SimpleNamespace``, or an instance of a class of the user's: its attributes."""
 
     names: tuple[str, ...]
+    type: Any
 
     def __repr__(self) -> str:
-        return _record_text(SimpleNamespace, self.names, self.items)
+        return _record_text(self.type, self.names, self.items)
 
 
 @node
@@ -340,6 +343,7 @@ class Flat:
     _place: dict[int, int] = field(default_factory=dict)  # of each Value
     _containers: dict[int, int] = field(default_factory=dict)  # by id: how many came before
     _count: int = 0  # of containers
+    _open: set[int] = field(default_factory=set)  # objects whose attributes are being added
     _kept: list[Any] = field(default_factory=list)  # so that no id is used twice
 
     @property
@@ -388,16 +392,30 @@ class Flat:
         if isinstance(x, tuple) and hasattr(kind, "_make") and self.opens(x):
             return NamedTuple(self._items(x, floats_only), kind)
         if dataclasses.is_dataclass(kind) and self.opens(x):
-            return self._add_container(x, floats_only)
+            return self._add_container(x, floats_only, is_record=True)
         if kind in _NEVER_CHANGING:
             return Static(kind, x)
-        if kind in _OPENED and not floats_only:
+        if not floats_only and (kind in _OPENED or self.opens_object(x)):
             return self._add_container(x, floats_only)
+        if not floats_only and self.stands_for_itself(x):
+            return Static(kind, x)
         return self._add_opaque(x)
 
     def opens(self, x: Any) -> bool:
         """Whether a named tuple, a dataclass or an item of an enum is looked into."""
         return True
+
+    def opens_object(self, x: Any) -> bool:
+        """Whether an instance of a class of the user's is looked into."""
+        return False
+
+    def is_key(self, x: Any) -> bool:
+        """Whether all that there is to a key of a dict is what it is equal to."""
+        return True
+
+    def stands_for_itself(self, x: Any) -> bool:
+        """Whether a recording may hold for this object only, as for a function."""
+        return False
 
     def _add_float(self, x: Any) -> Node:
         self.floats.append(x)
@@ -419,36 +437,56 @@ class Flat:
         self.sizes.append(1)
         return VALUE
 
-    def _add_opaque(self, x: Any) -> Node:
+    def _add_opaque(self, x: Any, why: str = "") -> Node:
         of = f" of {x.dtype}" if type(x) is np.ndarray else ""
-        self.opaque = type(x).__name__ + of
-        return Opaque(self.opaque)
+        self.opaque = type(x).__name__ + of + why
+        return Opaque(type(x).__name__ + of)
 
     def _items(self, items: Iterable[Any], floats_only: bool) -> tuple[Node, ...]:
         return tuple([self.add(item, floats_only) for item in items])
 
-    def _add_container(self, x: Any, floats_only: bool) -> Node:
+    def _add_container(self, x: Any, floats_only: bool, is_record: bool = False) -> Node:
         if not floats_only and id(x) in self._containers:
             return Again(self._containers[id(x)])
         made: Node
         if type(x) is dict:
             if any(type(key) is float and (key != key or str(key) == "-0.0") for key in x):
                 return self._add_opaque(x)  # equal keys that are not the same
+            for key in x:
+                if type(key) is not str and type(key) is not int and not self.is_key(key):
+                    return self._add_opaque(x, f" with a {type(key).__name__} for a key")
             items = self._items(x.values(), floats_only)
             made = Dict(items, tuple([(type(key), key) for key in x]))
-        elif type(x) is SimpleNamespace:
-            made = Namespace(self._items(vars(x).values(), floats_only), tuple(vars(x)))
         elif type(x) is deque:
             made = Deque(self._items(x, floats_only), x.maxlen)
         elif type(x) is not list:
-            fields = [getattr(x, name) for name in field_names(x)]
-            made = Record(self._items(fields, floats_only), type(x))
+            made = self._add_attributes(x, floats_only, is_record)
         elif x and not floats_only and set(map(type, x)) == {int}:
             self.ints.extend(x)
             made = List((INT,) * len(x))
         else:
             made = List(self._items(x, floats_only))
         self._count_container(x, floats_only)
+        return made
+
+    def _add_attributes(self, x: Any, floats_only: bool, is_record: bool) -> Node:
+        kind = type(x)
+        if id(x) in self._open:
+            return self._add_opaque(x, ", which refers to itself,")
+        self._open.add(id(x))
+        if is_record:
+            fields = [getattr(x, name) for name in field_names(x)]
+            made: Node = Record(self._items(fields, floats_only), kind)
+        else:
+            items = []
+            for name, item in vars(x).items():
+                before = self.opaque
+                items.append(self.add(item, floats_only))
+                if self.opaque is not before and kind is not SimpleNamespace:
+                    inside = str(self.opaque).rstrip(",")
+                    self.opaque = f"{kind.__name__}, whose attribute {name!r} is a {inside},"
+            made = Namespace(tuple(items), tuple(vars(x)), kind)
+        self._open.discard(id(x))
         return made
 
     def _count_container(self, x: Any, floats_only: bool) -> None:

@@ -26,7 +26,7 @@ typedef struct {
     Buffer large;
 } Passed;
 
-#define MOST_SEEN 64 /* lists and dicts of integers */
+#define MOST_SEEN 256 /* lists and dicts of integers, and objects */
 
 /* What passed.c works with while it looks at arguments. */
 typedef struct {
@@ -34,6 +34,7 @@ typedef struct {
     PyObject *opened; /* dict: how other types are looked into; NULL: not at all */
     Passed *to;
     Buffer words;             /* the signature */
+    int tells;                /* it matters which containers are one, also of those that hold numbers */
     int is_first;             /* this is the argument to differentiate by: its integers are floats */
     uint64_t texts;           /* a bit for each argument whose strings are integers, one for each character */
     int traces_text;          /* this is such an argument */
@@ -41,7 +42,7 @@ typedef struct {
     int64_t run;              /* FLOAT or INT, where the last word is how many of them came */
     Py_ssize_t held;          /* numbers and arrays so far */
     Py_ssize_t seen_count;
-    const void *seen[MOST_SEEN]; /* the lists and dicts that hold none of these */
+    const void *seen[MOST_SEEN]; /* the lists and dicts that hold none of these, and objects */
 } Look;
 
 extern PyTypeObject *PassedType, *PlanType, *CachedCallType, *GateType, *ChecksType;

@@ -27,7 +27,7 @@ typedef struct {
     PyObject *path;              /* the FastPath, or None; the next four are its own */
     PyObject *plans;             /* dict: signature -> list of cached calls */
     PyObject *opened;            /* dict: how other types are looked into */
-    PyObject *classes;           /* dict: if it is not empty, path.classes_changed() is asked */
+    PyObject *classes;           /* dict: Checks of the classes whose instances are looked into */
     PyObject *changed;           /* Checks, or a function that gives None where nothing captured has changed */
     PyObject *answered;          /* the variant that answered last, or None */
     PyObject *signature;         /* of the last call that was in `plans`; NULL: of none */
@@ -264,13 +264,12 @@ static int has_changed(PyObject *changed) {
 
 /* Whether a class changed whose instances are looked into; -1: an error. */
 static int classes_changed(const Gate *g) {
-    if (PyDict_Size(g->classes) == 0) {
-        return 0;
+    PyObject *key, *checks;
+    Py_ssize_t at = 0, failed = -1;
+    while (failed == -1 && PyDict_Next(g->classes, &at, &key, &checks)) { /* it runs no Python code */
+        failed = Py_TYPE(checks) == ChecksType ? first_failed(checks) : 0;
     }
-    PyObject *answer = PyObject_CallMethod(g->path, "classes_changed", NULL);
-    int changed = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    Py_XDECREF(answer);
-    return changed;
+    return failed == -2 ? -1 : failed >= 0;
 }
 
 static void forget_path(Gate *g) {
@@ -296,7 +295,9 @@ static PyObject *answer_alone(Gate *g, PyObject *arguments, int differentiate, P
         forget_path(g);
     } else if (changed == 0 && g->path == path) {
         is_other = classes_changed(g);
-        if (is_other == 0 && g->path == path) {
+        if (is_other > 0) {
+            forget_path(g);
+        } else if (is_other == 0) {
             answer = find_answer(g, arguments, differentiate, out);
         }
     }
@@ -430,7 +431,8 @@ static int set_path(PyObject *self, PyObject *path, void *Py_UNUSED(name)) {
     PyObject *plans = dict_of(path, "plans");
     PyObject *opened = plans != NULL ? dict_of(path, "opened") : NULL;
     PyObject *classes = opened != NULL ? dict_of(path, "classes") : NULL;
-    PyObject *changed = classes != NULL ? PyObject_GetAttrString(path, "changed") : NULL;
+    PyObject *tells = classes != NULL ? PyObject_GetAttrString(path, "tells") : NULL;
+    PyObject *changed = tells != NULL ? PyObject_GetAttrString(path, "changed") : NULL;
     PyObject *mask = changed != NULL ? PyObject_GetAttrString(path, "texts") : NULL;
     uint64_t texts = mask != NULL ? PyLong_AsUnsignedLongLong(mask) : 0;
     if (changed != NULL && PyErr_Occurred()) {
@@ -438,6 +440,7 @@ static int set_path(PyObject *self, PyObject *path, void *Py_UNUSED(name)) {
     }
     if (changed != NULL) {
         forget_path(g);
+        g->look.tells = tells == Py_True;
         g->look.texts = texts;
         put(&g->plans, plans);
         put(&g->opened, opened);
@@ -448,6 +451,7 @@ static int set_path(PyObject *self, PyObject *path, void *Py_UNUSED(name)) {
     Py_XDECREF(plans);
     Py_XDECREF(opened);
     Py_XDECREF(classes);
+    Py_XDECREF(tells);
     Py_XDECREF(mask);
     Py_XDECREF(changed);
     return changed != NULL ? 0 : -1;

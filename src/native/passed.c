@@ -11,11 +11,11 @@
  * INTS, how many dimensions and each of these; after FLOAT, INT and NUMPY (a float64 of numpy's that is data),
  * how many there are in a row; after STATIC a text as for a key, or 0, 1 or 2 for False, True and None, or the
  * address of what never changes; after RECORD the address of its type, and how many fields; after NAMESPACE
- * what comes after DICT; after DEQUE its greatest length, or -1, and how many items; after TEXT, whose characters
- * are integers, how many of them. */
+ * what comes after DICT; after DEQUE its greatest length, or -1, and how many items; after INSTANCE the address of
+ * its type, and DICT; after TEXT, whose characters are integers, how many of them. */
 enum {
     FLOAT_WORD = 1, INT_WORD, ARRAY_WORD, FLOATS_WORD, INTS_WORD, LIST_WORD, TUPLE_WORD, DICT_WORD,
-    NUMPY_WORD, STATIC_WORD, RECORD_WORD, NAMESPACE_WORD, DEQUE_WORD, TEXT_WORD
+    NUMPY_WORD, STATIC_WORD, RECORD_WORD, NAMESPACE_WORD, DEQUE_WORD, INSTANCE_WORD, TEXT_WORD
 };
 
 #define DEEPEST 40
@@ -27,6 +27,7 @@ PyTypeObject *PassedType;
 
 /* Like everything named look_at: 1; 0 where something is not plain; -1: an error. */
 static int look_at(Look *w, PyObject *x);
+static int is_another(Look *w, PyObject *container);
 
 static int put_word(Look *w, int64_t word) {
     w->run = 0;
@@ -164,7 +165,7 @@ static int look_at_array(Look *w, PyObject *array) {
         answer = look_at_data(w, array, &view);
         PyBuffer_Release(&view);
     }
-    return answer;
+    return answer > 0 && w->tells ? is_another(w, array) : answer;
 }
 
 /* A string with its text, after its length as a negative number; anything else by its address. */
@@ -242,8 +243,8 @@ static int look_at_items(Look *w, PyObject *items, int is_list) {
     return answer;
 }
 
-/* A list or dict without floats twice is not two of them. Of those with floats this is not seen:
- * see Dispatch.cache. The first argument's are made anew for the function. */
+/* A list or dict without floats twice is not two of them; nor is one with floats, where that may be asked for.
+ * The first argument's are made anew for the function. */
 static int is_another(Look *w, PyObject *container) {
     if (w->is_first) {
         return 1;
@@ -318,6 +319,18 @@ static int look_at_namespace(Look *w, PyObject *x) {
     return answer;
 }
 
+/* An instance of a class that is captured state: its attributes. */
+static int look_at_instance(Look *w, PyObject *x) {
+    PyObject *attributes = PyObject_GenericGetDict(x, NULL); /* not a property of that name */
+    if (attributes == NULL) {
+        return -1;
+    }
+    int answer = PyDict_CheckExact(attributes) ? put_words(w, INSTANCE_WORD, (int64_t)(uintptr_t)Py_TYPE(x)) : 0;
+    answer = answer > 0 ? look_at_dict(w, attributes) : answer;
+    Py_DECREF(attributes);
+    return answer;
+}
+
 static int look_at_deque(Look *w, PyObject *x) {
     PyObject *most = PyObject_GetAttrString(x, "maxlen");
     PyObject *items = most != NULL ? PySequence_List(x) : NULL;
@@ -342,8 +355,9 @@ static int look_at_known(Look *w, PyObject *x, PyObject *known) {
 }
 
 /* What is none of the usual: as `opened` says for its type. A tuple has the names of fields; None is for
- * namespaces, False for deques, True for items of an enum, of which there is one each, and a dict finds the one
- * that stands for its equals. Nothing of this runs Python code; see FastPath. */
+ * namespaces, Ellipsis for instances, False for deques, True for functions and items of an enum, of which there is
+ * one each, and a dict finds the one that stands for its equals. Nothing of this runs Python code; see FastPath.
+ * Whether two instances are one is always looked at, as `==` may ask it. */
 static int look_at_opened(Look *w, PyObject *x) {
     if (w->opened == NULL) {
         return 0;
@@ -363,11 +377,14 @@ static int look_at_opened(Look *w, PyObject *x) {
     w->depth++;
     if (how == Py_None) {
         answer = look_at_namespace(w, x);
+    } else if (how == Py_Ellipsis) {
+        answer = look_at_instance(w, x);
     } else {
         answer = how == Py_False ? look_at_deque(w, x) : look_at_record(w, x, how);
     }
     w->depth--;
-    return answer > 0 && !PyTuple_Check(x) && w->held == held ? is_another(w, x) : answer;
+    int matters = how == Py_Ellipsis || ((w->tells || w->held == held) && !PyTuple_Check(x));
+    return answer > 0 && matters ? is_another(w, x) : answer;
 }
 
 static int look_at(Look *w, PyObject *x) {
@@ -399,7 +416,7 @@ static int look_at(Look *w, PyObject *x) {
     w->depth++;
     int answer = is_list || is_tuple ? look_at_items(w, x, is_list) : look_at_dict(w, x);
     w->depth--;
-    return answer > 0 && !is_tuple && w->held == held ? is_another(w, x) : answer;
+    return answer > 0 && !is_tuple && (w->tells || w->held == held) ? is_another(w, x) : answer;
 }
 
 /* The integers of a call, a tuple. */

@@ -239,3 +239,47 @@ for t in {TS}:
 {A} = {A} + sum(NAMES.get(c, 0.0) * {W}[0] for c in {S})
 """,
 )
+
+#: arguments that are objects: a name, ways to make one, and lines that use it; ``{F}`` is a float
+PASSED = (
+    (
+        "thing",
+        ("Gauge({F}, [0, {K}, 1])", "Gauge({F}, [0, {K}, 1])", "Gauge({F}, [1, 1])", "GAUGE"),
+        (
+            "{A} = thing({A}, 2) + thing.level",
+            "{A} = {A} * (0.5 if thing is GAUGE else 1.0) * thing.scale",
+            "{A} = {A} + (1.0 if thing == GAUGE else 2.0) + (0.5 if {K} in thing else 0.0)",
+            "for x_ in thing:\n    {A} = {A} + x_ * thing.double(0.5)",
+            "{A} = {A} + thing[{K}] * len(thing) + thing.shifted(0.5)",
+            "if thing.scale > 0.3:\n    {A} = {A} * thing(0.5)",
+            "thing.scale = thing.scale + 1.0\n{A} = {A} * thing.scale",
+            "thing.table.append(1)\n{A} = {A} + len(thing)",
+            "{A} = {A} + {{GAUGE: 0.5}}.get(thing, 2.0) * thing.scale",
+        ),
+    ),
+    (
+        "rule",
+        ("Affine({F}, {K})", "Affine({F})", "Affine({F})", "AFFINE"),
+        (
+            "{A} = rule.apply({A}) + rule.total",
+            "{A} = {A} + dataclasses.replace(rule, shift=2).apply(0.5)",
+            "{A} = {A} * (2.0 if rule == AFFINE else 1.0) + rule.slope",
+            "{A} = {A} * (2.0 if rule is AFFINE else 1.0) + rule.slope",
+            "rule.steps[0] = 5\n{A} = {A} + rule.total",
+        ),
+    ),
+    (
+        "layer",
+        ("Layer({F})", "Layer({F})", "Tanh({F})"),
+        (
+            "{A} = layer.forward({A})",
+            "with layer as here_:\n    {A} = {A} + here_.k * here_.scale",
+            "{A} = {A} + (1.0 if isinstance(layer, Tanh) else 0.0) + layer.k",
+        ),
+    ),
+    (
+        "act",
+        ("tanh", "squash", "(lambda v: v * {F})"),
+        ("{A} = act({A})", "{A} = {A} + act(0.5) * (2.0 if act is tanh else 1.0)"),
+    ),
+)

@@ -11,7 +11,7 @@ import random
 import re
 from dataclasses import dataclass, field, replace
 
-from fuzz_classes import CLASSES
+from fuzz_classes import CLASSES, PASSED
 from fuzz_scope import Helper, Scope, Type, literal
 from fuzz_statements import VALUE, Statements, indent
 
@@ -512,10 +512,18 @@ def program(seed: int) -> Program:
     # In some programs a factor passed as data hides the result of the first calls, which is the one
     # that the compiler compares with eager's. It is drawn apart: other programs stay as they are.
     masked = mode not in ("batch", "train") and random.Random(f"masked {seed}").random() < 0.25
+    # Likewise some programs are passed an object, or a function, as their last argument.
+    last = random.Random(f"object {seed}")
+    passed = last.choice(PASSED) if mode not in ("batch", "train") and last.random() < 0.2 else None
+    if passed is not None:
+        for text in last.sample(passed[2], last.randint(1, 2)):
+            body += text.format(A=accumulator, K=last.randint(0, 2)).splitlines()
     body.append(writer.returned(f"({result}) * shown" if masked else result))
     signature = ["p", *(name for name, _, _ in world.data), *(["shown"] if masked else [])]
+    signature += [] if passed is None else [passed[0]]
     blocks.append([f"def f({', '.join(signature)}):", *indent(body)])
     written = "\n".join(line for lines in blocks for line in lines)
+    written += " ".join(() if passed is None else passed[1])
     for name, (definition, events) in CLASSES.items():
         if re.search(rf"\b{name}\b", written, re.IGNORECASE):
             blocks.insert(1, definition.strip("\n").splitlines())
@@ -529,10 +537,16 @@ def program(seed: int) -> Program:
     if masked:
         hidden = len(made) // 3 + 1
         made = [call.with_argument("0.0" if i < hidden else "1.0") for i, call in enumerate(made)]
+    if passed is not None:
+        made = [call.with_argument(_object_text(last, passed[1])) for call in made]
     apart = random.Random(f"derivative {seed}")
     if mode == "value_and_grad" and apart.random() < 0.1:
         mode, made = apart.choice(["jacobian", "hessian", "hvp"]), made[:FEW]
     return Program(seed, source, tuple(made), mode, options)
+
+
+def _object_text(rng: random.Random, ways: tuple[str, ...]) -> str:
+    return rng.choice(ways).format(F=literal(rng, "float"), K=rng.randint(0, 2))
 
 
 def calls(world: World, mode: str) -> list[Call]:

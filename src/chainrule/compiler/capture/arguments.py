@@ -7,17 +7,12 @@ the recorded function sees them. Where the first argument is differentiated its 
 
 from __future__ import annotations
 
-import collections
-import dataclasses
 import enum
 import math
 import operator
 import random
-import reprlib
-import typing
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass, field, fields, replace
-from types import CodeType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,6 +23,15 @@ from chainrule.compiler.capture.arrays import (
     data_view,
     items_of,
     object_array,
+)
+from chainrule.compiler.capture.objects import (
+    has_identity,
+    is_constant,
+    is_itself,
+    is_ordinary,
+    is_plain_item,
+    is_plain_record,
+    is_record_with_methods,
 )
 from chainrule.core.backend import Value
 from chainrule.trees import (
@@ -51,6 +55,7 @@ from chainrule.trees import (
     Shape,
     Text,
     field_names,
+    is_record,
     map_leaves,
     unflatten,
 )
@@ -89,6 +94,9 @@ class Call(Flat):
     failed: str | None = None  # an error that recording it raised
     copied: bool = False  # its Values are copies of the user's
     texts: Texts | None = None  #: None: whoever made the call takes static strings only
+    roots: dict[Any, None] = field(default_factory=dict)  # classes and functions that it brings
+    has_identity: bool = False  # an object among them has a hash by its address
+    _ordinary: dict[type, bool] = field(default_factory=dict)  # classes of objects
 
     def flatten_again(self, texts: Texts) -> None:
         """Let the strings of other arguments be integers."""
@@ -97,8 +105,47 @@ class Call(Flat):
             setattr(self, one.name, getattr(made, one.name))
 
     def opens(self, x: Any) -> bool:
-        """Whether its fields are all there is to it: no methods, no attributes of the class."""
-        return _is_plain_item(x) if isinstance(x, enum.Enum) else _is_plain_record(x)
+        """Whether its fields are all there is to it, or what else there is can be walked."""
+        if isinstance(x, enum.Enum):
+            return is_plain_item(x)
+        if not isinstance(x, tuple):
+            self.has_identity |= has_identity(type(x))
+        if is_plain_record(x):
+            return True
+        with_methods = not isinstance(x, tuple) and is_record_with_methods(x)
+        if with_methods:
+            self.roots[type(x)] = None
+        return with_methods
+
+    def opens_object(self, x: Any) -> bool:
+        """Whether it is an instance of an ordinary class."""
+        kind = type(x)
+        if kind not in self._ordinary:
+            self._ordinary[kind] = is_ordinary(kind)
+        if not self._ordinary[kind] or type(vars(x)) is not dict:
+            return False
+        self.roots[kind] = None
+        self.has_identity |= has_identity(kind)
+        return True
+
+    def is_key(self, x: Any) -> bool:
+        """Whether a key of a dict never changes, all the way down."""
+        if isinstance(x, (tuple, frozenset)):
+            is_usual = type(x) in (tuple, frozenset) or (hasattr(x, "_make") and self.opens(x))
+            return is_usual and all(map(self.is_key, x))
+        return is_constant(x) or (isinstance(x, enum.Enum) and is_plain_item(x))
+
+    def stands_for_itself(self, x: Any) -> bool:
+        """Whether it is a function, which is walked as a helper is."""
+        found = is_itself(x)
+        if found:
+            self.roots[x] = None
+        return found
+
+    @property
+    def containers(self) -> Collection[int]:
+        """The ids of what it was passed as copies of, but for the first argument."""
+        return self._containers.keys()
 
     @property
     def comes_again(self) -> bool:
@@ -158,16 +205,19 @@ def flatten_call(
     ``texts``: the arguments whose strings are integers, one for each character; others' are static.
     """
     call = Call(arguments=arguments, keywords=keywords, texts=texts)
-    structures = []
-    for i, x in enumerate(arguments):
-        call.traces_text = texts is not None and i in texts
-        structures.append(call.add(x, differentiate and i == 0))
-        if i == 0:
-            call.first = call.size
-    named = {}
-    for name, x in keywords.items():
-        call.traces_text = texts is not None and name in texts
-        named[name] = call.add(x)
+    structures: list[Node] = []
+    named: dict[str, Node] = {}
+    try:
+        for i, x in enumerate(arguments):
+            call.traces_text = texts is not None and i in texts
+            structures.append(call.add(x, differentiate and i == 0))
+            if i == 0:
+                call.first = call.size
+        for name, x in keywords.items():
+            call.traces_text = texts is not None and name in texts
+            named[name] = call.add(x)
+    except RecursionError:
+        call.refused = "its arguments are nested too deeply"
     call.structure = (tuple(structures), named)
     call.key = (
         differentiate,
@@ -175,12 +225,10 @@ def flatten_call(
         tuple(named.items()),
         (*call.labels, *call.narrow),
     )
+    if call.refused is not None:
+        return call
     if call.opaque is not None:
-        call.refused = (
-            f"an argument of type {call.opaque} cannot be followed: pass its numbers, in arrays, "
-            "lists, tuples, dicts, namespaces, or dataclasses without methods, or let the function "
-            "read it as a global"
-        )
+        call.refused = f"an argument of type {call.opaque} cannot be followed: {_advice(call)}"
     elif differentiate and arguments and not _is_differentiable(call.structure[0][0]):
         call.refused = "not everything in its first argument is a number"
     elif differentiate and arguments and holds_values(arguments[0]):
@@ -191,67 +239,22 @@ def flatten_call(
     return call
 
 
-#: the files of functions that dataclasses and named tuples have from the standard library
-_GENERATING = frozenset(x.__file__ for x in (dataclasses, collections, typing, reprlib))
-#: what Python puts into classes; the rest are fields, or generated functions
-_PYTHONS_OWN = frozenset(
-    (
-        *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__slots__"),
-        "__slotnames__",  # which copying leaves behind
-        "__classdictcell__",  # left in named tuples from 3.14 on
-        *("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"),
-        *("__firstlineno__", "__static_attributes__", "__type_params__", "__parameters__"),
-        *("__orig_bases__", "__match_args__", "__hash__", "__new__", "__getnewargs__"),
-        *("__dataclass_fields__", "__dataclass_params__"),
-        *("_fields", "_field_defaults", "_make", "_asdict", "_replace", "__replace__"),
+_INSTEAD = {  # of types that hold numbers
+    "Series": "pass its numbers by to_numpy()",
+    "DataFrame": "pass its columns by to_numpy()",
+    "set": "it has no order of its own; pass a list of what is in it",
+    "frozenset": "it has no order of its own; pass a list of what is in it",
+}
+
+
+def _advice(call: Call) -> str:
+    """What to pass instead of something that nobody looks into."""
+    words = str(call.opaque).strip(",").split()
+    return _INSTEAD.get(
+        words[-1],
+        "pass its numbers, in arrays, lists, tuples, dicts, dataclasses, or objects of classes of "
+        "your own, or let the function read it as a global",
     )
-)
-_BASES = (object, tuple, typing.Generic)
-_OF_ANNOTATIONS = ("__annotate__", "__annotate_func__")  # functions, from Python 3.14 on
-_CREATED = "__create_fn__.<locals>."  # where the text that dataclasses write has its functions
-_OF_ITEMS = frozenset(("_value_", "_name_", "__objclass__", "_sort_order_", "_unhashable_values_"))
-_ATOMS = (bool, int, float, str, bytes, type(None))
-
-
-def _is_plain_record(x: Any) -> bool:
-    """Whether a named tuple or dataclass has its fields and nothing else to be asked for."""
-    kind = type(x)
-    is_tuple = isinstance(x, tuple)
-    names = set(kind._fields if is_tuple else field_names(kind))
-    if getattr(x, "__dict__", {}).keys() - (() if is_tuple else names):
-        return False
-    for cls in kind.__mro__:
-        for name, item in () if cls in _BASES else vars(cls).items():
-            code = getattr(item, "__code__", None)
-            if code is None and not (name in names or name in _PYTHONS_OWN):
-                return False
-            if code is not None and not _is_generated(name, code):
-                return False
-    return True
-
-
-def _is_generated(name: str, code: CodeType) -> bool:
-    """Whether a function of a record is not the user's: ``python -c`` has ``<string>`` too."""
-    made = code.co_filename == "<string>" and code.co_qualname == _CREATED + name
-    return made or name in _OF_ANNOTATIONS or code.co_filename in _GENERATING
-
-
-def _is_plain_item(x: enum.Enum) -> bool:
-    """Whether an item of an enum is a name and a number or text, without methods or attributes."""
-    kind = type(x)
-    if issubclass(kind, enum.Flag) or type(x.value) not in _ATOMS or vars(x).keys() - _OF_ITEMS:
-        return False
-    for cls in kind.__mro__:
-        if cls.__module__ in ("builtins", "enum"):
-            continue
-        for name, item in vars(cls).items():
-            code = getattr(item, "__code__", None)
-            pythons = name.startswith("_") and name.endswith("_") and code is None
-            of_enum = isinstance(item, enum.Enum) or type(item).__module__ == "enum"
-            generated = code is not None and code.co_filename == enum.__file__
-            if not (pythons or of_enum or generated):
-                return False
-    return True
 
 
 def _any_node(node: Node, test: Callable[[Node], bool]) -> bool:
@@ -298,13 +301,15 @@ class Rebuilt:
     lists: list[tuple[Any, tuple[Any, ...]]]
     dicts: list[tuple[dict[Any, Any], dict[Any, Any]]]
     arrays: list[tuple[Any, Any]]  # and what each looked like
-    records: list[tuple[Any, dict[str, Any]]]  # dataclasses and their fields
+    records: list[tuple[Any, type, dict[str, Any]]]  # objects, their classes and attributes
 
     def changed(self) -> bool:
-        """Whether the function changed a list, dict, array or dataclass it was passed."""
+        """Whether the function changed a list, dict, array or object it was passed."""
         if any(_looks(array) != before for array, before in self.arrays):
             return True
-        dicts = [*self.dicts, *[(_fields(x), before) for x, before in self.records]]
+        if any(type(x) is not kind for x, kind, _ in self.records):
+            return True
+        dicts = [*self.dicts, *[(_fields(x), before) for x, _, before in self.records]]
         return any(
             len(now) != len(before) or not all(map(operator.is_, now, before))
             for now, before in ((_contents(items), before) for items, before in self.lists)
@@ -315,8 +320,8 @@ class Rebuilt:
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    """The fields of a dataclass, and whatever else it has as attributes."""
-    if isinstance(record, SimpleNamespace):
+    """The fields of a dataclass, and whatever else an object has as attributes."""
+    if not is_record(record) or is_ordinary(type(record)):
         return dict(vars(record))
     names = [name for name in field_names(record) if hasattr(record, name)]
     return {name: getattr(record, name) for name in names} | getattr(record, "__dict__", {})
@@ -375,7 +380,7 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
     lists: list[tuple[Any, tuple[Any, ...]]] = []
     dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
     arrays: list[tuple[Any, Any]] = []
-    records: list[tuple[Any, dict[str, Any]]] = []
+    records: list[tuple[Any, type, dict[str, Any]]] = []
     first = bool(call.key[0])  # it is differentiated by the first argument
 
     def number(x: Any, kind: type) -> Any:
@@ -441,7 +446,7 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
             elif isinstance(node, Dict):
                 dicts.append((built, dict(built)))
             elif isinstance(node, Record | Namespace):
-                records.append((built, _fields(built)))
+                records.append((built, type(built), _fields(built)))
         if node.is_mutable:
             containers.append(built)
         return built

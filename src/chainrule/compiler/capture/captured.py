@@ -16,7 +16,7 @@ import itertools
 import random
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from chainrule.compiler.capture.rewriting import original
 from chainrule.core.backend import Value, kernels
 
 MISSING = object()
+BEGINNING, EACH_BYTE = 5e-7, 2.2e-11  # seconds
 REPLACES = "_chainrule_replaces"  # attribute of a function that stands for another for a while
 
 
@@ -78,12 +79,14 @@ class CapturedState:
     identity: bool = False  # some code asks which Value or list it has, as by ``is``
     asks: bool = False  # likewise, by what neither a Value nor a hook is told of
     contains: bool = False  # likewise by ``in``, which a hook sees
+    hashes: bool = False  # some code may ask for hashes, or the order of a set that these decide
     looks: bool = False  # some code may read a Value's label or operation
     draws: bool = False  # some code makes a generator of random numbers, which hooks must see
     tells: bool = False  # some code in C may tell a Value from a number
     catches: set[types.CodeType] = field(default_factory=set)  # code that may catch errors
     bound: set[int] = field(default_factory=set)  # ids of instances that are not to be kept alive
     functions: list[types.FunctionType] = field(default_factory=list)  # Python code it may run
+    objects_by_id: dict[int, type] = field(default_factory=dict)  # reached: no lists and the like
     plain_sites: set[str] = field(default_factory=set)  # branches that run one side only
     _labels: list[str] = field(default_factory=list)
 
@@ -91,6 +94,14 @@ class CapturedState:
         """What a recording takes for granted of the Values that are passed."""
         places = tuple([self.place.get(id(v), -1) for v in passed])
         return (places, *[(v.label, v.op) for v in passed]) if self.looks else places
+
+    def reaches(self, passed: Collection[int]) -> bool:
+        """Whether something with one of these ids is an object that the function has by itself.
+
+        It would be told from the copy that is passed while it is recorded, by ``is`` and ``==``;
+        all others are objects of their own to the function, as copies are.
+        """
+        return not self.objects_by_id.keys().isdisjoint(passed)
 
     def changed(self) -> str | None:
         """What is no longer as it was, in words, or None."""
@@ -123,6 +134,10 @@ class CapturedState:
         """Whether a run of the function could change something of it."""
         return may_change(self)
 
+    def watched_dicts(self) -> Iterator[Any]:
+        """The dicts that are compared, those of classes' attributes too."""
+        return (dict_of(mapping) for mapping, _, _ in self.dicts)
+
     @property
     def check(self) -> Any:
         """``changed`` for the gate of a function: where C can do it all, a ``kernels.Checks``."""
@@ -135,11 +150,10 @@ class CapturedState:
             return None
         names = [*self.names, *[(cell, "cell_contents", before) for cell, before in self.cells]]
         once = {(id(s), name, id(x)): (s, name, x) for s, name, x in names}.values()
-        dicts = [(_dict_of(m), c) for m, c, _ in self.dicts]
         return kernels.Checks(
             (
                 *[(s, name, None, None) if x is MISSING else (s, name, x) for s, name, x in once],
-                *[(m, (*itertools.chain(*c.items()),)) for m, c in dicts if m is not None],
+                *_by_items([(m, c) for m, c, _ in self.dicts]),
                 *self.lists,
             )
         )
@@ -151,8 +165,14 @@ class CapturedState:
         return self._by_identity is not None and not self.looks and not any(others)
 
     @functools.cached_property
+    def seconds_to_compare(self) -> float:
+        """An estimate of what ``changed`` takes, beyond the check in C."""
+        size = sum(len(contents) for _, _, contents in self.arrays)
+        return 0.0 if self._only_identities else BEGINNING + EACH_BYTE * size
+
+    @functools.cached_property
     def _other_mappings(self) -> list[tuple[Any, dict[Any, Any]]]:
-        return [(m, c) for m, c, _ in self.dicts if _dict_of(m) is None]
+        return [(m, c) for m, c, _ in self.dicts if dict_of(m) is None]
 
     def _changed_contents(self) -> str | None:
         """What the check in C leaves out."""
@@ -198,6 +218,18 @@ class CapturedState:
                     array[place] = item
         for generator, state, _ in self.generators:
             _set_state(generator, state)
+
+
+def identity_checks(mapping: Any) -> Any:
+    """A check in C of whether a dict holds what it holds now."""
+    assert kernels is not None
+    return kernels.Checks(tuple(_by_items([(mapping, dict(mapping))])))
+
+
+def _by_items(mappings: list[tuple[Any, dict[Any, Any]]]) -> list[tuple[Any, tuple[Any, ...]]]:
+    """Dicts, each with its keys and items in a row."""
+    dicts = [(dict_of(mapping), contents) for mapping, contents in mappings]
+    return [(m, (*itertools.chain(*c.items()),)) for m, c in dicts if m is not None]
 
 
 def unreplaced(x: Any) -> Any:
@@ -252,7 +284,7 @@ def _same(now: Any, before: Any) -> bool:
     return isinstance(now, (int, str, bytes, complex, np.generic)) and bool(now == before)
 
 
-def _dict_of(mapping: Any) -> dict[Any, Any] | None:
+def dict_of(mapping: Any) -> dict[Any, Any] | None:
     """The dict itself, also of a class's attributes, where only the collector shows it.
 
     None for an OrderedDict: it has an order of its own, which C code does not see.

@@ -144,6 +144,8 @@ def _returned(recorder: Recorder, x: Any) -> Any:
         return _Returned(value, isinstance(x, Value))
     if kind is Traced or kind is Whole or kind is Condition or kind is TracedText:
         return plain(x)
+    if isinstance(x, str) and " at 0x" in x:
+        raise Unrecordable("it returns the address of an object")
     if x is not None and not isinstance(x, (bool, int, float, str, bytes, np.generic)):
         raise Unrecordable(f"it returns a {kind.__name__}")
     return x

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +22,24 @@ _PLAIN = frozenset((int, float, bool, str, bytes, type(None)))
 CACHED: Any = functools._lru_cache_wrapper
 
 
+class _Last:
+    """What a function gave, to tell quickly that it gave just the same again."""
+
+    def __init__(self, result: Any) -> None:
+        self.result, self.numbers = result, _numbers(result)
+        self.items = tuple(result) if type(result) in (list, tuple) else None
+        self.is_flat = self.items is None or _PLAIN.issuperset(map(type, self.items))
+
+    def is_again(self, result: Any) -> bool:
+        """Whether it is the same object with the same numbers in it."""
+        if result is not self.result or not self.is_flat:
+            return False
+        items = self.items
+        return items is None or (
+            len(result) == len(items) and all(map(operator.is_, result, items))
+        )
+
+
 class Recalls(Draws):
     """All calls of such functions in a recording, in their order."""
 
@@ -28,6 +47,7 @@ class Recalls(Draws):
 
     def __init__(self) -> None:
         super().__init__(type(self))
+        self._last: dict[int, _Last] = {}  # what each gave when it was called last
         self.calls: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any]] = []
 
     def finished(self) -> Recalls:
@@ -36,17 +56,25 @@ class Recalls(Draws):
         made.calls, made.kinds = list(self.calls), list(self.kinds)
         return made
 
+    @property
+    def called(self) -> int:
+        """How many functions they call."""
+        return len(self.calls) + 1
+
     def again(self, seed: int) -> Drawn:
         """The numbers that they give now; raises where they are of another form."""
         found = Drawn()
-        for function, arguments, keywords, form in self.calls:
+        for k, (function, arguments, keywords, form) in enumerate(self.calls):
             try:
                 result = function(*arguments, **keywords)
             except Exception:  # on this path the function would raise it too, if this is its path
                 raise LookupError from None
-            if _form(result) != form:
-                raise LookupError
-            found += _numbers(result)
+            last = self._last.get(k)
+            if last is None or not last.is_again(result):
+                if _form(result) != form:
+                    raise LookupError
+                last = self._last[k] = _Last(result)
+            found += last.numbers
         return found
 
     def __repr__(self) -> str:

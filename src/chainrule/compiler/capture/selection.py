@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.compiler.capture.draws import Draws
 from chainrule.compiler.capture.integer_code import ANOTHER_PATH, BEYOND_BITS, decider
 from chainrule.compiler.capture.integers import EXACT, IntegerProgram
 
@@ -64,6 +65,11 @@ class Selection:
         if static:
             words.append(f"{static} of them static")
         return ", ".join(words)
+
+    @functools.cached_property
+    def called(self) -> int:
+        """How many functions of Python's a call of the recording has to call."""
+        return sum(x.called for x in self.program.constants if isinstance(x, Draws))
 
     @property
     def slots(self) -> list[int]:

@@ -12,7 +12,7 @@ import random
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -80,9 +80,9 @@ class Tracer:
         """The function that runs to be recorded."""
         return self.function
 
-    def survey(self) -> CapturedState:
-        """What the function reads without being passed it."""
-        return survey(self.source)
+    def survey(self, roots: Collection[Any] = ()) -> CapturedState:
+        """What the function reads without being passed it; ``roots``: from these too."""
+        return survey(self.source, roots)
 
     def trace(self, state: CapturedState, call: Call) -> Trace:
         """One recorded run."""
@@ -238,7 +238,7 @@ def _trace(
             raise Unrecordable(f"it catches an undefined value: {recorder.undefined}")
         recorder.selector.check(recorder.identity)
         if rebuilt.changed():
-            raise Unrecordable("it changes a list, dict, array or dataclass it was passed")
+            raise Unrecordable("it changes a list, dict, array or object it was passed")
         change = state.changed()
         if change is not None:
             raise Unrecordable(f"it changes {change}")

@@ -50,23 +50,31 @@ _BY_NAME = frozenset(("getattr", "hasattr", "setattr", "attrgetter", "__dict__")
 _ANNOTATING = frozenset(("__annotate__", "__annotate_func__"))  # run when types are asked for
 _LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
 _GENERATED = frozenset(("__eq__", "__setattr__", "__delattr__", "__lt__", "__le__", "__hash__"))
+_HASHES = frozenset(("hash", "__hash__", "set", "frozenset"))
 _IDENTITY = frozenset(("id", "hash", "set", "frozenset", "index", "count", "remove"))
 #: of these, what asks Values, so that they tell the recorder, or a hook
 _SEEN = frozenset(("set", "frozenset", "index"))
 _GETTERS = (operator.attrgetter, operator.methodcaller)
 _DERIVATION = () if kernels is None else kernels.Derivation  # what grad(f) runs in C
 _COLLECTIONS = (list, tuple, dict, set, frozenset)
+_NO_OBJECTS = (
+    *(type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, Value, np.ndarray),
+    *(list, tuple, dict, set, frozenset),
+)
 _LIMIT = 1_000_000
 _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 _READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_NAME")
 
 
-def survey(function: Callable[..., Any]) -> CapturedState:
-    """Walk everything the function reaches; Unrecordable where something cannot be followed."""
+def survey(function: Callable[..., Any] | None, roots: Collection[Any] = ()) -> CapturedState:
+    """Walk everything the function reaches; Unrecordable where something cannot be followed.
+
+    ``roots``: it reaches these too, as calls pass them: functions, and classes of objects.
+    """
     found = CapturedState()
     seen: set[int] = set()
     kept: list[Any] = []  # so that no id is used twice
-    stack: list[tuple[Any, types.FunctionType | None]] = [(function, None)]
+    stack: list[tuple[Any, types.FunctionType | None]] = [(x, None) for x in (*roots, function)]
     while stack:
         x, reader = stack.pop()  # the function of the user's that reaches x, for messages
         found.tells |= isinstance(x, _GETTERS)
@@ -84,6 +92,7 @@ def survey(function: Callable[..., Any]) -> CapturedState:
             reader = x
         stack.extend((y, reader) for y in reversed(inside))  # depth first, as in the source
     found.values = list({id(v): v for v in found.values}.values())
+    found.objects_by_id = {id(x): type(x) for x in kept if not isinstance(x, _NO_OBJECTS)}
     found.place = {id(v): i for i, v in enumerate(found.values)}
     found._labels = [v.label for v in found.values] if found.looks else []
     return found
@@ -262,6 +271,7 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
     found.catches.update(_catching(code))
     found.looks |= bool(names & _LOOKS)
     found.tells |= any(getter.__name__ in names for getter in _GETTERS) or _matches_classes(code)
+    found.hashes |= not names.isdisjoint(_HASHES) or _makes_sets(code)
     if not _is_generated(function):
         asks = bool(names & _LOOKS) or _asks_identity(code, namespace, {"IS_OP"})
         contains = _asks_identity(code, namespace, {"CONTAINS_OP"})
@@ -478,6 +488,13 @@ def _asks_identity(code: types.CodeType, namespace: dict[str, Any], by: Collecti
                 return True
     inner = [c for c in code.co_consts if type(c) is types.CodeType]
     return any(_asks_identity(c, namespace, by) for c in inner)
+
+
+def _makes_sets(code: types.CodeType) -> bool:
+    """Whether there is a set, whose order depends on hashes."""
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    steps = dis.get_instructions(code)
+    return any(s.opname == "BUILD_SET" for s in steps) or any(map(_makes_sets, inner))
 
 
 def _matches_classes(code: types.CodeType) -> bool:

@@ -114,7 +114,7 @@ def _leaves(structure: Node, name: str, path: str) -> list[Named]:
             words = [_within(name, key) for _, key in keys]
             parts = zip(items, words, _paths(structure, path), strict=True)
             return [x for part in parts for x in _leaves(*part)]
-        case Namespace(items, names):
+        case Namespace(items, names, _):
             words = [_within(name, key) for key in names]
             parts = zip(items, words, _paths(structure, path), strict=True)
             return [x for part in parts for x in _leaves(*part)]
@@ -160,7 +160,7 @@ def _paths(structure: Branch, path: str) -> list[str]:
             return [f"{path}[{word}]" for word in words]
         case Record(_, kind):
             return [f"{path}.{name}" for name in field_names(kind)]
-        case Namespace(_, names):
+        case Namespace(_, names, _):
             return [f"{path}.{name}" for name in names]
         case NamedTuple(_, kind):
             return [f"{path}.{name}" for name in kind._fields]

@@ -161,7 +161,7 @@ class Batch:
     def of(cls, params: Any, samples: list[tuple[Any, ...]]) -> Batch | None:
         """Some samples; None where their structures differ, or are not plain."""
         first = flatten_call(samples[0], {}, differentiate=False)
-        if first.comes_again or first.refused is not None or first.values:
+        if first.comes_again or first.refused is not None or first.values or first.roots:
             return None
         floats = np.empty((len(samples), first.size))
         ints = np.empty((len(samples), len(first.ints)), np.int64)

@@ -18,6 +18,7 @@ from chainrule.compiler.capture.arguments import Call, Texts, flatten_call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
+from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.fast_path import FastPath, gate
 from chainrule.compiler.runtime.ledger import Ledger
@@ -30,6 +31,7 @@ from chainrule.core import errors
 from chainrule.core.backend import Value
 from chainrule.core.interrupts import Held
 
+ROOTS = 32  # classes and functions that are passed
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
 LONG = 1.0  # seconds of recording after which the user is told, where it could be less
 SAMPLES = 64  # of which the texts are looked at before any of them is recorded
@@ -81,6 +83,8 @@ class Dispatch:
         self._ledger = Ledger()
         self._varying = VaryingTexts()
         self._changes = 0
+        self._roots: dict[Any, None] = {}  # classes and functions that calls brought, the last ones
+        self._others = 0  # times that there were others, less the calls like earlier ones
         self._unserved = 0  # calls that no recording was worth its cost for, less those replayed
         self._told = False  # why that is so
 
@@ -88,6 +92,11 @@ class Dispatch:
     def name(self) -> str:
         """The function's name."""
         return str(getattr(self.function, "__name__", "function"))
+
+    @property
+    def brought(self) -> dict[Any, None]:
+        """The classes and functions that calls brought, and that belong to the captured state."""
+        return self._roots
 
     @property
     def texts(self) -> Texts:
@@ -262,7 +271,7 @@ class Dispatch:
         calls, variant = self.gate.quick, self.gate.answered
         if not calls or variant is None:
             return
-        self.gate.quick = self._changes = self._unserved = 0
+        self.gate.quick = self._changes = self._unserved = self._others = 0
         self._counts.calls += calls
         self._counts.replayed += calls
         self._last = Path.TAPE if variant.binding is None else Path.MACHINE
@@ -298,14 +307,15 @@ class Dispatch:
         """
         if run.variant is None or self.captured is None:
             return
-        is_served = False
-        # The fast path does not see whether two arguments are one.
-        asks = self.captured.identity and run.variant.asks
-        if not (asks and call.may_come_again):
-            if self.fast_path is None:
-                self.fast_path = FastPath(self.captured, self.texts)
-            is_served = self.fast_path.learn(call, run.variant)
-        if not is_served and not self._ledger.replays_pay(len(run.variant.recording)):
+        size, called = len(run.variant.recording), run.variant.recording.selection.called
+        if not self._ledger.quick_replays_pay(size, self.captured.seconds_to_compare, called):
+            self._ledger.refused()
+            return
+        path = self.fast_path or FastPath(self.captured, self.texts)
+        tells, is_served = path.tells, path.learn(call, run.variant)
+        if self.fast_path is None or path.tells is not tells:
+            self.fast_path = path  # the gate reads once how to look at arguments
+        if not is_served and not self._ledger.replays_pay(size):
             self._ledger.refused()
 
     def _run(self, call: Call, at_once: bool, build: bool) -> Run:
@@ -321,6 +331,12 @@ class Dispatch:
             ledger.refused()
             return Run(Path.EAGER, reason=str(reason))
         structure = pipeline.structure(call)
+        if structure.blocked is None and not self._roots.keys() >= call.roots.keys():
+            try:
+                pipeline = self._with_roots(call)
+                structure = pipeline.structure(call)
+            except Unrecordable as reason:
+                structure.blocked = str(reason)
         if structure.blocked is not None:
             ledger.missed(0)
             return Run(Path.EAGER, reason=structure.blocked)
@@ -328,9 +344,13 @@ class Dispatch:
             run = variant.run(call, variant.binding)
             if run is not None:
                 structure.hits += 1
+                self._others = max(0, self._others - 1)
                 variant.used = memory.now
                 if place and run.path is not Path.EAGER:
                     structure.variants.insert(0, structure.variants.pop(place))
+                if run.path is Path.EAGER:  # undefined: the time that took to find out is lost
+                    ledger.undefined(place + 1, self.fast_path is not None)
+                    return run
                 ledger.replayed(len(variant.recording))
                 if run.path is Path.TAPE and variant.waits:
                     with Held():
@@ -398,11 +418,15 @@ class Dispatch:
             text = f"{counts.traces} recordings took {counts.recording_seconds:.1f} s so far"
             self._warn(f"{self.name} is slow to compile: {text}: {reason}")
 
-    def _refreshed(self) -> Pipeline:
-        """The pipeline for the captured state as it is; if that changed, all is recorded anew."""
+    def _refreshed(self, change: str | None = None) -> Pipeline:
+        """The pipeline for the captured state as it is; if that changed, all is recorded anew.
+
+        ``change``: what is known to have changed, in words.
+        """
         started = time.perf_counter()
         pipeline = self._pipeline
-        change = None if pipeline is None else pipeline.captured.changed()
+        if pipeline is not None and change is None:
+            change = pipeline.captured.changed()
         self._changes = 0 if change is None else self._changes + 1
         if self._changes > CHANGES:
             raise Unrecordable(f"{change} changes all the time")
@@ -410,7 +434,7 @@ class Dispatch:
             self.fast_path = None
             self.prepared.clear()
             self.structures.clear()
-            captured = self._tracer.survey()
+            captured = self._surveyed()
             pipeline = Pipeline(
                 self._tracer,
                 captured,
@@ -422,6 +446,33 @@ class Dispatch:
             )
             self._pipeline = pipeline
         self.counts.checking_seconds += time.perf_counter() - started
+        return pipeline
+
+    def _surveyed(self) -> CapturedState:
+        """What the function reaches, and what calls brought, unless that is refused by now."""
+        try:
+            return self._tracer.survey(self._roots)
+        except Unrecordable:
+            if not self._roots:
+                raise
+            self._roots = {}
+            return self._tracer.survey()
+
+    def _with_roots(self, call: Call) -> Pipeline:
+        """The pipeline, once classes and functions that a call brings are captured state too."""
+        if self._others > CHANGES:
+            raise Unrecordable("it is passed other functions, or other classes, all the time")
+        survey(None, call.roots)  # which may be refused, for this call and those like it
+        before, self._others = self._roots, self._others + 1
+        kept = [root for root in before if root not in call.roots]
+        self._roots = dict.fromkeys([*kept[-ROOTS:], *call.roots])
+        try:
+            pipeline = self._refreshed("what is passed")
+        except Unrecordable:
+            self._roots = before
+            raise
+        if not self._roots.keys() >= call.roots.keys():
+            raise Unrecordable("what it is passed and what it reaches by itself do not go together")
         return pipeline
 
     def _forget_fast_path(self) -> None:

@@ -9,16 +9,18 @@ calls take the slow path.
 
 from __future__ import annotations
 
+import enum
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import float64, ndarray
 
 from chainrule.compiler.capture.arguments import Call, Texts
-from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.captured import CapturedState, dict_of, identity_checks
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.families import decider_of
@@ -28,10 +30,14 @@ from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.core.backend import Value, kernels
 from chainrule.trees import (
     Branch,
+    Deque,
     Floats,
+    Namespace,
     Node,
     Numbers,
+    Record,
     Shape,
+    field_names,
     map_leaves,
     unflatten,
 )
@@ -39,6 +45,7 @@ from chainrule.trees import (
 DOUBLE = np.dtype(float64)
 STRUCTURES = 64  # that are cached
 VARIANTS = 64  # of each, as many as a structure has; the least recently used goes
+MOST_SEEN = 256  # containers that C tells from each other, as in src/native/call.h
 MOST = 2**28  # numbers: one item of a numpy array has less than 2**31 bytes
 
 
@@ -84,13 +91,37 @@ def _is_built(node: Node) -> bool:
     return isinstance(node, Branch) and (isinstance(node, BUILT) or any(map(_is_built, node.items)))
 
 
-def _built(node: Node, gradient: Any) -> Any:
-    """A gradient in the structure of the first argument; a Plan knows lists, tuples and dicts."""
+def _as_it_is(gradient: Any) -> Any:
+    return gradient
+
+
+def _building(node: Node) -> Callable[[Any], Any]:
+    """What brings a gradient into the structure of the first argument.
+
+    A Plan knows lists, tuples and dicts; what else there is to know is found out once.
+    """
     if not isinstance(node, Branch) or not _is_built(node):
-        return gradient
-    parts = gradient.values() if isinstance(gradient, dict) else gradient
-    items = [_built(item, part) for item, part in zip(node.items, parts, strict=True)]
-    return node.build(items, gradient)
+        return _as_it_is
+    inside = [_building(item) for item in node.items]
+    every = all(build is _as_it_is for build in inside)
+
+    def items_of(gradient: Any) -> Any:
+        parts = gradient.values() if isinstance(gradient, dict) else gradient
+        if every:
+            return parts
+        return [build(part) for build, part in zip(inside, parts, strict=True)]
+
+    if not isinstance(node, Record):
+        return lambda gradient: node.build(list(items_of(gradient)), gradient)
+    kind, names = node.type, field_names(node.type)
+
+    def record(gradient: Any) -> Any:
+        made = object.__new__(kind)
+        for name, item in zip(names, items_of(gradient), strict=True):
+            object.__setattr__(made, name, item)  # a frozen one too
+        return made
+
+    return record
 
 
 class _Gradient(_Row):
@@ -194,7 +225,8 @@ def _finish(call: Call, variant: Variant) -> Callable[[Any], Any] | None:
     """What makes Values, and sparse matrices, of their numbers; None where there are none."""
     if call.key[0] and not variant.is_derivative:  # the value and its gradient are numbers
         first: Node = call.structure[0][0]
-        return (lambda answer: (answer[0], _built(first, answer[1]))) if _is_built(first) else None
+        build = _building(first)
+        return None if build is _as_it_is else lambda answer: (answer[0], build(answer[1]))
     made = [_made_of(leaf) for leaf in _leaves(variant.recording.result)]
     if not any(made):
         return None
@@ -292,9 +324,13 @@ class FastPath:
         self._texts = texts
         self.texts = sum(1 << place for place in texts if isinstance(place, int))  # for C
         self.opened: Opened = {}  # the types of arguments that are looked into beside the usual
-        #: by id: these and their bases, and the items of enums, with what was in them
-        self.classes: dict[int, tuple[Any, dict[str, Any]]] = {}
+        #: by id: whether these and their bases, and items of enums, are as they were
+        self.classes: dict[int, Any] = {}
         self.changed = captured.check
+        self.tells = False  # whether C looks which containers are one
+        self._captured = captured
+        self._is_watched = {id(mapping) for mapping in captured.watched_dicts()}
+        self._kept: list[Any] = []  # what is known by its address
         self._met: dict[Any, bool] = {}  # what was learnt before, and whether there is a plan
 
     def learn(self, call: Call, variant: Variant) -> bool:
@@ -307,16 +343,25 @@ class FastPath:
 
     def _learn(self, call: Call, variant: Variant, binding: Binding | None) -> bool:
         shape = None
+        if kernels is None:
+            return False
+        asks = self._captured.identity and variant.asks and call.may_come_again
+        if (asks or call.roots) and len(call.containers) > MOST_SEEN:
+            return False
+        if self._captured.objects_by_id and not self._are_others(call):
+            return False
         same = (call.texts or frozenset()) == self._texts  # C looks at strings in the same way
         if same and not call.labels and all(kind == DOUBLE.str for _, kind in call.narrow):
             differentiate = bool(call.key[0])
             shape = signature(call.structure[0], call.arguments, differentiate, self.opened)
-            self._watch_classes()
+            self._watch_classes(call)
         plan = None if shape is None else _plan_of(call, shape, variant, binding)
-        if shape is None or plan is None or kernels is None:
+        if shape is None or plan is None:
             return False
         if shape.row not in self.plans and len(self.plans) >= STRUCTURES:
             return False
+        self._kept.append(shape.keys)
+        self.tells |= asks
         cached = self.plans.setdefault(shape.row, [])
         finish = _finish(call, variant)
         cached.insert(0, kernels.CachedCall(plan, variant, binding, finish, variant.uses_math))
@@ -325,20 +370,38 @@ class FastPath:
         del cached[VARIANTS:]
         return True
 
-    def _watch_classes(self) -> None:
-        """Fields are read as attributes, which no code of the user's may answer for."""
+    def _are_others(self, call: Call) -> bool:
+        """Whether no object of a call's types is captured; C does not see whether it is that one.
+
+        Then none that a later call passes can be, as long as the captured state is as it was.
+        """
+        kinds = set(self._captured.objects_by_id.values())
+        nodes = [*call.structure[0], *call.structure[1].values()]
+        return kinds.isdisjoint(_types_in(nodes))
+
+    def _watch_classes(self, call: Call) -> None:
+        """Fields are read as attributes, which no code of the user's may answer for.
+
+        Classes with methods are captured state, and watched as such.
+        """
         for kind, how in self.opened.items():
-            if isinstance(how, tuple) or how is True:
-                items: list[Any] = [*vars(kind)["_member_map_"].values()] if how is True else []
+            is_enum = how is True and issubclass(kind, enum.Enum)
+            if (isinstance(how, tuple) or is_enum) and kind not in call.roots:
+                items: list[Any] = [*vars(kind)["_member_map_"].values()] if is_enum else []
                 classes = [c for c in kind.__mro__ if c.__module__ not in ("builtins", "enum")]
                 for x in (*classes, *items):
-                    self.classes.setdefault(id(x), (x, dict(vars(x))))
+                    attributes = dict_of(vars(x))
+                    if id(x) not in self.classes and id(attributes) not in self._is_watched:
+                        self.classes[id(x)] = identity_checks(attributes)
+                        self._kept.append(x)
 
-    def classes_changed(self) -> bool:
-        """Whether a class is not as it was, whose instances are looked into."""
-        return any(_differ(vars(x), before) for x, before in self.classes.values())
 
-
-def _differ(now: Any, before: dict[str, Any]) -> bool:
-    """Whether names stand for other objects than before: 1 is not 1.0, though they are equal."""
-    return len(now) != len(before) or any(now.get(k, before) is not x for k, x in before.items())
+def _types_in(nodes: Iterable[Node]) -> Iterator[type]:
+    """The types of the objects in some structures."""
+    for node in nodes:
+        if isinstance(node, Record | Namespace):
+            yield node.type
+        elif isinstance(node, Deque):
+            yield deque
+        if isinstance(node, Branch):
+            yield from _types_in(node.items)

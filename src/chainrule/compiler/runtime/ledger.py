@@ -57,6 +57,8 @@ if engine == "native":
 else:
     EAGER, RECORD, BUILD = Cost(2e-5, 4e-6), Cost(2e-3, 3.5e-5), Cost(25e-3, 2e-5)
     REPLAY = Cost(30e-6, 2e-6)
+SAVED = 4e-8 if engine == "native" else 4e-6  # seconds by the fast path, for each instruction
+CALLING = 3e-7  # what it takes longer to call a function of Python's
 SETTLED = 8  # replays in which no call went a new way
 LLVM = Cost(0.1, 4.5e-3)  # for instructions of an array program; half as many again if in steps
 LIFTING = 0.08  # the part of building that comes before LLVM
@@ -87,6 +89,9 @@ class Ledger:
         self._unused = 0  # recordings in a row after which nothing was replayed
         self._unsettled = 0  # replays to wait for, as calls may go still other ways
         self._misses = self._refusals = 0  # in a row
+        self._undefined = (
+            0  # calls in which a number was, and that no replay beside the fast path followed
+        )
         self._rest = 0  # calls that are to run eagerly
 
     def affords_recording(self, joins: bool = False) -> bool:
@@ -147,6 +152,7 @@ class Ledger:
     def replayed(self, instructions: int, calls: int = 1, quickly: bool = False) -> None:
         """A variant answered calls; ``quickly``: through the fast path."""
         self._misses = self._unused = self._rest = 0
+        self._undefined = self._undefined if quickly else 0
         self._unsettled = max(0, self._unsettled - calls)
         took = 0.0 if quickly else REPLAY.of(instructions)
         self._earn(calls * (1.5 * EAGER.of(instructions) - took))
@@ -155,12 +161,31 @@ class Ledger:
         """Whether a replay beside the fast path is quicker than an eager call."""
         return allowance.is_endless or REPLAY.of(instructions) <= EAGER.of(instructions)
 
+    def quick_replays_pay(self, instructions: int, comparing: float, called: int) -> bool:
+        """Whether the fast path is quicker than an eager call, beside what both of them do.
+
+        ``comparing``: seconds that it takes to compare the captured state; ``called``: functions of
+        Python's that a replay calls, as the function itself does.
+        """
+        extra = comparing + called * CALLING
+        return allowance.is_endless or extra <= SAVED * instructions
+
     def missed(self, variants: int) -> None:
         """So many variants were tried in vain: the more often, the longer until the next time."""
         self._pay(REPLAY.fixed + variants * (REPLAY.of(self._size) - 0.5 * REPLAY.fixed))
         if not allowance.is_endless:
             self._rest = min(2**self._misses, LONGEST_REST)
             self._misses += 1
+
+    def undefined(self, variants: int, others_go_on: bool) -> None:
+        """A call is eager's, as a number is undefined, which so many variants took to find out.
+
+        ``others_go_on``: while calls rest, the fast path answers those that it can all the same.
+        """
+        self._pay(REPLAY.fixed + variants * (REPLAY.of(self._size) - 0.5 * REPLAY.fixed))
+        if others_go_on and not allowance.is_endless:
+            self._rest = min(2**self._undefined, LONGEST_REST)
+            self._undefined = min(self._undefined + 1, MOST_DOUBLINGS)
 
     def refused(self) -> None:
         """It was found out, which takes long, that the function had better run eagerly."""

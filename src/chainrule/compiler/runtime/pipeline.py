@@ -59,6 +59,11 @@ WAYS = 3  # through branches, before both sides of them are computed
 MANY_BRANCHES = 8  # in one recording: the second way through them is enough
 FEW_BRANCHES = 2  # that may be left where loops have run-time ends
 FAILURES = 3  # to do so
+REACHED = (
+    "it is passed an object that it reaches by itself too: let it have one only as an argument, or "
+    "only as a global"
+)
+HASHED = "it may ask for the hash of an object, or for the order of objects in a set"
 FEW = 32  # recordings of one structure in training, before most calls must have had one already
 
 
@@ -107,6 +112,10 @@ class Pipeline:
 
     def structure(self, call: Call) -> Structure:
         """What is known of such calls."""
+        if self.captured.reaches(call.containers):
+            return Structure(blocked=REACHED)
+        if self.captured.hashes and call.has_identity:
+            return Structure(blocked=HASHED)
         key = (call.key, self.captured.marks(call.values))
         structure = self.structures.pop(key, None) or Structure()
         self.structures[key] = structure

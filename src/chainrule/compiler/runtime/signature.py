@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.compiler.capture.objects import has_identity, is_itself
 from chainrule.trees import (
     FLOAT,
     VALUE,
@@ -39,7 +40,7 @@ from chainrule.trees import (
 
 # The words of a signature, as in src/native/passed.c.
 _FLOAT, _INT, _ARRAY, _FLOATS, _INTS, _LIST, _TUPLE, _DICT, _NUMPY, _STATIC = range(1, 11)
-_RECORD, _NAMESPACE, _DEQUE, _TEXT = range(11, 15)
+_RECORD, _NAMESPACE, _DEQUE, _INSTANCE, _TEXT = range(11, 16)
 _SINGLE = {False: 0, True: 1, None: 2}
 BUILT = (Record, NamedTuple)  # what a first argument may be beside lists and the like
 _KINDS: dict[type[Node], int] = {List: _LIST, Tuple: _TUPLE, Dict: _DICT}
@@ -119,6 +120,8 @@ class _Writer:
             return False
         if isinstance(node, NamedTuple) and node.type.__dictoffset__:
             return False  # it may get attributes beside its fields, which C does not see
+        if isinstance(node, Record) and not first and has_identity(node.type):
+            return False  # ``==`` asks which one it is, and C does not see whether two are one
         keys = self._put_container(node, x)
         for k, (item, part) in enumerate(zip(node.items, node.children(x), strict=True)):
             if keys and not self._put_key(keys[k]):
@@ -128,8 +131,8 @@ class _Writer:
         return True
 
     def _put_static(self, kind: type, x: Any) -> bool:
-        """What never changes: an item of an enum, of which there is one, or a date."""
-        if issubclass(kind, enum.Enum):
+        """What never changes: an item of an enum, of which there is one, a function, or a date."""
+        if issubclass(kind, enum.Enum) or is_itself(x):
             self._opened[kind] = True
             self.keys += [kind, x]
             self.put(_STATIC, id(x))
@@ -149,6 +152,11 @@ class _Writer:
             self._opened[kind] = tuple(names)
             self.keys.append(kind)
             self.put(_RECORD, id(kind), len(node.items))
+        elif isinstance(node, Namespace) and node.type is not SimpleNamespace:
+            self._opened[node.type] = ...
+            self.keys.append(node.type)
+            self.put(_INSTANCE, id(node.type), _DICT, len(node.items))
+            return list(node.names)
         elif isinstance(node, Namespace):
             self._opened[SimpleNamespace] = None
             self.put(_NAMESPACE, _DICT, len(node.items))

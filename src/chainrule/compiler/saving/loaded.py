@@ -168,6 +168,8 @@ class LoadedPipeline(Pipeline):
 
     def structure(self, call: Call) -> Structure:
         """What the file has for such calls; nothing is added to it."""
+        if call.roots:
+            return Structure()  # classes with methods, and functions: no file has their code
         key = (call.key, self.captured.marks(call.values))
         found = self._known.get(key)
         if found is None:
@@ -262,4 +264,6 @@ class LoadedDispatch(Dispatch):
 
     def _run(self, call: Call, at_once: bool, build: bool) -> Run:
         self._ledger.at_once |= at_once and build
+        if call.roots:
+            return EAGERLY
         return super()._run(call, at_once, build)

@@ -102,6 +102,8 @@ class Replay:
     def _why(self, call: Call, reasons: list[str]) -> str:
         if call.opaque is not None:
             return f"an argument of type {call.opaque} cannot be followed"
+        if call.roots:
+            return f"code of {next(iter(call.roots)).__name__} is no part of it"
         if reasons:
             return "; ".join([*dict.fromkeys(reasons)][:LISTED])
         return _missing(words_of(call.key), self.saved_for)

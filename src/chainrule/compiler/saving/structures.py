@@ -149,7 +149,7 @@ def _kind(node: Branch) -> list[Any]:
             return [kind.__qualname__, list(kind._fields)]
         case Record(_, kind):
             return [kind.__qualname__, field_names(kind)]
-        case Namespace(_, names):
+        case Namespace(_, names, _):
             return [list(names)]
         case Deque(_, most):
             return [most]
@@ -197,8 +197,8 @@ def _words(node: Node) -> str:
             return _record(kind.__name__, kind._fields, items)
         case Record(items, kind):
             return _record(kind.__name__, field_names(kind), items)
-        case Namespace(items, names):
-            return _record("SimpleNamespace", names, items)
+        case Namespace(items, names, kind):
+            return _record(kind.__name__, names, items)
     text = ", ".join(inside)
     return {"List": f"[{text}]", "Tuple": f"({text})"}.get(type(node).__name__, f"deque({text})")
 

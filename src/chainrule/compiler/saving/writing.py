@@ -85,6 +85,12 @@ def _check_savable(dispatch: Dispatch) -> None:
             f"{name} cannot be saved: no call of it was recorded yet; "
             "give save an example of its arguments"
         )
+    if dispatch.brought:
+        kind = next(iter(dispatch.brought))
+        raise SaveError(
+            f"{name} cannot be saved: it was called with {kind.__qualname__}, whose code is not "
+            "part of a file"
+        )
     if not dispatch.is_fresh():
         raise SaveError(
             f"{name} cannot be saved: what it captured has changed since its last call; call it "

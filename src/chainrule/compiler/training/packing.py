@@ -214,7 +214,9 @@ class PackedSamples:
 
     def kind_of(self, k: int) -> Kind | None:
         """What this sample runs on; None where it is not the others' code."""
-        call = self.call(k)
+        call, captured = self.call(k), self.dispatch.captured
+        if call.roots or (captured is not None and captured.reaches(call.containers)):
+            return None  # objects are looked at as they are when their sample's turn comes
         try:
             ids = np.array([call.ints], np.int64)
         except OverflowError:  # too large for machine code

@@ -245,7 +245,9 @@ def recorded_call(function: Callable[..., Any], call: Call) -> Recorded:
 
 
 def _record(function: Callable[..., Any], call: Call) -> Recorded:
-    captured = survey(function)
+    captured = survey(function, call.roots)
+    if captured.reaches(call.containers) or (captured.hashes and call.has_identity):
+        raise Untranslatable("it may tell an object that it is passed from a copy of it")
     try:
         made = trace(function, captured, call)
     except Exception as error:
