@@ -72,7 +72,8 @@ def batch_value_and_grad(
 
 
 def _may_be_overtaken(dispatch: Dispatch, params: Any, sample: Any) -> bool:
-    return dispatch.may_be_overtaken(flatten_call((params, *sample), {}, differentiate=True))
+    call = flatten_call((params, *sample), {}, differentiate=True, texts=dispatch.texts)
+    return dispatch.may_be_overtaken(call)
 
 
 class _Sums:
