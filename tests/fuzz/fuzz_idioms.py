@@ -7,6 +7,7 @@ of floats, ``{J}`` an array of integers, ``{M}`` a mask and ``{S}`` a text.
 """
 
 from fuzz_choices import CHECKED, CHOICES, DATA_CHOICES
+from fuzz_lookups import LOOKUPS
 from fuzz_turns import DATA_TURNS, TURNS
 
 TOKENS = (
@@ -872,5 +873,5 @@ except ValueError:
 
 IDIOMS = (
     *(*TOKENS, *INTEGERS, *ARITHMETIC, *PARAMETERS, *DATA, *BRANCHES, *CHANCES, *DATA_CHANCES),
-    *(*CHOICES, *DATA_CHOICES, *CHECKED, *TURNS, *DATA_TURNS),
+    *(*CHOICES, *DATA_CHOICES, *CHECKED, *TURNS, *DATA_TURNS, *LOOKUPS),
 )
