@@ -8,6 +8,7 @@ of floats, ``{J}`` an array of integers, ``{M}`` a mask and ``{S}`` a text.
 
 from fuzz_choices import CHECKED, CHOICES, DATA_CHOICES
 from fuzz_texts import TEXTS
+from fuzz_lookups import LOOKUPS
 from fuzz_turns import DATA_TURNS, TURNS
 
 TOKENS = (
@@ -873,5 +874,5 @@ except ValueError:
 
 IDIOMS = (
     *(*TOKENS, *INTEGERS, *ARITHMETIC, *PARAMETERS, *DATA, *BRANCHES, *CHANCES, *DATA_CHANCES),
-    *(*CHOICES, *DATA_CHOICES, *CHECKED, *TURNS, *DATA_TURNS, *TEXTS),
+    *(*CHOICES, *DATA_CHOICES, *CHECKED, *TURNS, *DATA_TURNS, *TEXTS, *LOOKUPS),
 )

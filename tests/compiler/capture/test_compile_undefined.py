@@ -357,3 +357,37 @@ def test_an_error_is_caught_only_where_numbers_that_are_not_finite_raise():
                 yield repr(fast(Value(number)).data)
 
     same(script)
+
+
+def divided(w, x, n):
+    return w * (1.0 / x)
+
+
+def raised(w, x, n):
+    return w * x**n
+
+
+def raised_by_a_constant(w, x, n):
+    return w * x**-2 * (n + 1)
+
+
+def by_math(w, x, n):
+    return w * (math.pow(2.0, 300.0 * n) + math.exp(100.0 * x))
+
+
+@pytest.mark.parametrize("f", [divided, raised, raised_by_a_constant, by_math])
+def test_pythons_numbers_raise_where_values_need_not(f):
+    def allowing(w, x, n):
+        with nonfinite("allow"):
+            return f(w, x, n)
+
+    fast, eager = chainrule.compile(allowing, on_fallback="eager"), chainrule.value_and_grad(f)
+    for x in (0.5, 2.0, 0.0, 9.0, -1.5):
+        for n in (1, 2, -1, 4, 0):
+            try:
+                expected = eager(1.5, x, n)
+            except ArithmeticError as error:
+                with pytest.raises(type(error)):
+                    fast.value_and_grad(1.5, x, n)
+            else:
+                assert fast.value_and_grad(1.5, x, n) == expected

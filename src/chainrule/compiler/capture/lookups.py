@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chainrule.compiler.capture.arrays import DataArray, data_array, items_of
-from chainrule.compiler.capture.standins import Detached
+from chainrule.compiler.capture.standins import Detached, StandIn
 from chainrule.compiler.capture.texts import TracedText
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.words import Words, word_in, word_item
@@ -129,8 +129,8 @@ def _selects(key: Traced) -> bool:
 def contains(x: Any, container: Any) -> Any:
     """``x in container``: a traced truth where integers decide it, else Python's."""
     recorder, kind = modes.recorder, type(container)
-    if recorder is not None and recorder.both and type(x) not in _VALUES:
-        recorder.selector.ask()  # it may be which one it is
+    if recorder is not None and recorder.both and _asks_which(x, container):
+        recorder.selector.ask()
     if recorder is not None and (type(x) is TracedText or kind is TracedText):
         return word_in(x, container)
     if recorder is None or not recorder.selector.enabled:
@@ -149,6 +149,15 @@ def contains(x: Any, container: Any) -> Any:
     if kind in _IN_ORDER and 0 < len(container) <= _MOST and _are_integers(container):
         return among(recorder, x, container).step("gt", 0)
     return x in container
+
+
+def _asks_which(x: Any, container: Any) -> bool:
+    """Whether it may matter which object it is, and not only which others it equals."""
+    if type(x) in _VALUES:
+        return False
+    plain = type(container) in _BY_HASH or type(container) in _IN_ORDER
+    plain = plain and all(type(item) in _VALUES or type(item) is float for item in container)
+    return not plain or not (type(x) is float or isinstance(x, StandIn))
 
 
 def _first(container: Any) -> Any:

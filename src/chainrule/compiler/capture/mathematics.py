@@ -57,7 +57,7 @@ def _substitute(original: Callable[..., Any], row: ops.Op, arity: int) -> Any:
             return original(*map(plain, numbers))
         modes.recorder.uses_math |= original.__name__ in _RAISING
         operands = numbers[::-1] if row is ops.integer_power else numbers  # the exponent first
-        found = first.apply(row, *operands)
+        found = first.as_python(row, *operands)
         if not math.isfinite(found._value._number):
             return original(*[plain(x) for x in numbers])  # infinite, not a number, or it raises
         return found

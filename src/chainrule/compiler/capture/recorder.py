@@ -208,17 +208,15 @@ class Recorder:
 
     def power(self, x: Value, n: Any) -> Value | None:
         """``x ** n`` with an integer that is known only at a call; None where it is static."""
-        return self.raised(x, n) if self.powers and self.is_exponent(n) else None
+        if not self.powers or not self.is_exponent(n):
+            return None
+        found: Value = Value._apply_op(ops.integer_power, (self.number_of(n), x), ())
+        return found
 
     def is_exponent(self, n: Any) -> bool:
         """Whether numbers may have it for an exponent that is known only at a call."""
         is_integer = type(n) is Traced and n.__class__ is int
         return is_integer and self.selector.enabled and abs(n.value) <= EXACT
-
-    def raised(self, x: Any, n: Traced) -> Value:
-        """A Value or a float to the power of a traced integer, as a Value."""
-        found: Value = Value._apply_op(ops.integer_power, (self.number_of(n), x), ())
-        return found
 
     def exponent(self, x: Any) -> float:
         """The static exponent of ``value ** x``."""

@@ -137,10 +137,15 @@ class Detached(StandIn):
         return self._combine(other, lambda a, b: a * b)
 
     def apply(self, row: Op, *operands: Any) -> Detached:
-        """A function of ``math``, of floats, this one among them: a float, or it raises."""
+        """A function of floats, this one among them: a float, or it raises if Values do."""
         values = [self._recorder.detached_operand(x) for x in operands]
         data = all(x.is_data for x in operands if type(x) is Detached)
         return Detached(self._recorder, Value._apply_op(row, tuple(values), ()), data)
+
+    def as_python(self, row: Op, *operands: Any) -> Detached:
+        """The same by Python or ``math``, which raise whatever is allowed of Values."""
+        with nonfinite("raise"):
+            return self.apply(row, *operands)
 
     def as_numpy(self, row: Op, *operands: Any) -> Detached:
         """The same by numpy, which raises nothing."""
@@ -156,7 +161,7 @@ class Detached(StandIn):
         if is_numpys(a) or is_numpys(b):
             return self.as_numpy(ops.divide, a, b)
         self._recorder.uses_math = True  # nan / 0.0 raises, and is no new nan: finite data only
-        return self.apply(ops.divide, a, b)
+        return self.as_python(ops.divide, a, b)
 
     def __truediv__(self, other: Any) -> Any:
         return self._divided(self, other, other)
@@ -170,13 +175,14 @@ class Detached(StandIn):
         if self._rounds(other):
             return self.plain("arithmetic") ** plain(other)
         if self.kind is float and self._recorder.is_exponent(other):
-            return self.beside(self._recorder.raised(self._value, other))
+            return self.as_python(ops.integer_power, other, self)
         exponent = other
         if type(other) is Detached and self.is_data:
             exponent = other.plain("an exponent")
         exponent = self._recorder.exponent(exponent)
         if not is_numpys(self) and not is_numpys(other):
-            return self.beside(self._value**exponent)
+            with nonfinite("raise"):
+                return self.beside(self._value**exponent)
         with nonfinite("allow"):
             return self.beside(self._value**exponent, other)
 

@@ -21,7 +21,7 @@ from chainrule.compiler.capture.integers import (
 )
 from chainrule.compiler.capture.operators import BINARY
 from chainrule.compiler.capture.standins import Condition, Detached, StandIn, plain
-from chainrule.core import errors
+from chainrule.core import errors, ops
 from chainrule.core.backend import Value
 
 if TYPE_CHECKING:
@@ -131,7 +131,8 @@ class Traced(StandIn):
             return NotImplemented
         if self._recorder.is_exponent(self):
             if type(other) is float and math.isfinite(other):
-                return self.number().beside(self._recorder.raised(other, self))
+                number = self.number()
+                return number.as_python(ops.integer_power, number, other)
             found = _power(other, self)
             if found is not NotImplemented:
                 return found
