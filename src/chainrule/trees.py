@@ -319,7 +319,7 @@ def _record_text(kind: Any, names: Iterable[str], items: Iterable[Node]) -> str:
 
 LONGEST_TEXT = 4096  # characters that are integers; a longer text is static
 _NEVER_CHANGING = frozenset((datetime.date, datetime.timedelta))
-_OPENED = frozenset((SimpleNamespace, deque))
+OPENED = frozenset((SimpleNamespace, deque))  # beside lists, dicts, tuples and records
 
 
 @dataclass(eq=False)
@@ -391,7 +391,7 @@ class Flat:
             return self._add_container(x, floats_only)
         if kind in _NEVER_CHANGING:
             return Static(kind, x)
-        if kind in _OPENED and not floats_only:
+        if kind in OPENED and not floats_only:
             return self._add_container(x, floats_only)
         return self._add_opaque(x)
 
