@@ -322,7 +322,7 @@ def _record_text(kind: Any, names: Iterable[str], items: Iterable[Node]) -> str:
 
 LONGEST_TEXT = 4096  # characters that are integers; a longer text is static
 _NEVER_CHANGING = frozenset((datetime.date, datetime.timedelta))
-_OPENED = frozenset((SimpleNamespace, deque))
+OPENED = frozenset((SimpleNamespace, deque))  # beside lists, dicts, tuples and records
 
 
 @dataclass(eq=False)
@@ -395,7 +395,7 @@ class Flat:
             return self._add_container(x, floats_only, is_record=True)
         if kind in _NEVER_CHANGING:
             return Static(kind, x)
-        if not floats_only and (kind in _OPENED or self.opens_object(x)):
+        if not floats_only and (kind in OPENED or self.opens_object(x)):
             return self._add_container(x, floats_only)
         if not floats_only and self.stands_for_itself(x):
             return Static(kind, x)

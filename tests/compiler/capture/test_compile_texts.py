@@ -362,6 +362,16 @@ def test_which_object_a_text_is_cannot_be_asked():
     assert fast.dispatch.counts.replayed == 0
 
 
+def test_which_object_a_captured_text_is_may_be_asked():
+    first, second = "ab", "".join(["a", "b"])
+
+    def f(p, k):
+        return p[0] * k if (first, second)[k % 2] is first else p[1]
+
+    fast = compared(f, [(PARAMS, k % 4) for k in range(20)])
+    assert not fast.dispatch.reasons
+
+
 def test_a_missing_key_of_a_defaultdict_is_added_by_eager():
     def f(p, text):
         table = defaultdict(lambda: 3, STOI)

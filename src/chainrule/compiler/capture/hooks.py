@@ -81,8 +81,9 @@ def _same(a: Any, b: Any) -> bool:
     recorder = modes.recorder
     if recorder is not None and a is b and isinstance(a, StandIn) and is_numpys(a):
         recorder.forbid("asking by 'is' which number it has")  # an array makes a new one each time
-    if recorder is not None and type(a) in _TEXTS and type(b) in _TEXTS:
-        recorder.forbid("asking by 'is' which text it has")  # equal ones are passed as one
+    texts = (a, b) if recorder is not None and type(a) in _TEXTS and type(b) in _TEXTS else ()
+    if any(type(x) is TracedText or recorder.may_be_another(x) for x in texts):
+        recorder.forbid("asking by 'is' which text it has")
     if recorder is None or a is b or a is None or b is None:  # no stand-in stands for None
         return a is b
     recorder.selector.observed(a, b)

@@ -28,6 +28,7 @@ from chainrule.compiler.capture.wholes import Whole
 from chainrule.core import errors, functions, ops
 from chainrule.core.backend import Value, modes
 from chainrule.core.ops import Op
+from chainrule.trees import OPENED, map_leaves
 
 if TYPE_CHECKING:
     from chainrule.compiler.capture.forks import Fork
@@ -70,6 +71,7 @@ class Recorder:
         self.extremes: dict[int, tuple[Value, bool, list[Any]]] = {}
         self.identity = False  # the function asked which Value it had
         self.passed: set[int] = set()  # ids of the containers that stand for arguments
+        self.arguments: list[Any] = []  # all of them
         self.settled: list[str] = []  # where data became static
         self.used_as_number: set[int] = set()
         self.uses_math = False  # functions of ``math`` on data, which raise where data are infinite
@@ -89,6 +91,7 @@ class Recorder:
     def forget(self) -> None:
         """Let go of every node: stand-ins refer to their recorder, so they would wait for gc."""
         self.nodes.clear()
+        self.arguments.clear()
         self.guards.clear()
         self.decided.clear()
         self.numbers.clear()
@@ -98,6 +101,12 @@ class Recorder:
         self.narrow.clear()
         self._detached.clear()
         self.selector.forget()
+
+    def may_be_another(self, text: str) -> bool:
+        """Whether a call with an equal string may pass another object than this."""
+        found: list[Any] = []
+        map_leaves(lambda x: found.append(x is text or type(x) in OPENED), self.arguments, True)
+        return any(found)
 
     # --- called by the engine -------------------------------------------------------------------
 

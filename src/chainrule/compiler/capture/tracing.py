@@ -199,6 +199,7 @@ def _trace(
         return TracedText(recorder, tuple([next(slots) for _ in x]))
 
     rebuilt = rebuild(call, Makers(value, number, integer, values=values, text=text))
+    recorder.arguments += [rebuilt.arguments, rebuilt.keywords]
     recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts, *rebuilt.arrays))
     tuples = _tuples_in([rebuilt.arguments, rebuilt.keywords])
     passed = set(map(id, call.values))
