@@ -64,9 +64,16 @@ def has_identity(kind: Any) -> bool:
 
 
 def is_constant(x: Any) -> bool:
-    """Whether it is a number, text or date, of which nothing can change."""
+    """Whether it is a number, text or date, of which nothing can change.
+
+    A class derived from str may have nothing of its own.
+    """
     kind = type(x)
-    return kind in _CONSTANT or (isinstance(x, np.generic) and kind.__module__ == "numpy")
+    if kind in _CONSTANT or (isinstance(x, np.generic) and kind.__module__ == "numpy"):
+        return True
+    if not isinstance(x, str) or getattr(x, "__dict__", None):
+        return False
+    return all(_PYTHONS_OWN.issuperset(vars(c)) for c in kind.__mro__ if c not in (str, object))
 
 
 def is_itself(x: Any) -> bool:
