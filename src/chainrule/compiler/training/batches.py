@@ -142,6 +142,8 @@ def _batched(
     """What most samples add to the mean, many at a time in machine code, and the others."""
     if len(samples) < FEWEST or dispatch.options.lift is False or modes.recorder is not None:
         return None
+    if transforms.is_nested() or is_internal():
+        return None
     call = flatten_call((params,), {}, differentiate=True)
     if call.refused is not None:
         return None
