@@ -26,6 +26,8 @@ from chainrule.compiler.capture.rewriting import original
 from chainrule.core.backend import Value, kernels
 
 MISSING = object()
+#: in the place of what a dict held: whatever it holds; see ``Checks`` in C
+ANY: Any = object() if kernels is None else kernels.Checks
 REPLACES = "_chainrule_replaces"  # attribute of a function that stands for another for a while
 
 
@@ -70,6 +72,7 @@ class CapturedState:
     sets: list[tuple[set[Any], frozenset[Any]]] = field(default_factory=list)
     names: list[tuple[Any, str, Any]] = field(default_factory=list)  # namespace, name, object
     cells: list[tuple[Any, Any]] = field(default_factory=list)
+    cell_names: list[str] = field(default_factory=list)  # of each of these
     arrays: list[tuple[Any, Any, bytes]] = field(default_factory=list)
     objects: list[tuple[Any, list[Any]]] = field(default_factory=list)  # arrays of objects
     generators: list[tuple[Any, Any, str]] = field(default_factory=list)  # its state, and as text
@@ -83,6 +86,8 @@ class CapturedState:
     bound: set[int] = field(default_factory=set)  # ids of instances that are not to be kept alive
     functions: list[types.FunctionType] = field(default_factory=list)  # Python code it may run
     plain_sites: set[str] = field(default_factory=set)  # branches that run one side only
+    reached: set[Any] = field(default_factory=set)  # places outside, and ids of their holders
+    outside: Any = None  # where it keeps numbers, an ``Outside``; None where that is not asked
     _labels: list[str] = field(default_factory=list)
 
     def marks(self, passed: list[Value]) -> tuple[Any, ...]:
@@ -128,7 +133,7 @@ class CapturedState:
             return None
         names = [*self.names, *[(cell, "cell_contents", before) for cell, before in self.cells]]
         once = {(id(s), name, id(x)): (s, name, x) for s, name, x in names}.values()
-        dicts = [(_dict_of(m), c) for m, c, _ in self.dicts]
+        dicts = [(dict_of(m), c) for m, c, _ in self.dicts]
         return kernels.Checks(
             (
                 *[(s, name, None, None) if x is MISSING else (s, name, x) for s, name, x in once],
@@ -145,7 +150,7 @@ class CapturedState:
 
     @functools.cached_property
     def _other_mappings(self) -> list[tuple[Any, dict[Any, Any]]]:
-        return [(m, c) for m, c, _ in self.dicts if _dict_of(m) is None]
+        return [(m, c) for m, c, _ in self.dicts if dict_of(m) is None]
 
     def _changed_contents(self) -> str | None:
         """What the check in C leaves out."""
@@ -211,6 +216,8 @@ def _changed_mapping(mapping: Any, contents: dict[Any, Any]) -> str | None:
         return "the keys of a dict or the attributes of an object"
     for key, before in contents.items():
         now = mapping[key]
+        if before is ANY:
+            continue
         if now is not before and not _same(now, before) and unreplaced(now) is not before:
             return f"{key!r}"
     return None
@@ -218,9 +225,10 @@ def _changed_mapping(mapping: Any, contents: dict[Any, Any]) -> str | None:
 
 def _restore_mapping(mapping: Any, contents: dict[Any, Any], owner: Any) -> None:
     same = list(mapping) == list(contents)
-    if same and all(mapping[key] is x for key, x in contents.items()):
+    if same and all(x is ANY or mapping[key] is x for key, x in contents.items()):
         return
     if isinstance(mapping, dict):
+        contents = {key: mapping[key] if x is ANY else x for key, x in contents.items()}
         mapping.clear()
         mapping.update(contents)
         return
@@ -245,7 +253,7 @@ def _same(now: Any, before: Any) -> bool:
     return isinstance(now, (int, str, bytes, complex, np.generic)) and bool(now == before)
 
 
-def _dict_of(mapping: Any) -> dict[Any, Any] | None:
+def dict_of(mapping: Any) -> dict[Any, Any] | None:
     """The dict itself, also of a class's attributes, where only the collector shows it.
 
     None for an OrderedDict: it has an order of its own, which C code does not see.

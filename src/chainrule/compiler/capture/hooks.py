@@ -18,6 +18,7 @@ from chainrule.compiler.capture.forks import SIDES
 from chainrule.compiler.capture.generators import MODULES, make_generator, make_random
 from chainrule.compiler.capture.keys import settled
 from chainrule.compiler.capture.merging import store_by_integer
+from chainrule.compiler.capture.outside import loaded, loaded_from, stored, stored_in
 from chainrule.compiler.capture.recalling import CACHED, recalled
 from chainrule.compiler.capture.rewriting import MAKERS, WATCHED, Hooks, Rewriter
 from chainrule.compiler.capture.sorting import in_order
@@ -200,6 +201,10 @@ def _called(function: Any) -> Any:
 SIDES.called, SIDES.asked = _called, _asked
 SIDES.loop, SIDES.through = Loop, through
 REWRITER = Rewriter(
-    Hooks(_read, _store, _same, _called, _asked, _making, SIDES),
+    Hooks(
+        *(_read, _store, _same, _called, _asked, _making),
+        *(loaded, stored, loaded_from, stored_in),
+        SIDES,
+    ),
     WATCHED | MAKERS | {*NUMPY, *LINALG} | {f.__name__ for f in SEARCHES},
 )

@@ -32,10 +32,12 @@ from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.flattening import finish
 from chainrule.compiler.capture.forks import Impure
 from chainrule.compiler.capture.hooks import REWRITER
+from chainrule.compiler.capture.outside import ADVICE, Changes, Kept, Outside, changed_places
 from chainrule.compiler.capture.reading import Observed
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.replacing import recording
+from chainrule.compiler.capture.rewriting import original
 from chainrule.compiler.capture.standins import Detached, Unrecordable
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.walking import survey
@@ -88,6 +90,32 @@ class Tracer:
         confirm(self.function, state, call, first, self.select, self.both)
 
 
+class KeepingTracer(Tracer):
+    """Makes the recordings of a function that keeps numbers outside; ``function`` is its ``Kept``.
+
+    One side of each branch is run: what the other one changes would have to be put back.
+    """
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], outside: Outside) -> KeepingTracer:
+        """Of a function that changes these places."""
+        return cls(Kept(function, outside, REWRITER.visible))
+
+    @property
+    def _kept(self) -> Kept:
+        assert isinstance(self.function, Kept)
+        return self.function
+
+    @property
+    def source(self) -> Callable[..., Any]:  # noqa: D102
+        return self._kept.function
+
+    def survey(self) -> CapturedState:  # noqa: D102
+        state = survey(self.source, self._kept.outside)
+        self._kept.functions = state.functions
+        return state
+
+
 def trace(
     function: Callable[..., Any],
     state: CapturedState,
@@ -112,6 +140,9 @@ def trace(
     """
     if nudge is not None:
         call = call.nudged(nudge, state.place, nudge_data)
+    codes = [original(f.__code__) for f in state.functions]
+    if state.outside and not all(map(REWRITER.sees_all, codes)):
+        raise Unrecordable(f"it changes a number outside in code that cannot be rewritten{ADVICE}")
     if state.draws and not all(REWRITER.rewritten(f.__code__) for f in state.functions):
         raise Unrecordable(
             "it makes a generator of random numbers in code that cannot be rewritten"
@@ -212,7 +243,7 @@ def _trace(
             raise Unrecordable("it changes a list, dict, array or dataclass it was passed")
         change = state.changed()
         if change is not None:
-            raise Unrecordable(f"it changes {change}")
+            raise Changes(f"it changes {change}", changed_places(state))
         if state.looks and [v.label for v in inputs[: len(labels)]] != labels:
             raise Unrecordable("it changes the label of a Value")
         if _random_states() != drawn:

@@ -16,6 +16,7 @@ from chainrule.compiler.capture.arguments import Call, flatten_call, holds_value
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.compiler.runtime.keeping import Keeping
 from chainrule.compiler.runtime.results import (
     array_of_values,
     as_floats,
@@ -47,10 +48,17 @@ def value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, An
     # differentiated again.
     if modes.recorder is not None or is_internal() or transforms.is_differentiated_again():
         return dispatch.function(*arguments, **keywords)
+    keeping: Keeping | None = dispatch.keeping
+    if keeping is not None:
+        found, call = _kept(keeping, arguments, keywords, False)
+        return (
+            _eager_value(keeping.dispatch, arguments, keywords, call) if found is None else found[0]
+        )
     if dispatch.rests():
         return _eager_value(dispatch, arguments, keywords)
     call = flatten_call(arguments, keywords, differentiate=False)
     found = _served(dispatch, call, lambda run: _answer(dispatch, run, call))
+    _note_changes(dispatch)
     return _eager_value(dispatch, arguments, keywords, call) if found is None else found[0]
 
 
@@ -79,6 +87,12 @@ def value_and_grad(
     if transforms.is_nested() or is_internal():
         # The derivative may depend on what an outer transform differentiates by.
         return _eager_value_and_grad(dispatch, arguments, keywords, out)
+    keeping: Keeping | None = dispatch.keeping
+    if keeping is not None:
+        found, kept = _kept(keeping, arguments, keywords, True, at_once)
+        if found is None:
+            return _eager_value_and_grad(keeping.dispatch, arguments, keywords, out, kept)
+        return found[0][0], fill(out, found[0][1])
     if not at_once and dispatch.rests():
         if dispatch.gate.derivation is None:
             dispatch.gate.derivation = _derivation(dispatch.function)
@@ -90,6 +104,7 @@ def value_and_grad(
         return result, _gradient(dispatch, run, call, result)
 
     result, grads = _served(dispatch, call, differentiated, at_once) or (None, None)
+    _note_changes(dispatch)
     if grads is None:  # outside the lock: eager code may call other compiled functions
         return _eager_value_and_grad(dispatch, arguments, keywords, out, call)
     return result, fill(out, like_first(call.structure[0][0], arguments[0], grads))
@@ -124,6 +139,63 @@ def _served(
             return read(run)
         finally:
             dispatch.busy = not alone
+
+
+# --- of functions that keep numbers outside -------------------------------------------------------
+
+
+def _note_changes(dispatch: Dispatch) -> None:
+    """Serve the calls after this one in another way, if it was seen to change numbers outside."""
+    if dispatch.changes and dispatch.keeping is None:
+        dispatch.keeping = Keeping(dispatch, dispatch.changes)
+
+
+def _kept(
+    keeping: Keeping,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    differentiate: bool,
+    at_once: bool = False,
+) -> tuple[Any, Call | None]:
+    """What a replay gave, in a tuple, and the numbers outside are changed; None for eager.
+
+    The lock is held from reading them until they are written.
+    """
+    dispatch = keeping.dispatch
+    with dispatch.lock:
+        if not keywords:
+            before = keeping.begin()
+            answer = dispatch.answer((*arguments, *before), differentiate)
+            if answer is not None and keeping.answered(arguments):
+                found = keeping.finish(before, answer[0] if differentiate else answer)
+                if found is not None:
+                    return ((found[0], answer[1]),) if differentiate else found, None
+        if not at_once and dispatch.rests():
+            if differentiate and keeping.of.gate.derivation is None:
+                keeping.of.gate.derivation = _derivation(dispatch.function)
+            return None, None
+        call, before = keeping.call(arguments, keywords, differentiate)
+        if call is None:
+            dispatch.leave_to_eager()
+            return None, None
+
+        def read(run: Run) -> Any:
+            assert run.variant is not None
+            keeping.note(run.variant, call)
+            if not differentiate:
+                pair = _answer(dispatch, run, call)
+                return None if pair is None else keeping.finish(before, pair[0])
+            pair = _with_float(_floats(run))
+            grads = _gradient(dispatch, run, call, pair)
+            if grads is None or not has_extras(pair):
+                return None
+            result = keeping.finish(before, pair)
+            gradient = like_first(call.structure[0][0], arguments[0], grads)
+            return None if result is None else ((result[0], gradient),)
+
+        found = _served(dispatch, call, read, at_once)
+        keeping.extend()
+        return found, call
 
 
 # --- from a run -----------------------------------------------------------------------------------

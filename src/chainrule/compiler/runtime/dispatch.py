@@ -16,6 +16,7 @@ from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.outside import Place
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.runtime.counts import Counts
@@ -80,11 +81,27 @@ class Dispatch:
         self._changes = 0
         self._unserved = 0  # calls that no recording was worth its cost for, less those replayed
         self._told = False  # why that is so
+        #: what answers calls of a function that keeps numbers outside; see ``keeping``
+        self.keeping: Any = None
+        #: the gate that calls pass before this one's, if numbers outside are kept around its calls
+        self._outer: Any = None
+        self.may_keep = False  # somebody asks for ``changes``
+        self.changes: tuple[Place, ...] = ()  # where a recorded run was seen to change numbers
 
     @property
     def name(self) -> str:
         """The function's name."""
         return str(getattr(self.function, "__name__", "function"))
+
+    @property
+    def serving(self) -> Dispatch:
+        """What serves its calls: itself, or another where the function keeps numbers outside."""
+        return self if self.keeping is None else self.keeping.dispatch
+
+    def follow(self, before: Dispatch) -> None:
+        """Go on where another that served the same function ended, which keeps numbers outside."""
+        self._counts, self.reasons, self._ledger = before._counts, before.reasons, before._ledger
+        self._outer = before.gate
 
     @property
     def busy(self) -> bool:
@@ -133,6 +150,8 @@ class Dispatch:
         run = self._run(call, at_once, build)
         if run.variant is not None and run.variant.returns_several(call):
             run = Run(Path.EAGER, reason="it returns several Values, and Values are involved")
+        if run.changes and self.may_keep and not at_once:
+            self.changes, run = run.changes, EAGERLY
         self.counts.calls += 1
         self._last = run.path
         if run.path is not Path.EAGER:
@@ -166,7 +185,7 @@ class Dispatch:
             if not self._ledger.rests:
                 return False
             run = self._leave_unserved()
-            self.gate.resting = max(0, self._longest_rest() - 1)
+            (self._outer or self.gate).resting = max(0, self._longest_rest() - 1)
             self.counts.calls += 1
             self._last = Path.EAGER
             if run.reason is None:
@@ -186,13 +205,19 @@ class Dispatch:
 
     def _enter_rested(self) -> None:
         """Count the calls that the gate ran eagerly."""
-        calls = self.gate.take_rested()
+        calls = (self._outer or self.gate).take_rested()
         if calls:
             self._counts.calls += calls
             self._counts.eager += calls
             self._unserved += calls
             self._last = Path.EAGER
             self._ledger.ran_eagerly(calls)
+
+    def leave_to_eager(self) -> None:
+        """Count a call that runs eagerly for this once."""
+        self.counts.calls += 1
+        self.counts.eager += 1
+        self._last = Path.EAGER
 
     def ran_eagerly(self, result: Any, call: Call | None = None) -> None:
         """Note that a call took eager's time; ``result``: what the function returned."""
@@ -242,6 +267,8 @@ class Dispatch:
     @property
     def counts(self) -> Counts:
         """What its calls did."""
+        if self.keeping is not None:
+            return self.serving.counts
         with self.lock:
             self._enter_quick_calls()
         return self._counts
@@ -249,6 +276,8 @@ class Dispatch:
     @property
     def last(self) -> Path | None:
         """The path of the last call."""
+        if self.keeping is not None:
+            return self.serving.last
         with self.lock:
             self._enter_quick_calls()
         return self._last
@@ -260,19 +289,22 @@ class Dispatch:
         """
         if run.variant is None or self.captured is None:
             return
-        is_served = False
+        is_served, size = False, len(run.variant.recording)
+        if self._outer is not None and not self._ledger.kept_replays_pay(size):
+            self._ledger.refused()
+            return
         # The fast path does not see whether two arguments are one.
         asks = self.captured.identity and run.variant.asks
         if not (asks and call.may_come_again):
             if self.fast_path is None:
                 self.fast_path = FastPath(self.captured)
             is_served = self.fast_path.learn(call, run.variant)
-        if not is_served and not self._ledger.replays_pay(len(run.variant.recording)):
+        if not is_served and not self._ledger.replays_pay(size):
             self._ledger.refused()
 
     def _run(self, call: Call, at_once: bool, build: bool) -> Run:
         self._enter_rested()
-        self.gate.resting = 0
+        (self._outer or self.gate).resting = 0
         ledger = self._ledger
         if call.refused is not None:
             ledger.missed(0)

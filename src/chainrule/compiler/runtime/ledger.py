@@ -57,6 +57,7 @@ if engine == "native":
 else:
     EAGER, RECORD, BUILD = Cost(2e-5, 4e-6), Cost(2e-3, 3.5e-5), Cost(25e-3, 2e-5)
     REPLAY = Cost(30e-6, 2e-6)
+KEEPING = 6e-6  # seconds of a call by the fast path, with reading and writing numbers outside
 SETTLED = 8  # replays in which no call went a new way
 LLVM = Cost(0.1, 4.5e-3)  # for instructions of an array program; half as many again if in steps
 LIFTING = 0.08  # the part of building that comes before LLVM
@@ -154,6 +155,10 @@ class Ledger:
     def replays_pay(self, instructions: int) -> bool:
         """Whether a replay beside the fast path is quicker than an eager call."""
         return allowance.is_endless or REPLAY.of(instructions) <= EAGER.of(instructions)
+
+    def kept_replays_pay(self, instructions: int) -> bool:
+        """Whether the fast path is quicker than an eager call where numbers are kept outside."""
+        return allowance.is_endless or EAGER.of(instructions) >= KEEPING
 
     def missed(self, variants: int) -> None:
         """So many variants were tried in vain: the more often, the longer until the next time."""
