@@ -104,7 +104,7 @@ class CapturedState:
         if self._by_identity is not None and self._by_identity.failed() < 0:
             return self._changed_contents()
         for namespace, name, before in self.names:
-            now = _look_up(namespace, name)
+            now = look_up(namespace, name)
             if now is before or _same(now, before):
                 continue
             if original(now) is not before and unreplaced(now) is not before:
@@ -171,7 +171,7 @@ class CapturedState:
     def restore(self) -> None:
         """Put everything back as it was: a recorded run must leave no trace."""
         for namespace, name, before in self.names:
-            if _look_up(namespace, name) is not before:
+            if look_up(namespace, name) is not before:
                 _put(namespace, name, before)
         for cell, before in self.cells:
             if content_of(cell) is not before and before is not MISSING:
@@ -264,7 +264,7 @@ def dict_of(mapping: Any) -> dict[Any, Any] | None:
     return found[0] if [type(x) for x in found] == [dict] else None
 
 
-def _look_up(namespace: Any, name: str) -> Any:
+def look_up(namespace: Any, name: str) -> Any:
     """What a name stands for: in globals, or as an attribute, also of a dict of another class."""
     if type(namespace) is dict:
         return namespace.get(name, MISSING)

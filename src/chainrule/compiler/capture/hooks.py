@@ -5,6 +5,7 @@ Each does what Python does unless the calling thread records and a stand-in is a
 
 from __future__ import annotations
 
+import collections
 import types
 from collections.abc import Callable
 from typing import Any
@@ -27,10 +28,18 @@ from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.turns import Loop, through
 from chainrule.compiler.capture.wholes import Whole, of_truth
+from chainrule.core import errors
 from chainrule.core.backend import Value, modes
 
 _CONTAINERS = (list, dict, tuple, np.ndarray)
+_CHANGING = frozenset(
+    (
+        *("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "add"),
+        *("discard", "update", "setdefault", "popitem", "appendleft", "popleft", "fill"),
+    )
+)
 _OF_ARRAYS = frozenset(("dtype", "itemsize", "nbytes", "strides", "data", "tobytes"))  # of numbers
+_CHANGED = (list, dict, set, np.ndarray, collections.deque)
 _CACHED = range(-5, 257)  # integers of which CPython has one object each
 
 
@@ -61,8 +70,10 @@ def _store(value: Any, container: Any, key: Any) -> None:
     """``container[key] = value``."""
     if type(key) in (Traced, Whole) and store_by_integer(value, container, key):
         return
-    if modes.recorder is not None and type(container) is np.ndarray and _has_data(key):
-        key = settled(key)
+    if modes.recorder is not None:
+        modes.recorder.stores_into.setdefault(id(container), errors.caller())
+        if type(container) is np.ndarray and _has_data(key):
+            key = settled(key)
     container[key] = value
 
 
@@ -97,6 +108,8 @@ def _asked(x: Any, name: str = "") -> Any:
     recorder = modes.recorder
     if recorder is None:
         return x
+    if name in _CHANGING and isinstance(x, _CHANGED):
+        recorder.stores_into.setdefault(id(x), errors.caller())
     if x is Value:  # ``Value.exp``, which may be called with any of them
         recorder.tells = True
     elif name == "index" and type(x) in (list, tuple) and recorder.both:

@@ -9,16 +9,19 @@ finds in an ``Overlay`` what it would find in the places, and nobody else sees w
 from __future__ import annotations
 
 import collections
+import dis
 import functools
+import os
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from chainrule.compiler.capture.captured import MISSING, CapturedState, content_of
+from chainrule.compiler.capture.captured import ANY, MISSING, CapturedState, content_of, look_up
 from chainrule.compiler.capture.integers import EXACT
+from chainrule.compiler.capture.rewriting import original
 from chainrule.compiler.capture.standins import (
     Condition,
     Detached,
@@ -33,6 +36,7 @@ from chainrule.core.backend import Value, modes
 CONTENTS = (int, float, bool, type(None))
 _DICTS = (dict, collections.defaultdict, collections.Counter)
 _TEXTS = (str, bytes)
+_STORES = ("STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR")
 
 
 class Changes(Unrecordable):
@@ -378,6 +382,42 @@ def changed_places(state: CapturedState) -> list[Place]:
             name = next((n for s, n, x in state.names if x is items and type(s) is dict), "a list")
             found.append(Place(name, items, None, items))
     return found
+
+
+def line_of_change(state: CapturedState, stores: dict[int, str]) -> str:
+    """Where captured state was changed, to end a message with; ``stores``: lines, by container."""
+    changed = [(name, 0) for s, name, x in state.names if look_up(s, name) is not x]
+    names = zip(state.cell_names, state.cells, strict=True)
+    changed += [(name, 0) for name, (cell, x) in names if content_of(cell) is not x]
+    for mapping, contents, _ in state.dicts:
+        others = [k for k, x in mapping.items() if not _is_one_of(contents.get(k, MISSING), x, ANY)]
+        changed += [(key, id(mapping)) for key in others]
+    for items, before in state.lists:
+        if [*map(id, items)] != [*map(id, before)]:
+            changed.append(("", id(items)))
+    changed += [("", id(members)) for members, frozen in state.sets if members != frozen]
+    changed += [("", id(array)) for array, _, held in state.arrays if array.tobytes() != held]
+    for name, container in changed:
+        found = stores.get(container) or next(_storing_lines(state.functions, name), None)
+        if found is not None:
+            return f" at {found}{ADVICE}"
+    return ""
+
+
+def _is_one_of(x: Any, *others: Any) -> bool:
+    return any(x is other for other in others)
+
+
+def _storing_lines(functions: Iterable[types.FunctionType], name: Any) -> Iterator[str]:
+    """The lines of code that store under a name."""
+    stack = [original(f.__code__) for f in functions]
+    while stack:
+        code = stack.pop(0)
+        for step in dis.get_instructions(code):
+            line = step.positions.lineno if step.positions is not None else None
+            if step.opname in _STORES and step.argval == name and line is not None:
+                yield f"{os.path.basename(code.co_filename)}:{line}"
+        stack += [c for c in code.co_consts if isinstance(c, types.CodeType)]
 
 
 def is_holder(holder: Any, mapping: Any, key: str) -> bool:

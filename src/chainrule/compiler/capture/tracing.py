@@ -32,7 +32,14 @@ from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.flattening import finish
 from chainrule.compiler.capture.forks import Impure
 from chainrule.compiler.capture.hooks import REWRITER
-from chainrule.compiler.capture.outside import ADVICE, Changes, Kept, Outside, changed_places
+from chainrule.compiler.capture.outside import (
+    ADVICE,
+    Changes,
+    Kept,
+    Outside,
+    changed_places,
+    line_of_change,
+)
 from chainrule.compiler.capture.reading import Observed
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.recordings import Recording
@@ -243,7 +250,8 @@ def _trace(
             raise Unrecordable("it changes a list, dict, array or dataclass it was passed")
         change = state.changed()
         if change is not None:
-            raise Changes(f"it changes {change}", changed_places(state))
+            line = line_of_change(state, recorder.stores_into)
+            raise Changes(f"it changes {change}{line}", changed_places(state))
         if state.looks and [v.label for v in inputs[: len(labels)]] != labels:
             raise Unrecordable("it changes the label of a Value")
         if _random_states() != drawn:

@@ -266,8 +266,9 @@ def _attributes(x: Any, found: CapturedState) -> Iterator[Any]:
 
 def _held(x: Any, found: CapturedState) -> Iterator[Any]:
     """What is in a holder, without what may change there; of a list nothing is read."""
+    walked = id(x) in found.reached  # under another name
     found.reached.add(id(x))
-    if isinstance(x, list):
+    if walked or isinstance(x, list):
         return
     held, at = found.outside.held, len(found.dicts)
     yield from _reached(x, found)

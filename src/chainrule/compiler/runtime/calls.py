@@ -16,7 +16,7 @@ from chainrule.compiler.capture.arguments import Call, flatten_call, holds_value
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.runtime.keeping import Keeping
+from chainrule.compiler.runtime.keeping import Keeping, note_changes
 from chainrule.compiler.runtime.results import (
     array_of_values,
     as_floats,
@@ -48,17 +48,15 @@ def value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, An
     # differentiated again.
     if modes.recorder is not None or is_internal() or transforms.is_differentiated_again():
         return dispatch.function(*arguments, **keywords)
-    keeping: Keeping | None = dispatch.keeping
-    if keeping is not None:
-        found, call = _kept(keeping, arguments, keywords, False)
-        return (
-            _eager_value(keeping.dispatch, arguments, keywords, call) if found is None else found[0]
-        )
+    if dispatch.keeping is not None:
+        found, kept = _kept(dispatch, arguments, keywords, False)
+        if found is None:
+            return _eager_value(dispatch.serving, arguments, keywords, kept)
+        return found[0]
     if dispatch.rests():
         return _eager_value(dispatch, arguments, keywords)
     call = flatten_call(arguments, keywords, differentiate=False)
     found = _served(dispatch, call, lambda run: _answer(dispatch, run, call))
-    _note_changes(dispatch)
     return _eager_value(dispatch, arguments, keywords, call) if found is None else found[0]
 
 
@@ -87,11 +85,10 @@ def value_and_grad(
     if transforms.is_nested() or is_internal():
         # The derivative may depend on what an outer transform differentiates by.
         return _eager_value_and_grad(dispatch, arguments, keywords, out)
-    keeping: Keeping | None = dispatch.keeping
-    if keeping is not None:
-        found, kept = _kept(keeping, arguments, keywords, True, at_once)
+    if dispatch.keeping is not None:
+        found, kept = _kept(dispatch, arguments, keywords, True, at_once)
         if found is None:
-            return _eager_value_and_grad(keeping.dispatch, arguments, keywords, out, kept)
+            return _eager_value_and_grad(dispatch.serving, arguments, keywords, out, kept)
         return found[0][0], fill(out, found[0][1])
     if not at_once and dispatch.rests():
         if dispatch.gate.derivation is None:
@@ -104,7 +101,6 @@ def value_and_grad(
         return result, _gradient(dispatch, run, call, result)
 
     result, grads = _served(dispatch, call, differentiated, at_once) or (None, None)
-    _note_changes(dispatch)
     if grads is None:  # outside the lock: eager code may call other compiled functions
         return _eager_value_and_grad(dispatch, arguments, keywords, out, call)
     return result, fill(out, like_first(call.structure[0][0], arguments[0], grads))
@@ -132,7 +128,11 @@ def _served(
     with dispatch.lock:
         alone, dispatch.busy = not dispatch.busy, True
         try:
+            if dispatch.keeping is not None:  # another thread has found out what it changes
+                dispatch.serving.leave_to_eager()
+                return None
             run = dispatch.run(call, at_once) if alone else EAGERLY
+            note_changes(dispatch)
             if run.path is Path.EAGER:
                 return None
             dispatch.cache(call, run)
@@ -144,14 +144,8 @@ def _served(
 # --- of functions that keep numbers outside -------------------------------------------------------
 
 
-def _note_changes(dispatch: Dispatch) -> None:
-    """Serve the calls after this one in another way, if it was seen to change numbers outside."""
-    if dispatch.changes and dispatch.keeping is None:
-        dispatch.keeping = Keeping(dispatch, dispatch.changes)
-
-
 def _kept(
-    keeping: Keeping,
+    outer: Dispatch,
     arguments: tuple[Any, ...],
     keywords: dict[str, Any],
     differentiate: bool,
@@ -161,8 +155,9 @@ def _kept(
 
     The lock is held from reading them until they are written.
     """
-    dispatch = keeping.dispatch
-    with dispatch.lock:
+    with outer.lock:
+        keeping: Keeping = outer.keeping
+        dispatch = keeping.dispatch
         if not keywords:
             before = keeping.begin()
             answer = dispatch.answer((*arguments, *before), differentiate)
@@ -171,8 +166,8 @@ def _kept(
                 if found is not None:
                     return ((found[0], answer[1]),) if differentiate else found, None
         if not at_once and dispatch.rests():
-            if differentiate and keeping.of.gate.derivation is None:
-                keeping.of.gate.derivation = _derivation(dispatch.function)
+            if differentiate and outer.gate.derivation is None:
+                outer.gate.derivation = _derivation(outer.function)
             return None, None
         call, before = keeping.call(arguments, keywords, differentiate)
         if call is None:

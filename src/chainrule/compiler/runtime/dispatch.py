@@ -62,12 +62,20 @@ class Dispatch:
     """
 
     def __init__(
-        self, function: Callable[..., Any], options: Options, tracer: Tracer | None = None
+        self,
+        function: Callable[..., Any],
+        options: Options,
+        tracer: Tracer | None = None,
+        before: Dispatch | None = None,
     ) -> None:
-        """``tracer``: what records its calls, if not the function itself is recorded."""
+        """``tracer``: what records its calls, if not the function itself is recorded.
+
+        ``before``: that of the same function, where numbers outside are kept around its calls: it
+        goes on counting, and has its lock.
+        """
         self.function, self.options = function, options
         self._tracer = tracer or Tracer(function)
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock() if before is None else before.lock
         self.gate = gate(self.lock, self._enter_quick_calls)
         self.answer = self.gate.answer  # of cached calls; None for the slow path
         self.prepared: dict[Any, Any] = {}  # maps that are answered at once; see ``mapping``
@@ -83,10 +91,12 @@ class Dispatch:
         self._told = False  # why that is so
         #: what answers calls of a function that keeps numbers outside; see ``keeping``
         self.keeping: Any = None
-        #: the gate that calls pass before this one's, if numbers outside are kept around its calls
-        self._outer: Any = None
+        self._outer: Any = None  # the gate of ``before``, which its calls pass first
         self.may_keep = False  # somebody asks for ``changes``
         self.changes: tuple[Place, ...] = ()  # where a recorded run was seen to change numbers
+        if before is not None:
+            self._outer, self._ledger = before.gate, before._ledger
+            self._counts, self.reasons = before._counts, before.reasons
 
     @property
     def name(self) -> str:
@@ -98,10 +108,10 @@ class Dispatch:
         """What serves its calls: itself, or another where the function keeps numbers outside."""
         return self if self.keeping is None else self.keeping.dispatch
 
-    def follow(self, before: Dispatch) -> None:
-        """Go on where another that served the same function ended, which keeps numbers outside."""
-        self._counts, self.reasons, self._ledger = before._counts, before.reasons, before._ledger
-        self._outer = before.gate
+    @property
+    def follows(self) -> bool:
+        """Whether its calls are those of another, and numbers outside are kept around them."""
+        return self._outer is not None
 
     @property
     def busy(self) -> bool:
@@ -290,7 +300,7 @@ class Dispatch:
         if run.variant is None or self.captured is None:
             return
         is_served, size = False, len(run.variant.recording)
-        if self._outer is not None and not self._ledger.kept_replays_pay(size):
+        if self.follows and not self._ledger.kept_replays_pay(size):
             self._ledger.refused()
             return
         # The fast path does not see whether two arguments are one.

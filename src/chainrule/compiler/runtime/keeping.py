@@ -32,11 +32,10 @@ class Keeping:
 
     def __init__(self, of: Dispatch, places: Iterable[Place], found: int = 1) -> None:
         """``of``: the function's own dispatch; ``found``: how often places were."""
-        self._outside, self.of, self._found = Outside(places), of, found
+        self._outside, self._of, self._found = Outside(places), of, found
         tracer = KeepingTracer.of(of.function, self._outside)
         #: what finds the path of a call with the numbers among its arguments and results
-        self.dispatch = Dispatch(of.function, replace(of.options, sizes=None), tracer)
-        self.dispatch.follow(of)
+        self.dispatch = Dispatch(of.function, replace(of.options, sizes=None), tracer, of)
         self.dispatch.may_keep = found < MOST
         #: what may be an argument too, by the kind and size of such an argument
         self._aliases = [p.holder for p in self._outside.places if _may_be_passed(p.holder)]
@@ -96,7 +95,13 @@ class Keeping:
         seen = set() if captured is None else captured.reached
         reached = [p for p in known if p.identity in seen or id(p.holder) in seen]
         found = self._found + (len(reached) == len(known))
-        self.of.keeping = Keeping(self.of, (*reached, *changes), found)
+        self._of.keeping = Keeping(self._of, (*reached, *changes), found)
+
+
+def note_changes(dispatch: Dispatch) -> None:
+    """Serve later calls in this way, if one was seen to change numbers outside."""
+    if dispatch.changes and dispatch.keeping is None and not dispatch.follows:
+        dispatch.keeping = Keeping(dispatch, dispatch.changes)
 
 
 def _may_be_passed(holder: Any) -> bool:
