@@ -5,7 +5,6 @@ Each does what Python does unless the calling thread records and a stand-in is a
 
 from __future__ import annotations
 
-import collections
 import types
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +38,6 @@ _CHANGING = frozenset(
     )
 )
 _OF_ARRAYS = frozenset(("dtype", "itemsize", "nbytes", "strides", "data", "tobytes"))  # of numbers
-_CHANGED = (list, dict, set, np.ndarray, collections.deque)
 _CACHED = range(-5, 257)  # integers of which CPython has one object each
 
 
@@ -71,7 +69,8 @@ def _store(value: Any, container: Any, key: Any) -> None:
     if type(key) in (Traced, Whole) and store_by_integer(value, container, key):
         return
     if modes.recorder is not None:
-        modes.recorder.stores_into.setdefault(id(container), errors.caller())
+        if id(container) in modes.recorder.watched:
+            modes.recorder.stores_into.setdefault(id(container), errors.caller())
         if type(container) is np.ndarray and _has_data(key):
             key = settled(key)
     container[key] = value
@@ -108,7 +107,7 @@ def _asked(x: Any, name: str = "") -> Any:
     recorder = modes.recorder
     if recorder is None:
         return x
-    if name in _CHANGING and isinstance(x, _CHANGED):
+    if name in _CHANGING and id(x) in recorder.watched:
         recorder.stores_into.setdefault(id(x), errors.caller())
     if x is Value:  # ``Value.exp``, which may be called with any of them
         recorder.tells = True

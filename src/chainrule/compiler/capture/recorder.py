@@ -63,7 +63,8 @@ class Recorder:
         self.selects = 0  # items among which integers that depend on numbers chose
         #: by id, what max or min gave, whether it was max, and of what
         self.extremes: dict[int, tuple[Value, bool, list[Any]]] = {}
-        self.stores_into: dict[int, str] = {}  # by id, where something was stored into a container
+        self.watched: set[int] = set()  # ids of captured containers
+        self.stores_into: dict[int, str] = {}  # by id, the line that changes one of these
         self.identity = False  # the function asked which Value it had
         self.passed: set[int] = set()  # ids of the containers that stand for arguments
         self.settled: list[str] = []  # where data became static

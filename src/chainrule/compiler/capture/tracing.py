@@ -209,6 +209,8 @@ def _trace(
 
     rebuilt = rebuild(call, Makers(value, number, integer, values=values))
     recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts, *rebuilt.arrays))
+    containers = (*state.lists, *state.dicts, *state.sets, *state.arrays)
+    recorder.watched = {id(x) for x, *_ in containers}
     tuples = _tuples_in([rebuilt.arguments, rebuilt.keywords])
     passed = set(map(id, call.values))
     captured = tuple([v for v in state.values if id(v) not in passed])
