@@ -388,6 +388,56 @@ def test_kinds_of_objects(kind):
     same(script)
 
 
+class Meter:
+    def __init__(self):
+        self.losses, self.calls, self.table = [], 0, {"n": 0}
+
+    def log(self, x):
+        self.losses.append((self.calls, x))
+        self.calls += 1
+        self.table["n"] -= 1
+
+
+def test_lists_and_dicts_in_objects():
+    def script(compile):
+        meter, table = Meter(), {"losses": [], "steps": []}
+
+        def f(w):
+            meter.log(w[0].data)
+            table["losses"].append(w[1].data)
+            table["steps"].append(meter.calls)
+            return w[0] * meter.calls + meter.table["n"]
+
+        fast = compile(f)
+        for k in range(24):
+            if k == 9:
+                meter.losses = []
+            elif k == 13:
+                meter = Meter()
+            elif k == 17:
+                meter.__dict__ = {"losses": [], "calls": 100, "table": {"n": 5}}
+            yield fast.value_and_grad([0.5 * k, 1.0]), vars(meter), dict(table)
+
+    assert same(script).replayed >= 12
+
+
+def test_a_list_in_an_object_that_is_elsewhere_too():
+    def script(compile):
+        meter, others = Meter(), []
+
+        def f(w):
+            meter.log(1.0)
+            return w[0] * meter.calls + sum(map(len, others))
+
+        fast = compile(f)
+        for k in range(16):
+            if k == 8:
+                others.append(meter.losses)
+            yield fast.value_and_grad([0.5]), vars(meter)
+
+    eager_because("'losses', which it reaches in several ways", script)
+
+
 def test_extras_and_keywords():
     def f(w, scale=2.0):
         global N

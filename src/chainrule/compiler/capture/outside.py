@@ -36,6 +36,7 @@ from chainrule.core.backend import Value, modes
 CONTENTS = (int, float, bool, type(None))
 _DICTS = (dict, collections.defaultdict, collections.Counter)
 _TEXTS = (str, bytes)
+LINK = object()
 _STORES = ("STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR")
 
 
@@ -52,7 +53,8 @@ class Place:
     """Where a number is kept outside: ``where[key]``, or what is in a closure's cell.
 
     ``holder``: the dict or the object with this ``__dict__`` that code reaches it by; None for a
-    global name or a cell. Without a key it is the end of a list, which is the holder.
+    global name or a cell. Without a key it is the end of a list, which is the holder. A ``LINK`` is
+    no place itself: its holder has another one in it.
     """
 
     name: str  # for messages
@@ -64,6 +66,11 @@ class Place:
     def identity(self) -> tuple[int, Any]:
         """Equal for the same place."""
         return id(self.where), self.key
+
+    @property
+    def is_cell(self) -> bool:
+        """Whether there is a number."""
+        return self.key is not LINK and not self.is_end
 
     @property
     def is_end(self) -> bool:
@@ -90,7 +97,7 @@ class Outside:
 
     def __init__(self, places: Iterable[Place]) -> None:
         self.places = tuple({place.identity: place for place in places}.values())
-        self.cells = tuple([p for p in self.places if not p.is_end])
+        self.cells = tuple([p for p in self.places if p.is_cell])
         self.ends = tuple([p for p in self.places if p.is_end])
         self.held = {p.identity for p in self.cells}
         self.holders = {id(p.holder): p for p in self.places if p.holder is not None}
@@ -138,6 +145,9 @@ class Overlay:
         for place in outside.places:
             if place.holder is not None and id(place.holder) not in self.shadows:
                 self.shadows[id(place.holder)] = _shadow(place)
+        for shadow in filter(_has_dict, self.shadows.values()):
+            for key, x in [*_dict_of(shadow).items()]:
+                dict.__setitem__(_dict_of(shadow), key, self.shadows.get(id(x), x))
         for place, x in zip(outside.cells, contents, strict=True):
             if place.holder is None:
                 self.contents[place.identity] = x
@@ -370,8 +380,10 @@ def changed_places(state: CapturedState) -> list[Place]:
             continue
         holder = owners.get(id(mapping), mapping)
         for key, now in mapping.items():  # one that is new will be there after this call
-            before = contents.get(key)
-            if (key in contents and now is before) or type(before) not in CONTENTS:
+            before = contents.get(key, MISSING)
+            if before is MISSING and not _is_plain(now):
+                continue
+            if now is before or not (before is MISSING or type(before) in CONTENTS):
                 continue
             if type(key) is str and is_holder(holder, mapping, key):
                 found.append(Place(key, mapping, key, holder))
@@ -379,9 +391,36 @@ def changed_places(state: CapturedState) -> list[Place]:
         count = len(before_items)
         same = all(a is b for a, b in zip(items, before_items, strict=False))
         if type(items) is list and len(items) > count and same:
-            name = next((n for s, n, x in state.names if x is items and type(s) is dict), "a list")
-            found.append(Place(name, items, None, items))
-    return found
+            found.append(Place(_name_of(items, state), items, None, items))
+    return [*found, *_links(state, found, owners)]
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether something is a number, or stands for one."""
+    return type(x) in CONTENTS or issubclass(type(x), StandIn)
+
+
+def _name_of(items: list[Any], state: CapturedState) -> str:
+    """Under which a list is found."""
+    names = [name for s, name, x in state.names if x is items and type(s) is dict]
+    cells = zip(state.cell_names, state.cells, strict=True)
+    names += [name for name, (_, x) in cells if x is items]
+    names += [str(key) for _, held, _ in state.dicts for key, x in held.items() if x is items]
+    return names[0] if names else "a list"
+
+
+def _links(state: CapturedState, places: list[Place], owners: dict[int, Any]) -> Iterator[Place]:
+    """What has the holders of some places in it, and is not reached by its names alone."""
+    holders = {id(p.holder) for p in places if p.holder is not None}
+    named = {id(x) for s, _, x in state.names if type(s) is dict}
+    inner = holders - named - {id(x) for _, x in state.cells}
+    for mapping, contents, owner in state.dicts if inner else ():
+        holder = owners.get(id(mapping), mapping)
+        if owner is not None or id(holder) in holders:
+            continue
+        for key, x in contents.items():
+            if id(x) in inner and type(key) is str and is_holder(holder, mapping, key):
+                yield Place(key, mapping, LINK, holder)
 
 
 def line_of_change(state: CapturedState, stores: dict[int, str]) -> str:

@@ -103,7 +103,7 @@ def _refuse_unseen(found: CapturedState, modules: list[types.ModuleType]) -> Non
     modules = [*modules, *[s for s, *_ in found.names if isinstance(s, types.ModuleType)]]
     dicts = collections.Counter(id(dict_of(mapping)) for mapping, *_ in found.dicts)
     dicts.update(id(vars(module)) for module in modules)
-    for place in found.outside.cells:
+    for place in found.outside.places:
         if dicts[id(place.where)] > (place.holder is not None):
             raise Unrecordable(_several_ways(place.name))
     for function in found.functions:
@@ -270,13 +270,16 @@ def _held(x: Any, found: CapturedState) -> Iterator[Any]:
     found.reached.add(id(x))
     if walked or isinstance(x, list):
         return
-    held, at = found.outside.held, len(found.dicts)
-    yield from _reached(x, found)
+    at = len(found.dicts)
+    for item in _reached(x, found):  # a holder may have others in it
+        yield _Held(item) if id(item) in found.outside.holders else item
     mapping, contents, _ = found.dicts[at]
-    for key in [key for key in contents if (id(mapping), key) in held]:
-        if not is_holder(x, mapping, key):
-            raise Unrecordable(f"it changes {key!r}, which is no plain attribute any more{ADVICE}")
-        contents[key] = ANY
+    for place in [place for place in found.outside.places if place.holder is x]:
+        if place.where is not mapping or not is_holder(x, mapping, place.name):
+            reason = f"it changes {place.name!r}, which is no plain attribute any more{ADVICE}"
+            raise Unrecordable(reason)
+        if place.key in contents:
+            contents[place.key] = ANY
 
 
 def _is_content(name: str, item: Any) -> bool:
