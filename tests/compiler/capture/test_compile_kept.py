@@ -287,8 +287,8 @@ def test_what_is_reached_in_another_way_too_runs_eagerly():
         return script
 
     held = [ALIASED]
-    eager_because("several ways", of(lambda: VIEW))
-    eager_because("several ways", of(lambda: held[0]))
+    eager_because("not by names alone", of(lambda: VIEW))
+    eager_because("not by names alone", of(lambda: held[0]))
 
 
 def test_an_argument_that_is_what_the_function_changes():
@@ -435,7 +435,7 @@ def test_a_list_in_an_object_that_is_elsewhere_too():
                 others.append(meter.losses)
             yield fast.value_and_grad([0.5]), vars(meter)
 
-    eager_because("'losses', which it reaches in several ways", script)
+    eager_because("'losses', which it reaches not by names alone", script)
 
 
 def test_extras_and_keywords():

@@ -76,7 +76,7 @@ def survey(function: Callable[..., Any], outside: Outside | None = None) -> Capt
         x, reader = stack.pop()  # the function of the user's that reaches x, for messages
         found.tells |= isinstance(x, _GETTERS)
         if id(x) in found.outside.holders:
-            raise Unrecordable(_several_ways(found.outside.holders[id(x)].name))
+            raise Unrecordable(_not_by_names(found.outside.holders[id(x)].name))
         if id(x) in seen or _is_atom(x):
             continue
         seen.add(id(x))
@@ -105,7 +105,7 @@ def _refuse_unseen(found: CapturedState, modules: list[types.ModuleType]) -> Non
     dicts.update(id(vars(module)) for module in modules)
     for place in found.outside.places:
         if dicts[id(place.where)] > (place.holder is not None):
-            raise Unrecordable(_several_ways(place.name))
+            raise Unrecordable(_not_by_names(place.name))
     for function in found.functions:
         code = original(function.__code__)
         if name := next(unseen(code), None):
@@ -113,8 +113,8 @@ def _refuse_unseen(found: CapturedState, modules: list[types.ModuleType]) -> Non
             raise Unrecordable(f"it uses {name}, which may reach what it changes{line}{ADVICE}")
 
 
-def _several_ways(name: str) -> str:
-    return f"it changes {name!r}, which it reaches in several ways{ADVICE}"
+def _not_by_names(name: str) -> str:
+    return f"it changes {name!r}, which it reaches not by names alone{ADVICE}"
 
 
 class _Held:
