@@ -314,6 +314,9 @@ class Plan:
         targets: Any = ...,
         fixed: Any = ...,
         only_finite: bool = ...,
+        captured: tuple[Any, ...] = ...,
+        extras: Any = ...,
+        extra_at: Any = ...,
         /,
     ) -> Plan: ...
     def run(self, call: Passed, out: Any = ..., /) -> Any: ...

@@ -21,7 +21,8 @@ typedef struct {
     Check *checks;
 } Checks;
 
-/* Whether a list or dict holds exactly these objects, in this order (of a dict: key, value, key, ...). */
+/* Whether a list or dict holds exactly these objects, in this order (of a dict: key, value, key, ...). The type
+ * Checks in the place of a value stands for any. */
 static int holds(const Check *c) {
     PyObject *expected = c->expected;
     Py_ssize_t count = PyTuple_Size(expected), j = 0, at = 0;
@@ -38,7 +39,11 @@ static int holds(const Check *c) {
         return 0;
     }
     while (count > 0 && PyDict_Next(c->where, &at, &key, &item)) {
-        if (j >= count || key != PyTuple_GetItem(expected, j) || item != PyTuple_GetItem(expected, j + 1)) {
+        PyObject *before = j < count ? PyTuple_GetItem(expected, j + 1) : NULL;
+        if (before == NULL || key != PyTuple_GetItem(expected, j)) {
+            return 0;
+        }
+        if (item != before && before != (PyObject *)ChecksType) {
             return 0;
         }
         j += 2;

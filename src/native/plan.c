@@ -54,6 +54,9 @@ typedef struct {
                                shared; or empty */
     int only_finite;        /* a tape that is for finite inputs only */
     PyObject *captured;     /* a tuple: Values whose numbers come after those of the call's arguments */
+    PyObject *extras;       /* a tree of positions that is returned beside the value, with a gradient; or None */
+    Buffer extra_at;        /* int64_t: where the numbers are that go into it */
+    Buffer extra_numbers;   /* double: and these, as the last forward pass left them */
 } Plan;
 
 #define LINE 64
@@ -66,21 +69,40 @@ typedef float (*FloatForward)(void *, void *, void *, void *);
 typedef double (*Backward)(void *, void *, void *, void *, void *, void *, void *);
 typedef float (*FloatBackward)(void *, void *, void *, void *, void *, void *, void *);
 
+/* The number at an address, or of an instruction. */
+static double number_at(const Plan *p, int64_t at) {
+    if (p->forward == 0) {
+        return *tape_place((Tape *)p->owner, (Py_ssize_t)at);
+    }
+    int64_t shared = (int64_t)(p->views[P_SHARED].len / p->views[P_SHARED].itemsize);
+    const void *arena = at < shared ? p->views[P_SHARED].buf : p->views[P_OWN].buf;
+    at -= at < shared ? 0 : shared;
+    return p->is_float ? ((const float *)arena)[at] : ((const double *)arena)[at];
+}
+
+/* Keep the numbers that are returned beside the value. */
+static void read_extras(const Plan *p) {
+    double *to = (double *)(void *)p->extra_numbers.bytes;
+    for (Py_ssize_t k = 0; k < COUNT(p->extra_at, int64_t); k++) {
+        to[k] = number_at(p, ITEM(p->extra_at, int64_t, k));
+    }
+}
+
 /* Forward and backward, with the gradient by what is shared going into `to_shared`, if it is wanted;
  * whether all is finite. */
 static int run_code(const Plan *p, void *to_shared) {
     void *shared = p->views[P_SHARED].buf, *own = p->views[P_OWN].buf, *seeds = p->views[P_SEEDS].buf;
     void *to_own = p->views[P_ADJOINTS].buf, *gathers = p->views[P_GATHERS].buf;
     void *counts = p->views[P_COUNTS].buf;
-    int only_value = to_shared == NULL;
-    if (p->is_float) {
-        return isfinite(((FloatForward)p->forward)(shared, own, gathers, counts)) &&
-               (only_value ||
-                isfinite(((FloatBackward)p->backward)(shared, own, to_shared, to_own, seeds, gathers, counts)));
+    int finite = p->is_float ? isfinite(((FloatForward)p->forward)(shared, own, gathers, counts))
+                             : isfinite(((Forward)p->forward)(shared, own, gathers, counts));
+    if (!finite || to_shared == NULL) {
+        return finite;
     }
-    return isfinite(((Forward)p->forward)(shared, own, gathers, counts)) &&
-           (only_value ||
-            isfinite(((Backward)p->backward)(shared, own, to_shared, to_own, seeds, gathers, counts)));
+    read_extras(p);
+    return p->is_float
+               ? isfinite(((FloatBackward)p->backward)(shared, own, to_shared, to_own, seeds, gathers, counts))
+               : isfinite(((Backward)p->backward)(shared, own, to_shared, to_own, seeds, gathers, counts));
 }
 
 /* The same on a tape; whether it answers the call, or -1: an error. */
@@ -96,6 +118,7 @@ static int run_on_tape(const Plan *p, double *to_shared) {
     if (status != 0 || to_shared == NULL) {
         return status < 0 ? -1 : status == 0;
     }
+    read_extras(p);
     return sweep_tape(t, p->instruction, 1.0, to_shared) < 0 ? -1 : 1;
 }
 
@@ -312,9 +335,23 @@ static PyObject *fill_template(PyObject *template, const Gradient *gradient) {
     return result;
 }
 
+/* The value, in a pair with what is returned beside it, if anything is. */
+static PyObject *value_of(const Plan *p, double number) {
+    PyObject *value = PyFloat_FromDouble(number);
+    if (value == NULL || p->extras == Py_None) {
+        return value;
+    }
+    Gradient found = {(const double *)(const void *)p->extra_numbers.bytes, COUNT(p->extra_numbers, double), Py_None};
+    PyObject *extras = fill_template(p->extras, &found);
+    PyObject *pair = extras != NULL ? PyTuple_Pack(2, value, extras) : NULL;
+    Py_DECREF(value);
+    Py_XDECREF(extras);
+    return pair;
+}
+
 /* The value and its gradient, which is in `bytes`, in the structure of the first argument. */
 static PyObject *answer_of(const Plan *p, double number, PyObject *bytes, Py_ssize_t offset) {
-    PyObject *value = PyFloat_FromDouble(number), *at = PyLong_FromSsize_t(offset), *result = NULL;
+    PyObject *value = value_of(p, number), *at = PyLong_FromSsize_t(offset), *result = NULL;
     PyObject *record = NULL, *filled = NULL;
     if (value != NULL && at != NULL) {
         record = p->record == Py_None
@@ -361,17 +398,6 @@ static int choose_gathers(const Plan *p, const Passed *call) {
     return found == KNOWN ? set_selected(p, d) : found == UNDECIDED ? -1 : 0;
 }
 
-/* The number at an address, or of an instruction. */
-static double number_at(const Plan *p, int64_t at) {
-    if (p->forward == 0) {
-        return *tape_place((Tape *)p->owner, (Py_ssize_t)at);
-    }
-    int64_t shared = (int64_t)(p->views[P_SHARED].len / p->views[P_SHARED].itemsize);
-    const void *arena = at < shared ? p->views[P_SHARED].buf : p->views[P_OWN].buf;
-    at -= at < shared ? 0 : shared;
-    return p->is_float ? ((const float *)arena)[at] : ((const double *)arena)[at];
-}
-
 static void copy_near(double *restrict to, const double *restrict shared, const double *restrict own,
                       const int32_t *restrict from, Py_ssize_t count) {
     for (Py_ssize_t k = 0; k < count; k++) {
@@ -412,7 +438,7 @@ static PyObject *outputs_of(const Plan *p) {
  * doubles that may be written; whether it is. */
 static int takes_gradient(const Plan *p, PyObject *out, Py_buffer *view) {
     const Py_ssize_t *extent = (const Py_ssize_t *)p->extents.bytes;
-    if (p->first != 1 || !PyUnicode_Check(p->template) || p->outputs.size != 0) {
+    if (p->first != 1 || !PyUnicode_Check(p->template) || p->outputs.size != 0 || p->extras != Py_None) {
         return 0;
     }
     if (get_buffer(out, view, "d", p->size, 1) < 0) {
@@ -571,6 +597,9 @@ static int check_arenas(Plan *p, Py_ssize_t root) {
     for (Py_ssize_t k = 0; k < COUNT(p->outputs, int64_t) && fits; k++) {
         fits = ITEM(p->outputs, int64_t, k) >= 0 && ITEM(p->outputs, int64_t, k) < numbers;
     }
+    for (Py_ssize_t k = 0; k < COUNT(p->extra_at, int64_t) && fits; k++) {
+        fits = ITEM(p->extra_at, int64_t, k) >= 0 && ITEM(p->extra_at, int64_t, k) < numbers;
+    }
     fits = fits && p->targets.size == (p->fixed.size == 0 ? 0 : p->outputs.size);
     for (Py_ssize_t k = 0; k < COUNT(p->targets, int64_t) && fits; k++) {
         fits = ITEM(p->targets, int64_t, k) >= 0 && ITEM(p->targets, int64_t, k) < COUNT(p->fixed, double);
@@ -625,6 +654,7 @@ static int plan_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(p->owner);
     Py_VISIT(p->decider);
     Py_VISIT(p->captured);
+    Py_VISIT(p->extras);
     return 0;
 }
 
@@ -641,12 +671,15 @@ static void plan_dealloc(PyObject *self) {
     PyMem_Free(p->targets.bytes);
     PyMem_Free(p->fixed.bytes);
     PyMem_Free(p->near.bytes);
+    PyMem_Free(p->extra_at.bytes);
+    PyMem_Free(p->extra_numbers.bytes);
     Py_XDECREF(p->template);
     Py_XDECREF(p->record);
     Py_XDECREF(p->make);
     Py_XDECREF(p->owner);
     Py_XDECREF(p->decider);
     Py_XDECREF(p->captured);
+    Py_XDECREF(p->extras);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF((PyObject *)type);
 }
@@ -677,6 +710,15 @@ static Py_ssize_t note_outputs(Plan *p, PyObject *root, PyObject *targets, PyObj
     return failed ? -1 : (Py_ssize_t)ITEM(p->outputs, int64_t, 0);
 }
 
+/* Note where the numbers are that are returned beside the value; -1: an error. */
+static int note_extras(Plan *p, PyObject *at) {
+    if (keep_array(&p->extra_at, at, "q") < 0 || grow(&p->extra_numbers, p->extra_at.size) < 0) {
+        return -1;
+    }
+    p->extra_numbers.size = p->extra_at.size; /* of the same width */
+    return 0;
+}
+
 /* Plan(shapes, first, template, record, make, decider, owner, forward, backward, arenas, root): see
  * the struct; `shapes` are those of the arrays of a call, None for a float, and the `first` of them are
  * the first argument's; `root` is the address of the value, `forward` and `backward` are where the
@@ -684,17 +726,18 @@ static Py_ssize_t note_outputs(Plan *p, PyObject *root, PyObject *targets, PyObj
  * its inputs, and places are those of its operands. With an array for a root, all these numbers are
  * returned, in the tree that is the template, without a gradient; `targets` and `fixed`, which may follow,
  * are for trees with arrays. `only_finite`: the tape does not run where an input is not finite. `captured`:
- * Values, of a tape only, whose numbers come after the others'. */
+ * Values, of a tape only, whose numbers come after the others'. `extras`: what is returned beside the value
+ * where there is a gradient, a tree like the template, and `extra_at` an array: where its numbers are. */
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
     PyObject *shapes, *template, *record, *make, *decider, *owner, *forward, *backward, *arenas;
     Py_ssize_t first;
     PyObject *root, *targets = Py_None, *fixed = Py_None;
     int only_finite = 0;
-    PyObject *captured = empty_tuple;
-    if (!PyArg_ParseTuple(args, "O!nOOOO!OO!O!O!O|OOpO!:Plan", &PyTuple_Type, &shapes, &first, &template, &record,
+    PyObject *captured = empty_tuple, *extras = Py_None, *extra_at = Py_None;
+    if (!PyArg_ParseTuple(args, "O!nOOOO!OO!O!O!O|OOpO!OO:Plan", &PyTuple_Type, &shapes, &first, &template, &record,
                           &make, DeciderType, &decider, &owner, &PyLong_Type, &forward, &PyLong_Type,
                           &backward, &PyTuple_Type, &arenas, &root, &targets, &fixed,
-                          &only_finite, &PyTuple_Type, &captured)) {
+                          &only_finite, &PyTuple_Type, &captured, &extras, &extra_at)) {
         return NULL;
     }
     for (Py_ssize_t k = 0; k < PyTuple_Size(captured); k++) {
@@ -717,6 +760,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     p->owner = Py_NewRef(owner);
     p->decider = Py_NewRef(decider);
     p->captured = Py_NewRef(captured);
+    p->extras = Py_NewRef(extras);
     p->forward = (uintptr_t)PyLong_AsVoidPtr(forward);
     p->backward = (uintptr_t)PyLong_AsVoidPtr(backward);
     int failed = PyErr_Occurred() != NULL;
@@ -737,6 +781,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
         }
         p->view_count -= failed;
     }
+    failed = failed || (extra_at != Py_None && note_extras(p, extra_at) < 0);
     Py_ssize_t position = failed ? -1 : note_outputs(p, root, targets, fixed);
     failed = failed || (position == -1 && PyErr_Occurred() != NULL) || note_shapes(p, shapes) < 0 ||
              check_arenas(p, position) < 0 || settle_outputs(p) < 0;

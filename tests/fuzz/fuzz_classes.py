@@ -156,6 +156,41 @@ EMBEDDING = {0: [0.1, 0.2], 1: [0.3, -0.4], 2: [0.5, 0.6]}
 """,
         ("EMBEDDING[0][1] = 0.9", "EMBEDDING[1] = [0.0, 1.0]"),
     ),
+    "METER": (
+        """
+class Meter:
+    def __init__(self):
+        self.calls, self.mean, self.best = 0, 0.0, None
+
+    def update(self, x):
+        self.calls += 1
+        self.mean += (x - self.mean) / self.calls
+        return self.mean
+
+    def lowest(self, x):
+        if self.best is None or x < self.best:
+            self.best = x
+        return self.best
+
+
+METER = Meter()
+""",
+        ("METER.calls = 0", "METER = Meter()", "METER.mean = 1", "METER.other = 2.0"),
+    ),
+    "TALLY": (
+        """
+TALLY = Counter(calls=2)
+SEED = 7
+
+
+def draw():
+    global SEED
+    SEED = (SEED * 1103515245 + 12345) % 2**31
+    TALLY["draws"] += 1
+    return SEED / 2**31
+""",
+        ("TALLY.clear()", "TALLY['calls'] += 3", "SEED = 11", "TALLY['more'] = 0.5"),
+    ),
     "NAMES": (
         """
 NAMES = {"a": 0.5, "l": -0.5, "r": 1.5}
@@ -237,6 +272,29 @@ for t in {TS}:
 """,
     """
 {A} = {A} + sum(NAMES.get(c, 0.0) * {W}[0] for c in {S})
+""",
+    """
+{A} = {A} + METER.update(({A}).data) * {W}[0]
+""",
+    """
+METER.update({K})
+for t in {TS}:
+    METER.lowest(t)
+    {A} = {A} * 0.5 + {W}[{AT}] * METER.calls
+""",
+    """
+{A} = {A} - METER.lowest({A}.data)
+LOG.append((METER.calls, {A}.data))
+""",
+    """
+for t in {TS}:
+    TALLY["calls"] += 1 + t % 2
+    {A} = {A} + {W}[TALLY["calls"] % {N}] * draw()
+""",
+    """
+if draw() < 0.5 and TALLY["calls"] % {K} == 0:
+    LOG.append(TALLY["calls"])
+    {A} = {A} * draw()
 """,
 )
 

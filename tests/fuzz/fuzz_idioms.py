@@ -7,8 +7,8 @@ of floats, ``{J}`` an array of integers, ``{M}`` a mask and ``{S}`` a text.
 """
 
 from fuzz_choices import CHECKED, CHOICES, DATA_CHOICES
-from fuzz_texts import TEXTS
 from fuzz_lookups import LOOKUPS
+from fuzz_texts import TEXTS
 from fuzz_turns import DATA_TURNS, TURNS
 
 TOKENS = (

@@ -992,4 +992,28 @@ def f(p, s):
         mode="jacobian",
         options={"lift": True},
     ),
+    # --- numbers outside ---
+    "a number that follows from integers, beside a value that no code computes from it": Case(
+        "def f(p, t):\n    n = max(3, t[0])\n    return p[n % 4] * 2, float(n)",
+        [f"([0.5, 1.5, 2.5, 3.5], [{n}])" for n in (32, 22, 6, 38, 1)],
+        mode="call",
+        options={"lift": True},
+    ),
+    "the largest integer so far": Case(
+        "BEST = -1\n\ndef f(p, t):\n    global BEST\n    BEST = max(BEST, t[0])\n"
+        "    return p[BEST % 4] * 2",
+        [f"([0.5, 1.5, 2.5, 3.5], [{n}])" for n in (32, 22, 6, 38, 1, 39)],
+        options={"lift": True},
+    ),
+    "a dict that is another object's attributes": Case(
+        "class Box:\n    pass\n\nBOX = Box()\nBOX.n = 0\nFIELDS = vars(BOX)\n\n"
+        "def f(p):\n    FIELDS['n'] += 1\n    return p * BOX.n",
+        ["(0.5,)"] * 5,
+    ),
+    "an object that answers for every name": Case(
+        "class Every:\n    def __init__(self):\n        self.n = 0\n"
+        "    def __getattr__(self, name):\n        return 7\n\nX = Every()\n\n"
+        "def f(p):\n    X.n += 1\n    return p * X.n + X.other",
+        ["(0.5,)"] * 5,
+    ),
 }

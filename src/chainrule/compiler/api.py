@@ -51,6 +51,7 @@ class CompiledFunction:
         functools.update_wrapper(self, function, updated=())
         #: which path answers a call; for tests and tools, not part of the public interface
         self.dispatch = Dispatch(function, options)
+        self.dispatch.may_keep = options.dtype == "float64"  # others do not hold all integers
         self._bound: dict[int, tuple[Callable[[], Any], CompiledFunction]] = {}
         self._derivatives: dict[Transform, CompiledDerivative] = {}
 

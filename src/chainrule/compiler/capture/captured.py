@@ -28,6 +28,8 @@ from chainrule.core.backend import Value, kernels
 
 MISSING = object()
 BEGINNING, EACH_BYTE = 5e-7, 2.2e-11  # seconds
+#: in the place of what a dict held: whatever it holds; see ``Checks`` in C
+ANY: Any = object() if kernels is None else kernels.Checks
 REPLACES = "_chainrule_replaces"  # attribute of a function that stands for another for a while
 
 
@@ -72,6 +74,7 @@ class CapturedState:
     sets: list[tuple[set[Any], frozenset[Any]]] = field(default_factory=list)
     names: list[tuple[Any, str, Any]] = field(default_factory=list)  # namespace, name, object
     cells: list[tuple[Any, Any]] = field(default_factory=list)
+    cell_names: list[str] = field(default_factory=list)  # of each of these
     arrays: list[tuple[Any, Any, bytes]] = field(default_factory=list)
     objects: list[tuple[Any, list[Any]]] = field(default_factory=list)  # arrays of objects
     generators: list[tuple[Any, Any, str]] = field(default_factory=list)  # its state, and as text
@@ -88,6 +91,8 @@ class CapturedState:
     functions: list[types.FunctionType] = field(default_factory=list)  # Python code it may run
     objects_by_id: dict[int, type] = field(default_factory=dict)  # reached: no lists and the like
     plain_sites: set[str] = field(default_factory=set)  # branches that run one side only
+    reached: set[Any] = field(default_factory=set)  # places outside, and ids of their holders
+    outside: Any = None  # where it keeps numbers, an ``Outside``; None where that is not asked
     _labels: list[str] = field(default_factory=list)
 
     def marks(self, passed: list[Value]) -> tuple[Any, ...]:
@@ -112,7 +117,7 @@ class CapturedState:
         if self._by_identity is not None and self._by_identity.failed() < 0:
             return self._changed_contents()
         for namespace, name, before in self.names:
-            now = _look_up(namespace, name)
+            now = look_up(namespace, name)
             if now is before or _same(now, before):
                 continue
             if original(now) is not before and unreplaced(now) is not before:
@@ -193,7 +198,7 @@ class CapturedState:
     def restore(self) -> None:
         """Put everything back as it was: a recorded run must leave no trace."""
         for namespace, name, before in self.names:
-            if _look_up(namespace, name) is not before:
+            if look_up(namespace, name) is not before:
                 _put(namespace, name, before)
         for cell, before in self.cells:
             if content_of(cell) is not before and before is not MISSING:
@@ -250,6 +255,8 @@ def _changed_mapping(mapping: Any, contents: dict[Any, Any]) -> str | None:
         return "the keys of a dict or the attributes of an object"
     for key, before in contents.items():
         now = mapping[key]
+        if before is ANY:
+            continue
         if now is not before and not _same(now, before) and unreplaced(now) is not before:
             return f"{key!r}"
     return None
@@ -257,9 +264,10 @@ def _changed_mapping(mapping: Any, contents: dict[Any, Any]) -> str | None:
 
 def _restore_mapping(mapping: Any, contents: dict[Any, Any], owner: Any) -> None:
     same = list(mapping) == list(contents)
-    if same and all(mapping[key] is x for key, x in contents.items()):
+    if same and all(x is ANY or mapping[key] is x for key, x in contents.items()):
         return
     if isinstance(mapping, dict):
+        contents = {key: mapping[key] if x is ANY else x for key, x in contents.items()}
         mapping.clear()
         mapping.update(contents)
         return
@@ -295,7 +303,7 @@ def dict_of(mapping: Any) -> dict[Any, Any] | None:
     return found[0] if [type(x) for x in found] == [dict] else None
 
 
-def _look_up(namespace: Any, name: str) -> Any:
+def look_up(namespace: Any, name: str) -> Any:
     """What a name stands for: in globals, or as an attribute, also of a dict of another class."""
     if type(namespace) is dict:
         return namespace.get(name, MISSING)

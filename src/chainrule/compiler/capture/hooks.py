@@ -19,6 +19,7 @@ from chainrule.compiler.capture.generators import MODULES, make_generator, make_
 from chainrule.compiler.capture.keys import settled
 from chainrule.compiler.capture.lookups import MAPPINGS, Counted, Looked, contains
 from chainrule.compiler.capture.merging import store_by_integer
+from chainrule.compiler.capture.outside import loaded, loaded_from, stored, stored_in
 from chainrule.compiler.capture.recalling import CACHED, recalled
 from chainrule.compiler.capture.rewriting import MAKERS, WATCHED, Hooks, Rewriter
 from chainrule.compiler.capture.sorting import in_order
@@ -29,9 +30,16 @@ from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.turns import Loop, through
 from chainrule.compiler.capture.wholes import Whole, of_truth
 from chainrule.compiler.capture.words import seen
+from chainrule.core import errors
 from chainrule.core.backend import Value, modes
 
 _CONTAINERS = (list, dict, tuple, np.ndarray)
+_CHANGING = frozenset(
+    (
+        *("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "add"),
+        *("discard", "update", "setdefault", "popitem", "appendleft", "popleft", "fill"),
+    )
+)
 _OF_ARRAYS = frozenset(("dtype", "itemsize", "nbytes", "strides", "data", "tobytes"))  # of numbers
 _TEXTS = (str, TracedText)
 _CACHED = range(-5, 257)  # integers of which CPython has one object each
@@ -66,8 +74,11 @@ def _store(value: Any, container: Any, key: Any) -> None:
         return
     if type(key) is TracedText:
         key = key.static()
-    if modes.recorder is not None and type(container) is np.ndarray and _has_data(key):
-        key = settled(key)
+    if modes.recorder is not None:
+        if id(container) in modes.recorder.watched:
+            modes.recorder.stores_into.setdefault(id(container), errors.caller())
+        if type(container) is np.ndarray and _has_data(key):
+            key = settled(key)
     container[key] = value
 
 
@@ -113,6 +124,8 @@ def _asked(x: Any, name: str = "") -> Any:
     recorder = modes.recorder
     if recorder is None:
         return x
+    if name in _CHANGING and id(x) in recorder.watched:
+        recorder.stores_into.setdefault(id(x), errors.caller())
     if x is Value:  # ``Value.exp``, which may be called with any of them
         recorder.tells = True
     elif name == "index" and type(x) in (list, tuple) and recorder.both:
@@ -247,6 +260,10 @@ def _called(function: Any) -> Any:
 SIDES.called, SIDES.asked = _called, _asked
 SIDES.loop, SIDES.through = Loop, through
 REWRITER = Rewriter(
-    Hooks(_read, _store, _same, contains, _lacks, _called, _asked, _making, SIDES),
+    Hooks(
+        *(_read, _store, _same, contains, _lacks, _called, _asked, _making),
+        *(loaded, stored, loaded_from, stored_in),
+        SIDES,
+    ),
     WATCHED | MAKERS | {*NUMPY, *LINALG} | {f.__name__ for f in SEARCHES},
 )

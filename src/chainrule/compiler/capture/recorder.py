@@ -20,6 +20,7 @@ from chainrule.compiler.capture.standins import (
     Condition,
     Detached,
     Followed,
+    StandIn,
     Unrecordable,
     is_narrow,
 )
@@ -69,6 +70,8 @@ class Recorder:
         self.selects = 0  # items among which integers that depend on numbers chose
         #: by id, what max or min gave, whether it was max, and of what
         self.extremes: dict[int, tuple[Value, bool, list[Any]]] = {}
+        self.watched: set[int] = set()  # ids of captured containers
+        self.stores_into: dict[int, str] = {}  # by id, the line that changes one of these
         self.identity = False  # the function asked which Value it had
         self.passed: set[int] = set()  # ids of the containers that stand for arguments
         self.arguments: list[Any] = []  # all of them
@@ -105,7 +108,12 @@ class Recorder:
     def may_be_another(self, text: str) -> bool:
         """Whether a call with an equal string may pass another object than this."""
         found: list[Any] = []
-        map_leaves(lambda x: found.append(x is text or type(x) in OPENED), self.arguments, True)
+
+        def look(x: Any) -> None:
+            plain = isinstance(x, (Value, np.ndarray)) or issubclass(type(x), StandIn)
+            found.append(x is text or type(x) in OPENED or (hasattr(x, "__dict__") and not plain))
+
+        map_leaves(look, self.arguments, True)
         return any(found)
 
     # --- called by the engine -------------------------------------------------------------------

@@ -5,7 +5,8 @@ as long as the recording takes: ``xs[i]`` calls ``Hooks.read(xs, i)``, ``xs[i] =
 ``Hooks.store(x, xs, i)``, ``a is b`` calls ``Hooks.same(a, b)``, ``a in b`` calls
 ``Hooks.contains(a, b)``, ``x.name`` calls
 ``Hooks.asked(x, name)``, ``module.Random(seed)`` looks up its name in ``Hooks.making(module)``, and
-a call of one of the ``WATCHED`` builtins asks ``Hooks.called`` which function to call. Where
+a call of one of the ``WATCHED`` builtins asks ``Hooks.called`` which function to call. Names in
+``CELLS`` are loaded and stored by hooks too. Where
 ``both`` sides of branches are to be computed, the code is converted by ``sides`` before. So the
 recorder sees the container and the key of every read, which overloading cannot show: a list's
 subscript asks an integer for nothing but its value.
@@ -16,6 +17,7 @@ thread records. What cannot be rewritten stays as it is; integers are static the
 
 from __future__ import annotations
 
+import dis
 import sys
 import threading
 import types
@@ -32,16 +34,31 @@ from chainrule.compiler.capture.templates import PLACEHOLDER
 
 _NEWER_CALLS = sys.version_info >= (3, 13)  # the callable comes before self or NULL
 _HAS_PRECALL = sys.version_info < (3, 12)
+_LOAD_CELL = "LOAD_FAST" if sys.version_info >= (3, 13) else "LOAD_CLOSURE"
 #: functions in C whose calls are looked at, by the names under which code loads them
 WATCHED = frozenset("int float bool ord map type isinstance hasattr getattr sorted".split())
 #: attributes of modules that make generators of random numbers
 MAKERS = frozenset(("Random", "default_rng"))
 #: names under which functions that keep their results in a cache were found so far
 CACHED: set[str] = set()
+#: global names and those of closures under which functions reach what they change outside
+CELLS: set[str] = set()
 
 
+#: attributes through which globals, closures and frames can be read
+_REVEALING = frozenset(
+    ("__globals__", "__closure__", "cell_contents", "f_globals", "f_locals", "f_back", "_getframe")
+)
+#: instructions on names that have no hook
+_UNSEEN = frozenset(
+    (
+        *("LOAD_NAME", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS"),
+        *("DELETE_NAME", "DELETE_GLOBAL", "DELETE_DEREF"),
+    )
+)
 _COLUMNS = 128  # the library writes those from here on as CPython does not: as parts of their own
 _MOST = 10_000  # code objects that are kept rewritten
+_Key = tuple[int, int, int]
 _originals: dict[int, tuple[types.CodeType, types.CodeType]] = {}  # by the id of the rewritten code
 
 
@@ -63,6 +80,10 @@ class Hooks:
     called: Callable[[Any], Any]  # a builtin -> what to call in its place
     asked: Callable[[Any, str], Any]  # what has an attribute that is read, its name -> the same
     making: Callable[[Any, str], Any]  # what has one that is called -> where to look it up
+    loaded: Callable[[Any, str], Any]  # what a global name stands for, the name -> what code gets
+    stored: Callable[[Any, str], None]  # value, global name
+    loaded_from: Callable[[Any, Any], Any]  # what is in a cell, the cell -> what code gets
+    stored_in: Callable[[Any, Any], None]  # value, cell
     sides: Any  # what code converted by ``sides`` calls
 
 
@@ -73,9 +94,9 @@ class Rewriter:
         self._hooks = hooks
         self._watched = watched
         self._lock = threading.Lock()
-        #: by its id, and how many names of CACHED there were
-        self._rewritten: dict[tuple[int, int], tuple[types.CodeType, types.CodeType | None]] = {}
-        self._converted: dict[tuple[int, int], tuple[types.CodeType, types.CodeType | None]] = {}
+        #: by its id, and how many names of CACHED and CELLS there were
+        self._rewritten: dict[_Key, tuple[types.CodeType, types.CodeType | None]] = {}
+        self._converted: dict[_Key, tuple[types.CodeType, types.CodeType | None]] = {}
         self._users: dict[int, int] = {}  # recordings that need a function rewritten, by its id
 
     @contextmanager
@@ -109,7 +130,7 @@ class Rewriter:
 
     def rewritten(self, code: types.CodeType) -> types.CodeType | None:
         """The code with hooks; None where this Python's code cannot be rewritten."""
-        key = id(code), len(CACHED)
+        key = id(code), len(CACHED), len(CELLS)
         if key not in self._rewritten:
             try:
                 made = self._rewrite(code)
@@ -120,9 +141,14 @@ class Rewriter:
                 _originals[id(made)] = made, code
         return self._rewritten[key][1]
 
+    def sees_all(self, code: types.CodeType) -> bool:
+        """Whether the code has hooks, and so have the functions inside it."""
+        inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+        return self.rewritten(code) is not None and all(map(self.sees_all, inner))
+
     def _with_both_sides(self, code: types.CodeType) -> types.CodeType | None:
         """The code with hooks that may compute both sides of branches; None where it has none."""
-        key = id(code), len(CACHED)
+        key = id(code), len(CACHED), len(CELLS)
         if key not in self._converted:
             found = sides.converted(code)
             made = None if found is None else self.rewritten(found)
@@ -182,6 +208,24 @@ class Rewriter:
             asked = self._hooks.making if makes else self._hooks.asked
             hook = [instruction("LOAD_CONST", asked), instruction("SWAP", 2)]
             return [*hook, instruction("LOAD_CONST", name), *call(1), step]
+        if _name_in(step, CELLS):
+
+            def told(hook: Callable[..., Any], *which: bytecode.Instr) -> list[bytecode.Instr]:
+                return [instruction("LOAD_CONST", hook), instruction("SWAP", 2), *which, *call(1)]
+
+            name = _name_of(step)
+            if step.name == "LOAD_GLOBAL":
+                to_call = isinstance(step.arg, tuple) and step.arg[0]
+                around = [instruction("SWAP", 2)] if _NEWER_CALLS and to_call else []
+                found = told(self._hooks.loaded, instruction("LOAD_CONST", name))
+                return [step, *around, *found, *around]
+            if step.name == "STORE_GLOBAL":
+                found = told(self._hooks.stored, instruction("LOAD_CONST", name))
+                return [*found, instruction("POP_TOP")]
+            cell = instruction(_LOAD_CELL, step.arg)
+            if step.name == "LOAD_DEREF":
+                return [step, *told(self._hooks.loaded_from, cell)]
+            return [*told(self._hooks.stored_in, cell), instruction("POP_TOP")]
         if step.name == "LOAD_CONST" and isinstance(step.arg, types.CodeType):
             inner = self.rewritten(step.arg)
             if inner is None and PLACEHOLDER in step.arg.co_names:
@@ -199,6 +243,14 @@ class Rewriter:
         return [step]
 
 
+def _name_in(step: bytecode.Instr, names: Collection[str]) -> bool:
+    """Whether an instruction loads or stores one of these names, of globals or of closures."""
+    if step.name in ("LOAD_GLOBAL", "STORE_GLOBAL"):
+        return _name_of(step) in names
+    is_cell = step.name in ("LOAD_DEREF", "STORE_DEREF")
+    return is_cell and getattr(step.arg, "name", None) in names
+
+
 def only_calls(code: types.CodeType, name: str) -> bool:
     """Whether code does nothing with what has this name but to call it there and then."""
     inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
@@ -214,6 +266,17 @@ def only_calls(code: types.CodeType, name: str) -> bool:
         if any(id(x) not in callees for x in named):
             return False
     return all(only_calls(c, name) for c in inner)
+
+
+def unseen(code: types.CodeType) -> Iterator[str]:
+    """Names by which code may get unseen at what is under ``CELLS``, or delete it."""
+    for step in dis.get_instructions(code):
+        if step.opname in _UNSEEN and step.argval in CELLS:
+            yield step.argval
+    yield from {x for x in (*code.co_names, *code.co_consts) if isinstance(x, str)} & _REVEALING
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from unseen(constant)
 
 
 def _callees(steps: Iterable[Any], names: Collection[str]) -> list[bytecode.Instr]:

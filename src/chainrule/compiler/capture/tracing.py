@@ -32,10 +32,19 @@ from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.flattening import finish
 from chainrule.compiler.capture.forks import Impure
 from chainrule.compiler.capture.hooks import REWRITER
+from chainrule.compiler.capture.outside import (
+    ADVICE,
+    Changes,
+    Kept,
+    Outside,
+    changed_places,
+    line_of_change,
+)
 from chainrule.compiler.capture.reading import Observed
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.replacing import recording
+from chainrule.compiler.capture.rewriting import original
 from chainrule.compiler.capture.standins import Detached, StandIn, Unrecordable
 from chainrule.compiler.capture.texts import TracedText
 from chainrule.compiler.capture.traced import Traced
@@ -101,6 +110,34 @@ class Tracer:
         confirm(self.function, state, call, first, self.select, self.both, self.exact, self.powers)
 
 
+class KeepingTracer(Tracer):
+    """Makes the recordings of a function that keeps numbers outside; ``function`` is its ``Kept``.
+
+    One side of each branch is run: what the other one changes would have to be put back.
+    """
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], outside: Outside, exact: bool) -> KeepingTracer:
+        """Of a function that changes these places."""
+        return cls(Kept(function, outside, REWRITER.visible), exact=exact)
+
+    @property
+    def _kept(self) -> Kept:
+        assert isinstance(self.function, Kept)
+        return self.function
+
+    @property
+    def source(self) -> Callable[..., Any]:  # noqa: D102
+        return self._kept.function
+
+    def survey(self, roots: Collection[Any] = ()) -> CapturedState:  # noqa: D102
+        if roots:
+            raise Unrecordable("it keeps numbers outside, and is passed objects or functions")
+        state = survey(self.source, outside=self._kept.outside)
+        self._kept.functions = state.functions
+        return state
+
+
 def trace(
     function: Callable[..., Any],
     state: CapturedState,
@@ -128,6 +165,9 @@ def trace(
     """
     if nudge is not None:
         call = call.nudged(nudge, state.place, nudge_data)
+    codes = [original(f.__code__) for f in state.functions]
+    if state.outside and not all(map(REWRITER.sees_all, codes)):
+        raise Unrecordable(f"it changes a number outside in code that cannot be rewritten{ADVICE}")
     if state.draws and not all(REWRITER.rewritten(f.__code__) for f in state.functions):
         raise Unrecordable(
             "it makes a generator of random numbers in code that cannot be rewritten"
@@ -201,6 +241,8 @@ def _trace(
     rebuilt = rebuild(call, Makers(value, number, integer, values=values, text=text))
     recorder.arguments += [rebuilt.arguments, rebuilt.keywords]
     recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts, *rebuilt.arrays))
+    containers = (*state.lists, *state.dicts, *state.sets, *state.arrays)
+    recorder.watched = {id(x) for x, *_ in containers}
     tuples = _tuples_in([rebuilt.arguments, rebuilt.keywords])
     passed = set(map(id, call.values))
     captured = tuple([v for v in state.values if id(v) not in passed])
@@ -242,7 +284,8 @@ def _trace(
             raise Unrecordable("it changes a list, dict, array or object it was passed")
         change = state.changed()
         if change is not None:
-            raise Unrecordable(f"it changes {change}")
+            line = line_of_change(state, recorder.stores_into)
+            raise Changes(f"it changes {change}{line}", changed_places(state))
         if state.looks and [v.label for v in inputs[: len(labels)]] != labels:
             raise Unrecordable("it changes the label of a Value")
         if _random_states() != drawn:

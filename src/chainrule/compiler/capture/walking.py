@@ -26,16 +26,19 @@ import numpy as np
 
 from chainrule.compiler.capture import known
 from chainrule.compiler.capture.captured import (
+    ANY,
     MISSING,
     CapturedState,
     Method,
     content_of,
+    dict_of,
     state_of,
     unreplaced,
 )
 from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
 from chainrule.compiler.capture.known import ATOMS, DESCRIPTORS
-from chainrule.compiler.capture.rewriting import CACHED, only_calls, original
+from chainrule.compiler.capture.outside import ADVICE, Outside, is_holder
+from chainrule.compiler.capture.rewriting import CACHED, CELLS, only_calls, original, unseen
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.core.backend import Value, kernels
 from chainrule.core.operations import Formula, Opaque
@@ -66,18 +69,26 @@ _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 _READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_NAME")
 
 
-def survey(function: Callable[..., Any] | None, roots: Collection[Any] = ()) -> CapturedState:
+def survey(
+    function: Callable[..., Any] | None,
+    roots: Collection[Any] = (),
+    outside: Outside | None = None,
+) -> CapturedState:
     """Walk everything the function reaches; Unrecordable where something cannot be followed.
 
     ``roots``: it reaches these too, as calls pass them: functions, and classes of objects.
+    ``outside``: the places in which it keeps numbers, which may change from call to call. Whoever
+    holds one must be reached by global names and closures alone: code that loads these is watched.
     """
-    found = CapturedState()
+    found = CapturedState(outside=outside or Outside(()))
     seen: set[int] = set()
     kept: list[Any] = []  # so that no id is used twice
     stack: list[tuple[Any, types.FunctionType | None]] = [(x, None) for x in (*roots, function)]
     while stack:
         x, reader = stack.pop()  # the function of the user's that reaches x, for messages
         found.tells |= isinstance(x, _GETTERS)
+        if id(x) in found.outside.holders:
+            raise Unrecordable(_not_by_names(found.outside.holders[id(x)].name))
         if id(x) in seen or _is_atom(x):
             continue
         seen.add(id(x))
@@ -95,7 +106,35 @@ def survey(function: Callable[..., Any] | None, roots: Collection[Any] = ()) -> 
     found.objects_by_id = {id(x): type(x) for x in kept if not isinstance(x, _NO_OBJECTS)}
     found.place = {id(v): i for i, v in enumerate(found.values)}
     found._labels = [v.label for v in found.values] if found.looks else []
+    if found.outside:
+        _refuse_unseen(found, [x for x in kept if isinstance(x, types.ModuleType)])
     return found
+
+
+def _refuse_unseen(found: CapturedState, modules: list[types.ModuleType]) -> None:
+    """Refuse code that may reach what it changes otherwise than by the names that hooks see."""
+    modules = [*modules, *[s for s, *_ in found.names if isinstance(s, types.ModuleType)]]
+    dicts = collections.Counter(id(dict_of(mapping)) for mapping, *_ in found.dicts)
+    dicts.update(id(vars(module)) for module in modules)
+    for place in found.outside.places:
+        if dicts[id(place.where)] > (place.holder is not None):
+            raise Unrecordable(_not_by_names(place.name))
+    for function in found.functions:
+        code = original(function.__code__)
+        if name := next(unseen(code), None):
+            line = _line(code, {name})
+            raise Unrecordable(f"it uses {name}, which may reach what it changes{line}{ADVICE}")
+
+
+def _not_by_names(name: str) -> str:
+    return f"it changes {name!r}, which it reaches not by names alone{ADVICE}"
+
+
+class _Held:
+    """A dict, object or list that holds places outside: the function gets another one for it."""
+
+    def __init__(self, holder: Any) -> None:
+        self.holder = holder
 
 
 def _is_atom(x: Any) -> bool:
@@ -117,7 +156,9 @@ def _has_self(x: Any) -> bool:
 
 def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
     """Note what can change about ``x`` and give what is inside it."""
-    if isinstance(x, Value):
+    if isinstance(x, _Held):
+        yield from _held(x.holder, found)
+    elif isinstance(x, Value):
         found.values.append(x)
         if type(x) is not Value:
             yield from _attributes(x, found)
@@ -208,7 +249,7 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         return  # its attributes are followed by name
     elif isinstance(x, functools._lru_cache_wrapper):
         raise Unrecordable(f"it reaches {x.__name__!r}, which keeps results in a cache")
-    elif hasattr(x, "__wrapped__"):
+    elif "__wrapped__" in getattr(x, "__dict__", ()):  # which no ``__getattr__`` gave
         yield x.__wrapped__
     else:
         yield from _attributes(x, found)
@@ -234,6 +275,24 @@ def _attributes(x: Any, found: CapturedState) -> Iterator[Any]:
         item = getattr(x, name, MISSING)
         found.names.append((x, name, item))
         yield item
+
+
+def _held(x: Any, found: CapturedState) -> Iterator[Any]:
+    """What is in a holder, without what may change there; of a list nothing is read."""
+    walked = id(x) in found.reached  # under another name
+    found.reached.add(id(x))
+    if walked or isinstance(x, list):
+        return
+    at = len(found.dicts)
+    for item in _reached(x, found):  # a holder may have others in it
+        yield _Held(item) if id(item) in found.outside.holders else item
+    mapping, contents, _ = found.dicts[at]
+    for place in [place for place in found.outside.places if place.holder is x]:
+        if place.where is not mapping or not is_holder(x, mapping, place.name):
+            reason = f"it changes {place.name!r}, which is no plain attribute any more{ADVICE}"
+            raise Unrecordable(reason)
+        if place.key in contents:
+            contents[place.key] = ANY
 
 
 def _is_content(name: str, item: Any) -> bool:
@@ -286,9 +345,19 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
     found.dicts.append((function.__dict__, dict(function.__dict__), None))
     yield from function.__dict__.values()
     modules: list[Iterator[Any]] = []
-    for cell in function.__closure__ or ():
+    outside = found.outside
+    for cell, name in zip(function.__closure__ or (), code.co_freevars, strict=True):
+        if (id(cell), None) in outside.held:
+            CELLS.add(name)
+            found.reached.add((id(cell), None))
+            continue
         content = content_of(cell)
         found.cells.append((cell, content))
+        found.cell_names.append(name)
+        if id(content) in outside.holders:
+            CELLS.add(name)
+            yield _Held(content)
+            continue
         yield content
         if isinstance(content, pathlib.PurePath) and names & _FILE_NAMES:
             raise Unrecordable("it uses files")
@@ -302,13 +371,24 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
         yield from function.__kwdefaults__.values()
     for name in sorted(used):
         x = namespace.get(name, MISSING)
+        if (id(namespace), name) in outside.held:
+            CELLS.add(name)
+            found.reached.add((id(namespace), name))
+            continue
         found.names.append((namespace, name, x))
+        if id(x) in outside.holders:
+            CELLS.add(name)
+            yield _Held(x)
+            continue
         if x is MISSING:
             builtin = unreplaced(vars(builtins).get(name, MISSING))
             found.names.append((vars(builtins), name, builtin))
         if isinstance(x, pathlib.PurePath) and names & _FILE_NAMES:
             raise Unrecordable("it uses files")
         if type(x) is functools._lru_cache_wrapper and _is_called_only(x, name, code):
+            if outside:  # a replay calls it before anything is changed
+                line = _line(code, {name})
+                raise Unrecordable(f"it calls {name!r}, which has a cache, and keeps numbers{line}")
             CACHED.add(name)
             found.draws = True
             yield x.__wrapped__

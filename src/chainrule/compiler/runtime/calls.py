@@ -16,6 +16,7 @@ from chainrule.compiler.capture.arguments import Call, flatten_call, holds_value
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.compiler.runtime.keeping import Keeping, note_changes
 from chainrule.compiler.runtime.results import (
     array_of_values,
     as_floats,
@@ -47,6 +48,11 @@ def value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, An
     # differentiated again.
     if modes.recorder is not None or is_internal() or transforms.is_differentiated_again():
         return dispatch.function(*arguments, **keywords)
+    if dispatch.keeping is not None:
+        found, kept = _kept(dispatch, arguments, keywords, False)
+        if found is None:
+            return _eager_value(dispatch.serving, arguments, keywords, kept)
+        return found[0]
     if dispatch.rests():
         return _eager_value(dispatch, arguments, keywords)
     call = flatten_call(arguments, keywords, differentiate=False, texts=dispatch.texts)
@@ -79,6 +85,11 @@ def value_and_grad(
     if transforms.is_nested() or is_internal():
         # The derivative may depend on what an outer transform differentiates by.
         return _eager_value_and_grad(dispatch, arguments, keywords, out)
+    if dispatch.keeping is not None:
+        found, kept = _kept(dispatch, arguments, keywords, True, at_once)
+        if found is None:
+            return _eager_value_and_grad(dispatch.serving, arguments, keywords, out, kept)
+        return found[0][0], fill(out, found[0][1])
     if not at_once and dispatch.rests():
         if dispatch.gate.derivation is None:
             dispatch.gate.derivation = _derivation(dispatch.function)
@@ -117,13 +128,69 @@ def _served(
     with dispatch.lock:
         alone, dispatch.busy = not dispatch.busy, True
         try:
+            if dispatch.keeping is not None:  # another thread has found out what it changes
+                dispatch.serving.leave_to_eager()
+                return None
             run = dispatch.run(call, at_once) if alone else EAGERLY
+            note_changes(dispatch)
             if run.path is Path.EAGER:
                 return None
             dispatch.cache(call, run)
             return read(run)
         finally:
             dispatch.busy = not alone
+
+
+# --- of functions that keep numbers outside -------------------------------------------------------
+
+
+def _kept(
+    outer: Dispatch,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    differentiate: bool,
+    at_once: bool = False,
+) -> tuple[Any, Call | None]:
+    """What a replay gave, in a tuple, and the numbers outside are changed; None for eager.
+
+    The lock is held from reading them until they are written.
+    """
+    with outer.lock:
+        keeping: Keeping = outer.keeping
+        dispatch = keeping.dispatch
+        if not keywords:
+            before = keeping.begin()
+            answer = dispatch.answer((*arguments, *before), differentiate)
+            if answer is not None and keeping.answered(arguments):
+                found = keeping.finish(before, answer[0] if differentiate else answer)
+                if found is not None:
+                    return ((found[0], answer[1]),) if differentiate else found, None
+        if not at_once and dispatch.rests():
+            if differentiate and outer.gate.derivation is None:
+                outer.gate.derivation = _derivation(outer.function)
+            return None, None
+        call, before = keeping.call(arguments, keywords, differentiate)
+        if call is None:
+            dispatch.leave_to_eager()
+            return None, None
+
+        def read(run: Run) -> Any:
+            assert run.variant is not None
+            keeping.note(run.variant, call)
+            if not differentiate:
+                pair = _answer(dispatch, run, call)
+                return None if pair is None else keeping.finish(before, pair[0])
+            pair = _with_float(_floats(run))
+            grads = _gradient(dispatch, run, call, pair)
+            if grads is None or not has_extras(pair):
+                return None
+            result = keeping.finish(before, pair)
+            gradient = like_first(call.structure[0][0], arguments[0], grads)
+            return None if result is None else ((result[0], gradient),)
+
+        found = _served(dispatch, call, read, at_once)
+        keeping.extend()
+        return found, call
 
 
 # --- from a run -----------------------------------------------------------------------------------

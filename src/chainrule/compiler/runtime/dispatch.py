@@ -16,6 +16,7 @@ from typing import Any
 
 from chainrule.compiler.capture.arguments import Call, Texts, flatten_call
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.outside import Place
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.capture.walking import survey
@@ -65,12 +66,20 @@ class Dispatch:
     """
 
     def __init__(
-        self, function: Callable[..., Any], options: Options, tracer: Tracer | None = None
+        self,
+        function: Callable[..., Any],
+        options: Options,
+        tracer: Tracer | None = None,
+        before: Dispatch | None = None,
     ) -> None:
-        """``tracer``: what records its calls, if not the function itself is recorded."""
+        """``tracer``: what records its calls, if not the function itself is recorded.
+
+        ``before``: that of the same function, where numbers outside are kept around its calls: it
+        goes on counting, and has its lock.
+        """
         self.function, self.options = function, options
         self._tracer = tracer or Tracer(function, exact=options.lift is False)
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock() if before is None else before.lock
         self.gate = gate(self.lock, self._enter_quick_calls)
         self.answer = self.gate.answer  # of cached calls; None for the slow path
         #: maps and batches that are answered at once; see ``mapping`` and ``training``
@@ -87,6 +96,14 @@ class Dispatch:
         self._others = 0  # times that there were others, less the calls like earlier ones
         self._unserved = 0  # calls that no recording was worth its cost for, less those replayed
         self._told = False  # why that is so
+        #: what answers calls of a function that keeps numbers outside; see ``keeping``
+        self.keeping: Any = None
+        self._outer: Any = None  # the gate of ``before``, which its calls pass first
+        self.may_keep = False  # somebody asks for ``changes``
+        self.changes: tuple[Place, ...] = ()  # where a recorded run was seen to change numbers
+        if before is not None:
+            self._outer, self._ledger = before.gate, before._ledger
+            self._counts, self.reasons = before._counts, before.reasons
 
     @property
     def name(self) -> str:
@@ -116,6 +133,16 @@ class Dispatch:
     def traces_texts(self) -> bool:
         """Whether calls may be recorded with strings that are integers."""
         return self.options.sizes is None
+
+    @property
+    def serving(self) -> Dispatch:
+        """What serves its calls: itself, or another where the function keeps numbers outside."""
+        return self if self.keeping is None else self.keeping.dispatch
+
+    @property
+    def follows(self) -> bool:
+        """Whether its calls are those of another, and numbers outside are kept around them."""
+        return self._outer is not None
 
     @property
     def busy(self) -> bool:
@@ -164,6 +191,8 @@ class Dispatch:
         run = self._run(call, at_once, build)
         if run.variant is not None and run.variant.returns_several(call):
             run = Run(Path.EAGER, reason="it returns several Values, and Values are involved")
+        if run.changes and self.may_keep and not at_once:
+            self.changes, run = run.changes, EAGERLY
         self.counts.calls += 1
         self._last = run.path
         if run.path is not Path.EAGER:
@@ -213,7 +242,7 @@ class Dispatch:
             if not self._ledger.rests:
                 return False
             run = self._leave_unserved()
-            self.gate.resting = max(0, self._longest_rest() - 1)
+            (self._outer or self.gate).resting = max(0, self._longest_rest() - 1)
             self.counts.calls += 1
             self._last = Path.EAGER
             if run.reason is None:
@@ -233,13 +262,19 @@ class Dispatch:
 
     def _enter_rested(self) -> None:
         """Count the calls that the gate ran eagerly."""
-        calls = self.gate.take_rested()
+        calls = (self._outer or self.gate).take_rested()
         if calls:
             self._counts.calls += calls
             self._counts.eager += calls
             self._unserved += calls
             self._last = Path.EAGER
             self._ledger.ran_eagerly(calls)
+
+    def leave_to_eager(self) -> None:
+        """Count a call that runs eagerly for this once."""
+        self.counts.calls += 1
+        self.counts.eager += 1
+        self._last = Path.EAGER
 
     def ran_eagerly(self, result: Any, call: Call | None = None) -> None:
         """Note that a call took eager's time; ``result``: what the function returned."""
@@ -289,6 +324,8 @@ class Dispatch:
     @property
     def counts(self) -> Counts:
         """What its calls did."""
+        if self.keeping is not None:
+            return self.serving.counts
         with self.lock:
             self._enter_quick_calls()
         return self._counts
@@ -296,6 +333,8 @@ class Dispatch:
     @property
     def last(self) -> Path | None:
         """The path of the last call."""
+        if self.keeping is not None:
+            return self.serving.last
         with self.lock:
             self._enter_quick_calls()
         return self._last
@@ -308,7 +347,8 @@ class Dispatch:
         if run.variant is None or self.captured is None:
             return
         size, called = len(run.variant.recording), run.variant.recording.selection.called
-        if not self._ledger.quick_replays_pay(size, self.captured.seconds_to_compare, called):
+        pays = self._ledger.quick_replays_pay(size, self.captured.seconds_to_compare, called)
+        if not pays or (self.follows and not self._ledger.kept_replays_pay(size)):
             self._ledger.refused()
             return
         path = self.fast_path or FastPath(self.captured, self.texts)
@@ -320,7 +360,7 @@ class Dispatch:
 
     def _run(self, call: Call, at_once: bool, build: bool) -> Run:
         self._enter_rested()
-        self.gate.resting = 0
+        (self._outer or self.gate).resting = 0
         ledger = self._ledger
         if call.refused is not None:
             ledger.missed(0)

@@ -24,7 +24,7 @@ from chainrule.compiler.capture.captured import CapturedState, dict_of, identity
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.families import decider_of
-from chainrule.compiler.runtime.results import array_of_values
+from chainrule.compiler.runtime.results import array_of_values, has_extras, root_of
 from chainrule.compiler.runtime.signature import BUILT, Opened, Signature, signature
 from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.core.backend import Value, kernels
@@ -149,7 +149,7 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
     with_gradient = differentiate and not variant.is_derivative
     if variant.captured and not (with_gradient and binding is None):
         return None  # a plain call gives a node over these Values
-    if with_gradient and not (isinstance(result, Output) and result.is_value and call.first):
+    if with_gradient and not (root_of(result) and call.first):
         return None
     outputs = variant.recording.outputs
     if not (outputs or variant.is_derivative):
@@ -164,6 +164,12 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
     if with_gradient:
         gradient = _Gradient(call.structure[0][0], call.arguments[0])
         template, record = gradient.template, gradient.record
+    extras: tuple[Any, Any] = (None, None)
+    if with_gradient and has_extras(result):
+        beside = _Results(result[1])
+        if beside.others or beside.record is not None:
+            return None
+        extras = beside.template, np.asarray(parts[-1][1:], np.int64) if len(outputs) > 1 else None
     if with_gradient or isinstance(result, Output):
         parts = (*parts[:-1], int(parts[-1][0]))
     else:
@@ -184,6 +190,7 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
         *row,
         variant.is_derivative or (variant.uses_math and bool(variant.captured)),
         variant.captured,
+        *extras,
     )
 
 
@@ -263,7 +270,8 @@ def _code_parts(call: Call, variant: Variant, positions: Sequence[int]) -> tuple
     if (roots < 0).any() or not np.array_equal(fit.private[:floats], range(floats)):
         return None
     numbers = fit.private[floats:]
-    if not (floats or variant.numeric or machine.reads_private):
+    returned = min(positions) < variant.recording.inputs  # though no code may read it
+    if not (floats or variant.numeric or machine.reads_private or returned):
         numbers = numbers[:0]
     return (*machine.code.parts(fit, numbers), roots)
 

@@ -59,6 +59,7 @@ else:
     REPLAY = Cost(30e-6, 2e-6)
 SAVED = 4e-8 if engine == "native" else 4e-6  # seconds by the fast path, for each instruction
 CALLING = 3e-7  # what it takes longer to call a function of Python's
+KEEPING = 6e-6  # seconds of a call by the fast path, with reading and writing numbers outside
 SETTLED = 8  # replays in which no call went a new way
 LLVM = Cost(0.1, 4.5e-3)  # for instructions of an array program; half as many again if in steps
 LIFTING = 0.08  # the part of building that comes before LLVM
@@ -169,6 +170,10 @@ class Ledger:
         """
         extra = comparing + called * CALLING
         return allowance.is_endless or extra <= SAVED * instructions
+
+    def kept_replays_pay(self, instructions: int) -> bool:
+        """Whether the fast path is quicker than an eager call where numbers are kept outside."""
+        return allowance.is_endless or EAGER.of(instructions) >= KEEPING
 
     def missed(self, variants: int) -> None:
         """So many variants were tried in vain: the more often, the longer until the next time."""

@@ -17,6 +17,7 @@ from typing import Any
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.forks import TURNS
+from chainrule.compiler.capture.outside import Changes
 from chainrule.compiler.capture.recordings import ArrayOutput, Recording
 from chainrule.compiler.capture.sides import counting_lines
 from chainrule.compiler.capture.standins import Followed, Unrecordable
@@ -159,7 +160,8 @@ class Pipeline:
         except Unrecordable as reason:
             structure.blocked = str(reason)
             structure.variants.clear()  # no call gets to them any more
-            return Run(Path.EAGER, reason=str(reason))
+            changes = reason.places if isinstance(reason, Changes) else ()
+            return Run(Path.EAGER, reason=str(reason), changes=changes)
         except Exception as error:
             # The function's own error: let eager raise it, and try again another time.
             call.failed = f"recording it raised {type(error).__name__}{_message(error)}"

@@ -29,7 +29,7 @@ class Report(str):
 
 def report(dispatch: Dispatch, stage: str = "summary") -> Report:
     """``CompiledFunction.report``; see there."""
-    return Report(_text(dispatch, stage))
+    return Report(_text(dispatch.serving, stage))
 
 
 def _text(dispatch: Dispatch, stage: str) -> str:
@@ -58,6 +58,7 @@ def _recorded(variant: Variant) -> str:
 
 def path(dispatch: Dispatch) -> str:
     """The fastest path that a call has taken."""
+    dispatch = dispatch.serving
     variants = [variant for _, variant in _variants(dispatch)]
     if any(variant.binding is not None or _lane_codes(variant) for variant in variants):
         return "lifted"

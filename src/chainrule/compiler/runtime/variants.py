@@ -16,6 +16,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, as_float
 from chainrule.compiler.capture.integers import EXACT
+from chainrule.compiler.capture.outside import Place
 from chainrule.compiler.capture.recordings import Ints, Recording
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace
@@ -68,6 +69,7 @@ class Variant:
     #: machine code for many samples at once, or why there is none, by what the samples share
     lanes: dict[Any, Any] = field(default_factory=dict)
     mapped: int = 0  # samples that had no such code
+    containers: Any = None  # the kinds and sizes of those among its arguments; see ``keeping``
     is_derivative: bool = False  # so do derivatives on the tape: eager's 0 times infinity is 0
     sizes: str | None = None  # at which it was built from formulas; nothing was recorded there
     #: of a recording without instructions: its fingerprint, and what records a call again
@@ -220,6 +222,7 @@ class Run:
     machine: MachineCode | None = None
     call: Call | None = None
     reason: str | None = None  # for eager, where there is more to say than an error will
+    changes: tuple[Place, ...] = ()  # numbers outside that the function changes
 
     def number(self, position: int) -> float:
         """The number that a recorded instruction gave."""
