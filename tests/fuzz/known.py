@@ -447,6 +447,7 @@ def f(p, x): return p[0] * x.a * (2 if x is SPACE or x is RECORD else 3) + p[1]
         """
 class A:
     a = 1.0
+    def __repr__(self): return "A"
 KEY = A()
 def f(p, d): return sum(p[0] * k.a * x for k, x in d.items()) + p[1]
 """,
