@@ -431,6 +431,28 @@ def f(p, d): return p[0] * d.a * d.k + d.twice(p[1])
 """,
         ["([0.5, 1.5], A(1.0))", "([0.5, 1.5], own(4.0))", "A.k = 9.0 ;; ([0.5, 1.5], A(1.0))"],
     ),
+    "a namespace and a dataclass that are globals too": Case(
+        """
+import dataclasses
+from types import SimpleNamespace
+@dataclasses.dataclass
+class A:
+    a: float
+SPACE, RECORD = SimpleNamespace(a=1.0), A(1.0)
+def f(p, x): return p[0] * x.a * (2 if x is SPACE or x is RECORD else 3) + p[1]
+""",
+        [f"([0.5, {k}.5], {x})" for k in range(4) for x in ("A(2.0)", "RECORD", "SPACE")],
+    ),
+    "a key of a dict that has attributes": Case(
+        """
+class A:
+    a = 1.0
+    def __repr__(self): return "A"
+KEY = A()
+def f(p, d): return sum(p[0] * k.a * x for k, x in d.items()) + p[1]
+""",
+        [f"KEY.a = {k}.5 ;; ([0.5, 1.5], {{KEY: 2.0}})" for k in range(4)],
+    ),
     "items of enums with more than a value": Case(
         """
 import enum
