@@ -57,7 +57,11 @@ def _goes_with(emitter: Emitter, some: Sequence[Member], new: Member) -> bool:
     first, count = some[0], some[0].instruction.count
     if new.instruction.count != count or len(some) == MOST_MEMBERS:
         return False
-    if ((new.number, "out") in varying) != ((first.number, "out") in varying):
+    varies = (new.number, "out") in varying
+    if varies != ((first.number, "out") in varying):
+        return False
+    # Two lists may be as long in the longest call alone; a result is there with what it reads.
+    if varies and not any(_reads(one, new) or _reads(new, one) for one in some):
         return False
     return all(_fits(a, b) for one in some for a in one.columns for b in new.columns)
 
@@ -129,6 +133,11 @@ class Registers:
         array = arrays[0] if column[0] < self._emitter.program.shared else arrays[1]
         self._known[array, int(column[0])] = value
         self._emitter.write(array, offset, value)
+
+
+def _reads(one: Member, other: Member) -> bool:
+    """Whether one member reads the results of another."""
+    return any(int(c[0]) == other.instruction.start for c in one.columns[1:])
 
 
 def _is_run(column: Addresses) -> bool:
