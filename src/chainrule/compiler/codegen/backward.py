@@ -9,14 +9,13 @@ this code must cover it too.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.codegen import fusion, registers
+from chainrule.compiler.codegen import registers
 from chainrule.compiler.codegen.contraction import ADJOINT, VALUE, Emitter
-from chainrule.compiler.codegen.fusion import Member, Registers
 from chainrule.compiler.codegen.instructions import (
     Machine,
     as_vector,
@@ -78,20 +77,12 @@ class Backward:
         shared = root < program.shared
         place = root if shared else (root - program.shared) * self.emitter.batch
         seed(self.emitter, [(None, place)], shared)
-        numbers = [
-            k
-            for k, instruction in enumerate(program.instructions)
-            if instruction.loop is not None or differentiates(instruction, found)
-        ]
-        for k in fusion.together(self.emitter, reversed(numbers), self.made, self._is_apart):
-            if isinstance(k, list):
-                self._together(k)
-                continue
+        for k in reversed(range(len(program.instructions))):
             instruction = program.instructions[k]
             if instruction.loop is not None:
                 if k == program.loops[instruction.loop].first:
                     self._loop(instruction.loop, found)
-            else:
+            elif differentiates(instruction, found):
                 self._clear(instruction.out)
                 is_optional = k in self.made.optional
                 for column in differentiated_by(instruction) if is_optional else ():
@@ -325,58 +316,6 @@ class Backward:
         targets, others = walk.columns[column], walk.columns[3 - column]
         repeats = len(distinct(targets)) < len(targets) and bool((others != others[0]).any())
         return self.emitter.walks.contract and repeats
-
-    # --- elementwise instructions in one loop -----------------------------------------------------
-
-    def _targets(self, m: Member) -> list[int]:
-        """The columns of a member whose adjoints it adds to."""
-        (walk,) = self._walks(m.number, "out")
-        rule = m.instruction.rule
-        chosen = range(1, len(m.columns))
-        if rule is not None:
-            chosen = range(1, 1 + len(m.instruction.operands))
-        return [
-            c
-            for c in chosen
-            if (rule is None or c - 1 in rule.differentiable) and self._is_read(walk, c)
-        ]
-
-    def _is_apart(self, m: Member) -> bool:
-        """Whether each point of a member adds to places of its own."""
-        return all(len(distinct(m.columns[c])) == len(m.columns[c]) for c in self._targets(m))
-
-    def _together(self, members: list[Member]) -> None:
-        """Members, last ones first: the adjoint that one completes is in a register for another."""
-        stores: dict[tuple[int, int], bool] = {}
-        for m in members:
-            self._clear(m.instruction.out)
-            (walk,) = self._walks(m.number, "out")
-            for c in self._targets(m):
-                stores[m.number, c] = self._may_store(walk, c, sums=False)
-        code, contract = self.emitter.code, self.emitter.walks.contract
-
-        def body(
-            m: Member, at: list[Offset], strides: list[int], width: int, registers: Registers
-        ) -> None:
-            def get(arrays: tuple[str, str], c: int) -> Vector:
-                return registers.get(arrays, m.columns[c], at[c], strides[c], width)
-
-            rule = m.instruction.rule
-            for c in self._targets(m):
-                g, slope = get(ADJOINT, 0), cast(Any, 1.0)
-                if rule is not None:
-                    y, *xs = (get(VALUE, k) for k in range(len(m.columns)))
-                    slope = rule.partials[c - 1](y, *xs, *m.instruction.parameters)
-                plain = isinstance(slope, float) and slope == 1.0
-                if stores[m.number, c]:
-                    total = as_vector(code, g if plain else slope * g, width)
-                elif contract and isinstance(slope, Vector):
-                    total = slope.times_plus(g, get(ADJOINT, c))
-                else:
-                    total = get(ADJOINT, c) + (g if plain else slope * g)
-                registers.put(ADJOINT, m.columns[c], at[c], total)
-
-        fusion.loop(self.emitter, members, self.made, body)
 
     def _partial(self, walk: Walk, instruction: Instruction, j: int, store: bool) -> None:
         emitter, code, rule = self.emitter, self.emitter.code, instruction.rule

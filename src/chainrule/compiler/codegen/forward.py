@@ -7,16 +7,13 @@ holds. Eager raises where a number is not finite; the caller falls back to it th
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.codegen import fusion, registers, strips
+from chainrule.compiler.codegen import registers, strips
 from chainrule.compiler.codegen.contraction import VALUE, Emitter
-from chainrule.compiler.codegen.fusion import Member, Registers
 from chainrule.compiler.codegen.instructions import (
     Machine,
     as_vector,
@@ -48,17 +45,12 @@ def emit_forward(emitter: Emitter, made: Machine, returned: Addresses | None = N
     program = emitter.program
     flags = emitter.new_flags()
     watched = _watched(program)
-    order: Sequence[int | Run | list[Member]]
+    order: Sequence[int | Run] = range(len(program.instructions))
     if returned is not None:
         order = schedule(program, int(returned[0]), returned)
-    else:
-        order = fusion.together(emitter, range(len(program.instructions)), made)
     for k in order:
         if isinstance(k, Run):
             strips.emit_run(emitter, k, made, watched, flags)
-            continue
-        if isinstance(k, list):
-            _together(emitter, k, made, watched, flags)
             continue
         instruction = program.instructions[k]
         emitter.flags = flags if watched[k] else None
@@ -204,30 +196,6 @@ def _rule(emitter: Emitter, walk: Walk, instruction: Instruction) -> None:
         emitter.write("%V", offsets[0], as_vector(code, rule(*xs, *instruction.parameters), width))
 
     emitter.elementwise(walk, range(len(walk.columns)), body)
-
-
-def _together(
-    emitter: Emitter,
-    members: Sequence[Member],
-    made: Machine,
-    watched: list[bool],
-    flags: dict[int, Any],
-) -> None:
-    """Elementwise instructions in one loop."""
-
-    def body(
-        m: Member, at: list[Offset], strides: list[int], width: int, registers: Registers
-    ) -> None:
-        rest = zip(m.columns[1:], at[1:], strides[1:], strict=True)
-        xs = [registers.get(VALUE, *one, width) for one in rest]
-        emitter.flags = flags if watched[m.number] else None
-        if m.instruction.kind == SUM:
-            y = functools.reduce(operator.add, xs)
-        else:
-            y = rule_of(m.instruction)(*xs, *m.instruction.parameters)
-        registers.put(VALUE, m.columns[0], at[0], as_vector(emitter.code, y, width))
-
-    fusion.loop(emitter, members, made, body)
 
 
 def _watch_inputs(emitter: Emitter, walk: Walk) -> None:

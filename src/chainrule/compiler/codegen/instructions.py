@@ -37,7 +37,6 @@ class Machine:
     #: walks that store adjoints instead of adding to them, and the addresses that they initialise
     stores: list[tuple[Walk, Addresses]] = field(default_factory=list)
     optional: set[int] = field(default_factory=set)  # instructions that may be skipped
-    together: list[list[int]] = field(default_factory=list)  # instructions that one loop does
     stripped: set[int] = field(default_factory=set)  # instructions that no shorter call may cut
     #: addresses of results, and where they are instead, after all other numbers
     moved: list[tuple[Addresses, Addresses]] = field(default_factory=list)

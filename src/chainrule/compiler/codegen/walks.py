@@ -105,10 +105,6 @@ class Walks:
                 ]
         return self._known[key]
 
-    def over(self, instruction: int, columns: Sequence[Addresses]) -> Walk:
-        """A walk over the results of an instruction, and more columns as long."""
-        return self._walk((instruction, "out"), columns, None)
-
     def _sources(self, instruction: int, columns: Sequence[Addresses]) -> Addresses:
         """Per term of sums that grow with the length: a number for the instructions it reads.
 

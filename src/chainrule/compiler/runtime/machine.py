@@ -37,9 +37,6 @@ def trip_counts(
     for (k, _), (short, long) in points.items():
         if short != long and k in machine.stripped:
             return None
-    for members in machine.together:
-        if len({points[k, "out"][0] for k in members}) > 1:
-            return None
     for walk in machine.walks:
         short, long = points[walk.instruction, walk.what]
         if not short and walk.instruction in machine.optional:

@@ -1,4 +1,4 @@
-"""Heads of attention side by side in memory, and elementwise neighbours in one loop."""
+"""Heads of attention side by side in memory, and chains of elementwise operations."""
 
 import math
 
@@ -86,7 +86,7 @@ def test_training_on_attention_takes_eagers_steps(batch):
     assert np.allclose(found, wanted, rtol=0, atol=1e-9)
 
 
-# --- elementwise neighbours -----------------------------------------------------------------------
+# --- chains of elementwise operations -------------------------------------------------------------
 
 
 def chain(x, y):
@@ -119,7 +119,7 @@ def reversed_order(x, y):
 @pytest.mark.parametrize("contract", [True, False])
 @pytest.mark.parametrize("size", [1, 2, 7, 8, 16, 17, 40])
 @pytest.mark.parametrize("program", [chain, shifted, repeated, reversed_order])
-def test_neighbours_in_one_loop_give_eagers_gradient(program, size, contract, dtype):
+def test_chains_of_elementwise_operations_give_eagers_gradient(program, size, contract, dtype):
     rng = np.random.default_rng(size)
     x, y = (rng.normal(size=size).astype(dtype) for _ in range(2))
 
