@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.changing import may_change
 from chainrule.compiler.capture.rewriting import original
 from chainrule.core.backend import Value, kernels
 
@@ -133,11 +132,6 @@ class CapturedState:
             if len(items) != len(before_items) or not all(map(_same, items, before_items)):
                 return "an item of a list"
         return self._changed_contents()
-
-    @functools.cached_property
-    def may_change(self) -> bool:
-        """Whether a run of the function could change something of it."""
-        return may_change(self)
 
     def watched_dicts(self) -> Iterator[Any]:
         """The dicts that are compared, those of classes' attributes too."""

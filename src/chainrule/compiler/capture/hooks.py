@@ -74,12 +74,21 @@ def _store(value: Any, container: Any, key: Any) -> None:
         return
     if type(key) is TracedText:
         key = key.static()
-    if modes.recorder is not None:
-        if id(container) in modes.recorder.watched:
-            modes.recorder.stores_into.setdefault(id(container), errors.caller())
-        if type(container) is np.ndarray and _has_data(key):
-            key = settled(key)
+    _changing(container)
+    if modes.recorder is not None and type(container) is np.ndarray and _has_data(key):
+        key = settled(key)
     container[key] = value
+
+
+def _changing(x: Any, name: str = "") -> Any:
+    """What code stores into: an item, or an attribute of this name."""
+    recorder = modes.recorder
+    if recorder is not None:
+        mine = {id(x), id(getattr(x, "__dict__", None))} if name else {id(x)}
+        for key in mine & recorder.watched:
+            recorder.stores_into.setdefault(key, errors.caller())
+        recorder.selector.stored_into(x)
+    return x
 
 
 def _has_data(key: Any) -> bool:
@@ -124,8 +133,8 @@ def _asked(x: Any, name: str = "") -> Any:
     recorder = modes.recorder
     if recorder is None:
         return x
-    if name in _CHANGING and id(x) in recorder.watched:
-        recorder.stores_into.setdefault(id(x), errors.caller())
+    if name in _CHANGING:
+        _changing(x)
     if x is Value:  # ``Value.exp``, which may be called with any of them
         recorder.tells = True
     elif name == "index" and type(x) in (list, tuple) and recorder.both:
@@ -261,7 +270,7 @@ SIDES.called, SIDES.asked = _called, _asked
 SIDES.loop, SIDES.through = Loop, through
 REWRITER = Rewriter(
     Hooks(
-        *(_read, _store, _same, contains, _lacks, _called, _asked, _making),
+        *(_read, _store, _changing, _same, contains, _lacks, _called, _asked, _making),
         *(loaded, stored, loaded_from, stored_in),
         SIDES,
     ),

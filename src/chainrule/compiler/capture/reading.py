@@ -483,6 +483,10 @@ class Selector:
                 stack += self.chosen.get(id(x), (x, []))[1]
         return found
 
+    def stored_into(self, container: Any) -> None:
+        """Something is about to be changed: what was selected of it before, or from now on."""
+        self._observed = self._observed or id(container) in self._known
+
     def check(self, identity: bool) -> None:
         """Raise Observed unless the function could not tell copies from originals."""
         if self._observed or (identity and (self.pending or self.chosen)):

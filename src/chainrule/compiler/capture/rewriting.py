@@ -2,14 +2,13 @@
 
 In: the Python functions that a recording may run. Out: the same functions with rewritten code, for
 as long as the recording takes: ``xs[i]`` calls ``Hooks.read(xs, i)``, ``xs[i] = x`` calls
-``Hooks.store(x, xs, i)``, ``a is b`` calls ``Hooks.same(a, b)``, ``a in b`` calls
-``Hooks.contains(a, b)``, ``x.name`` calls
+``Hooks.store(x, xs, i)``, ``x.name = y`` calls ``Hooks.changing(x, name)``, ``a is b`` calls
+``Hooks.same(a, b)``, ``a in b`` calls ``Hooks.contains(a, b)``, ``x.name`` calls
 ``Hooks.asked(x, name)``, ``module.Random(seed)`` looks up its name in ``Hooks.making(module)``, and
 a call of one of the ``WATCHED`` builtins asks ``Hooks.called`` which function to call. Names in
-``CELLS`` are loaded and stored by hooks too. Where
-``both`` sides of branches are to be computed, the code is converted by ``sides`` before. So the
-recorder sees the container and the key of every read, which overloading cannot show: a list's
-subscript asks an integer for nothing but its value.
+``CELLS`` are loaded and stored by hooks too. Where ``both`` sides of branches are to be computed,
+the code is converted by ``sides`` before. So the recorder sees the container and the key of every
+read, which overloading cannot show: a list's subscript asks an integer for nothing but its value.
 
 Other threads may run these functions meanwhile: the hooks do what Python does unless the calling
 thread records. What cannot be rewritten stays as it is; integers are static there.
@@ -74,6 +73,7 @@ class Hooks:
 
     read: Callable[[Any, Any], Any]  # container, key -> container[key]
     store: Callable[[Any, Any, Any], None]  # value, container, key: container[key] = value
+    changing: Callable[[Any, str], Any]  # what has an attribute that is set, its name -> the same
     same: Callable[[Any, Any], bool]  # a, b -> a is b
     contains: Callable[[Any, Any], Any]  # a, b -> a in b
     lacks: Callable[[Any, Any], Any]  # a, b -> a not in b
@@ -198,6 +198,9 @@ class Rewriter:
             below = [instruction("SWAP", n) for n in (4, 3, 2)]
             hook = [instruction("LOAD_CONST", self._hooks.store), *below]
             return [*hook, *call(2), instruction("POP_TOP")]
+        if step.name == "STORE_ATTR":
+            hook = [instruction("LOAD_CONST", self._hooks.changing), instruction("SWAP", 2)]
+            return [*hook, instruction("LOAD_CONST", step.arg), *call(1), step]
         if step.name == "IS_OP":
             same = of_two(self._hooks.same)
             return [*same, instruction("UNARY_NOT")] if step.arg else same

@@ -241,8 +241,8 @@ def _trace(
     rebuilt = rebuild(call, Makers(value, number, integer, values=values, text=text))
     recorder.arguments += [rebuilt.arguments, rebuilt.keywords]
     recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts, *rebuilt.arrays))
-    containers = (*state.lists, *state.dicts, *state.sets, *state.arrays)
-    recorder.watched = {id(x) for x, *_ in containers}
+    containers = (*state.lists, *state.dicts, *state.sets, *state.arrays, *rebuilt.records)
+    recorder.watched = {id(x) for x, *_ in containers} | recorder.passed
     tuples = _tuples_in([rebuilt.arguments, rebuilt.keywords])
     passed = set(map(id, call.values))
     captured = tuple([v for v in state.values if id(v) not in passed])
@@ -286,6 +286,8 @@ def _trace(
         if change is not None:
             line = line_of_change(state, recorder.stores_into)
             raise Changes(f"it changes {change}{line}", changed_places(state))
+        for line in recorder.stores_into.values():  # what else reads it meanwhile may be the same
+            raise Unrecordable(f"it changes something, and puts it back, at {line}")
         if state.looks and [v.label for v in inputs[: len(labels)]] != labels:
             raise Unrecordable("it changes the label of a Value")
         if _random_states() != drawn:

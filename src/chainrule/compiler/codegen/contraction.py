@@ -233,10 +233,6 @@ class Emitter:
         def moved(register: str | None, by: int) -> list[Offset]:
             return [[*t, (register, s * by)] for t, s in zip(offsets, strides, strict=True)]
 
-        if isinstance(lane.count, str) and lane.most <= self.width:
-            with self.masked(lane.count):
-                body(offsets, strides, self.width)
-            return
         if isinstance(lane.count, str):
             shift = self.width.bit_length() - 1
             whole = code.let(f"lshr i64 {lane.count}, {shift}")

@@ -4,7 +4,7 @@ In: a function's ``Dispatch`` and samples. Out: a ``Results``. A round takes the
 is left, finds its variant, and sends all that are left through the lanes of its machine code; what
 has other branches is left for the next round. A sample with no such code is a call of its own, in
 order, so that the first of them that raises is the first that would raise in a loop. Where one of
-these could change what the function reads, nothing may overtake it: all samples go in order.
+these runs eagerly, it might change what others read, so nothing may overtake it: all go in order.
 """
 
 from __future__ import annotations

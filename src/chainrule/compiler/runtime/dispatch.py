@@ -216,13 +216,11 @@ class Dispatch:
     def may_be_overtaken(self, call: Call) -> bool:
         """Whether calls that come after this one may be computed before it.
 
-        It must not be one that runs eagerly and could change what they read.
+        Not if it runs eagerly: it might change what they read.
         """
         with self.lock:
             if self.busy:
                 return False
-            if self.captured is not None and not self.captured.may_change:
-                return True
             self.busy = True
             try:
                 return self.record(call, at_once=False) is None

@@ -44,6 +44,7 @@ class Evaluator:
         self._samples = copies_of(found, params)
         self._parts: _Parts | None = None
         self._structure: Any = None  # of the parameters, when all was prepared
+        self._state: Any = None  # the captured state then
         with dispatch.lock:
             self._prepare(flatten_call((params,), {}, differentiate=True))
 
@@ -51,7 +52,8 @@ class Evaluator:
         """The mean value, for the parameters as they are now."""
         with self._dispatch.lock:
             call = flatten_call((self._params,), {}, differentiate=True)
-            if call.key != self._structure or not self._dispatch.is_fresh():
+            same = call.key == self._structure and self._state is self._dispatch.captured
+            if not same or not self._dispatch.is_fresh():
                 self._prepare(call)
             total, left = self._in_machine_code(call)
         for k in left:
@@ -63,6 +65,10 @@ class Evaluator:
     def _prepare(self, call: Call) -> None:
         """Record and pack the samples, where they run on machine code."""
         self._parts, self._structure = None, call.key
+        self._pack(call)
+        self._state = self._dispatch.captured
+
+    def _pack(self, call: Call) -> None:
         plain = call.refused is None and not any(isinstance(x, Value) for x in call.floats)
         if self._dispatch.options.lift is False or self._dispatch.busy or not plain:
             return

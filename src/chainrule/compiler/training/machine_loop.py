@@ -67,6 +67,7 @@ class MachineLoop:
         self._threads = threads
         self._pace = Pace()
         self._made: list[Arrangement] = []  # one for each of ``families``
+        self._state: Any = None  # the captured state that they were recorded with
         self._memory: Memory | None = None
 
     def _alone(self) -> bool:
@@ -131,12 +132,16 @@ class MachineLoop:
             call = flatten_call((self._params,), {}, differentiate=True)
             if call.key != self._structure:
                 return np.zeros(0)  # a dict in another order, say
-        if not self._dispatch.is_fresh():
+        # Any call may have found another captured state since, and be fresh again.
+        if self._state is not self._dispatch.captured or not self._dispatch.is_fresh():
             self._families.forget()
             self._made = []
         if not self._made:
             self._decide()
-        if not self._alone():
+        if self._samples.machine is None:
+            self._families.of(self._samples.choose(first_step * self._batch, self._batch))
+            self._state = self._dispatch.captured
+        if self._samples.machine is None or not self._alone():
             return np.zeros(0)
         rates = self._rates(first_step, count)
         while len(rates):
@@ -153,11 +158,15 @@ class MachineLoop:
         Where the number of steps is known, and it may be small, those that come next decide.
         """
         samples, batch = self._samples, self._batch
+        self._state = self._dispatch.captured
         if self._steps.most is not None or samples.windowed:
             return
         every = np.arange(len(samples.samples))
         for some in np.array_split(every, -(-len(every) // samples.at_once)):
             self._families.of(some)
+        self._state = self._dispatch.captured
+        if samples.machine is None:
+            return  # it cannot be recorded any more
         steps = max(1, min(samples.at_once, len(every)) // batch)
         first = samples.choose(0, steps * batch)
         self._arrange(first, self._families.of(first))
