@@ -67,10 +67,10 @@ def gate_for(plan: Any, finish: Any = None, changed: Any = None) -> Any:
     path = SimpleNamespace(
         plans={vector_call().signature: [cached]},
         opened={},
-        classes={int: {}},
-        classes_changed=lambda: False,
+        classes={id(int): _native.Checks(())},
         changed=changed or _native.Checks(()),
         texts=0,
+        tells=False,
     )
     gate = _native.Gate(LOCK, np.ndarray, np.float64, lambda: None)
     gate.path = path

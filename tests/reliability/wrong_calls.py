@@ -141,7 +141,7 @@ def sound_gate() -> Any:
 
 def wrong_path(*parts: Any) -> None:
     gate = sound_gate()
-    names = ("plans", "opened", "classes", "changed", "texts")
+    names = ("plans", "opened", "classes", "changed", "texts", "tells")
     gate.path = SimpleNamespace(**dict(zip(names, parts, strict=True)))
     gate.answer((np.full((2, 1), 0.5), 7), True)
 
@@ -350,7 +350,7 @@ ENTRIES: dict[str, Entry] = {
         ).answer((np.full((2, 1), 0.5), 7), True),
         lambda: (None, _native.Checks(())),
     ),
-    "a gate with a wrong path": (wrong_path, lambda: ({}, {}, {}, _native.Checks(()), 1)),
+    "a gate with a wrong path": (wrong_path, lambda: ({}, {}, {}, _native.Checks(()), 1, True)),
     "a gate with a wrong cached call": (
         wrong_cached_call,
         lambda: (SimpleNamespace(binding=None, waits=False), None),
