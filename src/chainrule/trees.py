@@ -132,6 +132,9 @@ class Static(Node):
         return repr(self.value[0] if issubclass(self.type, enum.Enum) else self.value)
 
 
+NOTHING = Static(type(None), None)  #: kept: what becomes of a node that is not runs Python code
+
+
 @node
 class Text(Node):
     """A string of which only the length is known: its characters are integers, code points."""

@@ -34,7 +34,7 @@ from chainrule import (
     vsum,
     where,
 )
-from chainrule.compiler.runtime import pipeline
+from chainrule.compiler.runtime import fast_path, pipeline
 from chainrule.core import ops
 
 pytest.importorskip("llvmlite")
@@ -732,8 +732,11 @@ def test_many_compilations_do_not_grow():
 
 
 def test_variants_dropped_release_their_code(monkeypatch):
-    monkeypatch.setattr(pipeline, "VARIANTS", 16)
-    fast = chainrule.compile(lambda p, k: sum(x**k for x in p), lift=True, on_fallback="eager")
+    for module in (pipeline, fast_path):
+        monkeypatch.setattr(module, "VARIANTS", 16)
+    fast = chainrule.compile(
+        lambda p, k: sum(x * float(f"{k}") for x in p), lift=True, on_fallback="eager"
+    )
     kept = []
     for k in range(2, 30):
         fast.value_and_grad(normal(1, 5), k)
