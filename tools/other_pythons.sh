@@ -18,7 +18,7 @@ if [[ ${1:-} == --debian ]]; then
 fi
 if [[ $# == 0 ]]; then
     set -- tests/test_tour.py tests/native/test_native_{equality,leaks,choice}.py tests/test_files.py \
-        tests/compiler/capture/test_compile_{branches,hidden,library_types,integers}.py
+        tests/compiler/capture/test_compile_{branches,hidden,library_types,integers,kept,lookups}.py
 fi
 
 scratch=$(mktemp -d)

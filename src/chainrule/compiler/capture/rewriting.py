@@ -20,7 +20,7 @@ import dis
 import sys
 import threading
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +33,7 @@ from chainrule.compiler.capture.templates import PLACEHOLDER
 
 _NEWER_CALLS = sys.version_info >= (3, 13)  # the callable comes before self or NULL
 _HAS_PRECALL = sys.version_info < (3, 12)
+_TAKES_ANY = ("STORE_", "BINARY_OP", "LIST_APPEND", "CALL", "YIELD_VALUE", "RETURN_VALUE", "BUILD_")
 _LOAD_CELL = "LOAD_FAST" if sys.version_info >= (3, 13) else "LOAD_CLOSURE"
 #: functions in C whose calls are looked at, by the names under which code loads them
 WATCHED = frozenset("int float bool ord map type isinstance hasattr getattr sorted".split())
@@ -161,12 +162,12 @@ class Rewriter:
         steps = bytecode.Bytecode.from_code(code)
         making = _callees(steps, MAKERS) if MAKERS.intersection(code.co_names) else []
         found: list[Any] = []
-        for step, following in zip(steps, [*steps[1:], None], strict=True):
+        for k, step in enumerate(steps):
             if not isinstance(step, bytecode.Instr):
                 found.append(step)
                 continue
             found += self._replaced(step, any(step is x for x in making))
-            if step.name == "CONTAINS_OP" and _wants_bool(following):
+            if step.name == "CONTAINS_OP" and _want_bool(steps[k + 1 : k + 3]):
                 found.append(bytecode.Instr("TO_BOOL", location=step.location))
         steps[:] = found
         for step in found:
@@ -331,11 +332,17 @@ def _has_sound_lines(code: types.CodeType) -> bool:
     return sum((byte & 7) + 1 for byte in starts) == len(code.co_code) // 2
 
 
-def _wants_bool(step: Any) -> bool:
-    """Whether an instruction takes what ``in`` gives for a bool, without asking for its truth."""
-    if not _NEWER_CALLS or not isinstance(step, bytecode.Instr):
+def _want_bool(following: Sequence[Any]) -> bool:
+    """Whether the next instructions may take what ``in`` gives for a bool, without asking for it.
+
+    From 3.13 on jumps do. What only stores it, computes with it or hands it on does not.
+    """
+    if not _NEWER_CALLS:
         return False
-    return step.name.startswith("POP_JUMP_IF") or step.name == "UNARY_NOT"
+    names = [getattr(step, "name", "") for step in following]
+    if names and names[0] in ("LOAD_CONST", "LOAD_FAST") and names[-1] == "BINARY_OP":
+        return False
+    return not names or not names[0].startswith(_TAKES_ANY)
 
 
 def _is_new_subscript(step: bytecode.Instr) -> bool:
