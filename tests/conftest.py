@@ -58,6 +58,16 @@ def recorded_at_once(monkeypatch):
 
 
 @pytest.fixture
+def unchecked(monkeypatch):
+    """No first result is compared with eager's, nor a recording with a second one, by `compile`."""
+    from chainrule.compiler.capture import tracing
+    from chainrule.compiler.runtime import pipeline
+
+    monkeypatch.setattr(pipeline, "check_against_eager", lambda *_: None)
+    monkeypatch.setattr(tracing, "confirm", lambda *_: None)
+
+
+@pytest.fixture
 def deep_recursion():
     """The literal seeds' algorithm recurses; give it room, and take it away again."""
     before = sys.getrecursionlimit()

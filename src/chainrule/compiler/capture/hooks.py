@@ -115,9 +115,7 @@ def _same(a: Any, b: Any) -> bool:
     numbers = [x for x in pair if type(x) in (int, float) or type(x) is Detached]
     if len(numbers) == 2 and not (type(pair[0]) is type(pair[1]) is int and pair[0] in _CACHED):
         recorder.forbid("asking by 'is' which number it has")
-    if isinstance(pair[0], tuple) and isinstance(
-        pair[1], tuple
-    ):  # the same one twice is passed as two
+    if all(isinstance(x, tuple) for x in pair):  # the same one twice is passed as two
         recorder.forbid("asking by 'is' which tuple it has")
     return pair[0] is pair[1]
 

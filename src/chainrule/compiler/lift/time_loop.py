@@ -41,7 +41,7 @@ class Selected:
         self.tables = list(tables.values())  #: the candidates of gathers, each table once
         which = {key: k for k, key in enumerate(tables)}
         of_gather = np.array([which[id(x.candidates)] for x in selection.gathers], np.int64)
-        self._user, _ = np.divmod(selection.places.astype(np.int64), 3)
+        self._user = selection.places.astype(np.int64) // 3
         self._table = of_gather[selection.owners]
         self._first = np.array([table.min() for table in self.tables], np.int64)
         self._last = np.array([table.max() for table in self.tables], np.int64)
