@@ -284,33 +284,58 @@ def calls_section(names, quick):
     table(["", "call", "besides"], rows)
 
 
+STEPS, SIZES = (1, 16, 64), (2, 4, 8, 16, 64)
+PASSES = 40  # over all samples in one call of ``advance``
+
+
+def batched_models(names):
+    """A loss, parameters and samples each: the small models, and GPT with names as they come."""
+    gpt_names = Train(TASKS[0], names)
+    samples = gpt_names.samples[:256]
+    return train_peers.small_models() | {
+        "GPT, names, width 16": (loss_of(TASKS[0].config), gpt_names.params, samples)
+    }
+
+
+def batch_turns(function, params, samples):
+    """Single calls of ``value_and_grad``, and batches of so many samples, over all samples each."""
+
+    def calls():
+        for sample in samples:
+            function.value_and_grad(params, *sample)
+
+    def in_batches(size):
+        chunks = [samples[k : k + size] for k in range(0, len(samples), size)]
+        return lambda: [function.batch_value_and_grad(params, some) for some in chunks]
+
+    made = {"calls": calls} | {size: in_batches(size) for size in SIZES}
+    for turn in (calls, *made.values(), *made.values()):
+        turn()  # nothing is left to build
+    return {name: repeated(turn, 1) for name, turn in made.items()}
+
+
 def batches_section(names, quick):
-    """Steps of 16 samples beside steps of one, per sample."""
-    rows = []
-    for name, (loss, params, samples) in train_peers.small_models().items():
+    """Steps of many samples beside steps of one, and batches beside single calls, per sample."""
+    steps, batches = [], []
+    for name, (loss, params, samples) in batched_models(names).items():
         turns = {}
-        for batch in (1, 16, 64):
+        for batch in STEPS:
             mine = {key: array.copy() for key, array in params.items()}
             function = chainrule.compile(loss, lift=True)
             trainer = function.trainer(mine, samples, optim.Adam(mine, lr=0.0), batch=batch)
             trainer.advance(2 * len(samples) // batch)
-            turns[f"train {batch}"] = timed(trainer, len(samples) // batch)
-        some = samples[:64]
-        turns["calls"] = repeated(
-            lambda f=function, p=params, some=some: [f.value_and_grad(p, *x) for x in some], 1
-        )
-        turns["batch"] = repeated(
-            lambda f=function, p=params, some=some: f.batch_value_and_grad(p, some), 1
-        )
+            turns[f"train {batch}"] = timed(trainer, PASSES * len(samples) // batch)
+        turns |= batch_turns(chainrule.compile(loss, lift=True), params, samples)
         best = {n: x[WHOLE] for n, x in take_turns(turns, 5 if quick else 30).items()}
-        cells = [figure(best[f"train {batch}"] / batch, US, 2) for batch in (1, 16, 64)]
-        cells += [figure(best[n] / len(some), US, 2) for n in ("calls", "batch")]
-        rows.append([name, *cells])
+        steps.append([name, *[figure(best[f"train {n}"] / n, US, 2) for n in STEPS]])
+        batches.append([name, *[figure(best[n] / len(samples), US, 2) for n in ("calls", *SIZES)]])
+    title("Batches: microseconds per sample, of training steps with Adam")
+    table(["", *[f"{n} per step" for n in STEPS]], steps)
     title(
-        "Batches: microseconds per sample, of training steps with Adam, and of 64 calls of "
-        "value_and_grad beside one of batch_value_and_grad"
+        "Batches: microseconds per sample, of single calls of value_and_grad, and of "
+        "batch_value_and_grad with so many samples"
     )
-    table(["", "1 per step", "16", "64", "64 calls", "one batch"], rows)
+    table(["", "calls", *[f"batch of {n}" for n in SIZES]], batches)
 
 
 def cores_section(names, quick):

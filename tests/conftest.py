@@ -50,11 +50,11 @@ def recorded_at_once(monkeypatch):
 
     Tests of when that is worth it set the allowance themselves.
     """
-    from chainrule.compiler.runtime import dispatch
+    from chainrule.compiler.runtime import notices
     from chainrule.compiler.runtime.ledger import allowance
 
     allowance.left = math.inf
-    monkeypatch.setattr(dispatch, "LONG", math.inf)
+    monkeypatch.setattr(notices, "LONG", math.inf)
 
 
 @pytest.fixture

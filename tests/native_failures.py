@@ -187,6 +187,7 @@ def with_extra(passes: int, /, **make: Any) -> Any:
 case("leaf", lambda s: Value(1.5))
 case("leaf of an int", lambda s: Value(3))
 case("leaf of a numpy number", lambda s: Value(np.float32(0.5)))
+case("a float64 of numpy as an operand", lambda s: Value(1.5) - np.float64(0.5))
 case("labelled leaf", lambda s: Value(1.5, label="name"))
 case(
     "custom node",

@@ -8,6 +8,9 @@
 (4.0, 2.0)
 """
 
+from chainrule import starting as _starting  # before all that takes time
+
+# isort: split
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -168,3 +171,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+_starting.release()

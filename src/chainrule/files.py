@@ -14,6 +14,7 @@ import secrets
 import socket
 import stat
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self
@@ -28,8 +29,10 @@ _HELD = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK}
 _FAR = 1 << 20
 
 
-def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
+def write_atomically(path: str | os.PathLike[str], content: str | bytes | Iterable[str]) -> None:
     """Replace a file so that at every moment the old content or the new is there, whole.
+
+    The content may come in pieces, even out of the file that is replaced.
 
     >>> import pathlib, tempfile
     >>> from chainrule.files import write_atomically
@@ -40,11 +43,12 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
     'hello'
     """
     path = Path(path)
-    data = content.encode() if isinstance(content, str) else content
+    pieces = [content] if isinstance(content, str | bytes) else content
+    data = (piece.encode() if isinstance(piece, str) else piece for piece in pieces)
     before = _kind(path)
     if before is not None and not stat.S_ISREG(before):
         with path.open("wb") as file:
-            file.write(data)
+            file.writelines(data)
         return
     if before is not None and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
@@ -59,7 +63,7 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
         with os.fdopen(handle, "wb") as file:
             if before is not None and hasattr(os, "fchmod"):
                 os.fchmod(file.fileno(), stat.S_IMODE(before))
-            file.write(data)
+            file.writelines(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)

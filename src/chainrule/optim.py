@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.core.backend import Value
-from chainrule.trees import Array, leaves
+from chainrule.trees import Array, is_record, leaves
 
 __all__ = [
     "SGD",
@@ -195,7 +195,8 @@ class _Arrays:
 
     def __init__(self, arrays: dict[str, Array]) -> None:
         self.arrays = arrays
-        self.size = sum(a.size for a in arrays.values())
+        self.sizes = [a.size for a in arrays.values()]
+        self.size = sum(self.sizes)
         kinds = {a.dtype for a in arrays.values()}
         if len(kinds) > 1:
             raise TypeError("the arrays must be all of float64 or all of float32")
@@ -214,7 +215,12 @@ class _Arrays:
         if given.keys() != self.arrays.keys():
             odd = sorted(given.keys() ^ self.arrays.keys())[0]
             raise ValueError(f"the gradients are not shaped like the parameters: see {odd}")
-        for path, array in self.arrays.items():
+        for (path, array), size in zip(self.arrays.items(), self.sizes, strict=True):
+            if array.size != size:  # its moments, and those of what follows, are elsewhere
+                raise ValueError(
+                    f"{path} was resized: it has {array.size} numbers, and had {size} when the "
+                    "optimiser was made for it; make another one"
+                )
             if np.shape(given[path]) != array.shape:
                 raise ValueError(
                     f"the gradient of {path} has shape {np.shape(given[path])}, not {array.shape}"
@@ -240,7 +246,7 @@ class _Arrays:
 
 
 def _parameters(params: Any) -> _Values | _Arrays:
-    if not isinstance(params, (dict, list, tuple, np.ndarray, Value)):
+    if not isinstance(params, (dict, list, tuple, np.ndarray, Value)) and not is_record(params):
         params = list(params)  # a generator, for one
     found = dict(leaves(params, "params"))
     if not found:

@@ -146,6 +146,14 @@ class Text(Node):
 
 
 @node
+class Truth(Node):
+    """A bool of which nothing is known: it is an integer, 0 or 1."""
+
+    def __repr__(self) -> str:
+        return "bool"
+
+
+@node
 class Opaque(Node):
     """An object that nobody looks into."""
 
@@ -323,6 +331,7 @@ def _record_text(kind: Any, names: Iterable[str], items: Iterable[Node]) -> str:
 # --- flatten and unflatten ------------------------------------------------------------------------
 
 
+TRUTH = Truth()
 LONGEST_TEXT = 4096  # characters that are integers; a longer text is static
 _NEVER_CHANGING = frozenset((datetime.date, datetime.timedelta))
 OPENED = frozenset((SimpleNamespace, deque))  # beside lists, dicts, tuples and records
@@ -340,9 +349,10 @@ class Flat:
     sizes: list[int] = field(default_factory=list)  # how many numbers each of them is
     ints: list[int] = field(default_factory=list)
     labels: list[tuple[int, str]] = field(default_factory=list)  # of Values taken for floats
-    narrow: list[tuple[int, str]] = field(default_factory=list)  # data that are no doubles
+    narrow: list[tuple[int, str]] = field(default_factory=list)  # data that are no doubles in order
     opaque: str | None = None  # the type of an object that nobody looks into
-    traces_text: bool = False  # strings are integers, one for each character; else they are static
+    #: strings are integers, one for each character, and so are bools; else they are static
+    traces_text: bool = False
     _place: dict[int, int] = field(default_factory=dict)  # of each Value
     _containers: dict[int, int] = field(default_factory=dict)  # by id: how many came before
     _count: int = 0  # of containers
@@ -373,6 +383,9 @@ class Flat:
         if kind is str and self.traces_text and not floats_only and 0 < len(x) <= LONGEST_TEXT:
             self.ints.extend(map(ord, x))
             return Text(len(x))
+        if kind is bool and self.traces_text and not floats_only:
+            self.ints.append(int(x))
+            return TRUTH
         if isinstance(x, (bool, np.bool_)) or x is None or kind is str or kind is bytes:
             return Static(kind, x)
         if isinstance(x, enum.Enum) and self.opens(x):
@@ -504,6 +517,9 @@ class Flat:
         if not floats_only:
             if id(x) in self._containers:
                 return Again(self._containers[id(x)])
+            if not x.flags.c_contiguous and not _is_in_order(x):
+                # It decides whether ``ravel`` and ``reshape`` give views.
+                self.narrow.append((self._count, f"strides {x.strides}"))
             self._count_container(x, floats_only)
         if not floats_only and (x.dtype.kind in "bu" or (x.dtype.kind == "i" and x.itemsize < 8)):
             # A mask, or integers that wrap around soon: a recording is for these only.
@@ -518,6 +534,12 @@ class Flat:
         self.floats.append(x)
         self.sizes.append(x.size)
         return _numbers(x.shape, FLOAT)
+
+
+def _is_in_order(array: Array) -> bool:
+    """Whether its axes lie in memory in their own order, the first outermost."""
+    strides = [abs(stride) for stride in array.strides]
+    return strides == sorted(strides, reverse=True)
 
 
 def flatten(tree: Any, floats_only: bool = False) -> tuple[Flat, Node]:
@@ -551,27 +573,33 @@ def unflatten(
     {'w': ['float', 'float'], 'n': ('int', "'tanh'")}
     """
     make = Branch.build if branch is None else branch
+    return _built(structure, like, leaf, make)
 
-    def build(node: Branch, original: Any) -> Any:
-        originals = repeat(None) if original is None else node.children(original)
-        pairs = zip(node.items, originals, strict=original is not None)
-        items = [build(n, x) if isinstance(n, Branch) else leaf(n, x) for n, x in pairs]
-        return make(node, items, original)
 
-    return build(structure, like) if isinstance(structure, Branch) else leaf(structure, like)
+def _built(node: Node, original: Any, leaf: Callable[..., Any], make: Callable[..., Any]) -> Any:
+    """A part of the tree. No closure that calls itself: its cycle would hold what was made."""
+    if not isinstance(node, Branch):
+        return leaf(node, original)
+    originals = repeat(None) if original is None else node.children(original)
+    pairs = zip(node.items, originals, strict=original is not None)
+    items = [_built(n, x, leaf, make) if isinstance(n, Branch) else leaf(n, x) for n, x in pairs]
+    return make(node, items, original)
 
 
 # --- leaves only ----------------------------------------------------------------------------------
 
 
 def leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """The leaves of dicts, lists and tuples, each with where it is: ``params['layers'][0]``."""
+    """The leaves of dicts, lists, tuples and dataclasses, with where each is: ``params.w[0]``."""
     items = children(tree)
-    if items is None:
-        yield path, tree
-    else:
+    if items is not None:
         for key, item in items:
             yield from leaves(item, f"{path}[{key!r}]")
+    elif is_record(tree):
+        for name in field_names(tree):
+            yield from leaves(getattr(tree, name), f"{path}.{name}")
+    else:
+        yield path, tree
 
 
 def children(tree: Any) -> Iterable[tuple[Any, Any]] | None:

@@ -61,9 +61,22 @@ int holds_finite(const Passed *call, Py_ssize_t from);
 int open_array(PyObject *array, Py_buffer *view);
 int holds_floats(const Py_buffer *view);
 
+/* The mean over so many calls, as far as these were computed. */
+typedef struct {
+    double count;
+    double value;
+    PyObject *gradient;      /* a bytearray; NULL: of no call yet */
+    PyObject *plan, *finish; /* of the last call */
+    PyObject *samples;       /* a list of tuples: what calls have besides their first argument */
+    Py_ssize_t done;         /* calls so far */
+} Mean;
+
 /* plan.c */
-/* The answer of a Plan, or None; `out` is NULL, or an array for the gradient. */
-PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out);
+/* The answer of a Plan, or None; `out` is NULL, or an array for the gradient. With a `mean` what it gives is
+ * added to that, and the answer is the value alone. */
+PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out, Mean *mean);
+/* A mean and its gradient in the structure of the first argument. */
+PyObject *answer_of_mean(const Mean *mean);
 /* How many floats and arrays the first argument of its calls holds. */
 Py_ssize_t plan_first(PyObject *plan);
 

@@ -69,6 +69,10 @@ static int check_given(Lift *x) {
         PyErr_SetString(PyExc_ValueError, "the operands that depend on integers do not fit the recording");
         return -1;
     }
+    if (x->plain_limit > INT32_MAX || x->product_limit > INT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "more than 2**31 operands");
+        return -1;
+    }
     return 0;
 }
 
@@ -126,7 +130,7 @@ static int get_given(Lift *x, PyObject **given) {
     return 0;
 }
 
-static int make_graph_arrays(Lift *x) {
+static int make_graph_arrays(Lift *x, int keep_dead) {
     Py_ssize_t count = x->count, nodes = count + x->place_count;
     size_t sets = (size_t)(x->term_limit > x->candidate_count ? x->term_limit : x->candidate_count) + 1;
     size_t known = 16;
@@ -134,11 +138,9 @@ static int make_graph_arrays(Lift *x) {
         known *= 2;
     }
     x->known_mask = known - 1;
-    if ((x->live = PyMem_Malloc((size_t)count + 1)) == NULL ||
+    if ((!keep_dead && (x->live = PyMem_Malloc((size_t)count + 1)) == NULL) ||
         (x->uses = PyMem_Malloc((size_t)count + 1)) == NULL ||
-        (x->moving = PyMem_Malloc((size_t)nodes + 1)) == NULL ||
-        (x->first = PyMem_Malloc(((size_t)count + 1) * sizeof *x->first)) == NULL ||
-        (x->last = PyMem_Malloc(((size_t)count + 1) * sizeof *x->last)) == NULL ||
+        (x->iterations != NULL && (x->moving = PyMem_Malloc((size_t)nodes + 1)) == NULL) ||
         (x->terms = PyMem_Malloc(((size_t)x->term_limit + 1) * sizeof *x->terms)) == NULL ||
         (x->known = PyMem_Malloc(known * sizeof *x->known)) == NULL ||
         (x->set = PyMem_Malloc(sets * sizeof *x->set)) == NULL) {
@@ -147,34 +149,31 @@ static int make_graph_arrays(Lift *x) {
     }
     PyObject **o = x->objects;
     if ((x->kinds = new_array(&o[M_KINDS], nodes, 1)) == NULL ||
-        (x->node_codes = new_array(&o[M_CODES], nodes, sizeof *x->node_codes)) == NULL ||
-        (x->node_number = new_array(&o[M_NUMBER], nodes, 1)) == NULL ||
-        (x->node_constants = new_array(&o[M_CONSTANTS], nodes, 2 * sizeof *x->node_constants)) == NULL ||
         (x->product_at = new_array(&o[M_PRODUCT_AT], nodes + 1, sizeof *x->product_at)) == NULL ||
         (x->products = new_array(&o[M_PRODUCTS], x->product_limit, 2 * sizeof *x->products)) == NULL ||
         (x->plain_at = new_array(&o[M_PLAIN_AT], nodes + 1, sizeof *x->plain_at)) == NULL ||
         (x->plains = new_array(&o[M_PLAINS], x->plain_limit, sizeof *x->plains)) == NULL ||
         (x->origin = new_array(&o[M_ORIGIN], nodes, sizeof *x->origin)) == NULL ||
         (x->at = new_array(&o[M_AT], count, sizeof *x->at)) == NULL ||
-        (x->node_places = new_array(&o[M_PLACES], nodes, sizeof *x->node_places)) == NULL ||
+        (x->gathers = new_array(&o[M_GATHERS], x->place_count, sizeof *x->gathers)) == NULL ||
         (x->signature = new_array(&o[M_SIGNATURE], nodes, sizeof *x->signature)) == NULL ||
         (x->level = new_array(&o[M_LEVEL], nodes, sizeof *x->level)) == NULL) {
         return -1;
     }
-    memset(x->first, 0xFF, (size_t)count * sizeof *x->first); /* -1 everywhere */
-    memset(x->at, 0xFF, (size_t)count * sizeof *x->at);
+    memset(x->at, 0xFF, (size_t)count * sizeof *x->at); /* -1 everywhere */
     memset(x->known, 0xFF, known * sizeof *x->known);
     return 0;
 }
 
 /* The arrays as a tuple, cut to the lengths that were needed. */
 static PyObject *graph_arrays(Lift *x) {
-    static const Py_ssize_t sizes[MADE] = {1, 4, 1, 16, 8, 8, 8, 4, 4, 4, 4, 8, 4};
+    static const Py_ssize_t sizes[MADE] = {1, 4, 8, 4, 4, 4, 4, 4, 8, 4};
     PyObject *result = PyTuple_New(MADE);
     for (int k = 0; result != NULL && k < MADE; k++) {
         Py_ssize_t items = k == M_PRODUCTS                             ? x->product_count
                            : k == M_PLAINS                             ? x->plain_count
                            : k == M_AT                                 ? x->count
+                           : k == M_GATHERS                            ? x->gather_count
                            : k == M_PRODUCT_AT || k == M_PLAIN_AT      ? x->node_count + 1
                                                                        : x->node_count;
         if (PyByteArray_Resize(x->objects[k], items * sizes[k]) < 0) {
@@ -200,8 +199,8 @@ static PyObject *canonicalise(PyObject *Py_UNUSED(module), PyObject *args) {
                           &keep_dead)) {
         return NULL;
     }
-    if (get_given(&x, given) == 0 && check_given(&x) == 0 && make_graph_arrays(&x) == 0) {
-        build_graph(&x, keep_dead);
+    if (get_given(&x, given) == 0 && check_given(&x) == 0 && make_graph_arrays(&x, keep_dead) == 0) {
+        build_graph(&x);
         result = graph_arrays(&x);
     }
     for (int k = 0; k < x.view_count; k++) {
@@ -213,8 +212,6 @@ static PyObject *canonicalise(PyObject *Py_UNUSED(module), PyObject *args) {
     PyMem_Free(x.live);
     PyMem_Free(x.uses);
     PyMem_Free(x.moving);
-    PyMem_Free(x.first);
-    PyMem_Free(x.last);
     PyMem_Free(x.terms);
     PyMem_Free(x.known);
     PyMem_Free(x.set);

@@ -10,9 +10,10 @@
 enum { NODE_RULE = 2, NODE_SUM, NODE_EXTREME, NODE_GATHER, PAIR };
 enum { ROLE_PLAIN, ROLE_ADD, ROLE_MUL, ROLE_MAX, ROLE_MIN };
 
-/* A term of an addition, a product or a maximum that waits for its user: two nodes, or one and -1. */
+/* A term of an addition, a product or a maximum that waits for its user: two nodes, or one and -1. The first
+ * of several knows the last. */
 typedef struct {
-    int32_t a, b, next;
+    int32_t a, b, next, last;
 } Term;
 
 /* What is read: the recording, and the arrays of lift.annotations. */
@@ -24,8 +25,8 @@ enum {
 
 /* What is made: the arrays of Graph. */
 enum {
-    M_KINDS, M_CODES, M_NUMBER, M_CONSTANTS, M_PRODUCT_AT, M_PRODUCTS, M_PLAIN_AT, M_PLAINS, M_ORIGIN,
-    M_AT, M_PLACES, M_SIGNATURE, M_LEVEL,
+    M_KINDS, M_PRODUCT_AT, M_PRODUCTS, M_PLAIN_AT, M_PLAINS, M_ORIGIN, M_AT,
+    M_GATHERS, M_SIGNATURE, M_LEVEL,
     MADE
 };
 
@@ -40,21 +41,20 @@ typedef struct {
     const signed char *classes;
 
     Py_ssize_t term_limit, product_limit, plain_limit, known_limit;
-    unsigned char *live, *uses;  /* of each instruction; uses stops at 2 */
-    unsigned char *moving;       /* of each node: computed from what an earlier iteration of its loop made */
-    int32_t *first, *last;       /* terms of each instruction that waits, else -1 */
+    unsigned char *live, *uses;  /* of each instruction; uses stops at 2; live NULL: all of them */
+    unsigned char *moving;       /* of each node: computed from what an earlier iteration of its loop made;
+                                    NULL without loops */
     Term *terms;
+    int32_t spare;               /* the first of those that are free again, or -1 */
     int32_t *known;              /* nodes by their operation and operands */
     uint64_t *set, known_mask;
     Py_ssize_t place;            /* the first that is not before the present instruction */
 
     PyObject *objects[MADE];
-    Py_ssize_t node_count, product_count, plain_count, term_count;
+    Py_ssize_t node_count, product_count, plain_count, gather_count, term_count;
     signed char *kinds;
-    char *node_number;
-    int32_t *node_codes, *products, *plains, *origin, *at, *node_places, *level;
-    int64_t *product_at, *plain_at;
-    double *node_constants;
+    int32_t *products, *plains, *origin, *gathers, *level, *product_at, *plain_at;
+    int32_t *at; /* the node of each instruction; -1: none; less: it waits, see `waiting` */
     uint64_t *signature;
 } Lift;
 
@@ -63,7 +63,10 @@ static inline Py_ssize_t operand_count(const Lift *x, Py_ssize_t i) {
     return (p[0] >= 0) + (p[1] >= 0) + (p[2] >= 0);
 }
 
-/* canonical_build.c: never fails, the arrays are large enough. `keep_dead`: also what no result needs. */
-void build_graph(Lift *x, int keep_dead);
+/* The first term of an instruction that waits for its user, else -1. */
+static inline int32_t waiting(const Lift *x, Py_ssize_t i) { return x->at[i] < -1 ? -2 - x->at[i] : -1; }
+
+/* canonical_build.c: never fails, the arrays are large enough. */
+void build_graph(Lift *x);
 
 #endif

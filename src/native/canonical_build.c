@@ -142,16 +142,20 @@ static uint64_t signature_of(const Lift *x, Py_ssize_t node, Py_ssize_t i) {
 static inline void look_below(Lift *x, Py_ssize_t node, Py_ssize_t i, int32_t operand) {
     int32_t level = 1 + (leaf_of(x, i, operand) ? 0 : x->level[operand]);
     x->level[node] = level > x->level[node] ? level : x->level[node];
-    x->moving[node] |= (unsigned char)moves(x, i, operand);
+    if (x->moving != NULL) {
+        x->moving[node] |= (unsigned char)moves(x, i, operand);
+    }
 }
 
 static void set_level(Lift *x, Py_ssize_t node, Py_ssize_t i) {
     x->level[node] = 0;
-    x->moving[node] = 0;
+    if (x->moving != NULL) {
+        x->moving[node] = 0;
+    }
     for (int64_t k = x->plain_at[node]; k < x->plain_count; k++) {
         look_below(x, node, i, x->plains[k]);
     }
-    for (int64_t k = 2 * x->product_at[node]; k < 2 * x->product_count; k++) {
+    for (int64_t k = 2 * (int64_t)x->product_at[node]; k < 2 * x->product_count; k++) {
         look_below(x, node, i, x->products[k]);
     }
 }
@@ -162,17 +166,14 @@ static void set_level(Lift *x, Py_ssize_t node, Py_ssize_t i) {
 static int32_t add_node(Lift *x, Py_ssize_t i, int kind, int32_t place) {
     Py_ssize_t node = x->node_count++;
     x->kinds[node] = (signed char)kind;
-    x->node_codes[node] = kind == NODE_RULE || kind == NODE_EXTREME ? x->codes[i] : 0;
-    x->node_number[node] = kind == NODE_RULE && x->number[i];
-    int valued = kind == NODE_RULE || kind == CONSTANT;
-    x->node_constants[2 * node] = valued ? x->constants[2 * i] : 0.0;
-    x->node_constants[2 * node + 1] = valued ? x->constants[2 * i + 1] : 0.0;
     x->origin[node] = (int32_t)i;
-    x->node_places[node] = place;
+    if (kind == NODE_GATHER) {
+        x->gathers[x->gather_count++] = place;
+    }
     x->signature[node] = signature_of(x, node, i);
     set_level(x, node, i);
-    x->product_at[node + 1] = x->product_count;
-    x->plain_at[node + 1] = x->plain_count;
+    x->product_at[node + 1] = (int32_t)x->product_count;
+    x->plain_at[node + 1] = (int32_t)x->plain_count;
     return (int32_t)node;
 }
 
@@ -191,13 +192,16 @@ static int32_t settle_terms(Lift *x, Py_ssize_t i, int32_t first) {
             x->product_count += role == ROLE_MUL ? 0 : 1;
         }
     }
+    if (first >= 0) {
+        x->terms[x->terms[first].last].next = x->spare;
+        x->spare = first;
+    }
     return add_node(x, i, role == ROLE_MUL ? NODE_RULE : role == ROLE_ADD ? NODE_SUM : NODE_EXTREME, -1);
 }
 
 static int32_t node_of(Lift *x, Py_ssize_t i) {
     if (x->at[i] < 0) {
-        x->at[i] = settle_terms(x, i, x->first[i]);
-        x->first[i] = -1;
+        x->at[i] = settle_terms(x, i, waiting(x, i));
     }
     return x->at[i];
 }
@@ -242,11 +246,13 @@ static int32_t known_node(Lift *x, Py_ssize_t i, const int32_t *plains, Py_ssize
         if (node < 0) {
             break;
         }
-        if (x->node_codes[node] == code && x->node_number[node] == number && x->moving[node] == moving &&
-            (!moving || x->iterations[x->origin[node]] == x->iterations[i]) &&
+        Py_ssize_t origin = x->origin[node]; /* of a rule, as all that are known are */
+        if (x->codes[origin] == code && (x->number[origin] != 0) == number &&
+            (x->moving == NULL || x->moving[node] == moving) &&
+            (!moving || x->iterations[origin] == x->iterations[i]) &&
             x->plain_at[node + 1] - x->plain_at[node] == count &&
             memcmp(&x->plains[x->plain_at[node]], plains, (size_t)count * sizeof *plains) == 0 &&
-            memcmp(&x->node_constants[2 * node], &x->constants[2 * i], (size_t)used * sizeof(double)) == 0) {
+            memcmp(&x->constants[2 * origin], &x->constants[2 * i], (size_t)used * sizeof(double)) == 0) {
             return node;
         }
     }
@@ -259,25 +265,31 @@ static int32_t known_node(Lift *x, Py_ssize_t i, const int32_t *plains, Py_ssize
 
 /* A new term of instruction i. */
 static void add_term(Lift *x, Py_ssize_t i, int32_t a, int32_t b) {
-    int32_t t = (int32_t)x->term_count++;
-    x->terms[t] = (Term){a, b, -1};
-    if (x->first[i] < 0) {
-        x->first[i] = t;
+    int32_t t = x->spare, first = waiting(x, i);
+    if (t >= 0) {
+        x->spare = x->terms[t].next;
     } else {
-        x->terms[x->last[i]].next = t;
+        t = (int32_t)x->term_count++;
     }
-    x->last[i] = t;
+    x->terms[t] = (Term){a, b, -1, t};
+    if (first < 0) {
+        x->at[i] = -2 - t;
+    } else {
+        x->terms[x->terms[first].last].next = t;
+        x->terms[first].last = t;
+    }
 }
 
 /* Move the terms of `source`, which waited, to instruction i. */
 static void take_terms(Lift *x, Py_ssize_t i, Py_ssize_t source) {
-    if (x->first[i] < 0) {
-        x->first[i] = x->first[source];
+    int32_t first = waiting(x, i), more = waiting(x, source);
+    if (first < 0) {
+        x->at[i] = -2 - more;
     } else {
-        x->terms[x->last[i]].next = x->first[source];
+        x->terms[x->terms[first].last].next = more;
+        x->terms[first].last = x->terms[more].last;
     }
-    x->last[i] = x->last[source];
-    x->first[source] = -1;
+    x->at[source] = -1;
 }
 
 /* An instruction that is used once waits for its user, all others become nodes now. */
@@ -290,7 +302,7 @@ static void wait_for_user(Lift *x, Py_ssize_t i) {
 /* The code of operand j of instruction i if that waits, else INPUT, which never does. */
 static int32_t waits(const Lift *x, Py_ssize_t i, int j) {
     int32_t source = x->operands[3 * i + j];
-    return x->first[source] >= 0 && place_of(x, i, j) < 0 ? x->codes[source] : INPUT;
+    return waiting(x, source) >= 0 && place_of(x, i, j) < 0 ? x->codes[source] : INPUT;
 }
 
 static void lift_sum(Lift *x, Py_ssize_t i) {
@@ -360,11 +372,12 @@ static void lift_instruction(Lift *x, Py_ssize_t i) {
 
 static void lift_recording(Lift *x) {
     x->product_at[0] = x->plain_at[0] = 0;
+    x->spare = -1;
     for (Py_ssize_t i = 0; i < x->count; i++) {
         while (x->place < x->place_count && x->places[x->place] < 3 * i) {
             x->place++;
         }
-        if (!x->live[i]) {
+        if (x->live != NULL && !x->live[i]) {
             continue;
         }
         if (x->codes[i] < FIRST_RULE) {
@@ -372,6 +385,9 @@ static void lift_recording(Lift *x) {
         } else {
             lift_instruction(x, i);
         }
+    }
+    for (Py_ssize_t i = 0; i < x->count; i++) {
+        x->at[i] = x->at[i] < 0 ? -1 : x->at[i]; /* whatever waits now waits in vain */
     }
 }
 
@@ -409,11 +425,12 @@ static void count_uses(Lift *x) {
         for (Py_ssize_t at = 3 * i; at < 3 * i + 3; at++) {
             int is_place = place < x->place_count && x->places[place] == at;
             int32_t operand = x->operands[at];
-            if (x->live[i] && is_place) {
+            int live = x->live == NULL || x->live[i];
+            if (live && is_place) {
                 for (int32_t k = x->candidate_at[place]; k < x->candidate_at[place + 1]; k++) {
                     x->uses[x->candidates[k]] = 2;
                 }
-            } else if (x->live[i] && operand >= 0) {
+            } else if (live && operand >= 0) {
                 x->uses[operand] += x->uses[operand] < 2;
             }
             place += is_place;
@@ -424,10 +441,8 @@ static void count_uses(Lift *x) {
     }
 }
 
-void build_graph(Lift *x, int keep_dead) {
-    if (keep_dead) {
-        memset(x->live, 1, (size_t)x->count);
-    } else {
+void build_graph(Lift *x) {
+    if (x->live != NULL) {
         mark_live(x);
     }
     count_uses(x);

@@ -34,6 +34,7 @@ typedef struct {
     PyObject *cached;            /* what it found there */
     Py_ssize_t quick;            /* calls answered since they were counted */
     PyObject *derivation;        /* Derivation, which runs the function eagerly; or NULL */
+    Py_ssize_t tried;            /* cached calls that were run in vain, as they are for another path */
     Py_ssize_t resting;          /* calls that are to run eagerly, without looking for a cached one of the slow path */
     Py_ssize_t rested;           /* calls that did since they were counted */
     Py_ssize_t misses;           /* calls in a row that no cached one answered */
@@ -168,7 +169,7 @@ static void move_to_front(PyObject *list, Py_ssize_t k) {
 }
 
 /* The answer of the first of some cached calls that has one, or None; NULL: an error. */
-static PyObject *first_answer(Gate *g, PyObject *cached, int differentiate, PyObject *out) {
+static PyObject *first_answer(Gate *g, PyObject *cached, int differentiate, PyObject *out, Mean *mean) {
     PyObject *answer = Py_NewRef(Py_None);
     for (Py_ssize_t k = 0; answer == Py_None && k < PyList_Size(cached); k++) {
         PyObject *item = Py_NewRef(PyList_GetItem(cached, k));
@@ -176,10 +177,14 @@ static PyObject *first_answer(Gate *g, PyObject *cached, int differentiate, PyOb
         int ready = Py_TYPE(item) == CachedCallType ? is_ready(c, g->look.to, differentiate) : 0;
         if (ready != 0) {
             Py_DECREF(answer);
-            answer = ready > 0 ? run_plan(c->plan, g->look.to, out) : NULL;
+            answer = ready > 0 ? run_plan(c->plan, g->look.to, out, mean) : NULL;
+            g->tried += answer == Py_None;
         }
         if (answer != NULL && answer != Py_None) {
-            if (c->finish != Py_None) {
+            if (mean != NULL) {
+                put(&mean->plan, c->plan);
+                put(&mean->finish, c->finish);
+            } else if (c->finish != Py_None) {
                 PyObject *plain = answer;
                 answer = PyObject_CallFunctionObjArgs(c->finish, plain, NULL);
                 Py_DECREF(plain);
@@ -229,14 +234,14 @@ static void shrink(Buffer *b) {
 }
 
 /* The answer to a call, or None; NULL: an error. */
-static PyObject *find_answer(Gate *g, PyObject *arguments, int differentiate, PyObject *out) {
+static PyObject *find_answer(Gate *g, PyObject *arguments, int differentiate, PyObject *out, Mean *mean) {
     PyObject *answer = NULL;
     begin_look(&g->look, g->opened);
     int plain = look_at_arguments(&g->look, arguments, differentiate);
     if (plain > 0) {
         PyObject *cached = cached_calls(g);
         if (cached != NULL) {
-            answer = first_answer(g, cached, differentiate, out);
+            answer = first_answer(g, cached, differentiate, out, mean);
             Py_DECREF(cached);
         }
     }
@@ -282,8 +287,43 @@ static void forget_path(Gate *g) {
     put(&g->changed, NULL);
 }
 
-/* What `answer` does with the lock held. */
-static PyObject *answer_alone(Gate *g, PyObject *arguments, int differentiate, PyObject *out) {
+/* The arguments of a call: the one that all samples share, and a sample's. */
+static PyObject *joined(PyObject *params, PyObject *sample) {
+    Py_ssize_t count = PyTuple_Size(sample);
+    PyObject *arguments = PyTuple_New(count + 1);
+    for (Py_ssize_t k = 0; arguments != NULL && k <= count; k++) {
+        PyTuple_SetItem(arguments, k, Py_NewRef(k == 0 ? params : PyTuple_GetItem(sample, k - 1)));
+    }
+    return arguments;
+}
+
+/* Add calls to a mean, one after the other, up to the first that no cached one answers. The value of the last;
+ * None where there is one that has no answer; NULL: an error. */
+static PyObject *add_calls(Gate *g, PyObject *params, Mean *mean) {
+    PyObject *answer = Py_NewRef(Py_None);
+    while (mean->done < PyList_Size(mean->samples)) {
+        PyObject *sample = PyList_GetItem(mean->samples, mean->done);
+        Py_DECREF(answer);
+        if (!PyTuple_Check(sample)) {
+            return Py_NewRef(Py_None);
+        }
+        PyObject *arguments = joined(params, sample);
+        answer = arguments != NULL ? find_answer(g, arguments, 1, NULL, mean) : NULL;
+        Py_XDECREF(arguments);
+        if (answer == NULL || answer == Py_None) {
+            break;
+        }
+        mean->done++;
+        if (PyErr_CheckSignals() < 0) {
+            Py_CLEAR(answer);
+            break;
+        }
+    }
+    return answer;
+}
+
+/* What `answer` and `mean` do with the lock held. */
+static PyObject *answer_alone(Gate *g, PyObject *arguments, int differentiate, PyObject *out, Mean *mean) {
     if (g->busy || g->path == Py_None) {
         return Py_NewRef(Py_None);
     }
@@ -298,7 +338,8 @@ static PyObject *answer_alone(Gate *g, PyObject *arguments, int differentiate, P
         if (is_other > 0) {
             forget_path(g);
         } else if (is_other == 0) {
-            answer = find_answer(g, arguments, differentiate, out);
+            answer = mean != NULL ? add_calls(g, arguments, mean)
+                                  : find_answer(g, arguments, differentiate, out, NULL);
         }
     }
     g->busy = 0;
@@ -348,6 +389,30 @@ static PyObject *gate_take_rested(PyObject *self, PyObject *Py_UNUSED(nothing)) 
     return PyLong_FromSsize_t(rested);
 }
 
+/* The answer to a call from a cached one; None for the slow path. With a `mean`, `arguments` is what all its calls
+ * have in common. */
+static PyObject *cached_answer(Gate *g, PyObject *arguments, int differentiate, PyObject *out, Mean *mean) {
+    PyObject *taken = PyObject_CallNoArgs(g->acquire);
+    if (taken == NULL) {
+        return NULL;
+    }
+    Py_DECREF(taken);
+    PyObject *answer = answer_alone(g, arguments, differentiate, out, mean);
+    PyObject *type = NULL, *value = NULL, *trace = NULL;
+    if (answer == NULL) {
+        PyErr_Fetch(&type, &value, &trace);
+    }
+    PyObject *released = PyObject_CallNoArgs(g->release);
+    if (answer == NULL) {
+        PyErr_Clear();
+        PyErr_Restore(type, value, trace);
+    } else if (released == NULL) {
+        Py_CLEAR(answer);
+    }
+    Py_XDECREF(released);
+    return answer;
+}
+
 /* answer(arguments, differentiate, out=None): the value of a call, and its gradient, or all that a function
  * returns; None for the slow path. Where the gradient is one array that fits `out`, it goes there, and the
  * value is all that is returned. While something records, or is differentiated from outside, the answer is
@@ -367,30 +432,46 @@ static PyObject *gate_answer(PyObject *self, PyObject *const *given, Py_ssize_t 
         return eager_answer(g, given[0], differentiate);
     }
     PyObject *out = count == 3 && Py_TYPE(given[2]) == g->look.array_type ? given[2] : NULL;
-    PyObject *taken = PyObject_CallNoArgs(g->acquire);
-    if (taken == NULL) {
-        return NULL;
-    }
-    Py_DECREF(taken);
-    PyObject *answer = answer_alone(g, given[0], differentiate, out);
-    PyObject *type = NULL, *value = NULL, *trace = NULL;
-    if (answer == NULL) {
-        PyErr_Fetch(&type, &value, &trace);
-    }
-    PyObject *released = PyObject_CallNoArgs(g->release);
-    if (answer == NULL) {
-        PyErr_Clear();
-        PyErr_Restore(type, value, trace);
-    } else if (released == NULL) {
-        Py_CLEAR(answer);
-    }
-    Py_XDECREF(released);
+    PyObject *answer = cached_answer(g, given[0], differentiate, out, NULL);
     g->misses = answer == Py_None ? g->misses + 1 : 0;
     if (answer == Py_None && g->resting > 0) {
         g->skip = g->misses < MISSES ? 0 : g->misses < MOST_SKIPPED ? g->misses : MOST_SKIPPED;
         Py_DECREF(answer);
         return eager_answer(g, given[0], differentiate);
     }
+    return answer;
+}
+
+/* mean(params, samples): the mean over a list of samples, each a tuple of further arguments, and its gradient,
+ * where cached calls answer all of them. If they answer only the first ones: what these add to the mean, their
+ * gradient as a bytearray, and how many they are. None where they answer none, or `answer` would not. Captured
+ * state is compared once: nothing changes it meanwhile, but for other threads, before or after which all is. */
+static PyObject *gate_mean(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+    Gate *g = (Gate *)self;
+    if (count != 2 || !PyList_CheckExact(given[1])) {
+        return PyErr_Format(PyExc_TypeError, "a Gate takes the mean over a list of samples");
+    }
+    if (recorder != NULL || internal_runs > 0 || nested_runs > 0 || g->path == Py_None) {
+        return Py_NewRef(Py_None);
+    }
+    Mean mean = {.count = (double)PyList_Size(given[1]), .samples = given[1]};
+    PyObject *last = cached_answer(g, given[0], 1, NULL, &mean), *answer = NULL;
+    if (last != NULL && mean.done == 0) {
+        answer = Py_NewRef(Py_None);
+    } else if (last != NULL && mean.done < PyList_Size(given[1])) {
+        answer = Py_BuildValue("dOn", mean.value, mean.gradient, mean.done);
+    } else if (last != NULL) {
+        answer = answer_of_mean(&mean);
+        if (answer != NULL && mean.finish != Py_None) {
+            PyObject *plain = answer;
+            answer = PyObject_CallFunctionObjArgs(mean.finish, plain, NULL);
+            Py_DECREF(plain);
+        }
+    }
+    Py_XDECREF(last);
+    Py_XDECREF(mean.gradient);
+    Py_XDECREF(mean.plan);
+    Py_XDECREF(mean.finish);
     return answer;
 }
 
@@ -601,12 +682,14 @@ int import_gate_parts(void) {
 }
 
 static PyMethodDef gate_methods[] = {{"answer", (PyCFunction)(void (*)(void))gate_answer, METH_FASTCALL, NULL},
+                                     {"mean", (PyCFunction)(void (*)(void))gate_mean, METH_FASTCALL, NULL},
                                      {"rest", gate_rest, METH_NOARGS, NULL},
                                      {"take_rested", gate_take_rested, METH_NOARGS, NULL},
                                      {NULL, NULL, 0, NULL}};
 static PyMemberDef gate_members[] = {{"busy", T_BOOL, offsetof(Gate, busy), 0, NULL},
                                      {"quick", T_PYSSIZET, offsetof(Gate, quick), 0, NULL},
                                      {"resting", T_PYSSIZET, offsetof(Gate, resting), 0, NULL},
+                                     {"tried", T_PYSSIZET, offsetof(Gate, tried), 0, NULL},
                                      {"answered", T_OBJECT, offsetof(Gate, answered), READONLY, NULL},
                                      {NULL, 0, 0, 0, NULL}};
 static PyGetSetDef gate_properties[] = {{"path", get_path, set_path, "the FastPath, or None", NULL},

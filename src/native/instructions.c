@@ -207,6 +207,9 @@ static inline int is_like(const Instructions *x, Py_ssize_t i, const Row *row) {
 static int write_row(Instructions *x, const Row *row) {
     Py_ssize_t i = x->base + x->count;
     size_t before = x->uses.size;
+    if (UNLIKELY((x->count & PROGRESS) == PROGRESS) && recorder != NULL && tell_progress() < 0) {
+        return -1;
+    }
     for (int j = 0; j < 3; j++) {
         Use use = {(int32_t)(3 * x->count + j), -2 - row->operand[j]};
         if (UNLIKELY(use.owner >= 0) && APPEND(x->uses, Use, use) < 0) {
@@ -282,6 +285,28 @@ PyObject *record_instruction(Kind kind, double y, Node *a, Node *b, double s0, d
     PyObject *kept = PyObject_CallMethod(recorder, "made", "(O)", (PyObject *)n);
     Py_DECREF((PyObject *)n);
     return kept;
+}
+
+PyObject *record_rule(PyObject *rule, double y, Node **operands, Py_ssize_t count) {
+    Instructions *x = instructions;
+    int failed = 0;
+    Row row = {code_of(x, EXTENDED, rule), {-1, -1, -1}, {0.0, 0.0}, 0};
+    for (Py_ssize_t j = 0; j < count; j++) {
+        settle(operands[j]);
+        row.operand[j] = stands_for(x, operands[j], &failed);
+    }
+    Py_ssize_t index = x->count;
+    Node *n = row.code < 0 || failed ? NULL : bare_node(y);
+    if (n == NULL) {
+        return NULL;
+    }
+    n->child[1] = 0;
+    become(x, n, index);
+    if (write_row(x, &row) < 0) {
+        Py_DECREF((PyObject *)n);
+        return NULL;
+    }
+    return (PyObject *)n;
 }
 
 /* Let go of the children of a node that is an instruction now. */

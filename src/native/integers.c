@@ -8,11 +8,12 @@
 /* The steps, in the order of integer_code.py. READ to FIND: one of some integers, floats, or of the
  * integers behind sorted keys, where FIND gives the number of keys if there is no such key. CHOOSE, MAX and
  * MIN: of some nodes. COUNT: how many of some nodes are equal to one. SEEDED: `b` of what draws random numbers
- * is asked for those of a seed; DRAWN: one of them, `b` of all. */
+ * is asked for those of a seed; DRAWN: one of them, `b` of all. HASHED: some nodes in the order in which a set has
+ * them; from `a` on they are among what was drawn. */
 enum {
     ADD, SUB, MUL, FLOORDIV, MOD, AND, OR, XOR, LSHIFT, RSHIFT, NEG, INVERT, ABS,
     LT, LE, EQ, NE, GT, GE, POW, WRAP, INT, BOOL, READ, READ_FLOAT, LOOKUP, FIND,
-    CHOOSE, MAX, MIN, COUNT, SEEDED, DRAWN, GUARD_TRUTH, GUARD_EQUAL, GUARD_RANGE, STEP_KINDS
+    CHOOSE, MAX, MIN, COUNT, SEEDED, DRAWN, HASHED, GUARD_TRUTH, GUARD_EQUAL, GUARD_RANGE, STEP_KINDS
 };
 
 /* Operands are nodes, but for `b` and `c` from READ on: where in the pool it begins, and how many. Of a
@@ -226,7 +227,37 @@ static int draw(Decider *d, const Step *s) {
     return known;
 }
 
+/* Put some nodes into a set of Python's, whose order is that of their hashes and of how they came. Making one
+ * may collect garbage, which may ask this Decider again. */
+static int in_hash_order(Decider *d, const Step *s) {
+    const int64_t *nodes = (const int64_t *)d->views[D_POOL].buf + s->b;
+    d->busy = 1;
+    PyObject *all = PySet_New(NULL), *iterator = NULL, *x;
+    int failed = all == NULL;
+    for (int64_t k = 0; k < s->c && !failed; k++) {
+        x = PyLong_FromLongLong(d->values[nodes[k]]);
+        failed = x == NULL || PySet_Add(all, x) < 0;
+        Py_XDECREF(x);
+    }
+    if (!failed) {
+        iterator = PyObject_GetIter(all);
+    }
+    int64_t count = 0;
+    while (iterator != NULL && (x = PyIter_Next(iterator)) != NULL) {
+        d->drawn[s->a + count++] = PyLong_AsLongLong(x);
+        Py_DECREF(x);
+    }
+    Py_XDECREF(iterator);
+    Py_XDECREF(all);
+    d->busy = 0;
+    d->values[s->target] = count;
+    return PyErr_Occurred() ? UNDECIDED : KNOWN;
+}
+
 static int take_step(Decider *d, const Step *s) {
+    if (s->kind == HASHED) {
+        return in_hash_order(d, s);
+    }
     int64_t *v = d->values, *to = &v[s->target], a = v[s->a], rest;
     switch (s->kind) {
     case ADD: return add(a, v[s->b], to);
@@ -411,17 +442,34 @@ static int is_part(int64_t start, int64_t count, Py_ssize_t all) {
     return start >= 0 && count >= 0 && count <= all && start <= all - count;
 }
 
+/* Whether part of the pool are nodes that come before. */
+static int nodes_fit(const Decider *d, const Step *s, Py_ssize_t known) {
+    Py_ssize_t pool = d->views[D_POOL].len / (Py_ssize_t)sizeof(int64_t);
+    const int64_t *nodes = d->views[D_POOL].buf;
+    if (!is_part(s->b, s->c, pool)) {
+        return 0;
+    }
+    for (int64_t k = s->b; k < s->b + s->c; k++) {
+        if (nodes[k] < 0 || nodes[k] >= known) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* Whether a step reads only what is there: nodes that come before, and parts of the pools. `known`: how
  * many nodes have a value by then. */
 static int step_fits(const Decider *d, const Step *s, Py_ssize_t known) {
     Py_ssize_t pool = d->views[D_POOL].len / (Py_ssize_t)sizeof(int64_t);
     Py_ssize_t floats = d->views[D_FLOATS].len / (Py_ssize_t)sizeof(double);
-    const int64_t *nodes = d->views[D_POOL].buf;
     if (s->kind < 0 || s->kind >= STEP_KINDS || s->target < 0 || s->target >= d->nodes) {
         return 0;
     }
     if (s->kind >= GUARD_TRUTH) {
         return s->target < known;
+    }
+    if (s->kind == HASHED) {
+        return s->target == known && nodes_fit(d, s, known) && is_part(s->a, s->c, d->drawn_count);
     }
     if (s->target != known || s->a < 0 || s->a >= known) {
         return 0;
@@ -435,15 +483,7 @@ static int step_fits(const Decider *d, const Step *s, Py_ssize_t known) {
     case MAX:
     case MIN:
     case COUNT:
-        if (!is_part(s->b, s->c, pool) || (s->kind != CHOOSE && s->kind != COUNT && s->c < 1)) {
-            return 0;
-        }
-        for (int64_t k = s->b; k < s->b + s->c; k++) {
-            if (nodes[k] < 0 || nodes[k] >= known) {
-                return 0;
-            }
-        }
-        return 1;
+        return nodes_fit(d, s, known) && (s->kind == CHOOSE || s->kind == COUNT || s->c >= 1);
     case SEEDED: return s->b >= 0 && s->b < PyTuple_Size(d->draws);
     case DRAWN: return s->b >= 0 && s->b < d->drawn_count;
     default: return s->b >= 0 && s->b < known;
@@ -533,7 +573,7 @@ static int make_room(Decider *d) {
 /* Decider(arguments, constants, steps, pool, floats, gathers, candidates, numbers, draws=(), drawn=0): an
  * integer program as arrays of int64, but for `floats`; none of them may change. A candidate below zero is
  * none. `draws`: pairs of a function from a seed to a list of random numbers, and where these begin among all
- * `drawn`. */
+ * `drawn`; the last pair says where they end, if something else follows. */
 static PyObject *decider_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
     PyObject *given[D_BUFFERS], *draws = NULL;
     Py_ssize_t arguments, drawn = 0;

@@ -84,6 +84,7 @@ extern PyMethodDef sum_functions[];       /* sums.c */
 extern PyMethodDef flatten_functions[];   /* flatten.c */
 extern PyMethodDef optimiser_functions[]; /* optimisers.c */
 extern PyMethodDef canonical_functions[]; /* canonical.c */
+extern PyMethodDef recording_functions[]; /* recording.c */
 extern PyMethodDef passed_functions[];    /* passed.c */
 extern PyMethodDef sample_functions[];    /* samples.c */
 extern PyMethodDef packing_functions[];   /* packing.c */

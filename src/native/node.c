@@ -12,10 +12,17 @@ Node *new_leaf(double data) {
     return n;
 }
 
+int tell_progress(void) {
+    PyObject *none = PyObject_CallMethod(recorder, "progress", NULL);
+    Py_XDECREF(none);
+    return none == NULL ? -1 : 0;
+}
+
 /* Inside no_grad the recorder puts another node in this one's place, which propagates no gradient. */
 PyObject *record(PyObject *made) {
     if (LIKELY(!grad_off && !nonfinite_allowed)) {
-        if (PyList_Append(recorded, made) < 0) {
+        if (PyList_Append(recorded, made) < 0 ||
+            (UNLIKELY((PyList_Size(recorded) & PROGRESS) == 0) && tell_progress() < 0)) {
             Py_CLEAR(made);
         }
         return made;

@@ -105,6 +105,8 @@ extern THREAD_LOCAL int graph_asked;    /* a graph was asked for that is not mad
 extern THREAD_LOCAL PyObject *recorder; /* a Recorder while this thread records a function, else NULL */
 extern THREAD_LOCAL PyObject *recorded; /* its list of nodes, or the Instructions that they become */
 extern THREAD_LOCAL struct Instructions *instructions; /* the latter, or NULL */
+#define PROGRESS 0xFFFF /* the recorder is told after so many nodes, plus one, that recording goes on */
+int tell_progress(void);
 
 /* -------------------------------------------------------------------------- memory (memory.c) -- */
 
@@ -191,8 +193,12 @@ Node *new_leaf(double data);
 PyObject *record(PyObject *made);    /* tell the recorder; takes the reference, returns one */
 /* A node that becomes an instruction at once, and has no children (instructions.c). */
 PyObject *record_instruction(Kind kind, double y, Node *a, Node *b, double s0, double s1);
+/* The same for a row of the op table without a kind, of up to three operands. */
+PyObject *record_rule(PyObject *rule, double y, Node **operands, Py_ssize_t count);
 int record_leaf(PyObject *leaf);     /* one more node for the recorder; -1: an error */
 int is_instructions(PyObject *o);
+/* The Value behind a stand-in for a number that was passed; None behind anything else, NULL: an error. */
+PyObject *data_behind(PyObject *o);
 extern PyTypeObject *InstructionsType;
 /* Code asks for the children of a node: -1, and an error, if it has none because of how this thread runs. */
 int asks_graph(const Node *n);

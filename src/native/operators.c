@@ -42,6 +42,22 @@ typedef struct {
     int integral; /* an int: its -0 is 0 */
 } Operand;
 
+/* numpy's float64, which an array of data gives; NULL until one may have come. */
+static PyTypeObject *float64;
+
+/* Whether this is exactly such a number: a float in all but its type. -1: an error. */
+static int is_float64(PyObject *o) {
+    if (UNLIKELY(float64 == NULL)) {
+        PyObject *numpy = PyObject_GetAttrString(errors_module, "np");
+        float64 = numpy ? (PyTypeObject *)PyObject_GetAttrString(numpy, "float64") : NULL;
+        Py_XDECREF(numpy);
+        if (float64 == NULL) {
+            return -1;
+        }
+    }
+    return Py_TYPE(o) == float64 && PyFloat_Check(o);
+}
+
 /* 1: an operand; 0: not one of ours, another type may answer; -1: an error. */
 static int slow_operand(PyObject *o, Operand *out) {
     if (PyLong_CheckExact(o)) {
@@ -51,6 +67,11 @@ static int slow_operand(PyObject *o, Operand *out) {
     }
     if (recorder != NULL) {
         return 0; /* the recorder knows what this is */
+    }
+    int plain = is_float64(o);
+    if (plain != 0) {
+        out->number = plain > 0 ? PyFloat_AsDouble(o) : 0.0;
+        return plain;
     }
     PyObject *real = PyObject_CallMethod(errors_module, "is_real", "(O)", o);
     int answer = real == NULL ? -1 : PyObject_IsTrue(real);
@@ -102,13 +123,30 @@ static PyObject *recorded_operand(PyObject *o) {
     if (is_value(o) || PyFloat_CheckExact(o) || PyLong_CheckExact(o)) {
         return Py_NewRef(o);
     }
+    PyObject *data = data_behind(o);
+    if (data != Py_None) {
+        return data;
+    }
+    Py_DECREF(data);
     return PyObject_CallMethod(recorder, "operand", "(O)", o);
+}
+
+/* The same, negated. */
+static PyObject *recorded_negative(PyObject *o) {
+    PyObject *data = data_behind(o), *negative = NULL;
+    if (data == Py_None) {
+        negative = PyObject_CallMethod(recorder, "negated", "(O)", o);
+    } else if (data != NULL) {
+        negative = value_negative(data);
+    }
+    Py_XDECREF(data);
+    return negative;
 }
 
 static PyObject *with_recorded_operands(PyObject *l, PyObject *r, binaryfunc operator) {
     PyObject *left = recorded_operand(l), *right = left ? recorded_operand(r) : NULL, *out = NULL;
     if (right != NULL && operator == value_subtract && right != r && is_value(right)) {
-        PyObject *negative = PyObject_CallMethod(recorder, "negated", "(O)", r);
+        PyObject *negative = recorded_negative(r);
         out = negative ? value_add(left, negative) : NULL;
         Py_XDECREF(negative);
     } else if (right != NULL && (left != l || right != r)) {

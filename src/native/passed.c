@@ -12,10 +12,12 @@
  * how many there are in a row; after STATIC a text as for a key, or 0, 1 or 2 for False, True and None, or the
  * address of what never changes; after RECORD the address of its type, and how many fields; after NAMESPACE
  * what comes after DICT; after DEQUE its greatest length, or -1, and how many items; after INSTANCE the address of
- * its type, and DICT; after TEXT, whose characters are integers, how many of them. */
+ * its type, and DICT; after TEXT, whose characters are integers, how many of them; TRUTH is a bool that is an
+ * integer. */
 enum {
     FLOAT_WORD = 1, INT_WORD, ARRAY_WORD, FLOATS_WORD, INTS_WORD, LIST_WORD, TUPLE_WORD, DICT_WORD,
-    NUMPY_WORD, STATIC_WORD, RECORD_WORD, NAMESPACE_WORD, DEQUE_WORD, INSTANCE_WORD, TEXT_WORD
+    NUMPY_WORD, STATIC_WORD, RECORD_WORD, NAMESPACE_WORD, DEQUE_WORD, INSTANCE_WORD, TEXT_WORD,
+    TRUTH_WORD
 };
 
 #define DEEPEST 40
@@ -215,6 +217,9 @@ static int look_at_static(Look *w, PyObject *x) {
         if (length != 0 && length <= LONGEST_TEXT) {
             return length < 0 ? -1 : look_at_text(w, x, length);
         }
+    }
+    if (w->traces_text && PyBool_Check(x)) {
+        return APPEND(w->to->integers, int64_t, x == Py_True) < 0 ? -1 : put_word(w, TRUTH_WORD);
     }
     int answer = put_word(w, STATIC_WORD);
     if (answer > 0) {

@@ -349,9 +349,9 @@ static PyObject *value_of(const Plan *p, double number) {
     return pair;
 }
 
-/* The value and its gradient, which is in `bytes`, in the structure of the first argument. */
-static PyObject *answer_of(const Plan *p, double number, PyObject *bytes, Py_ssize_t offset) {
-    PyObject *value = value_of(p, number), *at = PyLong_FromSsize_t(offset), *result = NULL;
+/* A value and its gradient, which is in `bytes`, in the structure of the first argument; the value is taken. */
+static PyObject *answer_of(const Plan *p, PyObject *value, PyObject *bytes, Py_ssize_t offset) {
+    PyObject *at = PyLong_FromSsize_t(offset), *result = NULL;
     PyObject *record = NULL, *filled = NULL;
     if (value != NULL && at != NULL) {
         record = p->record == Py_None
@@ -371,6 +371,51 @@ static PyObject *answer_of(const Plan *p, double number, PyObject *bytes, Py_ssi
     Py_XDECREF(record);
     Py_XDECREF(filled);
     return result;
+}
+
+PyObject *answer_of_mean(const Mean *mean) {
+    return answer_of((Plan *)mean->plan, PyFloat_FromDouble(mean->value), mean->gradient, 0);
+}
+
+/* The last gradient, divided by something, into a new row, or added to one. */
+#define ADD_QUOTIENTS(from, operation)                                                                                 \
+    for (Py_ssize_t k = 0; k < p->size; k++) {                                                                         \
+        to[k] = is_new ? (from)[k] operation : to[k] + (from)[k] operation;                                            \
+    }
+
+static void add_gradient(const Plan *p, double *restrict to, double count, int is_new) {
+    const double *restrict from = p->views[P_SHARED_ADJOINTS].buf;
+    const float *restrict narrow_from = p->views[P_SHARED_ADJOINTS].buf;
+    int exponent;
+    double share = 1.0 / count;
+    int exact = frexp(count, &exponent) == 0.5; /* a power of two: the same bits, without the division */
+    if (p->is_float && exact) {
+        ADD_QUOTIENTS(narrow_from, * share)
+    } else if (p->is_float) {
+        ADD_QUOTIENTS(narrow_from, / count)
+    } else if (exact) {
+        ADD_QUOTIENTS(from, * share)
+    } else {
+        ADD_QUOTIENTS(from, / count)
+    }
+}
+
+/* Add a value and its gradient to a mean; -1: an error. */
+static int add_to_mean(const Plan *p, Mean *mean, double number) {
+    int is_new = mean->gradient == NULL;
+    if (is_new && new_array(&mean->gradient, p->size, sizeof(double)) == NULL) {
+        return -1;
+    }
+    add_gradient(p, (double *)(void *)PyByteArray_AsString(mean->gradient), mean->count, is_new);
+    mean->value += number / mean->count;
+    return 0;
+}
+
+/* Whether what a Plan gives can be added to a mean. */
+static int fits_mean(const Plan *p, const Mean *mean) {
+    int has_gradient = p->template != Py_None && p->outputs.size == 0;
+    return has_gradient && (mean->gradient == NULL ||
+                            PyByteArray_Size(mean->gradient) == p->size * (Py_ssize_t)sizeof(double));
 }
 
 /* Let the gathers of machine code, or the operands of a tape, be what a Decider selected; -1: an error. */
@@ -457,18 +502,22 @@ static int takes_gradient(const Plan *p, PyObject *out, Py_buffer *view) {
 
 Py_ssize_t plan_first(PyObject *plan) { return ((Plan *)plan)->first; }
 
-PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out) {
+PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out, Mean *mean) {
     Plan *p = (Plan *)plan;
     Py_buffer view;
+    if (mean != NULL && !fits_mean(p, mean)) {
+        return Py_NewRef(Py_None);
+    }
     int to_out = out != NULL && takes_gradient(p, out, &view);
     int is_tape = p->forward == 0, has_outputs = p->outputs.size != 0;
-    int only_value = p->template == Py_None || has_outputs, in_place = p->in_place && !to_out;
+    int only_value = p->template == Py_None || has_outputs, returns = !only_value && !to_out && mean == NULL;
+    int in_place = p->in_place && returns;
     PyObject *bytes = NULL, *result = NULL;
     Py_ssize_t offset = 0;
     int fine = choose_gathers(p, call);
     if (fine > 0) {
-        bytes = only_value || to_out ? NULL : new_gradient(p, &offset);
-        fine = only_value || to_out || bytes != NULL ? read_ids(p, call) : -1;
+        bytes = returns ? new_gradient(p, &offset) : NULL;
+        fine = !returns || bytes != NULL ? read_ids(p, call) : -1;
     }
     if (fine > 0) {
         fine = read_numbers(p, call);
@@ -486,15 +535,17 @@ PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out) {
         }
     }
     if (fine > 0) {
-        if (!in_place && !only_value) {
-            copy_gradient(p, to_out ? view.buf : (void *)PyByteArray_AsString(bytes));
-        }
         double number = is_tape       ? *tape_place((Tape *)p->owner, p->instruction)
                         : p->is_float ? *(const float *)p->root
                                       : *(const double *)p->root;
-        result = has_outputs            ? outputs_of(p)
-                 : only_value || to_out ? PyFloat_FromDouble(number)
-                                        : answer_of(p, number, bytes, offset);
+        if (to_out || (returns && !in_place)) {
+            copy_gradient(p, to_out ? view.buf : (void *)PyByteArray_AsString(bytes));
+        }
+        fine = mean != NULL ? add_to_mean(p, mean, number) : 0;
+        result = fine < 0      ? NULL
+                 : has_outputs ? outputs_of(p)
+                 : returns     ? answer_of(p, value_of(p, number), bytes, offset)
+                               : PyFloat_FromDouble(number);
     } else if (fine == 0) {
         result = Py_NewRef(Py_None);
     }
@@ -514,7 +565,7 @@ static PyObject *plan_run(PyObject *self, PyObject *const *given, Py_ssize_t cou
     if (count < 1 || count > 2 || Py_TYPE(given[0]) != PassedType) {
         return PyErr_Format(PyExc_TypeError, "a Plan runs what passed() gave");
     }
-    return run_plan(self, (Passed *)given[0], count == 2 && given[1] != Py_None ? given[1] : NULL);
+    return run_plan(self, (Passed *)given[0], count == 2 && given[1] != Py_None ? given[1] : NULL, NULL);
 }
 
 /* Note the shape of an array, or that there is a float; how many numbers that are, or -1. */

@@ -11,7 +11,7 @@
 #include "tape.h"
 
 PyTypeObject *TapeType;
-static PyObject *block_names[T_ROW]; /* the building blocks of ops, by code */
+PyObject *block_names[T_ROW]; /* the building blocks of ops, by code */
 
 int bad_instruction(Py_ssize_t i) {
     PyErr_Format(PyExc_ValueError, "instruction %zd of the tape is malformed", i);

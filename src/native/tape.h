@@ -17,6 +17,8 @@ typedef enum {
     T_CODES
 } TapeCode;
 
+extern PyObject *block_names[T_ROW]; /* the building blocks of ops, by code (tape.c) */
+
 /* Flags of an instruction. */
 #define FLAGGED 1 /* a non-finite result of finite operands is undefined */
 #define APART 2   /* its uses change: an operand was pointed at it, or a sweep began there */

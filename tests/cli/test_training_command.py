@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from chainrule import gpt
-from chainrule.cli import app, display, training
+from chainrule.cli import app, display, main, reporting, training
 from chainrule.gpt import checkpoints
 
 DOCUMENTS = ["abca", "bccab", "cab", "dabcad", "acdb", "bb", "d", "abab", "cc", "bad", "dab", "ca"]
@@ -159,7 +159,7 @@ def test_a_run_that_breaks_down_says_where_it_is_saved_and_how_to_go_on(chainrul
     _, _, errors = chainrule("train", "text.txt", *options, "--output", "run")
     step = gpt.load("run").step
     assert f"the state after step {step} is saved" in errors
-    assert errors.endswith("--resume run --lr 2.5e+199 --clip 1, or begin again with that\n")
+    assert errors.endswith("--resume run --lr 0.01 --clip 1, or begin again with that\n")
 
 
 @pytest.mark.parametrize("engine", ["eager", "compiled"])
@@ -426,18 +426,63 @@ def in_terminal(arguments, **environment):
     return process.wait(), b"".join(parts).decode()
 
 
-def test_the_speed_shown_is_that_of_steps_and_not_of_validations(monkeypatch):
-    now = 0.0
-    monkeypatch.setattr(display.time, "perf_counter", lambda: now)
-    run = gpt.Run.start(DOCUMENTS, gpt.Config(width=2, heads=1, block=3, steps=100))
+class Steps:
+    """A run as the display sees it: a lot of steps, which took so many seconds."""
+
+    def __init__(self):
+        self.step, self.seconds, self.config = 0, 0.0, gpt.Config(steps=1000)
+        self.tokenizer = gpt.Tokenizer.of(DOCUMENTS)
+
+    def take(self, count, seconds, display):
+        first, self.step = self.step, self.step + count
+        self.seconds += seconds
+        for step in range(first + 1, self.step + 1):
+            display.note(gpt.Row(step, 1.0, 0.1))
+            yield display.speed()
+
+
+def test_the_speed_shown_is_that_of_the_last_stretch_of_steps():
+    run = Steps()
     shown = display.Display(Console(), run)
-    for step in range(1, 12):
-        now += 0.25 if step < 11 else 60.0  # of which the step is a little
-        shown.note(gpt.Row(step, 1.0, 0.1, None if step < 11 else 2.0))
-        assert shown.speed() == "4.0"
-    now += 0.5
-    shown.note(gpt.Row(12, 1.0, 0.1))
-    assert shown.speed() == "2.0"
+    assert shown.speed() == "-"
+    assert set(run.take(1, 10.0, shown)) == {"0.1"}, "there is no other yet"
+    assert set(run.take(100, 0.5, shown)) == {"200.0"}, "that of the whole lot, at each of its rows"
+    assert set(run.take(100, 0.5, shown)) == {"200.0"}
+    for _ in range(5):
+        found = set(run.take(50, 1.0, shown))
+    assert found == {"50.0"}, "what was before is forgotten"
+    for _ in range(100):  # lots that take no time at all are put together
+        list(run.take(1, 0.001, shown))
+    assert len(shown._times) < 10
+
+
+def test_a_loss_beyond_all_sense_is_told_once_with_what_to_do(chainrule):
+    options = [*TINY, "--steps", 200, "--lr", "1e8", "--samples", 0]
+    code, out, errors = chainrule("train", "text.txt", *options)
+    assert (code, errors) == (0, "")
+    told = re.findall(r"^the loss has risen to (\S+), that of guessing is 1.61: (.*)$", out, re.M)
+    assert len(told) == 1
+    assert float(told[0][0]) > 16.1
+    assert told[0][1].endswith("such as --lr 0.01 --clip 1")
+    out = chainrule("train", "text.txt", *TINY, "--steps", 200, "--samples", 0)[1]
+    assert "has risen" not in out
+
+
+@pytest.mark.parametrize(
+    ("losses", "told"),
+    [
+        ([3.3] * 200, False),
+        ([3.3, *[30.0] * 99], False),  # high, but not beyond
+        ([1000.0 - k for k in range(300)], False),  # a model that begins badly and learns
+        ([3.3, *[1e24] * 20], True),
+        ([3.3, *[3.3 + k for k in range(300)]], True),
+        ([1000.0, *[1e9] * 20], True),
+    ],
+)
+def test_what_is_beyond_all_sense(losses, told):
+    watch = display.Watch(27)
+    found = [mean for loss in losses if (mean := watch.note(loss)) is not None]
+    assert bool(found) == told
 
 
 def test_a_terminal_shows_a_bar_of_one_line_with_loss_speed_and_time_left():
@@ -513,6 +558,25 @@ def test_what_a_model_says_cannot_steer_the_terminal(chainrule, workplace):
     assert "\x07" not in out
     assert "\\x1b" in out
     assert "[" in out
+
+
+def test_samples_are_not_markup_and_many_are_as_plain_as_few(chainrule, workplace, capsys):
+    reporting.say_all(["[red]a[/red]", ":smile:", "a\x1b[31mb", "zoë", "  "])
+    assert capsys.readouterr().out == "[red]a[/red]\n:smile:\na\\x1b[31mb\nzoë\n  \n"
+
+
+def test_sampling_that_is_interrupted_says_so_in_a_line(trained, monkeypatch, capsys):
+    def some(*_):
+        yield "abc"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gpt, "documents", some)
+    monkeypatch.setattr(sys, "argv", ["chainrule", "sample", "run"])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    captured = capsys.readouterr()
+    assert (exit_.value.code, captured.out) == (130, "abc\n")
+    assert captured.err == "chainrule: interrupted\n"
 
 
 # --- inspect and compare ------------------------------------------------------------------------

@@ -7,7 +7,9 @@ of floats, ``{J}`` an array of integers, ``{M}`` a mask and ``{S}`` a text.
 """
 
 from fuzz_choices import CHECKED, CHOICES, DATA_CHOICES
+from fuzz_keyed import KEYED
 from fuzz_lookups import LOOKUPS
+from fuzz_recurrences import RECURRENCES
 from fuzz_texts import TEXTS
 from fuzz_turns import DATA_TURNS, TURNS
 
@@ -604,6 +606,23 @@ low_, high_ = min({XS}), max({XS})
 {A} = {A} + {W}[0] * np.where({D} > 0, {D}, 0.1 * {D}).sum()
 """,
     """
+{A} = {A} + {W}[0] * np.where(({D} > 0) & ~({D} > 1), {D}, 0.1 * {D}).sum()
+""",
+    """
+for w, x in zip({W}, {XS}):
+    {A} = {A} + chainrule.where((w > 0.1) & (x != 0.5) | (w > x), w * x, w * 0.5)
+""",
+    """
+kept_ = [max(w, 0.0) for w in {W}]
+{A} = {A} + kept_[({I}) % {N}] * {W}[0] + (kept_[({K}) % {N}] + 1.0)
+""",
+    """
+cells_ = [(0.5 + abs({W}[k % {N}])) ** (k - 5) for k in range(12)]
+while len(cells_) > 1:
+    cells_ = [max(0.5 * (a_ + b_), 0.2) for a_, b_ in zip(cells_, cells_[1:])]
+{A} = {A} + cells_[0]
+""",
+    """
 spread_ = np.std({D}) + {D}.var() + np.median({D}) + {D}.max() - np.ptp({D})
 {A} = {A} + {W}[0] * spread_ + {W}[-1] * np.cumsum({D})[-1]
 """,
@@ -874,5 +893,6 @@ except ValueError:
 
 IDIOMS = (
     *(*TOKENS, *INTEGERS, *ARITHMETIC, *PARAMETERS, *DATA, *BRANCHES, *CHANCES, *DATA_CHANCES),
-    *(*CHOICES, *DATA_CHOICES, *CHECKED, *TURNS, *DATA_TURNS, *TEXTS, *LOOKUPS),
+    *(*CHOICES, *DATA_CHOICES, *CHECKED, *TURNS, *DATA_TURNS, *TEXTS, *LOOKUPS, *KEYED),
+    *RECURRENCES,
 )

@@ -908,6 +908,42 @@ def f(p, i):
         "    except ValueError:\n        return p * 7",
         ["(2.0, 0.5)", "(2.0, 0.7)", "(2.0, math.inf)", "(2.0, 0.5)", "(2.0, math.nan)"],
     ),
+    "one nan in a list is equal to itself": Case(
+        "def f(p, x):\n    return p * (x in [1.0, 2.0, math.nan]) + p * 3",
+        ["(2.0, 3.0)", "(2.0, 4.0)", "(2.0, math.nan)", "(2.0, float('nan'))", "(2.0, 1.0)"],
+    ),
+    "one nan in two lists makes them equal": Case(
+        "def f(p, xs, ys):\n    return p * (5 if xs == ys else 7) + p * (xs[0] in ys)",
+        [
+            "(2.0, [1.5, 2.5], [1.5, 2.5])",
+            "(2.0, [1.5, 2.5], [1.5, 3.5])",
+            "(2.0, [math.nan, 2.5], [math.nan, 2.5])",
+            "(2.0, [math.nan, 2.5], [float('nan'), 2.5])",
+        ],
+    ),
+    "another nan is another global": Case(
+        "G = math.nan\n\ndef f(p):\n    return p * (G in [math.nan]) + p",
+        ["(2.0,)", "(3.0,)", "G = float('nan') ;; (2.0,)", "G = float('nan') ;; (3.0,)"],
+    ),
+    "names that an integer does not have": Case(
+        "def f(p, ts):\n    x = ts[0]\n"
+        "    return p * (x.value if hasattr(x, 'value') else x * 2) * getattr(x, 'node', 3)",
+        ["(2.0, [1, 2])", "(2.0, [3, 2])", "(2.0, [5, 1])"],
+    ),
+    "an attribute that an integer does not have, in one side": Case(
+        "def f(p, ts):\n    return p * ts[0].value if ts[1] > 3 else p * 3",
+        ["(2.0, [1, 2])", "(2.0, [3, 4])", "(2.0, [5, 1])", "(2.0, [5, 6])", "(2.0, [2, 5])"],
+    ),
+    "identity asked by a function": Case(
+        "import operator\n\ndef f(p, ts):\n    return p * (2 if operator.is_(ts[0], 1) else 3)",
+        ["(2.0, [0, 2])", "(2.0, [1, 2])", "(2.0, [1, 3])", "(2.0, [4, 3])"],
+    ),
+    "integers that grow without end in a side": Case(
+        "def f(p, ts):\n    def g(n, k):\n        if k == 0: return n\n"
+        "        if n % 2: return g(n * n + 1, k - 1)\n        return g(n * n * n, k - 1)\n"
+        "    return p * (g(ts[0] + 2, ts[1]) % 97)",
+        [f"(2.0, [{a}, {b}])" for a, b in ((1, 0), (0, 2), (3, 1), (4, 3), (2, 2), (1, 4), (0, 0))],
+    ),
     "data that overflow on the way": Case(
         "def f(p, x):\n    return p * math.cos(x * 1e300)",
         ["(2.0, 0.5)", "(2.0, 0.7)", "(2.0, 1e10)", "(2.0, 0.5)"],

@@ -227,10 +227,8 @@ def test_rows_of_many_steps_are_a_sequence_in_little_memory():
     assert (len(rows), rows[0], rows[-1].step) == (100, Row(5, 5 / 7, 0.1), 104)
     assert rows[5:7] == [Row(10, 10 / 7, 0.1, 10), Row(11, 11 / 7, 0.1)]
     assert rows == list(rows)
-    assert rows.until(20) == list(rows)[:16]
     with pytest.raises(ValueError, match="step 107 does not follow step 104"):
         rows.extend([Row(107, 1.0, 0.1)])
-    assert (rows.until(20).validations, rows.until(3) == []) == ({10: 10, 20: 20}, True)
 
 
 def test_the_picture_of_a_long_run_is_small_and_keeps_its_extremes():
@@ -242,6 +240,61 @@ def test_the_picture_of_a_long_run_is_small_and_keeps_its_extremes():
     assert len(drawn) < 100_000
     left, right = 52.0, 704.0
     assert f"{left + 0.77777 * (right - left):.1f},34.0" in drawn
+
+
+def test_a_run_that_goes_on_has_the_picture_of_one_that_was_never_stopped(tmp_path):
+    gpt.train(start(), tmp_path / "whole")
+    calls = iter(range(99))
+    gpt.train(start(), tmp_path / "parts", stop=lambda: next(calls) > 20)
+    stopped = gpt.load(tmp_path / "parts")
+    assert 0 < stopped.step < 40
+    gpt.train(gpt.Run.resume(stopped, DOCUMENTS, ""), tmp_path / "parts")
+    for name in ("loss.svg", "metrics.csv"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_metrics_that_end_before_the_checkpoint_are_said_before_a_step_is_taken(tmp_path):
+    gpt.train(start(TINY.replace(steps=5)), tmp_path)
+    path = tmp_path / "metrics.csv"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:4]))
+    before, run = path.read_text(), gpt.Run.resume(gpt.load(tmp_path), DOCUMENTS, "", 7)
+    with pytest.raises(gpt.GPTError, match="ends with step 3, the checkpoint is that of step 5"):
+        gpt.train(run, tmp_path)
+    assert (run.step, path.read_text()) == (5, before)
+    path.unlink()
+    assert gpt.train(run, tmp_path)[-1].step == 7
+
+
+def test_nothing_is_kept_of_a_step_but_its_line_on_the_disk(tmp_path):
+    run = gpt.Run.start(DOCUMENTS, TINY, engine="compiled")
+    trainers, kept = [], []
+
+    def report(row):
+        trainers.append(run.engine._trainer)
+        kept.append(len(trainers[-1].losses))
+
+    curve = training.train_summarised(run, tmp_path, report=report)
+    assert (len(curve), trainers[-1].taken, set(kept)) == (40, 40, {0})
+    assert list(curve.recent) == list(metrics.read(tmp_path).losses)
+
+
+def test_seconds_are_those_of_steps_alone(monkeypatch):
+    now = 0.0
+
+    def passes(call, seconds):
+        def slow(*arguments):
+            nonlocal now
+            now += seconds
+            return call(*arguments)
+
+        return slow
+
+    run = start(TINY.replace(steps=6))
+    monkeypatch.setattr(training.time, "perf_counter", lambda: now)
+    for name, seconds in (("advance", 2.0), ("loss", 100.0), ("prepare", 100.0)):
+        monkeypatch.setattr(run.engine, name, passes(getattr(run.engine, name), seconds))
+    gpt.train(run, validate_every=2)
+    assert (run.seconds, now) == (12.0, 412.0)
 
 
 # --- streams ------------------------------------------------------------------------------------

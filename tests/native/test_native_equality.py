@@ -4,6 +4,7 @@ import copy
 import inspect
 import json
 import math
+import operator
 import pickle
 import sys
 from decimal import Decimal
@@ -961,3 +962,37 @@ def test_the_reference_engine_is_the_other_one():
     assert "chainrule.core.reference" in REFERENCE.vsum.__module__
     assert isinstance(NATIVE.vsum, type(len))
     assert Const(1) == Const(1)
+
+
+def sign_and_type(run):
+    try:
+        number = run().data
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return number, math.copysign(1.0, number), type(number)
+
+
+OPERATORS = (operator.add, operator.sub, operator.mul, operator.truediv)
+
+
+@pytest.mark.parametrize("operate", OPERATORS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("x", [0.0, -0.0, 1.5, -2.0, 5e-324, 1e308, math.inf, math.nan])
+@pytest.mark.parametrize("a", [0.0, -0.75, 1e308])
+def test_a_float64_of_numpy_is_a_float_as_an_operand(operate, x, a):
+    for swapped in (False, True):
+        found = []
+        for engine in ENGINES:
+            for kind in (float, np.float64):
+                pair = [engine.Value(a), kind(x)][:: -1 if swapped else 1]
+                found.append(sign_and_type(lambda pair=pair: operate(*pair)))
+        assert repr(found) == repr([found[0]] * 4)
+
+
+def test_a_subclass_of_float_answers_for_itself():
+    class Doubled(float):
+        def __float__(self):
+            return 2.0 * float.__add__(self, 0.0)
+
+    for engine in ENGINES:
+        assert (engine.Value(1.0) + Doubled(3.0)).data == 7.0
+        assert (engine.Value(1.0) - Doubled(3.0)).data == -5.0

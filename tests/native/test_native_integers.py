@@ -172,6 +172,23 @@ def test_c_decides_what_python_decides(seed):
     assert met >= {KNOWN, ANOTHER_PATH}
 
 
+@pytest.mark.parametrize("count", [1, 2, 4, 5, 9, 19, 40])
+def test_sets_have_pythons_order(count):
+    chance = random.Random(count)
+    constants = tuple(range(count))
+    steps = [("hashed", tuple(range(count)))]
+    steps += [("item", (2 * count, count + k)) for k in range(count)]
+    program = IntegerProgram(count, constants, tuple(steps), ())
+    made = decider(program, [], range(2 * count + 1, 3 * count + 1))
+    for _ in range(50):
+        wide = chance.choice((3 * count, 2**10, 2**50))
+        integers = chance.sample(range(-wide, wide), count)
+        computed = np.zeros(count)
+        assert made.decide(integers, np.zeros(0, np.int64), computed) == KNOWN
+        assert computed.tolist() == [float(x) for x in set(integers)]
+        assert program.evaluate(integers)[2 * count] == tuple(set(integers))
+
+
 def test_what_does_not_fit_into_64_bits_is_left_to_python():
     steps = [
         ("add", (0, 1)),
@@ -238,6 +255,8 @@ def test_the_parts_of_a_program_fit_each_other():
             words((CODES["choose"], 3, 0, 0, 1)), words((CODES["max"], 3, 0, 0, 0)),
             words((CODES["min"], 3, 0, 0, 3)), words((CODES["count"], 3, 0, 0, 3)),
             words((CODES["seeded"], 3, 0, 0, 0)), words((CODES["item"], 3, 0, 0, 0)),
+            words((CODES["hashed"], 3, 0, 0, 1)), words((CODES["hashed"], 3, -1, 0, 0)),
+            words((CODES["hashed"], 4, 0, 0, 0)), words((CODES["hashed"], 3, 0, 0, 4)),
             words((CODES["guard truth"], -1, 0, 0, 0)), words((0, 4, 0, 0, 0)),
         ],
         5: [words((5, 0, 2)), words((-1, 0, 2)), words((4, 1, 2)), words((4, -1, 2))],

@@ -34,6 +34,7 @@ from native_tapes import linearize
 from trials import Outcome
 
 from chainrule import _native
+from chainrule.compiler.capture.standins import Detached
 from chainrule.compiler.lift import canonical
 from chainrule.core import ops
 from chainrule.core.native import Value, dot, linear, topological_order, vsum
@@ -92,6 +93,24 @@ def recorded_by(nodes: Any) -> None:
         dot([a * b, b], [a, 2.0])
     finally:
         _native.modes.recorder = None
+
+
+def row_of(op: Any, operands: Any) -> Any:
+    """A row of the op table while a function is recorded."""
+    _native.modes.recorder = SimpleNamespace(nodes=written())
+    try:
+        return _native.record_row(op, operands)
+    finally:
+        _native.modes.recorder = None
+
+
+def stood_in(kind: Any) -> None:
+    """Another class of stand-ins, for a moment."""
+    try:
+        _native.stand_in(kind)
+        recorded_by(written())
+    finally:
+        _native.stand_in(Detached)
 
 
 class Captured:
@@ -222,6 +241,8 @@ ENTRIES: dict[str, Entry] = {
         lambda: ([small()[0]], [small()[1]], []),
     ),
     "wrong Instructions": (lambda *x: _native.Instructions(*x).finish([], [], []), written_parts),
+    "record_row": (row_of, lambda: (ops.first_max, (small()[2], 1.5))),
+    "stand_in": (stood_in, lambda: (Detached,)),
     "a recorder's nodes": (recorded_by, lambda: (written(),)),
     "swap_grads": (_native.swap_grads, lambda: (list(small()), np.ones(3))),
     "canonicalise": (_native.canonicalise, lambda: _CANONICALISE),

@@ -15,11 +15,13 @@ from cyclopts import App
 from rich.text import Text
 
 from chainrule.cli import bench, models, play, see, translate
-from chainrule.cli.reporting import examples
+from chainrule.cli.reporting import complain, examples
+from chainrule.starting import INTERRUPTED
 
 app = App(
     name="chainrule",
     help="Scalar automatic differentiation: explained, verified, fast.",
+    suppress_keyboard_interrupt=False,  # main says so in a line
     help_format="plaintext",  # markdown would take the * of a*b
     error_formatter=lambda error: Text.assemble(("chainrule: ", "bold red"), str(error)),
     help_epilogue=examples(
@@ -51,7 +53,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except KeyboardInterrupt:
-        sys.exit(130)
+        complain("interrupted")
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

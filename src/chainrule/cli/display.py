@@ -6,8 +6,8 @@ another thread brings up to date.
 
 from __future__ import annotations
 
+import math
 import statistics
-import time
 from collections import deque
 from typing import Any
 
@@ -24,60 +24,85 @@ from rich.progress import (
 
 from chainrule import gpt
 from chainrule.cli.reporting import say
+from chainrule.gpt.curve import RECENT
 from chainrule.gpt.metrics import Row
 
 MOMENT = 0.05  # seconds: what is shown does not change more often
-STRETCH = 2.0  # seconds: of these the speed is shown
-SMOOTH = 50  # single documents vary a lot: the loss shown is the mean of this many steps
+STRETCH = 2.0  # seconds of steps: of these the speed is shown
+LOT = 10  # steps whose mean loss is compared with that of guessing
+BEYOND, RISEN = 10, 3  # times that of guessing, and times the lowest: no run comes back from there
+
+
+class Watch:
+    """Tells when the loss has left any sensible range: far above that of guessing, and risen."""
+
+    def __init__(self, vocabulary: int) -> None:
+        self.guessing = math.log(vocabulary)  #: the loss of a model that knows nothing
+        self._lowest = math.inf
+        self._lot: list[float] = []
+
+    def note(self, loss: float) -> float | None:
+        """Take notice of a step; the mean loss of the last ones if it has left that range."""
+        self._lot.append(loss)
+        if len(self._lot) < LOT and self._lowest < math.inf:
+            return None
+        mean, self._lot = statistics.fmean(self._lot), []  # the first step is a lot of its own
+        self._lowest = min(self._lowest, mean)
+        return mean if mean > max(BEYOND * self.guessing, RISEN * self._lowest) else None
 
 
 class Display:
     """How far training is. One thread takes notes, the other shows them."""
 
     def __init__(self, console: Console, run: gpt.Run) -> None:
-        self.console, self.first, self.total = console, run.step, run.config.steps
-        self.engine = run.engine
+        self.console, self.run, self.first, self.total = console, run, run.step, run.config.steps
         self.taken = 0  #: steps, since it began
         self.recorded: tuple[int, int] | None = None  #: kinds of samples, and how many there are
-        self._began = time.perf_counter()  # with the steps, when all is recorded
-        self._recent: deque[float] = deque(maxlen=SMOOTH)
-        # Compiled steps come many at a time: one point for each such lot.
-        self._times: deque[tuple[int, float]] = deque()
-        self._before = "-"  # the speed before a validation
+        self._recent: deque[float] = deque(maxlen=RECENT)
+        # The step after some lot of them, and the seconds that all steps have taken until then.
+        self._times: deque[tuple[int, float]] = deque([(run.step, run.seconds)])
+        self._built = False
+        self._watch: Watch | None = Watch(run.tokenizer.size)
+        self._warning = ""  # that is to be told
 
     def recording(self, done: int, total: int) -> None:
         """Take notice of a kind of samples that is recorded next."""
-        self.recorded, self._began = (done, total), time.perf_counter()
+        self.recorded = done, total
 
     def note(self, row: Row) -> None:
-        """Take notice of a step."""
-        now = time.perf_counter()
+        """Take notice of a step, when all of its lot have been taken."""
         self._recent.append(row.loss)
-        if not self._times:
-            self._times.append((self.first, self._began))
-        if row.validation_loss is not None:  # which took time, but no steps
-            self._before = self.speed()
-            self._times.clear()
-            self._times.append((row.step, now))
-        elif len(self._times) > 1 and now - self._times[-2][1] < MOMENT:
-            self._times[-1] = (row.step, now)
-        else:
-            self._times.append((row.step, now))
-            while len(self._times) > 2 and now - self._times[1][1] > STRETCH:
-                self._times.popleft()
         self.taken = row.step - self.first
+        if self._watch is not None and (mean := self._watch.note(row.loss)) is not None:
+            self._warning = _advice(self.run.config, mean, self._watch.guessing)
+            self._watch = None  # once is enough
+        now = self.run.seconds
+        if now == self._times[-1][1]:
+            return
+        if self._built and len(self._times) > 1 and now - self._times[-2][1] < MOMENT:
+            self._times.pop()
+        self._times.append((self.run.step, now))
+        if not self._built and len(self._times) > 2:
+            self._times.popleft()  # in the first lot something may still be built
+            self._built = True
+        while len(self._times) > 2 and now - self._times[1][1] > STRETCH:
+            self._times.popleft()
 
     def loss(self) -> float:
         """The mean of the last steps."""
         return statistics.fmean(tuple(self._recent))
 
     def speed(self) -> str:
-        """The steps per second of the last stretch."""
+        """The steps per second of the last stretch, of the time that went into steps."""
         times = tuple(self._times)
-        if len(times) < 2:
-            return self._before
         (first, began), (last, now) = times[0], times[-1]
-        return f"{(last - first) / max(now - began, 1e-9):.1f}"
+        return f"{(last - first) / (now - began):.1f}" if now > began else "-"
+
+    def warn(self) -> None:
+        """Tell what has to be told."""
+        text, self._warning = self._warning, ""
+        if text:
+            self.say(text)
 
     def say(self, text: str) -> None:
         """Print a line."""
@@ -97,12 +122,21 @@ class Display:
         self.close()
 
 
+def _advice(config: gpt.Config, loss: float, guessing: float) -> str:
+    clip = "" if config.clip else " --clip 1"
+    return (
+        f"the loss has risen to {loss:.3g}, that of guessing is {guessing:.2f}: Ctrl-C stops; "
+        f"begin again with a smaller learning rate, such as --lr {config.smaller_rate():.2g}{clip}"
+    )
+
+
 class Lines(Display):
     """Ten lines, for files and pipes."""
 
     def note(self, row: Row) -> None:
         """Print every tenth of all steps."""
         super().note(row)
+        self.warn()
         if row.step * 10 // self.total > (row.step - 1) * 10 // self.total:
             speed = self.speed()
             text = f"step {row.step}/{self.total}  loss {self.loss():.4f}  {speed} steps/s"
@@ -125,6 +159,7 @@ class Terminal(Display):
 
     def show(self) -> None:
         """Bring the line up to date."""
+        self.warn()
         if self.taken and not self._steps:
             self.close()
             self._steps = True
@@ -145,7 +180,7 @@ class Terminal(Display):
                 seconds = TimeElapsedColumn()
                 self._open(TextColumn("{task.description}"), BarColumn(bar_width=None), seconds)
             text = f"recording length {min(done + 1, total)} of {total}"
-            text = self.engine.doing or ("compiling" if done == total else text)
+            text = self.run.engine.doing or ("compiling" if done == total else text)
             self._update(done, total, text)
 
     def _open(self, *columns: ProgressColumn) -> None:

@@ -15,12 +15,12 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from chainrule import gpt
-from chainrule.cli.display import SMOOTH
-from chainrule.cli.reporting import Output, examples, file_named, reported, say
+from chainrule.cli.reporting import Output, examples, file_named, reported, say, say_all
 from chainrule.cli.training import model_class, train
 from chainrule.core.text import visible
 from chainrule.files import write_atomically
 from chainrule.gpt import charts, metrics
+from chainrule.gpt.curve import RECENT, Curve
 
 
 def register(app: App) -> None:
@@ -85,9 +85,8 @@ def sample(
         raise gpt.GPTError(f"--count must be at least 0, not {count}")
     checkpoint = gpt.load(directory)
     choice = gpt.Choice(temperature, top_k, top_p)
-    made, rng, console = _model(checkpoint, model), random.Random(seed), Console()
-    for text in gpt.documents(made, checkpoint.tokenizer, rng, count, choice, prefix):
-        say(console, text)
+    made, rng = _model(checkpoint, model), random.Random(seed)
+    say_all(gpt.documents(made, checkpoint.tokenizer, rng, count, choice, prefix))
 
 
 def _model(checkpoint: gpt.Checkpoint, place: str | None) -> gpt.GPT:
@@ -188,23 +187,22 @@ def compare(
     file, folders = file_named(output, ".svg"), (first, second, *more)
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise gpt.GPTError("a run can only be compared with another one")
-    runs = {str(path): metrics.read(path) for path in folders}
-    for name, rows in runs.items():
-        if not rows:
+    runs = {str(path): Curve(metrics.rows_of(path)) for path in folders}
+    for name, curve in runs.items():
+        if not len(curve):
             raise gpt.GPTError(f"the run in {name!r} has no steps yet")
     write_atomically(file, charts.losses(runs))
     console = Console()
     table = Table("run", *map(_right, ("steps", "loss", "validation loss", "best")))
-    for name, rows in runs.items():
-        validations = list(rows.validations.values())
-        recent = rows.losses[-SMOOTH:]
+    for name, curve in runs.items():
+        last = list(curve.validations.values())[-1:]
         table.add_row(
             _plain(name),
-            f"{rows.steps[-1]}",
-            f"{statistics.fmean(recent):.4f}",
-            f"{validations[-1]:.4f}" if validations else "-",
-            f"{min(validations):.4f}" if validations else "-",
+            f"{curve.steps[-1]}",
+            f"{statistics.fmean(curve.recent):.4f}",
+            f"{last[0]:.4f}" if last else "-",
+            f"{curve.best[1]:.4f}" if curve.best else "-",
         )
     console.print(table)
-    say(console, f"loss: the mean of the last {SMOOTH} steps; best: the lowest validation loss")
+    say(console, f"loss: the mean of the last {RECENT} steps; best: the lowest validation loss")
     say(console, f"wrote {file}")

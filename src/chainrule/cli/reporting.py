@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -16,6 +18,8 @@ from chainrule.gpt import GPTError
 from chainrule.see.expressions import ExpressionError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+SHOWN = 0.1  # seconds: lines wait no longer
 
 #: where a command writes: every command that writes has this option
 Output = Annotated[Path, Parameter(alias="-o")]
@@ -80,3 +84,13 @@ def complain(message: str) -> None:
 def say(console: Console, text: str = "", style: str = "") -> None:
     """Print a line as it is: nothing in it is markup, and it is not folded."""
     console.print(Text(visible(text), style), soft_wrap=True, highlight=False)
+
+
+def say_all(lines: Iterable[str]) -> None:
+    """Print many lines as they are, as ``say`` does, without asking the terminal about each."""
+    write, flushed = sys.stdout.write, time.monotonic()
+    for line in lines:
+        write(visible(line) + "\n")
+        if time.monotonic() - flushed > SHOWN:  # lines that come slowly are seen as they come
+            sys.stdout.flush()
+            flushed = time.monotonic()

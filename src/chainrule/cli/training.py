@@ -23,12 +23,13 @@ from rich.console import Console
 
 from chainrule import gpt
 from chainrule.cli.devices import chosen, leave_lost, spare_folder
-from chainrule.cli.display import MOMENT, SMOOTH, Lines, Terminal
+from chainrule.cli.display import MOMENT, Lines, Terminal
 from chainrule.cli.reporting import Output, reported, say
 from chainrule.gpt import checkpoints, metrics
+from chainrule.gpt.curve import Curve
 from chainrule.gpt.data import BUNDLED, load
 from chainrule.gpt.devices import LostProcessError, is_first_process
-from chainrule.gpt.metrics import Rows
+from chainrule.gpt.training import train_summarised
 
 INTERRUPTED = 128  # plus the number of the signal is what a shell reports, and so do we
 PASSAGE = 25  # tokens that a stream's model writes for each sample that is asked for
@@ -326,11 +327,11 @@ def _train(run: gpt.Run, folder: gpt.RunFolder, intervals: dict[str, Any], sampl
         say(console, f"step {run.step} was the last one; --steps with a larger number goes on")
     elif run.step:
         say(console, f"continuing after step {run.step} of {config.steps}")
-    began = time.perf_counter()
-    rows = _in_background(console, run, folder, intervals)
+    began, before = time.perf_counter(), run.step
+    curve = _in_background(console, run, folder, intervals)
     seconds = time.perf_counter() - began
-    if rows:
-        say(console, f"{_losses(rows)} ({seconds:.1f} s)")
+    if run.step > before:
+        say(console, f"{_losses(curve)} ({seconds:.1f} s)")
     names = [checkpoints.FILE, metrics.FILE, "loss.svg"]
     if (folder.path / checkpoints.BEST).exists():
         names.insert(1, checkpoints.BEST)
@@ -399,13 +400,13 @@ def _some(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
-def _losses(rows: Rows) -> str:
-    recent = rows.losses[-SMOOTH:]
-    text = f"loss {statistics.fmean(recent):.4f} (mean of the last {len(recent)} steps)"
-    last = rows[-1].validation_loss
-    if last is not None:
+def _losses(curve: Curve) -> str:
+    text = f"loss {statistics.fmean(curve.recent):.4f} "
+    text += f"(mean of the last {len(curve.recent)} steps)"
+    last = curve.validations.get(curve.steps[-1])
+    if last is not None and curve.best is not None:
         text += f", validation loss {last:.4f}"
-        step, best = min(rows.validations.items(), key=lambda item: item[1])
+        step, best = curve.best
         if best < last:
             text += f" (best {best:.4f} at step {step})"
     return text
@@ -430,16 +431,16 @@ def _print_new_documents(console: Console, run: gpt.Run, samples: int) -> None:
 
 def _in_background(
     console: Console, run: gpt.Run, folder: gpt.RunFolder, intervals: dict[str, Any]
-) -> Rows:
-    """Train in a thread, and answer Ctrl-C here; the rows, if the run came to its end."""
+) -> Curve:
+    """Train in a thread, and answer Ctrl-C here; the loss curve, if the run came to its end."""
     display = Terminal(console, run) if console.is_terminal else Lines(console, run)
-    found: list[Rows] = []
+    found: list[Curve] = []
     errors: list[BaseException] = []
 
     def work() -> None:
         try:
             found.append(
-                gpt.train(
+                train_summarised(
                     run,
                     folder,
                     **intervals,

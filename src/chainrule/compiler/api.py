@@ -16,7 +16,8 @@ from chainrule.compiler.derived import CompiledDerivative, derivative_of
 from chainrule.compiler.mapping.calls import map_calls
 from chainrule.compiler.runtime import calls, report
 from chainrule.compiler.runtime.bound import BoundCall
-from chainrule.compiler.runtime.dispatch import Dispatch, FallbackError, FallbackWarning
+from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.compiler.runtime.notices import FallbackError, FallbackWarning
 from chainrule.compiler.runtime.pipeline import Options
 from chainrule.compiler.saving.writing import save
 from chainrule.compiler.sizes.serving import any_size
@@ -76,6 +77,19 @@ class CompiledFunction:
         raise TypeError(
             f"a compiled function cannot be pickled: pickle {name!r} itself, compile it again"
         )
+
+    def __copy__(self) -> CompiledFunction:
+        """Itself, as of a plain function."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> CompiledFunction:
+        """Itself too; but a method belongs to its object, of which this would be another."""
+        if isinstance(self.dispatch.function, Method):
+            raise TypeError(
+                f"{self.dispatch.name!r} is a compiled method of one object: copy the object "
+                "without it, and take the method of the copy"
+            )
+        return self
 
     def __repr__(self) -> str:
         return f"<compiled {self.dispatch.name}: {report.path(self.dispatch)}>"
@@ -232,8 +246,10 @@ class CompiledFunction:
         of them. ``trainer.params`` and ``trainer.optimizer`` are what was passed: read them or set
         them, in place, between two calls. ``trainer.state_dict()`` is a checkpoint, and after
         ``load_state_dict`` the steps that follow give the same bits. The arguments are those of
-        ``train``. Samples are copied, unless they are ``chainrule.Windows``, and recorded now:
-        before each kind of them ``progress(done, total)`` is called.
+        ``train``. Samples are recorded now: before each kind of them ``progress(done, total)`` is
+        called. They are copied, unless they are ``chainrule.Windows``: lists, dicts, arrays,
+        dataclasses and the like, but not instances of other classes, which the function may tell
+        from a copy: these are read as they are when a step is taken.
 
         >>> import numpy as np
         >>> import chainrule

@@ -77,6 +77,14 @@ class CompiledDerivative:
             f"{self.transform.name} of it again"
         )
 
+    def __copy__(self) -> CompiledDerivative:
+        """Itself, as of a plain function."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> CompiledDerivative:
+        """Itself too."""
+        return self
+
     def __repr__(self) -> str:
         return f"<compiled {self.dispatch.name}: {report.path(self.dispatch)}>"
 
@@ -162,7 +170,9 @@ class CompiledDerivative:
         if holds_values(first):
             return self.dispatch.function(first, *others, **keywords)
         ordered = (first, *others)
-        return self._of_gradient(calls.value_and_grad(known, ordered, keywords), ordered, keywords)
+        name = self.transform.name
+        found = calls.value_and_grad(known, ordered, keywords, name=name)
+        return self._of_gradient(found, ordered, keywords)
 
     def _of_gradient(
         self, answer: tuple[Any, Any], ordered: tuple[Any, ...], keywords: dict[str, Any]

@@ -34,12 +34,12 @@ def is_value(x: object) -> bool:
 
 def is_real(x: object) -> bool:
     """Whether ``x`` is a number chainrule computes with."""
-    return type(x) is int or isinstance(x, _REAL)
+    return type(x) is float or type(x) is int or isinstance(x, _REAL)
 
 
 def real(x: Any, role: str) -> float:
     """``x`` as a float, or a TypeError that says what to pass as ``role``."""
-    if isinstance(x, _REAL):
+    if type(x) is float or isinstance(x, _REAL):
         return float(x)
     raise TypeError(f"{role} must be a real number, not {describe(x)}{_advice(x)}")
 
@@ -132,7 +132,8 @@ def check(op: Op, y: float, operands: Sequence[Any], parameters: Sequence[Any]) 
     call = op.call_text(xs, tuple(parameters))
     for x in operands:
         if is_value(x) and x._modes.recorder is not None:
-            x._modes.recorder.undefined = call  # whoever catches the error makes a branch of it
+            # Whoever catches the error makes a branch of it.
+            x._modes.recorder.undefined = f"{call} at {caller()}"
     sources = "".join(dict.fromkeys(map(_source, operands)))  # each once, also in a * a
     kind = op.pole(*xs, *parameters) or (ValueError if math.isnan(y) else OverflowError)
     if kind is OverflowError:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
-from chainrule._native import Value, dot, linear, modes, topological_order, vsum
+from chainrule._native import Value, dot, linear, modes, record_row, topological_order, vsum
 from chainrule.core import errors, ops
 from chainrule.core.ops import Op
 from chainrule.core.protocols import SIGNATURE, Protocols, add_method, as_values, real_parameters
@@ -22,6 +22,11 @@ __all__ = ["Value", "dot", "linear", "modes", "topological_order", "vsum"]
 
 def _apply_op(op: Op, operands: Sequence[Any], parameters: Sequence[Any]) -> Value:
     """The op table's way in: any operation over Values and numbers."""
+    recorder = modes.recorder
+    if recorder is not None and type(operands) is tuple and not parameters:
+        recorded = record_row(op, operands)
+        if recorded is not None:
+            return recorded
     values = as_values(Value, op, operands, Value)
     static = real_parameters(op, parameters)
     xs = [v._number for v in values]
@@ -29,7 +34,6 @@ def _apply_op(op: Op, operands: Sequence[Any], parameters: Sequence[Any]) -> Val
     if not (isfinite(y) or modes.allow_nonfinite):
         errors.check(op, y, values, static)
     node = Value.__new__(Value)
-    recorder = modes.recorder
     if modes.grad or recorder is not None:
         node._build(y, 0.0, "", op, static, values, op.local_grads(y, xs, static))
     else:

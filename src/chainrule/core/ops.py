@@ -618,6 +618,17 @@ integer_power: Op = _block(
     domain="a base that is not 0 for a negative exponent",
     pole=lambda n, x: ZeroDivisionError if x == 0 else None,
 )
+# What ``pow`` is, with the exponent as an operand, so that powers with other exponents are the same
+# operation. Array programs have it, recordings do not.
+number_power: Op = _block(
+    "number_power",
+    "x**p, p a plain number",
+    raw_power.forward,
+    lambda y, x, p: _integer_power_slope(y, p, x),
+    no_gradient,
+    domain=pow.domain,
+    pole=pow.pole,
+)
 #: by name, for those who read recordings
 BLOCKS = {
     op.name: op

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
 
 from chainrule.core.text import visible
-from chainrule.gpt.metrics import Row, Rows
+from chainrule.gpt.curve import Curve
+from chainrule.gpt.metrics import Row
 
 COLOURS = (
     *("#1f6feb", "#d1570a", "#1a7f37", "#8250df"),
@@ -114,34 +117,36 @@ def _widened(span: tuple[float, float]) -> tuple[float, float]:
     return span if high > low else (low - some, high + some)
 
 
-def smoothed(numbers: Sequence[float], reach: int) -> list[float]:
-    """Each number as the mean of itself and up to ``reach - 1`` before it.
+def smoothed(curve: Curve, reach: int) -> list[Point]:
+    """The end of each stretch, and the mean loss there of up to ``reach`` steps.
 
+    >>> from chainrule import gpt
     >>> from chainrule.gpt.charts import smoothed
-    >>> smoothed([4.0, 2.0, 0.0], reach=2)
-    [4.0, 3.0, 1.0]
+    >>> from chainrule.gpt.curve import Curve
+    >>> smoothed(Curve(gpt.Row(k, [4.0, 2.0, 0.0][k], 0.1) for k in range(3)), reach=2)
+    [(0.0, 4.0), (1.0, 3.0), (2.0, 1.0)]
     """
-    sums = [0.0]
-    for number in numbers:
-        sums.append(sums[-1] + number)
-    return [
-        (sums[i + 1] - sums[max(0, i + 1 - reach)]) / min(i + 1, reach) for i in range(len(numbers))
-    ]
+    stretches = curve.stretches()
+    counts = np.append(0, stretches["last"] - curve.steps[0] + 1)
+    sums = np.append(0.0, np.cumsum(stretches["sum"]))
+    begins = np.searchsorted(counts, np.maximum(counts[1:] - reach, 0))
+    means = (sums[1:] - sums[begins]) / (counts[1:] - counts[begins])
+    return list(zip(stretches["last"].astype(float).tolist(), means.tolist(), strict=True))
 
 
-def losses(runs: Mapping[str, Sequence[Row]], title: str = "loss") -> str:
+def losses(runs: Mapping[str, Curve | Iterable[Row]], title: str = "loss") -> str:
     """The loss curves of some runs: every step faint, the running mean bold, validation as dots."""
-    known = {name: Rows(rows) for name, rows in runs.items() if rows}
-    low = min([min(rows.losses) for rows in known.values()], default=0.0)
-    high = max([max(rows.losses) for rows in known.values()], default=1.0)
-    last = max([rows.steps[-1] for rows in known.values()], default=1)
+    curves = {n: rows if isinstance(rows, Curve) else Curve(rows) for n, rows in runs.items()}
+    known = {name: curve for name, curve in curves.items() if len(curve)}
+    low = min([float(c.stretches()["low"].min()) for c in known.values()], default=0.0)
+    high = max([float(c.stretches()["high"].max()) for c in known.values()], default=1.0)
+    last = max([curve.steps[-1] for curve in known.values()], default=1)
     axes = _Axes((0, last), (min(low, 0.0) if low < 1 else low, high), 720, 400)
     parts = axes.frame(title, "step")
-    for rows, colour in zip(known.values(), COLOURS * len(known), strict=False):
-        mean = smoothed(rows.losses, max(1, len(rows) // 20))
-        parts.append(axes.line(_extremes(rows.steps, rows.losses), colour, 1, 0.25))
-        parts.append(axes.line(_some(list(zip(rows.steps, mean, strict=True))), colour, 2))
-        for step, loss in _some(list(rows.validations.items()), MOST_CIRCLES):
+    for curve, colour in zip(known.values(), COLOURS * len(known), strict=False):
+        parts.append(axes.line(_extremes(curve), colour, 1, 0.25))
+        parts.append(axes.line(_some(smoothed(curve, max(1, len(curve) // 20))), colour, 2))
+        for step, loss in _some(list(curve.validations.items()), MOST_CIRCLES):
             x, y = axes.place(step, min(max(loss, axes.y_range[0]), high))
             parts.append(
                 f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{PAPER}" '
@@ -156,24 +161,24 @@ def losses(runs: Mapping[str, Sequence[Row]], title: str = "loss") -> str:
                 f'fill="{colour}"/>'
             )
             parts.append(_text(axes.right - 18, y, name, "end"))
-    if any(rows.validations for rows in known.values()):
+    if any(curve.validations for curve in known.values()):
         note = "circles: validation loss"
         parts.append(_text(axes.right, 20, note, "end"))
     return _picture(axes.width, axes.height, title, parts)
 
 
-def _extremes(steps: range, numbers: Sequence[float]) -> list[Point]:
+def _extremes(curve: Curve) -> list[Point]:
     """A curve of at most so many points that looks like all of it: the ends of each stretch."""
-    each = math.ceil(len(steps) / MOST_POINTS)
-    if each <= 2:
-        return [(float(step), number) for step, number in zip(steps, numbers, strict=True)]
+    stretches = curve.stretches()
+    each = math.ceil(len(stretches) / MOST_POINTS)
+    each = 1 if each == 2 else each  # all of them are no more than two of each two
     points: list[Point] = []
-    for first in range(0, len(steps), each):
-        stretch = range(first, min(first + each, len(steps)))
-        for k in sorted(
-            {min(stretch, key=numbers.__getitem__), max(stretch, key=numbers.__getitem__)}
-        ):
-            points.append((float(steps[k]), numbers[k]))
+    for first in range(0, len(stretches), each):
+        some = stretches[first : first + each]
+        low, high = some[some["low"].argmin()], some[some["high"].argmax()]
+        found = {(int(low["low_step"]), float(low["low"]))}
+        found.add((int(high["high_step"]), float(high["high"])))
+        points += [(float(step), loss) for step, loss in sorted(found)]
     return points
 
 

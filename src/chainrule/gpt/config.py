@@ -149,6 +149,16 @@ class Config:
         rate = self.learning_rate * min(1.0, 32 / self.width)
         return max(rate, min(self.learning_rate, 0.001))
 
+    def smaller_rate(self) -> float:
+        """A learning rate to try where this one was too large.
+
+        >>> from chainrule import gpt
+        >>> gpt.Config(learning_rate=1e300).smaller_rate(), gpt.Config().smaller_rate()
+        (0.01, 0.0025)
+        """
+        usual = self.replace(learning_rate=Config.learning_rate).suitable_rate()
+        return min(usual, self.learning_rate / 4)
+
     def to_dict(self) -> dict[str, Any]:
         """All choices, for a checkpoint."""
         return dataclasses.asdict(self)

@@ -11,6 +11,7 @@ import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, overload
 
@@ -69,14 +70,6 @@ class Rows(Sequence[Row]):
             if row.validation_loss is not None:
                 self.validations[row.step] = row.validation_loss
 
-    def until(self, step: int) -> Rows:
-        """Those up to a step."""
-        count = max(0, min(len(self), step - self._first + 1))
-        made = Rows()
-        made._first, made.losses, made.rates = self._first, self.losses[:count], self.rates[:count]
-        made.validations = {k: loss for k, loss in self.validations.items() if k <= step}
-        return made
-
     @property
     def steps(self) -> range:
         """The steps that they are of."""
@@ -119,10 +112,12 @@ def _row(cells: list[str]) -> Row | None:
     return row if math.isfinite(row.loss) else None
 
 
-def read(directory: str | Path) -> Rows:
-    """The rows of a run's metrics.csv, in order of steps, up to the first that makes no sense."""
-    path = Path(directory) / FILE
-    rows = Rows()
+def rows_of(directory: str | Path, last: int | None = None) -> Iterator[Row]:
+    """The rows of a run's metrics.csv in order of steps, up to the first that makes no sense.
+
+    They are read one at a time; those after step ``last`` are not.
+    """
+    path, before = Path(directory) / FILE, None
     try:
         with open(path, encoding="utf-8", newline="") as file:
             # A killed run may have torn its last line.
@@ -131,14 +126,21 @@ def read(directory: str | Path) -> Rows:
                 raise GPTError(f"{str(path)!r} is not a metrics file: its first line is another")
             for cells in lines:
                 row = _row(cells)
-                if row is None or (rows and row.step != rows.steps[-1] + 1):
+                if row is None or before not in (None, row.step - 1):
                     break
-                rows.extend([row])
+                if last is not None and row.step > last:
+                    break
+                yield row
+                before = row.step
     except (FileNotFoundError, NotADirectoryError):
         raise GPTError(f"there is no {FILE} in {str(directory)!r}") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise GPTError(f"cannot read {str(path)!r}: {error}") from None
-    return rows
+
+
+def read(directory: str | Path) -> Rows:
+    """The rows of a run's metrics.csv, as far as they make sense."""
+    return Rows(rows_of(directory))
 
 
 class Writer:
@@ -146,8 +148,7 @@ class Writer:
 
     def __init__(self, directory: Path, rows: Iterable[Row] = ()) -> None:
         path = directory / FILE
-        lines = [",".join(COLUMNS) + "\n", *(row.line() for row in rows)]
-        write_atomically(path, "".join(lines))
+        write_atomically(path, chain([",".join(COLUMNS) + "\n"], (row.line() for row in rows)))
         self._file = append_to(path)
 
     def append(self, rows: Iterable[Row]) -> None:

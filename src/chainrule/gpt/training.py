@@ -12,7 +12,7 @@ import dataclasses
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,6 +25,7 @@ from chainrule.files import FolderLock, remove_partial_files, write_atomically
 from chainrule.gpt import charts, checkpoints, engines, metrics
 from chainrule.gpt.checkpoints import Arrays, Checkpoint
 from chainrule.gpt.config import Config
+from chainrule.gpt.curve import Curve
 from chainrule.gpt.data import BUNDLED, Data
 from chainrule.gpt.devices import Devices, LostProcessError
 from chainrule.gpt.engines import Engine, Progress, unnoticed
@@ -56,6 +57,7 @@ class Run:
     engine: Engine
     rng: random.Random
     validation: float  #: the share of the data that is held out
+    seconds: float = 0.0  #: that its steps have taken here, and nothing else
     _held_out: dict[int | None, list[list[int]]] = field(default_factory=dict, repr=False)
 
     @property
@@ -185,8 +187,10 @@ class Run:
     def take_steps(self, most: int) -> list[Row]:
         """At least one step and at most ``most``, as many as the engine takes at once."""
         first = self.step
+        began = time.perf_counter()
         with self._computing():
             losses = self.engine.advance(most)
+        self.seconds += time.perf_counter() - began
         rate = self.optimizer.schedule
         return [Row(step + 1, loss, rate(step)) for step, loss in enumerate(losses, first)]
 
@@ -256,17 +260,52 @@ def train(
     >>> rows[-1].loss < rows[0].loss
     True
     """
+    rows = Rows()
+
+    def note(row: Row) -> None:
+        rows.extend([row])
+        if report:
+            report(row)
+
+    train_summarised(
+        run,
+        directory,
+        save_every=save_every,
+        save_seconds=save_seconds,
+        validate_every=validate_every,
+        report=note,
+        stop=stop,
+        progress=progress,
+    )
+    return rows
+
+
+def train_summarised(
+    run: Run,
+    directory: str | Path | RunFolder | None = None,
+    *,
+    save_every: int | None = None,
+    save_seconds: float = 10.0,
+    validate_every: int | None = None,
+    report: Callable[[Row], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    progress: Progress = unnoticed,
+) -> Curve:
+    """As ``train``, in memory that does not grow with the steps.
+
+    Returns the curve of the run, with the steps before that the folder knows of.
+    """
     if min(save_every or 1, validate_every or 1) < 1 or 0 in (save_every, validate_every):
         raise GPTError("the steps between two checkpoints or validations must be at least 1")
     validate_every = validate_every or max(250, run.config.steps // 100)
-    rows = Rows()
+    curve = Curve()
     with ExitStack() as stack:
         folder = directory
         if folder is not None and not run.is_first:  # the same steps, for files that nobody reads
             folder = stack.enter_context(TemporaryDirectory())
         if folder is not None and not isinstance(folder, RunFolder):
             folder = stack.enter_context(RunFolder(folder))
-        files = stack.enter_context(_Files(run, folder.path)) if folder else None
+        files = stack.enter_context(_Files(run, folder.path, curve)) if folder else None
         try:
             if run.step < run.config.steps and not run.decided(stop(), anyone=True):
                 run.prepare(progress)
@@ -279,7 +318,7 @@ def train(
                     if run.step % validate_every == 0 or run.step == run.config.steps:
                         loss = run.validation_loss()
                         taken[-1] = dataclasses.replace(taken[-1], validation_loss=loss)
-                    rows.extend(taken)
+                    curve.extend(taken)
                     if files:
                         files.append(run, taken)
                         due = run.decided(time.monotonic() - saved_at > save_seconds)
@@ -299,17 +338,17 @@ def train(
             if files is None:
                 raise
             files.save(run)
-            files.draw(rows)
+            files.draw()
             raise UndefinedError(f"{error}: {_way_on(run, files.path)}") from error
         if files:
             files.save(run)
-            files.draw(rows)
-    return rows
+            files.draw()
+    return curve
 
 
 def _way_on(run: Run, path: Path) -> str:
     """What to do about a run that broke down."""
-    rate = f"{run.config.learning_rate / 4:.2g}"
+    rate = f"{run.config.smaller_rate():.2g}"
     clip = "" if run.config.clip else " --clip 1"
     best = path / checkpoints.BEST  # the last state may be as good as lost already
     again = "" if best.exists() else ", or begin again with that"
@@ -344,16 +383,25 @@ class RunFolder(FolderLock):
 class _Files(AbstractContextManager["_Files"]):
     """What a run writes: metrics.csv as it goes, checkpoints, at the end the picture."""
 
-    def __init__(self, run: Run, path: Path) -> None:
-        self.path = path
-        self.before = Rows()
-        if (path / metrics.FILE).exists():
-            self.before = metrics.read(path).until(run.step)
-        self.writer = metrics.Writer(path, self.before)
-        self.best = min(self.before.validations.values(), default=math.inf)
+    def __init__(self, run: Run, path: Path, curve: Curve) -> None:
+        self.path, self.curve = path, curve
+        self.writer = metrics.Writer(path, self._before(run.step))
+        self.best = math.inf if curve.best is None else curve.best[1]
         self.saved = -1
         if run.decided(not (path / checkpoints.FILE).exists()):
             self.save(run)
+
+    def _before(self, step: int) -> Iterator[Row]:
+        """The rows that the folder has of earlier steps; the curve goes on after them."""
+        if (self.path / metrics.FILE).exists():
+            for row in metrics.rows_of(self.path, step):
+                self.curve.extend([row])
+                yield row
+        if len(self.curve) and self.curve.steps[-1] < step:
+            raise GPTError(
+                f"{str(self.path / metrics.FILE)!r} ends with step {self.curve.steps[-1]}, the "
+                f"checkpoint is that of step {step}: move the file away to go on without it"
+            )
 
     def append(self, run: Run, rows: list[Row]) -> None:
         """Add the rows of the last steps; keep the model if none was better."""
@@ -371,10 +419,8 @@ class _Files(AbstractContextManager["_Files"]):
             checkpoints.save(run.checkpoint(), self.path)
             self.saved = run.step
 
-    def draw(self, rows: Rows) -> None:
-        everything = Rows(self.before)
-        everything.extend(rows)
-        write_atomically(self.path / LOSS_PICTURE, charts.losses({"": everything}))
+    def draw(self) -> None:
+        write_atomically(self.path / LOSS_PICTURE, charts.losses({"": self.curve}))
 
     def __exit__(self, *exception: object) -> None:
         self.writer.close()

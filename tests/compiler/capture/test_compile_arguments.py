@@ -15,6 +15,7 @@ from compile_twins import (
 
 import chainrule
 from chainrule import Value, vsum
+from chainrule.compiler.capture.arguments import eager_arguments, flatten_call
 
 Pair = namedtuple("Pair", "weight factor")
 
@@ -418,3 +419,18 @@ def test_a_text_with_attributes_is_more_than_a_text():
         text = Named("a")
         text.weight = weight
         assert fast.value_and_grad(3.0, text) == (3.0 * weight, weight)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16])
+def test_arrays_of_a_nudged_call_are_laid_out_as_those_that_were_passed(kind):
+    base = np.arange(24, dtype=kind).reshape(2, 3, 4) / 7
+    arrays = [base, base.T, base[:, ::2], np.asfortranarray(base), np.array(base[0, 0, 1])]
+    call = flatten_call((np.ones(2), *arrays), {}, differentiate=True)
+    for moved in (call.nudged(lambda x: x, ()), call.nudged(lambda x: x * 1.5, ())):
+        made, _ = eager_arguments(moved, float)
+        for found, passed, row in zip(made[1:], arrays, moved.floats[1:], strict=True):
+            assert type(found) is np.ndarray
+            assert (found.dtype, found.shape) == (passed.dtype, passed.shape)
+            assert found.strides == np.empty_like(passed).strides
+            assert not np.shares_memory(found, passed)
+            assert np.array_equal(found, row.astype(kind))

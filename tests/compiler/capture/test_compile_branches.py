@@ -418,3 +418,52 @@ def test_a_generator_in_a_built_in_function_is_compiled_on_every_python(gather):
     for x in ([1.0, 2.0], [3.0, 4.0], [0.0, 9.0]):
         assert fast.value_and_grad(x, [0.5, 3.0]) == eager(x, [0.5, 3.0])
     assert "0 eager" in fast.report()
+
+
+# --- whether max gave a Value or a number ---------------------------------------------------------
+
+
+def of_one_selected(xs, i):
+    return [max(x, 0.0) for x in xs][i]
+
+
+def of_one_selected_and_more(xs, i):
+    return [max(x, 0.0) for x in xs][i] + 1.0
+
+
+def beside_data(xs, i):
+    return max(xs[i], 0.0) + xs[0].data
+
+
+def of_the_larger(xs, i):
+    return max(max(xs[0], 0.0), max(xs[i], -1.0))
+
+
+def a_long_way_on(xs, i):
+    total = max(xs[0], 0.0)
+    for k in range(30):
+        total = total + k
+    return total * i
+
+
+def beside_a_value(xs, i):
+    return max(xs[i], 0.0) * xs[0]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        *(of_one_selected, of_one_selected_and_more, beside_data, of_the_larger),
+        *(a_long_way_on, beside_a_value),
+    ],
+)
+def test_a_result_that_max_may_have_made_a_number_has_eagers_type(f):
+    fast = chainrule.compile(f, on_fallback="eager")
+    for k in range(40):
+        xs = [float((k * 7 + j * 5) % 9 - 4) for j in range(3)]
+        if k < 12:
+            xs = [1.0 + k, 2.0, 3.0]
+        wanted = f([Value(x) for x in xs], k % 3)
+        got = fast([Value(x) for x in xs], k % 3)
+        assert type(got) is type(wanted)
+        assert getattr(got, "data", got) == getattr(wanted, "data", wanted)

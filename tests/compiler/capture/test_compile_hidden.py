@@ -653,3 +653,17 @@ def test_everyday_classes_do_not_stand_in_the_way(name):
             yield fast(x)
 
     all_replayed(script)
+
+
+def test_without_gradients_nobody_tells_how_a_value_was_made():
+    def f(p, x):
+        y = p[0] * x
+        return y * (1 + len(y.op)) + len(y.children)
+
+    fast = chainrule.compile(f, on_fallback="eager")
+    for _ in range(4):
+        given = [Value(1.5), Value(2.0)]
+        assert fast(given, 3.0).data == f(given, 3.0).data
+        assert fast.value_and_grad([1.5, 2.0], 3.0)[0] == f(given, 3.0).data
+        with chainrule.no_grad():
+            assert fast(given, 3.0).data == f(given, 3.0).data == 4.5

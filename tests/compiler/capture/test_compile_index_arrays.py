@@ -190,3 +190,51 @@ def test_observations_by_index_arrays_are_recorded_once():
             np.testing.assert_allclose(slopes[name], wanted[name], rtol=1e-9)
     assert len(View(fast).variants) == 1
     assert View(fast).ran_machine_code
+
+
+TABLE = np.random.default_rng(8).normal(size=(3000, 3))
+
+
+def of_a_large_table(p, tokens):
+    total = 0.0
+    for t in tokens:
+        total = total + sum(a * b for a, b in zip(p, TABLE[t], strict=True))
+    return total
+
+
+def test_rows_of_a_large_table_are_read_as_they_are_now():
+    """Its numbers are compared and not hashed; other numbers in it are other rows."""
+    fast, eager = chainrule.compile(of_a_large_table), chainrule.value_and_grad(of_a_large_table)
+    rng, kept = np.random.default_rng(1), TABLE.copy()
+    try:
+        for k in range(12):
+            tokens = rng.integers(0, 3000, 4).tolist()
+            TABLE[tokens[0], k % 3] = [np.nan, -0.0, 2.5, 0.0][k % 4]
+            value, gradient = fast.value_and_grad([0.5, -1.0, 2.0], tokens)
+            wanted, slopes = eager([0.5, -1.0, 2.0], tokens)
+            assert value == pytest.approx(wanted, nan_ok=True)
+            assert gradient == pytest.approx(slopes, nan_ok=True)
+    finally:
+        TABLE[:] = kept
+
+
+def reading_twice(p, table, i):
+    first = p[0] * table[i][0]
+    table = table + 1.0
+    return first + p[1] * table[i][0]
+
+
+def test_large_tables_with_other_numbers_are_not_mistaken_for_each_other():
+    fast, eager = chainrule.compile(reading_twice), chainrule.value_and_grad(reading_twice)
+    for i in range(8):
+        assert fast.value_and_grad([1.0, 2.0], TABLE, i) == eager([1.0, 2.0], TABLE, i)
+
+
+def reading_globals(p, i):
+    return p[0] * TABLE[i][0] + p[1] * (TABLE + 0.0)[i][1] + p[0] * (-TABLE)[i][0]
+
+
+def test_a_copy_and_a_negative_of_a_large_table():
+    fast, eager = chainrule.compile(reading_globals), chainrule.value_and_grad(reading_globals)
+    for i in range(8):
+        assert fast.value_and_grad([1.0, 2.0], i) == eager([1.0, 2.0], i)

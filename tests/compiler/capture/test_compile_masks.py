@@ -268,3 +268,69 @@ def test_attributes_that_an_integer_does_not_have():
 
     for k in (f, g, h):
         same(k, [(P.tolist(), n) for n in (1, 2, 3, True, np.int64(4), np.int64(5), 6)])
+
+
+# --- truths joined by & and | ---------------------------------------------------------------------
+
+JOINED = {
+    "and": lambda a, b: (a > 0) & (b > 0),
+    "or": lambda a, b: (a > 0) | (b <= 0.5),
+    "xor": lambda a, b: (a > b) ^ (b != 0.3),
+    "of a negated one": lambda a, b: (a != 0.3) & (b != a),
+    "three": lambda a, b: (a > 0) & (b > 0) | (a + b < 0.5),
+    "with a plain truth": lambda a, b: (a > 0) & True | False ^ (b > 0),
+    "with numpy's truth": lambda a, b: (a > 0) & np.True_ & (b > 0),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_comparisons_joined_in_a_where_are_one_recording(name):
+    join = JOINED[name]
+
+    def f(p, xs):
+        return sum(where(join(a, x), a * x, a * 0.1 + x) for a, x in zip(p, xs, strict=True))
+
+    fast, eager = chainrule.compile(f), chainrule.value_and_grad(f)
+    rng = np.random.default_rng(2)
+    for _ in range(40):
+        arguments = (P * rng.normal()).round(1).tolist(), rng.normal(size=5).round(1).tolist()
+        value, gradient = fast.value_and_grad(*arguments)
+        wanted, slopes = eager(*arguments)
+        assert value == pytest.approx(wanted, rel=1e-12)
+        assert gradient == pytest.approx(slopes, rel=1e-12)
+    assert "40 replayed, 0 eager; 1 recordings" in fast.report()
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda a, b: (a > 0) & (b > 0),
+        lambda a, b: np.logical_or(a > 0, b > 0) & ~(a == b),
+        lambda a, b: np.logical_not(a > 0) ^ (b[0] > a),
+    ],
+)
+def test_masks_of_data_joined_are_one_recording(join):
+    def f(p, xs, ys):
+        return where(join(xs, ys), p * xs, p * 0.1).sum()
+
+    fast, eager = chainrule.compile(f), chainrule.value_and_grad(f)
+    rng = np.random.default_rng(2)
+    for _ in range(40):
+        xs, ys = rng.normal(size=(2, 5)).round(1)
+        value, gradient = fast.value_and_grad(P, xs, ys)
+        wanted, slopes = eager(P, xs, ys)
+        assert value == pytest.approx(wanted, rel=1e-12)
+        assert gradient == pytest.approx(slopes, rel=1e-12)
+
+
+def what_it_is(p, x):
+    both = (p > 0) & (x > 0)
+    return p * 2.0, type(both).__name__, both is True, both == (x > 0), str(both), int(both | False)
+
+
+def test_a_joined_truth_is_a_bool_wherever_else_it_is_used():
+    fast = chainrule.compile(what_it_is, on_fallback="eager")
+    for p in (1.0, -1.0, 0.5, 0.7):
+        for x in (1.0, -1.0, np.float64(2.0)):
+            got, wanted = fast(p, x), what_it_is(p, x)
+            assert repr(got) == repr(wanted)

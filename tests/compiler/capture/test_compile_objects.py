@@ -70,7 +70,7 @@ def is_replayed(fast):
 
 
 def reasons(fast):
-    return " ".join(fast.dispatch.reasons)
+    return " ".join(fast.dispatch.notices.reasons)
 
 
 @pytest.mark.parametrize("lift", [None, True, False])
@@ -504,3 +504,10 @@ def test_files_do_not_hold_the_code_of_what_was_passed(tmp_path):
     f = chainrule.compile(lambda w, p: p(w))
     with pytest.raises(chainrule.SaveError, match="whose code is not part of a file"):
         f.save(tmp_path / "f.safetensors", 0.5, Policy(1.0))
+
+
+def test_an_object_to_differentiate_by_is_refused_as_eager_refuses_it():
+    f = chainrule.compile(lambda o: o.x * 2, on_fallback="eager")
+    with pytest.raises(TypeError, match="is a Itself, and there is no derivative with respect"):
+        f.value_and_grad(Itself())
+    assert "not everything in its first argument is a number" in reasons(f)

@@ -13,7 +13,7 @@ import pytest
 
 import chainrule
 from chainrule import Value, exp, log, sqrt
-from chainrule.compiler.capture import sides, tracing
+from chainrule.compiler.capture import forks, sides, tracing
 from chainrule.compiler.runtime import pipeline
 
 RNG = random.Random(3)
@@ -194,6 +194,21 @@ def test_branches_on_integers(f):
     ]
     fast = compared(f, calls)
     assert fast.dispatch.counts.traces <= FEW + 2
+
+
+def test_sides_of_a_function_that_calls_itself_twice_do_not_double_without_end(monkeypatch):
+    calls, bound = [], forks.stay_within_bounds
+    monkeypatch.setattr(forks, "stay_within_bounds", lambda: calls.append(1) or bound())
+
+    def f(p, n):
+        def tree(n):
+            return p[0] if n <= 0 else tree(n - 1) * p[1] + tree(n - 2)
+
+        found = tree(n)
+        return found + 0.01 * sum(exp(-found * found + k) for k in range(60))
+
+    compared(f, [(numbers(2), n) for n in (4, 0, 6, 1, 3, 5, 2, 0, 7, 4)])
+    assert 0 < len(calls) < 10_000  # of 10 calls; without a bound it was 160,000
 
 
 def test_a_side_that_is_undefined_counts_only_where_it_is_taken():

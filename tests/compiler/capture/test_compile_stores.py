@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import chainrule
-from chainrule import Value
+from chainrule import Value, exp
 
 RNG = random.Random(11)
 
@@ -163,3 +163,19 @@ def into_a_list_of_the_users(p, ts, i, j):
 )
 def test_where_a_store_would_show_the_place_is_static(f):
     compared(f)
+
+
+def test_stores_by_integers_keep_the_bits_of_eager_where_these_were_asked_for():
+    def f(p, edges):
+        sums = [0.1] * 3
+        for a, b in edges:
+            sums[b] = sums[b] + exp(p[a]) * 0.3
+        ratios = [0.2] * 3
+        for a, b in edges:
+            ratios[b] = ratios[b] + sums[a] * exp(p[a]) / sums[b]
+        return sum(x * (k + 1) for k, x in enumerate(ratios))
+
+    fast, rng = chainrule.compile(f, lift=False), np.random.default_rng(0)
+    for _ in range(30):
+        p, edges = rng.normal(size=3).tolist(), rng.integers(0, 3, (4, 2)).tolist()
+        assert fast.value_and_grad(p, edges) == chainrule.value_and_grad(f)(p, edges)

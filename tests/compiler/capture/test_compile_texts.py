@@ -33,7 +33,7 @@ def tried(f, texts, most_recordings):
     """The function, after calls like eager's with these texts, and no more recordings than so."""
     fast = compared(f, [(PARAMS, text) for text in texts])
     assert fast.dispatch.counts.traces <= most_recordings
-    assert not fast.dispatch.reasons
+    assert not fast.dispatch.notices.reasons
     return fast
 
 
@@ -369,7 +369,7 @@ def test_which_object_a_captured_text_is_may_be_asked():
         return p[0] * k if (first, second)[k % 2] is first else p[1]
 
     fast = compared(f, [(PARAMS, k % 4) for k in range(20)])
-    assert not fast.dispatch.reasons
+    assert not fast.dispatch.notices.reasons
 
 
 def test_a_missing_key_of_a_defaultdict_is_added_by_eager():

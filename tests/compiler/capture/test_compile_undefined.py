@@ -391,3 +391,16 @@ def test_pythons_numbers_raise_where_values_need_not(f):
                     fast.value_and_grad(1.5, x, n)
             else:
                 assert fast.value_and_grad(1.5, x, n) == expected
+
+
+def logarithm_or_twice(x):
+    try:
+        return chainrule.log(x[0])
+    except ValueError:
+        return x[0] * 2.0
+
+
+def test_the_reason_names_the_line_of_an_undefined_value_that_is_caught():
+    fast = chainrule.compile(logarithm_or_twice)
+    with pytest.warns(chainrule.FallbackWarning, match=r"log\(-1\) at test_compile_undefined.py:"):
+        fast.value_and_grad([-1.0])

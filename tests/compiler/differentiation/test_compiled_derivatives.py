@@ -688,3 +688,16 @@ def outcome(f, *arguments):
         return np.asarray(f(*arguments)).tolist()
     except (ArithmeticError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
+
+
+@pytest.mark.parametrize("transform", [chainrule.grad, chainrule.value_and_grad])
+def test_what_returns_no_number_is_refused_in_the_words_of_the_transform(transform):
+    def pair(x):
+        return [x[0], x[1]]
+
+    with pytest.raises(TypeError) as eager:
+        transform(pair)(np.ones(2))
+    with pytest.raises(TypeError) as compiled:
+        transform(chainrule.compile(pair))(np.ones(2))
+    assert str(compiled.value) == str(eager.value)
+    assert str(eager.value).startswith(f"{transform.__name__} takes a function")

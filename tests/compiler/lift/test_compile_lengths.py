@@ -1008,7 +1008,7 @@ def recurrent_beside(p, tokens):
 @pytest.mark.parametrize("program", [recurrent, recurrent_beside])
 def test_steps_that_a_shorter_call_does_not_take(program):
     pair, rng = Pair(program), random.Random(4)
-    for seed, length in enumerate((11, 4, 9, 1, 10, 2, 11, 3, 1)):
+    for seed, length in enumerate((8, 4, 7, 1, 6, 2, 8, 3, 1)):
         tokens = [rng.randrange(VOCAB) for _ in range(length + 1)]
         pair.same(recurrent_params(seed), tokens, lifted=True)
     assert lifted_programs(pair) == 1

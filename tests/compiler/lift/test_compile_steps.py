@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -17,9 +18,10 @@ from chainrule import Value, exp, log, maximum, sin, sqrt, tanh
 from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.capture.tracing import trace
 from chainrule.compiler.capture.walking import survey
-from chainrule.compiler.lift import commands, interpreter, schedule
+from chainrule.compiler.lift import alignment, commands, interpreter, schedule
 from chainrule.compiler.lift.alignment import RecordedCall
 from chainrule.compiler.lift.graph import NotLiftable
+from chainrule.compiler.lift.powers import with_powers_alike
 from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.tape import executor
 
@@ -381,7 +383,13 @@ def network(seed: int = 0) -> Any:
     return {name: rng.normal(size=shape) * 0.4 for name, shape in shapes.items()}
 
 
-def test_integers_select_operands_of_steps():
+@pytest.fixture
+def no_loops(monkeypatch):
+    """Recurrences are done in steps, as those are in which no loop in time is found."""
+    monkeypatch.setattr(alignment, "LOOPS", False)
+
+
+def test_integers_select_operands_of_steps(no_loops):
     params = network()
     fast = chainrule.compile(recurrent, on_fallback="raise", lift=True)
     tape = chainrule.compile(recurrent, on_fallback="raise", lift=False)
@@ -395,7 +403,7 @@ def test_integers_select_operands_of_steps():
     assert View(fast).structures[0].variants[0].machine.program.steps is not None
 
 
-def test_other_lengths_share_the_machine_code():
+def test_other_lengths_share_the_machine_code(no_loops):
     rng = np.random.default_rng(4)
     fast = chainrule.compile(recurrent, on_fallback="raise", lift=True)
     tokens = [rng.integers(0, 5, size=length).tolist() for length in (40, 36, 45)]
@@ -408,7 +416,7 @@ def test_other_lengths_share_the_machine_code():
     assert len({machine.code.forward for machine in machines}) == 1
 
 
-def test_a_program_in_steps_trains():
+def test_a_program_in_steps_trains(no_loops):
     rng = np.random.default_rng(2)
     samples = [(rng.integers(0, 5, size=36).tolist(),) for _ in range(6)]
     losses = []
@@ -469,3 +477,86 @@ def test_a_step_that_reads_what_comes_later_is_found(monkeypatch):
     program.steps[[0, -1]] = program.steps[[-1, 0]]
     with pytest.raises(NotLiftable, match="comes later"):
         program.check_order()
+
+
+# --- powers with many exponents -------------------------------------------------------------------
+
+
+def american(n, extreme):
+    """The tree, with each price a power of its own."""
+
+    def price(x):
+        up, strike = x[0], x[1]
+        down = 1.0 / up
+        values = [extreme(strike - x[2] * up**k * down ** (n - k), 0.0) for k in range(n + 1)]
+        for step in range(n - 1, -1, -1):
+            for k in range(step + 1):
+                held = 0.99 * (0.6 * values[k + 1] + 0.4 * values[k])
+                values[k] = extreme(held, strike - x[2] * up**k * down ** (step - k))
+        return values[0]
+
+    return price
+
+
+@pytest.mark.parametrize("extreme", [max, maximum])
+def test_powers_with_many_exponents_are_one_instruction(extreme):
+    price = american(30, extreme)
+    fast = chainrule.compile(price, on_fallback="raise", lift=True)
+    for x in ([1.03, 1.1, 1.0], [1.01, 0.9, 1.2], [1.2, 3.0, 2.0]):
+        value, gradient = fast.value_and_grad(x)
+        wanted, slopes = chainrule.value_and_grad(price)(x)
+        assert value == pytest.approx(wanted, rel=1e-12)
+        assert gradient == pytest.approx(slopes, rel=1e-10)
+    assert "array instructions, done in" in fast.report()
+
+
+def shrinking_powers(exponents):
+    def f(x):
+        values = [a**p for p in exponents for a in x]
+        while len(values) > 1:
+            values = [0.5 * a + 0.5 * tanh(b) for a, b in pairwise(values)]
+        return values[0]
+
+    return f
+
+
+@pytest.mark.parametrize(
+    "exponents",
+    [
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13],
+        [-1, -2, -3, -4, -5, 0.0, -0.0, 1, 2, 3, 4, 5],
+        [0.5, 1.5, 2.5, -0.5, 0, 1, 1e-3, 7.25, 11, 12, 13.5],
+    ],
+)
+def test_bases_of_any_sign_and_size_as_eager_has_them(exponents):
+    """Powers of zero, of negative numbers and of nearly nothing; what is undefined raises."""
+    f = shrinking_powers(exponents)
+    fast = chainrule.compile(f, on_fallback="eager", lift=True)
+    eager = chainrule.value_and_grad(f)
+    fast.value_and_grad([0.3, 0.7, 1.1])
+    assert "lifted" in fast.report()
+    for x in (
+        *([1.5, 0.2, 0.9], [-1.5, 0.2, 0.9], [0.0, 1.0, 2.0], [-0.0, -1.0, 2.0]),
+        *([1e-30, 1e30, 1.0], [5e-324, 1.0, 1.0], [1.0, 1.0, 1.0], [-3.0, -0.5, -1e-3]),
+    ):
+        try:
+            wanted, slopes = eager(x)
+        except (ValueError, ZeroDivisionError, OverflowError, ArithmeticError) as error:
+            with pytest.raises(type(error), match=re.escape(str(error))):
+                fast.value_and_grad(x)
+            continue
+        value, gradient = fast.value_and_grad(x)
+        assert value == pytest.approx(wanted, rel=1e-12, abs=1e-300)
+        assert gradient == pytest.approx(slopes, rel=1e-11, abs=1e-300, nan_ok=True)
+
+
+def test_a_few_exponents_stay_parameters():
+    f = shrinking_powers([2, 3])
+    call = flatten_call(([0.5] * 12,), {}, differentiate=True)
+    recording = trace(f, survey(f), call).recording
+    assert with_powers_alike(recording) is recording
+    f = shrinking_powers(range(12))
+    recording = trace(f, survey(f), call).recording
+    alike = with_powers_alike(recording)
+    alike.verify()
+    assert str(alike) == str(recording).replace(" pow ", " number_power ")

@@ -543,6 +543,15 @@ def test_results_that_do_not_stack_say_so():
     named = chainrule.compile(lambda w, x: {"y": w * x, "name": "abc"})
     with pytest.raises(TypeError, match="returned a str: map stacks numbers only"):
         named.map(1.0, np.zeros(3))
+
+    def greedy(w, x):
+        return w * x, [1.0] * (2 if x > 0 else 7)
+
+    found = (
+        r"greedy returned \(number, \[number, number\]\) for one .* \(number, \[7 numbers\]\) for"
+    )
+    with pytest.raises(TypeError, match=found):
+        chainrule.compile(greedy).map(1.0, np.array([1.0, -1.0]))
     several = chainrule.compile(lambda w, x: w * x if x > 0 else [w * x, 1.0])
     with pytest.raises(TypeError, match="map stacks results of one structure"):
         several.map(1.0, np.array([1.0, -1.0, 1.0]))

@@ -8,6 +8,8 @@ from compile_view import View
 
 import chainrule
 from chainrule import exp, log, tanh
+from chainrule.compiler.runtime.ledger import Ledger
+from chainrule.compiler.runtime.pipeline import Pipeline
 
 BOS, PAD = 8, 0
 CHANCE = random.Random(4)
@@ -224,3 +226,34 @@ def test_integers_beyond_64_bits_are_computed_by_python():
     value, _ = fast.batch_value_and_grad(p, samples)
     wanted = [chainrule.value_and_grad(f)(p, *sample)[0] for sample in samples]
     assert value == pytest.approx(np.mean(wanted), rel=1e-10)
+
+
+def test_a_longer_call_is_recorded_once_while_its_machine_code_is_too_dear(monkeypatch):
+    """What its recording costs must not be what is missing for the code, again and again."""
+    pytest.importorskip("llvmlite")
+    rng = np.random.default_rng(3)
+    p = rng.normal(size=(9, 9)).tolist()
+    fast, eager = chainrule.compile(framed), chainrule.value_and_grad(framed)
+
+    def compare(length):
+        tokens = rng.integers(0, 9, length).tolist()
+        value, gradient = fast.value_and_grad(p, tokens)
+        wanted, slopes = eager(p, tokens)
+        assert value == pytest.approx(wanted, rel=1e-12)
+        assert np.allclose(gradient, slopes, rtol=1e-10)
+
+    compare(10)
+    assert View(fast).variants[0].binding is not None
+    monkeypatch.setattr(Pipeline, "_may_build", lambda *_, **__: True)
+    monkeypatch.setattr(Ledger, "affords_recording", lambda *_: True)
+    monkeypatch.setattr(Ledger, "affords_building", lambda *_: False)
+    compare(12)
+    made = fast.dispatch.counts.traces
+    for _ in range(20):
+        compare(12)
+    assert fast.dispatch.counts.traces == made
+    monkeypatch.setattr(Ledger, "affords_building", lambda *_: True)
+    for _ in range(3):
+        compare(12)
+    assert fast.dispatch.counts.traces == made
+    assert "on the tape until" not in fast.report()

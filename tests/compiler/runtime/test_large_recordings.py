@@ -3,7 +3,9 @@
 ``large``: every recording counts as a large one.
 """
 
+import gc
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -11,11 +13,12 @@ from compile_view import View
 
 import chainrule
 from chainrule import Value, exp, tanh
+from chainrule.compiler.capture import tracing
 from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import trace
 from chainrule.compiler.capture.walking import survey
-from chainrule.compiler.runtime import heap, verification
+from chainrule.compiler.runtime import heap, notices, verification
 from chainrule.compiler.runtime.variants import Path, Variant
 from chainrule.core.backend import kernels, modes
 from chainrule.core.errors import GraphNeeded
@@ -47,6 +50,17 @@ def detached(p, xs):
     return total
 
 
+def compared(p, xs):
+    """What recording itself makes: data, comparisons, and max and min of both."""
+    total = p[0] * 1.0
+    for a, x in zip(p, xs, strict=True):
+        top, bottom = max(a.data, x, 0.25), min(v.data for v in p)
+        total = total + (a - top) * (bottom - a) - x * (2.0 - x) + max(a, total) - min(a, 1.0)
+        total = total + chainrule.where(a < x, a, x) * chainrule.where(a == x, 1.0, a)
+        total = total * (3.0 if a.data <= x else 0.5) - (x - a) / (1.0 + x * x)
+    return total
+
+
 def selecting(p, tokens):
     return sum(tanh(p[t] * (t + 1)) for t in tokens) * p[0]
 
@@ -59,6 +73,8 @@ def own_derivative(p, xs):
 CALLS = [
     (arithmetic, ([0.3, -0.4, 0.5], [1.0, 2.0, -3.0])),
     (detached, ([0.3, -0.4, 0.5], [1.0])),
+    (compared, ([0.3, -0.4, 2.0], [1.0, -2.0, 2.0])),
+    (compared, (np.array([0.3, -0.4, 2.0]), np.array([1.0, -2.0, 2.0]))),
     (selecting, ([0.3, -0.4, 0.5], [2, 0, 1, 1])),
     (own_derivative, ([0.3, -0.4, 0.5], [1.5])),
 ]
@@ -214,3 +230,119 @@ def test_users_gradients_are_as_they_were(large):
     fast = chainrule.compile(script, lift=True)
     fast(0.7)
     assert [w.grad for w in weights] == [5.0, 0.0]
+
+
+@native
+def test_a_row_that_is_not_finite_is_left_to_the_op_table():
+    def function(p, xs):
+        return p[0] * max(x * 1e300 for x in xs)
+
+    state = survey(function)
+    call = flatten_call(([0.5], [1e300, 1.0]), {}, differentiate=True)
+    light, whole = (trace(function, state, call, whole=w).recording for w in (False, True))
+    assert whole.fingerprint() == light.fingerprint()
+
+
+@native
+def test_a_recorded_call_lets_go_of_its_nodes_without_the_garbage_collector():
+    def function(p, xs):
+        return sum(a * max(x, 0.5) for a, x in zip(p["w"], xs["x"], strict=True))
+
+    state = survey(function)
+    call = flatten_call(({"w": np.ones(50)}, {"x": np.ones(50)}), {}, differentiate=True)
+    trace(function, state, call)
+    gc.collect()
+    gc.disable()
+    try:
+        before = kernels.allocation_counts()[0]
+        trace(function, state, call)
+        assert kernels.allocation_counts()[0] == before
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("count", [3, tracing.MANY])
+def test_the_garbage_collector_is_as_it_was_after_many_stand_ins_were_made(count, enabled):
+    before = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        with tracing._collector_paused(count):
+            inside = gc.isenabled()
+        assert gc.isenabled() is enabled
+        assert inside is (enabled and count < tracing.MANY)
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+# --- told while it goes on ------------------------------------------------------------------------
+
+
+def long_one(p):
+    total = p[0]
+    for _ in range(70_000):
+        total = total * 0.5 + p[1]
+    return total
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(notices, "LONG", 0.0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_long_recording_is_told_of_once_while_it_goes_on():
+    fast = chainrule.compile(long_one, lift=False)
+    wanted = chainrule.value_and_grad(long_one)([1.0, 2.0])
+    with pytest.warns(chainrule.FallbackWarning, match="one recording of 65,53") as told:
+        results = [fast.value_and_grad([1.0, 2.0]) for _ in range(2)]
+    assert results == [wanted, wanted]
+    assert len(told) == 1
+    assert "test_large_recordings.py" in str(told[0].message)
+    assert "1 recordings" in fast.report()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_with_on_fallback_eager_nothing_is_told(recwarn):
+    fast = chainrule.compile(long_one, lift=False, on_fallback="eager")
+    fast.value_and_grad([1.0, 2.0])
+    assert not recwarn.list
+    assert "1 recordings" in fast.report()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_where_warnings_are_errors_the_function_does_not_see_them():
+    caught = []
+
+    def guarded(p):
+        try:
+            return long_one(p)
+        except UserWarning:
+            caught.append(1)
+            raise
+
+    fast = chainrule.compile(guarded, lift=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", chainrule.FallbackWarning)
+        with pytest.raises(chainrule.FallbackWarning):
+            fast.value_and_grad([1.0, 2.0])
+    assert not caught
+    assert fast.value_and_grad([1.0, 2.0]) == chainrule.value_and_grad(long_one)([1.0, 2.0])
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_shows_the_warning_may_print_and_compute(monkeypatch):
+    """It runs as if nothing were recorded."""
+    shown = []
+
+    def show(message, *_, **__):
+        print(message)
+        shown.append((Value(2.0) * 3.0).data + max(1, 2))
+
+    fast = chainrule.compile(long_one, lift=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", show)
+        fast.value_and_grad([1.0, 2.0])
+    assert shown == [8.0]
+    assert "1 calls: 1 replayed" in fast.report()

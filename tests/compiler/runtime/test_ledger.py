@@ -15,7 +15,7 @@ from compile_view import View
 
 import chainrule
 from chainrule import Value
-from chainrule.compiler.runtime import building, dispatch, ledger
+from chainrule.compiler.runtime import building, ledger, notices
 from chainrule.compiler.runtime.ledger import BUILD, EAGER, RECORD, Cost, Ledger, allowance
 from chainrule.compiler.runtime.memory import Memory, _limit, memory, size
 from chainrule.compiler.runtime.variants import Path
@@ -87,6 +87,20 @@ def test_a_large_function_is_recorded_and_built_at_once(no_allowance):
     assert book.affords_recording()
     book.recorded(3_000_000)
     assert book.affords_building(3_000_000)
+
+
+def test_a_fast_path_that_tries_more_in_vain_than_it_saves_is_given_up(no_allowance):
+    book = Ledger()
+    book.instructions = 2500
+    for _ in range(1000):  # one call of four is answered by the first of its variants
+        book.replayed(2500, quickly=True)
+        assert not book.declined(3)
+    given_up = [book.declined(17) for _ in range(200)]  # and now none is, by any of 17
+    assert True in given_up
+    assert book.rests
+    assert given_up.index(True) * 17 * 0.5 * 2500 * ledger.REPLAY.each < 2.5 * (
+        ledger.DECLINED * EAGER.of(2500)
+    )
 
 
 def test_the_allowance_is_for_all_functions_together(usual_allowance):
@@ -349,7 +363,7 @@ def test_values_are_values_while_it_rests(no_allowance):
 
 
 def test_the_user_is_told_once_what_takes_so_long(monkeypatch):
-    monkeypatch.setattr(dispatch, "LONG", 0.001)
+    monkeypatch.setattr(notices, "LONG", 0.001)
     rng, fast = random.Random(3), chainrule.compile(steps)
 
     def call_it():
@@ -364,7 +378,7 @@ def test_the_user_is_told_once_what_takes_so_long(monkeypatch):
 
 
 def test_lengths_are_nothing_to_be_told_of(monkeypatch):
-    monkeypatch.setattr(dispatch, "LONG", 0.001)
+    monkeypatch.setattr(notices, "LONG", 0.001)
     fast = chainrule.compile(lists)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

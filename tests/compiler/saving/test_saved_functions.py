@@ -474,7 +474,7 @@ def test_eager_functions_refuse_with_the_reason_of_their_report(tmp_path):
     with pytest.raises(SaveError, match="no call of it was recorded yet; give save an example"):
         fast.save(tmp_path / "saved")
     fast(2.0)
-    reason = next(iter(fast.dispatch.reasons))
+    reason = next(iter(fast.dispatch.notices.reasons))
     assert reason in fast.report()
     for example in ((), (2.0,)):
         with pytest.raises(SaveError) as error:

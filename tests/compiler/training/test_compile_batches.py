@@ -43,6 +43,7 @@ def few_go_together(monkeypatch):
     """A batch may be small for its lengths: it runs as a large one would."""
     monkeypatch.setattr(batches, "ALIKE", 0)
     monkeypatch.setattr(batches, "FEWEST", 2)
+    monkeypatch.setattr(batches, "LANES", 0)
 
 
 # --- side by side ---------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ def arranged(monkeypatch):
     monkeypatch.setattr(lanes, "LANES", 0.1)
     monkeypatch.setattr(batches, "ALIKE", 0)  # few samples of each length go together too
     monkeypatch.setattr(batches, "FEWEST", 2)
+    monkeypatch.setattr(batches, "LANES", 0)
     seen: list[tuple[int, bool]] = []
     original = lanes.Arrangement.__init__
 

@@ -148,6 +148,49 @@ def test_samples_are_those_of_the_moment_it_was_made():
     close(trainer.advance(4), wanted)
 
 
+class Point:
+    def __init__(self, x):
+        self.x = x
+
+
+ORIGIN = Point(5.0)
+
+
+@pytest.mark.parametrize("wrap", [lambda point: point, lambda point: [point]])
+def test_instances_of_other_classes_are_read_as_they_are_then(wrap):
+    def error(p, held):
+        point = held[0] if isinstance(held, list) else held
+        return (p[0] * point.x - 1) ** 2 if point is not ORIGIN else p[0] * 100
+
+    p, points = np.array([1.0]), [Point(2.0), Point(3.0), ORIGIN]
+    samples = [(wrap(point),) for point in points]
+    fast = chainrule.compile(error, on_fallback="eager")
+    trainer, mean = fast.trainer(p, samples, optim.SGD(p, lr=0.0)), fast.evaluator(p, samples)
+    assert trainer.advance(3).tolist() == [1.0, 4.0, 100.0], "a copy of ORIGIN would be another"
+    assert mean() == 35.0
+    points[0].x = 4.0
+    assert trainer.advance(3).tolist() == [9.0, 4.0, 100.0]
+    assert mean() == pytest.approx(113 / 3)
+
+
+def test_messages_name_who_was_asked_and_what_was_resized():
+    fast = chainrule.compile(lambda p, x: (p * x).sum() ** 2)
+    with pytest.raises(ValueError, match="evaluator needs at least one sample"):
+        fast.evaluator(np.ones(2), [])
+    params = {"a": np.ones(5), "b": np.ones(2)}
+    fast = chainrule.compile(lambda p, x: (p["a"] * x).sum() ** 2 + p["b"][0])
+    trainer = fast.trainer(params, [(1.0,), (2.0,)], optim.Adam(params, lr=0.1))
+    trainer.advance(2)
+    for size in (8, 3):  # with fewer numbers, b would have moved by the moments of a
+        params["a"].resize(size, refcheck=False)
+        before = params["b"].copy()
+        with pytest.raises(
+            ValueError, match=r"params\['a'\] was resized: it has \d numbers, and had 5"
+        ):
+            trainer.advance(1)
+        assert (params["b"] == before).all()
+
+
 def test_captured_state_that_changes_is_seen_between_calls():
     params, factor = {"p": np.array([1.0, -2.0])}, [1.0]
 
@@ -430,3 +473,29 @@ def test_what_is_no_key_is_refused_before_anything_is_recorded():
     fast = chainrule.compile(dropping)
     with pytest.raises(TypeError, match="a key is two numbers"):
         fast.trainer(params, [([1, 2],)], optim.SGD(params, lr=0.1), key=3)
+
+
+# --- losses ---------------------------------------------------------------------------------------
+
+
+def test_losses_that_are_forgotten_change_no_step(machine_steps):
+    trainers = []
+    for _ in range(2):
+        params = embeddings()
+        fast = chainrule.compile(dropping, lift=True)
+        samples = [([k % 5, (k + 1) % 5],) for k in range(7)]
+        optimiser = optim.Adam(params, lr=0.01)
+        trainers.append(fast.trainer(params, samples, optimiser, key=random.key(8)))
+    kept, other = trainers
+    found = []
+    for count in (3, 100, 1, 70):
+        found += other.advance(count).tolist()
+        other.forget_losses()
+        assert len(other.losses) == 0
+    last = other.advance(5).tolist()
+    assert (other.losses.tolist(), other.taken) == (last, 179)
+    assert kept.advance(179).tolist() == found + last == kept.losses.tolist()
+    other.load_state_dict(kept.state_dict())
+    assert other.losses.tolist() == kept.losses.tolist()
+    assert other.advance(4).tolist() == kept.advance(4).tolist()
+    assert other.losses.tolist() == kept.losses.tolist()

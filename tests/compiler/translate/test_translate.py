@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import itertools
+import math
 import random
 import subprocess
 import sys
@@ -334,6 +335,72 @@ def test_other_shapes_lengths_and_words_are_refused():
             model(*wrong)
 
 
+def by_isinstance(p, xs):
+    return sum(p[0] * x for x in xs) if isinstance(xs, list) else p[1] * xs[0]
+
+
+def by_type(p, xs, kind=type):
+    return sum(p[0] * x for x in xs) if kind(xs) is list else p[1] * xs[0]
+
+
+def by_class(p, xs):
+    return sum(p[0] * x for x in xs) if xs.__class__ is list else p[1] * xs[0]
+
+
+def by_attribute(p, xs):
+    return sum(p[0] * x for x in xs) if not hasattr(xs, "shape") else p[1] * xs[0]
+
+
+def by_match(p, xs):
+    match xs:
+        case [first, *_]:
+            return p[0] * first
+    return p[1] * xs[0]
+
+
+@pytest.mark.parametrize("f", [by_isinstance, by_type, by_class, by_attribute, by_match])
+def test_a_source_insists_on_the_types_that_its_function_may_ask_for(f):
+    p, others = np.array([0.4, 0.6]), {}
+    for xs in ([1.0, 2.0], (1.0, 2.0), np.array([1.0, 2.0])):
+        others[type(xs)] = translated(f, p, xs)
+    for xs in ([1.5, 2.0], (1.5, 2.0), np.array([1.5, 2.0])):
+        for kind, model in others.items():
+            if kind is type(xs):
+                assert model(p, xs) == pytest.approx(float(f(p, xs)), rel=1e-12)
+                continue
+            with pytest.raises(ValueError, match=r"this source is for '.*': translate it again"):
+                model(p, xs)
+
+
+def test_types_inside_of_arguments_are_looked_at_too():
+    def f(p, rows):
+        return sum(p[isinstance(row, list)] * row[0] for row in rows["rows"])
+
+    p = [0.4, 0.6]
+    model = translated(f, p, {"rows": [[1.0, 2.0], [3.0, 4.0]]})
+    assert model(p, {"rows": [[2.0, 0.0], [3.0, 4.0]]}) == pytest.approx(3.0)
+    for rows in ([(1.0, 2.0), (3.0, 4.0)], [[1.0, 2.0], (3.0, 4.0)], np.ones((2, 2))):
+        with pytest.raises(ValueError, match="this source is for 'list of list of number'"):
+            model(p, {"rows": rows})
+
+
+def test_lists_and_arrays_stand_for_each_other_where_nobody_asks():
+    model = translated(lambda p, xs: sum(p[0] * x for x in xs), [2.0], [1.0, 2.0])
+    assert model(np.array([2.0]), np.array([1.0, 2.0])) == model([2.0], (1.0, 2.0)) == 6.0
+    assert "container_types" not in model.source
+
+
+def test_types_are_asked_for_in_sources_of_any_size_and_of_padded_lists():
+    p = np.array([0.4, 0.6])
+    examples = [(p, [0.5 * k for k in range(n)]) for n in (4, 5, 6, 7)]
+    model = chainrule.compile(by_isinstance).to_numpy(sizes=examples)
+    assert model(p, [1.0] * 9) == pytest.approx(3.6)
+    with pytest.raises(ValueError, match="not 'array'"):
+        model(p, np.ones(9))
+    padded = chainrule.compile(by_isinstance).to_numpy(p, [1.0, 2.0, 3.0], lengths=True)
+    assert padded(p, np.array([1.0, 2.0, 9.0]), 2) == pytest.approx(1.2)
+
+
 def test_constants_from_outside_are_listed():
     rate = 0.25
     model = translated(lambda p, ts: sum(p[t] * SCALE[t] * rate for t in ts), [1.0, 2.0], [0, 1, 1])
@@ -428,3 +495,11 @@ def test_a_saved_module_runs_without_chainrule(tmp_path):
     )
     assert float(found.stdout) == model(0.5, [1.0, 2.0])
     assert repr(model) == f"<{model.__name__} in numpy, {len(model.source.splitlines())} lines>"
+
+
+def test_a_table_by_number_is_refused_in_words():
+    def f(p, n):
+        return p[0] * n + math.lgamma(n + 1)
+
+    with pytest.raises(chainrule.TranslationError, match="an integer is looked up in a dict"):
+        chainrule.compile(f, lift=True).to_numpy(np.array([0.1, 0.2]), 3)

@@ -342,6 +342,29 @@ def test_tokens_out_of_range_and_from_the_end():
     assert model.value(table, [0, 0, -5])[0] == BAD_INTEGER
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda p, tokens, k: p[tokens[k]] ** 2,
+        lambda p, tokens, k: p[tokens[k % 4]] * p[1],
+        lambda p, tokens, k: p[tokens[TABLE[k]]] + p[tokens[tokens[k]]],
+        lambda p, tokens, k: p[0] * float(tokens[k]) + p[tokens[k]],
+    ],
+)
+def test_a_passed_list_is_read_by_a_passed_integer(function):
+    p, tokens = np.arange(1.0, 7.0), [1, 0, 2, 3]
+    model = compiled(function, p, tokens, 1)
+    for k in range(-3, 4):
+        for chosen in (tokens, [3, 2, 1, 0]):
+            try:
+                chainrule.value_and_grad(function)(p, chosen, k)
+            except (IndexError, KeyError):
+                assert model.value(p, chosen, k)[0] == BAD_INTEGER
+            else:
+                agrees(model, function, p, chosen, k)
+    assert model.value(p, [9, 9, 9, 9], 0)[0] == BAD_INTEGER
+
+
 def test_a_static_integer_is_a_branch():
     model = compiled(lambda p, n: sum(p[i] * i for i in range(n)), [1.0, 2.0, 3.0], 3)
     assert model.value([1.0, 2.0, 3.0], 3) == (OK, 8.0)

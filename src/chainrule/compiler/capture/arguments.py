@@ -37,6 +37,7 @@ from chainrule.core.backend import Value
 from chainrule.trees import (
     FLOAT,
     INT,
+    TRUTH,
     VALUE,
     Again,
     Array,
@@ -202,7 +203,8 @@ def flatten_call(
 ) -> Call:
     """The arguments of one call; ``differentiate``: by the first of them.
 
-    ``texts``: the arguments whose strings are integers, one for each character; others' are static.
+    ``texts``: the arguments whose strings are integers, one for each character, and bools too;
+    those of others are static.
     """
     call = Call(arguments=arguments, keywords=keywords, texts=texts)
     structures: list[Node] = []
@@ -227,10 +229,10 @@ def flatten_call(
     )
     if call.refused is not None:
         return call
-    if call.opaque is not None:
-        call.refused = f"an argument of type {call.opaque} cannot be followed: {_advice(call)}"
-    elif differentiate and arguments and not _is_differentiable(call.structure[0][0]):
+    if differentiate and arguments and not _is_differentiable(call.structure[0][0]):
         call.refused = "not everything in its first argument is a number"
+    elif call.opaque is not None:
+        call.refused = f"an argument of type {call.opaque} cannot be followed: {_advice(call)}"
     elif differentiate and arguments and holds_values(arguments[0]):
         call.refused = (
             "its first argument holds Values, and so does its derivative: pass numbers, or call "
@@ -340,7 +342,7 @@ def _looks(array: Any) -> Any:
 def _laid_out(built: Any, original: Any) -> Any:
     """The array with its axes in the order in which those of another lie in memory.
 
-    It decides whether ``ravel`` and ``reshape`` give views.
+    It decides whether ``ravel`` and ``reshape`` give views; recordings are for one order.
     """
     memory = np.ndarray.view(built, np.ndarray)
     laid = np.empty_like(original, memory.dtype, subok=False)
@@ -354,17 +356,21 @@ class Makers:
 
     ``value``: for a number of the first argument, or a Value anywhere; ``number``: for a number
     elsewhere, with the type it came in; ``integer``: for an integer; ``array``: for an array of
-    such numbers or integers, from them, its shape and its type; ``text``: for a string that is
-    integers, where not the string itself does.
+    such numbers or integers, from them, its shape and its type; ``text`` and ``truth``: for a
+    string that is integers and a bool that is one, where not they themselves do.
     """
 
     value: Callable[[Any], Any]
     number: Callable[[float, type], Any]
     integer: Callable[[int, type], Any]
     array: Callable[[list[Any], Shape, np.dtype[Any]], Array] = data_array
-    #: as ``value``, for all numbers of an array at once: a function may have very many parameters
+    #: as ``value`` and ``number``, for all numbers of an array at once: there may be very many
     values: Callable[[list[float]], list[Any]] | None = None
+    numbers: Callable[[list[float], type], list[Any]] | None = None
+    #: a whole array of numbers outside of the first argument, where no stand-ins are in it
+    whole: Callable[[Floats, np.dtype[Any]], Array] | None = None
     text: Callable[[str], Any] | None = None
+    truth: Callable[[bool], Any] | None = None
 
 
 def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
@@ -387,14 +393,20 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
         return makers.value(x) if first or isinstance(x, Value) else makers.number(x, kind)
 
     def array(items: list[Any], original: Any, integers: bool) -> Any:
-        if first and not integers:
-            built = object_array(items, original.shape)
+        if first and not integers:  # in order, as eager mode makes it
+            built = kept(object_array(items, original.shape))
         else:
-            built = makers.array(items, original.shape, original.dtype)
-        if not original.flags.c_contiguous:
-            built = _laid_out(built, original)
+            built = kept(laid_out(makers.array(items, original.shape, original.dtype), original))
         lists.append((built, tuple(items)))
         arrays.append((built, _looks(built)))
+        return built
+
+    def laid_out(built: Any, original: Any) -> Any:
+        # Of one that repeats its numbers, numpy's arithmetic gives an array in order.
+        in_order = original.flags.c_contiguous or 0 in original.strides
+        return built if in_order else _laid_out(built, original)
+
+    def kept(built: Any) -> Any:
         if not (first and call.key[0]):  # by which it is differentiated: no argument comes again
             containers.append(built)
         return built
@@ -409,6 +421,8 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
             return makers.integer(int(original), type(original))
         if isinstance(node, Text) and makers.text is not None:
             return makers.text(original)
+        if node is TRUTH and makers.truth is not None:
+            return makers.truth(original)
         if isinstance(node, SameValue):
             return made[node.place]
         if isinstance(node, Again):
@@ -425,10 +439,15 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
                 [makers.integer(i, np.int64) for i in original.ravel().tolist()], original, True
             )
         made.append(None)
-        items = next(numbers).ravel().astype(float).tolist()
+        row = next(numbers)
+        if not first and makers.whole is not None:
+            return kept(laid_out(makers.whole(row, original.dtype), original))
+        items = row.ravel().astype(float).tolist()
         kind = original.dtype.type
         if first and makers.values is not None:
             return array(makers.values(items), original, False)
+        if not first and makers.numbers is not None:
+            return array(makers.numbers(items, kind), original, False)
         return array([number(x, kind) for x in items], original, False)
 
     def contain(node: Branch, items: list[Any], original: Any) -> Any:
@@ -477,6 +496,7 @@ def eager_arguments(
         lambda i, kind: kind(i),
         lambda items, shape, dtype: np.array(items, dtype).reshape(shape),
         values,
+        whole=lambda row, dtype: np.array(row, np.float64).astype(dtype, "C"),
     )
     if call.copied:
         rebuilt = rebuild(call, makers)

@@ -327,6 +327,10 @@ def _apply(ufunc: np.ufunc, method: str, inputs: Any, keywords: dict[str, Any]) 
         refuse(f"np.{ufunc.__name__} with out")
     if object in kinds:
         return _on_objects(ufunc, method, inputs, keywords)
+    if method == "__call__" and not keywords:
+        joined = _joined(ufunc, inputs)
+        if joined is not None:
+            return joined
     result = _recorded_kind(ufunc, method, kinds, keywords)
     if result is None:
         options = {name: map_leaves(numbers, x) for name, x in keywords.items()}
@@ -367,6 +371,30 @@ def _compared(ufunc: np.ufunc, inputs: Any) -> DataArray | None:
     for x in open_ones:
         x.kind = np.bool_
     return data_array(items, found.shape, _BOOL)
+
+
+_JOINING: dict[np.ufunc, str] = {
+    getattr(np, f"{kind}_{name}"): name
+    for kind in ("bitwise", "logical")
+    for name in ("and", "or", "xor")
+}
+
+
+def _joined(ufunc: np.ufunc, inputs: Any) -> DataArray | None:
+    """``a & b`` and ``~a`` of arrays of truths, none of them decided; None of anything else."""
+    if not all(
+        isinstance(x, DataArray) and x._claimed == _BOOL and x.ndim and x.size for x in inputs
+    ):
+        return None
+    if any(type(x) is not Condition for array in inputs for x in items_of(array)):
+        return None
+    if ufunc in (np.invert, np.logical_not):
+        return data_array([x.opposite() for x in items_of(inputs[0])], inputs[0].shape, _BOOL)
+    name = _JOINING.get(ufunc)
+    if name is None:
+        return None
+    found = np.frompyfunc(lambda a, b: a.joined(name, b), 2, 1)(*map(_memory, inputs))
+    return data_array(found.ravel().tolist(), found.shape, _BOOL)
 
 
 def _as_numbers_beside(ufunc: np.ufunc, method: str, inputs: Any) -> Any:
@@ -500,6 +528,25 @@ def _as_numbers(name: str) -> Any:
 
 for _name in numpys.STATIC_ATTRIBUTES:
     setattr(DataArray, _name, _as_numbers(_name))
+
+
+def _in_known_order(name: str) -> Any:
+    """A method that may ask for the order in memory: that of a stand-in may be another."""
+    method = getattr(DataArray, name)
+
+    @functools.wraps(getattr(np.ndarray, name))
+    def ordered(self: DataArray, *arguments: Any, **keywords: Any) -> Any:
+        places = () if name == "reshape" else arguments
+        asked = keywords.get("order", *places[:1] or ("C",))
+        if asked not in ("C", "F") and not np.ndarray.view(self, np.ndarray).flags.c_contiguous:
+            refuse(f"{name} in the order of an array in memory")
+        return method(self, *arguments, **keywords)
+
+    return ordered
+
+
+for _name in ("ravel", "flatten", "reshape", "tobytes"):
+    setattr(DataArray, _name, _in_known_order(_name))
 
 
 def _refused(name: str) -> Any:

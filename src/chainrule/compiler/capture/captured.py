@@ -85,11 +85,15 @@ class CapturedState:
     looks: bool = False  # some code may read a Value's label or operation
     draws: bool = False  # some code makes a generator of random numbers, which hooks must see
     tells: bool = False  # some code in C may tell a Value from a number
+    asks_types: bool = False  # some code may tell a list from a tuple or an array, as by isinstance
     catches: set[types.CodeType] = field(default_factory=set)  # code that may catch errors
     bound: set[int] = field(default_factory=set)  # ids of instances that are not to be kept alive
     functions: list[types.FunctionType] = field(default_factory=list)  # Python code it may run
     objects_by_id: dict[int, type] = field(default_factory=dict)  # reached: no lists and the like
     plain_sites: set[str] = field(default_factory=set)  # branches that run one side only
+    keys_tried: bool = False  # once it was found that they might be
+    keyed: bool = False  # traced integers are keys of containers that it builds
+    true_sites: set[str] = field(default_factory=set)  # where these are true containers
     reached: set[Any] = field(default_factory=set)  # places outside, and ids of their holders
     outside: Any = None  # where it keeps numbers, an ``Outside``; None where that is not asked
     _labels: list[str] = field(default_factory=list)
@@ -276,13 +280,17 @@ def _restore_mapping(mapping: Any, contents: dict[Any, Any], owner: Any) -> None
 
 
 def _same(now: Any, before: Any) -> bool:
-    """Identical, or an equal number or text, zeros by their sign too."""
+    """Identical, or an equal number or text, zeros by their sign too.
+
+    What is not a number is equal to itself alone, as ``in`` tells.
+    """
     if now is before:
         return True
     if type(now) is not type(before):
         return False
     if isinstance(now, (float, np.floating)):
-        return np.float64(now).tobytes() == np.float64(before).tobytes()
+        same_bits = np.float64(now).tobytes() == np.float64(before).tobytes()
+        return same_bits and bool(now == now)
     return isinstance(now, (int, str, bytes, complex, np.generic)) and bool(now == before)
 
 

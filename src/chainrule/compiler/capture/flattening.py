@@ -6,6 +6,7 @@ arrays, in which instructions read what gathers selected, with guards and output
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.compiler.capture.kinds import Kinds
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.recordings import (
     CONSTANT,
@@ -39,12 +41,19 @@ from chainrule.trees import Floats, map_leaves
 
 
 def finish(
-    recorder: Recorder, inputs: list[Value], result: Any, like: Recording | None = None
+    recorder: Recorder,
+    inputs: list[Value],
+    result: Any,
+    like: Recording | None = None,
+    held: set[int] | None = None,
+    seen: Sequence[Value] = (),
 ) -> Recording:
     """The recorder's nodes as a Recording; ``inputs`` are the Values the function may have used.
 
     Called while recording: a gather that is returned becomes an instruction. ``like``: a recording
-    that this one may repeat; then they share its arrays.
+    that this one may repeat; then they share its arrays. ``held``: the ids of those inputs that are
+    Values in eager mode; ``Observed`` where it can be told from the Values ``seen``, or otherwise,
+    whether what a max gave is one too.
     """
     selector = recorder.selector
     returned = map_leaves(lambda x: _returned(recorder, x), result)
@@ -55,6 +64,9 @@ def finish(
     map_leaves(lambda x: wanted.extend(_values_in(x)), returned)
     for items in {id(p.items): p.items for p in selected}.values():
         wanted += items
+    unclear = _Unclear(recorder, inputs, seen) if held is not None and recorder.either else None
+    if unclear is not None:
+        wanted += unclear.values
     gathers = [p.leaf for p in selected]
     if type(recorder.nodes) is list:
         flat = _flatten(recorder, [*inputs, *numbers], gathers, wanted)
@@ -62,6 +74,9 @@ def finish(
         flat = _written(recorder, numbers, gathers, wanted, like)
     position = dict(zip(map(id, wanted), flat.positions.tolist(), strict=True))
     operands = flat.operands
+    if unclear is not None:
+        assert held is not None
+        unclear.check(flat, position, [id(v) in held for v in (*inputs, *numbers)])
     if selected:  # instructions read what gathers selected, instead of what stood for it
         chosen = [position[id(p.items[recorder.integers.value(p.node)])] for p in selected]
         wanted_operands = np.array(chosen, np.int32)[flat.owners]
@@ -85,6 +100,61 @@ def finish(
             lambda values: [position[id(v)] for v in values], flat.places, flat.owners
         ),
     )
+
+
+class _Unclear:
+    """What may be a Value or a number in eager mode, and what might tell which; see ``kinds``."""
+
+    def __init__(self, recorder: Recorder, inputs: list[Value], seen: Sequence[Value]) -> None:
+        self.pending = recorder.selector.pending
+        chosen = [made for made, _ in recorder.selector.chosen.values()]
+        self.merged = [made for made in chosen if id(made) not in recorder.extremes]
+        self.either = list(recorder.either.values())
+        self.numbers = [made for _, made in recorder._detached.values()]
+        known = {id(v) for v in (*inputs, *recorder.selector.numbers.values())}
+        nodes: Any = recorder.nodes
+        if type(nodes) is list:
+            known.update(map(id, nodes))
+            nodes = ()
+        self.narrow, self.seen = (
+            [v for v in found if id(v) in known or id(v) in self.pending or v in nodes]
+            for found in (recorder.narrow.values(), (*seen, *recorder.asked.values()))
+        )
+
+    @property
+    def values(self) -> list[Value]:
+        """Those whose positions are wanted."""
+        found = [*self.merged, *self.either, *self.numbers, *self.narrow, *self.seen]
+        return [v for v in found if id(v) not in self.pending]
+
+    def check(self, flat: _Flat, position: dict[int, int], values: list[bool]) -> None:
+        """Record again by branches where it can be told; ``values``: which inputs are Values."""
+
+        def places(found: Sequence[Value]) -> frozenset[int]:
+            return frozenset(itertools.chain(*[self._places(v, position) for v in found]))
+
+        pending = list(self.pending.values())
+        gathers: dict[int, frozenset[int]] = {}
+        of_items: dict[int, frozenset[int]] = {}
+        for place, owner in zip(flat.places.tolist(), flat.owners.tolist(), strict=True):
+            items = pending[owner].items
+            if id(items) not in of_items:
+                of_items[id(items)] = places(items)
+            gathers[place // 3] = gathers.get(place // 3, frozenset()) | of_items[id(items)]
+        Kinds(
+            flat.codes,
+            np.where(flat.operands < 0, -1, flat.operands) if pending else flat.operands,
+            flat.rules,
+            values,
+            places(self.numbers),
+            places(self.merged),
+            gathers,
+        ).check(places(self.either), places(self.narrow), places(self.seen))
+
+    def _places(self, value: Value, position: dict[int, int]) -> Sequence[int]:
+        gather = self.pending.get(id(value))
+        items = (value,) if gather is None else gather.items
+        return [position[id(v)] for v in items]
 
 
 class _Returned(NamedTuple):

@@ -20,7 +20,9 @@ import numpy as np
 from chainrule.compiler.capture import known
 from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.captured import REPLACES
+from chainrule.compiler.capture.keyed import is_keyed
 from chainrule.compiler.capture.lookups import Looked, contains
+from chainrule.compiler.capture.making import store
 from chainrule.compiler.capture.merging import (
     CannotMerge,
     as_bool,
@@ -52,7 +54,9 @@ _METHODS = frozenset(op.name for op in ops.TABLE.values()) | {"sum", "mean", "do
 _VECTORS = (dot, vsum)
 _MODULES = ("math", "chainrule.core.functions", "chainrule.vectors")
 TURNS = "turns"  # among the plain sites: no loop has a run-time end
-MOST_ASTRAY = 8192  # instructions of a recording, in functions that Python would not have called
+MOST_ASTRAY = 4096  # instructions and steps of a recording, in what Python would not have called
+_DEEP = 8  # sides inside each other that Python would not have run: a function that calls itself
+_MOST_DEEP = 64  # calls in there, of all of a recording: their number may double with each
 _DIVISIONS = ("div", "mod")  # of any kind
 #: functions that are not defined everywhere, and where they and their derivatives are
 _SAFE = {
@@ -339,6 +343,9 @@ class Sides:
     def store(self, value: Any, container: Any, key: Any, site: Any = None) -> None:
         """``container[key] = value``: operands in the order in which Python evaluates them."""
         recorder = modes.recorder
+        if is_keyed(container):
+            store(value, container, key, sys._getframe(1))
+            return
         if recorder is None or not recorder.forks:
             if not store_by_integer(value, container, key):
                 container[key] = value
@@ -382,7 +389,7 @@ class Sides:
             plain = all(map(_is_plain, container)) if kind in _SETS else _is_plain(container)
             if not plain or not _is_plain(x):
                 raise Impure(site)
-        return contains(x, container)
+        return container.contains(x) if is_keyed(container) else contains(x, container)
 
     def unary(self, site: Any, name: str, a: Any) -> Any:
         """An operator of one operand."""
@@ -392,8 +399,10 @@ class Sides:
 
     def container(self, site: Any, x: Any) -> Any:
         """Something of which an item is read."""
-        if _inside() and not (
-            type(x) in _CONTAINERS and (type(x) is not dict or all(map(_is_plain, x)))
+        if (
+            _inside()
+            and not is_keyed(x)
+            and not (type(x) in _CONTAINERS and (type(x) is not dict or all(map(_is_plain, x))))
         ):
             raise Impure(site)
         return x
@@ -404,7 +413,7 @@ class Sides:
             kind = type(x)
             if isinstance(x, type):
                 raise Impure(site)
-            simple = kind in _PLAIN or kind in _CONTAINERS
+            simple = kind in _PLAIN or kind in _CONTAINERS or is_keyed(x)
             if not simple and not (kind is types.ModuleType and name in vars(x)):
                 found = next((vars(c)[name] for c in kind.__mro__ if name in vars(c)), None)
                 asks = any(
@@ -416,7 +425,7 @@ class Sides:
                     and not isinstance(found, types.MemberDescriptorType | int | float)
                 ):
                     raise Impure(site)
-        return getattr(self.asked(x, name), name)
+        return x.asked(name) if is_keyed(x) else getattr(self.asked(x, name), name)
 
     def plain(self, site: Any, x: Any) -> Any:
         """Something to compute with or to go through, which is not used up by that."""
@@ -477,6 +486,8 @@ def _defined(x: Any, safe: float) -> Any:
 def _is_plain(x: Any) -> bool:
     """Whether it is a number, or a container of such: no code of the user's runs for it."""
     kind = type(x)
+    if is_keyed(x):
+        return True  # it knows what it is for, and refuses anything else
     if kind is list or kind is tuple:
         return all(map(_is_plain, x))
     if kind is dict:
@@ -497,16 +508,24 @@ def _is_checked(function: Any) -> bool:
 
 def stay_within_bounds() -> None:
     """Stop what Python would not have run, and may never end."""
-    recorder = modes.recorder
+    recorder, depth = modes.recorder, _depth_astray()
     assert recorder is not None
-    if is_astray() and len(recorder.nodes) > MOST_ASTRAY:
+    recorder.deep += depth > _DEEP
+    size = len(recorder.nodes) + len(recorder.integers)
+    if depth and (size > MOST_ASTRAY or recorder.deep > _MOST_DEEP):
         raise TooLong
 
 
 def is_astray() -> bool:
     """Whether a side is being run that Python would not have run."""
-    recorder = modes.recorder
-    return recorder is not None and any(fork.side is not fork.truth for fork in recorder.forks)
+    return _depth_astray() > 0
+
+
+def _depth_astray() -> int:
+    """How many branches deep, from the first that goes where Python would not have gone."""
+    forks = () if modes.recorder is None else modes.recorder.forks
+    astray = (k for k, fork in enumerate(forks) if fork.side is not fork.truth)
+    return len(forks) - next(astray, len(forks))
 
 
 def _is_pure(function: Any) -> bool:
@@ -515,6 +534,8 @@ def _is_pure(function: Any) -> bool:
     if isinstance(function, types.MethodType | types.BuiltinMethodType):
         if isinstance(function.__self__, Value):
             return function.__name__ in _METHODS
+        if is_keyed(function.__self__):
+            return True
         if type(function.__self__) is Looked:
             return _is_plain(function.__self__.mapping)
     try:

@@ -5,6 +5,10 @@ Each does what Python does unless the calling thread records and a stand-in is a
 
 from __future__ import annotations
 
+import abc
+import collections
+import functools
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +16,25 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arrays import DataArray
+from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.choosing import SEARCHES, Searched, has_whole, item_at
 from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
 from chainrule.compiler.capture.forks import SIDES
 from chainrule.compiler.capture.generators import MODULES, make_generator, make_random
+from chainrule.compiler.capture.keyed import KeyedSet, is_keyed
 from chainrule.compiler.capture.keys import settled
 from chainrule.compiler.capture.lookups import MAPPINGS, Counted, Looked, contains
+from chainrule.compiler.capture.making import (
+    Keys,
+    make_counter,
+    make_defaultdict,
+    make_dict,
+    make_frozenset,
+    make_set,
+    put_item,
+    put_pair,
+    store,
+)
 from chainrule.compiler.capture.merging import store_by_integer
 from chainrule.compiler.capture.outside import loaded, loaded_from, stored, stored_in
 from chainrule.compiler.capture.recalling import CACHED, recalled
@@ -42,6 +59,7 @@ _CHANGING = frozenset(
 )
 _OF_ARRAYS = frozenset(("dtype", "itemsize", "nbytes", "strides", "data", "tobytes"))  # of numbers
 _TEXTS = (str, TracedText)
+_SIMPLE = (int, float, str, np.generic)  # made from nothing
 _CACHED = range(-5, 257)  # integers of which CPython has one object each
 
 
@@ -55,6 +73,8 @@ def _is_traced(key: Any) -> bool:
 
 def _read(container: Any, key: Any) -> Any:
     """``container[key]``."""
+    if is_keyed(container):
+        return container.item(key)
     kind = type(key)
     if kind is not int and kind is not slice and kind is not str:
         recorder = modes.recorder
@@ -70,6 +90,9 @@ def _read(container: Any, key: Any) -> Any:
 
 def _store(value: Any, container: Any, key: Any) -> None:
     """``container[key] = value``."""
+    if is_keyed(container):
+        store(value, container, key, sys._getframe(1))
+        return
     if type(key) in (Traced, Whole) and store_by_integer(value, container, key):
         return
     if type(key) is TracedText:
@@ -84,9 +107,9 @@ def _changing(x: Any, name: str = "") -> Any:
     """What code stores into: an item, or an attribute of this name."""
     recorder = modes.recorder
     if recorder is not None:
-        mine = {id(x), id(getattr(x, "__dict__", None))} if name else {id(x)}
-        for key in mine & recorder.watched:
-            recorder.stores_into.setdefault(key, errors.caller())
+        for key in (id(x), id(getattr(x, "__dict__", None))) if name else (id(x),):
+            if key in recorder.watched:
+                recorder.stores_into.setdefault(key, errors.caller())
         recorder.selector.stored_into(x)
     return x
 
@@ -120,9 +143,14 @@ def _same(a: Any, b: Any) -> bool:
     return pair[0] is pair[1]
 
 
+def _contains(a: Any, b: Any) -> Any:
+    """``a in b``."""
+    return b.contains(a) if is_keyed(b) else contains(a, b)
+
+
 def _lacks(a: Any, b: Any) -> Any:
     """``a not in b``."""
-    found = contains(a, b)
+    found = _contains(a, b)
     return SIDES.opposite(found) if type(found) is Traced else not found
 
 
@@ -131,8 +159,16 @@ def _asked(x: Any, name: str = "") -> Any:
     recorder = modes.recorder
     if recorder is None:
         return x
+    if type(x) is Value:
+        if recorder.either:
+            recorder.asked[id(x)] = x
+        return x
+    if name and isinstance(x, StandIn):
+        _refuse_own_names(x, name)
     if name in _CHANGING:
         _changing(x)
+    if x is dict and name == "fromkeys":
+        return Keys
     if x is Value:  # ``Value.exp``, which may be called with any of them
         recorder.tells = True
     elif name == "index" and type(x) in (list, tuple) and recorder.both:
@@ -143,12 +179,20 @@ def _asked(x: Any, name: str = "") -> Any:
         return Counted(x)
     elif recorder.texts and type(x) in (str, TracedText, list, tuple) and name:
         return seen(x, name)
-    elif recorder.either:
-        if type(x) is Value:
-            recorder.asked[id(x)] = x
-        elif name in _OF_ARRAYS and type(x) is np.ndarray and x.dtype == object:
-            recorder.asked.update({id(v): v for v in x.flat if type(v) is Value})
+    elif recorder.either and name in _OF_ARRAYS and type(x) is np.ndarray and x.dtype == object:
+        recorder.asked.update({id(v): v for v in x.flat if type(v) is Value})
     return x
+
+
+def _refuse_own_names(x: StandIn, name: str) -> None:
+    """Raise what Python raises where a stand-in has an attribute, but not what it stands for."""
+    if not _may_have(x, name):
+        raise AttributeError(f"{x.__class__.__name__!r} object has no attribute {name!r}")
+
+
+def _may_have(x: StandIn, name: str) -> bool:
+    kind: Any = x.__class__
+    return hasattr(kind() if issubclass(kind, _SIMPLE) else kind, name)
 
 
 def _making(x: Any, name: str) -> Any:
@@ -156,7 +200,7 @@ def _making(x: Any, name: str) -> Any:
     x = _asked(x, name)
     if modes.recorder is None or type(x) is not types.ModuleType:
         return x
-    original, instead = MODULES.get((x, name), (None, None))
+    original, instead = _MODULES.get((x, name), (None, None))
     return x if original is None or getattr(x, name, None) is not original else instead
 
 
@@ -190,7 +234,8 @@ def _ord(*arguments: Any) -> Any:
 
 
 def _map(*arguments: Any, **keywords: Any) -> Any:
-    return map(*[_called(arguments[0]), *arguments[1:]] if arguments else (), **keywords)
+    function, others = list(map(_called, arguments[:1])), list(map(_taken, arguments[1:]))
+    return map(*function, *others, **keywords)
 
 
 def _float(*arguments: Any, **keywords: Any) -> Any:
@@ -208,8 +253,43 @@ def _bool(*arguments: Any) -> Any:
     return bool(*arguments)
 
 
+def _len(x: Any, /) -> Any:
+    return x.size() if is_keyed(x) else len(x)
+
+
+def _sorted(iterable: Any, /, **keywords: Any) -> Any:
+    if type(iterable) is KeyedSet and keywords.get("key") is None:
+        iterable = iterable.in_order()  # distinct integers: any order will do
+    return in_order(_taken(iterable), **keywords)
+
+
+def _taken(x: Any) -> Any:
+    return x.taken() if is_keyed(x) else x
+
+
+def _spread(x: Any) -> Any:
+    """``*x`` in a call or a list, or what ``a, *b`` are assigned."""
+    return tuple(x.taken()) if is_keyed(x) else x
+
+
+def _take(function: Callable[..., Any], original: Any, *given: Any, **keywords: Any) -> Any:
+    """A builtin that takes the items of its first argument, or of all, one after the other."""
+    if original is zip:
+        given = tuple(map(_taken, given))
+    elif len(given) == 1 or (given and original not in (min, max)):
+        given = _taken(given[0]), *given[1:]
+    return function(*given, **keywords)
+
+
 def _isinstance(x: Any, kinds: Any) -> bool:
+    if is_keyed(x):
+        known = all(type(kind) in (type, abc.ABCMeta) for kind in _each(kinds))
+        return issubclass(x.__class__, kinds) if known else x.refuse()
     return isinstance(_asked(x), kinds)
+
+
+def _each(kinds: Any) -> tuple[Any, ...]:
+    return tuple(kinds) if type(kinds) is tuple else (kinds,)
 
 
 def _type(*arguments: Any, **keywords: Any) -> Any:
@@ -222,15 +302,19 @@ def _type(*arguments: Any, **keywords: Any) -> Any:
 
 def _hasattr(x: Any, name: str) -> bool:
     name = _as_text(name)
-    if type(x) is TracedText:
-        return hasattr(str, name)
-    return hasattr(x.kind, name) if type(x) is Detached else hasattr(_asked(x, name), name)
+    if is_keyed(x):
+        x.refuse()
+    if isinstance(x, StandIn):
+        return _may_have(x, name)
+    return hasattr(_asked(x, name), name)
 
 
 def _getattr(x: Any, name: str, *default: Any) -> Any:
     name = _as_text(name)
-    if type(x) is Detached and not hasattr(x.kind, name):
-        x = x.kind(0)  # raises, or gives the default
+    if is_keyed(x):
+        x.refuse()
+    if default and isinstance(x, StandIn) and not _may_have(x, name):
+        return default[0]
     return getattr(_asked(x, name), name, *default)
 
 
@@ -242,7 +326,12 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     map: _map,
     type: _type,
     isinstance: _isinstance,
-    sorted: in_order,
+    sorted: _sorted,
+    len: _len,
+    set: make_set,
+    frozenset: make_frozenset,
+    collections.Counter: make_counter,
+    collections.defaultdict: make_defaultdict,
     hasattr: _hasattr,
     getattr: _getattr,
     RANDOM: make_random,
@@ -252,6 +341,10 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
 }
 
 
+#: builtins that take items one after the other; only where there may be stand-ins for containers
+_TAKING = frozenset((list, tuple, sum, min, max, enumerate, any, all, zip))
+
+
 def _called(function: Any) -> Any:
     """What to call instead of a builtin."""
     if modes.recorder is None:
@@ -259,17 +352,34 @@ def _called(function: Any) -> Any:
     if type(function) is CACHED:
         return recalled(function)
     try:
+        if modes.recorder.true_sites is not None:
+            original = getattr(function, REPLACES, function)
+            if original in _TAKING:
+                return functools.partial(_take, function, original)
         return _SUBSTITUTES.get(function, function)
     except TypeError:  # not hashable: none of these
         return function
 
 
+_MODULES = {
+    **MODULES,
+    **{
+        (collections, kind.__name__): (kind, types.SimpleNamespace(**{kind.__name__: make}))
+        for kind, make in (
+            (collections.Counter, make_counter),
+            (collections.defaultdict, make_defaultdict),
+        )
+    },
+}
+
 SIDES.called, SIDES.asked = _called, _asked
 SIDES.loop, SIDES.through = Loop, through
 REWRITER = Rewriter(
     Hooks(
-        *(_read, _store, _changing, _same, contains, _lacks, _called, _asked, _making),
+        *(_read, _store, _changing, _same, _contains, _lacks, _called, _asked, _making),
         *(loaded, stored, loaded_from, stored_in),
+        *(make_dict, make_set, put_pair, put_item),
+        _spread,
         SIDES,
     ),
     WATCHED | MAKERS | {*NUMPY, *LINALG} | {f.__name__ for f in SEARCHES},

@@ -23,6 +23,7 @@ _KINDS = (
     *("add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift"),
     *("neg", "invert", "abs", "lt", "le", "eq", "ne", "gt", "ge", "pow", "wrap", "int", "bool"),
     *("read", "read float", "look up", "find", "choose", "max", "min", "count", "seeded", "item"),
+    "hashed",
     *("guard truth", "guard equal", "guard range"),
 )
 _CODES = {name: code for code, name in enumerate(_KINDS)}
@@ -63,8 +64,10 @@ class _Encoder:
         self._tables: dict[int, tuple[str, int, int]] = {}  # of constants: kind, start, count
         self._is_float: set[int] = set()  # nodes
         self._draws: list[tuple[Any, int]] = []  # from a seed to random numbers; where these begin
-        self._drawn = 0  # random numbers in all
-        self._seeded: dict[int, tuple[Draws, int]] = {}  # nodes: what they draw, where it begins
+        self._drawn = 0  # random numbers, and members of sets, in all
+        self._ordered: dict[int, int] = {}  # nodes that order members of sets: where they begin
+        #: nodes: what they draw, where it begins, and which of ``_draws`` it is
+        self._seeded: dict[int, tuple[Draws, int, int]] = {}
 
     def made(
         self,
@@ -81,6 +84,10 @@ class _Encoder:
         steps: list[tuple[int, ...]] = []
         for node in range(self._first):
             steps += [_guard(guard) for guard in guards.get(node, ())]
+        for node, (name, operands) in enumerate(program.steps, self._first):
+            if name == "seeded":
+                self._seed(node, *operands)
+        self._order()
         for node, (name, operands) in enumerate(program.steps, self._first):
             steps.append(self._step(node, name, operands))
             steps += [_guard(guard) for guard in guards.get(node, ())]
@@ -101,6 +108,14 @@ class _Encoder:
             self._drawn,
         )
 
+    def _order(self) -> None:
+        """Give the members of sets their places, after all random numbers."""
+        self._draws.append((None, self._drawn))  # where these end
+        for node, (name, operands) in enumerate(self._program.steps, self._first):
+            if name == "hashed":
+                self._ordered[node] = self._drawn
+                self._drawn += len(operands)
+
     def _step(self, node: int, name: str, operands: tuple[int, ...]) -> tuple[int, ...]:
         program = self._program
         if name == "read":
@@ -112,10 +127,16 @@ class _Encoder:
             _, start, count = self._table(operands[0])
             return _CODES[name], node, operands[1], start, count
         if name == "seeded":
-            return self._seed(node, *operands)
+            return _CODES[name], node, operands[1], self._seeded[node][2], 0
+        if name == "hashed":
+            self._pool += operands
+            start = len(self._pool) - len(operands)
+            return _CODES[name], node, self._ordered[node], start, len(operands)
         if name == "item":
-            draws, start = self._seeded[operands[0]]
             place = program.constants[operands[1] - program.arguments]
+            if operands[0] in self._ordered:
+                return _CODES[name], node, operands[0], self._ordered[operands[0]] + place, 0
+            draws, start, _ = self._seeded[operands[0]]
             if draws.kinds[place] is float:
                 self._is_float.add(node)
             return _CODES[name], node, operands[0], start + place, 0
@@ -127,13 +148,12 @@ class _Encoder:
             return _CODES[name], node, operands[0], len(self._pool) - len(nodes), len(nodes)
         return _CODES[name], node, operands[0], operands[-1], 0
 
-    def _seed(self, node: int, constant: int, seed: int) -> tuple[int, ...]:
+    def _seed(self, node: int, constant: int, _: int) -> None:
         """Random numbers, of which there are as many for every seed."""
         draws = self._program.constants[constant - self._program.arguments]
-        self._seeded[node] = draws, self._drawn
+        self._seeded[node] = draws, self._drawn, len(self._draws)
         self._draws.append((draws.again, self._drawn))
         self._drawn += len(draws.kinds)
-        return _CODES["seeded"], node, seed, len(self._draws) - 1, 0
 
     def _table(self, constant: int) -> tuple[str, int, int]:
         """Where a table went; one that comes again went there before."""

@@ -17,6 +17,8 @@ from typing import Any
 from chainrule.compiler.capture.draws import Drawn, Draws
 from chainrule.core import errors
 
+ORDERED = "it goes through a set in the order of its hashes: go through sorted(...) of it"
+ITEMS = ", which goes through a container"  # after a line: how many items there are is static
 BEYOND = 2**63
 EXACT = 2**53  # integers up to here are floats without rounding
 
@@ -38,6 +40,11 @@ def count(x: int, *items: int) -> int:
     return items.count(x)
 
 
+def hashed(*items: int) -> tuple[int, ...]:
+    """Some integers in the order in which a set has them."""
+    return tuple(set(items))
+
+
 #: what a step may do, by name; each is Python's own meaning
 STEPS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name)
@@ -57,6 +64,7 @@ STEPS: dict[str, Callable[..., Any]] = {
     "bool": bool,
     "seeded": lambda draws, seed: draws.again(seed),
     "item": operator.getitem,
+    "hashed": hashed,
 }
 _SYMBOLS = {
     "add": "+",
@@ -185,7 +193,9 @@ class IntegerProgram:
 class IntegerRecorder:
     """Builds the integer program of one recording."""
 
-    def __init__(self, integers: Sequence[int]) -> None:
+    def __init__(self, integers: Sequence[int], forbid: Callable[[str], None]) -> None:
+        """``forbid``: ends the recording, for this reason."""
+        self._forbid = forbid
         self.values: list[Any] = list(integers)  # of arguments and steps, in order
         self.arguments = len(self.values)
         self._constants: dict[Any, int] = {}  # numbered downwards from -1 until the end
@@ -194,6 +204,10 @@ class IntegerRecorder:
         self._known: dict[Any, int] = {}
         self._guards: dict[Any, IntegerGuard] = {}
         self.bounded = False  # some are numpy's
+
+    def __len__(self) -> int:
+        """How many steps there are so far."""
+        return len(self._steps)
 
     def constant(self, x: Any) -> int:
         """A number, or a table of them, that is the same in every call."""
@@ -211,8 +225,11 @@ class IntegerRecorder:
         """Record a step; raises what it raises."""
         key = (name, operands)
         if key not in self._known:
+            given = [self.value(i) for i in operands]
+            if name in _BITS and _bits(name, *given) > MOST_BITS:
+                self._forbid("integers of more than 65,536 bits")
             try:
-                value = STEPS[name](*[self.value(i) for i in operands])
+                value = STEPS[name](*given)
             except Exception:  # the function may catch it: that path is for these integers only
                 for node in operands:
                     self.guard(node, False, errors.caller())

@@ -113,6 +113,8 @@ def is_pure_builtin(function: Any) -> bool:
     top = module.partition(".")[0]
     if top == "numpy":
         return _is_pure_numpy(function, module)
+    if module == "_operator" and name in ("is_", "is_not"):
+        return False  # unlike ``is``, no hook sees them
     return module in _PURE_MODULES or top == "chainrule"
 
 

@@ -97,7 +97,7 @@ class Looked:
             return mapping.get(key, default)
         recorder = key._recorder
         items = [*mapping.values(), default]
-        if _are_alike(items):
+        if are_alike(items):
             place = place_among(recorder, mapping, key.node)
             return recorder.selector.selected(items, items, Traced(recorder, place))
         return item(mapping, key) if contains(key, mapping) else default
@@ -106,12 +106,12 @@ class Looked:
         items = [*[self.mapping[word] for word in words.keys], default]
         if not words.keys:
             return default
-        if _are_alike(items):
+        if are_alike(items):
             return words.recorder.selector.selected(items, items, words.place("find"))
         return word_item(self.mapping, key) if word_in(key, self.mapping) else default
 
 
-def _are_alike(items: Sequence[Any]) -> bool:
+def are_alike(items: Sequence[Any]) -> bool:
     """Whether any of these may be selected."""
     kinds = {*map(type, items)}
     return kinds <= {int, Traced} or kinds in _ALIKE or _are_rows(items)

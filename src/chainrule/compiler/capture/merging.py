@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.integers import EXACT
+from chainrule.compiler.capture.logs import Log
 from chainrule.compiler.capture.standins import Condition, Detached
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole, whole
@@ -56,6 +57,8 @@ def one_of(test: Any, a: Any, b: Any) -> Any:
         return a
     if kinds <= {tuple} and len(a) == len(b):
         return tuple([one_of(test, x, y) for x, y in zip(a, b, strict=True)])
+    if kinds == {Log} and type(test) is Traced:
+        return a.merged(test, b)
     if not kinds <= _MERGEABLE:
         raise CannotMerge
     if Value in kinds:
@@ -63,7 +66,7 @@ def one_of(test: Any, a: Any, b: Any) -> Any:
         made = selected(test, *pair)
         recorder.selector.chosen[id(made)] = made, pair  # in eager mode it is one of them
         if kinds != {Value}:
-            recorder.either.add(id(made))
+            recorder.either[id(made)] = made
         return made
     classes = {x.__class__ for x in (a, b)}
     if len(classes) > 1:
@@ -115,6 +118,8 @@ def store_by_integer(value: Any, container: Any, key: Any) -> bool:
     is_array = type(container) is np.ndarray and container.dtype == object and container.ndim == 1
     if type(container) is not list and not is_array:
         return False
+    if recorder.exact and any(isinstance(x, Value) for x in (value, *container)):
+        return False  # the derivatives of what is selected are added up in another order
     count = len(container)
     sort: Any = key.__class__
     if sort is not int or count > _PLACES or not -count <= key.value < count:

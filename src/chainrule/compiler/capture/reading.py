@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _MOST = 100_000  # combinations of several integers in one read; more are static
 _MOST_NUMBERS = 1_000_000  # of an array of plain numbers that is read by an integer
+_FEW_NUMBERS = 4096  # of such an array, that are compared by their bytes
 _FEW = 256  # items of a list that are looked at
 _INTEGERS = frozenset((int, bool, Traced))
 
@@ -77,6 +78,7 @@ class Selector:
         self.chosen: dict[int, tuple[Value, list[Value]]] = {}
         self._copies: dict[Any, Any] = {}
         self.tables: dict[Any, Any] = {}  # what picks among some objects, by their addresses
+        self._large: list[Any] = []  # copies of large arrays that were read, as bits
         self._watched: list[tuple[Any, tuple[Any, ...]]] = []  # copies and originals, contents
         self._known: set[int] = set()  # ids of copies and originals
         self.numbers: dict[int, Value] = {}  # derived numbers, by node
@@ -169,7 +171,8 @@ class Selector:
             return None
         chosen = self._joined([keys[axis] for axis in traced], counts)
         plain = [slice(None) if type(k) is Traced else k for k in keys]
-        known = array.shape, array.dtype, repr(plain), tuple(traced), array.tobytes()
+        contents = self._contents(array)
+        known = array.shape, array.dtype, repr(plain), tuple(traced), contents
         if known not in self.tables:
             part = array[tuple(plain)]
             axes = [
@@ -189,6 +192,20 @@ class Selector:
             self.tables[known] = picks, shape, columns
         picks, shape, _ = self.tables[known]
         return [pick(chosen) for pick in picks], shape
+
+    def _contents(self, array: Any) -> Any:
+        """What tells the numbers of an array from others: themselves; of many, an equal copy's id.
+
+        Bytes would be copied and hashed at every read.
+        """
+        if array.dtype == object or array.size <= _FEW_NUMBERS:
+            return array.tobytes()
+        bits = array.view(np.int64)
+        for copy in self._large:
+            if copy.shape == bits.shape and np.array_equal(copy, bits):
+                return id(copy)
+        self._large.append(bits.copy())
+        return id(self._large[-1])
 
     def _read_many(self, array: Any, keys: Sequence[Any]) -> Any:
         """Parts of an array by lists or arrays of integers, as ``E[tokens]`` or ``p[rows, Y]``.
@@ -498,7 +515,15 @@ class Selector:
 
     def forget(self) -> None:
         """Let go of all Values and containers."""
-        kept = (self.pending, self.chosen, self._copies, self.tables, self._watched, self.numbers)
+        kept = (
+            self.pending,
+            self.chosen,
+            self._copies,
+            self.tables,
+            self._large,
+            self._watched,
+            self.numbers,
+        )
         for each in kept:
             each.clear()
 

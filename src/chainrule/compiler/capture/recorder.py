@@ -15,6 +15,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arrays import data_array
 from chainrule.compiler.capture.integers import EXACT, IntegerRecorder
+from chainrule.compiler.capture.progress import report_progress
 from chainrule.compiler.capture.reading import Selector
 from chainrule.compiler.capture.standins import (
     Condition,
@@ -33,6 +34,8 @@ from chainrule.trees import OPENED, map_leaves
 
 if TYPE_CHECKING:
     from chainrule.compiler.capture.forks import Fork
+
+PROGRESS = 0xFFFF  # a recorder is told after so many nodes, plus one, that recording goes on
 
 
 class Recorder:
@@ -57,7 +60,7 @@ class Recorder:
         self.nodes: Any = []
         self.unflagged: list[int] = []
         self.guards: list[tuple[Value, bool, str]] = []
-        self.integers = IntegerRecorder(integers)
+        self.integers = IntegerRecorder(integers, self.forbid)
         self.selector = Selector(self, select)
         self.exact, self.powers = exact, powers
         self.exponents: set[str] = set()  # lines of integers that are exponents, and so static
@@ -66,9 +69,10 @@ class Recorder:
         self.decided: dict[int, Any] = {}  # by id, conditions that became guards
         self.extra = 0.0  # instructions in turns of loops that this call does not take
         self.astray = 0  # turns of loops in sides that this call does not take
+        self.deep = 0  # calls in many such sides inside each other
         self.stores = 0  # places that stores by integers chose for
         self.selects = 0  # items among which integers that depend on numbers chose
-        #: by id, what max or min gave, whether it was max, and of what
+        #: by id, what max or min gave, whether it was max, and of what; only for ``both``
         self.extremes: dict[int, tuple[Value, bool, list[Any]]] = {}
         self.watched: set[int] = set()  # ids of captured containers
         self.stores_into: dict[int, str] = {}  # by id, the line that changes one of these
@@ -77,15 +81,21 @@ class Recorder:
         self.arguments: list[Any] = []  # all of them
         self.settled: list[str] = []  # where data became static
         self.used_as_number: set[int] = set()
-        self.uses_math = False  # functions of ``math`` on data, which raise where data are infinite
+        self.uses_math = False  # on data, something that is otherwise where these are not finite
         self.numbers: list[Value] = []  # one leaf per integer slot, in case it is used as a number
         self.texts = False  # there are traced texts
         self.spells, self.spelled = spells, False  # which integers selected; there are some
+        #: containers that are true ones, by where they are made; None: all of them are
+        self.true_sites: frozenset[str] | None = None
+        self.keyed_sites: set[str] = set()  # where stand-ins for containers were made
+        self.counted: set[int] = set()  # nodes of how many items these have, where code asked
+        self.hashed = False  # a traced integer became static as a key
+        self.unkeyed: str | None = None  # a stand-in that cannot be one; f may have caught it
         self.memory: Any = None  # calls of functions with a cache; see ``recalling``
         self.refused: str | None = None
         self.undefined: str | None = None  # an operation that raised; f may have caught it
         self.plain: set[int] = set()  # leaves that are plain numbers (reference engine)
-        self.either: set[int] = set()  # ids of what is a Value or a number in eager mode
+        self.either: dict[int, Value] = {}  # by id, what is a Value or a number in eager mode
         self.tells = False  # anything may be asked whether it is a Value or a number
         self.asked: dict[int, Value] = {}  # of which an attribute or the type was read
         self.narrow: dict[int, Value] = {}  # operands with fewer bits than a float
@@ -125,6 +135,8 @@ class Recorder:
         if is_whole:
             index = len(self.nodes)
             self.nodes.append(node)
+            if not len(self.nodes) & PROGRESS:
+                self.progress()
         else:
             index = self.nodes.add(node)
         if modes.allow_nonfinite:
@@ -132,6 +144,10 @@ class Recorder:
         if not modes.grad and not detaches:
             return self.detach(node)
         return node
+
+    def progress(self) -> None:
+        """Many more nodes were made."""
+        report_progress(len(self.nodes))
 
     def data_of(self, value: Value) -> Detached:
         """``value.data``."""
@@ -215,7 +231,8 @@ class Recorder:
         """``-x`` as an operand."""
         if type(x) is Detached:
             negative = x._value * -1.0
-            return negative if x.is_data else self.detach(negative)
+            # no other is this node: there is no need to remember it
+            return negative if x.is_data else Value._apply_op(ops.detach, (negative,), ())
         is_integer = type(x) is Traced or type(x) is Whole
         source = self.source(-x if is_integer else x)
         if source is None:
@@ -320,8 +337,11 @@ class Recorder:
 
     def extreme(self, items: Sequence[Any], rule: Op) -> Any:
         """Python's max or min over Values or numbers from ``.data``."""
-        mixed = any(isinstance(x, Value) for x in items)
-        values = [x if isinstance(x, Value) else self.detached_operand(x) for x in items]
+        if set(map(type, items)) == {Detached}:
+            mixed, values = False, [x._value for x in items]
+        else:
+            mixed = any(isinstance(x, Value) for x in items)
+            values = [x if isinstance(x, Value) else self.detached_operand(x) for x in items]
         if mixed:  # a number from .data beside Values passes no gradient on
             values = [
                 self.detach(v)
@@ -334,11 +354,12 @@ class Recorder:
         best = Value._apply_op(rule, (values[0], start), ())
         for other in values[1:]:
             best = Value._apply_op(rule, (best, other), ())
-        self.extremes[id(best)] = best, rule is ops.first_max, list(items)
+        if self.both:
+            self.extremes[id(best)] = best, rule is ops.first_max, list(items)
         if mixed:
             self.selector.chosen[id(best)] = best, values
             if not all(isinstance(x, Value) for x in items):
-                self.either.add(id(best))
+                self.either[id(best)] = best
             return best
         data = all(self.is_data(x) or type(x) in (int, float) for x in items)
         return Detached(self, best, data, items[0].__class__)

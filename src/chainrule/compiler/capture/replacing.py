@@ -46,6 +46,7 @@ def recording(recorder: Recorder) -> Iterator[None]:
 _lock = threading.Lock()
 _users = 0
 _max, _min = builtins.max, builtins.min
+_FLOATS = frozenset((float, np.float64))
 _BISECT: dict[str, Any] = {
     name: SEARCHES[getattr(bisect, name)] for name in ("bisect_left", "bisect_right", "bisect")
 }
@@ -70,8 +71,10 @@ def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
         if recorder is None or keywords:
             return original(*arguments, **keywords)
         items = list(arguments[0]) if len(arguments) == 1 else list(arguments)
-        first = next((x for x in items if type(x) is Traced), None)
         classes = {x.__class__ for x in items}  # of several the answer's is one of them
+        if classes <= _FLOATS and len(classes) == 1 and set(map(type, items)) == {Detached}:
+            return recorder.extreme(items, rule)
+        first = next((x for x in items if type(x) is Traced), None)
         if classes <= {int, np.int64} and any(type(x) is Whole for x in items):
             if len(classes) == 1 and first is None:
                 return extreme_of_integers(items, original.__name__ == "max")

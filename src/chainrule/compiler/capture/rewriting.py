@@ -4,9 +4,10 @@ In: the Python functions that a recording may run. Out: the same functions with 
 as long as the recording takes: ``xs[i]`` calls ``Hooks.read(xs, i)``, ``xs[i] = x`` calls
 ``Hooks.store(x, xs, i)``, ``x.name = y`` calls ``Hooks.changing(x, name)``, ``a is b`` calls
 ``Hooks.same(a, b)``, ``a in b`` calls ``Hooks.contains(a, b)``, ``x.name`` calls
-``Hooks.asked(x, name)``, ``module.Random(seed)`` looks up its name in ``Hooks.making(module)``, and
-a call of one of the ``WATCHED`` builtins asks ``Hooks.called`` which function to call. Names in
-``CELLS`` are loaded and stored by hooks too. Where ``both`` sides of branches are to be computed,
+``Hooks.asked(x, name)``, ``f(*x)``, ``[*x]`` and ``a, *b = x`` call ``Hooks.spread(x)``,
+``module.Random(seed)`` looks up its name in ``Hooks.making(module)``, and a call of one of the
+``WATCHED`` builtins asks ``Hooks.called`` which function to call. Names in ``CELLS`` are loaded and
+stored by hooks too. Where ``both`` sides of branches are to be computed,
 the code is converted by ``sides`` before. So the recorder sees the container and the key of every
 read, which overloading cannot show: a list's subscript asks an integer for nothing but its value.
 
@@ -33,12 +34,16 @@ from chainrule.compiler.capture.templates import PLACEHOLDER
 
 _NEWER_CALLS = sys.version_info >= (3, 13)  # the callable comes before self or NULL
 _HAS_PRECALL = sys.version_info < (3, 12)
+_HAS_SPREAD_LAST = sys.version_info < (3, 14)  # what ``f(*x)`` spreads is on top of the stack
 _TAKES_ANY = ("STORE_", "BINARY_OP", "LIST_APPEND", "CALL", "YIELD_VALUE", "RETURN_VALUE", "BUILD_")
 _LOAD_CELL = "LOAD_FAST" if sys.version_info >= (3, 13) else "LOAD_CLOSURE"
 #: functions in C whose calls are looked at, by the names under which code loads them
-WATCHED = frozenset("int float bool ord map type isinstance hasattr getattr sorted".split())
-#: attributes of modules that make generators of random numbers
-MAKERS = frozenset(("Random", "default_rng"))
+WATCHED = frozenset(
+    "int float bool ord map type isinstance hasattr getattr sorted len set frozenset "
+    "list tuple sum min max enumerate zip any all".split()
+)
+#: attributes of modules that make generators of random numbers, or containers
+MAKERS = frozenset(("Random", "default_rng", "Counter", "defaultdict"))
 #: names under which functions that keep their results in a cache were found so far
 CACHED: set[str] = set()
 #: global names and those of closures under which functions reach what they change outside
@@ -56,6 +61,10 @@ _UNSEEN = frozenset(
         *("DELETE_NAME", "DELETE_GLOBAL", "DELETE_DEREF"),
     )
 )
+_EMPTY = ("BUILD_MAP", "BUILD_SET")
+_JOINING = ("DICT_UPDATE", "DICT_MERGE", "SET_UPDATE")  # which fill true containers only
+_SPREADING = ("UNPACK_EX", "LIST_EXTEND")  # what is on top of the stack
+_ADDED = ("MAP_ADD", "SET_ADD")  # as comprehensions do
 _COLUMNS = 128  # the library writes those from here on as CPython does not: as parts of their own
 _MOST = 10_000  # code objects that are kept rewritten
 _Key = tuple[int, int, int]
@@ -66,6 +75,30 @@ def original(code: Any) -> Any:
     """The code as the user wrote it, where this is a rewritten copy; anything else as it is."""
     kept = _originals.get(id(code))
     return code if kept is None or kept[0] is not code else kept[1]
+
+
+def calls_attribute(frame: types.FrameType) -> bool:
+    """Whether rewritten code reads an attribute to call it there and then."""
+    return _is_at(frame, ("LOAD_METHOD",)) or (
+        _is_at(frame, ("LOAD_ATTR",)) and sys.version_info >= (3, 12) and _argument(frame) & 1 == 1
+    )
+
+
+def goes_through(frame: types.FrameType) -> bool:
+    """Whether rewritten code itself goes through something.
+
+    Of other instructions that take items, what does so might be C code that they call.
+    """
+    return _is_at(frame, ("GET_ITER",))
+
+
+def _is_at(frame: types.FrameType, names: tuple[str, ...]) -> bool:
+    code = frame.f_code
+    return original(code) is not code and dis.opname[code.co_code[frame.f_lasti]] in names
+
+
+def _argument(frame: types.FrameType) -> int:
+    return frame.f_code.co_code[frame.f_lasti + 1]
 
 
 @dataclass(frozen=True)
@@ -85,6 +118,11 @@ class Hooks:
     stored: Callable[[Any, str], None]  # value, global name
     loaded_from: Callable[[Any, Any], Any]  # what is in a cell, the cell -> what code gets
     stored_in: Callable[[Any, Any], None]  # value, cell
+    make_dict: Callable[[], Any]  # -> {}
+    make_set: Callable[[], Any]  # -> set()
+    put_pair: Callable[[Any, Any], None]  # (key, value), mapping: mapping[key] = value
+    put: Callable[[Any, Any], None]  # item, set: adds it
+    spread: Callable[[Any], Any]  # what is spread as ``*x`` -> the same, or a tuple
     sides: Any  # what code converted by ``sides`` calls
 
 
@@ -161,10 +199,15 @@ class Rewriter:
     def _rewrite(self, code: types.CodeType) -> types.CodeType:
         steps = bytecode.Bytecode.from_code(code)
         making = _callees(steps, MAKERS) if MAKERS.intersection(code.co_names) else []
+        joins = any(getattr(step, "name", "") in _JOINING for step in steps)
         found: list[Any] = []
         for k, step in enumerate(steps):
             if not isinstance(step, bytecode.Instr):
                 found.append(step)
+                continue
+            is_empty = step.name in _EMPTY and not step.arg
+            if is_empty and (not joins or _stays(steps[k + 1 : k + 2])):
+                found += self._made_empty(step)
                 continue
             found += self._replaced(step, any(step is x for x in making))
             if step.name == "CONTAINS_OP" and _want_bool(steps[k + 1 : k + 3]):
@@ -176,6 +219,17 @@ class Rewriter:
         made = steps.to_code()
         if not _has_sound_lines(made):
             raise ValueError("its table of lines does not fit")
+        return made
+
+    def _made_empty(self, step: bytecode.Instr) -> list[bytecode.Instr]:
+        """The instructions in place of one that makes an empty dict or set."""
+        make = self._hooks.make_dict if step.name == "BUILD_MAP" else self._hooks.make_set
+        null, load = bytecode.Instr("PUSH_NULL"), bytecode.Instr("LOAD_CONST", make)
+        before = [bytecode.Instr("PRECALL", 0)] if _HAS_PRECALL else []
+        made = [*((load, null) if _NEWER_CALLS else (null, load)), *before]
+        made.append(bytecode.Instr("CALL", 0))
+        for new in made:
+            new.location = step.location
         return made
 
     def _replaced(self, step: bytecode.Instr, makes: bool) -> list[bytecode.Instr]:
@@ -199,6 +253,16 @@ class Rewriter:
             below = [instruction("SWAP", n) for n in (4, 3, 2)]
             hook = [instruction("LOAD_CONST", self._hooks.store), *below]
             return [*hook, *call(2), instruction("POP_TOP")]
+        if step.name in _ADDED:  # ... xs a (b) -> hook (a, b) xs
+            assert isinstance(step.arg, int)
+            is_pair = step.name == "MAP_ADD"
+            pair = [instruction("BUILD_TUPLE", 2)] if is_pair else []
+            put = of_two(self._hooks.put_pair if is_pair else self._hooks.put)
+            return [*pair, instruction("COPY", step.arg + 1), *put, instruction("POP_TOP")]
+        spreads = step.name == "CALL_FUNCTION_EX" and _HAS_SPREAD_LAST and step.arg == 0
+        if spreads or step.name in _SPREADING:
+            hook = [instruction("LOAD_CONST", self._hooks.spread), instruction("SWAP", 2)]
+            return [*hook, *call(0), step]
         if step.name == "STORE_ATTR":
             hook = [instruction("LOAD_CONST", self._hooks.changing), instruction("SWAP", 2)]
             return [*hook, instruction("LOAD_CONST", step.arg), *call(1), step]
@@ -343,6 +407,15 @@ def _want_bool(following: Sequence[Any]) -> bool:
     if names and names[0] in ("LOAD_CONST", "LOAD_FAST") and names[-1] == "BINARY_OP":
         return False
     return not names or not names[0].startswith(_TAKES_ANY)
+
+
+def _stays(following: Sequence[Any]) -> bool:
+    """Whether an empty container is given a name, or filled by a comprehension."""
+    (step,) = following or (None,)
+    name = getattr(step, "name", "")
+    if name == "LOAD_FAST":  # what a comprehension goes through
+        return getattr(step, "arg", "") == ".0"
+    return name in ("STORE_FAST", "STORE_DEREF", "SWAP")
 
 
 def _is_new_subscript(step: bytecode.Instr) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import os
 import types
-from typing import Any
+from typing import Any, TypeGuard
 
 from chainrule.compiler.capture import repeats
 from chainrule.compiler.capture.repeats import GOING, OWN
@@ -331,6 +331,21 @@ class _Converter(ast.NodeTransformer):
         return made
 
 
+def _is_simple_item(node: ast.expr) -> TypeGuard[ast.Subscript]:
+    """Whether it is ``d[t]``: names that may be read twice."""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name):
+        return False
+    return isinstance(node.slice, ast.Name | ast.Constant)
+
+
+def _fills(node: ast.expr) -> bool:
+    """Whether it is ``s.add(t)``, or ``append`` of what is under a key: see ``keyed``."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    under = isinstance(node.func.value, ast.Call | ast.Subscript)
+    return node.func.attr == "add" or (node.func.attr == "append" and under)
+
+
 class _Side(ast.NodeVisitor):
     """Converts what is in a side: everything in it is checked when it runs."""
 
@@ -408,12 +423,22 @@ class _Side(ast.NodeVisitor):
             old.ctx = ast.Load()
             value = hook("binary", self._site, word, self.visit(old), self.visit(node.value))
             return self._put(node.target, value, node)
+        if _is_simple_item(node.target):
+            word, old = ast.Constant("i" + _BINARY[type(node.op)]), copied(node.target)
+            old.ctx = ast.Load()
+            value = hook("binary", self._site, word, self.visit(old), self.visit(node.value))
+            return self._store(node.target, value, node)
         if not isinstance(node.target, ast.Name):
             raise _No
         self.names.append(node.target.id)
         name, old = "i" + _BINARY[type(node.op)], ast.Name(node.target.id, ast.Load())
         value = hook("binary", self._site, ast.Constant(name), old, self.visit(node.value))
         return ast.copy_location(ast.Assign([node.target], value), node)
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        if not _fills(node.value):
+            raise _No
+        return ast.copy_location(ast.Expr(self.visit(node.value)), node)
 
     def visit_If(self, node: ast.If) -> Any:
         made, names = self._converter.forked(node, self)
@@ -503,7 +528,8 @@ class _Side(ast.NodeVisitor):
         given = []
         for x in node.args:
             made = self.visit(x)
-            if not isinstance(x, ast.Call | ast.GeneratorExp):
+            is_empty = isinstance(x, ast.List) and not x.elts  # which is known to be new
+            if not isinstance(x, ast.Call | ast.GeneratorExp) and not is_empty:
                 made = hook("plain", self._site, made)
             given.append(made)
         called = hook("call", self._site, self.visit(node.func))

@@ -19,7 +19,7 @@ import numpy as np
 
 from chainrule.compiler.capture.operators import BINARY, UNARY
 from chainrule.core import ops
-from chainrule.core.backend import Value, nonfinite
+from chainrule.core.backend import Value, kernels, nonfinite
 from chainrule.core.ops import Op
 
 if TYPE_CHECKING:
@@ -54,6 +54,10 @@ class StandIn:
 def plain(x: Any) -> Any:
     """A stand-in as the object that Python would have; anything else as it is."""
     return x.plain("arithmetic") if isinstance(x, StandIn) else x
+
+
+def _is_nan(x: Any) -> bool:
+    return isinstance(x, float) and math.isnan(x)
 
 
 def is_numpys(x: Any) -> bool:
@@ -209,6 +213,9 @@ class Detached(StandIn):
                 return NotImplemented
             name = ("lt", "le", "eq", "ne", "gt", "ge")[comparison]
             return getattr(operator, name)(self.plain("a comparison"), plain(other))
+        if comparison == 2 and (type(other) is Detached or _is_nan(other)):
+            # In a list, by ``in`` or ``==``, one nan is equal to itself: finite data only.
+            self._recorder.uses_math = True
         found = self._recorder.compare(self._value, other, comparison)
         if type(found) is Condition and (is_numpys(self) or is_numpys(other)):
             found.kind = np.bool_
@@ -246,6 +253,9 @@ class Detached(StandIn):
             return getattr(self.kind(0), name)
         return getattr(self.plain(f"float.{name}"), name)
 
+
+if kernels is not None:
+    kernels.stand_in(Detached)
 
 _READS = frozenset(dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if name in dis.opmap)
 
@@ -324,7 +334,36 @@ class Condition(StandIn):
     def __getattr__(self, name: str) -> Any:
         return getattr(self.plain(), name)
 
+    def opposite(self) -> Condition:
+        """``not self``, decided when the recording runs."""
+        found = Condition(self._recorder, self.node, not self.negated)
+        found.kind, found.is_data = self.kind, self.is_data
+        return found
 
+    def joined(self, name: str, other: Any) -> Condition | None:
+        """``self & other``, ``|`` or ``^``, decided when the recording runs; None: no truths."""
+        recorder = self._recorder
+        if type(other) is Condition:
+            bit, opposite, is_data = (
+                recorder.bit(other),
+                recorder.bit(other.opposite()),
+                other.is_data,
+            )
+        elif type(other) is bool or type(other) is np.bool_:
+            bit, opposite, is_data = Value(float(other)), Value(float(not other)), True
+        else:
+            return None
+        where_true = {"and": bit, "or": Value(1.0), "xor": opposite}[name]
+        where_false = Value(0.0) if name == "and" else bit
+        pair = (where_false, where_true) if self.negated else (where_true, where_false)
+        found = Condition(recorder, Value._apply_op(ops.select, (self.node, *pair), ()))
+        found.is_data = self.is_data and is_data
+        found.kind = bool if self.kind is bool and other.__class__ is bool else np.bool_
+        return found
+
+
+#: of two truths, a truth
+_OF_TRUTHS = {f"__{side}{name}__": name for name in ("and", "or", "xor") for side in ("", "r")}
 #: of a truth and a float, a float
 _BESIDE_FLOATS = frozenset(
     f"__{side}{name}__" for name in ("add", "sub", "mul") for side in ("", "r")
@@ -344,6 +383,11 @@ def _decided(name: str) -> Callable[..., Any]:
     def method(self: Condition, *others: Any) -> Any:
         if any(isinstance(x, Value) for x in others):
             return NotImplemented
+        joined = self.joined(_OF_TRUTHS[name], *others) if name in _OF_TRUTHS else None
+        if joined is not None:
+            return joined
+        if name == "__invert__" and self.kind is np.bool_:
+            return self.opposite()
         if name in _BESIDE_FLOATS and self.is_data and _is_float(*others):
             return BINARY[name](self.number(), *others)
         others = tuple([x.plain() if type(x) is Condition else x for x in others])

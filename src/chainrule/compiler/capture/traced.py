@@ -158,6 +158,10 @@ class Traced(StandIn):
     def __ceil__(self) -> Any:
         return +self if self.kind is int else math.ceil(self.static())
 
+    def __hash__(self) -> int:
+        self._recorder.hashed = True
+        return hash(self.static())
+
     def __getattr__(self, name: str) -> Any:
         kind = self.__class__
         if not hasattr(kind, name):  # which integer it is does not matter, as where numpy asks
@@ -274,6 +278,6 @@ def _static_use(name: str) -> Callable[..., Any]:
 # Python's own messages name the types: "unsupported operand type(s) for +: 'int' and 'str'".
 Traced.__name__ = Traced.__qualname__ = "int"
 
-for _name in "index int float hash str repr format reduce_ex".split():
+for _name in "index int float str repr format reduce_ex".split():
     _method = "__index__" if _name == "int" else f"__{_name}__"
     setattr(Traced, f"__{_name}__", _static_use(_method))

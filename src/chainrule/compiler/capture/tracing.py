@@ -7,6 +7,7 @@ copies, perturbed numbers are put back, and so are the random states.
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -31,7 +32,9 @@ from chainrule.compiler.capture.arguments import (
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.flattening import finish
 from chainrule.compiler.capture.forks import Impure
+from chainrule.compiler.capture.harmless import names_only_known
 from chainrule.compiler.capture.hooks import REWRITER
+from chainrule.compiler.capture.keyed import NotKeyed
 from chainrule.compiler.capture.outside import (
     ADVICE,
     Changes,
@@ -53,6 +56,8 @@ from chainrule.core.backend import Value, kernels, modes
 from chainrule.core.errors import GraphNeeded
 from chainrule.derivatives.transforms import differentiating
 from chainrule.trees import map_leaves
+
+MANY = 1 << 14  # objects made at once: the collector would look at all of them again and again
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,42 @@ def trace(
     from then on. ``exact``: max and min are branches in any case. Where it fails with texts that
     integers selected, they are static.
     """
+    given = (nudge, nudge_data, select, like, both, whole, exact, powers)
+    while state.keyed:
+        try:
+            return _traced(function, state, call, frozenset(state.true_sites), *given)[0]
+        except NotKeyed as found:
+            state.restore()
+            state.true_sites.add(found.site)
+        except (Exception, Unrecordable, Observed):  # C code may want a true container
+            state.restore()
+            made, recorder = _traced(function, state, call, None, *given)
+            state.keyed = False
+            return made
+    made, recorder = _traced(function, state, call, None, *given)
+    if recorder.hashed and recorder.selector.enabled and not state.catches and not state.keys_tried:
+        state.keys_tried = True
+        state.keyed = names_only_known(state.functions)
+        if state.keyed:
+            return trace(function, state, call, *given)
+    return made
+
+
+def _traced(
+    function: Callable[..., Any],
+    state: CapturedState,
+    call: Call,
+    true_sites: frozenset[str] | None,
+    nudge: Nudge | None,
+    nudge_data: bool,
+    select: bool,
+    like: Recording | None,
+    both: bool,
+    whole: bool,
+    exact: bool,
+    powers: bool,
+) -> tuple[Trace, Recorder]:
+    """The trace, and what recorded it."""
     if nudge is not None:
         call = call.nudged(nudge, state.place, nudge_data)
     codes = [original(f.__code__) for f in state.functions]
@@ -176,8 +217,9 @@ def trace(
         both = all(REWRITER.rewritten(f.__code__) for f in state.functions)
     while both and not (state.looks or state.asks or state.catches):
         recorder = Recorder(call.ints, select, False, frozenset(state.plain_sites), powers)
+        recorder.true_sites = true_sites
         try:
-            return _trace(function, state, call, nudge, recorder, like, whole=True)
+            return _trace(function, state, call, nudge, recorder, like, whole=True), recorder
         except Impure as found:
             others = [site for site in found.sites if site not in state.plain_sites]
             if not others:
@@ -191,10 +233,11 @@ def trace(
         recorder = Recorder(
             call.ints, select and not observed, exact or observed, powers=powers, spells=spells
         )
+        recorder.true_sites = true_sites
         try:
-            return _trace(function, state, call, nudge, recorder, like, whole)
+            return _trace(function, state, call, nudge, recorder, like, whole), recorder
         except Observed:
-            if observed:
+            if observed or recorder.keyed_sites:
                 raise
             observed = True
         except GraphNeeded:
@@ -229,6 +272,10 @@ def _trace(
         inputs.append(Value(x))
         return Detached(recorder, inputs[-1], is_data=True, kind=kind)
 
+    def numbers(items: list[float], kind: type) -> list[Detached]:
+        with _collector_paused(len(items)):
+            return [Detached(recorder, v, True, kind) for v in values(items)]
+
     slots = iter(range(len(call.ints)))
 
     def integer(_: int, kind: type) -> Traced:
@@ -238,7 +285,11 @@ def _trace(
         recorder.texts = True
         return TracedText(recorder, tuple([next(slots) for _ in x]))
 
-    rebuilt = rebuild(call, Makers(value, number, integer, values=values, text=text))
+    def truth(_: bool) -> Traced:
+        return Traced(recorder, recorder.integers.step("bool", next(slots)))
+
+    makers = Makers(value, number, integer, values=values, numbers=numbers, text=text, truth=truth)
+    rebuilt = rebuild(call, makers)
     recorder.arguments += [rebuilt.arguments, rebuilt.keywords]
     recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts, *rebuilt.arrays))
     containers = (*state.lists, *state.dicts, *state.sets, *state.arrays, *rebuilt.records)
@@ -263,18 +314,19 @@ def _trace(
             recording(recorder),
         ):
             result = function(*rebuilt.arguments, **rebuilt.keywords)
-            if not whole and (modes.graph_asked or recorder.either):
+            if not whole and modes.graph_asked:
                 raise GraphNeeded
             _check_returned(result, recorder, state, tuples, [x for x, _ in rebuilt.arrays])
             held = passed.union(map(id, captured))
             if not call.key[0]:
                 _check_identities(result, held, recorder)
-            if recorder.either:
-                if recorder.tells or state.tells:
-                    raise Observed
-                held.update(map(id, inputs[: call.first] if call.key[0] else []))
-                _check_kinds(recorder, held, None if call.key[0] else result)
-            made = finish(recorder, inputs, result, like)
+            if recorder.either and (recorder.tells or state.tells):
+                raise Observed
+            held.update(map(id, inputs[: call.first] if call.key[0] else []))
+            seen = [] if call.key[0] else _values_in(result)
+            made = finish(recorder, inputs, result, like, held, seen)
+        if recorder.unkeyed is not None:
+            raise NotKeyed(recorder.unkeyed)
         if recorder.refused is not None:
             raise Unrecordable(recorder.refused)
         if recorder.undefined is not None:
@@ -308,6 +360,19 @@ def _trace(
         state.asks or recorder.identity if recorder.both else state.identity,
         frozenset(recorder.exponents),
     )
+
+
+@contextmanager
+def _collector_paused(count: int) -> Iterator[None]:
+    """No garbage collection while very many objects are made, none of which is garbage."""
+    paused = count >= MANY and gc.isenabled()
+    if paused:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if paused:
+            gc.enable()
 
 
 def _tuples_in(tree: Any) -> set[int]:
@@ -346,31 +411,6 @@ def _check_returned(
             raise Unrecordable("it returns a dict with keys that it was passed")
         if type(x) in (list, tuple, dict):
             stack.extend(x.values() if type(x) is dict else x)
-
-
-def _check_kinds(recorder: Recorder, held: set[int], result: Any) -> None:
-    """Record again by branches where it matters which ``max`` of a Value and a number gave.
-
-    It is a Value here in any case. What is computed from a Value that was passed or captured
-    (``held``) is one in eager mode too; anything else may be a plain number there, which is another
-    ``result``, has other attributes, and beside a number of few bits another rounding.
-    """
-    certain, either = set(held), set(recorder.either)
-    for node in recorder.nodes:
-        chosen = recorder.selector.chosen.get(id(node))
-        children = [id(child) for child in (chosen[1] if chosen else node.children)]
-        if id(node) in either or not children:
-            continue
-        unclear = not either.isdisjoint(children)
-        if unclear and any(key in recorder.narrow for key in children):
-            raise Observed
-        if (all if chosen else any)(key in certain for key in children):
-            certain.add(id(node))
-        elif unclear:
-            either.add(id(node))
-    seen = [*_values_in(result), *recorder.asked.values()]
-    if any(id(x) in either for x in seen):
-        raise Observed
 
 
 def _check_identities(result: Any, held: set[int], recorder: Recorder) -> None:

@@ -24,6 +24,7 @@ from chainrule.compiler.capture.forks import (
     opened,
     stay_within_bounds,
 )
+from chainrule.compiler.capture.keyed import is_keyed
 from chainrule.compiler.capture.merging import is_open, truth_of
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
@@ -32,7 +33,7 @@ from chainrule.core.backend import modes
 _FEW = 8  # turns that are recorded in any case
 _EXTRA = 8192  # instructions of a recording, in turns that its call does not take
 _ASTRAY = 256  # turns inside a side that this call does not take: its numbers may never end it
-_ALL_ASTRAY = 4096  # of all such loops of a recording
+_ALL_ASTRAY = 1024  # of all such loops of a recording
 _SMALL = 512  # instructions of a loop that is worth taking for a single turn
 _SHARE = 8  # a longer one is for calls that take more than this share of its turns
 #: what can be gone through further than Python would, and nobody can tell
@@ -58,7 +59,7 @@ class Plain:
     """An ordinary iterable."""
 
     def __init__(self, iterable: Any) -> None:
-        self._iterator = iter(iterable)
+        self._iterator = iterable.taken() if is_keyed(iterable) else iter(iterable)
         self.items = len(iterable) if type(iterable) in _SAFE else None
 
     def following(self) -> tuple[Any, Any]:
@@ -150,6 +151,8 @@ def _part(x: Any) -> Any:
 
 def _ordinary(x: Any) -> Any:
     """An iterator that Python can go through, each turn decided."""
+    if is_keyed(x):
+        return x.taken()
     return _decided(x) if isinstance(x, _KINDS) else x
 
 

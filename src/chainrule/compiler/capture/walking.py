@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import collections
-import dis
+import dataclasses
 import functools
 import gc
 import itertools
@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture import known
+from chainrule.compiler.capture import disassembly, known
 from chainrule.compiler.capture.captured import (
     ANY,
     MISSING,
@@ -40,6 +40,7 @@ from chainrule.compiler.capture.known import ATOMS, DESCRIPTORS
 from chainrule.compiler.capture.outside import ADVICE, Outside, is_holder
 from chainrule.compiler.capture.rewriting import CACHED, CELLS, only_calls, original, unseen
 from chainrule.compiler.capture.standins import Unrecordable
+from chainrule.core import errors
 from chainrule.core.backend import Value, kernels
 from chainrule.core.operations import Formula, Opaque
 
@@ -58,15 +59,15 @@ _IDENTITY = frozenset(("id", "hash", "set", "frozenset", "index", "count", "remo
 #: of these, what asks Values, so that they tell the recorder, or a hook
 _SEEN = frozenset(("set", "frozenset", "index"))
 _GETTERS = (operator.attrgetter, operator.methodcaller)
+#: what tells a list from a tuple or an array
+_ASKING = frozenset(map(id, (isinstance, issubclass, hasattr, getattr, type)))
 _DERIVATION = () if kernels is None else kernels.Derivation  # what grad(f) runs in C
-_COLLECTIONS = (list, tuple, dict, set, frozenset)
 _NO_OBJECTS = (
     *(type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, Value, np.ndarray),
     *(list, tuple, dict, set, frozenset),
 )
 _LIMIT = 1_000_000
 _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
-_READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_NAME")
 
 
 def survey(
@@ -99,6 +100,7 @@ def survey(
             inside = list(_reached(x, found))
         except Unrecordable as reason:
             raise Unrecordable(f"{reason}{_place(x, reader)}") from None
+        found.asks_types |= not _is_own(x) and any(id(item) in _ASKING for item in inside)
         if isinstance(x, types.FunctionType) and not x.__code__.co_filename.startswith(_LIBRARY):
             reader = x
         stack.extend((y, reader) for y in reversed(inside))  # depth first, as in the source
@@ -109,6 +111,15 @@ def survey(
     if found.outside:
         _refuse_unseen(found, [x for x in kept if isinstance(x, types.ModuleType)])
     return found
+
+
+def _is_own(x: Any) -> bool:
+    """Whether it is of this package, or a dataclass's: to it, lists and arrays are the same."""
+    if not isinstance(x, types.FunctionType):
+        return False
+    file, name = x.__code__.co_filename, x.__code__.co_name
+    made = file == "<string>" and name in (*_GENERATED, "__init__", "__repr__")
+    return made or file.startswith(errors.PACKAGE) or file == dataclasses.__file__
 
 
 def _refuse_unseen(found: CapturedState, modules: list[types.ModuleType]) -> None:
@@ -122,7 +133,7 @@ def _refuse_unseen(found: CapturedState, modules: list[types.ModuleType]) -> Non
     for function in found.functions:
         code = original(function.__code__)
         if name := next(unseen(code), None):
-            line = _line(code, {name})
+            line = disassembly.place(code, {name})
             raise Unrecordable(f"it uses {name}, which may reach what it changes{line}{ADVICE}")
 
 
@@ -239,7 +250,7 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
             raise Unrecordable(f"it reaches the class {_full_name(x)}, not known to be pure")
         found.dicts.append((vars(x), dict(vars(x)), x))
         found.names.append((x, "__bases__", x.__bases__))
-        yield from (type(x), *x.__bases__)
+        yield from x.__bases__ if type(x) is type else (type(x), *x.__bases__)
         yield from (item for name, item in vars(x).items() if _is_content(name, item))
     elif isinstance(x, (staticmethod, classmethod)):
         yield x.__func__
@@ -318,26 +329,30 @@ def _slots(cls: type) -> tuple[str, ...]:
 
 def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iterator[Any]:
     code = original(function.__code__)  # another thread may be recording it
-    names, used = _names(code), _global_names(code)
+    names, used = disassembly.names(code), disassembly.global_names(code)
     namespace = function.__globals__
     for name in sorted((used & _DYNAMIC) | (names & (_DYNAMIC_ATTRIBUTES | known.EFFECTS))):
         if name not in namespace or not isinstance(namespace[name], types.FunctionType):
-            line = _line(code, {name})
+            line = disassembly.place(code, {name})
             raise Unrecordable(f"it uses {name}, which reaches what cannot be followed{line}")
-    if _asks_is_true(code):
-        line = _line(code, set())
+    if disassembly.asks_is_true(code):
+        line = disassembly.place(code, set())
         raise Unrecordable(f"it asks whether something is True or False by 'is' or 'match'{line}")
-    found.catches.update(_catching(code))
+    found.catches.update(disassembly.catching(code))
     found.looks |= bool(names & _LOOKS)
-    found.tells |= any(getter.__name__ in names for getter in _GETTERS) or _matches_classes(code)
-    found.hashes |= not names.isdisjoint(_HASHES) or _makes_sets(code)
+    found.tells |= any(getter.__name__ in names for getter in _GETTERS)
+    found.tells |= disassembly.matches_classes(code)
+    if not _is_own(function):
+        catches = any(True for _ in disassembly.catching(code))
+        found.asks_types |= "__class__" in names or disassembly.matches(code) or catches
+    found.hashes |= not names.isdisjoint(_HASHES) or disassembly.makes_sets(code)
     if not _is_generated(function):
-        asks = bool(names & _LOOKS) or _asks_identity(code, namespace, {"IS_OP"})
-        contains = _asks_identity(code, namespace, {"CONTAINS_OP"})
+        asks = bool(names & _LOOKS) or disassembly.asks_identity(code, namespace, {"IS_OP"})
+        contains = disassembly.asks_identity(code, namespace, {"CONTAINS_OP"})
         found.asks |= asks or not names.isdisjoint(_IDENTITY - _SEEN)
         found.contains |= contains
         found.identity |= asks or contains or not names.isdisjoint(_IDENTITY)
-        found.identity |= _asks_identity(code, namespace, {"BUILD_SET"})
+        found.identity |= disassembly.asks_identity(code, namespace, {"BUILD_SET"})
     found.names += [
         (function, part, original(getattr(function, part)))
         for part in ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
@@ -387,7 +402,7 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
             raise Unrecordable("it uses files")
         if type(x) is functools._lru_cache_wrapper and _is_called_only(x, name, code):
             if outside:  # a replay calls it before anything is changed
-                line = _line(code, {name})
+                line = disassembly.place(code, {name})
                 raise Unrecordable(f"it calls {name!r}, which has a cache, and keeps numbers{line}")
             CACHED.add(name)
             found.draws = True
@@ -396,7 +411,7 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
             yield x if x is not MISSING else unreplaced(vars(builtins).get(name))
         module = x if x is not MISSING else sys.modules.get(name)
         if isinstance(module, types.ModuleType):
-            chains = _chains(code, name)
+            chains = disassembly.chains(code, name)
             if chains is None:
                 modules.append(_reached_in_module(module, names, found, set()))
             else:
@@ -434,7 +449,7 @@ def _reached_in_module(
 
 
 def _is_pure_module(module: types.ModuleType) -> bool:
-    return module.__name__ in ("chainrule", "operator", "itertools")
+    return module.__name__ in ("chainrule", "itertools")
 
 
 def _reached_by_chains(
@@ -452,32 +467,6 @@ def _reached_by_chains(
             namespace = item
 
 
-def _chains(code: types.CodeType, module: str) -> set[tuple[str, ...]] | None:
-    """The attributes that code reads from a global name; None where it hands the object on."""
-    found: set[tuple[str, ...]] = set()
-    steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "EXTENDED_ARG")]
-    for k, step in enumerate(steps):
-        if step.opname == "IMPORT_NAME" and f"{step.argval}.".startswith(f"{module}."):
-            return None
-        if step.opname not in ("LOAD_GLOBAL", "LOAD_NAME") or step.argval != module:
-            continue
-        chain = []
-        for after in steps[k + 1 :]:
-            if after.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
-                break
-            chain.append(str(after.argval))
-        if not chain:
-            return None
-        found.add(tuple(chain))
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            inner = _chains(constant, module)
-            if inner is None:
-                return None
-            found |= inner
-    return found
-
-
 def _full_name(x: Any) -> str:
     module = known.module_of(x)
     name = getattr(x, "__qualname__", None) or getattr(x, "__name__", repr(x))
@@ -491,125 +480,11 @@ def _place(x: Any, reader: types.FunctionType | None) -> str:
     code = reader.__code__
     cells = zip(code.co_freevars, map(content_of, reader.__closure__ or ()), strict=True)
     scope = {**vars(builtins), **reader.__globals__, **dict(cells)}
-    names = {name for name in (*_names(code), *code.co_freevars) if scope.get(name) is x}
-    return _line(code, names | {getattr(x, "__name__", "")})
-
-
-def _line(code: types.CodeType, names: set[str]) -> str:
-    """The first line that reads one of these names; that of the function if none does."""
-    line = next(_lines(code, names), code.co_firstlineno)
-    return f", at {pathlib.Path(code.co_filename).name}:{line}"
-
-
-def _lines(code: types.CodeType, names: set[str]) -> Iterator[int]:
-    for step in dis.get_instructions(code):
-        line = step.positions.lineno if step.positions is not None else None
-        if step.opname in _READS and step.argval in names and line is not None:
-            yield line
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _lines(constant, names)
-
-
-def _asks_is_true(code: types.CodeType) -> bool:
-    """Whether there is an ``is True``, which a comparison's stand-in cannot hear."""
-    lines: dict[Any, set[str]] = {}
-    before: dis.Instruction | None = None
-    for step in dis.get_instructions(code):
-        where = step.positions.lineno if step.positions is not None else None
-        # From Python 3.14 on, all() of a generator is a loop, after asking whether it is that all.
-        if step.opname == "IS_OP" and not _is_a_builtin(before):
-            lines.setdefault(where, set()).add("is")
-        if isinstance(step.argval, bool):
-            lines.setdefault(where, set()).add("truth")
-        before = step
-    if any(found == {"is", "truth"} for found in lines.values()):
-        return True
-    return any(_asks_is_true(c) for c in code.co_consts if isinstance(c, types.CodeType))
-
-
-#: builtins over a generator that Python's compiler writes out as loops, as ``dis`` shows them
-_WRITTEN_OUT = {text for f in (all, any, list, set, tuple) for text in (f.__name__, repr(f))}
-
-
-def _is_a_builtin(step: dis.Instruction | None) -> bool:
-    """Whether an instruction loads a function that Python's compiler knows, not the user's code."""
-    return (
-        step is not None and step.opname == "LOAD_COMMON_CONSTANT" and step.argrepr in _WRITTEN_OUT
-    )
+    names = {name for name in (*disassembly.names(code), *code.co_freevars) if scope.get(name) is x}
+    return disassembly.place(code, names | {getattr(x, "__name__", "")})
 
 
 def _is_generated(function: types.FunctionType) -> bool:
     """Whether it is a method that a dataclass made, which only asks for its own class."""
     code = function.__code__
     return code.co_filename == "<string>" and code.co_name in _GENERATED
-
-
-def _asks_identity(code: types.CodeType, namespace: dict[str, Any], by: Collection[str]) -> bool:
-    """Whether there is an ``is``, ``in`` or set that may tell one Value, or list, from another.
-
-    ``by``: which of them, as names of instructions.
-    """
-    steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "EXTENDED_ARG")]
-    for k, step in enumerate(steps):
-        if step.opname not in by:
-            continue
-        if step.opname == "BUILD_SET":
-            return True
-        left, right = steps[k - 2], steps[k - 1]
-        if right.opname == "LOAD_GLOBAL":
-            x = namespace.get(right.argval)
-            inside = x if step.opname == "CONTAINS_OP" and isinstance(x, _COLLECTIONS) else (x,)
-            if any(isinstance(item, (Value, list, tuple, np.ndarray)) for item in inside):
-                return True
-        elif "CONST" not in right.opname:
-            simple = right.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_NAME"))
-            if not (simple and "CONST" in left.opname):
-                return True
-    inner = [c for c in code.co_consts if type(c) is types.CodeType]
-    return any(_asks_identity(c, namespace, by) for c in inner)
-
-
-def _makes_sets(code: types.CodeType) -> bool:
-    """Whether there is a set, whose order depends on hashes."""
-    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    steps = dis.get_instructions(code)
-    return any(s.opname == "BUILD_SET" for s in steps) or any(map(_makes_sets, inner))
-
-
-def _matches_classes(code: types.CodeType) -> bool:
-    """Whether there is a ``case`` of a class."""
-    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    steps = dis.get_instructions(code)
-    return any(s.opname == "MATCH_CLASS" for s in steps) or any(map(_matches_classes, inner))
-
-
-def _catching(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Those of a function and the functions inside it that have an ``except`` or ``with``."""
-    if any(step.opname == "PUSH_EXC_INFO" for step in dis.get_instructions(code)):
-        yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _catching(constant)
-
-
-def _global_names(code: types.CodeType) -> set[str]:
-    """The names that a function and those inside it look up in globals, or import."""
-    names = {
-        step.argval
-        for step in dis.get_instructions(code)
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "IMPORT_NAME")
-    }
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _global_names(constant)
-    return names
-
-
-def _names(code: types.CodeType) -> set[str]:
-    """Every global or attribute name in a function and the functions inside it."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _names(constant)
-    return names

@@ -24,6 +24,7 @@ from chainrule.compiler.codegen.instructions import (
     differentiated,
     differentiated_by,
     each_gathered,
+    ends_late,
     if_present,
     is_few,
     one_walk,
@@ -32,6 +33,7 @@ from chainrule.compiler.codegen.instructions import (
 )
 from chainrule.compiler.codegen.ir import Offset, Vector
 from chainrule.compiler.codegen.walks import Walk
+from chainrule.compiler.lift.endings import copied_by
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, distinct
 from chainrule.core import ops
@@ -67,6 +69,11 @@ class Backward:
         #: per address: whether the code so far has stored or zeroed its adjoint
         self.begun = np.zeros(self.program.size, np.bool_)
         self.begun[: self.program.inputs] = adds
+        #: likewise: whether it is a result of a loop in time whose last iteration is known late
+        self.last_later = np.zeros(self.program.size, np.bool_)
+        for number in range(len(self.program.loops)):
+            if emitter.walks.turns(number) is not None:
+                self.last_later |= emitter.walks.core(number)
 
     def emit(self, root: int) -> None:
         """Everything that a gradient of ``root`` reaches, last instructions first."""
@@ -84,6 +91,9 @@ class Backward:
                     self._loop(instruction.loop, found)
             elif differentiates(instruction, found):
                 self._clear(instruction.out)
+                if ends_late(self.emitter, instruction):
+                    self._ending(k, instruction)
+                    continue
                 is_optional = k in self.made.optional
                 for column in differentiated_by(instruction) if is_optional else ():
                     self._clear(column)  # even where the instruction is skipped
@@ -122,7 +132,8 @@ class Backward:
             whole = len(distinct(targets)) == len(targets) and not (
                 shared and self.emitter.batch > 1
             )
-        shrinks = walk.varies and shared  # what a shorter call does not come to must be zero
+        # What a shorter call does not come to must be zero, where it is read all the same.
+        shrinks = walk.varies and (shared or bool(self.last_later[targets].any()))
         step = walk.steps[column] if walk.steps else 0
         if fresh and whole and not shrinks:
             self._begin(targets, step, walk.iterations)
@@ -170,13 +181,24 @@ class Backward:
         emitter, code, program = self.emitter, self.emitter.code, self.program
         loop = program.loops[number]
         self._clear(self._added_to(number, core))
-        with registers.inlining(emitter, loop), code.loop(loop.count) as i:
-            emitter.counter = code.let(f"sub nsw i64 {loop.count - 1}, {i}")
+        last = emitter.last_turn(number)
+        with registers.inlining(emitter, loop), code.loop(emitter.turns(number)) as i:
+            emitter.counter = code.let(f"sub nsw i64 {last}, {i}")
             for k in core:
                 instruction = program.instructions[k]
                 each = instruction.count // loop.count
                 self._clear(instruction.out[:each], each, loop.count)
                 self._instruction(k, instruction)
+        emitter.counter = None
+
+    def _ending(self, k: int, instruction: Instruction) -> None:
+        """Add to the adjoints of the last iteration of a loop: any of them may be that."""
+        emitter, number = self.emitter, instruction.ends
+        assert number is not None
+        source, _ = copied_by(instruction, self.program)
+        self._clear(self.program.instructions[source].out)
+        emitter.counter = emitter.last_turn(number)
+        self._copy(emitter.walks.ending(k), 1, store=False)
         emitter.counter = None
 
     def _added_to(self, number: int, core: list[int]) -> Addresses:

@@ -105,6 +105,15 @@ class Emitter:
         place = self.code.let(f"getelementptr inbounds i64, ptr %N, i64 {walk.slot}")
         return self.code.let(f"load i64, ptr {place}, align 8")
 
+    def turns(self, number: int) -> int | str:
+        """How many iterations a loop in time has: a register where that is known at run time."""
+        walk = self.walks.turns(number)
+        return self.program.loops[number].count if walk is None else self.run_time_count(walk)
+
+    def last_turn(self, number: int) -> str:
+        """The last iteration of a loop in time."""
+        return self.code.let(f"sub nsw i64 {self.turns(number)}, 1")
+
     @staticmethod
     def _scaled(strides: Sequence[int], factors: Sequence[int]) -> tuple[int, ...]:
         return tuple([s * f for s, f in zip(strides, factors, strict=True)])

@@ -26,7 +26,7 @@ import numpy as np
 from chainrule.compiler.codegen import scheduled
 from chainrule.compiler.codegen.backward import Backward
 from chainrule.compiler.codegen.contraction import Emitter
-from chainrule.compiler.codegen.forward import emit_forward
+from chainrule.compiler.codegen.forward import emit_forward, watched
 from chainrule.compiler.codegen.instructions import Machine, differentiated
 from chainrule.compiler.codegen.ir import Code, Integers, Offset, Vector
 from chainrule.compiler.codegen.packed import Packing
@@ -34,7 +34,7 @@ from chainrule.compiler.codegen.walks import Walks
 from chainrule.compiler.lift.commands import commands
 from chainrule.compiler.lift.program import Addresses, Program
 
-__all__ = ["Machine", "machine"]
+__all__ = ["Machine", "machine", "watched"]
 
 
 def machine(

@@ -20,6 +20,7 @@ from chainrule.compiler.codegen.instructions import (
     clear,
     columns_of,
     each_gathered,
+    ends_late,
     if_present,
     is_few,
     one_walk,
@@ -31,7 +32,7 @@ from chainrule.compiler.codegen.instructions import (
 from chainrule.compiler.codegen.ir import Integers, Offset, Vector
 from chainrule.compiler.codegen.walks import Walk
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
-from chainrule.compiler.lift.program import Addresses, Instruction, Program, Repeat, distinct
+from chainrule.compiler.lift.program import Addresses, Instruction, Program, distinct
 from chainrule.compiler.lift.strips import Run, schedule
 from chainrule.core import ops
 
@@ -44,21 +45,23 @@ def emit_forward(emitter: Emitter, made: Machine, returned: Addresses | None = N
     """
     program = emitter.program
     flags = emitter.new_flags()
-    watched = _watched(program)
+    checked = watched(program)
     order: Sequence[int | Run] = range(len(program.instructions))
     if returned is not None:
         order = schedule(program, int(returned[0]), returned)
     for k in order:
         if isinstance(k, Run):
-            strips.emit_run(emitter, k, made, watched, flags)
+            strips.emit_run(emitter, k, made, checked, flags)
             continue
         instruction = program.instructions[k]
-        emitter.flags = flags if watched[k] else None
-        if instruction.loop is None:
+        emitter.flags = flags if checked[k] else None
+        if ends_late(emitter, instruction):
+            _ending(emitter, k, instruction)
+        elif instruction.loop is None:
             with if_present(emitter, k, k in made.optional):
                 _instruction(emitter, k, instruction)
         elif k == program.loops[instruction.loop].first:
-            _loop(emitter, program.loops[instruction.loop], watched, flags)
+            _loop(emitter, instruction.loop, checked, flags)
     emitter.flags = flags
     return check_guards(emitter, emitter.flag_total())
 
@@ -66,7 +69,7 @@ def emit_forward(emitter: Emitter, made: Machine, returned: Addresses | None = N
 # --- which results are checked --------------------------------------------------------------------
 
 
-def _watched(program: Program) -> list[bool]:
+def watched(program: Program) -> list[bool]:
     """Per instruction: whether its results must be checked to be finite.
 
     They need not be if a number that is not finite makes a later, checked one not finite too. Sums
@@ -119,20 +122,34 @@ def check_guards(emitter: Emitter, flag: Vector) -> Vector:
 # --- loops in time --------------------------------------------------------------------------------
 
 
-def _loop(emitter: Emitter, loop: Repeat, watched: list[bool], flags: dict[int, Any]) -> None:
+def _loop(emitter: Emitter, number: int, checked: list[bool], flags: dict[int, Any]) -> None:
     """A loop in time: each iteration does a slice of each of its instructions."""
-    number = emitter.program.loops.index(loop)
+    loop = emitter.program.loops[number]
     if registers.is_small(emitter.program, loop):
-        registers.forward(emitter, number, watched, flags)
+        registers.forward(emitter, number, checked, flags)
         return
     emitter.flags = None
     for k in range(loop.first, loop.last):
         if emitter.program.instructions[k].products is not None and emitter.batch == 1:
             _transpose(emitter, k)
-    with registers.inlining(emitter, loop), emitter.code.loop(loop.count) as emitter.counter:
+    turns = emitter.turns(number)
+    with registers.inlining(emitter, loop), emitter.code.loop(turns) as emitter.counter:
         for k in range(loop.first, loop.last):
-            emitter.flags = flags if watched[k] else None
+            emitter.flags = flags if checked[k] else None
             _instruction(emitter, k, emitter.program.instructions[k])
+    emitter.counter = None
+
+
+def _ending(emitter: Emitter, k: int, instruction: Instruction) -> None:
+    """Copy results of the last iteration of a loop, whose number is known at run time."""
+    assert instruction.ends is not None
+    walk = emitter.walks.ending(k)
+
+    def body(offsets: list[Offset], strides: list[int], width: int) -> None:
+        emitter.write("%V", offsets[0], *operands(emitter, walk, 1, offsets, strides, width))
+
+    emitter.counter = emitter.last_turn(instruction.ends)
+    emitter.elementwise(walk, (0, 1), body)
     emitter.counter = None
 
 

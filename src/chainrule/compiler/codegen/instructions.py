@@ -127,6 +127,11 @@ def takes_product(emitter: Emitter, instruction: Instruction) -> bool:
     return one and emitter.batch > 1 and instruction.loop is None and not emitter.walks.varying
 
 
+def ends_late(emitter: Emitter, instruction: Instruction) -> bool:
+    """Whether it copies the last iteration of a loop, which is known at run time."""
+    return instruction.ends is not None and emitter.walks.turns(instruction.ends) is not None
+
+
 def one_walk(walks: list[Walk]) -> Walk:
     """The single walk of a maximum."""
     if len(walks) > 1:

@@ -195,7 +195,8 @@ def forward(emitter: Emitter, number: int, watched: list[bool], flags: dict[int,
     ]
     for some in samples:
         some.begin(all_points)
-    with inlining(emitter, body.loop), emitter.code.loop(body.loop.count) as emitter.counter:
+    turns = emitter.turns(number)
+    with inlining(emitter, body.loop), emitter.code.loop(turns) as emitter.counter:
         for some in samples:
             some.iteration(watched)
     emitter.counter = None
@@ -304,7 +305,7 @@ class Reverse:
     def __init__(self, emitter: Emitter, number: int, instructions: list[int], begun: Any) -> None:
         self.body = LoopBody(emitter, number)
         self.emitter, self.instructions, self.begun = emitter, instructions, begun
-        self.count = self.body.loop.count
+        self.number, self.count = number, self.body.loop.count
         self.points = [point for k in instructions for point in self.body.points[k]]
         self.delays = self.body.delays(self.points)
         self.stored = {k for k in instructions if self._reads_outside(k)}
@@ -312,7 +313,8 @@ class Reverse:
         self.last_used: set[int] = set()  # results of which only the last iteration's is
         for slot, each in self.body.each.items():
             there = begun[slot + each * np.arange(self.count)]
-            if there[:-1].any() or (there[-1] and slot not in self.delays):
+            late = there.any() and emitter.walks.turns(number) is not None
+            if late or there[:-1].any() or (there[-1] and slot not in self.delays):
                 self.used_after.add(slot)
             elif there[-1]:
                 self.last_used.add(slot)
@@ -337,8 +339,9 @@ class Reverse:
         samples = [_BackwardSamples(self, at, width) for at, width in emitter.chunks(emitter.batch)]
         for some in samples:
             some.begin()
-        with inlining(emitter, body.loop), code.loop(self.count) as i:
-            emitter.counter = code.let(f"sub nsw i64 {self.count - 1}, {i}")
+        last, turns = emitter.last_turn(self.number), emitter.turns(self.number)
+        with inlining(emitter, body.loop), code.loop(turns) as i:
+            emitter.counter = code.let(f"sub nsw i64 {last}, {i}")
             for some in samples:
                 some.iteration()
         emitter.counter = None

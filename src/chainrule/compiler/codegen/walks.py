@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.compiler.lift.alignment import ITERATIONS
+from chainrule.compiler.lift.endings import copied_by
 from chainrule.compiler.lift.graph import SUM
 from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.lift.strides import (
@@ -48,7 +50,7 @@ class Walk:
 
     slot: int  # index in N of the run-time count of its outermost loop
     instruction: int
-    what: str  # which points: "out" (results), "products", "plains" or "guards"
+    what: str  # which points: "out" (results), "products", "plains", "guards", "iterations"
     chosen: Addresses | None  # which of these points; None: all
     columns: list[Addresses]
     shared: list[bool]  # per column
@@ -64,7 +66,7 @@ class Walk:
         points //= self.iterations
         if self.chosen is not None:
             points = int(np.searchsorted(self.chosen, points))
-        return points if self.what == "guards" else self.space.outer(points)
+        return points if self.what in ("guards", ITERATIONS) else self.space.outer(points)
 
 
 class Walks:
@@ -113,7 +115,7 @@ class Walks:
         """
         grows = self.program.instructions[instruction]
         nothing = np.zeros(len(columns[0]), np.int64)
-        if not grows.reordered or grows.kind != SUM:
+        if not (grows.reordered or self.program.ended) or grows.kind != SUM:
             return nothing
         starts = np.array([i.start for i in self.program.instructions])
         places = np.stack([np.searchsorted(starts, c, side="right") for c in columns])
@@ -144,7 +146,7 @@ class Walks:
                 chosen = np.flatnonzero(kind.ravel() == k)
                 inner = [bool(c[chosen[0]]) for c in core]
                 if sliced:
-                    walk = self._walk(key, [r[0, chosen] for r in rows], chosen)
+                    walk = self._walk(key, [r[0, chosen] for r in rows], chosen, varies=False)
                     walk.steps, walk.iterations = steps[:, chosen[0]].tolist(), count
                 else:
                     every = np.arange(count)[:, None] * len(kind.ravel()) + chosen
@@ -173,12 +175,37 @@ class Walks:
             self.scratch += len(order)
             key = (walk.instruction, walk.what)
             columns = [copy if k == c else column for k, column in enumerate(walk.columns)]
-            made = self._walk(key, columns, walk.chosen)
+            made = self._walk(key, columns, walk.chosen, varies=False)
             made.steps, made.core = walk.steps, walk.core
-            copying = self._walk(key, [copy[order], walk.columns[c][order]], walk.chosen)
+            whole = [copy[order], walk.columns[c][order]]
+            copying = self._walk(key, whole, walk.chosen, varies=False)
             made.iterations = copying.iterations = walk.iterations
             return made, copying
         return None
+
+    def turns(self, number: int) -> Walk | None:
+        """The iterations of a loop in time, as a walk, if their number is known at run time."""
+        key = (self.program.loops[number].first, ITERATIONS)
+        if key not in self.varying:
+            return None
+        if key not in self._known:
+            nothing = table([np.zeros(1, np.int64)])
+            self._known[key] = [Walk(len(self.all), *key, None, [], [], nothing, True)]
+            self.all += self._known[key]
+        return self._known[key][0]
+
+    def ending(self, instruction: int) -> Walk:
+        """The walk of a copy of the last iteration of a loop, as a step of that iteration."""
+        key = (instruction, "out")
+        if key not in self._known:
+            copy = self.program.instructions[instruction]
+            source, ago = copied_by(copy, self.program)
+            start = self.program.instructions[source].start - ago * copy.count
+            columns = [copy.out, start + np.arange(copy.count)]
+            walk = self._walk(key, columns, None, varies=False)
+            walk.steps = [0, copy.count]
+            self._known[key] = [walk]
+        return self._known[key][0]
 
     def core(self, number: int) -> npt.NDArray[np.bool_]:
         """Per address: whether a loop in time computes it, or it is its value before the loop."""
@@ -198,17 +225,23 @@ class Walks:
         return is_sum and len(owners) <= FEW_POINTS and bool((owners == owners[0]).all())
 
     def _walk(
-        self, key: tuple[int, str], columns: Sequence[Addresses], chosen: Addresses | None
+        self,
+        key: tuple[int, str],
+        columns: Sequence[Addresses],
+        chosen: Addresses | None,
+        varies: bool = True,
     ) -> Walk:
+        """A walk; ``varies``: with the length, if its points do."""
+        varies = varies and key in self.varying
         shared = [bool(c[0] < self.program.shared) for c in columns]
         local = [c if s else c - self.program.shared for c, s in zip(columns, shared, strict=True)]
         found = iteration_space(local)
         lengths = range(1, len(columns[0]) + 1)
         # A shorter call may end after any term of one sum.
-        ends = key in self.varying and self._is_one_sum(key, columns[0])
+        ends = varies and self._is_one_sum(key, columns[0])
         if ends and not all(map(found.outer, lengths)):
             found = table(local)
-        walk = Walk(len(self.all), *key, chosen, list(columns), shared, found, key in self.varying)
+        walk = Walk(len(self.all), *key, chosen, list(columns), shared, found, varies)
         if found.rows > 1 and self._may_repeat(key):
             walk.again = repeated(local, MOST_POINTS)
         self.all.append(walk)

@@ -32,6 +32,8 @@ from chainrule.trees import (
     Record,
     Static,
     Text,
+    Truth,
+    Tuple,
     children,
     field_names,
 )
@@ -110,6 +112,8 @@ def _leaves(structure: Node, name: str, path: str) -> list[Named]:
             return [Named(name, shape, kind is INT, path)]
         case Text(length):
             return [Named(name, (length,), True, path)]
+        case Truth():
+            return [Named(name, (), True, path)]
         case Dict(items, keys):
             words = [_within(name, key) for _, key in keys]
             parts = zip(items, words, _paths(structure, path), strict=True)
@@ -148,6 +152,33 @@ def expectations(structure: Node, path: str) -> list[tuple[str, str]]:
         found = [(f"len({path})", str(len(structure.items)))]
     inside = zip(structure.items, _paths(structure, path), strict=True)
     return [*found, *[pair for part in inside for pair in expectations(*part)]]
+
+
+def kinds(structure: Node, path: str) -> list[tuple[str, str]]:
+    """Where a function may ask for types: Python that tells those of containers, and which.
+
+    ``container_types`` is a helper of the source; see there.
+    """
+    if isinstance(structure, Numbers) and structure.shape:
+        return [(f"container_types({path})", repr(_kind(structure)))]
+    if not isinstance(structure, Branch):
+        return []
+    if [x.path for x in _leaves(structure, "", path)] == [path]:
+        return [(f"container_types({path})", repr(_kind(structure)))]
+    found = []
+    if isinstance(structure, List | Tuple | Dict):
+        found = [(f"type({path}).__name__", repr(type(structure).__name__.lower()))]
+    elif isinstance(structure, NamedTuple | Record):
+        found = [(f"type({path}).__name__", repr(structure.type.__name__))]
+    inside = zip(structure.items, _paths(structure, path), strict=True)
+    return [*found, *[pair for part in inside for pair in kinds(*part)]]
+
+
+def _kind(structure: Node) -> str:
+    """What ``container_types`` returns for an array, or for nested lists that are one."""
+    if isinstance(structure, List):
+        return f"list of {_kind(structure.items[0])}"
+    return "array" if isinstance(structure, Numbers) and structure.shape else "number"
 
 
 def _paths(structure: Branch, path: str) -> list[str]:

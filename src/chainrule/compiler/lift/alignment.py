@@ -16,11 +16,13 @@ import numpy as np
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.lift.canonical import Graph, NotLiftable, canonicalise
+from chainrule.compiler.lift.endings import copied_by, with_endings
 from chainrule.compiler.lift.exactness import mark_exact
-from chainrule.compiler.lift.grouping import SPARE, group, grouped
+from chainrule.compiler.lift.grouping import SPARE, group, group_count, grouped
 from chainrule.compiler.lift.loops import Loop, find_loops
 from chainrule.compiler.lift.ordering import Beside, Pieces, is_regular
-from chainrule.compiler.lift.program import Addresses, Instruction, Program
+from chainrule.compiler.lift.powers import with_powers_alike
+from chainrule.compiler.lift.program import Addresses, Instruction, Program, address_type
 from chainrule.compiler.lift.schedule import schedule
 from chainrule.trees import Floats
 
@@ -29,6 +31,7 @@ LONG = 1 << 14  # recorded instructions in each on average: likewise, up to ``MA
 ALONE = 4 * SPARE  # shapes that need no others like them where there is no backward pass
 MANY_SHAPES = 200  # array instructions: steps take less time, and so does LLVM
 Points = dict[tuple[int, str], tuple[int, int]]  # of a walk: how many here, and at most
+ITERATIONS = "iterations"  # names those of a loop in time, among the walks
 LOOPS = True  # whether loops in time are lifted as loops
 
 
@@ -105,23 +108,24 @@ class RecordedCall:
             raise NotLiftable("steps are those of one length")
         if like is not None and like.arranged:
             return self._program(None, (), self.beside(like))
-        loops = loops and LOOPS and (like is None or bool(like.loops))
+        if like is not None and like.loops:
+            return self._repeated(like)
+        loops = loops and LOOPS and like is None
         flat, reason = None, NotLiftable()
-        if like is None or not like.loops:
-            try:
-                flat = self._program(like, ())
-            except NotLiftable as error:
-                reason = error
-            if flat is not None and (not loops or self._needs_no_loops(len(flat.instructions))):
-                return flat
+        try:
+            flat = self._program(like, ())
+        except NotLiftable as error:
+            reason = error
+        if flat is not None and (not loops or self._needs_no_loops(len(flat.instructions))):
+            return flat
         if self.recording.shed:
             raise reason  # loops and steps are found in its instructions
         found = find_loops(self.recording) if loops else ()
         if flat is not None and len(flat.instructions) <= MANY_SHAPES and self._select_in(found):
-            return flat  # its code serves other lengths too, that of a loop does not
+            return flat  # few shapes: quicker than a loop, at all lengths
         try:
             if found:
-                return self._program(like, found)
+                return self._program(None, found)
         except NotLiftable as error:
             reason = error
         if like is None and (flat is None or len(flat.instructions) > MANY_SHAPES):
@@ -132,6 +136,28 @@ class RecordedCall:
         if flat is None:
             raise reason
         return flat
+
+    def in_loops(self) -> Program | None:
+        """Its program with loops in time, even where it needs none; None where there is none."""
+        try:
+            return None if self.recording.shed or not LOOPS else self.without_steps(loops=True)
+        except NotLiftable:
+            return None
+
+    def _repeated(self, like: Program) -> Program:
+        """Its program with loops in time, and copies of their last iterations as there are."""
+        if self.recording.shed:
+            raise NotLiftable("its instructions are not kept")
+        periods = {loop.period for loop in like.loops}
+        made = self._program(like, find_loops(self.recording, periods))
+        return self.ended(made, like.sorts) if like.ended else made
+
+    def ended(self, program: Program, sorts: bool = True) -> Program:
+        """Its program, such that the number of iterations of its loops may be known late.
+
+        ``sorts``: sums may be reordered.
+        """
+        return with_endings(program, self.returned, sorts)
 
     def _select_in(self, loops: tuple[Loop, ...]) -> bool:
         """Whether integers select operands in one of these loops."""
@@ -182,13 +208,13 @@ class RecordedCall:
     def without_instructions(self) -> RecordedCall | None:
         """The same with its graph alone, where that makes a program without loops and steps."""
         try:
-            shapes = len(grouped(self.graph))
+            shapes = group_count(self.graph)
         except NotLiftable:
             return None
         if LOOPS and not self._needs_no_loops(shapes):
             return None
         made = replace(self, recording=self.recording.without_instructions())
-        made.__dict__["graph"] = self.graph
+        made.__dict__["graph"] = self.graph.without_recording()
         return made
 
     def forget_graph(self) -> None:
@@ -244,7 +270,10 @@ class RecordedCall:
 
     def _in_steps(self) -> Program:
         """Its program in steps."""
-        made = schedule(self.graph, self.recording, self.private, self.arrays, self.selecting)
+        recording = with_powers_alike(self.recording)
+        if recording is not self.recording:
+            return replace(self, recording=recording)._in_steps()
+        made = schedule(self.graph, recording, self.private, self.arrays, self.selecting)
         return self._placed(made)
 
     def _placed(self, made: Program) -> Program:
@@ -266,10 +295,9 @@ class Prefix:
         self.longer = longer
         self.program = program = longer if itself else call.program(like=longer)
         self._pairs = self._paired(program, longer)
-        if program.loops != longer.loops or (program.loops and self.missing):
-            raise NotLiftable("another length repeats something else")
+        self._check_loops()
         inputs = call.inputs_in(longer)
-        self.to = np.full(program.size, -1, np.int64)
+        self.to: Addresses = np.full(program.size, -1, address_type(longer.size))
         self.to[: program.inputs] = inputs
         own = program.shared + np.arange(len(program.private))
         self.to[own] = inputs[program.private]
@@ -279,8 +307,12 @@ class Prefix:
             if short is not None:
                 self.to[short.start : short.start + short.count] = long.out[: short.count]
         for short, long in self._pairs:
-            if short is not None:
+            if short is None:
+                continue
+            if long.ends is None:
                 self._match(short, long)
+            elif copied_by(short, program) != copied_by(long, longer) or short.count != long.count:
+                raise NotLiftable("another length ends with something else")
         if (self.to[program.address[call.returned]] < 0).any():
             raise NotLiftable("another length returns something else")
 
@@ -302,6 +334,27 @@ class Prefix:
         if chosen != found:
             raise NotLiftable("another length does other operations")
         return pairs
+
+    def _check_loops(self) -> None:
+        """The same instructions are in the same loops, whose iterations may be fewer here."""
+        here, there = self.program, self.longer
+        alike = here.loops == there.loops
+        if there.ended:
+            bodies = ([replace(x, count=0) for x in program.loops] for program in (here, there))
+            alike = next(bodies) == next(bodies)
+        if not alike:
+            raise NotLiftable("another length repeats something else")
+        if not here.loops:
+            return
+        for short, long in self._pairs:
+            if short is None or (short.loop, short.ends) != (long.loop, long.ends):
+                raise NotLiftable("another length repeats something else")
+            if long.loop is None:
+                continue
+            turns, most = here.loops[long.loop].count, there.loops[long.loop].count
+            for (_, a), (_, b) in zip(columns_of(short), columns_of(long), strict=True):
+                if len(a) * most != len(b) * turns:
+                    raise NotLiftable("another length does less in each iteration")
 
     @property
     def missing(self) -> set[int]:
@@ -332,6 +385,8 @@ class Prefix:
             mine = [0] * len(theirs) if short is None else [len(a) for _, a in columns_of(short)]
             for n, (what, b) in zip(mine, theirs, strict=True):
                 found[k, what] = (n, len(b))
+        for short_loop, long_loop in zip(self.program.loops, self.longer.loops, strict=True):
+            found[long_loop.first, ITERATIONS] = (short_loop.count, long_loop.count)
         found[len(self.longer.instructions), "guards"] = (
             len(self.program.guards),
             len(self.longer.guards),

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.recordings import Recording
+from chainrule.compiler.capture.recordings import Ints, Recording
 from chainrule.compiler.lift.annotations import ADD, MAX, MIN, MUL, PAIR, Annotations
 from chainrule.compiler.lift.graph import (
     CONSTANT,
@@ -27,8 +27,8 @@ from chainrule.compiler.lift.graph import (
     OUTSIDE,
     RULE,
     SUM,
+    Given,
     Graph,
-    Longs,
     NotLiftable,
 )
 from chainrule.compiler.lift.hashing import MASK, mix, mix_set
@@ -50,16 +50,13 @@ __all__ = [
 
 _ARRAYS: tuple[tuple[str, Any, tuple[int, ...]], ...] = (  # of a Graph, as the kernel returns them
     ("kinds", np.int8, (-1,)),
-    ("codes", np.int32, (-1,)),
-    ("number", np.bool_, (-1,)),
-    ("constants", np.float64, (-1, 2)),
-    ("product_at", np.int64, (-1,)),
+    ("product_at", np.int32, (-1,)),
     ("products", np.int32, (-1, 2)),
-    ("plain_at", np.int64, (-1,)),
+    ("plain_at", np.int32, (-1,)),
     ("plains", np.int32, (-1,)),
     ("origin", np.int32, (-1,)),
     ("at", np.int32, (-1,)),
-    ("places", np.int32, (-1,)),
+    ("gathers", np.int32, (-1,)),
     ("signature", np.uint64, (-1,)),
     ("level", np.int32, (-1,)),
 )
@@ -104,7 +101,13 @@ def canonicalise(
         name: np.frombuffer(row, kind).reshape(shape)
         for (name, kind, shape), row in zip(_ARRAYS, made, strict=True)
     }
-    return Graph(recording.inputs, **arrays, **notes.repeated, rules=recording.rules)
+    return Graph(
+        recording.inputs,
+        **arrays,
+        **notes.repeated,
+        given=Given.of(recording),
+        rules=recording.rules,
+    )
 
 
 def canonicalise_in_python(
@@ -207,21 +210,17 @@ class _Builder:
 
     def _graph(self) -> Graph:
         kinds, origin = np.array(self.kinds, np.int8), np.array(self.origin, np.int32)
-        coded = (kinds == RULE) | (kinds == EXTREME)
-        valued = (kinds == RULE) | (kinds == CONSTANT)
         return Graph(
             inputs=self.recording.inputs,
             kinds=kinds,
-            codes=np.where(coded, self.recording.codes[origin], 0).astype(np.int32),
-            number=self.recording.number[origin] & (kinds == RULE),
-            constants=np.where(valued[:, None], self.recording.constants[origin], 0.0),
+            given=Given.of(self.recording),
             product_at=_starts(self.products),
             products=np.array([p for row in self.products for p in row], np.int32).reshape(-1, 2),
             plain_at=_starts(self.plains),
             plains=np.array([p for row in self.plains for p in row], np.int32),
             origin=origin,
             at=np.array(self.at, np.int32),
-            places=np.array(self.places, np.int32),
+            gathers=np.array([place for place in self.places if place >= 0], np.int32),
             signature=np.array(self.signature, np.uint64),
             level=np.array(self.level, np.int32),
             rules=self.recording.rules,
@@ -381,5 +380,5 @@ class _Builder:
         return True
 
 
-def _starts(rows: list[Any]) -> Longs:
-    return np.cumsum([0, *map(len, rows)], dtype=np.int64)
+def _starts(rows: list[Any]) -> Ints:
+    return np.cumsum([0, *map(len, rows)], dtype=np.int32)

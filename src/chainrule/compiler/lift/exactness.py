@@ -9,51 +9,56 @@ selected from them, needs no such care.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from chainrule.compiler.lift.graph import EXTREME, GATHER, RULE
 from chainrule.compiler.lift.program import Instruction, Program
 from chainrule.core import ops
 
+Truths = npt.NDArray[np.bool_]
 COMPARISONS = (ops.less, ops.less_equal, ops.equal)
+ROUNDS = 64  # in which single numbers are told apart
 _SELECTING = (*COMPARISONS, ops.detach, ops.select, ops.first_max, ops.first_min, ops.abs)
 
 
 def mark_exact(program: Program) -> None:
     """Mark the instructions whose operands are inputs, constants, or selected from such.
 
-    An instruction may read what a later one computed in an earlier step. So all are taken to be
-    exact at first, and those that are not, and what reads them, are found round after round: what
-    is left reads nothing else, back to the inputs.
+    An instruction may read what a later one computed in an earlier step. So all numbers are taken
+    to be exact at first, and those that are not, and what reads them, are found round after round:
+    what is left reads nothing else, back to the inputs. Where that takes many rounds, as in a loop
+    in time, one number that is not exact stands for all of its instruction.
     """
-    exact = np.ones(program.size, np.bool_)
-    is_settled = False
+    exact, rounds, is_settled = np.ones(program.size, np.bool_), 0, False
     while not is_settled:
-        is_settled = True
+        is_settled, rounds = True, rounds + 1
         for instruction in program.instructions:
             instruction.is_exact = all(bool(exact[column].all()) for column in instruction.reads)
-            found = _stays_exact(instruction) or _turns_sign(program, instruction)
-            is_settled &= found or not exact[instruction.out].any()
-            exact[instruction.out] = found
+            out = slice(instruction.start, instruction.start + instruction.count)
+            found = exact[out] & _results(program, instruction, exact)
+            if rounds > ROUNDS:
+                found &= found.all()
+            is_settled &= bool((found == exact[out]).all())
+            exact[out] = found
+
+
+def _results(program: Program, instruction: Instruction, exact: Truths) -> Truths | bool:
+    """Which of its results have eager's bits; ``exact``: which numbers do."""
+    rule = instruction.rule
+    if instruction.kind == RULE and rule in COMPARISONS:
+        return True  # 0 or 1 in any case, or not a number: then the tape is asked
+    if instruction.kind == RULE and (rule in _SELECTING or _turns_sign(program, instruction)):
+        found: Truths = np.logical_and.reduce([exact[column] for column in instruction.columns])
+        return found
+    return instruction.is_exact and instruction.kind in (GATHER, EXTREME)
 
 
 def _turns_sign(program: Program, instruction: Instruction) -> bool:
-    """Whether it multiplies exact numbers by 1 or -1."""
-    if instruction.kind != RULE or instruction.rule is not ops.mul or not instruction.is_exact:
+    """Whether it multiplies numbers by 1 or -1."""
+    if instruction.rule is not ops.mul:
         return False
     first, last = program.inputs, program.inputs + len(program.constants)
     for column in instruction.columns:
         if len(column) and column.min() >= first and column.max() < last:
             return bool((np.abs(program.constants[column - first]) == 1.0).all())
     return False
-
-
-def _stays_exact(instruction: Instruction) -> bool:
-    """Whether its results have eager's bits, if its operands have them.
-
-    The truth of a comparison is 0 or 1 in any case, or not a number: then the tape is asked.
-    """
-    is_rule = instruction.kind == RULE
-    if is_rule and instruction.rule in COMPARISONS:
-        return True
-    selects = instruction.kind in (GATHER, EXTREME) or (is_rule and instruction.rule in _SELECTING)
-    return instruction.is_exact and selects

@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import functools
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.recordings import FIRST_RULE, Ints
+from chainrule.compiler.capture.recordings import FIRST_RULE, Ints, Recording
 from chainrule.compiler.lift.hashing import Hashes, mix
 from chainrule.compiler.lift.time_loop import Loop
 from chainrule.core.ops import Op
@@ -25,11 +26,30 @@ Bytes = npt.NDArray[np.int8]
 INPUT, CONSTANT, RULE, SUM, EXTREME, GATHER = range(6)
 _WORDS = ("input", "constant", "rule", "sum", "extreme", "gather")
 
+FEW = 2.0  # recorded instructions for a node: few of them are needed
 OUTSIDE = mix(0, 9)  # signature of everything that does not depend on another iteration
 
 
 class NotLiftable(Exception):
     """The recording has no structure to lift, or one that this compiler does not support."""
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a graph reads of its recording: its very arrays, or a part of them."""
+
+    codes: Ints
+    number: npt.NDArray[np.bool_]
+    constants: Floats
+
+    @classmethod
+    def of(cls, recording: Recording) -> Given:
+        """That of a recording."""
+        return cls(recording.codes, recording.number, recording.constants)
+
+    def chosen(self, rows: Ints) -> Given:
+        """Some of it, in memory of its own."""
+        return Given(self.codes[rows], self.number[rows], self.constants[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,16 +67,14 @@ class Graph:
 
     inputs: int
     kinds: Bytes
-    codes: Ints  # the recording's code of a rule or an extreme, else 0
-    number: npt.NDArray[np.bool_]  # its second operand is a plain number
-    constants: Floats  # as in the recording: the constant, plain number or static parameters
-    product_at: Longs
+    given: Given  # at the place of its instruction, unless ``rows`` says where
+    product_at: Ints
     products: Ints
-    plain_at: Longs
+    plain_at: Ints
     plains: Ints
     origin: Ints  # recorded instruction; a gather has that of its user
     at: Ints  # node of each recorded instruction, -1 where it was absorbed
-    places: Ints  # of a gather: its index in indexing.places, else -1
+    gathers: Ints  # of each gather, in order: its index in indexing.places
     signature: Hashes
     level: Ints  # 0 for inputs and constants, else one more than the highest operand's
     rules: tuple[Op, ...] = field(default=(), repr=False)  # the recording's
@@ -64,33 +82,87 @@ class Graph:
     begins: Ints = field(default_factory=lambda: np.zeros(0, np.int32), repr=False)
     iterations: Ints = field(default_factory=lambda: np.zeros(0, np.int32), repr=False)
     tokens: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64), repr=False)
+    rows: Ints | None = None  # of each node, in what is given of the recording
 
     def __len__(self) -> int:
         return len(self.kinds)
+
+    def without_recording(self) -> Graph:
+        """The same, not holding arrays of the recording where few of their rows are needed."""
+        if self.rows is not None or len(self.at) < FEW * len(self):
+            return self
+        rows = np.arange(len(self), dtype=np.int32)
+        return replace(self, given=self.given.chosen(self.origin), rows=rows)
+
+    @property
+    def _rows(self) -> Ints:
+        return self.origin if self.rows is None else self.rows
+
+    def constants_of(self, nodes: Any) -> Floats:
+        """The numbers of rules and constants: the constant, plain number or static parameters."""
+        found: Floats = self.given.constants[self._rows[nodes]]
+        return found
+
+    def numbers_of(self, nodes: Any) -> Floats:
+        """The first of these: the constant or plain number."""
+        found: Floats = self.given.constants[self._rows[nodes], 0]
+        return found
+
+    def code_of(self, node: int) -> int:
+        """The recording's code of a rule or an extreme, else 0."""
+        coded = self.kinds[node] in (RULE, EXTREME)
+        return int(self.given.codes[self._rows[node]]) if coded else 0
+
+    def has_number(self, node: int) -> bool:
+        """Whether its second operand is a plain number."""
+        return bool(self.kinds[node] == RULE and self.given.number[self._rows[node]])
+
+    @property
+    def codes(self) -> Ints:
+        """``code_of`` every node."""
+        coded = (self.kinds == RULE) | (self.kinds == EXTREME)
+        return np.where(coded, self.given.codes[self._rows], 0).astype(np.int32)
+
+    @property
+    def number(self) -> npt.NDArray[np.bool_]:
+        """Whether the second operand of each is a plain number."""
+        found: npt.NDArray[np.bool_] = self.given.number[self._rows] & (self.kinds == RULE)
+        return found
+
+    def places_of(self, nodes: Any) -> Longs:
+        """Of some gathers, their indices in indexing.places."""
+        found: Longs = self.gathers[np.searchsorted(self._gathers, nodes)].astype(np.int64)
+        return found
+
+    @functools.cached_property
+    def _gathers(self) -> Longs:
+        return np.flatnonzero(self.kinds == GATHER)
 
     def __str__(self) -> str:
         return "\n".join(f"#{i} = {self.describe(i)}" for i in range(len(self)))
 
     def describe(self, i: int) -> str:
         """One node as text."""
-        kind, code = int(self.kinds[i]), int(self.codes[i])
+        kind, code = int(self.kinds[i]), self.code_of(i)
         words = [self.rules[code - FIRST_RULE].name if code else _WORDS[kind]]
         words += [
             f"#{a}*#{b}" for a, b in self.products[self.product_at[i] : self.product_at[i + 1]]
         ]
         words += [f"#{p}" for p in self.plains[self.plain_at[i] : self.plain_at[i + 1]]]
-        numbers = int(self.number[i]) or int(kind == CONSTANT)
+        numbers = int(self.has_number(i)) or int(kind == CONSTANT)
         if kind == RULE:
             numbers += len(self.rules[code - FIRST_RULE].parameters)
-        words += [f"{c:g}" for c in self.constants[i, :numbers]]
+        words += [f"{c:g}" for c in self.constants_of(i)[:numbers]]
         return " ".join(words)
 
     def verify(self) -> None:
         """Raise AssertionError unless every array fits the others."""
         n, kinds = len(self), self.kinds
-        for row in (self.codes, self.number, self.origin, self.places, self.signature, self.level):
+        for row in (self.origin, self.signature, self.level):
             assert row.shape == (n,)
-        assert self.constants.shape == (n, 2)
+        given = len(self.at) if self.rows is None else n
+        assert self.given.codes.shape == self.given.number.shape == (given,)
+        assert self.given.constants.shape == (given, 2)
         products, plains = np.diff(self.product_at), np.diff(self.plain_at)
         for counts, flat in ((products, self.products), (plains, self.plains)):
             assert counts.shape == (n,)
@@ -105,9 +177,8 @@ class Graph:
         assert (plains[kinds == RULE] <= 3).all()
         coded = (kinds == RULE) | (kinds == EXTREME)
         assert ((self.codes >= FIRST_RULE) == coded).all()
-        assert not self.codes[~coded].any()
-        assert not self.number[kinds != RULE].any()
-        assert ((self.places >= 0) == (kinds == GATHER)).all()
+        assert self.gathers.shape == ((kinds == GATHER).sum(),)
+        assert (self.gathers >= 0).all()
         users = np.concatenate(
             [np.repeat(np.arange(n), products).repeat(2), np.repeat(np.arange(n), plains)]
         )

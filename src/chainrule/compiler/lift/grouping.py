@@ -9,8 +9,10 @@ those before and after it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +26,7 @@ from chainrule.compiler.lift.graph import (
     Graph,
     NotLiftable,
 )
+from chainrule.compiler.lift.hashing import Hashes
 from chainrule.compiler.lift.ordering import Beside, Pieces
 from chainrule.compiler.lift.placed import add_operands
 from chainrule.compiler.lift.program import (
@@ -35,6 +38,7 @@ from chainrule.compiler.lift.program import (
     Program,
     Repeat,
     Terms,
+    address_type,
     ranges,
 )
 from chainrule.compiler.lift.stages import Straight, check_members, levels, stages
@@ -43,6 +47,7 @@ from chainrule.compiler.lift.time_loop import Loop
 
 MOST_SHAPES = 400
 SPARE = 50  # shapes that need no others like them
+PART = 1 << 18  # nodes that are looked at together
 FEW_LENGTHS = 3  # sums of at most so many different lengths become one instruction per length
 
 
@@ -92,6 +97,48 @@ def grouped(
 ) -> list[Group]:
     """The nodes of a graph by their shapes, in an order that computes operands first."""
     stage = stages(graph)
+    groups = list(_groups(graph, stage, like, limit, structured, spare))
+    level = levels(graph, [g.nodes for g in groups], stage) if graph.loops else graph.level
+    groups.sort(key=lambda g: (g.stage, level[g.nodes[0]], graph.origin[g.nodes[0]]))
+    if like is not None:  # in its order
+        rank = {i.key: k for k, i in enumerate(like.instructions)}
+        groups.sort(key=lambda g: rank.get(g.key, len(rank)))
+    return groups
+
+
+def group_count(graph: Graph) -> int:
+    """How many groups ``grouped`` gives, in less memory."""
+    return sum(1 for _ in _groups(graph, stages(graph)))
+
+
+def _groups(
+    graph: Graph,
+    stage: Addresses,
+    like: Program | None = None,
+    limit: int = MOST_SHAPES,
+    structured: bool = True,
+    spare: int = SPARE,
+) -> Iterator[Group]:
+    """The nodes of a graph by their stages and shapes; arguments as those of ``grouped``."""
+    shapes = _distinct(graph) if not graph.loops and len(graph) > PART else None
+    parts: Iterable[Addresses]
+    if shapes is not None and len(shapes) <= limit:
+        count, parts = len(shapes), _of_shapes(graph, shapes)
+    else:
+        parts = _in_order(graph, stage)
+        count = max(len(parts), 1)
+    if count > limit or (structured and (count - spare) * 8 > len(graph.kinds)):
+        raise NotLiftable(f"{count} shapes among {len(graph.kinds)} nodes: no structure")
+    apart = None if like is None else {i.key[0] for i in like.instructions if len(i.key) > 1}
+    for nodes in parts:
+        which = int(stage[nodes[0]])
+        shape = int(graph.signature[nodes[0]]) + (which << 64)
+        for x in _split(graph, shape, nodes, apart):
+            yield Group(*x, which)
+
+
+def _in_order(graph: Graph, stage: Addresses) -> list[Addresses]:
+    """The nodes that are no leaves, by stage and shape, each part in the recording's order."""
     staged = (stage,) if graph.loops else ()
     order = np.lexsort((graph.origin, graph.signature, *staged))  # which is stable
     order = order[graph.kinds[order] > CONSTANT]
@@ -99,22 +146,28 @@ def grouped(
     change = shapes[1:] != shapes[:-1]
     for column in staged:
         change |= np.diff(column[order]) != 0
-    count = int(change.sum()) + 1
-    if count > limit or (structured and (count - spare) * 8 > len(graph.kinds)):
-        raise NotLiftable(f"{count} shapes among {len(graph.kinds)} nodes: no structure")
-    parts = np.split(order, np.flatnonzero(change) + 1) if len(order) else []
-    apart = None if like is None else {i.key[0] for i in like.instructions if len(i.key) > 1}
-    groups: list[Group] = []
-    for nodes in parts:
-        which = int(stage[nodes[0]])
-        shape = int(graph.signature[nodes[0]]) + (which << 64)
-        groups += [Group(*x, which) for x in _split(graph, shape, nodes, apart)]
-    level = levels(graph, [g.nodes for g in groups], stage) if graph.loops else graph.level
-    groups.sort(key=lambda g: (g.stage, level[g.nodes[0]], graph.origin[g.nodes[0]]))
-    if like is not None:  # in its order
-        rank = {i.key: k for k, i in enumerate(like.instructions)}
-        groups.sort(key=lambda g: rank.get(g.key, len(rank)))
-    return groups
+    return np.split(order, np.flatnonzero(change) + 1) if len(order) else []
+
+
+def _distinct(graph: Graph) -> Hashes | None:
+    """The shapes of a large graph that has few, in order, else None: in memory for a part of it."""
+    found = np.zeros(0, np.uint64)
+    for at in range(0, len(graph), PART):
+        inner = graph.kinds[at : at + PART] > CONSTANT
+        found = np.union1d(found, graph.signature[at : at + PART][inner])
+        if len(found) > MOST_SHAPES:
+            return None
+    return found if len(found) else None
+
+
+def _of_shapes(graph: Graph, shapes: Hashes) -> Iterator[Addresses]:
+    """The same as ``_in_order``, of a graph with these shapes alone: in linear time."""
+    for shape in shapes:
+        nodes: Addresses = np.flatnonzero(graph.signature == shape).astype(np.int32)
+        origin = graph.origin[nodes]
+        if (np.diff(origin) < 0).any():
+            nodes = nodes[np.argsort(origin, kind="stable")]
+        yield nodes
 
 
 def _split(
@@ -153,7 +206,9 @@ class _Layout:
         self.private = private
         self.arrays = arrays
         self.recording = recording
-        self.address = np.full(len(graph.kinds), -1, np.int64)
+        # Beside the nodes there are copies of terms, and what comes before a loop in time.
+        self.kind: Any = address_type(graph.inputs + 2 * len(graph.kinds) + len(graph.plains))
+        self.address: Addresses = np.full(len(graph.kinds), -1, self.kind)
         self.constants: list[npt.NDArray[np.float64]] = []
         self.used = graph.inputs  # shared addresses assigned so far
 
@@ -162,7 +217,7 @@ class _Layout:
         inputs = np.flatnonzero(graph.kinds == INPUT)
         self.address[inputs] = graph.origin[inputs]
         leaves = np.flatnonzero(graph.kinds == CONSTANT)
-        self.address[leaves] = self._constants(graph.constants[leaves, 0])
+        self.address[leaves] = self._constants(graph.numbers_of(leaves))
         fronts = [self._front(g) for g in groups]
         numbers = [self._numbers(g) for g in groups]
         private = self.private
@@ -173,9 +228,7 @@ class _Layout:
         starts = begins[:-1] + np.array(fronts, np.int64)
         for start, g in zip(starts.tolist(), groups, strict=True):
             self.address[g.nodes] = np.arange(start, start + len(g.nodes))
-        # Arrays and results of instructions: a gather that selects one address may select all.
-        own = np.arange(graph.inputs, first + 1)
-        self.stretches = np.unique(np.concatenate([[0, *self.arrays], own, begins, starts]))
+        self.begins, self.starts = begins, starts
         instructions = [
             self._instruction(g, start, number)
             for g, start, number in zip(groups, starts.tolist(), numbers, strict=True)
@@ -184,7 +237,8 @@ class _Layout:
         if not graph.loops:
             instructions, size = self._copied(instructions, size)
         instructions, loops = self._loops(groups, instructions)
-        address = np.where(graph.at >= 0, self.address[graph.at], -1)
+        address = self.address[graph.at]
+        address[graph.at < 0] = -1
         positions = np.array([g.position for g in recording.guards], np.int64)
         made = Program(
             graph.inputs,
@@ -201,6 +255,13 @@ class _Layout:
         if loops:
             made.check_order()
         return made
+
+    @functools.cached_property
+    def stretches(self) -> Addresses:
+        """Arrays and results of instructions: a gather that selects one address may select all."""
+        first = self.begins[0]
+        own = np.arange(self.graph.inputs, first + 1)
+        return np.unique(np.concatenate([[0, *self.arrays], own, self.begins, self.starts]))
 
     def _copied(self, instructions: list[Instruction], size: int) -> tuple[list[Instruction], int]:
         """The instructions, with copies of the terms of a maximum where they are irregular.
@@ -271,7 +332,8 @@ class _Layout:
                 copies |= straight.copies
                 for instruction in core:
                     instruction.loop = len(loops)
-                loops.append(Repeat(loop.count, len(made), len(made) + len(core), loop.reach))
+                last = len(made) + len(core)
+                loops.append(Repeat(loop.count, len(made), last, loop.reach, loop.period))
                 made += core
         return made + instructions[at:], tuple(loops)
 
@@ -288,13 +350,13 @@ class _Layout:
         """Addresses for some constants."""
         self.constants.append(numbers)
         self.used += len(numbers)
-        return np.arange(self.used - len(numbers), self.used)
+        return np.arange(self.used - len(numbers), self.used, dtype=self.kind)
 
     def _numbers(self, g: Group) -> Addresses | None:
         """Addresses of plain numbers as second operands: one for all nodes, or one for each."""
-        if not self.graph.number[g.nodes[0]]:
+        if not self.graph.has_number(g.nodes[0]):
             return None
-        numbers = self.graph.constants[g.nodes, 0]
+        numbers = self.graph.numbers_of(g.nodes)
         bits = numbers.view(np.int64)
         if (bits == bits[0]).all():
             return np.repeat(self._constants(numbers[:1]), len(numbers))
@@ -316,21 +378,24 @@ class _Layout:
         return made
 
     def _terms(
-        self, start: int, group: Group, ends: Addresses, table: npt.NDArray[np.int32]
+        self, start: int, group: Group, ends: npt.NDArray[np.int32], table: npt.NDArray[np.int32]
     ) -> Terms | None:
         nodes = group.nodes
         at = ends[nodes]
         counts = ends[nodes + 1] - at
         if not counts.any():
             return None
-        chosen = table[ranges(at, counts)]
+        each = int(counts[0]) if (counts == counts[0]).all() else 0
+        if each:
+            chosen = table[(at[:, None] + np.arange(each, dtype=at.dtype)).ravel()]
+        else:
+            chosen = table[ranges(at, counts)]
         if chosen.shape[1] == 2:  # factors of one shape go to the same side
             users = np.repeat(nodes, counts)
             left, right = (self.graph.seen(column, users) for column in chosen.T)
             chosen = np.where((left > right)[:, None], chosen[:, ::-1], chosen)
-        owners = np.repeat(np.arange(start, start + len(counts)), counts)
+        owners = np.repeat(np.arange(start, start + len(counts), dtype=self.kind), counts)
         columns = tuple([self.address[chosen[:, k]] for k in range(chosen.shape[1])])
-        each = int(counts[0]) if (counts == counts[0]).all() else 0
         if group.orders is not None:
             order = group.orders[2 - len(columns)]
             return Terms(owners[order], tuple([c[order] for c in columns]), 0)

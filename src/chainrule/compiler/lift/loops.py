@@ -9,6 +9,7 @@ done before or after a loop for all iterations at once, never in the recurrence 
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from chainrule.core import ops
 __all__ = ["Loop", "find_loops"]
 
 FEWEST = 8  # iterations of a loop
+FEWEST_OF_KNOWN = 3  # where a longer call has such a loop
 SHORTEST = 64  # instructions that a loop covers: fewer are not worth it
 SMALLEST_SHARE = 16  # a loop covers at least one instruction in so many
 REFINED = 4  # searches for a longer period where the operations alone have a shorter one
@@ -36,11 +38,11 @@ LONGEST_PATH = 1_000  # in one iteration
 _REDUCTIONS = (ops.add, ops.first_max, ops.first_min)
 
 
-def find_loops(recording: Recording) -> tuple[Loop, ...]:
-    """The loops in time of a recording."""
+def find_loops(recording: Recording, periods: Collection[int] = ()) -> tuple[Loop, ...]:
+    """The loops in time of a recording; ``periods``: those of a longer call, whose loops it has."""
     if len(recording) - recording.inputs < SHORTEST:
         return ()
-    found = _Search(recording).loops(recording.inputs, len(recording))
+    found = _Search(recording, periods).loops(recording.inputs, len(recording))
     return tuple(sorted(found, key=lambda loop: loop.start))
 
 
@@ -53,8 +55,9 @@ class _Stretch(NamedTuple):
 
 
 class _Search:
-    def __init__(self, recording: Recording) -> None:
-        self.recording = recording
+    def __init__(self, recording: Recording, periods: Collection[int]) -> None:
+        self.recording, self.periods = recording, periods
+        self.fewest = FEWEST_OF_KNOWN if periods else FEWEST
         self.shortest = max(SHORTEST, (len(recording) - recording.inputs) // SMALLEST_SHARE)
         self.signatures = signatures(recording, recording.selection.places)
         self.operands = fixed_operands(recording)
@@ -102,6 +105,9 @@ class _Search:
 
     def _repeated(self, low: int, high: int) -> list[_Stretch]:
         """Stretches that repeat with any period."""
+        if self.periods:
+            runs = [(x, *run) for x in self.periods for run in self.equal(x, low, high)]
+            return [stretch for run in runs for stretch in self.stretches(*run)]
         longest = (high - low) // FEWEST
         waiting = best(between_equal_windows(self.signatures[low:high]), longest)
         waiting += best(self._between_users(low, high), longest)
@@ -175,7 +181,7 @@ class _Search:
     def equal(self, period: int, low: int, high: int) -> list[tuple[int, int]]:
         """Where the operations repeat with this period, long enough for a loop."""
         same = self.signatures[low + period : high] == self.signatures[low : high - period]
-        runs = _runs(same, max(FEWEST * period, self.shortest) - period)
+        runs = _runs(same, max(self.fewest * period, self.shortest) - period)
         return [(low + a, low + b + period) for a, b in runs]
 
     def stretches(self, period: int, start: int, stop: int) -> list[_Stretch]:
@@ -184,7 +190,7 @@ class _Search:
         for column in self.columns:
             delta = column[start + period : stop] - column[start : stop - period]
             steady &= delta[period:] == delta[:-period]
-        runs = _runs(steady, max(FEWEST * period, self.shortest) - 2 * period)
+        runs = _runs(steady, max(self.fewest * period, self.shortest) - 2 * period)
         return [_Stretch(period, start + a, start + b + 2 * period) for a, b in runs]
 
     # --- from a stretch to a loop -----------------------------------------------------------------
@@ -197,11 +203,11 @@ class _Search:
         deltas = last - operands[high - 2 * period : high - period]
         # Operands that are not carried must be computed before the loop.
         low = max(low, _latest(last, deltas, period) + 1)
-        if high - low < FEWEST * period:
+        if high - low < self.fewest * period:
             return None
         first = operands[low : low + period].astype(np.int64)
         low = max(low, _latest(first, operands[low + period :][:period] - first, period) + 1)
-        room = high - low - max(FEWEST * period, self.shortest)
+        room = high - low - max(self.fewest * period, self.shortest)
         if room < 0:
             return None
         inside = (last >= low) & (deltas == period)
@@ -211,15 +217,18 @@ class _Search:
         starts = np.arange(low, low + min(period, room + 1))
         crossed = crossings[starts % period]
         starts = starts[crossed == crossed.min()]
-        if len(starts) > 1:  # and the fewest kinds of them: a whole layer, not part of one
+        counts, left = np.divmod(high - starts, period)
+        if len(self.recording.selection.places):
+            # And so that the least is left after them: at another length other iterations are last.
+            order = np.lexsort((left, -counts))
+        else:  # and the fewest kinds of them: a whole layer, not part of one
             kinds = np.zeros(period, np.int64)
             codes = self.recording.codes[makers]
             for code in np.unique(codes):
                 here = codes == code
                 kinds += _crossings(makers[here] % period, lives[here], period) > 0
-            starts = starts[np.argsort(kinds[starts % period], kind="stable")]
-        start = int(starts[0])
-        return self._made(start, period, (high - start) // period)
+            order = np.argsort(kinds[starts % period], kind="stable")
+        return self._made(int(starts[order[0]]), period, int(counts[order[0]]))
 
     def _made(self, start: int, period: int, count: int) -> Loop | None:
         """The loop, unless its iterations are independent and can be done all at once."""

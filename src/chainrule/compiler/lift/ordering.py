@@ -87,7 +87,7 @@ class Beside:
         """For each node, which result of some instructions has the same operands; -1: none."""
         kind = graph.kinds[nodes[0]]
         if kind == GATHER:
-            slots, others = self.slots[graph.places[nodes]], _joined([i.slots for i in there])
+            slots, others = self.slots[graph.places_of(nodes)], _joined([i.slots for i in there])
             if (slots < 0).any() or (others < 0).any():  # in order
                 slots, others = np.zeros_like(slots), np.zeros_like(others)
             return _found(_hash(slots), _hash(others))

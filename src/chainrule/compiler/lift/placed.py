@@ -23,7 +23,10 @@ class Places(Protocol):
     recording: Recording
     address: Addresses  # of each node
     slots: Addresses | None  # of the integers, where a longer call's are others
-    stretches: Addresses  # where the arrays begin that an integer may select from
+
+    @property
+    def stretches(self) -> Addresses:
+        """Where the arrays begin that an integer may select from."""
 
 
 def add_operands(
@@ -35,16 +38,16 @@ def add_operands(
     """
     graph, first = places.graph, nodes[0]
     if made.kind in (RULE, EXTREME):
-        made.rule = places.recording.rules[int(graph.codes[first]) - FIRST_RULE]
+        made.rule = places.recording.rules[graph.code_of(first) - FIRST_RULE]
     if made.kind == RULE:
         plain_at = graph.plain_at[nodes]
         assert made.rule is not None
         arity = int(graph.plain_at[first + 1]) - int(plain_at[0])
-        made.parameters = tuple(graph.constants[first, : len(made.rule.parameters)].tolist())
+        made.parameters = tuple(graph.constants_of(first)[: len(made.rule.parameters)].tolist())
         made.operands = [places.address[graph.plains[plain_at + j]] for j in range(arity)]
         made.number = number
     elif made.kind == GATHER:
-        made.places = graph.places[nodes].astype(np.int64)
+        made.places = graph.places_of(nodes)
         made.slots = None if places.slots is None else places.slots[made.places]
         found = _candidates(places, made.places)
         chosen = np.unique(np.searchsorted(places.stretches, found, side="right") - 1)

@@ -10,11 +10,18 @@ sums of one length side by side, then the second ones, so that these sums are la
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from chainrule.compiler.lift.graph import RULE, SUM
-from chainrule.compiler.lift.program import Addresses, Instruction, Program, Terms
+from chainrule.compiler.lift.program import (
+    Addresses,
+    Instruction,
+    Program,
+    Terms,
+    address_type,
+)
 
 LINE = 16  # numbers that every instruction's results begin at a multiple of
 FEWEST = 16  # results that are worth it
@@ -47,7 +54,9 @@ def placed(program: Program) -> Placement:
     if program.loops or program.steps is not None:
         return Placement(program, np.arange(program.size), {})
     across = _across(program)
-    to = np.arange(program.size)
+    # between two instructions there is less than a line
+    kind: Any = address_type(program.size + LINE * len(program.instructions))
+    to: Addresses = np.arange(program.size, dtype=kind)
     at = len(program.private)
     starts = []
     for k, instruction in enumerate(program.instructions):
@@ -81,27 +90,31 @@ def _moved(
 ) -> Instruction:
     """An instruction over the new addresses; adds the orders of its terms to ``orders``."""
     old = program.instructions[k]
-    order = across.get(k, np.arange(old.count))
+    order = across.get(k)
+
+    def moved(column: Addresses, order: Order | None) -> Addresses:
+        return to[column if order is None else column[order]]
+
     made = replace(
         old,
         start=start,
-        operands=[to[c[order]] for c in old.operands],
-        number=None if old.number is None else to[old.number[order]],
+        operands=[moved(c, order) for c in old.operands],
+        number=None if old.number is None else moved(old.number, order),
         candidates=None if old.candidates is None else to[old.candidates],
     )
     for what in ("products", "plains", "scaled"):
         terms: Terms | None = getattr(old, what)
         if terms is None:
             continue
-        chosen, each = np.arange(len(terms)), terms.each
+        chosen, each = None, terms.each
         if k in across:
             chosen = np.argsort(to[terms.owners], kind="stable")
         elif (blocks := _blocks(old, terms)) is not None and _reads(program, terms, across):
             chosen, each, made.reordered = blocks.order(), 0, True
-        if (np.diff(chosen) != 1).any():
+        if chosen is not None and (np.diff(chosen) != 1).any():
             orders[k, what] = chosen
-        columns = tuple([to[c[chosen]] for c in terms.columns])
-        setattr(made, what, Terms(to[terms.owners[chosen]], columns, each))
+        columns = tuple([moved(c, chosen) for c in terms.columns])
+        setattr(made, what, Terms(moved(terms.owners, chosen), columns, each))
     return made
 
 

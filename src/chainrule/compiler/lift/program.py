@@ -9,7 +9,7 @@ results; the terms of its sums are columns too. ``str(program)`` prints it, an i
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,13 @@ import numpy.typing as npt
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
 from chainrule.core.ops import Op
 
-Addresses = npt.NDArray[np.int64]
+Addresses = npt.NDArray[np.int64]  # or of int32, where ``address_type`` says so
+NARROW = 1 << 26  # addresses that fit into 32 bits, also times the lanes of machine code
+
+
+def address_type(size: int) -> type[np.signedinteger[Any]]:
+    """The integers for addresses below ``size``: very many of them are kept."""
+    return np.int32 if size < NARROW else np.int64
 
 
 def distinct(addresses: Addresses) -> Addresses:
@@ -98,6 +104,7 @@ class Instruction:
     slots: Addresses | None = None  # gather: the integer that was seen to select, or -1
     candidates: Addresses | None = None  # gather: every address that it may select
     loop: int | None = None  # the loop in time that does a slice of it in each iteration
+    ends: int | None = None  # the loop in time whose last iteration it copies
     reordered: bool = False  # the terms of its sums are not sum after sum
     is_exact: bool = False  # what it reads has the very bits that eager's has, in float64
 
@@ -203,6 +210,7 @@ class Repeat:
     first: int
     last: int
     reach: int
+    period: int = 0  # recorded instructions in each
 
 
 @dataclass
@@ -221,6 +229,8 @@ class Program:
     fixed: int = 0  # how many of the private inputs, the last ones, need no derivative
     needed: int | None = None  # how many inputs, the first ones, need one where they are shared
     arranged: bool = False  # reordered so that a shorter call is a prefix of it
+    ended: bool = False  # likewise, with copies of the last iterations of loops in time
+    sorts: bool = False  # likewise, and what a sum has the fewest terms of comes first
     #: (instruction, first, last): the slices of results in the order in which they are computed;
     #: None: whole instructions, in their order
     steps: Addresses | None = None
@@ -338,7 +348,7 @@ def _between(terms: Terms | None, first: int, last: int) -> Terms | None:
     )
 
 
-def ranges(starts: Addresses, counts: Addresses) -> Addresses:
+def ranges(starts: npt.NDArray[Any], counts: npt.NDArray[Any]) -> Addresses:
     """starts[0], starts[0] + 1, ... (counts[0] of them), starts[1], ..."""
     ends = np.cumsum(counts)
     return np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)

@@ -130,10 +130,10 @@ class _Nodes:
         (term,) = plain.nodes
         x = operand[term]
         # Only a change of sign: another number may be what keeps the product finite.
-        triple = scales[term] & multiplies[x] & (graph.constants[term, 0] == -1.0)
+        triple = scales[term] & multiplies[x] & (graph.numbers_of(term) == -1.0)
         self.computed[term[scales[term]]] = False
         self.computed[x[triple]] = False
-        scaled = _Factors(plain.owners, (x,), graph.constants[term, 0])
+        scaled = _Factors(plain.owners, (x,), graph.numbers_of(term))
         triples = scaled.chosen(triple)
         scaled = scaled.chosen(scales[term] & ~triple)
         (product,) = triples.nodes
@@ -145,7 +145,7 @@ class _Nodes:
         left, right = np.where(swap, right, left), np.where(swap, left, right)
         both = scales[left]
         self.computed[left[both]] = False
-        more = _Factors(pairs.owners, (operand[left], right), graph.constants[left, 0]).chosen(both)
+        more = _Factors(pairs.owners, (operand[left], right), graph.numbers_of(left)).chosen(both)
         joined = np.argsort(np.concatenate([triples.owners, more.owners]), kind="stable")
         assert triples.numbers is not None
         assert more.numbers is not None
@@ -254,7 +254,7 @@ class _Nodes:
         for k, rule in enumerate(graph.rules):
             if rule.parameters:
                 here = np.flatnonzero((graph.kinds == RULE) & (graph.codes == FIRST_RULE + k))
-                for column in graph.constants[here].T:
+                for column in graph.constants_of(here).T:
                     kinds[here] = scrambled(kinds[here] ^ column.view(np.uint64))
         space = np.where(graph.kinds > CONSTANT, OWN, SHARED)
         space[np.flatnonzero(graph.kinds == INPUT)[self.private]] = OWN
@@ -371,7 +371,7 @@ class _Layout:
         inputs = np.flatnonzero(graph.kinds == INPUT)
         self.address[inputs] = graph.origin[inputs]
         leaves = np.flatnonzero(graph.kinds == CONSTANT)
-        self.address[leaves] = self._constants(graph.constants[leaves, 0])
+        self.address[leaves] = self._constants(graph.numbers_of(leaves))
 
     def _constants(self, numbers: npt.NDArray[np.float64]) -> Addresses:
         """Addresses for some constants: one if they are all the same."""
@@ -386,9 +386,9 @@ class _Layout:
 
     def _numbers(self, nodes: Addresses) -> Addresses | None:
         """Addresses of the plain numbers that are second operands."""
-        if not self.graph.number[nodes[0]]:
+        if not self.graph.has_number(nodes[0]):
             return None
-        return self._constants(self.graph.constants[nodes, 0])
+        return self._constants(self.graph.numbers_of(nodes))
 
     def _scales(
         self, nodes: Addresses, start: int

@@ -7,6 +7,7 @@ in what the function returns its columns have.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
@@ -34,6 +35,26 @@ class Places(Leaf):
         """The arrays of all samples, stacked; ``values``: a row of numbers for each sample."""
         last = self.first + math.prod(self.shape)
         return values[:, self.first : last].reshape(len(values), *self.shape).copy()
+
+
+@dataclass(frozen=True)
+class _Word(Leaf):
+    """A number or array as a message has it."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _in_words(template: Any) -> str:
+    """The structure of what a sample returned; many numbers in a row are counted."""
+
+    def word(place: int | Places) -> _Word:
+        return _Word(f"array of shape {place.shape}" if isinstance(place, Places) else "number")
+
+    text = repr(map_leaves(word, template))
+    return re.sub(r"number(, number){4,}", lambda m: f"{m[0].count('number')} numbers", text)
 
 
 @dataclass
@@ -88,8 +109,9 @@ class Results:
             if self.rows:
                 self.values = np.empty((self.count, len(leaves)))
         elif template != self.template:
+            found, other = _in_words(self.template), _in_words(template)
             raise TypeError(
-                f"{name} returned {self.template} for one sample and {template} for another: "
+                f"{name} returned {found} for one sample and {other} for another: "
                 "map stacks results of one structure"
             )
         return leaves

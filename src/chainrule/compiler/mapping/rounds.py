@@ -26,6 +26,7 @@ from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.ledger import BUILD, REPLAY, allowance
 from chainrule.compiler.runtime.results import as_floats, numeric_leaves, root_of
 from chainrule.compiler.runtime.variants import Variant
+from chainrule.core.interrupts import Held
 
 MOST_KINDS = 64  # of samples that run on machine code
 FEWEST = 2  # samples
@@ -194,9 +195,10 @@ class Rounds:
             if sample is None:  # nothing to check it by, but another one may have
                 return None
             started = time.thread_time()
-            made = lane_code(variant, call, layout, self._rows, options)
-            if isinstance(made, LaneCode):
-                made = difference(made, call, sample) or made
+            with Held():  # what a signal's handler raises would be taken for a reason not to
+                made = lane_code(variant, call, layout, self._rows, options)
+                if isinstance(made, LaneCode):
+                    made = difference(made, call, sample) or made
             self._dispatch.counts.lifting_seconds += time.thread_time() - started
             variant.lanes[key] = made
             if variant.binding is not None:

@@ -26,9 +26,7 @@ from chainrule.trees import (
     Node,
     Number,
     Numbers,
-    children,
-    field_names,
-    is_record,
+    leaves,
     map_leaves,
 )
 
@@ -91,7 +89,7 @@ class Stacks:
         """How many samples there are; ValueError where arrays have different numbers of them."""
         found: dict[int, str] = {}
         for place, (tree, stacked) in enumerate(zip(self._trees, self.stacked, strict=True)):
-            for path, array in _leaves(tree, f"argument {place}") if stacked else ():
+            for path, array in leaves(tree, f"argument {place}") if stacked else ():
                 found.setdefault(len(array), path)
         if not found:
             raise ValueError(
@@ -130,7 +128,7 @@ class Stacks:
         at = {FLOAT: 0, INT: 0}
         for place, node in _in_order(places, call.structure[0]):
             tree, stacked = self._trees[place], self.stacked[place]
-            arrays = iter([array for _, array in _leaves(tree, "")] if stacked else [])
+            arrays = iter([array for _, array in leaves(tree, "")] if stacked else [])
             for leaf in _nodes(node):
                 kind, count = _size(leaf)
                 if stacked:
@@ -144,7 +142,7 @@ class Stacks:
 
     def _shared_floats(self) -> Iterator[Any]:
         for tree, stacked in zip(self._trees, self.stacked, strict=True):
-            for _, leaf in () if stacked else _leaves(tree, ""):
+            for _, leaf in () if stacked else leaves(tree, ""):
                 if isinstance(leaf, (float, np.floating, np.ndarray)):
                     yield leaf
 
@@ -218,23 +216,9 @@ def _size(leaf: Node) -> tuple[Number | None, int]:
     return (INT, 1) if leaf is INT else (None, 0)
 
 
-def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """The leaves of a tree, and where each is."""
-    if is_record(tree):
-        for name in field_names(tree):
-            yield from _leaves(getattr(tree, name), f"{path}.{name}")
-        return
-    items = children(tree)
-    if items is None:
-        yield path, tree
-        return
-    for key, item in items:
-        yield from _leaves(item, f"{path}[{key!r}]")
-
-
 def _with_axis_first(tree: Any, axis: int, path: str) -> Any:
     """A stacked argument with the axis of samples first; an error names what is no such array."""
-    paths = iter([where for where, _ in _leaves(tree, path)])
+    paths = iter([where for where, _ in leaves(tree, path)])
     return map_leaves(lambda leaf: _stack(leaf, axis, next(paths)), tree, records=True)
 
 

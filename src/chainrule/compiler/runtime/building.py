@@ -18,7 +18,13 @@ from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer
-from chainrule.compiler.lift.alignment import Prefix, RecordedCall, cut_likewise, prefix_of
+from chainrule.compiler.lift.alignment import (
+    FEW_SHAPES,
+    Prefix,
+    RecordedCall,
+    cut_likewise,
+    prefix_of,
+)
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.lift.program import Program
 from chainrule.compiler.runtime.families import (
@@ -32,7 +38,7 @@ from chainrule.compiler.runtime.families import (
 )
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import LLVM
-from chainrule.compiler.runtime.machine import MachineCode
+from chainrule.compiler.runtime.machine import MachineCode, repeats_alike
 from chainrule.compiler.runtime.results import lifted_of, wanted_of
 from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.compiler.runtime.verification import Expected, agrees, on_tape
@@ -198,8 +204,13 @@ def _machine_code(
     dtype: str,
     contract: bool,
 ) -> MachineCode:
-    if others is None or program.loops or program.steps is not None:
+    if others is None or program.steps is not None:
         call.forget_graph()
+        return MachineCode(call, program, dtype, contract)
+    is_long = bool(program.loops) or len(program.instructions) > FEW_SHAPES
+    if is_long and (repeating := _repeating(call, program, others, dtype, contract)):
+        return repeating
+    if program.loops:
         return MachineCode(call, program, dtype, contract)
     for other in others.shorter(len(call.recording)):
         asked = [other]
@@ -227,7 +238,36 @@ def _machine_code(
             break
         except NotLiftable:
             continue
-    return MachineCode(call, program, dtype, contract)
+    repeating = None if is_long else _repeating(call, program, others, dtype, contract)
+    return repeating or MachineCode(call, program, dtype, contract)
+
+
+def _repeating(
+    call: RecordedCall,
+    program: Program,
+    others: OtherLengths | KnownLengths,
+    dtype: str,
+    contract: bool,
+) -> MachineCode | None:
+    """Machine code with loops in time for any number of iterations up to the call's, if it can."""
+    in_loops = program if program.loops else call.in_loops()
+    if in_loops is None:
+        return None
+    ended = call.ended(in_loops, sorts=contract)
+    for other in others.shorter(len(call.recording)):
+        try:
+            less = Prefix(other, ended)
+            if not less.varying() or not repeats_alike(less):
+                continue
+            made = MachineCode(call, ended, dtype, contract, less.varying())
+            if made.fit_of(other, less) is not None:
+                if made.source is not None:
+                    made.lengths = (replace(other),)
+                return made
+        except NotLiftable:
+            continue
+        break
+    return None
 
 
 class Builder:
@@ -369,7 +409,7 @@ class Builder:
             return variant
         return None
 
-    def longer(self, call: Call) -> tuple[Call, Trace] | None:
+    def longer(self, call: Call) -> Call | None:
         """A call half as long again, where this one is longer than its family's code serves."""
         lengths = self.lengths(call)
         if lengths is None or not lengths.families or lengths.is_served:
@@ -378,6 +418,8 @@ class Builder:
             (row * 2)[: len(row) + len(row) // 2] if is_list else row
             for row, (_, is_list) in zip(split(lengths.runs, call.ints), lengths.runs, strict=True)
         ]
-        stretched = resized(call, rows)
-        made = self._recordings.attempt(stretched)
-        return None if made is None else (stretched, made)
+        return resized(call, rows)
+
+    def attempt(self, call: Call) -> Trace | None:
+        """A recording of a call that nobody made; None where the function refuses it."""
+        return self._recordings.attempt(call)

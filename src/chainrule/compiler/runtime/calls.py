@@ -66,10 +66,12 @@ def value_and_grad(
     keywords: dict[str, Any],
     out: Any = None,
     at_once: bool = False,
+    name: str = "value_and_grad",
 ) -> Any:
     """``CompiledFunction.value_and_grad``; see there.
 
-    ``at_once``: by machine code from the first call on, where there can be some.
+    ``at_once``: by machine code from the first call on, where there can be some. ``name``: which
+    transform was asked for, for messages.
     """
     if not keywords:
         answer = dispatch.answer(arguments, True, out)
@@ -84,16 +86,16 @@ def value_and_grad(
         modes.recorder.forbid("value_and_grad of a compiled function")
     if transforms.is_nested() or is_internal():
         # The derivative may depend on what an outer transform differentiates by.
-        return _eager_value_and_grad(dispatch, arguments, keywords, out)
+        return _eager_value_and_grad(dispatch, arguments, keywords, out, name)
     if dispatch.keeping is not None:
         found, kept = _kept(dispatch, arguments, keywords, True, at_once)
         if found is None:
-            return _eager_value_and_grad(dispatch.serving, arguments, keywords, out, kept)
+            return _eager_value_and_grad(dispatch.serving, arguments, keywords, out, name, kept)
         return found[0][0], fill(out, found[0][1])
     if not at_once and dispatch.rests():
         if dispatch.gate.derivation is None:
             dispatch.gate.derivation = _derivation(dispatch.function)
-        return _eager_value_and_grad(dispatch, arguments, keywords, out)
+        return _eager_value_and_grad(dispatch, arguments, keywords, out, name)
     call = flatten_call(arguments, keywords, differentiate=True, texts=dispatch.texts)
 
     def differentiated(run: Run) -> tuple[Any, Any]:
@@ -102,7 +104,7 @@ def value_and_grad(
 
     result, grads = _served(dispatch, call, differentiated, at_once) or (None, None)
     if grads is None:  # outside the lock: eager code may call other compiled functions
-        return _eager_value_and_grad(dispatch, arguments, keywords, out, call)
+        return _eager_value_and_grad(dispatch, arguments, keywords, out, name, call)
     return result, fill(out, like_first(call.structure[0][0], arguments[0], grads))
 
 
@@ -292,12 +294,13 @@ def _eager_value_and_grad(
     arguments: tuple[Any, ...],
     keywords: dict[str, Any],
     out: Any,
+    name: str,
     call: Call | None = None,
 ) -> Any:
     """Exactly the eager call, on the user's own objects; extras that ``f`` returns come along."""
     x, *others = arguments
     value, gradient, result = transforms.value_and_derivative(
-        "value_and_grad", dispatch.function, x, others, keywords, _main
+        name, dispatch.function, x, others, keywords, _main
     )
     dispatch.ran_eagerly(_main(result))
     if call is not None:

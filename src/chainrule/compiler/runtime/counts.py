@@ -13,5 +13,7 @@ class Counts:
     traces: int = 0
     recording_seconds: float = 0.0
     lifting_seconds: float = 0.0
+    checks: int = 0  #: times at which captured state was compared
     checking_seconds: float = 0.0
+    finding_seconds: float = 0.0  #: for finding captured state, at first and after it changed
     doing: str = ""  #: what takes long just now, in words, for another thread to show

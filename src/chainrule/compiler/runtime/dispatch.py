@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -24,37 +23,17 @@ from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.fast_path import FastPath, gate
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.memory import memory
+from chainrule.compiler.runtime.notices import Notices
 from chainrule.compiler.runtime.pipeline import SEVERAL, Options, Pipeline, one_case_only, own_paths
 from chainrule.compiler.runtime.results import nodes_of
 from chainrule.compiler.runtime.texts import VaryingTexts, static_in, traced_in
 from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Structure, Variant
-from chainrule.core import errors
-from chainrule.core.backend import Value
+from chainrule.core.backend import Value, modes
 from chainrule.core.interrupts import Held
 
 ROOTS = 32  # classes and functions that are passed
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
-LONG = 1.0  # seconds of recording after which the user is told, where it could be less
 SAMPLES = 64  # of which the texts are looked at before any of them is recorded
-MOST_UNSERVED = 64  # calls that had to run eagerly, more than were replayed, before it is told
-
-
-class FallbackWarning(UserWarning):
-    """A compiled function runs eagerly, or takes long to compile; the message says why.
-
-    >>> from chainrule import FallbackWarning
-    >>> issubclass(FallbackWarning, UserWarning)
-    True
-    """
-
-
-class FallbackError(RuntimeError):
-    """A function compiled with ``on_fallback="raise"`` cannot be recorded.
-
-    >>> from chainrule import FallbackError
-    >>> issubclass(FallbackError, RuntimeError)
-    True
-    """
 
 
 class Dispatch:
@@ -84,9 +63,10 @@ class Dispatch:
         self.answer = self.gate.answer  # of cached calls; None for the slow path
         #: maps and batches that are answered at once; see ``mapping`` and ``training``
         self.prepared: dict[Any, Any] = {}
+        #: how many numbers a sample of the last batch in lanes computed; see ``training.batches``
+        self.lane_work: int | None = None
         self._counts = Counts()
-        self.reasons: dict[str, int] = {}  # why calls ran eagerly, and how many
-        self.reasons_to_record: list[str] = []  # why, though ``sizes`` was given
+        self.notices = Notices(self.name, options.on_fallback)
         self._last: Path | None = None
         self._pipeline: Pipeline | None = None
         self._ledger = Ledger()
@@ -94,16 +74,14 @@ class Dispatch:
         self._changes = 0
         self._roots: dict[Any, None] = {}  # classes and functions that calls brought, the last ones
         self._others = 0  # times that there were others, less the calls like earlier ones
-        self._unserved = 0  # calls that no recording was worth its cost for, less those replayed
-        self._told = False  # why that is so
         #: what answers calls of a function that keeps numbers outside; see ``keeping``
         self.keeping: Any = None
-        self._outer: Any = None  # the gate of ``before``, which its calls pass first
+        self._first_gate = self.gate  # that calls pass first, and where they rest
         self.may_keep = False  # somebody asks for ``changes``
         self.changes: tuple[Place, ...] = ()  # where a recorded run was seen to change numbers
         if before is not None:
-            self._outer, self._ledger = before.gate, before._ledger
-            self._counts, self.reasons = before._counts, before.reasons
+            self._first_gate, self._ledger = before.gate, before._ledger
+            self._counts, self.notices = before._counts, before.notices
 
     @property
     def name(self) -> str:
@@ -142,7 +120,7 @@ class Dispatch:
     @property
     def follows(self) -> bool:
         """Whether its calls are those of another, and numbers outside are kept around them."""
-        return self._outer is not None
+        return self._first_gate is not self.gate
 
     @property
     def busy(self) -> bool:
@@ -197,7 +175,7 @@ class Dispatch:
         self._last = run.path
         if run.path is not Path.EAGER:
             self.counts.replayed += 1
-            self._unserved = max(0, self._unserved - 1)
+            self.notices.served()
         elif run.reason is None:
             self.counts.eager += 1
         else:
@@ -233,14 +211,14 @@ class Dispatch:
         The gate is told of the calls after it that are to do the same. What is to raise where it
         cannot be recorded does not rest: the next call may be one to raise for.
         """
-        if not self._ledger.rests or self.options.on_fallback == "raise":
+        if not self._ledger.rests or self.notices.raises:
             return False
         with self.lock:
             self._enter_rested()
             if not self._ledger.rests:
                 return False
             run = self._leave_unserved()
-            (self._outer or self.gate).resting = max(0, self._longest_rest() - 1)
+            self._first_gate.resting = max(0, self._longest_rest() - 1)
             self.counts.calls += 1
             self._last = Path.EAGER
             if run.reason is None:
@@ -254,17 +232,19 @@ class Dispatch:
         longest = self._ledger.longest_rest
         if self._ledger.instructions is None:
             return 0
-        if self._told or self._unserved >= MOST_UNSERVED or self._pipeline is None:
-            return longest
-        return min(longest, MOST_UNSERVED - self._unserved)
+        left = None if self._pipeline is None else self.notices.until_told
+        return min(longest, left) if left else longest
 
     def _enter_rested(self) -> None:
-        """Count the calls that the gate ran eagerly."""
-        calls = (self._outer or self.gate).take_rested()
+        """Count the calls that the gate ran eagerly, and what it tried in vain."""
+        tried, self.gate.tried = self.gate.tried, 0
+        if tried and self._ledger.declined(tried):
+            self.fast_path = None
+        calls = self._first_gate.take_rested()
         if calls:
             self._counts.calls += calls
             self._counts.eager += calls
-            self._unserved += calls
+            self.notices.left_unserved(calls)
             self._last = Path.EAGER
             self._ledger.ran_eagerly(calls)
 
@@ -291,12 +271,14 @@ class Dispatch:
 
     def _leave_unserved(self) -> Run:
         """A call that is not worth a recording; after many of them the user is told."""
-        self._unserved += 1
-        if self._told or self._unserved < MOST_UNSERVED or self._pipeline is None:
+        self.notices.left_unserved()
+        if self._pipeline is None or self.notices.until_told != 0:
             return EAGERLY
         variants = self._pipeline.kept()
-        self._told = len(variants) >= SEVERAL
-        return Run(Path.EAGER, reason=own_paths(variants)) if self._told else EAGERLY
+        if len(variants) < SEVERAL:
+            return EAGERLY
+        self.notices.tell_of_unserved()
+        return Run(Path.EAGER, reason=own_paths(variants))
 
     def _enter_quick_calls(self) -> None:
         """Count the calls that the gate answered, all of them like the last."""
@@ -304,7 +286,8 @@ class Dispatch:
         calls, variant = self.gate.quick, self.gate.answered
         if not calls or variant is None:
             return
-        self.gate.quick = self._changes = self._unserved = self._others = 0
+        self.gate.quick = self._changes = self._others = 0
+        self.notices.served_all()
         self._counts.calls += calls
         self._counts.replayed += calls
         self._last = Path.TAPE if variant.binding is None else Path.MACHINE
@@ -358,7 +341,7 @@ class Dispatch:
 
     def _run(self, call: Call, at_once: bool, build: bool) -> Run:
         self._enter_rested()
-        (self._outer or self.gate).resting = 0
+        self._first_gate.resting = 0
         ledger = self._ledger
         if call.refused is not None:
             ledger.missed(0)
@@ -368,6 +351,8 @@ class Dispatch:
         except Unrecordable as reason:
             ledger.refused()
             return Run(Path.EAGER, reason=str(reason))
+        if pipeline.captured.looks and not modes.grad:
+            return EAGERLY  # it may ask how a Value was made, and here none tells
         structure = pipeline.structure(call)
         if structure.blocked is None and not self._roots.keys() >= call.roots.keys():
             try:
@@ -397,7 +382,8 @@ class Dispatch:
                 return run or EAGERLY
         with Held():
             unrecorded = pipeline.run_unrecorded(structure, call)
-        self._tell_of_refusals(pipeline)
+        if pipeline.formulas is not None:
+            self.notices.recorded_at_every_size(pipeline.formulas.refusals)
         if unrecorded is not None:
             return unrecorded
         if self.traces_texts and self._varying.found(call):
@@ -410,7 +396,11 @@ class Dispatch:
         if not at_once and self.traces_texts and self._varying.may_vary(call):
             build = False  # not for what the next text may take the place of
         asked = ledger.asked_for() if at_once and build else nullcontext()
-        with Held(), asked:  # Ctrl-C waits: half a recording would leave max replaced, Values moved
+        with (
+            self.notices.recording(),
+            Held(),
+            asked,
+        ):  # Ctrl-C waits: half a recording would leave max replaced, Values moved
             run = pipeline.record(structure, call, at_once, build)
             texts = traced_in(call)
             if texts and structure.blocked is not None:
@@ -419,7 +409,7 @@ class Dispatch:
                 run = pipeline.record(structure, call, at_once, build)
             elif texts and run.variant is not None:
                 self._leave_static(static_in(call, run.variant))
-        self._tell_of_recordings(pipeline)
+        self.notices.recorded(self.counts, lambda: one_case_only(pipeline.kept()))
         return run
 
     def _flattened_again(self, pipeline: Pipeline, call: Call) -> Structure:
@@ -434,37 +424,17 @@ class Dispatch:
             self.fast_path = None
             self._varying.refuse(texts)
 
-    def _tell_of_refusals(self, pipeline: Pipeline) -> None:
-        """Say once why calls are recorded though ``sizes`` was given."""
-        for reason in [] if pipeline.formulas is None else pipeline.formulas.refusals:
-            if reason not in self.reasons_to_record:
-                self.reasons_to_record.append(reason)
-                message = f"{self.name} is recorded at every size: {reason}"
-                if self.options.on_fallback == "raise":
-                    raise FallbackError(message)
-                if self.options.on_fallback == "warn":
-                    self._warn(message)
-
-    def _tell_of_recordings(self, pipeline: Pipeline) -> None:
-        """Say once what takes so long, where most recordings hold for one case only."""
-        counts = self.counts
-        if self._told or counts.recording_seconds < LONG or self.options.on_fallback == "eager":
-            return
-        reason = one_case_only(pipeline.kept())
-        if reason is not None:
-            self._told = True
-            text = f"{counts.traces} recordings took {counts.recording_seconds:.1f} s so far"
-            self._warn(f"{self.name} is slow to compile: {text}: {reason}")
-
     def _refreshed(self, change: str | None = None) -> Pipeline:
         """The pipeline for the captured state as it is; if that changed, all is recorded anew.
 
         ``change``: what is known to have changed, in words.
         """
-        started = time.perf_counter()
+        started = time.thread_time()
         pipeline = self._pipeline
         if pipeline is not None and change is None:
             change = pipeline.captured.changed()
+            self.counts.checks += 1
+            self.counts.checking_seconds += time.thread_time() - started
         self._changes = 0 if change is None else self._changes + 1
         if self._changes > CHANGES:
             raise Unrecordable(f"{change} changes all the time")
@@ -483,7 +453,7 @@ class Dispatch:
                 self._forget_fast_path,
             )
             self._pipeline = pipeline
-        self.counts.checking_seconds += time.perf_counter() - started
+            self.counts.finding_seconds += time.thread_time() - started
         return pipeline
 
     def _surveyed(self) -> CapturedState:
@@ -522,7 +492,7 @@ class Dispatch:
     def fall_back(self, reason: str) -> None:
         """Note that a call runs eagerly, and tell the user once per reason."""
         self.counts.eager += 1
-        self._tell(reason)
+        self.notices.ran_eagerly(reason)
 
     def block(self, call: Call) -> None:
         """Eager did what recording could not: do not try again."""
@@ -533,19 +503,7 @@ class Dispatch:
                     self._leave_static(texts)
                     return
                 self._pipeline.structure(call).blocked = call.failed
-                self._tell(call.failed)
-
-    def _tell(self, reason: str) -> None:
-        first = reason not in self.reasons
-        self.reasons[reason] = self.reasons.get(reason, 0) + 1
-        message = f"{self.name} runs eagerly: {reason}"
-        if self.options.on_fallback == "raise":
-            raise FallbackError(message)
-        if self.options.on_fallback == "warn" and first:
-            self._warn(message)
-
-    def _warn(self, message: str) -> None:
-        warnings.warn(message, FallbackWarning, stacklevel=errors.caller_depth() + 1)
+                self.notices.ran_eagerly(call.failed)
 
     # --- for many samples at a time ---------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.trees import (
     INT,
+    TRUTH,
     Branch,
     Floats,
     List,
@@ -62,7 +63,7 @@ def _shortened(structure: Node, runs: list[tuple[int, bool]]) -> Node:
     if isinstance(structure, Text):
         runs.append((structure.length, True))
         return Integers(Text)
-    if structure is INT:
+    if structure is INT or structure is TRUTH:
         runs.append((1, False))
     return structure
 
@@ -83,6 +84,8 @@ def resized(call: Call, ids: Sequence[Sequence[int]]) -> Call:
     def leaf(structure: Node, original: Any) -> Any:
         if structure is INT:
             return int(next(rows)[0])
+        if structure is TRUTH:
+            return bool(next(rows)[0])
         if isinstance(structure, Numbers) and structure.kind is INT:
             return np.array(next(rows), original.dtype).reshape(original.shape)
         if not isinstance(structure, Integers):

@@ -292,12 +292,15 @@ class ClosedGate:
     def __init__(self, *_: Any) -> None:
         self.busy = False  # a call is being computed
         self.path: FastPath | None = None
-        self.quick = self.resting = 0
+        self.quick = self.resting = self.tried = 0
         self.answered: Variant | None = None
         self.derivation: Any = None
 
     def answer(self, arguments: tuple[Any, ...], differentiate: bool, out: Any = None) -> Any:
         """None: the slow path must."""
+
+    def mean(self, params: Any, samples: list[Any]) -> Any:
+        """None: each sample is a call."""
 
     def rest(self) -> bool:
         """Whether a call is to run eagerly at once: the slow path says so."""
@@ -318,7 +321,8 @@ def gate(lock: threading.RLock, enter: Callable[[], None]) -> Gate:
     """What the calls of a function pass first; ``enter`` counts those that it answered.
 
     ``answer`` gives the value of a cached call, with its gradient or alone, and None for the slow
-    path; an ``out`` that holds the gradient by then leaves the value alone.
+    path; an ``out`` that holds the gradient by then leaves the value alone. ``mean`` adds up such
+    calls; where only the first of them were cached, it says what these add, and how many they are.
     """
     return Gate(lock, ndarray, float64, enter)
 

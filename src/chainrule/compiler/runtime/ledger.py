@@ -27,6 +27,7 @@ FAR = 8.0  # times its estimate
 JOINING = 0.3  # the part of a recording's cost where machine code is there for it
 CALLS = 50  # whose eager time a function may owe: half of what 100 calls take
 MOST_SAVED = 0.1  # seconds that a function can put by, beside these
+DECLINED = 20  # eager calls, whose time the fast path may try in vain beyond what it saved
 UNKNOWN = 100  # instructions of a function that was never recorded
 MOST_EXPECTED = 10_000  # for the numbers it is called with
 
@@ -43,11 +44,6 @@ class Cost:
         """The estimate."""
         far = max(0, instructions - 20_000)
         return self.fixed + self.each * instructions + self.beyond * far
-
-    def at_least(self, instructions: int, seconds: float) -> float:
-        """The estimate, or what it took if that was far more."""
-        estimate = self.of(instructions)
-        return seconds if seconds > FAR * estimate else estimate
 
 
 if engine == "native":
@@ -94,6 +90,8 @@ class Ledger:
             0  # calls in which a number was, and that no replay beside the fast path followed
         )
         self._rest = 0  # calls that are to run eagerly
+        self._dearest = 0.0  # seconds of a recording that was far dearer than its estimate
+        self._quick = 0.0  # seconds that the fast path saved, less those of trying in vain
 
     def affords_recording(self, joins: bool = False) -> bool:
         """Whether one more recording may be made now.
@@ -102,7 +100,7 @@ class Ledger:
         ``joins``: there is machine code of a longer call that this one can use.
         """
         cost = JOINING if joins else 1.0
-        cost *= RECORD.of(self._size) * 2.0 ** min(self._unused, MOST_DOUBLINGS)
+        cost *= max(RECORD.of(self._size), self._dearest) * 2.0 ** min(self._unused, MOST_DOUBLINGS)
         return cost <= self._credit(self._size)
 
     def affords_building(self, instructions: int, cost: float | None = None) -> bool:
@@ -127,8 +125,16 @@ class Ledger:
         self._pay(JOINING * RECORD.of(instructions))
 
     def checked(self, instructions: int, seconds: float) -> None:
-        """It was compared with others, and with eager; ``seconds``: of the processor."""
-        self._pay((1.0 - JOINING) * RECORD.at_least(instructions, seconds))
+        """It was compared with another, and with eager; ``seconds``: of the processor.
+
+        Making it took about as long as that. Where it is far dearer than estimated, as the next one
+        will be, that is what it costs.
+        """
+        if seconds > FAR * RECORD.of(instructions):
+            self._dearest = max(self._dearest, 2.0 * seconds)
+            self._pay(2.0 * seconds)
+        else:
+            self._pay((1.0 - JOINING) * RECORD.of(instructions))
 
     def put_off(self, cost: float) -> None:
         """A recording was lifted, and LLVM would take more than has been earned."""
@@ -157,6 +163,9 @@ class Ledger:
         self._unsettled = max(0, self._unsettled - calls)
         took = 0.0 if quickly else REPLAY.of(instructions)
         self._earn(calls * (1.5 * EAGER.of(instructions) - took))
+        if quickly:
+            saved = calls * (EAGER.of(instructions) - REPLAY.each * instructions)
+            self._quick = min(self._quick + saved, DECLINED * EAGER.of(self._size))
 
     def replays_pay(self, instructions: int) -> bool:
         """Whether a replay beside the fast path is quicker than an eager call."""
@@ -170,6 +179,18 @@ class Ledger:
         """
         extra = comparing + called * CALLING
         return allowance.is_endless or extra <= SAVED * instructions
+
+    def declined(self, variants: int) -> bool:
+        """Whether the fast path is to be given up: it tried so many variants in vain.
+
+        Each was left where its guards fail, half way on average.
+        """
+        self._quick -= variants * 0.5 * REPLAY.each * self._size
+        if allowance.is_endless or self._quick >= -DECLINED * EAGER.of(self._size):
+            return False
+        self._quick = 0.0
+        self.refused()
+        return True
 
     def kept_replays_pay(self, instructions: int) -> bool:
         """Whether the fast path is quicker than an eager call where numbers are kept outside."""

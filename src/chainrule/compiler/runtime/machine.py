@@ -13,6 +13,7 @@ import functools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,8 @@ def trip_counts(
         short, long = points[walk.instruction, walk.what]
         if not short and walk.instruction in machine.optional:
             continue
+        if walk.steps or walk.iterations > 1:
+            continue  # of one iteration, in which all lengths do the same; see ``Prefix``
         count = walk.count(short)
         if not count or (short != long and not walk.varies):
             return None
@@ -54,6 +57,23 @@ def trip_counts(
         if len(left) and not np.isin(left, targets[:short]).all():
             return None
     return counts
+
+
+def repeats_alike(prefix: Prefix) -> bool:
+    """Whether what code of the longer program has of loops in time holds for a prefix of it.
+
+    That is, their constants, and which of the results need not be checked to be finite.
+    """
+    program = prefix.longer
+    differ = prefix.constants.view(np.int64) != program.constants.view(np.int64)
+    for loop in program.loops:
+        for instruction in program.instructions[loop.first : loop.last]:
+            for column in instruction.reads:
+                constant = column[(column >= program.inputs) & (column < program.shared)]
+                if differ[constant - program.inputs].any():
+                    return False
+    here, there = emit.watched(prefix.program), emit.watched(program)
+    return all(long or not short for short, long in zip(here, there, strict=True))
 
 
 @dataclass(eq=False)
@@ -171,8 +191,8 @@ class MachineCode:
         program, to = self.program, self._placement.after(prefix.to)
         if to[prefix.program.address[call.root]] != self.root:
             return None
-        if program.loops and prefix.constants.tobytes() != program.constants.tobytes():
-            return None  # loops have them in their code
+        if program.loops and not repeats_alike(prefix):
+            return None
         if any(what == "each" and (k, what) not in self.varying for k, what in prefix.varying()):
             return None
         here = prefix.program
@@ -213,7 +233,7 @@ class MachineCode:
             prefix.constants,
             counts,
             here.private,
-            to[own] - program.shared,
+            to[own].astype(np.int64) - program.shared,
             here.places,
             np.concatenate([nothing, *gathers]),
             np.concatenate([nothing, *choosers]),
@@ -260,6 +280,11 @@ class MachineCode:
         """Let the code compute what fits."""
         self.code.shared[self.program.inputs :] = fit.constants
         self.current = fit
+
+    @functools.cached_property
+    def work(self) -> int:
+        """How many numbers it computes or adds up, for one sample."""
+        return self.program.work
 
     @functools.cached_property
     def reads_private(self) -> bool:
@@ -328,6 +353,7 @@ class Kernel:
         that are read where there is no ``root``.
         """
         self.batch, self.many = batch, many
+        self._counts: WeakKeyDictionary[Fit, npt.NDArray[np.int64] | None] = WeakKeyDictionary()
         self.machine = emit.machine(
             program,
             root,
@@ -377,6 +403,18 @@ class Kernel:
         """Its memory."""
         arenas = self.shared, self.own, self.shared_adjoints, self.adjoints, self.gathers
         return sum(x.nbytes for x in arenas) + len(self.machine.text)
+
+    def counts(self, fit: Fit) -> npt.NDArray[np.int64]:
+        """How far its walks go for a fit; NotLiftable where it cannot do what fits other kernels.
+
+        Walks have their own order in each kernel, so that counts of one mean nothing to another.
+        """
+        if fit not in self._counts:
+            self._counts[fit] = trip_counts(self.machine, fit.points, fit.active)
+        found = self._counts[fit]
+        if found is None:
+            raise NotLiftable("another length does not fit this kernel")
+        return found
 
     def parts(self, fit: Fit, integers: Addresses) -> tuple[Any, ...]:
         """What a Plan needs: what keeps the code, where it is, and what it works on.

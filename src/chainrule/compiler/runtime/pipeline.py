@@ -414,25 +414,39 @@ class Pipeline:
             longer = builder.longer(call) if may_be_longer else None
             if longer is None:
                 break
-            self._record_longer(*longer, at_once)
+            self._build_longer(longer, at_once)
         return self._build(variant, call, expected, at_once, original)
 
-    def _record_longer(self, call: Call, made: Trace, at_once: bool) -> None:
-        """Make a variant for a call that nobody made; not counted as a call."""
+    def _build_longer(self, call: Call, at_once: bool) -> None:
+        """Machine code for a call that nobody made; not counted as a call.
+
+        It is recorded once: what that costs may be what is missing for the code, until more calls
+        have earned it.
+        """
+        assert self._builder is not None
         structure = self.structure(call)
-        self._counts.traces += 1
-        self._ledger.recorded(len(made.recording))
+        waiting = next((v for v in structure.variants if v.waits), None)
+        made = None if waiting is not None else self._builder.attempt(call)
         try:
-            variant = Variant.of(made)
-            if is_large(len(made.recording)) and (at_once or self._lifts_at_once):
-                self._build_large(variant, call, self._confirm(call, made), self._build)
-            else:
-                self._build(variant, call, self._check(variant, call, made), at_once)
-            self._added(structure, variant)
+            if waiting is not None:
+                waiting.waits = False
+                self._build(waiting, call, None, at_once)
+            elif made is not None:
+                self._record_longer(structure, call, made, at_once)
         except Unrecordable as reason:
             structure.blocked = str(reason)
         except Exception:
             self.captured.restore()
+
+    def _record_longer(self, structure: Structure, call: Call, made: Trace, at_once: bool) -> None:
+        self._counts.traces += 1
+        self._ledger.recorded(len(made.recording))
+        variant = Variant.of(made)
+        if is_large(len(made.recording)) and (at_once or self._lifts_at_once):
+            self._build_large(variant, call, self._confirm(call, made), self._build)
+        else:
+            self._build(variant, call, self._check(variant, call, made), at_once)
+        self._added(structure, variant)
 
     def _build(
         self,
@@ -539,7 +553,10 @@ def _count_recording(structure: Structure) -> None:
 def own_paths(variants: list[Variant]) -> str:
     """Why recordings do not pay for a function, and what to write instead."""
     worst = next(iter(reasons_for_recordings(variants)), None)
-    why = "" if worst is None else f": {worst}{worst.advice}"
+    if worst is None:
+        why = ": they pass lists of other lengths, or other texts or objects, and are recorded each"
+    else:
+        why = f": {worst}{worst.advice}"
     return f"most calls take a path of their own{why}"
 
 

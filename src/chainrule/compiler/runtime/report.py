@@ -64,7 +64,7 @@ def path(dispatch: Dispatch) -> str:
         return "lifted"
     if variants:
         return "native tape" if engine == "native" else "tape in Python"
-    if dispatch.reasons:
+    if dispatch.notices.reasons:
         return "eager"
     return "eager so far" if dispatch.counts.calls else "not called yet"
 
@@ -119,10 +119,13 @@ def _summary(dispatch: Dispatch) -> str:
     for reason, count in list(reasons.items())[:REASONS]:
         lines.append(f"  {count} recordings hold for one case only: {reason}")
     if counts.replayed:
-        each = 1e6 * counts.checking_seconds / counts.replayed
-        lines.append(f"  finding and comparing captured state: {each:.1f} µs per call")
-    lines += [f"  {reason}" for reason in dispatch.reasons_to_record]
-    lines += [f"  eager because {reason} ({n} times)" for reason, n in dispatch.reasons.items()]
+        each = 1e6 * counts.checking_seconds / max(1, counts.checks)
+        found = f"found in {1e3 * counts.finding_seconds:.1f} ms in all"
+        lines.append(f"  captured state: {found}, compared in {each:.1f} µs each time")
+    lines += [f"  {reason}" for reason in dispatch.notices.reasons_to_record]
+    lines += [
+        f"  eager because {reason} ({n} times)" for reason, n in dispatch.notices.reasons.items()
+    ]
     return "\n".join(lines)
 
 

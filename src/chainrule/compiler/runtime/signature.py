@@ -20,6 +20,7 @@ import numpy as np
 from chainrule.compiler.capture.objects import has_identity, is_itself
 from chainrule.trees import (
     FLOAT,
+    TRUTH,
     VALUE,
     Branch,
     Deque,
@@ -40,7 +41,7 @@ from chainrule.trees import (
 
 # The words of a signature, as in src/native/passed.c.
 _FLOAT, _INT, _ARRAY, _FLOATS, _INTS, _LIST, _TUPLE, _DICT, _NUMPY, _STATIC = range(1, 11)
-_RECORD, _NAMESPACE, _DEQUE, _INSTANCE, _TEXT = range(11, 16)
+_RECORD, _NAMESPACE, _DEQUE, _INSTANCE, _TEXT, _TRUTH = range(11, 17)
 _SINGLE = {False: 0, True: 1, None: 2}
 BUILT = (Record, NamedTuple)  # what a first argument may be beside lists and the like
 _KINDS: dict[type[Node], int] = {List: _LIST, Tuple: _TUPLE, Dict: _DICT}
@@ -107,6 +108,9 @@ class _Writer:
             return 0 not in node.shape
         if isinstance(node, Text):
             self.put(_TEXT, node.length)
+            return True
+        if node is TRUTH:
+            self.put(_TRUTH)
             return True
         if isinstance(node, Static) and not first and node.type in (bool, str, type(None)):
             self.put(_STATIC)

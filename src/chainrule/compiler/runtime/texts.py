@@ -1,7 +1,8 @@
-"""Which arguments of a function have texts that vary, so that recordings trace them.
+"""Which arguments of a function have texts or truths that vary, so that recordings trace them.
 
 In: calls that no recording serves. Out: the arguments, by place or keyword, whose strings are
-integers from now on, one for each character. At first every text is part of the structure of a
+integers from now on, one for each character, and whose bools are integers too: all that is said
+of texts here holds for them as well. At first every text is part of the structure of a
 call, as few texts (a mode, a name) mean few recordings. Where an argument has had several in calls
 that are otherwise alike, its texts are traced; and where recordings hold for one text all the same,
 or the function cannot be recorded so, they are part of the structure again, for good.
@@ -16,7 +17,7 @@ from typing import Any
 from chainrule.compiler.capture.arguments import Call, Texts
 from chainrule.compiler.capture.integers import IntegerProgram
 from chainrule.compiler.runtime.variants import Variant
-from chainrule.trees import INT, LONGEST_TEXT, Branch, Node, Numbers, Static, Text
+from chainrule.trees import INT, LONGEST_TEXT, Branch, Node, Numbers, Static, Text, Truth
 
 FEW = 3  # texts of an argument that are part of the structure
 MOST_ARGUMENTS = 64  # as in src/native/passed.c
@@ -76,7 +77,9 @@ def _parts(call: Call) -> Iterator[tuple[int | str, Node]]:
 
 
 def _is_text(node: Node) -> bool:
-    return isinstance(node, Static) and node.type is str and 0 < len(node.value) <= LONGEST_TEXT
+    if not isinstance(node, Static):
+        return False
+    return node.type is bool or (node.type is str and 0 < len(node.value) <= LONGEST_TEXT)
 
 
 def _holds_text(node: Node) -> bool:
@@ -88,7 +91,7 @@ def _holds_text(node: Node) -> bool:
 def _without_texts(node: Node) -> Node:
     if isinstance(node, Branch):
         return node.map(_without_texts)
-    return _ANY if _is_text(node) or isinstance(node, Text) else node
+    return _ANY if _is_text(node) or isinstance(node, Text | Truth) else node
 
 
 def traced_in(call: Call) -> Texts:
@@ -116,6 +119,8 @@ def _slots(node: Node, at: int) -> tuple[list[int], int]:
         return found, at
     if isinstance(node, Text):
         return list(range(at, at + node.length)), at + node.length
+    if isinstance(node, Truth):
+        return [at], at + 1
     if isinstance(node, Numbers) and node.kind is INT:
         return [], at + math.prod(node.shape)
     return [], at + (node is INT)

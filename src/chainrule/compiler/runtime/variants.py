@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, as_float
-from chainrule.compiler.capture.integers import EXACT
+from chainrule.compiler.capture.integers import EXACT, ITEMS
 from chainrule.compiler.capture.outside import Place
 from chainrule.compiler.capture.recordings import Ints, Recording
 from chainrule.compiler.capture.standins import Unrecordable
@@ -269,7 +269,11 @@ class Reason:
         return self.text
 
 
-_STATIC = "; use it in arithmetic, comparisons and subscripts only, or pass what it selects"
+_STATIC = (
+    "; use it in arithmetic, comparisons and subscripts only, and as a key where code does no more "
+    "than to store, read, count and go through, or pass what it selects"
+)
+_ITEMS = "; where these vary, add up into a list that has a place for every key"
 _BRANCH = "; write where(condition, a, b) to compute both sides"
 
 
@@ -282,7 +286,9 @@ def reasons_for_recordings(variants: Iterable[Variant]) -> dict[Reason, int]:
         branches = [g.line for g in variant.recording.guards if g.line not in data]
         reasons = [
             *[
-                Reason(f"an integer is static at {g.line}", _STATIC)
+                Reason(f"the number of items is static at {g.line}", _ITEMS)
+                if g.line.endswith(ITEMS)
+                else Reason(f"an integer is static at {g.line}", _STATIC)
                 for g in integers
                 if not g.truth
             ],

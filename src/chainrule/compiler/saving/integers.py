@@ -20,13 +20,15 @@ from chainrule.compiler.saving.plain import (
 
 MOST_ARGUMENTS = 2**28
 _ONE = ("neg", "invert", "abs", "int", "bool")
-_SAVED = STEPS.keys() - {"seeded", "item"}
+_SAVED = STEPS.keys() - {"seeded", "item", "hashed"}
 _SEVERAL = ("choose", "max", "min", "count")  # any number of operands, from one
 
 
 def encode_program(program: IntegerProgram) -> Any:
     """The JSON of an integer program."""
     where = "a table of integers"
+    if any(name == "hashed" for name, _ in program.steps):  # other versions may have another
+        raise SaveError("it goes through a set in its order, which a file cannot hold")
     return {
         "arguments": program.arguments,
         "constants": [_encode_constant(x, where) for x in program.constants],

@@ -29,7 +29,7 @@ from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.recordings import CONSTANT, FIRST_RULE, ArrayOutput, Output
 from chainrule.compiler.capture.selection import Selection
-from chainrule.compiler.runtime.dispatch import FallbackError
+from chainrule.compiler.runtime.notices import FallbackError
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.compiler.saving.structures import words_of
 from chainrule.core.backend import Value, modes, nonfinite

@@ -39,10 +39,11 @@ from chainrule.trees import (
     SameValue,
     Static,
     Text,
+    Truth,
     field_names,
 )
 
-_TEXT = "text"
+_TEXT, _TRUTH = "text", "truth"
 SHOWN = 200  # characters of an argument in a message
 
 
@@ -68,8 +69,8 @@ def layout_of(key: Any) -> Layout:
         for leaf in _leaves(part):
             size = math.prod(leaf.shape) if isinstance(leaf, Numbers) else 1
             kind = leaf.kind if isinstance(leaf, Numbers) else leaf
-            if isinstance(leaf, Text):
-                size, kind = leaf.length, INT
+            if isinstance(leaf, Text | Truth):
+                size, kind = leaf.length if isinstance(leaf, Text) else 1, INT
             if kind is INT:
                 integers += size
             elif kind is FLOAT or kind is VALUE:
@@ -89,7 +90,7 @@ def traced_texts(key: str) -> Texts:
 
 
 def _holds_text(x: Any) -> bool:
-    return isinstance(x, list) and (x[:1] == [_TEXT] or any(map(_holds_text, x)))
+    return isinstance(x, list) and (x[:1] in ([_TEXT], [_TRUTH]) or any(map(_holds_text, x)))
 
 
 def passes_values(key: Any) -> bool:
@@ -116,6 +117,8 @@ def _node(node: Node) -> Any:
             return ["static", kind.__qualname__, _static(kind, value)]
         case Text(length):
             return [_TEXT, length]
+        case Truth():
+            return [_TRUTH]
         case SameValue(place):
             return ["same", place]
         case Again(number):

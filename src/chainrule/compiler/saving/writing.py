@@ -77,7 +77,7 @@ def _record(dispatch: Dispatch, example: tuple[Any, ...], keywords: dict[str, An
 def _check_savable(dispatch: Dispatch) -> None:
     name = dispatch.name
     if not any(structure.variants for structure in dispatch.structures.values()):
-        reasons = [*dispatch.reasons, *[s.blocked for s in dispatch.structures.values()]]
+        reasons = [*dispatch.notices.reasons, *[s.blocked for s in dispatch.structures.values()]]
         reason = next((x for x in reasons if x is not None), None)
         if reason is not None:
             raise SaveError(f"{name} cannot be saved: it runs eagerly because {reason}")

@@ -29,12 +29,11 @@ from chainrule.compiler.formulas.notation import (
 )
 from chainrule.compiler.lift.exactness import mark_exact
 from chainrule.compiler.lift.graph import EXTREME, GATHER, NotLiftable
-from chainrule.compiler.lift.program import COPY, Addresses, Instruction, Program
+from chainrule.compiler.lift.program import COPY, Addresses, Instruction, Program, address_type
 from chainrule.compiler.lift.program import Terms as Column
 from chainrule.compiler.sizes.columns import Formula, Read, Terms
 from chainrule.compiler.sizes.unified import Sized
 
-NARROW = 1 << 26  # addresses that fit into 32 bits, also times the lanes of machine code
 ALWAYS = -(1 << 40)  # how much shorter a list may be for something to be there
 
 
@@ -142,7 +141,7 @@ class _Emitter:
         self.inputs = sum(sizes)
         self.shared = self.inputs + len(self.constants)
         results = [math.prod([a.count for a in x.axes]) for x in self.formulas.formulas]
-        self.kind: Any = np.int32 if self.shared + sum(results) < NARROW else np.int64
+        self.kind: Any = address_type(self.shared + sum(results))
         self.private = np.arange(first, self.inputs)
         self._next_number = self.inputs  # the address of the next constant
         at = slot = 0

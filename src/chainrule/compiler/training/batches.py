@@ -2,7 +2,8 @@
 
 In: a function's ``Dispatch``, parameters and samples. Out: the mean value and its gradient. Samples
 of one structure go the way of ``map``. Those with lists of integers of several lengths share the
-code of the longest, and what does not run on it is computed one by one.
+code of the longest. What does not run on it is computed one by one, and so are samples that are too
+few for all that: in C, by the function's gate, as far as that has cached calls like them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from chainrule.compiler.runtime.calls import value_and_grad
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.results import NUMERIC, fill, numeric_leaves
 from chainrule.compiler.training.means import Means
-from chainrule.core.backend import modes
+from chainrule.core.backend import kernels, modes
 from chainrule.derivatives import transforms
 from chainrule.trees import arrays_in, like_arrays, map_leaves
 
@@ -33,6 +34,9 @@ Floats = npt.NDArray[Any]
 DOUBLE = np.dtype(np.float64)
 
 FEWEST = 16  # samples for which it pays to pack them
+#: numbers, computed one by one, for which lanes are worth being prepared; a call counts as some too
+LANES, CALL = 1 << 21, 1 << 15
+TAPE = 24  # numbers that machine code computes while a tape does one instruction
 ALIKE = 8  # samples for which it pays to look for the code of a length that was not met
 
 
@@ -47,19 +51,28 @@ def batch_value_and_grad(
     samples = list(samples)
     if not samples:
         raise ValueError("batch_value_and_grad needs at least one sample")
+    count, answer, found = len(samples), None, None
+    is_few = count <= _most_alone(dispatch)
+    if is_few:
+        answer = dispatch.gate.mean(params, samples)
+        if answer is not None and len(answer) == 2:
+            return answer if out is None else (answer[0], fill(out, answer[1]))
     for sample in samples:
         if not isinstance(sample, tuple):
             raise TypeError(
                 "a sample is a tuple of the arguments after the first: "
                 f"got a {type(sample).__name__}"
             )
-    results = _mapped(dispatch, params, samples, thread_count(threads))
-    if results is not None:
-        return results[0], fill(out, results[1])
-    count = len(samples)
-    mean, grads, left = _batched(dispatch, params, samples) or (0.0, None, samples)
-    if len(left) < count and not all(_may_be_overtaken(dispatch, params, x) for x in left):
-        mean, grads, left = 0.0, None, samples
+    if not is_few:
+        results = _mapped(dispatch, params, samples, thread_count(threads))
+        if results is not None:
+            return results[0], fill(out, results[1])
+        found = _batched(dispatch, params, samples)
+        if found is not None and not all(_may_be_overtaken(dispatch, params, x) for x in found[2]):
+            found = None
+    if found is None:
+        found = (0.0, None, samples) if answer is None else _begun(params, samples, *answer)
+    mean, grads, left = found
     sums = None if grads is None else _Sums(grads, 1)
     for sample in left:
         value, grads = value_and_grad(dispatch, (params, *sample), {}, at_once=True)
@@ -69,6 +82,26 @@ def batch_value_and_grad(
         else:
             sums.add(grads, count)
     return mean, fill(out, None if sums is None else sums.tree())
+
+
+def _most_alone(dispatch: Dispatch) -> int:
+    """How many samples are sooner done one by one than lanes are prepared for them."""
+    if kernels is None:  # nothing adds them up
+        return 0
+    variant, work = dispatch.gate.answered, dispatch.lane_work
+    if variant is not None:
+        binding = variant.binding
+        work = TAPE * len(variant.recording) if binding is None else binding.machine.work
+    # What a sample is like is seen when some have been computed.
+    return FEWEST - 1 if work is None else LANES // (CALL + work)
+
+
+def _begun(
+    params: Any, samples: list[Any], mean: float, gradient: bytearray, done: int
+) -> tuple[float, Any, list[Any]]:
+    """What the first samples add to the mean, and the others."""
+    first = flatten_call((params,), {}, differentiate=True).structure[0][0]
+    return mean, like_first(first, params, np.frombuffer(gradient)), samples[done:]
 
 
 def _may_be_overtaken(dispatch: Dispatch, params: Any, sample: Any) -> bool:
@@ -82,7 +115,7 @@ class _Sums:
     def __init__(self, first: Any, count: int) -> None:
         self._first, self._row, arrays = first, None, _doubles_in(first)
         if arrays is None:
-            self._leaves = [x / count for x in numeric_leaves(first)]
+            self._leaves = [_as(x, x / count) for x in numeric_leaves(first)]
         else:
             self._shapes = [a.shape for a in arrays]
             self._row = _joined(arrays) / count
@@ -97,7 +130,7 @@ class _Sums:
             self._row += self._more
             return
         pairs = zip(numeric_leaves(self.tree()), numeric_leaves(tree), strict=True)
-        self._leaves, self._row = [a + b / count for a, b in pairs], None
+        self._leaves, self._row = [_as(a, a + b / count) for a, b in pairs], None
 
     def tree(self) -> Any:
         """The sum, as the gradients are."""
@@ -105,6 +138,11 @@ class _Sums:
             return like_arrays(self._first, self._row)
         rest = iter(self._leaves)
         return map_leaves(lambda x: next(rest) if isinstance(x, NUMERIC) else x, self._first, True)
+
+
+def _as(x: Any, result: Any) -> Any:
+    """What was computed from a number; of an array with no axes numpy makes a number."""
+    return np.asarray(result) if isinstance(x, np.ndarray) else result
 
 
 def _doubles_in(tree: Any) -> list[Floats] | None:
@@ -132,6 +170,8 @@ def _mapped(
     results = rounds.run_in_lanes()
     if results is None:
         return None
+    if rounds.only is not None:
+        dispatch.lane_work = rounds.only.machine.work
     made: tuple[float, Any] = reduced(results, rounds.call.structure[0][0], params, mean=True)
     return made
 
@@ -187,6 +227,8 @@ def _sums(
                 return None
             unmet = len(means.packed.structures(np.arange(len(samples))))
         answer = means.sums(call) if unmet * ALIKE <= means.seen else None
+        if answer is not None:
+            dispatch.lane_work = means.work
         if keeps:
             if len(dispatch.prepared) >= MOST:
                 dispatch.prepared.clear()

@@ -123,7 +123,7 @@ class Trainer:
         self._steps = Steps(
             _count(batch, "batch", 1), _limit(clip), most, progress, checked_key(key)
         )
-        self._samples = checked_samples(samples)
+        self._samples = checked_samples(samples, "train")
         self._checked: tuple[Any, Watched, Watched] | None = None
         self._check()
         if not (alone or isinstance(self._samples, Windows)):
@@ -134,11 +134,12 @@ class Trainer:
         self._at_once = 4  # steps in one call of the inner loop; it learns how many take a TURN
         self._losses = np.empty(64)
         self.taken = 0  #: how many steps this trainer has taken
+        self._forgotten = 0  # of these the losses are not kept
 
     @property
     def losses(self) -> Floats:
-        """The loss of every step taken, not to be changed."""
-        losses = self._losses[: self.taken]
+        """The loss of every step taken since they were forgotten, not to be changed."""
+        losses = self._losses[: self.taken - self._forgotten]
         losses.flags.writeable = False
         return losses
 
@@ -157,7 +158,11 @@ class Trainer:
                 with Held():
                     self._step()
             if self.taken >= end or time.perf_counter() > deadline:
-                return self.losses[first:]
+                return self.losses[first - self._forgotten :]
+
+    def forget_losses(self) -> None:
+        """Keep no loss of the steps so far: for a run of very many, whose losses are elsewhere."""
+        self._losses, self._forgotten = np.empty(64), self.taken
 
     def _check(self) -> None:
         """The parameters must be arrays that can change, and those of the optimiser."""
@@ -201,7 +206,7 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         for path, array in arrays.items():
             array[...] = given[path]
-        self._losses, self.taken = np.empty(64), 0
+        self._losses, self.taken, self._forgotten = np.empty(64), 0, 0
         self._note(losses)
 
     def _natively(self, most: int) -> bool:
@@ -233,7 +238,7 @@ class Trainer:
             norm = gradient_norm(grads)
             if norm > self._steps.clip:
                 scale = self._steps.clip / norm
-                grads = map_leaves(lambda grad: grad * scale, grads)
+                grads = map_leaves(lambda grad: grad * scale, grads, records=True)
         with Held(firm=True):
             self._update(loss, grads)
 
@@ -249,7 +254,7 @@ class Trainer:
             mean += float(value[0] if isinstance(value, tuple) else value) / count
             if count == 1:
                 return mean, grads
-            parts = map_leaves(lambda grad: np.array(grad / count), grads)
+            parts = map_leaves(lambda grad: np.array(grad / count), grads, records=True)
             if sums is None:
                 sums = parts
                 continue
@@ -276,11 +281,11 @@ class Trainer:
             raise
 
     def _note(self, losses: Floats) -> None:
-        taken = self.taken + len(losses)
-        while taken > len(self._losses):
+        first = self.taken - self._forgotten
+        while first + len(losses) > len(self._losses):
             self._losses = np.concatenate([self._losses, np.empty_like(self._losses)])
-        self._losses[self.taken : taken] = losses
-        self.taken = taken
+        self._losses[first : first + len(losses)] = losses
+        self.taken += len(losses)
 
 
 def _broken(what: str, step: int) -> str:

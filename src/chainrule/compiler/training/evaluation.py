@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
+from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.runtime.calls import value_and_grad
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.training import step_code
@@ -37,7 +38,7 @@ class Evaluator:
     ) -> None:
         if modes.recorder is not None:
             modes.recorder.forbid("evaluator of a compiled function")
-        found = checked_samples(samples)
+        found = checked_samples(samples, "evaluator")
         if isinstance(found, Windows):
             found = found[:]
         self._dispatch, self._params, self._progress = dispatch, params, progress
@@ -81,7 +82,10 @@ class Evaluator:
         packed.look_at(every)
         chosen = np.flatnonzero(packed.fit_of >= 0)
         if packed.machine is not None and len(chosen):
-            made = Arrangement(packed, chosen, len(chosen))
+            try:
+                made = Arrangement(packed, chosen, len(chosen))
+            except NotLiftable:
+                return
             self._parts = _Parts(made, made.groups(chosen), np.flatnonzero(packed.fit_of < 0))
 
     def _in_machine_code(self, call: Call) -> tuple[float, list[int]]:

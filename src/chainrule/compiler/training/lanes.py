@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler.codegen.walks import Walk
+from chainrule.compiler.lift.alignment import ITERATIONS
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.runtime.machine import Fit, Kernel, MachineCode
@@ -48,7 +49,7 @@ class Arrangement:
     """How samples go through the machine code: several at a time or one by one, and which code.
 
     It is decided once, by the work of some samples, and holds for all: how many steps are taken in
-    one call makes no difference to a single bit.
+    one call makes no difference to a single bit. NotLiftable where no code serves all that fits.
     """
 
     def __init__(
@@ -76,23 +77,23 @@ class Arrangement:
                 return self._grouped(way, mixed, chosen).work(mine)
 
             options.sort(key=work)
-        if options[0][1] is not None and not _compiles(machine, options[0][1]):
-            del options[0]
-        self._way, self._mixed = options[0]
-        self.lanes = 1 if self._way is _one_by_one else machine.width
+        self.machine, self._fits = machine, tuple(fits)
+        self._seeds = np.zeros((0, 1))
+        for option in options:
+            self._way, self._mixed = option
+            self.lanes = 1 if self._way is _one_by_one else machine.width
+            try:
+                self.code, self.counts = self._kernel()
+                break
+            except NotLiftable:
+                if self._mixed is not None:
+                    machine.mixed, machine.unmixed = None, set(self._mixed.fits)
+                if option is options[-1]:
+                    raise
         code = self._mixed or machine
-        self.code: Kernel = (
-            machine.kernel(self.lanes, many=batch > 1)
-            if self._mixed is None
-            else self._mixed.kernel(self.lanes)
-        )
         self.program: Program = code.program
         self.root: int = code.root
-        self.work, self.machine = self.program.work, machine
-        self._fits = tuple(fits)
-        self._seeds = np.zeros((0, 1))
-        #: the shared constants and the trip counts, a row for each fit
-        self.constants, self.counts = self._constants(), self._counts()
+        self.work, self.constants = self.program.work, self._constants()
 
     def serves(self) -> bool:
         """Whether it was made for all that samples have been found to fit."""
@@ -119,10 +120,13 @@ class Arrangement:
             return np.stack([self.program.constants] * len(self._fits))
         return np.stack([fit.constants for fit in self._fits])
 
-    def _counts(self) -> npt.NDArray[np.int64]:
+    def _kernel(self) -> tuple[Kernel, npt.NDArray[np.int64]]:
+        """The code, and its own trip counts for each fit; NotLiftable where it does not fit one."""
         if self._mixed is not None:
-            return np.stack([self._mixed.trips(fit, self.lanes) for fit in self._fits])
-        return np.stack([fit.counts for fit in self._fits])
+            code = self._mixed.kernel(self.lanes)
+            return code, np.stack([self._mixed.trips(fit, self.lanes) for fit in self._fits])
+        code = self.machine.kernel(self.lanes, many=self.batch > 1)
+        return code, np.stack([code.counts(fit) for fit in self._fits])
 
     @functools.cached_property
     def moves(self) -> Addresses | None:
@@ -210,7 +214,7 @@ def _counted(machine: MachineCode, fit: Fit) -> tuple[float, float]:
     seen: set[tuple[int, str]] = set()
     for walk in machine.code.machine.walks:
         key = walk.instruction, walk.what
-        if walk.what == "guards" or key in seen:
+        if walk.what in ("guards", ITERATIONS) or key in seen:
             continue
         if walk.chosen is None or walk.steps or walk.core:
             seen.add(key)
@@ -249,16 +253,6 @@ def _mixed_for(machine: MachineCode, fits: list[Fit]) -> Mixed | None:
         machine.unmixed = wanted
         return None
     return _mixed_for(machine, fits)
-
-
-def _compiles(machine: MachineCode, mixed: Mixed) -> bool:
-    """Whether there is machine code of it."""
-    try:
-        mixed.kernel(machine.width)
-    except NotLiftable:
-        machine.mixed, machine.unmixed = None, set(mixed.fits)
-        return False
-    return True
 
 
 def _one_by_one(fit_of: Addresses, batch: int, lanes: int) -> Grouping:

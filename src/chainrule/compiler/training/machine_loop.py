@@ -17,6 +17,7 @@ import numpy as np
 
 from chainrule import optim, random
 from chainrule.compiler.capture.arguments import flatten_call
+from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.training import step_code
@@ -117,7 +118,10 @@ class MachineLoop:
         if not (single or all(a.dtype == np.float64 for a in self._arrays)):
             return False
         with self._dispatch.lock:
-            self._decide()
+            try:
+                self._decide()
+            except NotLiftable:
+                return False
         return True
 
     # --- steps ------------------------------------------------------------------------------------
@@ -125,7 +129,10 @@ class MachineLoop:
     def run(self, first_step: int, count: int) -> Floats:
         """Take up to ``count`` steps in place; the loss of each step taken."""
         with self._dispatch.lock:
-            return self._run(first_step, count)
+            try:
+                return self._run(first_step, count)
+            except NotLiftable:  # samples of a kind that has come since do not fit the code
+                return np.zeros(0)
 
     def _run(self, first_step: int, count: int) -> Floats:
         if not self._watched.same(self._params):

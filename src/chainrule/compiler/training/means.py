@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.training import step_code
 from chainrule.compiler.training.lanes import Arrangement, Groups, Rows
@@ -54,7 +55,10 @@ class Means:
         chosen = np.flatnonzero(packed.fit_of >= 0)
         if len(chosen) < 2:
             return None
-        memory, made = self._ready(chosen, len(parameters))
+        try:
+            memory, made = self._ready(chosen, len(parameters))
+        except NotLiftable:
+            return None
         groups = made.groups(chosen)
         rows = _counted_once(groups, made)
         value, gradient = 0.0, np.zeros(len(parameters))
@@ -71,6 +75,11 @@ class Means:
         if not np.isfinite(gradient).all():
             return None
         return value, gradient, np.flatnonzero(packed.fit_of < 0).tolist()
+
+    @property
+    def work(self) -> int | None:
+        """How many numbers a sample computes, by the code of the last batch."""
+        return None if self._made is None else self._made.work
 
     def _has_code(self) -> bool:
         """Whether there is machine code for the longest sample: that of earlier ones, or its own.

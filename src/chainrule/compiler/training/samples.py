@@ -51,13 +51,13 @@ def checked_key(key: Any) -> Floats | None:
     return np.array(key, np.float64)
 
 
-def checked_samples(samples: Iterable[Sample]) -> list[Sample] | Windows:
-    """The samples, if they are some."""
+def checked_samples(samples: Iterable[Sample], asking: str) -> list[Sample] | Windows:
+    """The samples, if they are some; ``asking``: who needs them, for the message."""
     if isinstance(samples, Windows):
         return samples
     found = list(samples)
     if not found:
-        raise ValueError("train needs at least one sample")
+        raise ValueError(f"{asking} needs at least one sample")
     for place, sample in enumerate(found if set(map(type, found)) != {tuple} else ()):
         if not isinstance(sample, tuple):
             raise TypeError(

@@ -14,13 +14,14 @@ from typing import Any
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.tracing import random_states_kept
-from chainrule.compiler.translate.checking import check, plain_arguments
+from chainrule.compiler.translate.checking import check
 from chainrule.compiler.translate.dialects import DIALECTS
 from chainrule.compiler.translate.function import (
     Translated,
     clear_lines,
     comparing,
     evaluator,
+    example_of,
     in_double,
     recorded_call,
     signature_of,
@@ -85,7 +86,7 @@ def translate_cases(
             sources.setdefault(source.text, source)  # one that takes the same branches is the same
         name, text = signature.name, _joined(list(sources.values()), signature.name, to)
         compare = comparing(function, evaluate, True)
-        made = Translated(text, name, to, plain_arguments(calls[0]), compare)
+        made = Translated(text, name, to, example_of(recorded), compare)
         evaluating = evaluate(made.function)
         with random_states_kept():
             for call in calls:

@@ -18,6 +18,7 @@ from chainrule.compiler.capture.arguments import Call, eager_arguments
 from chainrule.compiler.capture.tracing import plain_modes
 from chainrule.compiler.runtime.families import resized, runs_of, split
 from chainrule.compiler.runtime.results import as_floats, gradient_up_to, has_extras
+from chainrule.compiler.translate.dialects import TYPES
 from chainrule.compiler.translate.terms import Untranslatable
 from chainrule.core.backend import Value, no_grad
 from chainrule.derivatives.transforms import differentiating
@@ -43,7 +44,7 @@ def check(
             if k == 0:
                 raise
             continue  # out of a domain, or an index out of range
-        arguments = plain_arguments(other)
+        arguments = passed_arguments(other)
         try:
             found, gradient = evaluate(arguments)
         except Exception as error:
@@ -71,7 +72,7 @@ def check_forward(
         return call.nudged(lambda x: x + step * chance.gauss(0.0, 1.0), (), data=False)
 
     result = forward(function, call)
-    arguments = plain_arguments(call)
+    arguments = passed_arguments(call)
     found, gradient = evaluate(arguments)
     if specialised:
         found, holds = found
@@ -135,10 +136,31 @@ def _with_integers(call: Call, integers: Sequence[int]) -> Call:
     return replace(resized(call, split(runs, integers)), copied=True)
 
 
+def passed_arguments(call: Call) -> tuple[Any, ...]:
+    """A call's arguments as plain numbers in the lists and arrays they came in, keywords last."""
+    arguments, keywords = eager_arguments(call, lambda x: float(getattr(x, "data", x)))
+    return (*arguments, *keywords.values())
+
+
 def plain_arguments(call: Call) -> tuple[Any, ...]:
     """A call's arguments as plain numbers and arrays, keywords last."""
-    arguments, keywords = eager_arguments(call, lambda x: float(getattr(x, "data", x)))
-    return tuple([_as_arrays(x) for x in (*arguments, *keywords.values())])
+    return tuple(map(_as_arrays, passed_arguments(call)))
+
+
+def with_arrays(made: Callable[..., Any], evaluate: Evaluate) -> Evaluate:
+    """Evaluates a source with arrays for lists of numbers, unless it tells these apart itself."""
+    convert = _as_numbers if TYPES in made.__globals__ else _as_arrays
+    return lambda arguments: evaluate(tuple(map(convert, arguments)))
+
+
+def _as_numbers(x: Any) -> Any:
+    """Arrays of objects as arrays of numbers."""
+
+    def number(leaf: Any) -> Any:
+        is_objects = isinstance(leaf, np.ndarray) and leaf.dtype == object
+        return leaf.astype(np.float64) if is_objects else leaf
+
+    return map_leaves(number, x, True)
 
 
 def _as_arrays(x: Any) -> Any:
@@ -197,7 +219,7 @@ def _in_order(like: Any, tree: Any) -> Any:
     """A tree with the items of its dicts in the order of another's: JAX sorts them."""
     if isinstance(like, dict):
         return {key: _in_order(item, tree[key]) for key, item in like.items()}
-    if type(like) in (list, tuple):
+    if type(like) in (list, tuple) and isinstance(tree, list | tuple):
         return [_in_order(*pair) for pair in zip(like, tree, strict=True)]
     return tree
 

@@ -58,6 +58,17 @@ def expect(*pairs):
             raise ValueError(f"this source is for {wanted!r}, not {found!r}: translate it again")
 '''
 
+#: the helper of a source whose function may ask for types
+TYPES = "container_types"
+
+_TYPES = '''
+def container_types(x):
+    """Which lists and arrays an argument consists of: the function may ask for their types."""
+    if not isinstance(x, (list, tuple)):
+        return "array" if getattr(x, "ndim", 0) else "number"
+    return f"{type(x).__name__} of {' or '.join(sorted({container_types(item) for item in x}))}"
+'''
+
 _INTEGERS = '''
 def integers(x, *shape):
     """An argument as an array of integers of the shape that it has in the example."""
@@ -152,6 +163,7 @@ def array(x, *shape):
     return x
 ''',
     "expect": _EXPECT,
+    TYPES: _TYPES,
     "relu": """
 def relu(x):
     return np.where(x > 0, x, 0.0)
@@ -257,7 +269,7 @@ NUMPY = Dialect(
 
 _USED_BY_NAME = (
     *("array", "integers", "inside", "expect", "take", "pick", "windows", "convolve"),
-    *("kept", "by_length", "within", "known"),
+    *("kept", "by_length", "within", "known", "container_types"),
 )
 
 _JAX_HELPERS = {
@@ -279,6 +291,7 @@ def array(x, *shape):
     return x
 ''',
     "expect": _EXPECT,
+    TYPES: _TYPES,
     "absolute": '''
 def absolute(x):
     """Its derivative at 0 is 0."""
@@ -420,6 +433,7 @@ TORCH = Dialect(
     },
     {
         "expect": _EXPECT,
+        TYPES: _TYPES,
         "inside": _INSIDE.format("torch"),
         "random_bits": _RANDOM_BITS.format("torch", _NOT_NARROW.format("torch.finfo(x.dtype")),
         "random_keep": _RANDOM_KEEP.format("torch", "bits.new_tensor(1.0 / (1.0 - rate))"),

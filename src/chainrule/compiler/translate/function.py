@@ -31,7 +31,7 @@ from chainrule.compiler.capture.tracing import Trace, confirm, random_states_kep
 from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.formulas import input_names
 from chainrule.compiler.formulas.decoding import Choice
-from chainrule.compiler.formulas.input_names import expectations
+from chainrule.compiler.formulas.input_names import expectations, kinds
 from chainrule.compiler.formulas.reading import WIDTH, Reading, read
 from chainrule.compiler.lift.alignment import RecordedCall
 from chainrule.compiler.lift.graph import NotLiftable
@@ -44,7 +44,9 @@ from chainrule.compiler.translate.checking import (
     check,
     check_forward,
     eager,
+    passed_arguments,
     plain_arguments,
+    with_arrays,
 )
 from chainrule.compiler.translate.dialects import DIALECTS, Dialect
 from chainrule.compiler.translate.evaluating import evaluated_by_jax, evaluated_by_torch
@@ -271,12 +273,18 @@ def _translate(
         refuse_guards(recorded.recording)
     signature = signature_of(function, recorded, specialise)
     source = source_of(recorded, signature, dialect).text
-    example = plain_arguments(recorded.call)
+    example = example_of(recorded)
     compare = comparing(function, evaluate, specialise)
     translated = Translated(source, signature.name, dialect.name, example, compare)
     with random_states_kept():
         check(function, evaluate(translated.function), recorded.call, specialise)
     return translated
+
+
+def example_of(recorded: Recorded) -> tuple[Any, ...]:
+    """The arguments of the example: in arrays, but where the source tells these from lists."""
+    asked = recorded.captured.asks_types
+    return passed_arguments(recorded.call) if asked else plain_arguments(recorded.call)
 
 
 def source_of(recorded: Recorded, signature: Signature, dialect: Dialect) -> Source:
@@ -393,8 +401,12 @@ def signature_of(function: Callable[..., Any], recorded: Recorded, specialised: 
         summary += ["", *textwrap.wrap(words, WIDTH - 4, subsequent_indent="  ")]
     parts = [*structures, *named.values()]
     known = [pair for x in zip(parts, parameters, strict=True) for pair in expectations(*x)]
+    asked = zip(parts, parameters, strict=True) if recorded.captured.asks_types else ()
+    types = tuple([pair for x in asked for pair in kinds(*x)])
     result, about = made.recording.result, tuple(summary)
-    return Signature(name, parameters, tuple(inputs), result, specialised, tuple(known), about)
+    return Signature(
+        name, parameters, tuple(inputs), result, specialised, tuple(known), types, about
+    )
 
 
 def _constants(function: Callable[..., Any], captured: CapturedState) -> list[str]:
@@ -429,8 +441,15 @@ def _imported_torch() -> Any:
 
 def evaluator(to: str, specialised: bool) -> Callable[[Any], Evaluate]:
     """How a translated function is evaluated, in double precision, with its gradient if it can."""
+    make: Callable[[Any], Evaluate]
     if to == "numpy":
-        return lambda function: lambda arguments: (function(*arguments), None)
-    if to == "torch":
-        return partial(evaluated_by_torch, _imported_torch(), specialised)
-    return partial(evaluated_by_jax, _imported_jax(), specialised)
+        make = _evaluated_by_numpy
+    elif to == "torch":
+        make = partial(evaluated_by_torch, _imported_torch(), specialised)
+    else:
+        make = partial(evaluated_by_jax, _imported_jax(), specialised)
+    return lambda function: with_arrays(function, make(function))
+
+
+def _evaluated_by_numpy(function: Callable[..., Any]) -> Evaluate:
+    return lambda arguments: (function(*arguments), None)

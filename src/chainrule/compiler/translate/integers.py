@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from chainrule.compiler.capture.draws import DRAWN
-from chainrule.compiler.capture.integers import IntegerProgram
+from chainrule.compiler.capture.integers import ORDERED, IntegerProgram
 from chainrule.compiler.translate.scope import Scope, Stored
 from chainrule.compiler.translate.terms import Untranslatable
 
@@ -91,6 +91,8 @@ class IntegerCode:
         return self.scope.filled(len(values), values[0])
 
     def _step(self, name: str, operands: Sequence[tuple[int, ...]]) -> str:
+        if name == "hashed":
+            raise Untranslatable(ORDERED)
         if name in ("seeded", "item"):
             raise Untranslatable(DRAWN)
         columns = list(zip(*operands, strict=True))
@@ -127,12 +129,11 @@ class IntegerCode:
         return self.code(nodes)
 
     def _read(self, tables: Sequence[int], index: str) -> str:
-        found = {self.program.constants[node - self.program.arguments] for node in tables}
-        if len(found) > 1 or not isinstance(next(iter(found)), tuple):
+        first, *others = [self.program.constants[node - self.program.arguments] for node in tables]
+        if not isinstance(first, tuple) or any(table != first for table in others):
             raise Untranslatable("an integer is looked up in a dict or in several tables")
-        (table,) = found
-        kind = np.float64 if any(isinstance(x, float) for x in table) else np.int64
-        code = self.scope.table(np.array(table, kind))
+        kind = np.float64 if any(isinstance(x, float) for x in first) else np.int64
+        code = self.scope.table(np.array(first, kind))
         if self.scope.dialect.clamps:
             return f"jnp.take({code}, {index})"
         return f"{code}[{index}]"

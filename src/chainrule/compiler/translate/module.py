@@ -20,7 +20,7 @@ from chainrule.compiler.formulas.input_names import Named
 from chainrule.compiler.formulas.notation import Array, Ref, Select, walk
 from chainrule.compiler.formulas.reading import Reading, size_text
 from chainrule.compiler.formulas.translation import Line
-from chainrule.compiler.translate.dialects import NEEDED, Dialect
+from chainrule.compiler.translate.dialects import NEEDED, TYPES, Dialect
 from chainrule.compiler.translate.expressions import Writer
 from chainrule.compiler.translate.integers import IntegerCode
 from chainrule.compiler.translate.lengths import ARGUMENT, Lengths, length_lines, of_known_length
@@ -49,8 +49,20 @@ class Signature:
     result: Any  # the returned tree, an Output in place of each number
     specialised: bool = False  # it returns whether the recorded branches were the right ones
     expected: tuple[tuple[str, str], ...] = ()  # what must be as in the example: code, and value
+    kinds: tuple[tuple[str, str], ...] = ()  # likewise, where the function may ask for types
     summary: tuple[str, ...] = ()  # lines of the module's docstring
     lengths: Lengths | None = None  # that its lists may have, if these are padded
+
+    @property
+    def conditions(self) -> list[Sequence[tuple[str, str]]]:
+        """What the source looks at before it reads its arguments, a line for each: types first.
+
+        A list that is padded is passed as an array.
+        """
+        padded = () if self.lengths is None else self.lengths.padded
+        skipped = {f"{TYPES}({path})" for path in padded}
+        kinds = [pair for pair in self.kinds if pair[0] not in skipped]
+        return [pairs for pairs in (kinds, self.expected) if pairs]
 
 
 @dataclass(frozen=True)
@@ -112,10 +124,12 @@ class Module:
     def _inputs(self) -> list[str]:
         """Name the arrays of the arguments; the lines that read them."""
         arena, lines = self.reading.arena, list[str]()
-        if self.signature.expected:
+        for pairs in self.signature.conditions:
             self.scope.helpers.add("expect")
-            pairs = [f"({found}, {wanted})" for found, wanted in self.signature.expected]
-            lines.append(f"expect({', '.join(pairs)})")
+            if any(found.startswith(f"{TYPES}(") for found, _ in pairs):
+                self.scope.helpers.add(TYPES)
+            words = [f"({found}, {wanted})" for found, wanted in pairs]
+            lines.append(f"expect({', '.join(words)})")
         used = _used(self.reading.lines) | self.reading.read_by_address
         used |= {arena.at(k) for k in (self.reading.root, *self.reading.others) if k is not None}
         for stretch, named in zip(

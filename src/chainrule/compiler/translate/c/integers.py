@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Sequence
 
 from chainrule.compiler.capture.draws import DRAWN
-from chainrule.compiler.capture.integers import EXACT, IntegerProgram
+from chainrule.compiler.capture.integers import EXACT, ORDERED, IntegerProgram
 from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.translate.c.languages import C
 from chainrule.compiler.translate.c.storage import ITEM
@@ -180,7 +180,7 @@ class IntegerCode:
         used = "\n".join(self.lines)
         kept = []
         for line in self.lines:  # what only guards of the recording needed
-            name = line.split(" = ")[0].split(" ")[-1]
+            name = line.split(" = ")[0].split(" ")[-1].partition("[")[0]
             if line.startswith("const ") and used.count(name) == 1 and "&bad" not in line:
                 continue
             kept.append(line)
@@ -240,6 +240,8 @@ class IntegerCode:
 
     def _step(self, node: int, name: str, operands: tuple[int, ...]) -> None:
         kind = "int64_t"
+        if name == "hashed":
+            raise Untranslatable(ORDERED)
         if name in ("seeded", "item"):
             raise Untranslatable(DRAWN)
         if name != "read" and self.floats.intersection(operands):

@@ -18,7 +18,7 @@ from chainrule.compiler.capture.tracing import random_states_kept
 from chainrule.compiler.formulas.reading import WIDTH
 from chainrule.compiler.lift.graph import NotLiftable
 from chainrule.compiler.runtime.results import wanted_of
-from chainrule.compiler.translate.checking import Evaluate, check, plain_arguments
+from chainrule.compiler.translate.checking import Evaluate, check
 from chainrule.compiler.translate.dialects import DIALECTS, Dialect
 from chainrule.compiler.translate.function import (
     Recorded,
@@ -26,6 +26,7 @@ from chainrule.compiler.translate.function import (
     clear_lines,
     comparing,
     evaluator,
+    example_of,
     in_double,
     lifted,
     reading_of,
@@ -129,7 +130,7 @@ def _translate(
         # of two forms of one program, that which has most in common says more
         raise min(reasons, key=lambda reason: isinstance(reason, Different | NotLiftable))
     found = min(sources, key=lambda x: len(x.source.text.splitlines()))
-    name, example = signatures[0].name, plain_arguments(recorded[0].call)
+    name, example = signatures[0].name, example_of(recorded[0])
     compare = comparing(function, evaluate, specialise)
 
     def made(least: Sequence[int], checked: Sequence[tuple[int, ...]]) -> Translated:
@@ -178,13 +179,16 @@ def _unified(
     conditions = explain_numbers(modules, sizes)
     found = dimensions([signature.inputs for signature in signatures], sizes)
     inputs = [x for x in signatures[0].inputs if x.path]
-    lines = modules[0].unpacking[bool(signatures[0].expected) :]
+    lines = modules[0].unpacking[len(signatures[0].conditions) :]
     names = [line.partition(" = ")[0] for line in lines]
     unifier = Unifier(sizes)
     found = [x for x, named in zip(found, signatures[0].inputs, strict=True) if named.path]
     reads = unpacking(names, inputs, found, sizes)
+    if signatures[0].kinds:  # before a list becomes an array
+        reads.insert(0, modules[0].unpacking[0])
     if signatures[0].expected:
-        reads.append(unifier.block([module.unpacking[0] for module in modules]))
+        place = bool(signatures[0].kinds)
+        reads.append(unifier.block([module.unpacking[place] for module in modules]))
     for module in modules:
         module.scope.helpers.update(HELPERS)
     source = unifier.source([module.source() for module in modules], reads)

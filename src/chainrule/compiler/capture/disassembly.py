@@ -1,0 +1,165 @@
+"""What a function's bytecode says of it, without running it.
+
+In: a code object; those of the functions inside it are looked into too. Out: the names that it
+reads and where, and whether it asks for something that a recording must know of, such as ``is``.
+"""
+
+from __future__ import annotations
+
+import dis
+import pathlib
+import types
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import numpy as np
+
+from chainrule.core.backend import Value
+
+_READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_NAME")
+_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "IMPORT_NAME")
+_COLLECTIONS = (list, tuple, dict, set, frozenset)
+#: builtins over a generator that Python's compiler writes out as loops, as ``dis`` shows them
+_WRITTEN_OUT = {text for f in (all, any, list, set, tuple) for text in (f.__name__, repr(f))}
+
+
+def nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code of a function, and of the functions inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from nested(constant)
+
+
+def _steps(code: types.CodeType) -> list[dis.Instruction]:
+    """The instructions of one code object that do something."""
+    return [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "EXTENDED_ARG")]
+
+
+def _has(code: types.CodeType, operation: str) -> bool:
+    return any(s.opname == operation for c in nested(code) for s in dis.get_instructions(c))
+
+
+def makes_sets(code: types.CodeType) -> bool:
+    """Whether there is a set, whose order depends on hashes."""
+    return _has(code, "BUILD_SET")
+
+
+def matches_classes(code: types.CodeType) -> bool:
+    """Whether there is a ``case`` of a class."""
+    return _has(code, "MATCH_CLASS")
+
+
+def matches(code: types.CodeType) -> bool:
+    """Whether there is a ``case`` of a class, a sequence or a mapping."""
+    return any(_has(code, f"MATCH_{what}") for what in ("CLASS", "SEQUENCE", "MAPPING"))
+
+
+def catching(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Those of a function and the functions inside it that have an ``except`` or ``with``."""
+    for inner in nested(code):
+        if any(step.opname == "PUSH_EXC_INFO" for step in dis.get_instructions(inner)):
+            yield inner
+
+
+def global_names(code: types.CodeType) -> set[str]:
+    """The names that a function and those inside it look up in globals, or import."""
+    steps = (step for inner in nested(code) for step in dis.get_instructions(inner))
+    return {step.argval for step in steps if step.opname in _GLOBALS}
+
+
+def names(code: types.CodeType) -> set[str]:
+    """Every global or attribute name in a function and the functions inside it."""
+    return {name for inner in nested(code) for name in inner.co_names}
+
+
+def chains(code: types.CodeType, module: str) -> set[tuple[str, ...]] | None:
+    """The attributes that code reads from a global name; None where it hands the object on."""
+    found: set[tuple[str, ...]] = set()
+    for inner in nested(code):
+        steps = _steps(inner)
+        for k, step in enumerate(steps):
+            if step.opname == "IMPORT_NAME" and f"{step.argval}.".startswith(f"{module}."):
+                return None
+            if step.opname not in ("LOAD_GLOBAL", "LOAD_NAME") or step.argval != module:
+                continue
+            chain = []
+            for after in steps[k + 1 :]:
+                if after.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+                    break
+                chain.append(str(after.argval))
+            if not chain:
+                return None
+            found.add(tuple(chain))
+    return found
+
+
+def place(code: types.CodeType, names: set[str]) -> str:
+    """The first line that reads one of these names, to end a message with.
+
+    That of the function if none does.
+    """
+    line = next(_lines(code, names), code.co_firstlineno)
+    return f", at {pathlib.Path(code.co_filename).name}:{line}"
+
+
+def _lines(code: types.CodeType, names: set[str]) -> Iterator[int]:
+    for inner in nested(code):
+        for step in dis.get_instructions(inner):
+            line = step.positions.lineno if step.positions is not None else None
+            if step.opname in _READS and step.argval in names and line is not None:
+                yield line
+
+
+def asks_is_true(code: types.CodeType) -> bool:
+    """Whether there is an ``is True``, which a comparison's stand-in cannot hear."""
+    return any(map(_asks_is_true, nested(code)))
+
+
+def _asks_is_true(code: types.CodeType) -> bool:
+    lines: dict[Any, set[str]] = {}
+    before: dis.Instruction | None = None
+    for step in dis.get_instructions(code):
+        where = step.positions.lineno if step.positions is not None else None
+        # From Python 3.14 on, all() of a generator is a loop, after asking whether it is that all.
+        if step.opname == "IS_OP" and not _is_a_builtin(before):
+            lines.setdefault(where, set()).add("is")
+        if isinstance(step.argval, bool):
+            lines.setdefault(where, set()).add("truth")
+        before = step
+    return any(found == {"is", "truth"} for found in lines.values())
+
+
+def _is_a_builtin(step: dis.Instruction | None) -> bool:
+    """Whether an instruction loads a function that Python's compiler knows, not the user's code."""
+    return (
+        step is not None and step.opname == "LOAD_COMMON_CONSTANT" and step.argrepr in _WRITTEN_OUT
+    )
+
+
+def asks_identity(code: types.CodeType, namespace: dict[str, Any], by: Collection[str]) -> bool:
+    """Whether there is an ``is``, ``in`` or set that may tell one Value, or list, from another.
+
+    ``by``: which of them, as names of instructions; ``namespace``: the function's globals.
+    """
+    return any(_asks_identity(inner, namespace, by) for inner in nested(code))
+
+
+def _asks_identity(code: types.CodeType, namespace: dict[str, Any], by: Collection[str]) -> bool:
+    steps = _steps(code)
+    for k, step in enumerate(steps):
+        if step.opname not in by:
+            continue
+        if step.opname == "BUILD_SET":
+            return True
+        left, right = steps[k - 2], steps[k - 1]
+        if right.opname == "LOAD_GLOBAL":
+            x = namespace.get(right.argval)
+            inside = x if step.opname == "CONTAINS_OP" and isinstance(x, _COLLECTIONS) else (x,)
+            if any(isinstance(item, (Value, list, tuple, np.ndarray)) for item in inside):
+                return True
+        elif "CONST" not in right.opname:
+            simple = right.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_NAME"))
+            if not (simple and "CONST" in left.opname):
+                return True
+    return False

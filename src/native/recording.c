@@ -1,0 +1,103 @@
+/* What a recorded function asks for most often, without going through Python: the numbers behind stand-ins,
+ * and the rows of the op table that recording itself makes (of .data, comparisons, max and min).
+ */
+#include "tape.h"
+
+static PyTypeObject *data_type; /* compiler.capture.standins.Detached, once it is known */
+static PyObject *is_data_name, *value_name;
+
+/* stand_in(type): the class of numbers while recording. */
+static PyObject *stand_in(PyObject *Py_UNUSED(module), PyObject *type) {
+    if (!PyType_Check(type)) {
+        PyErr_SetString(PyExc_TypeError, "stand-ins have a class");
+        return NULL;
+    }
+    if (is_data_name == NULL && (is_data_name = PyUnicode_InternFromString("is_data")) == NULL) {
+        return NULL;
+    }
+    if (value_name == NULL && (value_name = PyUnicode_InternFromString("_value")) == NULL) {
+        return NULL;
+    }
+    PyTypeObject *old = data_type;
+    data_type = (PyTypeObject *)Py_NewRef(type);
+    Py_XDECREF((PyObject *)old);
+    return Py_NewRef(Py_None);
+}
+
+PyObject *data_behind(PyObject *o) {
+    if (Py_TYPE(o) != data_type) {
+        return Py_NewRef(Py_None);
+    }
+    PyObject *is_data = PyObject_GetAttr(o, is_data_name), *value = NULL;
+    if (is_data == Py_True) {
+        value = PyObject_GetAttr(o, value_name);
+        if (value != NULL && !is_value(value)) {
+            Py_DECREF(value);
+            value = Py_NewRef(Py_None);
+        }
+    } else if (is_data != NULL) {
+        value = Py_NewRef(Py_None);
+    }
+    Py_XDECREF(is_data);
+    return value;
+}
+
+/* The number of a building block, as ops has it; nan for any other. */
+static double block_value(int code, const double *x) {
+    switch (code) {
+    case T_DETACH: return x[0];
+    case T_LESS: return x[0] < x[1] ? 1.0 : 0.0;
+    case T_LESS_EQUAL: return x[0] <= x[1] ? 1.0 : 0.0;
+    case T_EQUAL: return x[0] <= x[1] && x[0] >= x[1] ? 1.0 : 0.0;
+    case T_FIRST_MAX: return x[1] > x[0] ? x[1] : x[0];
+    case T_FIRST_MIN: return x[1] < x[0] ? x[1] : x[0];
+    default: return NAN;
+    }
+}
+
+/* record_row(op, operands): the node of an operation that becomes an instruction at once; None where there
+ * is more to it. Nothing was recorded then. */
+static PyObject *record_row(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *op, *operands;
+    if (!PyArg_ParseTuple(args, "OO!:record_row", &op, &PyTuple_Type, &operands)) {
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_Size(operands);
+    int code = T_DETACH, fits = instructions != NULL && !grad_off && !nonfinite_allowed && !debug_on;
+    while (code < T_ROW && block_names[code] != op) {
+        code++;
+    }
+    double x[2] = {0.0, 0.0};
+    fits = fits && code < T_ROW && count == (code == T_DETACH ? 1 : 2);
+    for (Py_ssize_t k = 0; fits && k < count; k++) {
+        PyObject *one = PyTuple_GetItem(operands, k);
+        fits = is_exact(one) || PyFloat_CheckExact(one);
+        x[k] = !fits ? NAN : is_exact(one) ? ((Node *)one)->data : PyFloat_AsDouble(one);
+    }
+    double y = fits ? block_value(code, x) : NAN;
+    if (!isfinite(y)) {
+        return Py_NewRef(Py_None);
+    }
+    Node *nodes[2] = {NULL, NULL};
+    PyObject *made = NULL;
+    Py_ssize_t k = 0;
+    for (; k < count; k++) { /* a number becomes a leaf, which is an instruction before its user */
+        PyObject *one = PyTuple_GetItem(operands, k);
+        nodes[k] = is_exact(one) ? (Node *)Py_NewRef(one) : new_leaf(x[k]);
+        if (nodes[k] == NULL || (!is_exact(one) && record_leaf((PyObject *)nodes[k]) < 0)) {
+            break;
+        }
+    }
+    if (k == count) {
+        made = record_rule(op, y, nodes, count);
+    }
+    Py_XDECREF((PyObject *)nodes[0]);
+    Py_XDECREF((PyObject *)nodes[1]);
+    return made;
+}
+
+PyMethodDef recording_functions[] = {
+    {"stand_in", stand_in, METH_O, NULL},
+    {"record_row", record_row, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
