@@ -156,6 +156,28 @@ def test_a_table_of_your_own_is_used_and_its_words_stay_text(visit):
     expect(page.locator("#network-trouble")).to_contain_text("the table is empty")
 
 
+def test_of_two_tables_the_one_asked_for_last_is_shown_though_the_first_answers_late(visit):
+    page = visit("#view=network")
+    expect(page.locator("#network-right")).to_have_text(re.compile("%"))
+    page.evaluate(
+        """() => {
+          const plain = window.fetch;
+          window.fetch = async (path, given) => {
+            const answer = await plain(path, given);
+            const late = given.body.includes("0.2, 1.1, red");
+            if (late) await new Promise((done) => setTimeout(done, 1500));
+            return answer;
+          };
+        }"""
+    )
+    page.select_option("#network-data", "csv")
+    page.fill("#network-table", "x,y,kind\n0,1,cat\n1,0,dog\n")
+    page.click("#network-use")
+    page.wait_for_timeout(3000)
+    expect(page.locator("#network-about")).to_contain_text("cat")
+    expect(page.locator("#plane-points circle")).to_have_count(2)
+
+
 # --- GPT ----------------------------------------------------------------------------------------
 
 

@@ -24,13 +24,14 @@ function networkSettings() {
 async function startNetwork() {
   const wasRunning = network.state && network.state.running;
   getReady("network", network);
-  const answer = await ask("network", "start", networkSettings());
+  const settings = networkSettings();
+  const answer = await ask("network", "start", settings);
   if (tell("network", answer)) return;
   network.started = answer;
   setDisabled("network", false);
   network.state = network.neuron = null;
   find("network-about").textContent = `${answer.parameters} parameters, ${answer.points.length} points. Blue points are ${answer.kinds[0]}, red ones ${answer.kinds[1]}.`;
-  buildDiagram(networkSettings().hidden);
+  buildDiagram(settings.hidden);
   drawPoints();
   await ask("network", "speed", { speed: Number(find("network-speed").value) });
   if (wasRunning) await ask("network", "run");

@@ -49,8 +49,14 @@ function drawLatest() {
   stream.latest.clear();
 }
 
-async function ask(kind, action, given = {}) {
-  return post("ask", { session: await connect(), kind, action, given });
+// A lab is asked one thing after the other. Two requests on the way at once may be answered in the other order, and then
+// the page would show what the earlier one asked for.
+const asked = new Map();
+
+function ask(kind, action, given = {}) {
+  const answer = Promise.resolve(asked.get(kind)).then(async () => post("ask", { session: await connect(), kind, action, given }));
+  asked.set(kind, answer);
+  return answer;
 }
 
 function later(action, wait = POLITE) {
