@@ -349,7 +349,7 @@ def cores_section(names, quick):
             trainer = one.function.trainer(
                 one.params, one.samples, one.optimiser, batch=batch, threads=threads
             )
-            steps = NAMES // batch
+            steps = 10 * NAMES // batch
             losses[threads] = trainer.advance(steps).copy()
             for _ in range(5 if quick else 20):
                 begin = time.perf_counter()

@@ -26,29 +26,32 @@ NEURON = {"w": normal(1, 7), "b": normal(2, 7), "v": normal(3, 7, scale=0.2)}
 POINTS = [(float(x), float(x * x)) for x in normal(4, 100)]
 
 
-@pytest.fixture
-def threaded(monkeypatch):
+@pytest.fixture(params=[step_code.SMALL, 0], ids=["parameters of their own", "shared parameters"])
+def threaded(monkeypatch, request):
     """All threads take part in every step; a list of how many did."""
     used: list[int] = []
     take = step_code.take
 
-    def counted(dtype: str, arenas: Any, **fields: int) -> int:
-        used.append(len(arenas))
-        return take(dtype, arenas, **fields)
+    def counted(dtype: str, shares: Any, **fields: int) -> int:
+        used.append(len(shares))
+        return take(dtype, shares, **fields)
 
     monkeypatch.setattr(machine_loop, "WORK", 0)
+    monkeypatch.setattr(step_code, "SMALL", request.param)
     monkeypatch.setattr(Pace, "quickest", lambda self, most: most)
     monkeypatch.setattr(step_code, "take", counted)
     return used
 
 
-def trained(fast: Any, batch: int, threads: int, points: Any = POINTS) -> tuple[Any, ...]:
+def trained(
+    fast: Any, batch: int, threads: int, points: Any = POINTS, clip: float | None = None
+) -> tuple[Any, ...]:
     """The bits of losses and parameters after some steps, or the error."""
     moved = copied(NEURON)
     optimiser, error = Adam(moved, lr=0.01), None
     losses = np.zeros(0)
     try:
-        losses = fast.train(moved, points, optimiser, 9, batch, threads=threads)
+        losses = fast.train(moved, points, optimiser, 9, batch, threads=threads, clip=clip)
     except ValueError as raised:
         error = str(raised)
     return losses.tobytes(), flat(moved).tobytes(), optimiser.steps, error
@@ -67,17 +70,26 @@ def test_threads_train_to_the_same_bits(batch, dtype, threaded):
     np.testing.assert_allclose(np.frombuffer(found[0][0]), losses, rtol=tolerance)
 
 
-def test_threads_stop_before_the_step_that_raises(threaded):
+def test_threads_clip_to_the_same_bits(threaded):
+    fast = chainrule.compile(neuron, lift=True)
+    found = [trained(fast, 64, threads, clip=0.1) for threads in (1, 2, 3)]
+    assert found == found[:1] * 3
+    assert found[0] != trained(fast, 64, 1)
+    assert max(threaded) > 1
+
+
+@pytest.mark.parametrize("place", [0, 5, 31])
+def test_threads_stop_before_the_step_that_raises(threaded, place):
     def roots(p, x, y):
         return sum(sqrt(w * w * x) for w in (*p["w"], *p["b"], *p["v"])) * y
 
     points = [(1.0 + k, 0.5) for k in range(100)]
-    points[3 * 16 + 5] = (-1.0, 0.5)
+    points[2 * 32 + place] = (-1.0, 0.5)
     fast = chainrule.compile(roots, lift=True)
-    found = [trained(fast, 16, threads, points) for threads in (1, 2, 4)]
+    found = [trained(fast, 32, threads, points) for threads in (1, 2, 4)]
     assert found == found[:1] * 3
     steps, error = found[0][2:]
-    assert steps == 3
+    assert steps == 2
     assert "sqrt" in error
     assert max(threaded) > 1
 

@@ -93,9 +93,9 @@ def test_copies_of_weights_follow_the_weights(in_python, monkeypatch):
     packed = []
     take = step_code.take
 
-    def watching(dtype: str, codes: Any, **fields: int) -> int:
-        packed.append(all(code["pack"] for every in codes for code in every))
-        return take(dtype, codes, **fields)
+    def watching(dtype: str, shares: Any, **fields: int) -> int:
+        packed.append(all(code["pack"] for share in shares for code in share.codes))
+        return take(dtype, shares, **fields)
 
     monkeypatch.setattr(step_code, "take", watching)
     samples = names(1, 12)

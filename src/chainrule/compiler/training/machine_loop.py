@@ -274,7 +274,7 @@ class MachineLoop:
         began = time.perf_counter()
         done = step_code.take(
             memory.dtype_name,
-            memory.codes(threads, rows),
+            memory.shares(threads, rows),
             **memory.fields,
             which=step_code.words(which),
             rows=step_code.words(row),

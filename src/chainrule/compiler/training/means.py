@@ -125,7 +125,7 @@ def _step(memory: Memory, groups: Groups, rows: Rows, some: Array) -> float | No
     which, losses = np.zeros(len(groups.fits), np.int64), np.zeros(1)
     done = step_code.take(
         memory.dtype_name,
-        memory.codes(1, [rows]),
+        memory.shares(1, [rows]),
         **memory.fields,
         which=step_code.words(which),
         rows=step_code.words(rows.of_group),

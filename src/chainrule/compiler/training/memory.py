@@ -34,18 +34,20 @@ class Memory:
         self.dtype_name = str(dtype)
         self.parameters: Array = made[0].code.shared[:size]
         number, shared = dtype.itemsize, max(one.program.shared for one in made)
+        self._replicated = size < step_code.SMALL  # threads have parameters and moments of their own
         self.moments: list[Array] = [
             cache_aligned(size, dtype) for _ in range(step_code.UPDATES[kind][1])
         ]
         self._arenas: list[list[list[Array]]] = []  # of each thread, for each code
         self._words: list[list[dict[str, int]]] = []  # likewise, what the loop reads of it
+        self._replicas: list[list[Array]] = []  # of each further thread: parameters, moments, sums
         part = -(-(shared * number + 128) // 64) * 64
         update = step_code.update(kind, size, str(dtype), clipped)
         first, second = (*self.moments, np.zeros(1))[:2]
         arrays = {
             "parameters": made[0].code.shared,
-            "parts": cache_aligned(part * parts, np.uint8),
-            "part_losses": np.zeros(parts, dtype),
+            "parts": cache_aligned(2 * part * parts, np.uint8),  # threads meet once in two steps
+            "part_losses": np.zeros(2 * parts, dtype),
             "total": cache_aligned(shared, dtype),
             "first_moment": first,
             "second_moment": second,
@@ -66,10 +68,10 @@ class Memory:
         """Whether all parameters and moments are."""
         return all(bool(np.isfinite(x).all()) for x in (self.parameters, *self.moments))
 
-    def codes(self, threads: int, rows: Sequence[Rows]) -> list[list[dict[str, int]]]:
-        """What the loop reads of each code, for each thread: the code's own arenas for the first.
+    def shares(self, threads: int, rows: Sequence[Rows]) -> list[step_code.Share]:
+        """What the loop reads for each thread: the codes' own arenas for the first.
 
-        ``rows``: what the groups of samples that run on it read.
+        ``rows``: what the groups of samples that run on each code read.
         """
         while len(self._arenas) < threads:
             own: list[list[Array]] = [
@@ -93,10 +95,28 @@ class Memory:
             }
             for made, some in zip(self.made, rows, strict=True)
         ]
+        replicated = self._replicated and threads > 1
         return [
-            [{**code, **mine} for code, mine in zip(here, read, strict=True)]
-            for here in self._words[:threads]
+            step_code.Share(
+                [{**code, **mine} for code, mine in zip(here, read, strict=True)],
+                {"replicated": int(replicated), **(self._replica(k) if k and replicated else {})},
+            )
+            for k, here in enumerate(self._words[:threads])
         ]
+
+    def _replica(self, thread: int) -> dict[str, int]:
+        """Parameters and moments of a thread's own, as they are now, and room for its sums."""
+        names = ("parameters", "total", "first_moment", "second_moment")
+        while len(self._replicas) < thread:
+            shared, size = self._arenas[len(self._replicas) + 1][0][0], len(self.parameters)
+            moments = [cache_aligned(size, self.dtype) for _ in self.moments]
+            total = cache_aligned(len(self._kept[0]["total"]), self.dtype)
+            self._replicas.append([shared, total, *moments])
+        mine = self._replicas[thread - 1]
+        mine[0][: len(self.parameters)] = self.parameters
+        for moment, copy in zip(self.moments, mine[2:], strict=True):
+            copy[:] = moment
+        return dict(zip(names, map(step_code.words, mine), strict=False))
 
 
 def _words_of(made: Arrangement, constants: Array) -> dict[str, int]:

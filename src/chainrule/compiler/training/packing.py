@@ -27,7 +27,7 @@ from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
 
 UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
-AT_ONCE = 4096  # samples in one call of machine code
+AT_ONCE = 8192  # samples in one call of machine code
 MEMORY = 1 << 27  # bytes: for packed samples
 READ_ONCE = 1 << 23  # bytes: for those that are not read again
 MOST_KINDS = 64  # of samples of one structure that run on the code

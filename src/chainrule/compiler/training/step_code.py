@@ -7,7 +7,9 @@ in the moments and parameters after the call.
 
 Several threads can be in the loop at once, each with its own arenas. They share the groups of a
 step, wait for each other, add up what these gave and update the parameters, each a stretch of them,
-and wait again. Parts of a step and the order of sums do not depend on how many threads there are.
+and wait again. Of a small model each thread has parameters and moments of its own instead, and
+updates all of them: that is less than what cores take to exchange them, and they wait once a step.
+Parts of a step and the order of sums do not depend on how many threads there are.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import ctypes
 import functools
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,7 +34,7 @@ FIELDS = (
     *("which", "rows", "fits"),  # of each group of samples: its code, and its row and fit there
     *("starts", "rates", "losses"),
     *("steps", "codes_count", "most_parts", "gradient_bytes", "zeroed_bytes", "part_bytes"),
-    *("clipped", "thread", "threads"),
+    *("clipped", "thread", "threads", "replicated"),
 )
 #: what it reads of each code that samples run on, in the memory of this thread
 CODE = (
@@ -44,8 +47,8 @@ RATES = 9  # numbers of each step that its update reads
 LEAST_CLIP = {"float64": 1e-100, "float32": 1e-12}
 PARTS = 8  # at most, of the groups of a step: each is added up by itself
 SMALL = 1 << 14  # parameters of a small model, whose samples take little more than a part does
-SAMPLES = 8  # at least in a part of a step of such a model
-STATE = 16  # words: how many threads have arrived, and in another cache line whether to stop
+SAMPLES = 16  # at least in a part of a step of such a model
+STATE = 16  # words: how many threads have arrived; in another cache line the step to stop at, from 1
 SPINS = 2_000  # that a thread waits for others before it lets something else run
 
 
@@ -99,27 +102,31 @@ entry:
 {load}
   %stop = getelementptr inbounds i64, ptr %state, i64 {STATE // 2}
   %is_main = icmp eq i64 %thread, 0
+  %is_replicated = icmp ne i64 %replicated, 0
   %is_clipped = icmp ne i64 %clipped, 0
   %rounded = add i64 %gradient_bytes, {wide - 1}
   %stretches = udiv i64 %rounded, {wide}
   %threads_up_to = add i64 %thread, 1
   %stretch_before = mul i64 %stretches, %thread
   %stretch_after = mul i64 %stretches, %threads_up_to
-  %stretch_first = udiv i64 %stretch_before, %threads
-  %stretch_last = udiv i64 %stretch_after, %threads
+  %shared_first = udiv i64 %stretch_before, %threads
+  %shared_last = udiv i64 %stretch_after, %threads
+  %stretch_first = select i1 %is_replicated, i64 0, i64 %shared_first
+  %stretch_last = select i1 %is_replicated, i64 %stretches, i64 %shared_last
   %add_first = mul i64 %stretch_first, {wide}
   %add_last = mul i64 %stretch_last, {wide}
   br label %step
 step:
-  %s = phi i64 [0, %entry], [%s_next, %moved]
-  %met = phi i64 [0, %entry], [%met_3, %moved]
+  %s = phi i64 [0, %entry], [%s_next, %next_step]
+  %met = phi i64 [0, %entry], [%met_3, %next_step]
   %more = icmp ult i64 %s, %steps
   br i1 %more, label %begin, label %end
 begin:
   %met_1 = add i64 %met, %threads
-  %all_of_clipped = select i1 %is_clipped, i64 %threads, i64 0
+  %sharing = select i1 %is_replicated, i64 0, i64 %threads
+  %all_of_clipped = select i1 %is_clipped, i64 %sharing, i64 0
   %met_2 = add i64 %met_1, %all_of_clipped
-  %met_3 = add i64 %met_2, %threads
+  %met_3 = add i64 %met_2, %sharing
   %first_at = getelementptr inbounds i64, ptr %starts, i64 %s
   %first = load i64, ptr %first_at, align 8
   %s_next = add nuw nsw i64 %s, 1
@@ -128,6 +135,11 @@ begin:
   %groups = sub i64 %last, %first
   %few = icmp ult i64 %groups, %most_parts
   %part_count = select i1 %few, i64 %groups, i64 %most_parts
+  %is_odd = and i64 %s, %replicated
+  %parts_before = mul i64 %is_odd, %most_parts
+  %parts_before_bytes = mul i64 %parts_before, %part_bytes
+  %parts_here = getelementptr inbounds i8, ptr %parts, i64 %parts_before_bytes
+  %part_losses_here = getelementptr inbounds {number}, ptr %part_losses, i64 %parts_before
   br label %ready
 ready:
   %c = phi i64 [0, %begin], [%c_next, %done_one]
@@ -166,7 +178,7 @@ part:
   %g_first = add i64 %first, %share_before
   %g_last = add i64 %first, %share_after
   %part_offset = mul i64 %p, %part_bytes
-  %part_at = getelementptr inbounds i8, ptr %parts, i64 %part_offset
+  %part_at = getelementptr inbounds i8, ptr %parts_here, i64 %part_offset
   call void @llvm.memset.p0.i64(ptr %part_at, i8 0, i64 %zeroed_bytes, i1 false)
   br label %group
 group:
@@ -236,17 +248,18 @@ reverse_pass:
   %groups_left = icmp ult i64 %g_next, %g_last
   br i1 %groups_left, label %group, label %part_done
 part_done:
-  %part_loss_at = getelementptr inbounds {number}, ptr %part_losses, i64 %p
+  %part_loss_at = getelementptr inbounds {number}, ptr %part_losses_here, i64 %p
   store {number} %loss, ptr %part_loss_at, align {size}
   %p_next = add i64 %p, %threads
   br label %next_part
 broken:
-  store atomic i64 1, ptr %stop release, align 8
+  store atomic i64 %s_next, ptr %stop release, align 8
   br label %computed
 computed:
   call void @meet(ptr %state, i64 %met_1, ptr %rest)
   %stopped = load atomic i64, ptr %stop acquire, align 8
-  %goes_on = icmp eq i64 %stopped, 0
+  %before_stop = sub i64 %stopped, 1
+  %goes_on = icmp ugt i64 %before_stop, %s
   br i1 %goes_on, label %sum, label %end
 sum:
   %alone = icmp eq i64 %part_count, 1
@@ -255,7 +268,7 @@ sum:
   br i1 %skipped, label %summed, label %stretch
 stretch:
   %b = phi i64 [%add_first, %sum], [%b_next, %stretch_done]
-  %first_part = getelementptr inbounds i8, ptr %parts, i64 %b
+  %first_part = getelementptr inbounds i8, ptr %parts_here, i64 %b
   %of_first = load {vector}, ptr %first_part, align {size}
   br label %term
 term:
@@ -263,7 +276,7 @@ term:
   %term_offset = phi i64 [%b, %stretch], [%term_here, %term]
   %so_far = phi {vector} [%of_first, %stretch], [%sum_here, %term]
   %term_here = add i64 %term_offset, %part_bytes
-  %term_at = getelementptr inbounds i8, ptr %parts, i64 %term_here
+  %term_at = getelementptr inbounds i8, ptr %parts_here, i64 %term_here
   %of_part = load {vector}, ptr %term_at, align {size}
   %sum_here = fadd {vector} %so_far, %of_part
   %q_next = add i64 %q, 1
@@ -276,8 +289,9 @@ stretch_done:
   %stretches_left = icmp ult i64 %b_next, %add_last
   br i1 %stretches_left, label %stretch, label %summed
 summed:
-  %used = select i1 %alone, ptr %parts, ptr %total
-  br i1 %is_clipped, label %norm, label %move
+  %used = select i1 %alone, ptr %parts_here, ptr %total
+  %waits_for_sums = icmp ne i64 %met_1, %met_2
+  br i1 %waits_for_sums, label %norm, label %move
 norm:
   call void @meet(ptr %state, i64 %met_2, ptr %rest)
   br label %move
@@ -290,7 +304,7 @@ move:
 part_mean:
   %r = phi i64 [0, %move], [%r_next, %part_mean]
   %mean_so_far = phi {number} [0.0, %move], [%mean, %part_mean]
-  %mean_at = getelementptr inbounds {number}, ptr %part_losses, i64 %r
+  %mean_at = getelementptr inbounds {number}, ptr %part_losses_here, i64 %r
   %mean_of_part = load {number}, ptr %mean_at, align {size}
   %mean = fadd {number} %mean_so_far, %mean_of_part
   %r_next = add i64 %r, 1
@@ -302,7 +316,11 @@ note:
   store double %loss_wide, ptr %loss_at, align 8
   br label %moved
 moved:
+  br i1 %is_replicated, label %next_step, label %all_moved
+all_moved:
   call void @meet(ptr %state, i64 %met_3, ptr %rest)
+  br label %next_step
+next_step:
   br label %step
 end:
   ret i64 %s
@@ -318,29 +336,36 @@ def _loop(dtype: str) -> tuple[jit.Library, Any]:
     return library, ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(library.address("train"))
 
 
-def take(dtype: str, codes: Sequence[Sequence[Mapping[str, int]]], **fields: int) -> int:
-    """Take steps; how many were whole. ``fields``: the words of ``FIELDS``.
+@dataclass(frozen=True)
+class Share:
+    """What a thread has for itself: words of ``CODE`` for each code, and some of ``FIELDS``."""
 
-    ``codes``: for each thread, the words of ``CODE`` for each code that samples run on.
-    """
+    codes: Sequence[Mapping[str, int]]
+    fields: Mapping[str, int]
+
+
+def take(dtype: str, shares: Sequence[Share], **fields: int) -> int:
+    """Take steps; how many were whole. ``fields``: the words of ``FIELDS`` that threads share."""
     loop, state = _loop(dtype)[1], np.zeros(STATE, np.int64)
-    fields |= {"state": words(state), "rest": rest() if len(codes) > 1 else 0}
+    fields |= {"state": words(state), "rest": rest() if len(shares) > 1 else 0}
     plans, tables = [], []
-    for thread, every in enumerate(codes):
-        tables.append(np.array([[code[name] for name in CODE] for code in every], np.int64))
-        mine = {"codes": words(tables[-1]), "thread": thread, "threads": len(codes)}
-        mine |= {"codes_count": len(every)}
-        plans.append(np.array([{**fields, **mine}[name] for name in FIELDS], np.int64))
+    for thread, share in enumerate(shares):
+        tables.append(np.array([[code[name] for name in CODE] for code in share.codes], np.int64))
+        mine = {"codes": words(tables[-1]), "thread": thread, "threads": len(shares)}
+        mine |= {"codes_count": len(share.codes)}
+        every = {**fields, **share.fields, **mine}
+        plans.append(np.array([every[name] for name in FIELDS], np.int64))
     others = [threading.Thread(target=loop, args=(words(plan),)) for plan in plans[1:]]
     try:
         for other in others:
             other.start()
     except RuntimeError:  # there can be no more threads: those that wait for the first may go
-        state[:] = 1 << 62
+        state[STATE // 2] = 1
+        state[0] = 1 << 62
         for other in others:
             if other.ident is not None:
                 other.join()
-        return take(dtype, codes[:1], **fields)
+        return take(dtype, shares[:1], **fields)
     done = int(loop(words(plans[0])))
     for other in others:
         other.join()
