@@ -34,7 +34,7 @@ class Memory:
         self.dtype_name = str(dtype)
         self.parameters: Array = made[0].code.shared[:size]
         number, shared = dtype.itemsize, max(one.program.shared for one in made)
-        self._replicated = size < step_code.SMALL  # threads have parameters and moments of their own
+        self._replicated = size < step_code.SMALL  # each thread has parameters of its own
         self.moments: list[Array] = [
             cache_aligned(size, dtype) for _ in range(step_code.UPDATES[kind][1])
         ]

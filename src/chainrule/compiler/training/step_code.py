@@ -48,7 +48,7 @@ LEAST_CLIP = {"float64": 1e-100, "float32": 1e-12}
 PARTS = 8  # at most, of the groups of a step: each is added up by itself
 SMALL = 1 << 14  # parameters of a small model, whose samples take little more than a part does
 SAMPLES = 16  # at least in a part of a step of such a model
-STATE = 16  # words: how many threads have arrived; in another cache line the step to stop at, from 1
+STATE = 16  # words: how many threads arrived; in another cache line the step to stop at, from 1
 SPINS = 2_000  # that a thread waits for others before it lets something else run
 
 
