@@ -345,6 +345,7 @@ class Gate:
     busy: bool
     quick: int
     resting: int
+    trial: int
     tried: int
     path: Any
     derivation: Derivation | None
@@ -354,6 +355,7 @@ class Gate:
     def mean(self, params: Any, samples: list[Any], /) -> Any: ...
     def rest(self) -> bool: ...
     def take_rested(self) -> int: ...
+    def take_times(self) -> tuple[list[float], list[float]] | None: ...
 
 @disjoint_base
 class Bound:
@@ -362,6 +364,7 @@ class Bound:
     gradient: Any
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
+def fill(to: Any, from_: Any, array: type[Any], /) -> bool: ...
 def adam(
     values: Sequence[Value],
     m: Any,

@@ -19,7 +19,7 @@ PyObject *errors_module, *empty_tuple, *empty_string;
 static PyMethodDef *const functions[] = {
     value_functions,     sum_functions,    flatten_functions, optimiser_functions,
     canonical_functions, passed_functions, sample_functions,  check_functions,
-    packing_functions,   recording_functions,
+    packing_functions,   recording_functions, filling_functions,
 };
 
 /* The types, and where the units look for those that they use. */

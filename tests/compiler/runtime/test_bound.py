@@ -273,3 +273,70 @@ def test_threads_share_a_bound_call():
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+NAMES = {"a": np.array([1.0, 2.0]), "b": np.array([5.0, 6.0])}
+
+
+def named(p):
+    return (p["a"] * p["a"]).sum() + 3.0 * p["b"].sum()
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_out_has_each_gradient_under_its_name_whatever_the_order(names):
+    fast, out = chainrule.compile(named), {name: np.zeros(2) for name in names}
+    for _ in range(3):
+        _, found = fast.value_and_grad(NAMES, out=out)
+        assert found is out
+        assert out["a"].tolist() == [2.0, 4.0]
+        assert out["b"].tolist() == [3.0, 3.0]
+    _, found = chainrule.compile(lambda p, x: named(p) * x).batch_value_and_grad(
+        NAMES, [(1.0,), (3.0,)], out=out
+    )
+    assert out["a"].tolist() == [4.0, 8.0]
+    assert out["b"].tolist() == [6.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        {"a": np.zeros(2), "c": np.zeros(2)},
+        {"a": np.zeros(2)},
+        {"a": np.zeros(2), "b": np.zeros(3)},
+        [np.zeros(2), np.zeros(2)],
+    ],
+)
+def test_an_out_of_another_structure_is_refused_and_not_written(out):
+    fast = chainrule.compile(named)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="structure of the first argument"):
+            fast.value_and_grad(NAMES, out=out)
+    arrays = out if isinstance(out, list) else out.values()
+    assert not any(array.any() for array in arrays)
+
+
+def test_out_may_hold_other_types_and_views():
+    fast, wide = chainrule.compile(named), np.zeros((2, 4))
+    out = {"a": np.zeros(2, np.float32), "b": wide[:, 1]}
+    fast.value_and_grad(NAMES, out=out)
+    assert out["a"].tolist() == [2.0, 4.0]
+    assert wide[:, 1].tolist() == [3.0, 3.0]
+    frozen = {"a": np.zeros(2), "b": np.zeros(2)}
+    frozen["b"].flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        fast.value_and_grad(NAMES, out=frozen)
+
+
+def test_nested_trees_of_arrays_are_filled_in_place():
+    tree = {"w": [np.ones((2, 3)), (np.ones(2),)], 1: np.ones(1)}
+
+    def total(p):
+        return (p["w"][0] ** 2).sum() + p["w"][1][0].sum() * 5.0 + p[1][0] * 7.0
+
+    fast = chainrule.compile(total)
+    out = {1: np.zeros(1), "w": [np.zeros((2, 3)), (np.zeros(2),)]}
+    for _ in range(3):
+        fast.value_and_grad(tree, out=out)
+    assert out["w"][0].tolist() == [[2.0] * 3] * 2
+    assert out["w"][1][0].tolist() == [5.0, 5.0]
+    assert out[1].tolist() == [7.0]

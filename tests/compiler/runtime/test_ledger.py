@@ -16,6 +16,7 @@ from compile_view import View
 import chainrule
 from chainrule import Value
 from chainrule.compiler.runtime import building, ledger, notices
+from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.ledger import BUILD, EAGER, RECORD, Cost, Ledger, allowance
 from chainrule.compiler.runtime.memory import Memory, _limit, memory, size
 from chainrule.compiler.runtime.variants import Path
@@ -257,7 +258,9 @@ def test_it_is_recorded_again_once_calls_have_become_regular(no_allowance):
     assert fast.dispatch.last is Path.TAPE
 
 
-def test_a_first_call_that_is_not_worth_it_runs_eagerly(no_allowance):
+def test_a_first_call_that_is_not_worth_it_runs_eagerly(no_allowance, monkeypatch):
+    monkeypatch.setattr(Dispatch, "_time_calls", lambda *_: None)
+
     def f(x):
         return x * x + 1.0
 
@@ -552,3 +555,36 @@ def test_a_function_of_many_numbers_earns_by_them_where_it_returns_a_plain_one(n
     for _ in range(200):
         assert fast(xs) == pytest.approx(spread(xs), rel=1e-12)
     assert fast.dispatch.counts.replayed > 50
+
+
+def test_many_replays_earn_machine_code_of_any_size(no_allowance):
+    book = Ledger()
+    book.instructions = 2_000
+    cost = 0.5  # more than fifty calls and all that can be earned otherwise
+    book.replayed(2_000, 20_000, quickly=True, nodes=2_000)
+    assert book.affords_building(2_000, cost)
+    book.built(2_000, 0.0, cost)
+    assert not book.affords_building(2_000, ledger.MOST_PUT_BY)
+
+
+def test_what_is_put_by_waits_until_calls_are_steady(no_allowance):
+    book = Ledger()
+    book.instructions = 2_000
+    for _ in range(100):
+        book.replayed(2_000, 100, quickly=True)
+        book.missed(1)
+    assert not book.affords_building(2_000, 0.3)
+    book.replayed(2_000, ledger.STEADY, quickly=True)
+    assert book.affords_building(2_000, 0.3)
+
+
+def test_recordings_with_more_instructions_than_eager_calls_have_nodes_put_little_by(no_allowance):
+    book = Ledger()
+    book.replayed(20_000, 1_000, quickly=True, nodes=100)
+    assert not book.affords_building(100, 0.1 + 3 * ledger.CALLS * EAGER.of(20_000))
+
+
+def test_who_asks_for_machine_code_does_not_wait(no_allowance):
+    fast = chainrule.compile(lambda x: sum(a * b for a in x for b in x), lift=True)
+    assert fast.value_and_grad([1.0, 2.0]) == (9.0, [6.0, 6.0])
+    assert fast.dispatch.last is Path.MACHINE

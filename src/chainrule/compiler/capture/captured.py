@@ -170,8 +170,12 @@ class CapturedState:
     @functools.cached_property
     def seconds_to_compare(self) -> float:
         """An estimate of what ``changed`` takes, beyond the check in C."""
-        size = sum(len(contents) for _, _, contents in self.arrays)
-        return 0.0 if self._only_identities else BEGINNING + EACH_BYTE * size
+        return 0.0 if self._only_identities else BEGINNING + EACH_BYTE * self.bytes_of_arrays
+
+    @functools.cached_property
+    def bytes_of_arrays(self) -> int:
+        """How much the arrays of numbers take that it reaches."""
+        return sum(len(contents) for _, _, contents in self.arrays)
 
     @functools.cached_property
     def _other_mappings(self) -> list[tuple[Any, dict[Any, Any]]]:

@@ -92,9 +92,9 @@ def value_and_grad(
         if found is None:
             return _eager_value_and_grad(dispatch.serving, arguments, keywords, out, name, kept)
         return found[0][0], fill(out, found[0][1])
+    if not at_once and dispatch.gate.derivation is None:
+        dispatch.gate.derivation = _derivation(dispatch.function)
     if not at_once and dispatch.rests():
-        if dispatch.gate.derivation is None:
-            dispatch.gate.derivation = _derivation(dispatch.function)
         return _eager_value_and_grad(dispatch, arguments, keywords, out, name)
     call = flatten_call(arguments, keywords, differentiate=True, texts=dispatch.texts)
 

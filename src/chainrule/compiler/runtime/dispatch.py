@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from statistics import median
 from typing import Any
 
 from chainrule.compiler.capture.arguments import Call, Texts, flatten_call
@@ -33,6 +34,10 @@ from chainrule.core.interrupts import Held
 
 ROOTS = 32  # classes and functions that are passed
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
+TIMES = 8  # calls of each kind that are timed in a trial
+FIRST_TRIAL, LAST_TRIAL = 128, 4096  # cached calls before a trial
+SLOWER = 1.25  # times eager's time, by which a cached call has to be slower
+MUCH = 2e-5  # seconds to compare the captured state, which a recording has to be worth
 SAMPLES = 64  # of which the texts are looked at before any of them is recorded
 
 
@@ -73,6 +78,8 @@ class Dispatch:
         self._varying = VaryingTexts()
         self._changes = 0
         self._roots: dict[Any, None] = {}  # classes and functions that calls brought, the last ones
+        self.eager_is_quicker = False  #: than cached calls, by the clock: it answers for a while
+        self._since, self._between = 0, FIRST_TRIAL  # cached calls after a trial, until the next
         self._others = 0  # times that there were others, less the calls like earlier ones
         #: what answers calls of a function that keeps numbers outside; see ``keeping``
         self.keeping: Any = None
@@ -121,6 +128,11 @@ class Dispatch:
     def follows(self) -> bool:
         """Whether its calls are those of another, and numbers outside are kept around them."""
         return self._first_gate is not self.gate
+
+    @property
+    def _is_asked_for(self) -> bool:
+        """Whether the user wants machine code, and does not wait until it pays."""
+        return self.options.lift is True
 
     @property
     def busy(self) -> bool:
@@ -244,7 +256,7 @@ class Dispatch:
         if calls:
             self._counts.calls += calls
             self._counts.eager += calls
-            self.notices.left_unserved(calls)
+            self.notices.left_unserved(0 if self.eager_is_quicker else calls)
             self._last = Path.EAGER
             self._ledger.ran_eagerly(calls)
 
@@ -271,6 +283,8 @@ class Dispatch:
 
     def _leave_unserved(self) -> Run:
         """A call that is not worth a recording; after many of them the user is told."""
+        if self.eager_is_quicker:
+            return EAGERLY
         self.notices.left_unserved()
         if self._pipeline is None or self.notices.until_told != 0:
             return EAGERLY
@@ -293,9 +307,39 @@ class Dispatch:
         self._last = Path.TAPE if variant.binding is None else Path.MACHINE
         variant.used = memory.now
         size = len(variant.recording)
-        self._ledger.replayed(size, calls, quickly=True)
+        self._ledger.replayed(size, calls, quickly=True, nodes=variant.eager_nodes)
         if variant.waits and self._ledger.affords_building(size, variant.build_cost):
             self.fast_path = None  # the next call builds machine code
+        else:
+            self._time_calls(calls)
+
+    def _time_calls(self, calls: int) -> None:
+        """Let eager mode answer calls for a while, where the clock says that it is quicker.
+
+        Every so often some are timed. Only while all variants are tapes and stay so, which give
+        eager's bits: the clock must not show in any number.
+        """
+        times = self.gate.take_times()
+        if times is not None and min(map(len, times)) >= TIMES:
+            cached, eager = map(median, times)
+            if cached > SLOWER * eager:
+                self.fast_path, self._between = None, FIRST_TRIAL
+                self.eager_is_quicker = True
+                self._ledger.slower()
+                return
+        self._since += calls
+        if self._since >= self._between and self.gate.trial == 0 and self._stays_on_tape():
+            self.gate.trial, self._since = 2 * TIMES, 0
+            self._between = min(2 * self._between, LAST_TRIAL)
+
+    def _stays_on_tape(self) -> bool:
+        """Whether no call has machine code, or can come to have it by being called more often."""
+        if self.follows or self._ledger.is_endless or self.notices.raises or self._pipeline is None:
+            return False
+        return all(
+            v.binding is None and (not v.waits or self._ledger.never_affords_building(v.build_cost))
+            for v in self._pipeline.kept()
+        )
 
     @property
     def doing(self) -> str:
@@ -329,6 +373,7 @@ class Dispatch:
             return
         size, called = len(run.variant.recording), run.variant.recording.selection.called
         pays = self._ledger.quick_replays_pay(size, self.captured.seconds_to_compare, called)
+        self.eager_is_quicker = False
         if not pays or (self.follows and not self._ledger.kept_replays_pay(size)):
             self._ledger.refused()
             return
@@ -374,7 +419,7 @@ class Dispatch:
                 if run.path is Path.EAGER:  # undefined: the time that took to find out is lost
                     ledger.undefined(place + 1, self.fast_path is not None)
                     return run
-                ledger.replayed(len(variant.recording))
+                ledger.replayed(len(variant.recording), nodes=variant.eager_nodes)
                 if run.path is Path.TAPE and variant.waits:
                     with Held():
                         if pipeline.build_when_worth_it(variant, call):
@@ -389,13 +434,17 @@ class Dispatch:
         if self.traces_texts and self._varying.found(call):
             structure = self._flattened_again(pipeline, call)
             ledger.changed()
+        too_much = None if at_once else self._too_much(pipeline.captured)
+        if too_much is not None:
+            return too_much
         if not at_once:
             ledger.missed(len(structure.variants))
-            if not ledger.affords_recording(pipeline.may_join(call)):
+            if not ledger.affords_recording(pipeline.may_join(call), self._is_asked_for):
                 return self._leave_unserved()
         if not at_once and self.traces_texts and self._varying.may_vary(call):
             build = False  # not for what the next text may take the place of
-        asked = ledger.asked_for() if at_once and build else nullcontext()
+        is_asked_for = (at_once and build) or self._is_asked_for
+        asked = ledger.asked_for() if is_asked_for else nullcontext()
         with (
             self.notices.recording(),
             Held(),
@@ -411,6 +460,26 @@ class Dispatch:
                 self._leave_static(static_in(call, run.variant))
         self.notices.recorded(self.counts, lambda: one_case_only(pipeline.kept()))
         return run
+
+    def _too_much(self, captured: CapturedState) -> Run | None:
+        """An eager run, where replays would compare more than they save; None where they may pay.
+
+        Of much captured state an eager call tells first how much there is to compute.
+        """
+        comparing, size = captured.seconds_to_compare, self._ledger.instructions
+        if comparing <= MUCH or self._ledger.is_endless or self.notices.raises:
+            return None
+        if size is None:
+            return EAGERLY
+        if self._ledger.quick_replays_pay(size, comparing, 0):
+            return None
+        self._ledger.refused()
+        return Run(
+            Path.EAGER,
+            reason=f"a replay would compare the {captured.bytes_of_arrays / 1e6:,.0f} MB of arrays "
+            "that it reads from outside, which takes longer than to run it: pass it the rows that "
+            "it needs",
+        )
 
     def _flattened_again(self, pipeline: Pipeline, call: Call) -> Structure:
         """What is known of a call, where other texts of it are traced from now on."""

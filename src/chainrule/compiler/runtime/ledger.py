@@ -2,7 +2,8 @@
 
 In: how many instructions a call has. Out: yes or no. A function owes what its recordings and its
 machine code cost, and each call pays back: half of its eager time where it ran eagerly, all of it
-where it was replayed. So no function gets much slower than eager, however its calls differ.
+where it was replayed. So no function gets much slower than eager, however its calls differ. A part
+of what replays save is put by for machine code, which may cost more than any hundred calls save.
 
 Costs are estimated from the number of instructions and not read from a clock: the same calls take
 the same paths, and give the same bits, every time. Only where one turns out ``FAR`` dearer than its
@@ -26,7 +27,13 @@ LONGEST_REFUSAL = 4096  # and before a function that was refused is searched aga
 FAR = 8.0  # times its estimate
 JOINING = 0.3  # the part of a recording's cost where machine code is there for it
 CALLS = 50  # whose eager time a function may owe: half of what 100 calls take
-MOST_SAVED = 0.1  # seconds that a function can put by, beside these
+MOST_SAVED = 0.1  # seconds that a function can have earned, beside these
+PUT_BY = 0.25  # the part of a replayed call's eager time that is put by for machine code,
+MOST_PUT_BY = 2.0  # and how many seconds of it there can be
+STEADY = 256  # replays in a row, before it is spent
+FORGIVEN = 4096  # eager calls for which one recording that was in vain counts no longer
+JOINING_DOUBLINGS = 2  # likewise where machine code is there for it: lengths come again
+ASKED = 4  # recordings in a row, in vain, that are made for who asks for machine code
 DECLINED = 20  # eager calls, whose time the fast path may try in vain beyond what it saved
 UNKNOWN = 100  # instructions of a function that was never recorded
 MOST_EXPECTED = 10_000  # for the numbers it is called with
@@ -81,7 +88,9 @@ class Ledger:
 
     def __init__(self) -> None:
         self.instructions: int | None = None  # of its last recording, or of an eager call
-        self._balance = 0.0
+        self._balance = self._put_by = 0.0
+        self._in_a_row = 0  # replays since a call that no variant served
+        self._eager_calls = 0  # since a recording was forgiven
         self._has_built = False  # machine code
         self._unused = 0  # recordings in a row after which nothing was replayed
         self._unsettled = 0  # replays to wait for, as calls may go still other ways
@@ -93,15 +102,17 @@ class Ledger:
         self._dearest = 0.0  # seconds of a recording that was far dearer than its estimate
         self._quick = 0.0  # seconds that the fast path saved, less those of trying in vain
 
-    def affords_recording(self, joins: bool = False) -> bool:
+    def affords_recording(self, joins: bool = False, asked: bool = False) -> bool:
         """Whether one more recording may be made now.
 
         It is to be the better earned the longer nothing has been replayed: calls may all differ.
-        ``joins``: there is machine code of a longer call that this one can use.
+        ``joins``: there is machine code of a longer call that this one can use. ``asked``: the user
+        wants machine code and does not wait for it.
         """
-        cost = JOINING if joins else 1.0
-        cost *= max(RECORD.of(self._size), self._dearest) * 2.0 ** min(self._unused, MOST_DOUBLINGS)
-        return cost <= self._credit(self._size)
+        doublings = min(self._unused, JOINING_DOUBLINGS if joins else MOST_DOUBLINGS)
+        cost = (JOINING if joins else 1.0) * 2.0**doublings
+        cost *= max(RECORD.of(self._size), self._dearest)
+        return cost <= self._credit(self._size) or (asked and self._unused < ASKED)
 
     def affords_building(self, instructions: int, cost: float | None = None) -> bool:
         """Whether machine code may be built for a recording now; ``cost``: where it is known.
@@ -112,7 +123,8 @@ class Ledger:
         withheld = allowance.left if self._has_built or self._unsettled else 0.0
         credit = self._credit(instructions) - withheld
         cost = BUILD.of(instructions) if cost is None else cost
-        return cost <= credit or allowance.is_endless
+        put_by = self._put_by if self._in_a_row >= STEADY else 0.0
+        return cost <= max(credit, put_by) or allowance.is_endless
 
     def recorded(self, instructions: int, goes_other_ways: bool = False) -> None:
         """A recording was made, to which others may have to be compared.
@@ -138,13 +150,13 @@ class Ledger:
 
     def put_off(self, cost: float) -> None:
         """A recording was lifted, and LLVM would take more than has been earned."""
-        self._pay(LIFTING * cost)
+        self._pay_for_code(LIFTING * cost)
 
     def built(self, instructions: int, seconds: float, cost: float | None = None) -> None:
         """Machine code was built, or it was tried; ``seconds``: of the processor."""
         self._has_built = True
         estimate = BUILD.of(instructions) if cost is None else cost
-        self._pay(seconds if seconds > FAR * estimate else estimate)
+        self._pay_for_code(seconds if seconds > FAR * estimate else estimate)
 
     def expect(self, numbers: int) -> None:
         """A function of so many numbers was called: it is likely to do something with each."""
@@ -155,14 +167,28 @@ class Ledger:
         """Some calls took eager's time."""
         self._rest = max(0, self._rest - calls)
         self._earn(calls * 0.5 * EAGER.of(self._size))
+        forgiven, self._eager_calls = divmod(self._eager_calls + calls, FORGIVEN)
+        self._unused = max(0, self._unused - forgiven)
 
-    def replayed(self, instructions: int, calls: int = 1, quickly: bool = False) -> None:
-        """A variant answered calls; ``quickly``: through the fast path."""
+    def replayed(
+        self,
+        instructions: int,
+        calls: int = 1,
+        quickly: bool = False,
+        nodes: int | None = None,
+    ) -> None:
+        """A variant answered calls; ``quickly``: through the fast path.
+
+        ``nodes``: what an eager call makes, where that is known. Recordings may have more.
+        """
         self._misses = self._unused = self._rest = 0
+        self._in_a_row += calls
         self._undefined = self._undefined if quickly else 0
         self._unsettled = max(0, self._unsettled - calls)
         took = 0.0 if quickly else REPLAY.of(instructions)
         self._earn(calls * (1.5 * EAGER.of(instructions) - took))
+        least = min(instructions, instructions if nodes is None else nodes)
+        self._put_by = min(MOST_PUT_BY, self._put_by + calls * PUT_BY * EAGER.of(least))
         if quickly:
             saved = calls * (EAGER.of(instructions) - REPLAY.each * instructions)
             self._quick = min(self._quick + saved, DECLINED * EAGER.of(self._size))
@@ -198,6 +224,7 @@ class Ledger:
 
     def missed(self, variants: int) -> None:
         """So many variants were tried in vain: the more often, the longer until the next time."""
+        self._in_a_row = 0
         self._pay(REPLAY.fixed + variants * (REPLAY.of(self._size) - 0.5 * REPLAY.fixed))
         if not allowance.is_endless:
             self._rest = min(2**self._misses, LONGEST_REST)
@@ -212,6 +239,18 @@ class Ledger:
         if others_go_on and not allowance.is_endless:
             self._rest = min(2**self._undefined, LONGEST_REST)
             self._undefined = min(self._undefined + 1, MOST_DOUBLINGS)
+
+    def never_affords_building(self, cost: float | None) -> bool:
+        """Whether machine code of this cost is beyond what can be put by, however many calls come.
+
+        None: it is not known as yet.
+        """
+        earned = MOST_SAVED + 2 * CALLS * EAGER.of(self._size)
+        return cost is not None and cost > max(MOST_PUT_BY, earned)
+
+    def slower(self) -> None:
+        """Cached calls were found to be slower than eager ones, by the clock."""
+        self._rest = LONGEST_REFUSAL
 
     def refused(self) -> None:
         """It was found out, which takes long, that the function had better run eagerly."""
@@ -230,6 +269,11 @@ class Ledger:
             yield
         finally:
             self._balance = max(before, self._balance)
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether cost is no object."""
+        return allowance.is_endless
 
     @property
     def rests(self) -> bool:
@@ -253,6 +297,12 @@ class Ledger:
     def _earn(self, seconds: float) -> None:
         most = MOST_SAVED + CALLS * EAGER.of(self._size)
         self._balance = min(most, self._balance + seconds)
+
+    def _pay_for_code(self, seconds: float) -> None:
+        """Pay for machine code, first with what was put by for it."""
+        put_by = min(seconds, self._put_by)
+        self._put_by -= put_by
+        self._pay(seconds - put_by)
 
     def _pay(self, seconds: float) -> None:
         self._balance -= seconds

@@ -12,7 +12,7 @@ from chainrule.compiler.capture.recordings import FIRST_RULE, ArrayOutput, Outpu
 from chainrule.core import errors
 from chainrule.core.backend import Value, kernels, nonfinite, topological_order, vsum
 from chainrule.derivatives.backward import recording
-from chainrule.trees import Floats, map_leaves
+from chainrule.trees import Floats, leaves, map_leaves
 
 NUMERIC = (float, np.ndarray, Value)
 
@@ -154,15 +154,19 @@ def fill(out: Any, grads: Any) -> Any:
     """Copy the gradient into the arrays of ``out``, if it was given."""
     if out is None or out is grads:
         return grads
-    targets, sources = numeric_leaves(out), numeric_leaves(grads)
-    if len(targets) != len(sources) or any(
-        np.shape(a) != np.shape(b) for a, b in zip(targets, sources, strict=True)
+    if kernels is not None and kernels.fill(out, grads, np.ndarray):
+        return out
+    targets, sources = (
+        {path: x for path, x in leaves(tree, "") if isinstance(x, NUMERIC)} for tree in (out, grads)
+    )
+    if targets.keys() != sources.keys() or any(
+        np.shape(x) != np.shape(sources[path]) for path, x in targets.items()
     ):
         raise ValueError(
             "out must have the structure of the first argument (an argument of the function that "
             "is named out is passed by position)"
         )
-    for target in targets:
+    for target in targets.values():
         if not isinstance(target, np.ndarray):
             raise TypeError(
                 "out holds arrays; a plain float cannot be filled in place (an argument of the "
@@ -170,6 +174,6 @@ def fill(out: Any, grads: Any) -> Any:
             )
         if target.dtype.kind != "f":
             raise TypeError(f"out holds arrays of floats, not of {target.dtype}")
-    for target, source in zip(targets, sources, strict=True):
-        target[...] = source
+    for path, target in targets.items():
+        target[...] = sources[path]
     return out

@@ -25,6 +25,7 @@ from chainrule.compiler.runtime.results import (
     arguments_with,
     first_of,
     gradient_up_to,
+    nodes_of,
     root_of,
     value_places,
 )
@@ -157,6 +158,7 @@ def _compare(
     eager = Eager(call, variant)
     with plain_modes(), differentiating(eager.inputs if call.key[0] else []):
         result = eager.run(function)
+    variant.eager_nodes = nodes_of(result)
     _compare_numbers(expected, variant.recording.result, result)
     if root_of(variant.recording.result) is None:
         return

@@ -50,14 +50,25 @@ class LoadedLedger(Ledger):
         self.at_once = False
         self._on_tape = 0.0  # seconds, estimated from instructions: the same calls, the same paths
 
-    def affords_recording(self, joins: bool = False) -> bool:  # noqa: D102
+    @property
+    def is_endless(self) -> bool:
+        """No call runs eagerly: there is no source."""
+        return True
+
+    def affords_recording(self, joins: bool = False, asked: bool = False) -> bool:  # noqa: D102
         return True  # nothing is recorded: the pipeline leaves it to the replay at once
 
     def affords_building(self, instructions: int, cost: float | None = None) -> bool:  # noqa: D102
         is_due = self._on_tape >= BUILD.of(instructions)
         return is_due or self.at_once or allowance.is_endless
 
-    def replayed(self, instructions: int, calls: int = 1, quickly: bool = False) -> None:  # noqa: D102
+    def replayed(  # noqa: D102
+        self,
+        instructions: int,
+        calls: int = 1,
+        quickly: bool = False,
+        nodes: int | None = None,
+    ) -> None:
         self._on_tape += calls * REPLAY.each * instructions
 
     def built(self, instructions: int, seconds: float, cost: float | None = None) -> None:  # noqa: D102
