@@ -232,6 +232,16 @@ def test_one_recording_answers_all_counts(f):
     assert recordings(compared(f)) == 1
 
 
+def test_the_count_of_a_single_integer_is_recorded():
+    def f(p, t):
+        return (np.bincount(np.array([t]), minlength=4) * np.array(p)).sum()
+
+    fast, p = chainrule.compile(f), [1.0, 2.0, 3.0, 4.0]
+    for t in (3, 0, 2):
+        assert fast.value_and_grad(p, t) == chainrule.value_and_grad(f)(p, t)
+    assert fast.dispatch.counts.traces == 1
+
+
 def counted_beyond(p, ts):
     return (np.bincount(ts, minlength=4)[:4] * np.array(p)).sum()
 

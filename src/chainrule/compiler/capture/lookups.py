@@ -209,7 +209,8 @@ def counts_of(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
     if not all(0 <= i.value < minlength for i in items):
         return None
     integers, nodes = recorder.integers, [i.node for i in items]
-    least, most = (Traced(recorder, integers.step(name, *nodes)) for name in ("min", "max"))
+    several = nodes if len(nodes) > 1 else 2 * nodes
+    least, most = (Traced(recorder, integers.step(name, *several)) for name in ("min", "max"))
     assert bool(least.step("ge", 0))
     assert bool(most.step("lt", minlength))
     found = [among(recorder, k, items).as_kind(np.int64) for k in range(minlength)]

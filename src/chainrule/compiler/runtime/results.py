@@ -150,15 +150,17 @@ def nodes_of(tree: Any) -> int:
     return len(topological_order(values[0])) if values else 0
 
 
+def _numbers_by_path(tree: Any) -> dict[str, Any]:
+    return {path: x for path, x in leaves(tree, "") if isinstance(x, NUMERIC)}
+
+
 def fill(out: Any, grads: Any) -> Any:
     """Copy the gradient into the arrays of ``out``, if it was given."""
     if out is None or out is grads:
         return grads
     if kernels is not None and kernels.fill(out, grads, np.ndarray):
         return out
-    targets, sources = (
-        {path: x for path, x in leaves(tree, "") if isinstance(x, NUMERIC)} for tree in (out, grads)
-    )
+    targets, sources = _numbers_by_path(out), _numbers_by_path(grads)
     if targets.keys() != sources.keys() or any(
         np.shape(x) != np.shape(sources[path]) for path, x in targets.items()
     ):
