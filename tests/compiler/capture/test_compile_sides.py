@@ -142,9 +142,20 @@ def ranked(p, xs):
     return sum(a * b for a, b in pairs[:3]) * p[2]
 
 
+def exchanged(p, xs):
+    state, order = [p[0], p[1], p[2]], [0.5, 2.0]
+    for k, x in enumerate(xs):
+        i, j = k % 3, (k + 1) % 3
+        if x > state[i]:
+            state[i], state[j] = state[j] * 0.5, state[i]
+        elif x < -1:
+            order[0], state[i], order[1] = order[1] * x, order[0], state[i]
+    return state[0] + 2 * state[1] + 3 * state[2] + order[0] * order[1]
+
+
 ALL_WAYS = [
     *(assign, constant, ternary, several, skipped, filtered, flag, searched, items, best),
-    *(trimmed, ranked),
+    *(trimmed, ranked, exchanged),
 ]
 
 
@@ -473,6 +484,18 @@ def stored_in_order(p, xs):
     return a[0] + 2 * a[1]
 
 
+def exchanged_in_order(p, xs):
+    """Keys are asked for when their turn comes, after the stores before them."""
+    rest, a, places = iter([*xs, *xs, *xs]), [p[0], p[1], 0.5], [0, 1]
+    for x in xs:
+        if x > 0.5:
+            a[int(next(rest) > 0)], a[2] = next(rest) * p[0], a[0]
+        elif x < -0.5:
+            places[0], a[places[0]] = 1, a[1] * 2
+            places[0] = 0
+    return a[0] + 2 * a[1] + 3 * a[2]
+
+
 def rows_for_a_while(p, xs, i, j):
     rows = [[p[0], p[1]], [p[1], p[2]], [p[2], p[0]]]
     t, y = rows[i][0], [1.0]
@@ -573,6 +596,7 @@ def in_an_array(p, xs):
     "f",
     [
         *(objects_in_lists, objects_as_keys, assigned_in_a_condition, stored_in_order),
+        exchanged_in_order,
         *(rows_for_a_while, sums_of_objects, kept_over_turns, attribute_of_a_number),
         *(method_of_a_number, method_of_the_class, method_by_name, asked_for_its_type),
         *(matched_by_its_type, sorted_with_ties, sorted_and_asked_which),

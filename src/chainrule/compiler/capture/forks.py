@@ -355,6 +355,11 @@ class Sides:
             raise Impure(site)
         _put(value, container, key % count)
 
+    def store_all(self, site: Any, values: tuple[Any, ...], *places: Callable[[], Any]) -> None:
+        """``a[i], b[j] = values``; each container and key is evaluated when its turn comes."""
+        for value, container, key in zip(values, places[::2], places[1::2], strict=True):
+            self.store(value, container(), key(), site)
+
     def assign(self, value: Any, x: Any, name: str, site: Any = None) -> None:
         """``x.name = value``: in a side, one of the attributes that an ordinary object has."""
         if not _inside():

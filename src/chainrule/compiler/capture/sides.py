@@ -338,6 +338,15 @@ def _is_simple_item(node: ast.expr) -> TypeGuard[ast.Subscript]:
     return isinstance(node.slice, ast.Name | ast.Constant)
 
 
+def _is_exchange(target: ast.expr, value: ast.expr) -> TypeGuard[ast.Tuple]:
+    """Whether items are stored in one statement, each with a value of its own."""
+    if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple):
+        return False
+    if len(target.elts) != len(value.elts) or any(isinstance(x, ast.Starred) for x in value.elts):
+        return False
+    return all(isinstance(x, ast.Subscript) for x in target.elts)
+
+
 def _fills(node: ast.expr) -> bool:
     """Whether it is ``s.add(t)``, or ``append`` of what is under a key: see ``keyed``."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -399,6 +408,8 @@ class _Side(ast.NodeVisitor):
             return self._store(target, value, node)
         if isinstance(target, ast.Attribute):
             return self._put(target, value, node)
+        if _is_exchange(target, node.value):
+            return self._store_all(target.elts, value, node)
         if any(not isinstance(x, ast.Name | ast.Tuple | ast.Store) for x in ast.walk(target)):
             raise _No
         self.names += [x.id for x in ast.walk(target) if isinstance(x, ast.Name)]
@@ -409,6 +420,15 @@ class _Side(ast.NodeVisitor):
     def _store(self, target: ast.Subscript, value: ast.expr, node: ast.stmt) -> ast.stmt:
         container, key = self.visit(target.value), self.visit(target.slice)
         stored = hook("store", value, container, key, self._site)
+        return ast.copy_location(ast.Expr(stored), node)
+
+    def _store_all(self, targets: list[ast.expr], values: ast.expr, node: ast.stmt) -> ast.stmt:
+        """``v[i], v[j] = v[j], v[i]``: all values come first, then one store after the other."""
+        places: list[ast.expr] = []
+        for target in targets:
+            assert isinstance(target, ast.Subscript)
+            places += [later(self.visit(target.value)), later(self.visit(target.slice))]
+        stored = hook("store_all", self._site, values, *places)
         return ast.copy_location(ast.Expr(stored), node)
 
     def _put(self, target: ast.Attribute, value: ast.expr, node: ast.stmt) -> ast.stmt:
