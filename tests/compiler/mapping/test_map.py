@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -701,3 +702,12 @@ def test_sums_with_a_product_whose_terms_come_again():
         wanted, gradient = chainrule.value_and_grad(f)(p, row)
         np.testing.assert_allclose(value, wanted, rtol=1e-13)
         np.testing.assert_allclose(slope, gradient, rtol=1e-12)
+
+
+def test_a_first_argument_that_is_no_plain_tree_is_named():
+    fast = chainrule.compile(lambda p, x: p["w"][0] * x + p["w"][1])
+    params = OrderedDict(w=np.array([0.5, 2.0]))
+    assert fast.map(params, np.array([1.0, 3.0])).tolist() == [2.5, 3.5]
+    for options in ({}, {"reduce": "mean"}):
+        with pytest.raises(TypeError, match="the first argument is a OrderedDict"):
+            fast.map_value_and_grad(params, np.array([1.0, 3.0]), **options)

@@ -50,6 +50,12 @@ class Rounds:
         self._differentiate, self._rows, self._derivative = differentiate, rows, derivative
         self.call = call = self._call(0)
         parameters = call.first if differentiate else 0
+        if differentiate and not parameters and numeric_leaves(call.arguments[0]):
+            kind = type(call.arguments[0]).__name__
+            raise TypeError(
+                f"{dispatch.name}: a map differentiates by numbers and arrays in plain dicts, lists "
+                f"and tuples; the first argument is a {kind}"
+            )
         self.results = Results(differentiate, parameters, samples.count, rows)
         large = any(not -(1 << 63) <= i < 1 << 63 for i in call.ints)  # for machine code
         self.layout = None if large or call.refused is not None else samples.layout(call)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from chainrule.compiler.capture.recordings import FIRST_RULE, ArrayOutput, Outpu
 from chainrule.core import errors
 from chainrule.core.backend import Value, kernels, nonfinite, topological_order, vsum
 from chainrule.derivatives.backward import recording
-from chainrule.trees import Floats, leaves, map_leaves
+from chainrule.trees import Floats, children, field_names, is_record, map_leaves
 
 NUMERIC = (float, np.ndarray, Value)
 
@@ -135,9 +136,7 @@ def gradient_up_to(y: Value, xs: list[Value]) -> Floats:
 
 def numeric_leaves(tree: Any) -> list[Any]:
     """The numbers and arrays of a tree, in order."""
-    found: list[Any] = []
-    map_leaves(lambda x: found.append(x) if isinstance(x, NUMERIC) else None, tree, True)
-    return found
+    return [x for _, x in _numbers(tree, ())]
 
 
 def nodes_of(tree: Any) -> int:
@@ -150,8 +149,16 @@ def nodes_of(tree: Any) -> int:
     return len(topological_order(values[0])) if values else 0
 
 
-def _numbers_by_path(tree: Any) -> dict[str, Any]:
-    return {path: x for path, x in leaves(tree, "") if isinstance(x, NUMERIC)}
+def _numbers(tree: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The numbers and arrays of a tree, each with the keys that lead to it."""
+    items = children(tree)
+    if items is None and is_record(tree):
+        items = [(name, getattr(tree, name)) for name in field_names(tree)]
+    if items is not None:
+        for key, item in items:
+            yield from _numbers(item, (*path, key))
+    elif isinstance(tree, NUMERIC):
+        yield path, tree
 
 
 def fill(out: Any, grads: Any) -> Any:
@@ -160,7 +167,7 @@ def fill(out: Any, grads: Any) -> Any:
         return grads
     if kernels is not None and kernels.fill(out, grads, np.ndarray):
         return out
-    targets, sources = _numbers_by_path(out), _numbers_by_path(grads)
+    targets, sources = dict(_numbers(out, ())), dict(_numbers(grads, ()))
     if targets.keys() != sources.keys() or any(
         np.shape(x) != np.shape(sources[path]) for path, x in targets.items()
     ):
