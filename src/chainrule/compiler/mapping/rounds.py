@@ -53,8 +53,8 @@ class Rounds:
         if differentiate and not parameters and numeric_leaves(call.arguments[0]):
             kind = type(call.arguments[0]).__name__
             raise TypeError(
-                f"{dispatch.name}: a map differentiates by numbers and arrays in plain dicts, lists "
-                f"and tuples; the first argument is a {kind}"
+                f"{dispatch.name}: a map differentiates by numbers and arrays in plain dicts, "
+                f"lists and tuples; the first argument is a {kind}"
             )
         self.results = Results(differentiate, parameters, samples.count, rows)
         large = any(not -(1 << 63) <= i < 1 << 63 for i in call.ints)  # for machine code
