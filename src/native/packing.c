@@ -260,9 +260,23 @@ static void free_packing(Packing *p) {
     PyMem_Free(p->integers.bytes);
 }
 
+/* Fetch what a sample soon to come is read by: the first of its lists, whose tuple was fetched before. */
+static void fetch_ahead(const Packing *p, int64_t soon, int64_t sooner) {
+    Py_ssize_t count = PyList_Size(p->samples);
+    if (soon >= 0 && soon < count) {
+        PREFETCH(PyList_GetItem(p->samples, (Py_ssize_t)soon));
+    }
+    PyObject *sample = sooner >= 0 && sooner < count ? PyList_GetItem(p->samples, (Py_ssize_t)sooner) : NULL;
+    if (sample != NULL && PyTuple_Check(sample) && PyTuple_Size(sample) > 0) {
+        PREFETCH(PyTuple_GetItem(sample, 0));
+    }
+}
+
 static int pack_all(Packing *p) {
     const int64_t *which = p->views[P_WHICH].buf, *fits = p->views[P_FITS].buf;
-    for (Py_ssize_t k = 0; k < WORDS(p->views[P_WHICH]); k++) {
+    Py_ssize_t count = WORDS(p->views[P_WHICH]);
+    for (Py_ssize_t k = 0; k < count; k++) {
+        fetch_ahead(p, k + 16 < count ? which[k + 16] : -1, k + 8 < count ? which[k + 8] : -1);
         if (which[k] < 0) {
             return wrong("there is no such sample");
         }
