@@ -873,6 +873,20 @@ def memory_looked_for(state: State) -> None:
     assert _native.holds_memory([(1, state.extra["array"])], bounds, np.ndarray) is not True
 
 
+def arrays_filled(state: State) -> None:
+    to, source = state.extra["to"], {"w": [np.arange(3.0)], "b": (np.ones(1),)}
+    state.extra["filled"] = _native.fill(to, source, np.ndarray)
+
+
+def all_or_nothing_is_filled(state: State, failed: bool) -> None:
+    to = state.extra["to"]
+    if not failed and state.extra["filled"]:  # without memory it may be left to Python
+        assert (to["w"][0].tolist(), to["b"][0].tolist()) == ([0.0, 1.0, 2.0], [1.0])
+    else:
+        assert not to["w"][0].any()
+        assert not to["b"][0].any()
+
+
 def samples_packed(state: State) -> None:
     made = state.extra["parts"]
     assert _native.pack_samples(*made) == 1
@@ -890,6 +904,12 @@ case(
     prepare=with_extra(0, samples=lambda s: [([1, 2],), ("3",), ([10**9],)]),
 )
 case("longest_sample", longest_found)
+case(
+    "fill",
+    arrays_filled,
+    prepare=with_extra(0, to=lambda s: {"b": (np.zeros(1),), "w": [np.zeros(3)]}),
+    check=all_or_nothing_is_filled,
+)
 case(
     "holds_memory",
     memory_looked_for,

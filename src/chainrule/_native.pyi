@@ -143,6 +143,7 @@ def canonicalise(
     wanted: Any,
     places: Any,
     order: Any,
+    first: Any,
     candidate_at: Any,
     candidates: Any,
     begins: Any,

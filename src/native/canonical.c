@@ -5,7 +5,7 @@
  */
 #include "canonical.h"
 
-static const char *const given_formats[GIVEN] = {"i", "i", "d", "B", "i", "B", "b",
+static const char *const given_formats[GIVEN] = {"i", "i", "d", "B", "i", "B", "b", "i",
                                                  "i", "i", "i", "i", "i", "i", "i", "B"};
 
 /* ValueError unless the instruction has the operands that its rule needs; counts what it may add to the
@@ -59,7 +59,7 @@ static int check_given(Lift *x) {
     for (Py_ssize_t k = 0; fits && k < x->place_count; k++) {
         int32_t at = x->places[k], first = x->candidate_at[k], end = x->candidate_at[k + 1];
         fits = at > (k > 0 ? x->places[k - 1] : -1) && at < 3 * x->count && x->operands[at] >= 0 &&
-               first < end && end <= x->candidate_count;
+               first < end && end <= x->candidate_count && x->first[k] >= 0 && x->first[k] <= k;
         for (int32_t c = first; fits && c < end; c++) {
             fits = x->candidates[c] >= 0 && x->candidates[c] < at / 3;
         }
@@ -96,7 +96,7 @@ static int get_given(Lift *x, PyObject **given) {
             x->rule_count = given_items(x, k) / 2;
             least[G_IDENTITIES] = 8 * x->rule_count;
         } else if (k == G_PLACES) {
-            x->place_count = least[G_ORDER] = given_items(x, k);
+            x->place_count = least[G_ORDER] = least[G_FIRST] = given_items(x, k);
             least[G_CANDIDATE_AT] = x->place_count + 1;
         }
     }
@@ -112,6 +112,7 @@ static int get_given(Lift *x, PyObject **given) {
     x->wanted = x->views[G_WANTED].buf;
     x->places = x->views[G_PLACES].buf;
     x->order = x->views[G_ORDER].buf;
+    x->first = x->views[G_FIRST].buf;
     x->candidate_at = x->views[G_CANDIDATE_AT].buf;
     x->candidates = x->views[G_CANDIDATES].buf;
     x->tokens = x->views[G_TOKENS].buf;
@@ -143,6 +144,7 @@ static int make_graph_arrays(Lift *x, int keep_dead) {
         (x->iterations != NULL && (x->moving = PyMem_Malloc((size_t)nodes + 1)) == NULL) ||
         (x->terms = PyMem_Malloc(((size_t)x->term_limit + 1) * sizeof *x->terms)) == NULL ||
         (x->known = PyMem_Malloc(known * sizeof *x->known)) == NULL ||
+        (x->gathered = PyMem_Malloc(((size_t)x->place_count + 1) * sizeof *x->gathered)) == NULL ||
         (x->set = PyMem_Malloc(sets * sizeof *x->set)) == NULL) {
         PyErr_NoMemory();
         return -1;
@@ -162,6 +164,7 @@ static int make_graph_arrays(Lift *x, int keep_dead) {
     }
     memset(x->at, 0xFF, (size_t)count * sizeof *x->at); /* -1 everywhere */
     memset(x->known, 0xFF, known * sizeof *x->known);
+    memset(x->gathered, 0xFF, ((size_t)x->place_count + 1) * sizeof *x->gathered);
     return 0;
 }
 
@@ -186,16 +189,16 @@ static PyObject *graph_arrays(Lift *x) {
 }
 
 /* canonicalise(inputs, codes, operands, constants, number, roles, identities, classes, wanted,
- * places, order, candidate_at, candidates, begins, iterations, tokens, keep_dead): the arrays of a
+ * places, order, first, candidate_at, candidates, begins, iterations, tokens, keep_dead): the arrays of a
  * Graph, in its order. */
 static PyObject *canonicalise(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *given[GIVEN], *result = NULL;
     int keep_dead;
     Lift x;
     memset(&x, 0, sizeof x);
-    if (!PyArg_ParseTuple(args, "nOOOOOOOOOOOOOOOp:canonicalise", &x.inputs, &given[0], &given[1], &given[2],
+    if (!PyArg_ParseTuple(args, "nOOOOOOOOOOOOOOOOp:canonicalise", &x.inputs, &given[0], &given[1], &given[2],
                           &given[3], &given[4], &given[5], &given[6], &given[7], &given[8], &given[9],
-                          &given[10], &given[11], &given[12], &given[13], &given[14],
+                          &given[10], &given[11], &given[12], &given[13], &given[14], &given[15],
                           &keep_dead)) {
         return NULL;
     }
@@ -214,6 +217,7 @@ static PyObject *canonicalise(PyObject *Py_UNUSED(module), PyObject *args) {
     PyMem_Free(x.moving);
     PyMem_Free(x.terms);
     PyMem_Free(x.known);
+    PyMem_Free(x.gathered);
     PyMem_Free(x.set);
     return result;
 }

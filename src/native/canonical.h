@@ -19,7 +19,7 @@ typedef struct {
 /* What is read: the recording, and the arrays of lift.annotations. */
 enum {
     G_CODES, G_OPERANDS, G_CONSTANTS, G_NUMBER, G_ROLES, G_IDENTITIES, G_CLASSES, G_WANTED, G_PLACES,
-    G_ORDER, G_CANDIDATE_AT, G_CANDIDATES, G_BEGINS, G_ITERATIONS, G_TOKENS,
+    G_ORDER, G_FIRST, G_CANDIDATE_AT, G_CANDIDATES, G_BEGINS, G_ITERATIONS, G_TOKENS,
     GIVEN
 };
 
@@ -34,7 +34,7 @@ typedef struct {
     Py_buffer views[GIVEN];
     int view_count;
     Py_ssize_t inputs, count, rule_count, wanted_count, place_count, candidate_count;
-    const int32_t *codes, *operands, *roles, *wanted, *places, *order, *candidate_at, *candidates;
+    const int32_t *codes, *operands, *roles, *wanted, *places, *order, *first, *candidate_at, *candidates;
     const int32_t *begins, *iterations; /* NULL without loops */
     const double *constants;
     const char *number, *identities, *tokens;
@@ -49,6 +49,7 @@ typedef struct {
     int32_t *known;              /* nodes by their operation and operands */
     uint64_t *set, known_mask;
     Py_ssize_t place;            /* the first that is not before the present instruction */
+    int32_t *gathered;           /* the node of what each place selects, at the first that selects the same; or -1 */
 
     PyObject *objects[MADE];
     Py_ssize_t node_count, product_count, plain_count, gather_count, term_count;

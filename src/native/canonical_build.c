@@ -221,10 +221,14 @@ static int32_t operand_node(Lift *x, Py_ssize_t i, int j) {
     if (place < 0) {
         return node_of(x, x->operands[3 * i + j]);
     }
-    for (int32_t k = x->candidate_at[place]; k < x->candidate_at[place + 1]; k++) {
-        x->plains[x->plain_count++] = x->at[x->candidates[k]]; /* used twice at least: none waits */
+    int32_t *gathered = &x->gathered[x->first[place]];
+    if (*gathered < 0) {
+        for (int32_t k = x->candidate_at[place]; k < x->candidate_at[place + 1]; k++) {
+            x->plains[x->plain_count++] = x->at[x->candidates[k]]; /* used twice at least: none waits */
+        }
+        *gathered = add_node(x, i, NODE_GATHER, x->order[place]);
     }
-    return add_node(x, i, NODE_GATHER, x->order[place]);
+    return *gathered;
 }
 
 /* The same operation on the same operands is one node. */

@@ -158,10 +158,11 @@ class _Unclear:
 
 
 class _Returned(NamedTuple):
-    """A number that the function returned, and whether it is a Value."""
+    """A number that the function returned, and whether it is a Value or a number of numpy's."""
 
     value: Value
     is_value: bool
+    is_numpys: bool
 
 
 class _ReturnedArray(NamedTuple):
@@ -183,7 +184,7 @@ def _as_output(leaf: Any, position: dict[int, int]) -> Any:
         items = [_as_output(x, position) for x in leaf.items]
         return replace(ArrayOutput.of(items, leaf.shape), is_value=leaf.is_value)
     if isinstance(leaf, _Returned):
-        return Output(position[id(leaf.value)], leaf.is_value)
+        return Output(position[id(leaf.value)], leaf.is_value, leaf.is_numpys)
     return leaf
 
 
@@ -211,7 +212,7 @@ def _returned(recorder: Recorder, x: Any) -> Any:
         value = x if isinstance(x, Value) else x._value
         if id(value) in recorder.selector.pending:
             value = value * 1.0
-        return _Returned(value, isinstance(x, Value))
+        return _Returned(value, isinstance(x, Value), kind is Detached and x.kind is np.float64)
     if kind is Traced or kind is Whole or kind is Condition or kind is TracedText:
         return plain(x)
     if isinstance(x, str) and " at 0x" in x:

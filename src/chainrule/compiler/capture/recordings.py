@@ -182,14 +182,19 @@ def _same_result(a: object, b: object) -> bool:
 
 @dataclass(frozen=True)
 class Output(Leaf):
-    """The place of a number in what the function returned."""
+    """The place of a number in what the function returned; ``is_numpys``: it is a np.float64."""
 
     position: int
     is_value: bool
+    is_numpys: bool = False
 
     def moved(self, to: Callable[[int], int]) -> Output:
         """The same with its instruction elsewhere."""
-        return Output(to(self.position), self.is_value)
+        return Output(to(self.position), self.is_value, self.is_numpys)
+
+    def plain(self, number: float) -> float:
+        """The number, of the type that the function returned."""
+        return np.float64(number) if self.is_numpys else number
 
     def __repr__(self) -> str:
         return f"%{self.position}" + ("" if self.is_value else ".data")

@@ -70,6 +70,7 @@ class Annotations:
         order = np.argsort(selection.places)
         self.order: Ints = order.astype(np.int32)
         self.places: Ints = np.ascontiguousarray(selection.places[order], np.int32)
+        self.first = self._first_of_each(selection.owners[order])
         tables = {id(gather.candidates): gather.candidates for gather in selection.gathers}
         distinct = {key: np.unique(table) for key, table in tables.items()}
         gathers = [selection.gathers[k] for k in selection.owners[order].tolist()]
@@ -77,6 +78,21 @@ class Annotations:
         self.candidates: Ints = np.concatenate([np.zeros(0, np.int32), *rows])
         self.candidate_at: Ints = np.zeros(len(order) + 1, np.int32)
         self.candidate_at[1:] = np.cumsum([len(row) for row in rows])
+
+    def _first_of_each(self, owners: Ints) -> Ints:
+        """Of each of ``places`` the first one that selects the same: both read one node.
+
+        In a loop in time, those of one iteration.
+        """
+        if not len(owners):
+            return np.zeros(0, np.int32)
+        keys = [np.asarray(owners, np.int64)]
+        if len(self.iterations):
+            users = self.places // 3
+            keys += [self.iterations[users].astype(np.int64), self.begins[users].astype(np.int64)]
+        _, first, which = np.unique(np.stack(keys), axis=1, return_index=True, return_inverse=True)
+        found: Ints = first[which.ravel()].astype(np.int32)
+        return found
 
     def _repeat(self, recording: Recording, loop: Loop) -> None:
         """Add a loop; what enters or leaves it, or is not used exactly once, must be a node."""

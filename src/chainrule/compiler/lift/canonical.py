@@ -90,6 +90,7 @@ def canonicalise(
         notes.wanted,
         notes.places,
         notes.order,
+        notes.first,
         notes.candidate_at,
         notes.candidates,
         notes.begins,
@@ -149,6 +150,8 @@ class _Builder:
                 zip(notes.places.tolist(), notes.order.tolist(), strict=True)
             )
         }
+        self.first = dict(zip(notes.places.tolist(), notes.first.tolist(), strict=True))
+        self.gathered: dict[int, int] = {}  # nodes, by the first place that selects the same
         self.live = [True] * len(recording) if notes.keep_dead else self._live()
         self.uses = self._count_uses()
         self.known: dict[Any, int] = {}  # nodes by operation and operands, to make each only once
@@ -296,9 +299,13 @@ class _Builder:
         """The node of operand j of instruction i."""
         if 3 * i + j not in self.dynamic:
             return self._node(self.operands[i][j])
-        place, rows = self.dynamic[3 * i + j]
-        # Candidates count as used twice, so none of them is waiting.
-        return self._add(i, GATHER, tuple([self.at[row] for row in rows]), place=place)
+        first = self.first[3 * i + j]
+        if first not in self.gathered:
+            place, rows = self.dynamic[3 * i + j]
+            # Candidates count as used twice, so none of them is waiting.
+            candidates = tuple([self.at[row] for row in rows])
+            self.gathered[first] = self._add(i, GATHER, candidates, place=place)
+        return self.gathered[first]
 
     def _node(self, i: int) -> int:
         if self.at[i] < 0:

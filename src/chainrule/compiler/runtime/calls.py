@@ -216,7 +216,7 @@ def _numbers(run: Run, value: Callable[[float], Any]) -> Any:
             return array_of_values(filled) if x.is_value and value is Value else filled
         if not isinstance(x, Output):
             return x
-        return value(next(rest)) if x.is_value else next(rest)
+        return value(next(rest)) if x.is_value else x.plain(next(rest))
 
     return map_leaves(number, result, records=True)
 

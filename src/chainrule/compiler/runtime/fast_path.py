@@ -232,8 +232,10 @@ def _finish(call: Call, variant: Variant) -> Callable[[Any], Any] | None:
     """What makes Values, and sparse matrices, of their numbers; None where there are none."""
     if call.key[0] and not variant.is_derivative:  # the value and its gradient are numbers
         first: Node = call.structure[0][0]
-        build = _building(first)
-        return None if build is _as_it_is else lambda answer: (answer[0], build(answer[1]))
+        build, extras = _building(first), _with_numpys_numbers(variant.recording.result)
+        if build is _as_it_is and extras is _as_it_is:
+            return None
+        return lambda answer: (extras(answer[0]), build(answer[1]))
     made = [_made_of(leaf) for leaf in _leaves(variant.recording.result)]
     if not any(made):
         return None
@@ -245,6 +247,20 @@ def _finish(call: Call, variant: Variant) -> Callable[[Any], Any] | None:
     return finish
 
 
+def _with_numpys_numbers(result: Any) -> Callable[[Any], Any]:
+    """What makes numbers of numpy's of those extras that are; the value itself is a float."""
+    leaves = _leaves(result[1]) if has_extras(result) else []
+    numpys = [isinstance(leaf, Output) and leaf.is_numpys for leaf in leaves]
+    if not any(numpys):
+        return _as_it_is
+
+    def make(answer: Any) -> Any:
+        rest = iter(numpys)
+        return answer[0], map_leaves(lambda x: np.float64(x) if next(rest) else x, answer[1])
+
+    return make
+
+
 def _made_of(leaf: Any) -> Callable[[Any], Any] | None:
     """What makes of its numbers something that the function returned; None: they are it."""
     if isinstance(leaf, ArrayOutput) and leaf.sparse is not None:
@@ -252,7 +268,9 @@ def _made_of(leaf: Any) -> Callable[[Any], Any] | None:
         return filled
     if isinstance(leaf, ArrayOutput) and leaf.is_value:
         return array_of_values
-    return Value if isinstance(leaf, Output) and leaf.is_value else None
+    if isinstance(leaf, Output):
+        return Value if leaf.is_value else np.float64 if leaf.is_numpys else None
+    return None
 
 
 def _leaves(tree: Any) -> list[Any]:

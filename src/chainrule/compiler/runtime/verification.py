@@ -329,6 +329,8 @@ def _compare_numbers(expected: Expected, recorded: Any, eager: Any) -> None:
             raise Unrecordable("eager gives no Value" if isinstance(x, Output) else _DIFFERS)
         if isinstance(x, Output):
             number = y.data if isinstance(y, Value) else y
+            if type(number) in (float, np.float64) and x.is_numpys is not (type(y) is np.float64):
+                raise Unrecordable(_DIFFERS)
             same = errors.is_real(number) and np.isclose(
                 expected.numbers[x.position], number, rtol=1e-9, atol=1e-12, equal_nan=True
             )

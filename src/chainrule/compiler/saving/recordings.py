@@ -102,7 +102,7 @@ def _encode_result(x: Any, arrays: list[ArrayOutput]) -> Any:
     if kind is list or kind is tuple:
         return {kind.__name__: [_encode_result(item, arrays) for item in x]}
     if isinstance(x, Output):
-        return {"output": [x.position, x.is_value]}
+        return {"numpy output" if x.is_numpys else "output": [x.position, x.is_value]}
     if isinstance(x, ArrayOutput) and x.sparse is None:
         arrays.append(x)
         return {"array": [list(x.shape), x.is_value]}
@@ -254,8 +254,8 @@ class _Results:
         if kind == "dict" and all(isinstance(pair, list) and len(pair) == 2 for pair in parts):
             return {decode(key): self.decode(item, depth + 1) for key, item in parts}
         if len(parts) == 2 and type(parts[1]) is bool:
-            if kind == "output":
-                return Output(count(parts[0], self._n), parts[1])
+            if kind in ("output", "numpy output"):
+                return Output(count(parts[0], self._n), parts[1], kind != "output")
             if kind == "array":
                 return self._array(tuple(counts(parts[0], 2**31)), parts[1])
         raise damaged("what the function returned cannot be read")

@@ -199,7 +199,7 @@ def _returned(x: Any, nodes: list[Value]) -> Any:
         return x.filled(np.array([nodes[p].data for p in x.positions.tolist()], np.float64))
     if not isinstance(x, Output):
         return x
-    return nodes[x.position] if x.is_value else nodes[x.position].data
+    return nodes[x.position] if x.is_value else x.plain(nodes[x.position].data)
 
 
 def _why_not(selection: Selection, ints: Sequence[int]) -> str:
