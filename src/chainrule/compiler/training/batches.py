@@ -67,7 +67,7 @@ def batch_value_and_grad(
         results = _mapped(dispatch, params, samples, thread_count(threads))
         if results is not None:
             return results[0], fill(out, results[1])
-        found = _batched(dispatch, params, samples)
+        found = _with_cached(dispatch, params, _batched(dispatch, params, samples), count)
         if found is not None and not all(_may_be_overtaken(dispatch, params, x) for x in found[2]):
             found = None
     if found is None:
@@ -102,6 +102,21 @@ def _begun(
     """What the first samples add to the mean, and the others."""
     first = flatten_call((params,), {}, differentiate=True).structure[0][0]
     return mean, like_first(first, params, np.frombuffer(gradient)), samples[done:]
+
+
+def _with_cached(
+    dispatch: Dispatch, params: Any, found: tuple[float, Any, list[Any]] | None, count: int
+) -> tuple[float, Any, list[Any]] | None:
+    """The same with the samples that are left, where cached calls answer all of them."""
+    if found is None or not found[2]:
+        return found
+    mean, grads, left = found
+    answer = dispatch.gate.mean(params, left)
+    if answer is None or len(answer) != 2:
+        return found
+    sums = _Sums(grads, 1)
+    sums.add(answer[1], count / len(left))
+    return mean + answer[0] * len(left) / count, sums.tree(), []
 
 
 def _may_be_overtaken(dispatch: Dispatch, params: Any, sample: Any) -> bool:
