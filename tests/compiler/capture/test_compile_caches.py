@@ -135,6 +135,41 @@ def test_helpers_with_a_cache_are_called_again():
     same(as_index, INTEGERS, recordings=4)
 
 
+RATE = 0.5
+
+
+@functools.lru_cache(maxsize=2)
+def rated(n):
+    return RATE * n
+
+
+def on_one_path(p, x):
+    return p[0] * rated(3) if x > 0 else p[1] * rated(2)
+
+
+@pytest.mark.parametrize("lift", [None, True, False])
+def test_a_recording_of_another_path_leaves_no_trace_in_a_cache(lift, monkeypatch):
+    """What it calls in vain would keep an entry that eager calls let go, with an old rate."""
+
+    def results(value_and_grad):
+        rated.cache_clear()
+        found = []
+        for x, rate, other in [(-1.0, 0.5, 0), (1.0, 0.5, 7), (1.0, 0.5, 8), (-1.0, 3.0, 0)]:
+            monkeypatch.setitem(globals(), "RATE", rate)
+            if other:
+                rated(other)
+            found.append(value_and_grad(P, x))
+        return found
+
+    fast = chainrule.compile(on_one_path, on_fallback="eager", lift=lift)
+    assert results(fast.value_and_grad) == results(chainrule.value_and_grad(on_one_path))
+
+
+def test_a_helper_that_reads_more_than_its_arguments_is_refused_by_name():
+    with pytest.warns(chainrule.FallbackWarning, match="calls 'rated', .* reads more than its"):
+        chainrule.compile(on_one_path).value_and_grad(P, 1.0)
+
+
 def test_other_kinds_of_arguments():
     calls = [(P, n) for n in (1, True, 1.0, np.int64(1), np.float64(1.0), 2, 2.0, False, 0)]
     same(by_integers, calls)

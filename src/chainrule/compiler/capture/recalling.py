@@ -2,16 +2,23 @@
 
 In: a call of a function that ``functools.lru_cache`` made. Out: its result, each number of it
 traced: a replay calls the function again with the same arguments, which are static, and takes what
-it gives then. So nothing is assumed of what is in the cache.
+it gives then. So nothing is assumed of what is in the cache. A recording of another path may call
+one that this call would not: that leaves no trace, as long as what it gives depends on its
+arguments alone. Where it may read something else, the call is refused.
 """
 
 from __future__ import annotations
 
+import builtins
+import dis
 import functools
 import math
 import operator
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
+
+import numpy as np
 
 from chainrule.compiler.capture.draws import Drawn, Draws
 from chainrule.compiler.capture.standins import Detached, StandIn, plain
@@ -19,6 +26,8 @@ from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import modes
 
 _PLAIN = frozenset((int, float, bool, str, bytes, type(None)))
+_MODULES = frozenset("builtins math cmath operator itertools functools numpy collections".split())
+_UNSEEN = frozenset(("IMPORT_NAME", "IMPORT_FROM", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"))
 CACHED: Any = functools._lru_cache_wrapper
 
 
@@ -121,7 +130,14 @@ class Memory:
         self.recalls = Recalls()
         self.node: int | None = None
         self._results: dict[Any, Any] = {}
+        self._alone: dict[int, bool] = {}  # whether a function depends on its arguments alone
         self.inside = False  # one of the functions is running, on plain numbers
+
+    def may_be_called(self, function: Any) -> bool:
+        """Whether calls of a function, also in vain, leave no trace but in its cache."""
+        if id(function) not in self._alone:
+            self._alone[id(function)] = _depends_on_arguments_alone(function, set())
+        return self._alone[id(function)]
 
     def result(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """What the function gives, once for each of its arguments."""
@@ -143,6 +159,11 @@ def recalled(function: Any) -> Callable[..., Any]:
         if recorder is None:
             return function(*arguments, **keywords)
         memory = recorder.memory = recorder.memory or Memory()
+        if not memory.may_be_called(function):
+            recorder.forbid(
+                f"it calls {function.__name__!r}, which keeps results in a cache and reads more "
+                "than its arguments,"
+            )
         refusal = (
             f"it calls {function.__name__!r}, which keeps results in a cache, with or for more"
         )
@@ -191,3 +212,50 @@ def _traced(recorder: Any, result: Any, nodes: Iterator[int]) -> Any:
     recorder.passed.add(id(made))
     recorder.selector.watch(made)  # it stands for the one that the cache holds
     return made
+
+
+# --- what a function reads ------------------------------------------------------------------------
+
+
+def _depends_on_arguments_alone(function: Any, seen: set[Any]) -> bool:
+    """Whether a function, and all that it calls, names nothing that may change but functions."""
+    inner = function.__wrapped__ if type(function) is CACHED else function
+    if type(inner) is not types.FunctionType:
+        return _is_of_library(inner)
+    if inner in seen:
+        return True
+    seen.add(inner)
+    try:
+        outside = [cell.cell_contents for cell in inner.__closure__ or ()]
+    except ValueError:  # one is empty as yet
+        return False
+    given = [*(inner.__defaults__ or ()), *(inner.__kwdefaults__ or {}).values()]
+    for step in _steps(inner.__code__):
+        if step.opname in _UNSEEN or step.argval == "random":
+            return False
+        if step.opname == "LOAD_GLOBAL":
+            name = step.argval
+            outside.append(inner.__globals__.get(name, getattr(builtins, name, None)))
+    plain_defaults = _PLAIN.issuperset(map(type, given))
+    return plain_defaults and all(_stays(x, seen) for x in outside)
+
+
+def _stays(x: Any, seen: set[Any]) -> bool:
+    """Whether something that a function names is the same at every call, as far as it is asked."""
+    if type(x) is CACHED or type(x) is types.FunctionType:
+        return _depends_on_arguments_alone(x, seen)
+    if isinstance(x, types.ModuleType):
+        return x.__name__.split(".")[0] in _MODULES
+    return _is_of_library(x)
+
+
+def _is_of_library(x: Any) -> bool:
+    known = isinstance(x, type | types.BuiltinFunctionType | np.ufunc)
+    return known and str(getattr(x, "__module__", "numpy")).split(".")[0] in _MODULES
+
+
+def _steps(code: types.CodeType) -> Iterator[dis.Instruction]:
+    yield from dis.get_instructions(code)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _steps(constant)

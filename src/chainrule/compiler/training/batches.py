@@ -35,7 +35,7 @@ DOUBLE = np.dtype(np.float64)
 
 FEWEST = 16  # samples for which it pays to pack them
 #: numbers, computed one by one, for which lanes are worth being prepared; a call counts as some too
-LANES, CALL = 1 << 21, 1 << 15
+LANES, CALL = 1 << 22, 1 << 15
 TAPE = 24  # numbers that machine code computes while a tape does one instruction
 ALIKE = 8  # samples for which it pays to look for the code of a length that was not met
 
