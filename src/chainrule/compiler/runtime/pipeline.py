@@ -10,6 +10,7 @@ import functools
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -103,6 +104,7 @@ class Pipeline:
         self._tracer, self._counts = tracer, counts
         self._keeps_bits = options.lift is False  # those of eager's gradients
         self._counting: dict[Any, set[str]] = {}  # lines of loops over ``range``, by function
+        self._superseded: list[weakref.ref[Variant]] = []  # by longer code
         self._failures = 0  # attempts to compute both sides of branches
         self._builder: Builder | None = None  # nothing is lifted
         if options.lift is not False:
@@ -132,6 +134,12 @@ class Pipeline:
         """All variants."""
         return [v for structure in list(self.structures.values()) for v in structure.variants]
 
+    def held(self) -> list[Variant]:
+        """These, and those that were superseded, as long as the fast path runs them."""
+        alive = [(r, variant) for r in self._superseded if (variant := r()) is not None]
+        self._superseded = [r for r, _ in alive]
+        return [*self.kept(), *[variant for _, variant in alive]]
+
     def own_paths(self) -> str:
         """Why recordings do not pay for the function, and what to write instead."""
         return own_paths(most_frequent(self._tracer.source, self.structures))
@@ -155,6 +163,7 @@ class Pipeline:
                         if keeper is not None:
                             keeper.forget(variant.machine)
             structure.variants = [v for v in structure.variants if id(v) not in gone]
+        self._superseded = [r for r in self._superseded if id(r()) not in gone]
         self._on_forget()
 
     def record(self, structure: Structure, call: Call, at_once: bool, build: bool = True) -> Run:
@@ -302,7 +311,9 @@ class Pipeline:
     def _supersede(self, machines: Collection[MachineCode]) -> None:
         """Drop variants on the code of shorter calls: these join longer code."""
         for structure in self.structures.values() if machines else ():
+            gone = [v for v in structure.variants if v.machine in machines]
             structure.variants = [v for v in structure.variants if v.machine not in machines]
+            self._superseded += map(weakref.ref, gone)
 
     def _traced(self, structure: Structure, call: Call) -> Trace:
         """A recording of a call, unless it is refused."""
