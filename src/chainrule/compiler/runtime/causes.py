@@ -97,6 +97,7 @@ def differing_argument(
 ) -> Reason | None:
     """Which argument has most structures among recorded calls, and how they differ; or None."""
     recorded = [key for key, structure in structures.items() if structure.variants]
+    recorded = [key for key in recorded if isinstance(key, tuple)]  # of a file's, once it is called
     met: dict[str, dict[Node, None]] = {}
     for (_, arguments, named, _), _ in recorded:
         words = parameters(function, len(arguments))
