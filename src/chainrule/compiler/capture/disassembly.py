@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dis
 import pathlib
+import sysconfig
 import types
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from chainrule.core.backend import Value
 
 _READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_NAME")
 _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "IMPORT_NAME")
+_LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 _COLLECTIONS = (list, tuple, dict, set, frozenset)
 #: builtins over a generator that Python's compiler writes out as loops, as ``dis`` shows them
 _WRITTEN_OUT = {text for f in (all, any, list, set, tuple) for text in (f.__name__, repr(f))}
@@ -29,6 +31,11 @@ def nested(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from nested(constant)
+
+
+def is_of_library(code: types.CodeType) -> bool:
+    """Whether code is of Python's library or of an installed package, not the user's own."""
+    return code.co_filename.startswith(_LIBRARY)
 
 
 def _steps(code: types.CodeType) -> list[dis.Instruction]:
@@ -100,10 +107,20 @@ def place(code: types.CodeType, names: set[str]) -> str:
     That of the function if none does.
     """
     line = next(_lines(code, names), code.co_firstlineno)
-    return f", at {pathlib.Path(code.co_filename).name}:{line}"
+    return f", at {_position(code, line)}"
 
 
-def _lines(code: types.CodeType, names: set[str]) -> Iterator[int]:
+def first_read(codes: Iterable[types.CodeType], names: Collection[str]) -> str | None:
+    """The first line of some code, in words, that reads one of these names; None if none does."""
+    found = (_position(code, line) for code in codes for line in _lines(code, names))
+    return next(found, None)
+
+
+def _position(code: types.CodeType, line: int) -> str:
+    return f"{pathlib.Path(code.co_filename).name}:{line}"
+
+
+def _lines(code: types.CodeType, names: Collection[str]) -> Iterator[int]:
     for inner in nested(code):
         for step in dis.get_instructions(inner):
             line = step.positions.lineno if step.positions is not None else None

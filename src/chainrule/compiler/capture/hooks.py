@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import collections
+import datetime
 import functools
 import sys
 import types
@@ -40,7 +41,7 @@ from chainrule.compiler.capture.outside import loaded, loaded_from, stored, stor
 from chainrule.compiler.capture.recalling import CACHED, recalled
 from chainrule.compiler.capture.rewriting import MAKERS, WATCHED, Hooks, Rewriter
 from chainrule.compiler.capture.sorting import in_order
-from chainrule.compiler.capture.standins import Condition, Detached, StandIn, is_numpys
+from chainrule.compiler.capture.standins import Condition, Detached, StandIn, is_numpys, plain
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.texts import TracedText
 from chainrule.compiler.capture.traced import Traced
@@ -318,6 +319,12 @@ def _getattr(x: Any, name: str, *default: Any) -> Any:
     return getattr(_asked(x, name), name, *default)
 
 
+def _timedelta(*arguments: Any, **keywords: Any) -> datetime.timedelta:
+    """A span of time; C code wants true numbers for it."""
+    named = {name: plain(x) for name, x in keywords.items()}
+    return datetime.timedelta(*map(plain, arguments), **named)
+
+
 _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     int: _int,
     float: _float,
@@ -334,6 +341,7 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     collections.defaultdict: make_defaultdict,
     hasattr: _hasattr,
     getattr: _getattr,
+    datetime.timedelta: _timedelta,
     RANDOM: make_random,
     DEFAULT_RNG: make_generator,
     **SEARCHES,
@@ -370,6 +378,7 @@ _MODULES = {
             (collections.defaultdict, make_defaultdict),
         )
     },
+    (datetime, "timedelta"): (datetime.timedelta, types.SimpleNamespace(timedelta=_timedelta)),
 }
 
 SIDES.called, SIDES.asked = _called, _asked

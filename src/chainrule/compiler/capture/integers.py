@@ -18,6 +18,7 @@ from chainrule.compiler.capture.draws import Drawn, Draws
 from chainrule.core import errors
 
 ORDERED = "it goes through a set in the order of its hashes: go through sorted(...) of it"
+TEXT = ", of a text"  # after a line: a character of a text is static
 ITEMS = ", which goes through a container"  # after a line: how many items there are is static
 BEYOND = 2**63
 EXACT = 2**53  # integers up to here are floats without rounding

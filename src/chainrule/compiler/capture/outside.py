@@ -19,7 +19,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from chainrule.compiler.capture.captured import ANY, MISSING, CapturedState, content_of, look_up
+from chainrule.compiler.capture import disassembly
+from chainrule.compiler.capture.captured import (
+    ANY,
+    MISSING,
+    CapturedState,
+    content_of,
+    look_up,
+    state_of,
+)
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.rewriting import original
 from chainrule.compiler.capture.standins import (
@@ -191,6 +199,10 @@ class Overlay:
 
 
 ADVICE = "; return it, or keep it where the function is called"
+RANDOM_ADVICE = (
+    "; take the numbers of chainrule.random and pass a key, or pass a seed and make the generator "
+    "of it inside"
+)
 
 
 class Kept:
@@ -440,7 +452,24 @@ def line_of_change(state: CapturedState, stores: dict[int, str]) -> str:
         found = stores.get(container) or next(_storing_lines(state.functions, name), None)
         if found is not None:
             return f" at {found}{ADVICE}"
-    return ""
+    drawn = [g for g, _, before in state.generators if repr(state_of(g)) != before]
+    return _line_of_draw(state, drawn[0]) if drawn else ""
+
+
+def _line_of_draw(state: CapturedState, generator: Any) -> str:
+    """Where numbers are drawn from a generator, as by a method of it, and what to do instead."""
+
+    def draws(x: Any) -> bool:
+        return x is generator or getattr(x, "__self__", None) is generator
+
+    names = {name for _, name, x in state.names if draws(x)}
+    cells = zip(state.cell_names, state.cells, strict=True)
+    names |= {name for name, (_, x) in cells if draws(x)}
+    names |= {key for _, held, _ in state.dicts for key, x in held.items() if draws(x)}
+    codes = [original(f.__code__) for f in state.functions]
+    own = [code for code in codes if not disassembly.is_of_library(code)]
+    line = disassembly.first_read(own, names)
+    return f"{'' if line is None else f' at {line}'}{RANDOM_ADVICE}"
 
 
 def _is_one_of(x: Any, *others: Any) -> bool:

@@ -19,6 +19,7 @@ from chainrule.compiler.capture.integer_code import ANOTHER_PATH, BEYOND_BITS, d
 from chainrule.compiler.capture.integers import EXACT, IntegerProgram
 
 Ints = npt.NDArray[np.int32]
+EACH_PLACE, EACH_ITEM = 32, 240  # bytes, of which a decider's row has 24 and 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +71,13 @@ class Selection:
     def called(self) -> int:
         """How many functions of Python's a call of the recording has to call."""
         return sum(x.called for x in self.program.constants if isinstance(x, Draws))
+
+    @functools.cached_property
+    def nbytes(self) -> int:
+        """Its memory, and that of its decider: rows in C, and Python objects."""
+        tables = {id(g.candidates): g.candidates.nbytes for g in self.gathers}
+        items = len(self.gathers) + len(self.program.steps) + len(self.program.guards)
+        return EACH_PLACE * len(self.places) + EACH_ITEM * items + 3 * sum(tables.values())
 
     @property
     def slots(self) -> list[int]:

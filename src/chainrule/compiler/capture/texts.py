@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainrule.compiler.capture.integers import TEXT
 from chainrule.compiler.capture.operators import BINARY
 from chainrule.compiler.capture.standins import Detached, StandIn, plain
 from chainrule.compiler.capture.traced import Traced
@@ -50,8 +51,9 @@ class TracedText(StandIn):
 
     def static(self) -> str:
         """The text itself: from here on the recording is for this text."""
+        line = f"{errors.caller()}{TEXT}"
         for node in self.nodes:
-            self._recorder.integers.guard(node, False, errors.caller())
+            self._recorder.integers.guard(node, False, line)
         return self.value
 
     def code(self) -> Traced:

@@ -37,6 +37,7 @@ from chainrule.compiler.capture.hooks import REWRITER
 from chainrule.compiler.capture.keyed import NotKeyed
 from chainrule.compiler.capture.outside import (
     ADVICE,
+    RANDOM_ADVICE,
     Changes,
     Kept,
     Outside,
@@ -343,7 +344,7 @@ def _trace(
         if state.looks and [v.label for v in inputs[: len(labels)]] != labels:
             raise Unrecordable("it changes the label of a Value")
         if _random_states() != drawn:
-            raise Unrecordable("it draws random numbers")
+            raise Unrecordable(f"it draws random numbers{RANDOM_ADVICE}")
     except BaseException:
         state.restore()
         for v, label in zip(inputs, labels, strict=False):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import collections
+import collections.abc
 import dataclasses
 import functools
 import gc
@@ -17,7 +18,6 @@ import operator
 import pathlib
 import random
 import sys
-import sysconfig
 import types
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
@@ -37,7 +37,7 @@ from chainrule.compiler.capture.captured import (
 )
 from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
 from chainrule.compiler.capture.known import ATOMS, DESCRIPTORS
-from chainrule.compiler.capture.outside import ADVICE, Outside, is_holder
+from chainrule.compiler.capture.outside import ADVICE, RANDOM_ADVICE, Outside, is_holder
 from chainrule.compiler.capture.rewriting import CACHED, CELLS, only_calls, original, unseen
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.core import errors
@@ -67,7 +67,6 @@ _NO_OBJECTS = (
     *(list, tuple, dict, set, frozenset),
 )
 _LIMIT = 1_000_000
-_LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 
 
 def survey(
@@ -84,9 +83,9 @@ def survey(
     found = CapturedState(outside=outside or Outside(()))
     seen: set[int] = set()
     kept: list[Any] = []  # so that no id is used twice
-    stack: list[tuple[Any, types.FunctionType | None]] = [(x, None) for x in (*roots, function)]
+    stack = [(x, _Way()) for x in (*roots, function)]
     while stack:
-        x, reader = stack.pop()  # the function of the user's that reaches x, for messages
+        x, way = stack.pop()
         found.tells |= isinstance(x, _GETTERS)
         if id(x) in found.outside.holders:
             raise Unrecordable(_not_by_names(found.outside.holders[id(x)].name))
@@ -99,11 +98,11 @@ def survey(
         try:
             inside = list(_reached(x, found))
         except Unrecordable as reason:
-            raise Unrecordable(f"{reason}{_place(x, reader)}") from None
+            instead = reason.instead if isinstance(reason, _Refused) else ""
+            raise Unrecordable(f"{reason}{way.place(x)}{instead}") from None
         found.asks_types |= not _is_own(x) and any(id(item) in _ASKING for item in inside)
-        if isinstance(x, types.FunctionType) and not x.__code__.co_filename.startswith(_LIBRARY):
-            reader = x
-        stack.extend((y, reader) for y in reversed(inside))  # depth first, as in the source
+        further = way.through(x)
+        stack.extend((y, further) for y in reversed(inside))  # depth first, as in the source
     found.values = list({id(v): v for v in found.values}.values())
     found.objects_by_id = {id(x): type(x) for x in kept if not isinstance(x, _NO_OBJECTS)}
     found.place = {id(v): i for i, v in enumerate(found.values)}
@@ -141,6 +140,46 @@ def _not_by_names(name: str) -> str:
     return f"it changes {name!r}, which it reaches not by names alone{ADVICE}"
 
 
+class _Refused(Unrecordable):
+    """Something is reached that cannot be recorded; ``instead``: what to do about it."""
+
+    def __init__(self, what: str, instead: str) -> None:
+        super().__init__(what)
+        self.instead = instead
+
+
+def _unwatched(x: Any) -> _Refused:
+    """The contents of an object cannot be compared."""
+    instead = "; pass what is read of it as an argument"
+    if isinstance(x, collections.abc.Iterator):
+        instead = "; pass what it gives next as an argument"
+    elif isinstance(x, collections.abc.Sequence):
+        instead = "; pass it, or a list of its items, as an argument"
+    return _Refused(f"it reaches a {type(x).__name__}, which cannot be watched completely", instead)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Way:
+    """How the walk came to something, for messages: from a function of the user's, by a name."""
+
+    reader: Any = None
+    named: Any = None  # what the reader names, where the walk has gone on from there
+
+    def through(self, x: Any) -> _Way:
+        """The way to what is inside ``x``."""
+        if isinstance(x, types.FunctionType) and not _is_of_library(x):
+            return _Way(x)
+        return self if self.named is not None else _Way(self.reader, x)
+
+    def place(self, x: Any) -> str:
+        """The line at which ``x`` is reached, to end a message with."""
+        if isinstance(x, types.FunctionType) and not _is_of_library(x):
+            return ""  # the message has a line of it
+        if self.reader is None:
+            return ""
+        return _place(x if self.named is None else self.named, self.reader)
+
+
 class _Held:
     """A dict, object or list that holds places outside: the function gets another one for it."""
 
@@ -163,6 +202,12 @@ def _has_self(x: Any) -> bool:
     return isinstance(x, types.BuiltinFunctionType) and not isinstance(
         x.__self__, (types.ModuleType, type, type(None))
     )
+
+
+def _draws_in_c(x: Any) -> bool:
+    """Whether this is a function of ``numpy.random``, written in C."""
+    is_function = type(x).__name__ == "cython_function_or_method"
+    return is_function and known.module_of(x).startswith("numpy.random")
 
 
 def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
@@ -230,15 +275,15 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         yield from x.values()
     elif isinstance(x, np.ndarray):
         if type(x) is not np.ndarray:
-            raise Unrecordable(
-                f"it reaches a {type(x).__name__}, which cannot be watched completely"
-            )
+            raise _unwatched(x)
         found.arrays.append((x, x.shape, x.tobytes()))
         if x.dtype == object:
             found.objects.append((x, x.ravel().tolist()))
             yield from found.objects[-1][1]
     elif isinstance(x, random.SystemRandom):
-        raise Unrecordable("it draws random numbers")
+        raise _Refused("it draws random numbers", RANDOM_ADVICE)
+    elif _draws_in_c(x):
+        raise _Refused(f"it calls {_full_name(x)}, which is not known to be pure", RANDOM_ADVICE)
     elif isinstance(x, _GENERATORS):
         found.generators.append((x, state_of(x), repr(state_of(x))))
     elif x is RANDOM:
@@ -247,7 +292,9 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         if known.is_pure_class(x) or known.is_known_tool(x):
             return
         if not known.is_python_class(x):
-            raise Unrecordable(f"it reaches the class {_full_name(x)}, not known to be pure")
+            draws = known.module_of(x).startswith("numpy.random")
+            reason = f"it reaches the class {_full_name(x)}, not known to be pure"
+            raise _Refused(reason, RANDOM_ADVICE if draws else "")
         found.dicts.append((vars(x), dict(vars(x)), x))
         found.names.append((x, "__bases__", x.__bases__))
         yield from x.__bases__ if type(x) is type else (type(x), *x.__bases__)
@@ -272,7 +319,7 @@ def _attributes(x: Any, found: CapturedState) -> Iterator[Any]:
     slots = [s for cls in type(x).__mro__ for s in _slots(cls)]
     plain = isinstance(attributes, dict) or slots or type(x) in (object, Value, dict)
     if not plain or any(map(known.keeps_hidden_contents, type(x).__mro__)):
-        raise Unrecordable(f"it reaches a {type(x).__name__}, which cannot be watched completely")
+        raise _unwatched(x)
     yield type(x)
     if known.is_python_class(type(x)) and id(x) not in found.bound:
         found.names.append((x, "__class__", type(x)))
@@ -333,10 +380,10 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
     namespace = function.__globals__
     for name in sorted((used & _DYNAMIC) | (names & (_DYNAMIC_ATTRIBUTES | known.EFFECTS))):
         if name not in namespace or not isinstance(namespace[name], types.FunctionType):
-            line = disassembly.place(code, {name})
+            line = _own_place(function, {name})
             raise Unrecordable(f"it uses {name}, which reaches what cannot be followed{line}")
     if disassembly.asks_is_true(code):
-        line = disassembly.place(code, set())
+        line = _own_place(function, set())
         raise Unrecordable(f"it asks whether something is True or False by 'is' or 'match'{line}")
     found.catches.update(disassembly.catching(code))
     found.looks |= bool(names & _LOOKS)
@@ -375,7 +422,7 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
             continue
         yield content
         if isinstance(content, pathlib.PurePath) and names & _FILE_NAMES:
-            raise Unrecordable("it uses files")
+            raise Unrecordable(f"it uses files{_own_place(function, names & _FILE_NAMES)}")
         if isinstance(content, types.ModuleType):
             modules.append(_reached_in_module(content, names, found, set()))
     seen = {_MAKERS[name] for name in names & _MAKERS.keys() if only_calls(code, name)}  # by hooks
@@ -399,10 +446,10 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
             builtin = unreplaced(vars(builtins).get(name, MISSING))
             found.names.append((vars(builtins), name, builtin))
         if isinstance(x, pathlib.PurePath) and names & _FILE_NAMES:
-            raise Unrecordable("it uses files")
+            raise Unrecordable(f"it uses files{_own_place(function, names & _FILE_NAMES)}")
         if type(x) is functools._lru_cache_wrapper and _is_called_only(x, name, code):
             if outside:  # a replay calls it before anything is changed
-                line = disassembly.place(code, {name})
+                line = _own_place(function, {name})
                 raise Unrecordable(f"it calls {name!r}, which has a cache, and keeps numbers{line}")
             CACHED.add(name)
             found.draws = True
@@ -473,15 +520,25 @@ def _full_name(x: Any) -> str:
     return f"{module}.{name}" if module not in ("", "builtins") else str(name)
 
 
-def _place(x: Any, reader: types.FunctionType | None) -> str:
+def _is_of_library(function: types.FunctionType) -> bool:
+    return disassembly.is_of_library(function.__code__)
+
+
+def _own_place(function: types.FunctionType, names: set[str]) -> str:
+    """The line of a function that reads one of some names; of a library's, that of its caller."""
+    return "" if _is_of_library(function) else disassembly.place(original(function.__code__), names)
+
+
+def _place(x: Any, reader: types.FunctionType) -> str:
     """The line of ``reader`` that names ``x``, to end a message with."""
-    if reader is None or isinstance(x, types.FunctionType):
-        return ""
-    code = reader.__code__
+    code = original(reader.__code__)
     cells = zip(code.co_freevars, map(content_of, reader.__closure__ or ()), strict=True)
     scope = {**vars(builtins), **reader.__globals__, **dict(cells)}
-    names = {name for name in (*disassembly.names(code), *code.co_freevars) if scope.get(name) is x}
-    return disassembly.place(code, names | {getattr(x, "__name__", "")})
+    names = {*disassembly.names(code), *code.co_freevars}
+    modules = [scope[name] for name in names if isinstance(scope.get(name), types.ModuleType)]
+    spaces = [scope, *map(vars, modules)]
+    found = {name for name in names if any(space.get(name) is x for space in spaces)}
+    return disassembly.place(code, found or {getattr(x, "__name__", "")})
 
 
 def _is_generated(function: types.FunctionType) -> bool:

@@ -42,6 +42,16 @@ class Machine:
     moved: list[tuple[Addresses, Addresses]] = field(default_factory=list)
     table: Addresses | None = None  # N of a program with steps: its commands
 
+    @property
+    def columns(self) -> list[Addresses]:
+        """All of its arrays, those of the program among them."""
+        found = [column for walk in self.walks for column in (*walk.columns, walk.space.bases)]
+        found += [
+            x for walk in self.walks for x in (walk.chosen, walk.space.lengths) if x is not None
+        ]
+        found += [x for _, x in self.stores] + [x for pair in self.moved for x in pair]
+        return found if self.table is None else [*found, self.table]
+
     def place(self, addresses: Addresses, size: int) -> Addresses:
         """Where what has these addresses in a program of this size is; -1 stays -1."""
         if not self.moved:

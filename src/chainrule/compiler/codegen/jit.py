@@ -24,6 +24,7 @@ PASSES = ("sroa", "simplify_cfg", "instruction_combine")
 # Loop strength reduction takes half of LLVM's time and has nothing to do: addresses are strided
 # already.
 OPTION = "-disable-lsr"
+ENGINE = 16_000  # bytes of a library without its code, measured
 _lock = threading.Lock()
 _ready = False
 _libraries: weakref.WeakValueDictionary[str, Library] = weakref.WeakValueDictionary()
@@ -77,17 +78,22 @@ class Library:
         llvm = _binding()
         cpu, features = _processor(llvm)
         target = llvm.Target.from_default_triple()
-        machine = target.create_target_machine(cpu=cpu, features=features, opt=LEVEL, jit=True)
+
+        def target_machine() -> Any:
+            return target.create_target_machine(cpu=cpu, features=features, opt=LEVEL, jit=True)
+
         cache, key, code = object_cache.current(), "", None
         if cache is not None:
-            key = _key(llvm, machine.triple, cpu, features, text)
+            key = _key(llvm, target_machine().triple, cpu, features, text)
             code = cache.read(key)
         self.is_cached = code is not None
         with _lock:
-            made = _object_code(llvm, machine, text) if code is None else code
-            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+            # One that has made code holds 700 kB as long as it is there, and an engine keeps its.
+            made = _object_code(llvm, target_machine(), text) if code is None else code
+            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(made))
             self._engine.finalize_object()
+        self.nbytes = ENGINE + 2 * len(made)  #: its memory: the object code, and where it was put
         if cache is not None and code is None:
             cache.write(key, made)
 

@@ -116,11 +116,11 @@ def _leaves(structure: Node, name: str, path: str) -> list[Named]:
             return [Named(name, (), True, path)]
         case Dict(items, keys):
             words = [_within(name, key) for _, key in keys]
-            parts = zip(items, words, _paths(structure, path), strict=True)
+            parts = zip(items, words, paths(structure, path), strict=True)
             return [x for part in parts for x in _leaves(*part)]
         case Namespace(items, names, _):
             words = [_within(name, key) for key in names]
-            parts = zip(items, words, _paths(structure, path), strict=True)
+            parts = zip(items, words, paths(structure, path), strict=True)
             return [x for part in parts for x in _leaves(*part)]
         case List((first, *_) as items) if items.count(first) == len(items):
             inside = _leaves(first, name, path)
@@ -129,7 +129,7 @@ def _leaves(structure: Node, name: str, path: str) -> list[Named]:
     if not isinstance(structure, Branch):
         return []
     words = [f"{name}[{k}]" for k in range(len(structure.items))]
-    parts = zip(structure.items, words, _paths(structure, path), strict=True)
+    parts = zip(structure.items, words, paths(structure, path), strict=True)
     return [x for part in parts for x in _leaves(*part)]
 
 
@@ -150,7 +150,7 @@ def expectations(structure: Node, path: str) -> list[tuple[str, str]]:
         found = [(f"len(vars({path}))", str(len(structure.items)))]
     elif not isinstance(structure, Record):
         found = [(f"len({path})", str(len(structure.items)))]
-    inside = zip(structure.items, _paths(structure, path), strict=True)
+    inside = zip(structure.items, paths(structure, path), strict=True)
     return [*found, *[pair for part in inside for pair in expectations(*part)]]
 
 
@@ -170,7 +170,7 @@ def kinds(structure: Node, path: str) -> list[tuple[str, str]]:
         found = [(f"type({path}).__name__", repr(type(structure).__name__.lower()))]
     elif isinstance(structure, NamedTuple | Record):
         found = [(f"type({path}).__name__", repr(structure.type.__name__))]
-    inside = zip(structure.items, _paths(structure, path), strict=True)
+    inside = zip(structure.items, paths(structure, path), strict=True)
     return [*found, *[pair for part in inside for pair in kinds(*part)]]
 
 
@@ -181,7 +181,7 @@ def _kind(structure: Node) -> str:
     return "array" if isinstance(structure, Numbers) and structure.shape else "number"
 
 
-def _paths(structure: Branch, path: str) -> list[str]:
+def paths(structure: Branch, path: str) -> list[str]:
     """Python that reads each item of a container."""
     match structure:
         case Dict(_, keys):

@@ -251,11 +251,22 @@ class Program:
     @property
     def nbytes(self) -> int:
         """The memory of its columns."""
-        rows = [self.private, self.constants, self.address, self.guards, self.expected]
+        return sum(column.nbytes for column in self.columns)
+
+    @property
+    def columns(self) -> list[npt.NDArray[Any]]:
+        """All of its arrays."""
+        rows: list[npt.NDArray[Any]] = [
+            self.private,
+            self.constants,
+            self.address,
+            self.guards,
+            self.expected,
+        ]
         for i in self.instructions:
             rows += [*i.operands, *[column for t in i.sums for column in (t.owners, *t.columns)]]
             rows += [x for x in (i.number, i.places, i.slots, i.candidates) if x is not None]
-        return sum(row.nbytes for row in rows)
+        return rows
 
     @property
     def work(self) -> int:

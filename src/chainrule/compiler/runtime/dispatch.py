@@ -20,12 +20,13 @@ from chainrule.compiler.capture.outside import Place
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.capture.walking import survey
+from chainrule.compiler.runtime.causes import SEVERAL
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.fast_path import FastPath, gate
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.notices import Notices
-from chainrule.compiler.runtime.pipeline import SEVERAL, Options, Pipeline, one_case_only, own_paths
+from chainrule.compiler.runtime.pipeline import Options, Pipeline
 from chainrule.compiler.runtime.results import nodes_of
 from chainrule.compiler.runtime.texts import VaryingTexts, static_in, traced_in
 from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Structure, Variant
@@ -288,11 +289,10 @@ class Dispatch:
         self.notices.left_unserved()
         if self._pipeline is None or self.notices.until_told != 0:
             return EAGERLY
-        variants = self._pipeline.kept()
-        if len(variants) < SEVERAL:
+        if len(self._pipeline.kept()) < SEVERAL:
             return EAGERLY
         self.notices.tell_of_unserved()
-        return Run(Path.EAGER, reason=own_paths(variants))
+        return Run(Path.EAGER, reason=self._pipeline.own_paths())
 
     def _enter_quick_calls(self) -> None:
         """Count the calls that the gate answered, all of them like the last."""
@@ -376,6 +376,7 @@ class Dispatch:
         self.eager_is_quicker = False
         if not pays or (self.follows and not self._ledger.kept_replays_pay(size)):
             self._ledger.refused()
+            self.notices.replays_do_not_pay(_dear_beside(called, self.captured, pays))
             return
         path = self.fast_path or FastPath(self.captured, self.texts)
         tells, is_served = path.tells, path.learn(call, run.variant)
@@ -383,6 +384,9 @@ class Dispatch:
             self.fast_path = path  # the gate reads once how to look at arguments
         if not is_served and not self._ledger.replays_pay(size):
             self._ledger.refused()
+            self.notices.replays_do_not_pay("the types of its arguments take long to look at")
+        elif is_served:
+            self.notices.replays_do_not_pay(None)
 
     def _run(self, call: Call, at_once: bool, build: bool) -> Run:
         self._enter_rested()
@@ -458,7 +462,7 @@ class Dispatch:
                 run = pipeline.record(structure, call, at_once, build)
             elif texts and run.variant is not None:
                 self._leave_static(static_in(call, run.variant))
-        self.notices.recorded(self.counts, lambda: one_case_only(pipeline.kept()))
+        self.notices.recorded(self.counts, pipeline.reason_to_record)
         return run
 
     def _too_much(self, captured: CapturedState) -> Run | None:
@@ -621,3 +625,13 @@ class Dispatch:
     def is_fresh(self) -> bool:
         """Whether the captured state is as it was."""
         return self.captured is not None and self.captured.changed() is None
+
+
+def _dear_beside(called: int, captured: CapturedState, pays: bool) -> str:
+    """What takes long beside the replay of a small function, in words."""
+    if pays:
+        return "numbers that it keeps outside are read and written around a replay"
+    if called:
+        return "a replay calls functions of Python's, as those that draw from a seed"
+    size = sum(len(contents) for _, _, contents in captured.arrays)
+    return f"{size:,} bytes of arrays that it reads by itself are compared before a replay"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -26,6 +26,9 @@ from chainrule.compiler.lift.placement import placed
 from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.runtime.heap import is_large
 from chainrule.trees import Floats
+
+OBJECTS = 20_000  # bytes of the Python objects of machine code, measured
+NUMBER = 40  # bytes of a number that is a Python object, and of its place
 
 
 def trip_counts(
@@ -161,6 +164,7 @@ class MachineCode:
         self.differentiates = call.differentiates
         self._returned = self.program.address[call.returned]
         self._kernels: dict[tuple[int, bool], Kernel] = {}
+        self._measured = (0, 0), 0  # how many kernels and lengths, and the bytes of it all
         self.code = self.kernel(lanes)
         self._allowed = self._selectable()
         fit = self.fit_of(call, Prefix(call, program, itself=True))
@@ -245,10 +249,22 @@ class MachineCode:
 
     @property
     def nbytes(self) -> int:
-        """The memory of its program, arenas and code; of the code about that of its text."""
-        lengths = sum(call.recording.nbytes for call in self.lengths)
-        kernels = sum(kernel.nbytes for kernel in self._kernels.values())
-        return self.program.nbytes + lengths + kernels
+        """The memory of its programs, arenas and code."""
+        made = len(self._kernels), len(self.lengths)
+        if self._measured[0] != made:  # it is asked for whenever something is recorded
+            self._measured = made, self._measure()
+        return self._measured[1]
+
+    def _measure(self) -> int:
+        calls = self.lengths if self.source is None else (self.source, *self.lengths)
+        arrays = [*self.program.columns, *self.lifted.columns, self._allowed, self._placement.to]
+        arrays += self._placement.orders.values()
+        arrays += [x for call in calls for x in (call.private, call.slots)]
+        objects = OBJECTS + NUMBER * sum(len(call.arrays) for call in calls)
+        for kernel in self._kernels.values():
+            arrays += kernel.machine.columns
+            objects += kernel.nbytes
+        return objects + _bytes_of(arrays) + sum(call.recording.nbytes for call in self.lengths)
 
     @property
     def from_cache(self) -> list[bool]:
@@ -402,7 +418,7 @@ class Kernel:
     def nbytes(self) -> int:
         """Its memory."""
         arenas = self.shared, self.own, self.shared_adjoints, self.adjoints, self.gathers
-        return sum(x.nbytes for x in arenas) + len(self.machine.text)
+        return sum(x.nbytes for x in arenas) + len(self.machine.text) + self.library.nbytes
 
     def counts(self, fit: Fit) -> npt.NDArray[np.int64]:
         """How far its walks go for a fit; NotLiftable where it cannot do what fits other kernels.
@@ -440,6 +456,15 @@ class Kernel:
             self._p, self._v, self._q, self._d, self._s, self._g, counts_at
         )
         return flag - flag == 0.0
+
+
+def _bytes_of(arrays: Iterable[npt.NDArray[Any]]) -> int:
+    """The memory of some arrays, which may share it."""
+    sizes: dict[int, int] = {}
+    for array in arrays:
+        whole = array.base if isinstance(array.base, np.ndarray) else array
+        sizes[id(whole)] = whole.nbytes
+    return sum(sizes.values())
 
 
 def cache_aligned(size: int, dtype: npt.DTypeLike = np.float64) -> Any:

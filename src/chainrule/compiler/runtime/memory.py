@@ -13,11 +13,14 @@ import weakref
 from collections.abc import Iterable
 from typing import Protocol
 
+from chainrule.compiler.runtime.heap import trim
 from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.variants import Variant
 
 DEFAULT = 512  # megabytes
 TAPE = 72  # bytes for each instruction
+UNRETURNED = 0.05  # of the limit: memory that was freed and that the C library still has
+OBJECTS = 10_000  # bytes of the Python objects of a variant and of its structure, measured
 
 
 class Owner(Protocol):
@@ -25,8 +28,8 @@ class Owner(Protocol):
 
     lock: threading.RLock
 
-    def kept(self) -> list[Variant]:
-        """Its variants."""
+    def held(self) -> list[Variant]:
+        """Its variants, and those that only its fast path has."""
 
     def forget(self, variants: Iterable[Variant]) -> None:
         """Drop some of them, and all that leads to them."""
@@ -38,6 +41,7 @@ class Memory:
     def __init__(self, limit: int) -> None:
         self.limit = limit  # bytes
         self.now = 0  # counts what was made: a variant's ``used`` is when it was last needed
+        self._freed = 0  # bytes, since unused pages were given back to the system
         self._lock = threading.RLock()
         # No WeakSet: a Ctrl-C in the callback that it runs when an owner dies would be lost.
         self._owners: dict[int, weakref.ref[Owner]] = {}
@@ -50,22 +54,29 @@ class Memory:
             self._owners[id(owner)] = weakref.ref(owner)
             alive = [(r, one) for r in self._owners.values() if (one := r()) is not None]
             self._owners = {id(one): r for r, one in alive}
-        kept = [(v, one) for _, one in alive for v in one.kept()]
-        total = sum(size(v) for v, _ in kept)
-        for old, its_owner in sorted(kept, key=lambda pair: pair[0].used):
-            if total <= self.limit or old is variant:
-                return
-            if old.machine is not None and old.machine is variant.machine:
-                continue  # the newest runs on it too
-            total -= self._forget(its_owner, old)
+        self._freed += self._forget_others([one for _, one in alive], variant)
+        if self._freed > self.limit * UNRETURNED:
+            self._freed = 0
+            trim()
+
+    def _forget_others(self, owners: list[Owner], variant: Variant) -> int:
+        """Drop what was used least recently where there is too much; how many bytes that frees."""
+        held = [(v, one) for one in owners for v in one.held()]
+        total, freed = sum(size(v) for v, _ in held), 0
+        for old, its_owner in sorted(held, key=lambda pair: pair[0].used):
+            if total - freed <= self.limit or old is variant:
+                break
+            if not old.is_own or old.machine is not variant.machine:  # the newest may run on it
+                freed += self._forget(its_owner, old)
+        return freed
 
     def _forget(self, owner: Owner, old: Variant) -> int:
         """Drop a variant, and those that run on its code; how many bytes that frees."""
         if not owner.lock.acquire(blocking=False):
             return 0  # another thread uses it right now
         try:
-            kept = owner.kept()
-            gone = [v for v in kept if v is old or (old.is_own and v.machine is old.machine)]
+            held = owner.held()
+            gone = [v for v in held if v is old or (old.is_own and v.machine is old.machine)]
             owner.forget(gone)
             return sum(map(size, gone))
         finally:
@@ -74,11 +85,18 @@ class Memory:
 
 def size(variant: Variant) -> int:
     """The bytes of a variant; machine code that it shares counts with the longest call."""
-    total = variant.recording.nbytes + variant.inputs.nbytes + variant.grads.nbytes
+    selection = variant.recording.selection.nbytes
+    total = (
+        OBJECTS
+        + selection
+        + variant.recording.nbytes
+        + variant.inputs.nbytes
+        + variant.grads.nbytes
+    )
     if variant.has_tape or variant.binding is None:
         total += TAPE * len(variant.recording)
     if variant.binding is not None:
-        total += variant.binding.fit.nbytes
+        total += selection + variant.binding.fit.nbytes
     codes: list[MachineCode] = [
         code.machine for code in variant.lanes.values() if not isinstance(code, str)
     ]

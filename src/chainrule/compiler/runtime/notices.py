@@ -45,7 +45,9 @@ class Notices:
         self._name, self._on_fallback = name, on_fallback
         self.reasons: dict[str, int] = {}  #: why calls ran eagerly, and how many
         self.reasons_to_record: list[str] = []  #: why, though ``sizes`` was given
+        self.dear: str | None = None  #: what takes longer than replays save; report() has it
         self._unserved = 0  # calls that no recording was worth its cost for, less those replayed
+        self._is_shown = False  # what is recorded, by whoever asked for it
         self._is_long_told = False  # that one recording takes long
         self._is_told = False  # why these are so many, or why recording takes so long
 
@@ -75,11 +77,12 @@ class Notices:
                 self._warn(message)
 
     def recorded(self, counts: Counts, find_reason: Callable[[], str | None]) -> None:
-        """A recording was made; it is told if most of many seconds of them are for one case only.
+        """A recording was made; after some seconds of them it is told why they are so many.
 
         ``find_reason``: says so, or None.
         """
-        if self._is_told or counts.recording_seconds < LONG or self._on_fallback == "eager":
+        silent = self._is_told or self._is_shown or self._on_fallback == "eager"
+        if silent or counts.recording_seconds < LONG:
             return
         reason = find_reason()
         if reason is not None:
@@ -87,24 +90,41 @@ class Notices:
             text = f"{counts.traces} recordings took {counts.recording_seconds:.1f} s so far"
             self._warn(f"{self._name} is slow to compile: {text}: {reason}")
 
+    def replays_do_not_pay(self, reason: str | None) -> None:
+        """Eager calls are quicker than replays, and why; None: they are not."""
+        self.dear = reason
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Inside this block the user sees what is recorded, and is not told that it takes long."""
+        before, self._is_shown = self._is_shown, True
+        try:
+            yield
+        finally:
+            self._is_shown = before
+
     @contextmanager
     def recording(self) -> Iterator[None]:
         """A call is recorded; it is told once if that takes long, while it does."""
         started, raised = time.thread_time(), list[Warning]()
 
-        def tell(operations: int) -> None:
+        def tell(operations: int | None = None) -> None:
             seconds = time.thread_time() - started
-            if self._is_long_told or seconds < LONG:
+            if self._is_long_told or self._is_shown or seconds < LONG:
                 return
             self._is_long_told = True
-            text = f"{operations:,} operations took {seconds:.1f} s so far, now {errors.caller()}"
+            text = f"one recording took {seconds:.1f} s"
+            if operations is not None:
+                so_far = f"{seconds:.1f} s so far, now {errors.caller()}"
+                text = f"one recording of {operations:,} operations took {so_far}"
             try:
-                self._warn(f"{self._name} is slow to compile: one recording of {text}")
+                self._warn(f"{self._name} is slow to compile: {text}")
             except Warning as error:  # where warnings are errors; not one of the function's own
                 raised.append(error)
 
         with told(tell):
             yield
+        tell()
         if raised:
             raise raised[0]
 

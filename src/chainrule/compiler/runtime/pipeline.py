@@ -10,6 +10,7 @@ import functools
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +24,12 @@ from chainrule.compiler.capture.sides import counting_lines
 from chainrule.compiler.capture.standins import Followed, Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer, random_states_kept
 from chainrule.compiler.runtime.building import Builder, Original
+from chainrule.compiler.runtime.causes import (
+    SEVERAL,
+    most_frequent,
+    own_paths,
+    reasons_for_recordings,
+)
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import Ledger
@@ -41,7 +48,6 @@ from chainrule.compiler.runtime.variants import (
     branches_often,
     counts_often,
     is_for_other_exponents,
-    reasons_for_recordings,
     static_files,
 )
 from chainrule.compiler.runtime.verification import (
@@ -55,7 +61,6 @@ from chainrule.trees import map_leaves
 
 STRUCTURES = 256  # of arguments, the least recently used goes
 VARIANTS = 64  # of one structure, likewise
-SEVERAL = 4  # recordings, before it is said that each is for one case only
 WAYS = 3  # through branches, before both sides of them are computed
 MANY_BRANCHES = 8  # in one recording: the second way through them is enough
 FEW_BRANCHES = 2  # that may be left where loops have run-time ends
@@ -99,6 +104,7 @@ class Pipeline:
         self._tracer, self._counts = tracer, counts
         self._keeps_bits = options.lift is False  # those of eager's gradients
         self._counting: dict[Any, set[str]] = {}  # lines of loops over ``range``, by function
+        self._superseded: list[weakref.ref[Variant]] = []  # by longer code
         self._failures = 0  # attempts to compute both sides of branches
         self._builder: Builder | None = None  # nothing is lifted
         if options.lift is not False:
@@ -128,6 +134,25 @@ class Pipeline:
         """All variants."""
         return [v for structure in list(self.structures.values()) for v in structure.variants]
 
+    def held(self) -> list[Variant]:
+        """These, and those that were superseded, as long as the fast path runs them."""
+        alive = [(r, variant) for r in self._superseded if (variant := r()) is not None]
+        self._superseded = [r for r, _ in alive]
+        return [*self.kept(), *[variant for _, variant in alive]]
+
+    def own_paths(self) -> str:
+        """Why recordings do not pay for the function, and what to write instead."""
+        return own_paths(most_frequent(self._tracer.source, self.structures))
+
+    def reason_to_record(self) -> str | None:
+        """What most of several recordings were made for, and what to write instead."""
+        variants = self.kept()
+        found = most_frequent(self._tracer.source, self.structures)
+        if len(variants) < SEVERAL or found is None:
+            return None
+        times = reasons_for_recordings(variants).get(found, len(variants))
+        return f"{found}{found.advice}" if 2 * times > len(variants) else None
+
     def forget(self, variants: Iterable[Variant]) -> None:
         """Drop some variants, and the machine code that was built from them."""
         gone = set(map(id, variants))
@@ -138,6 +163,7 @@ class Pipeline:
                         if keeper is not None:
                             keeper.forget(variant.machine)
             structure.variants = [v for v in structure.variants if id(v) not in gone]
+        self._superseded = [r for r in self._superseded if id(r()) not in gone]
         self._on_forget()
 
     def record(self, structure: Structure, call: Call, at_once: bool, build: bool = True) -> Run:
@@ -285,7 +311,9 @@ class Pipeline:
     def _supersede(self, machines: Collection[MachineCode]) -> None:
         """Drop variants on the code of shorter calls: these join longer code."""
         for structure in self.structures.values() if machines else ():
+            gone = [v for v in structure.variants if v.machine in machines]
             structure.variants = [v for v in structure.variants if v.machine not in machines]
+            self._superseded += map(weakref.ref, gone)
 
     def _traced(self, structure: Structure, call: Call) -> Trace:
         """A recording of a call, unless it is refused."""
@@ -547,26 +575,7 @@ def _refuse_values_around(function: Callable[..., Any], call: Call, made: Trace)
 def _count_recording(structure: Structure) -> None:
     structure.recordings += 1
     if structure.recordings > FEW and structure.hits < structure.recordings:
-        raise Unrecordable(own_paths(structure.variants))
-
-
-def own_paths(variants: list[Variant]) -> str:
-    """Why recordings do not pay for a function, and what to write instead."""
-    worst = next(iter(reasons_for_recordings(variants)), None)
-    if worst is None:
-        why = ": they pass lists of other lengths, or other texts or objects, and are recorded each"
-    else:
-        why = f": {worst}{worst.advice}"
-    return f"most calls take a path of their own{why}"
-
-
-def one_case_only(variants: list[Variant]) -> str | None:
-    """What most of several recordings hold for one case of only, and what to write instead."""
-    reasons = reasons_for_recordings(variants)
-    if not reasons or len(variants) < SEVERAL:
-        return None
-    worst, count = next(iter(reasons.items()))
-    return f"{worst}{worst.advice}" if 2 * count > len(variants) else None
+        raise Unrecordable(own_paths(next(iter(reasons_for_recordings(structure.variants)), None)))
 
 
 def _message(error: Exception) -> str:

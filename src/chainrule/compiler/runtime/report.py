@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from chainrule.compiler.formulas import input_names
 from chainrule.compiler.formulas.decoding import Choice
 from chainrule.compiler.formulas.reading import WIDTH, read, size_text
+from chainrule.compiler.runtime.causes import (
+    SEVERAL,
+    Reason,
+    differing_argument,
+    reasons_for_recordings,
+)
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.runtime.variants import Variant, reasons_for_recordings
+from chainrule.compiler.runtime.variants import Variant
 from chainrule.core.backend import engine
 
 REASONS = 5  # for recordings that are listed
@@ -115,9 +122,7 @@ def _summary(dispatch: Dispatch) -> str:
             one_by_one = isinstance(code, str)
             how = f"one by one: {code}" if one_by_one else f"{code.lanes} at a time"
             lines.append(f"    many samples: {how}")
-    reasons = reasons_for_recordings([variant for _, variant in _variants(dispatch)])
-    for reason, count in list(reasons.items())[:REASONS]:
-        lines.append(f"  {count} recordings hold for one case only: {reason}")
+    lines += _causes(dispatch)
     if counts.replayed:
         each = 1e6 * counts.checking_seconds / max(1, counts.checks)
         found = f"found in {1e3 * counts.finding_seconds:.1f} ms in all"
@@ -128,7 +133,40 @@ def _summary(dispatch: Dispatch) -> str:
     lines += [
         f"  eager because {reason} ({n} times)" for reason, n in dispatch.notices.reasons.items()
     ]
+    lines += _quiet_reasons(dispatch)
     return "\n".join(lines)
+
+
+def _causes(dispatch: Dispatch) -> Iterator[str]:
+    """Why there are several recordings; what to write instead once for each kind of reason."""
+    told: set[str] = set()
+
+    def instead(reason: Reason) -> str:
+        advice = "" if reason.advice in told else reason.advice
+        told.add(advice)
+        return advice
+
+    recorded = sum(bool(structure.variants) for structure in dispatch.structures.values())
+    argument = differing_argument(dispatch.function, dispatch.structures)
+    if recorded >= SEVERAL and argument is not None:
+        yield f"  {recorded} kinds of calls are recorded: {argument}{instead(argument)}"
+    reasons = reasons_for_recordings([variant for _, variant in _variants(dispatch)])
+    for reason, count in list(reasons.items())[:REASONS]:
+        recordings = "1 recording holds" if count == 1 else f"{count} recordings hold"
+        yield f"  {recordings} for one case only: {reason}{instead(reason)}"
+
+
+def _quiet_reasons(dispatch: Dispatch) -> Iterator[str]:
+    """Why calls run eagerly where that is quicker, of which nobody is warned."""
+    counts, notices = dispatch.counts, dispatch.notices
+    if notices.reasons or counts.eager <= counts.replayed:
+        return
+    if notices.dear is not None:
+        yield f"  eager as that is quicker: {notices.dear}"
+    elif not counts.traces:
+        yield "  eager until its calls have taken as long as recording one of them will"
+    else:
+        yield "  eager where no recording serves a call, until another one is worth its cost"
 
 
 def _from_cache(dispatch: Dispatch) -> str:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, as_float
-from chainrule.compiler.capture.integers import EXACT, ITEMS
+from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.outside import Place
 from chainrule.compiler.capture.recordings import Ints, Recording
 from chainrule.compiler.capture.standins import Unrecordable
@@ -257,49 +257,6 @@ class Run:
 
 
 EAGERLY = Run(Path.EAGER)
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why a recording holds for one case only: a line, and what to write there instead."""
-
-    text: str
-    advice: str = ""
-
-    def __str__(self) -> str:
-        return self.text
-
-
-_STATIC = (
-    "; use it in arithmetic, comparisons and subscripts only, and as a key where code does no more "
-    "than to store, read, count and go through, or pass what it selects"
-)
-_ITEMS = "; where these vary, add up into a list that has a place for every key"
-_BRANCH = "; write where(condition, a, b) to compute both sides"
-
-
-def reasons_for_recordings(variants: Iterable[Variant]) -> dict[Reason, int]:
-    """Why there are several recordings: the lines that each depends on, and how many do."""
-    found: dict[Reason, int] = {}
-    for variant in variants:
-        integers = variant.recording.selection.program.guards
-        data = dict.fromkeys(variant.settled)
-        branches = [g.line for g in variant.recording.guards if g.line not in data]
-        reasons = [
-            *[
-                Reason(f"the number of items is static at {g.line}", _ITEMS)
-                if g.line.endswith(ITEMS)
-                else Reason(f"an integer is static at {g.line}", _STATIC)
-                for g in integers
-                if not g.truth
-            ],
-            *[Reason(f"a branch depends on integers at {g.line}") for g in integers if g.truth],
-            *[Reason(f"a number passed as data is static at {line}", _STATIC) for line in data],
-            *[Reason(f"a branch at {line}", _BRANCH) for line in branches],
-        ]
-        for reason in dict.fromkeys(reasons):
-            found[reason] = found.get(reason, 0) + 1
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def branches(made: Trace | Variant) -> int:

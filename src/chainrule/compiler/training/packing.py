@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -21,7 +22,7 @@ from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.families import Decided, Decisions
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.variants import Binding, Run, Variant
-from chainrule.compiler.training.steps import Progress
+from chainrule.compiler.training.steps import Progress, unnoticed
 from chainrule.core.backend import kernels
 from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
@@ -157,12 +158,13 @@ class PackedSamples:
         every = self.structures(chosen) if len(chosen) else []
         progress(0, len(every))
         all_seen = self.integers_only and len(chosen) == len(self.samples)
-        if self.kind_of(every[0] if all_seen else self.longest()) is None:
-            return False
-        for done, k in enumerate(every, 1):
-            if not self.windowed:
-                self.kind_of(k)
-            progress(done, len(every))
+        with nullcontext() if progress is unnoticed else self.dispatch.notices.shown():
+            if self.kind_of(every[0] if all_seen else self.longest()) is None:
+                return False
+            for done, k in enumerate(every, 1):
+                if not self.windowed:
+                    self.kind_of(k)
+                progress(done, len(every))
         return self.machine is not None
 
     def forget(self) -> None:

@@ -1,0 +1,165 @@
+"""The reason why a call runs eagerly names the user's line, and says what to write instead."""
+
+import collections
+import datetime
+import inspect
+import itertools
+import json
+import random
+import threading
+from datetime import timedelta
+from pathlib import Path
+from random import gauss
+
+import numpy as np
+import pytest
+
+import chainrule
+
+RNG = np.random.default_rng(1)
+RAND = np.random.rand
+QUEUE = collections.deque([1.0])
+COUNT = itertools.count()
+PATH = Path("missing")
+
+
+def line_with(text):
+    """Where a mark of this file is, as messages write it."""
+    lines = Path(__file__).read_text().splitlines()
+    found = [k for k, line in enumerate(lines, 1) if line.endswith(f"# {text}")]
+    return f"test_compile_reasons.py:{found[0]}"
+
+
+def reason(function, *arguments):
+    fast = chainrule.compile(function, on_fallback="eager")
+    fast.value_and_grad(*arguments)
+    return next(x for x in fast.report().splitlines() if "eager because" in x)
+
+
+def drawn_by_name(p, x):
+    scale = 2.0
+    return p * random.random() * scale  # by name
+
+
+def drawn_by_an_imported_name(p, x):
+    scale = 2.0
+    return p * gauss(0.0, 1.0) * scale  # by an imported name
+
+
+def drawn_by_a_generator(p, x):
+    scale = 2.0
+    return p * RNG.normal() * scale  # by a generator
+
+
+def drawn_from_numpy(p, x):
+    scale = 2.0
+    return p * RAND() * scale  # from numpy
+
+
+class Noisy:
+    def __init__(self):
+        self.generator = np.random.default_rng(0)
+
+    def attribute(self, p, x):
+        scale = 2.0
+        return p * self.generator.normal() * scale  # by an attribute
+
+
+@pytest.mark.parametrize(
+    ("function", "mark"),
+    [
+        (drawn_by_name, "by name"),
+        (drawn_by_an_imported_name, "by an imported name"),
+        (drawn_by_a_generator, "by a generator"),
+        (drawn_from_numpy, "from numpy"),
+        (Noisy().attribute, "by an attribute"),
+    ],
+)
+def test_a_drawn_number_names_the_line_and_what_to_draw_from_instead(function, mark):
+    found = reason(function, 2.0, 3)
+    assert f"at {line_with(mark)}; take the numbers of chainrule.random and pass a key" in found
+
+
+def writes_json(p, x):
+    scale = 2.0
+    return p * len(json.dumps({"x": 3})) * scale  # writes json
+
+
+def starts_a_thread(p, x):
+    scale = 2.0
+    threading.Thread(target=int).start()  # starts a thread
+    return p * scale
+
+
+def reads_a_file(p, x):
+    scale = 2.0
+    return p * (PATH.exists() or len(PATH.read_text())) * scale  # reads a file
+
+
+@pytest.mark.parametrize(
+    ("function", "mark"), [(writes_json, "writes json"), (starts_a_thread, "starts a thread")]
+)
+def test_what_a_library_does_is_told_with_the_line_that_calls_the_library(function, mark):
+    assert f"at {line_with(mark)} (" in reason(function, 2.0, 3)
+
+
+def test_reading_a_file_names_the_line():
+    fast = chainrule.compile(reads_a_file, on_fallback="eager")
+    with pytest.raises(FileNotFoundError):
+        fast.value_and_grad(2.0, 3)
+    assert f"it uses files, at {line_with('reads a file')}" in fast.report()
+
+
+def uses_a_queue(p, x):
+    scale = 2.0
+    return p * QUEUE[0] * scale  # uses a queue
+
+
+def counts_on(p, x):
+    scale = 2.0
+    return p * next(COUNT) * scale  # counts on
+
+
+def test_what_cannot_be_watched_is_told_with_what_to_pass_instead():
+    line = line_with("uses a queue")
+    assert f"{line}; pass it, or a list of its items, as an argument" in reason(
+        uses_a_queue, 2.0, 3
+    )
+    assert f"{line_with('counts on')}; pass what it gives next" in reason(counts_on, 2.0, 3)
+
+
+def by_module(p, days):
+    day = datetime.date(2024, 1, 1) + datetime.timedelta(days=days)
+    return p * (1.0 + day.weekday())
+
+
+def by_imported_name(p, days):
+    day = datetime.date(2024, 1, 1) + timedelta(days)
+    return p * (1.0 + day.weekday())
+
+
+def by_product(p, days):
+    day = datetime.date(2024, 1, 1) + days * timedelta(1)
+    return p * (1.0 + day.weekday())
+
+
+@pytest.mark.parametrize("function", [by_module, by_imported_name, by_product])
+def test_an_integer_that_becomes_a_span_of_time_is_static_there(function):
+    fast = chainrule.compile(function, on_fallback="raise", lift=False)
+    for days in (0, 1, 2, 0, 1, 9):
+        assert fast.value_and_grad(2.0, days) == chainrule.value_and_grad(function)(2.0, days)
+    line = inspect.getsourcelines(function)[1] + 1
+    assert f"an integer is static at test_compile_reasons.py:{line}" in fast.report()
+
+
+def labelled(p, label):
+    return p * (2.0 if label.startswith("a") else 1.0)  # looks at a text
+
+
+def test_a_text_that_is_static_is_called_a_text():
+    fast = chainrule.compile(labelled, on_fallback="eager")
+    for k in range(12):
+        fast.value_and_grad(2.0, f"a{k:02}")
+    found = fast.report()
+    assert f"a text is static at {line_with('looks at a text')}" in found
+    assert "an integer is static" not in found

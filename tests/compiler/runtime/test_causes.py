@@ -1,0 +1,184 @@
+"""Why a function has several recordings, or runs eagerly: what warnings and reports say of it."""
+
+import datetime
+import enum
+import random
+import types
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import chainrule
+from chainrule import FallbackWarning, optim
+from chainrule.compiler.runtime import notices
+from chainrule.compiler.runtime.ledger import allowance
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+    GREEN = 3
+    GREY = 4
+    PINK = 5
+
+
+def scaled(p, data):
+    return p * 2.0
+
+
+def causes(samples, function=scaled):
+    """The line of a report that says which argument differs, of calls with each of some samples."""
+    fast = chainrule.compile(function, on_fallback="raise")
+    for sample in samples:
+        fast.value_and_grad(2.0, sample)
+    lines = fast.report().splitlines()
+    return [line.strip() for line in lines if "kinds of calls are recorded" in line]
+
+
+DAY = datetime.date(2024, 1, 1)
+LENGTHS = [[0.5] * n for n in range(1, 6)]
+
+
+@pytest.mark.parametrize(
+    ("samples", "cause"),
+    [
+        (LENGTHS, "argument 'data' has another length in most calls; pad it to one length"),
+        (
+            [[[0.5], [0.5] * n] for n in range(1, 6)],
+            "an item of argument 'data' has another length in most calls; pad it",
+        ),
+        (
+            [types.SimpleNamespace(a=1.0, b=x) for x in LENGTHS],
+            "argument 'data.b' has another length in most calls; pad it",
+        ),
+        (
+            [np.zeros((2, n)) for n in range(1, 6)],
+            "argument 'data' has another shape in most calls; pad it",
+        ),
+        (
+            [{f"k{n}": 1.0} for n in range(5)],
+            "argument 'data' has other keys in most calls; pass a list",
+        ),
+        (
+            [DAY + datetime.timedelta(n) for n in range(5)],
+            "argument 'data' is another date in most calls; pass a number, as its toordinal()",
+        ),
+        (
+            [*Color],
+            "argument 'data' is another Color in most calls; pass a number that stands for it",
+        ),
+    ],
+)
+def test_a_report_says_which_argument_differs_and_what_to_pass_instead(samples, cause):
+    (line,) = causes(samples)
+    assert line.startswith(f"5 kinds of calls are recorded: {cause}")
+
+
+def test_a_report_is_silent_about_arguments_where_recordings_are_few():
+    assert causes(LENGTHS[:3]) == []
+
+
+def branchy(p, x):
+    total = p * 0.0
+    for item in x:
+        total = total + (p if item > 0.0 else p * p)  # a branch
+    return total
+
+
+def test_a_report_says_once_what_to_write_instead_of_a_branch():
+    fast = chainrule.compile(branchy, lift=False)
+    for signs in range(6):
+        fast.value_and_grad(2.0, [1.0 if signs >> k & 1 else -1.0 for k in range(3)])
+    lines = Path(__file__).read_text().splitlines()
+    line = next(k for k, text in enumerate(lines, 1) if text.endswith("# a branch"))
+    (found,) = [x for x in fast.report().splitlines() if "one case only" in x]
+    assert found.endswith(
+        f"a branch at test_causes.py:{line}; write where(condition, a, b) to compute both sides"
+    )
+
+
+def told(function, samples):
+    fast = chainrule.compile(function)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for sample in samples:
+            fast.value_and_grad(2.0, sample)
+    return [str(x.message) for x in caught if x.category is FallbackWarning]
+
+
+def test_calls_of_other_lengths_that_run_eagerly_are_told_which_argument_it_is(monkeypatch):
+    monkeypatch.setattr(allowance, "left", 0.05)
+    samples = [[0.5] * n for n in range(1, 400)]
+    (message,) = told(lambda p, data: sum(p * x for x in data), samples)
+    assert "argument 'data' has another length in most calls; pad it to one length" in message
+
+
+def test_long_recordings_of_other_lengths_are_told_once(monkeypatch):
+    monkeypatch.setattr(notices, "LONG", 0.0)
+    message = told(scaled, LENGTHS)[-1]
+    assert message.startswith("scaled is slow to compile: 4 recordings took ")
+    assert "so far: argument 'data' has another length in most calls; pad it" in message
+
+
+BIG = np.zeros((100, 10_000))
+
+
+def reads_a_big_array(p, k):
+    return p * BIG[k, 3]
+
+
+def shuffles(p, seed):
+    order = [1.0, 2.0, 3.0]
+    random.Random(seed).shuffle(order)
+    return p * order[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (reads_a_big_array, "8,000,000 bytes of arrays that it reads by itself are compared"),
+        (shuffles, "a replay calls functions of Python's"),
+    ],
+)
+def test_a_report_says_why_eager_calls_are_quicker(function, why, monkeypatch):
+    monkeypatch.setattr(allowance, "left", 0.3)
+    fast = chainrule.compile(function)
+    for k in range(100):
+        fast.value_and_grad(2.0, k)
+    assert f"  eager as that is quicker: {why}" in fast.report()
+
+
+def test_a_report_says_that_a_function_is_not_recorded_yet(monkeypatch):
+    monkeypatch.setattr(allowance, "left", 0.0)
+    fast = chainrule.compile(scaled)
+    fast.value_and_grad(2.0, [1.0])
+    assert "eager until its calls have taken as long as recording one" in fast.report()
+
+
+def test_what_somebody_shows_while_it_is_recorded_is_not_told_as_well(monkeypatch):
+    monkeypatch.setattr(notices, "LONG", 0.0)
+    fast, weights = chainrule.compile(chooses, lift=True), {"w": np.ones(4)}
+    samples = [([1, 2, 3] * n,) for n in range(1, 8)]
+    shown = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fast.trainer(
+            weights, samples, optim.Adam(weights), progress=lambda *counts: shown.append(counts)
+        )
+    assert shown[-1] == (7, 7)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        chainrule.compile(chooses, lift=True).train(weights, samples, optim.Adam(weights), 7)
+    assert "argument 'tokens' has another length" in str(caught[-1].message)
+
+
+def chooses(weights, tokens):
+    return sum(weights["w"][t] * weights["w"][t + 0] for t in tokens)
+
+
+def test_one_recording_that_takes_long_in_few_operations_is_told(monkeypatch):
+    monkeypatch.setattr(notices, "LONG", 0.0)
+    (message,) = told(scaled, LENGTHS[:1])
+    assert message.startswith("scaled is slow to compile: one recording took ")
