@@ -41,7 +41,7 @@ for k, (t, v) in enumerate(seen.items()):
 """  # noqa: E501
     parts = [outside, inside, outside + inside]
     body = "loss = {W}[0]\n" + draw.rng.choice(parts)
-    events = [f"ORDER.move_to_end({keys[0]!r})", f"ORDER.move_to_end({keys[-1]!r}, last=False)"]
+    events = ["ORDER.move_to_end(next(iter(ORDER)))", "ORDER.move_to_end([*ORDER][-1], last=False)"]
     events += [f"ORDER[{keys[1]!r}] = {draw.number()}", f"ORDER[9] = {draw.number()}"]
     events += ["ORDER[0.5] = ORDER.popitem(last=False)[1]", "ORDER = OrderedDict(ORDER)"]
     events += [f"ORDER[{keys[0]!r}] = ORDER.pop({keys[0]!r}, 0.25)"]

@@ -64,7 +64,7 @@ def written(seed: int, subject: Callable[[Draw], Subject]) -> Written:
     blocks = [IMPORTS, drawn.module, "\n".join([head, *indent(lines)])]
     blocks[1:1] = [text for text, _ in classes_of(blocks[-1])]
     source = "\n\n\n".join(blocks) + "\n"
-    lift = rng.choices([None, True, False], [7, 1, 2])[0]
+    lift = rng.choices([None, True, False], [6, 2, 2])[0]
     options = {} if lift is None else {"lift": lift}
     return Written(source, _calls(rng, drawn, mode, masked), mode, options)
 
