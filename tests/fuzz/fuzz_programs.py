@@ -16,6 +16,8 @@ from fuzz_statements import VALUE, Statements, indent
 from fuzz_subjects import subject_of, written
 
 FEW = 12  # calls of derivatives, which take longer
+HASHABLE = ("value", "int", "float", "bool")
+CACHES = ("lru_cache", "lru_cache(maxsize=None)", "lru_cache(maxsize=2)", "cache")
 HEADER = """\
 import bisect
 import dataclasses
@@ -504,6 +506,9 @@ def any_program(seed: int) -> Program:
     helpers: list[Helper] = []
     for number in range(rng.choice([0, 0, 1] if world.focus else [0, 1, 1, 2, 2, 3])):
         lines, made = helper(world, number, helpers)
+        if lines[0].startswith("def ") and all(t.kind in HASHABLE for _, t in made.arguments):
+            apart = random.Random(f"cache {seed} {number}")
+            lines[:0] = [f"@functools.{apart.choice(CACHES)}"] * (apart.random() < 0.15)
         blocks.append(lines)
         helpers.append(made)
     scope = world.inner_scope(helpers, {"p", *(name for name, _, _ in world.data)})
