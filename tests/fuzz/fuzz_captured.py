@@ -55,7 +55,7 @@ CACHED = """
 
 @functools.<<lru_cache||lru_cache(maxsize=None)||lru_cache(maxsize=2)||cache>>
 def factor(n):
-    <<return 1.0 if n < 2 else factor(n - 1) * 0.7 + 0.1 * n\
+    <<return {SCALE} * (n + 1)||return 1.0 if n < 2 else factor(n - 1) * 0.7 + {SCALE} * n\
 ||return {SCALE} * n + 0.25||return math.sqrt(n + 1.0) * {SCALE}\
 ||LOG.append(n)
     return n * 0.5||return [0.5, 1.5, -1.0, 2.0][n % 4]>>
@@ -70,6 +70,18 @@ def combined(n, k<<||=1>>):
 def scaled(x):
     return <<x * x||math.tanh(x)||x if x > 0 else 0.1 * x||round(x, 1)>>
 """
+CALLED_BY_TOKENS = """for <<k, t in enumerate(tokens):||k in range(len(tokens)):
+    t = tokens[k]>>
+    <<if factor(t) > 0.6:
+        <<continue||loss = loss * 0.5>>
+    ||if combined(t, 1) % 2:
+        loss = loss + {W}[-1]
+    ||>>loss = loss + <<factor(t) * {W}[t % {N}]||{W}[int(combined(t, k)) % {N}]||combined(t, 2) * {W}[0]\
+||scaled(x) * {W}[k % {N}]||factor(int(t)) * scaled(x * 0.5) * {W}[-1]>>"""  # noqa: E501
+CALLED_IN_BRANCHES = """if <<x > 0||{W}[0] > x||loss > 0.5>>:
+    loss = loss + <<factor(len(tokens))||factor(1)||factor(3)||scaled(x)>> * {W}[0]
+else:
+    loss = loss * <<factor(2)||factor(0)||factor(tokens[-1])||combined(1, 2)>>"""
 
 
 def cached(draw: Draw) -> Subject:
@@ -79,23 +91,20 @@ def cached(draw: Draw) -> Subject:
     body = draw.spelled(
         """
 loss = {W}[0]
-for <<k, t in enumerate(tokens):||k in range(len(tokens)):
-    t = tokens[k]>>
-    <<if factor(t) > 0.6:
-        <<continue||loss = loss * 0.5>>
-    ||if combined(t, 1) % 2:
-        loss = loss + {W}[-1]
-    ||>>loss = loss + <<factor(t) * {W}[t % {N}]||{W}[int(combined(t, k)) % {N}]||combined(t, 2) * {W}[0]\
-||scaled(x) * {W}[k % {N}]||factor(int(t)) * scaled(x * 0.5) * {W}[-1]>>
+<<{LOOP}||{BRANCH}||{LOOP}
+{BRANCH}>>
 <<loss = loss * scaled(x)||loss = loss + factor(len(tokens)) * {W}[0]\
-||loss = loss + factor.cache_info().currsize * {W}[-1]||>>
-""",  # noqa: E501
+||loss = loss + factor.cache_info().currsize * {W}[-1]||||>>
+""",
         W=p.path("w"),
         N=n,
+        LOOP=CALLED_BY_TOKENS,
+        BRANCH=CALLED_IN_BRANCHES,
     )
     events = ["factor.cache_clear()", "RATE_ = 2.0", "RATE_ = 0.75", "combined.cache_clear()"]
-    data = [draw.tokens("tokens", 4, 1, 5), draw.real("x")]
-    return Subject(draw.spelled(CACHED, SCALE="RATE_"), body, p, data, events)
+    high, longest = draw.rng.choice([(4, 5), (2, 2), (1, 1)])  # few tokens: the same come again
+    data = [draw.tokens("tokens", high, 1, longest), draw.real("x")]
+    return Subject(draw.spelled(CACHED, SCALE="RATE_"), body, p, data, events, often=0.4)
 
 
 def dates(draw: Draw) -> Subject:

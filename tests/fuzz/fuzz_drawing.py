@@ -43,6 +43,7 @@ class Subject:
     parameters: Parameters
     data: list[Datum]
     events: list[str] = field(default_factory=list)
+    often: float = 0.2  # the chance of an event before a call, in programs that have them
 
 
 class Parameters:

@@ -88,7 +88,7 @@ def _ending(rng: random.Random, drawn: Subject, mode: str, masked: bool) -> list
 def _calls(rng: random.Random, drawn: Subject, mode: str, masked: bool) -> list[tuple[str, str]]:
     """What is done with ``f``."""
     count = rng.randint(2, 3) if mode in WITH_SAMPLES else rng.randint(6, 16)
-    often = 0.2 if drawn.events and rng.random() < 0.6 else 0.0
+    often = drawn.often if drawn.events and rng.random() < 0.6 else 0.0
     steady = rng.choice([0.0, 0.5, 1.0])  # how often the parameters stay
     parameters, made = drawn.parameters.text(), []
     for number in range(count):
