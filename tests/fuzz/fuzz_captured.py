@@ -128,9 +128,11 @@ loss = loss + {MONTH}[end.month - 1]||loss = loss + {WEEKDAY}[end.isoweekday() -
         head = "<<for end in days_:||for k, end in enumerate(days_):||for end in sorted(days_):>>"
         body = draw.spelled("loss = {RATES}[1]\n" + head, **words) + "\n    " + lines
 
+    months = draw.rng.choice([[2], [6, 12], list(range(1, 13))])  # few: some dates come again
+
     def date() -> str:
-        years = [2024] if draw.chance(0.7) else [2020, 2023, 2025]
-        return f"datetime.date({draw.rng.choice(years)}, {draw.size(1, 12)}, {draw.size(1, 28)})"
+        year = draw.rng.choice([2024, 2024, 2024, 2020, 2025] if len(months) > 2 else [2024])
+        return f"datetime.date({year}, {draw.rng.choice(months)}, {draw.size(1, 28)})"
 
     def some() -> str:
         return f"[{', '.join(date() for _ in range(draw.size(1, 4)))}]"
