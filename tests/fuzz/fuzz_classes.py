@@ -4,6 +4,8 @@
 statements that may change it between two calls. ``USES``: idioms, as in ``fuzz_idioms``.
 """
 
+import re
+
 CLASSES = {
     "GAUGE": (
         """
@@ -341,3 +343,12 @@ PASSED = (
         ("{A} = act({A})", "{A} = {A} + act(0.5) * (2.0 if act is tanh else 1.0)"),
     ),
 )
+
+
+def classes_of(source: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Of each class or table that a source names: its definition, and how it may change."""
+    found = []
+    for name, (definition, events) in CLASSES.items():
+        if re.search(rf"\b{name}\b", source, re.IGNORECASE):
+            found.append((definition.strip("\n"), events))
+    return found

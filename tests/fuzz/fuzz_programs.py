@@ -8,14 +8,16 @@ fresh worlds as wanted, and made smaller.
 from __future__ import annotations
 
 import random
-import re
 from dataclasses import dataclass, field, replace
 
-from fuzz_classes import CLASSES, PASSED
+from fuzz_classes import PASSED, classes_of
 from fuzz_scope import Helper, Scope, Type, literal
 from fuzz_statements import VALUE, Statements, indent
+from fuzz_subjects import subject_of, written
 
 FEW = 12  # calls of derivatives, which take longer
+HASHABLE = ("value", "int", "float", "bool")
+CACHES = ("lru_cache", "lru_cache(maxsize=None)", "lru_cache(maxsize=2)", "cache")
 HEADER = """\
 import bisect
 import dataclasses
@@ -72,8 +74,8 @@ class Call:
 class Program:
     """Source that defines ``f``, its calls, and how they are made.
 
-    ``mode`` is value_and_grad, call, values (a plain call of Values), batch, train, or one of the
-    derivatives jacobian, hessian and hvp.
+    ``mode`` is value_and_grad, call, values (a plain call of Values), batch, train, one of the
+    derivatives jacobian, hessian and hvp, or one of ``fuzz_ways``.
     """
 
     seed: int
@@ -480,6 +482,16 @@ def helper(world: World, number: int, helpers: list[Helper]) -> tuple[list[str],
 
 def program(seed: int) -> Program:
     """The program of a seed: the same one every time."""
+    subject = subject_of(seed)
+    if subject is not None:
+        about = written(seed, subject)
+        made = tuple(Call(before, arguments) for before, arguments in about.calls)
+        return Program(seed, f"{HEADER}{about.source}", made, about.mode, about.options)
+    return any_program(seed)
+
+
+def any_program(seed: int) -> Program:
+    """Statements at random."""
     rng = random.Random(f"chainrule fuzz {seed}")
     world = World(rng)
     mode = rng.choices(
@@ -494,6 +506,9 @@ def program(seed: int) -> Program:
     helpers: list[Helper] = []
     for number in range(rng.choice([0, 0, 1] if world.focus else [0, 1, 1, 2, 2, 3])):
         lines, made = helper(world, number, helpers)
+        if lines[0].startswith("def ") and all(t.kind in HASHABLE for _, t in made.arguments):
+            apart = random.Random(f"cache {seed} {number}")
+            lines[:0] = [f"@functools.{apart.choice(CACHES)}"] * (apart.random() < 0.15)
         blocks.append(lines)
         helpers.append(made)
     scope = world.inner_scope(helpers, {"p", *(name for name, _, _ in world.data)})
@@ -522,12 +537,11 @@ def program(seed: int) -> Program:
     signature = ["p", *(name for name, _, _ in world.data), *(["shown"] if masked else [])]
     signature += [] if passed is None else [passed[0]]
     blocks.append([f"def f({', '.join(signature)}):", *indent(body)])
-    written = "\n".join(line for lines in blocks for line in lines)
-    written += " ".join(() if passed is None else passed[1])
-    for name, (definition, events) in CLASSES.items():
-        if re.search(rf"\b{name}\b", written, re.IGNORECASE):
-            blocks.insert(1, definition.strip("\n").splitlines())
-            world.events += events
+    words = "\n".join(line for lines in blocks for line in lines)
+    words += " ".join(() if passed is None else passed[1])
+    for definition, events in classes_of(words):
+        blocks.insert(1, definition.splitlines())
+        world.events += events
     source = "\n\n\n".join("\n".join(lines) for lines in blocks) + "\n"
     options: dict[str, object] = {}
     lift = rng.choices([None, True, False], [7, 1, 2])[0]  # machine code takes seconds to build
@@ -542,6 +556,8 @@ def program(seed: int) -> Program:
     apart = random.Random(f"derivative {seed}")
     if mode == "value_and_grad" and apart.random() < 0.1:
         mode, made = apart.choice(["jacobian", "hessian", "hvp"]), made[:FEW]
+    if mode == "value_and_grad" and random.Random(f"turns {seed}").random() < 0.05:
+        mode = "interleaved"
     return Program(seed, source, tuple(made), mode, options)
 
 

@@ -207,6 +207,53 @@ HOW = {
     def quick(p, samples):
         return fast.train(p, samples, optim.SGD(p, lr=0.05), 2 * len(samples)).tolist()
 """,
+    "jacobian": """\
+    slow, quick = chainrule.jacobian(eager["f"]), chainrule.jacobian(fast)""",
+    "hessian": """\
+    slow, quick = chainrule.hessian(eager["f"]), chainrule.hessian(fast)""",
+    "hvp": """\
+
+    def slow(p, *data):
+        return chainrule.hvp(eager["f"])(p, p, *data)
+
+    def quick(p, *data):
+        return chainrule.hvp(fast)(p, p, *data)
+""",
+    "interleaved": """\
+    import random
+
+    def turns(*ways):  # now a plain call, now value_and_grad
+        rng = random.Random({seed})
+        return lambda *arguments: rng.choice(ways)(*arguments)
+
+    slow = turns(eager["f"], chainrule.value_and_grad(loss))
+    quick = turns(fast, fast.value_and_grad)
+""",
+    "out": """\
+    from chainrule.trees import map_leaves
+
+    slow = chainrule.value_and_grad(loss)
+
+    def quick(p, *data):  # the fuzzer passed the same arrays each time
+        return fast.value_and_grad(p, *data, out=map_leaves(lambda part: part * 0.0 + 7.5, p))
+""",
+    "bound": """\
+    slow = chainrule.value_and_grad(loss)
+
+    def quick(*arguments):  # the fuzzer changed the arguments of one bound call in place
+        bound = fast.bound(*arguments)
+        return bound(), bound.gradient
+""",
+    "map": """\
+    import numpy as np
+
+    def slow(p, samples):
+        samples = zip(*map(np.array, zip(*samples)))
+        return [chainrule.value_and_grad(loss)(p, *sample) for sample in samples]
+
+    def quick(p, samples):  # in some programs of the fuzzer with reduce="sum" or "mean"
+        return fast.map_value_and_grad(p, *map(np.array, zip(*samples)))
+""",
 }
 
 
@@ -216,6 +263,7 @@ def script(program: Program, found: list[Difference]) -> str:
     said = said.replace("\\", "\\\\")
     calls = "\n".join(f"    ({call.before!r}, {call.arguments!r})," for call in program.calls)
     options = "".join(f", {name}={value!r}" for name, value in program.options.items())
-    tail = DRIVER.format(calls=calls, options=options, how=HOW[program.mode])
+    how = HOW[program.mode].replace("{seed}", str(program.seed))
+    tail = DRIVER.format(calls=calls, options=options, how=how)
     title = f"Seed {program.seed}, {program.mode}."
     return f'"""{title}\n\n{said}\n"""\n\n{program.source}\n\n{tail}'
