@@ -11,7 +11,7 @@ import pathlib
 import sysconfig
 import types
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,6 +73,24 @@ def global_names(code: types.CodeType) -> set[str]:
     """The names that a function and those inside it look up in globals, or import."""
     steps = (step for inner in nested(code) for step in dis.get_instructions(inner))
     return {step.argval for step in steps if step.opname in _GLOBALS}
+
+
+class Import(NamedTuple):
+    """An import in the body of a function: ``from ..name import first, second``."""
+
+    name: str
+    level: int  # how many dots
+    wanted: tuple[str, ...]
+
+
+def imports(code: types.CodeType) -> Iterator[Import]:
+    """What a function and those inside it import; the two constants before say from where."""
+    for inner in nested(code):
+        steps = _steps(inner)
+        for k, step in enumerate(steps):
+            if step.opname == "IMPORT_NAME":
+                level, wanted = (before.argval for before in steps[k - 2 : k])
+                yield Import(str(step.argval), int(level), tuple(wanted or ()))
 
 
 def names(code: types.CodeType) -> set[str]:

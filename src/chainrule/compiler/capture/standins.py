@@ -33,6 +33,10 @@ class Unrecordable(BaseException):
     """
 
 
+class Unloaded(Unrecordable):
+    """The function imports a module that nobody has imported yet: not known before it has run."""
+
+
 class Followed(Unrecordable):
     """A number that follows the parameters is asked for, as by ``np.argsort``.
 

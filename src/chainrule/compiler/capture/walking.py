@@ -12,6 +12,7 @@ import collections.abc
 import dataclasses
 import functools
 import gc
+import importlib.util
 import itertools
 import logging
 import operator
@@ -39,7 +40,7 @@ from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
 from chainrule.compiler.capture.known import ATOMS, DESCRIPTORS
 from chainrule.compiler.capture.outside import ADVICE, RANDOM_ADVICE, Outside, is_holder
 from chainrule.compiler.capture.rewriting import CACHED, CELLS, only_calls, original, unseen
-from chainrule.compiler.capture.standins import Unrecordable
+from chainrule.compiler.capture.standins import Unloaded, Unrecordable
 from chainrule.core import errors
 from chainrule.core.backend import Value, kernels
 from chainrule.core.operations import Formula, Opaque
@@ -97,6 +98,8 @@ def survey(
             raise Unrecordable("it reaches too many objects to follow")
         try:
             inside = list(_reached(x, found))
+        except Unloaded:
+            raise
         except Unrecordable as reason:
             instead = reason.instead if isinstance(reason, _Refused) else ""
             raise Unrecordable(f"{reason}{way.place(x)}{instead}") from None
@@ -406,7 +409,9 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
     ]
     found.dicts.append((function.__dict__, dict(function.__dict__), None))
     yield from function.__dict__.values()
-    modules: list[Iterator[Any]] = []
+    modules = [
+        _reached_in_module(module, names, found, set()) for module in _imported(function, found)
+    ]
     outside = found.outside
     for cell, name in zip(function.__closure__ or (), code.co_freevars, strict=True):
         if (id(cell), None) in outside.held:
@@ -473,6 +478,29 @@ def _is_called_only(cached: Any, name: str, code: types.CodeType) -> bool:
     function = getattr(cached, "__wrapped__", None)
     inside = any(x is function for x in gc.get_referents(cached))
     return inside and isinstance(function, types.FunctionType) and only_calls(code, name)
+
+
+def _imported(function: types.FunctionType, found: CapturedState) -> Iterator[types.ModuleType]:
+    """The modules that a function imports when it runs; Unloaded where that has not happened."""
+    code, package = original(function.__code__), function.__globals__.get("__package__")
+    for name, level, wanted in disassembly.imports(code):
+        try:
+            full = importlib.util.resolve_name("." * level + name, package)
+        except ImportError:  # which the function raises itself, if it gets there
+            full = name
+        parts = full.split(".")
+        for count in range(1, len(parts) + 1):
+            part = ".".join(parts[:count])
+            module = sys.modules.get(part, MISSING)
+            found.names.append((sys.modules, part, module))
+            if not isinstance(module, types.ModuleType):
+                line = _own_place(function, {name})
+                raise Unloaded(f"it imports {full!r}, which was not imported before{line}")
+            yield module
+        for item in wanted:
+            if item != "*" and not hasattr(sys.modules[full], item):
+                line = _own_place(function, {name})
+                raise Unloaded(f"it imports {full}.{item}, which was not imported before{line}")
 
 
 def _reached_in_module(

@@ -17,7 +17,7 @@ from typing import Any
 from chainrule.compiler.capture.arguments import Call, Texts, flatten_call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.outside import Place
-from chainrule.compiler.capture.standins import Unrecordable
+from chainrule.compiler.capture.standins import Unloaded, Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.runtime.causes import SEVERAL
@@ -79,6 +79,7 @@ class Dispatch:
         self._varying = VaryingTexts()
         self._changes = 0
         self._roots: dict[Any, None] = {}  # classes and functions that calls brought, the last ones
+        self._has_imported = False  # modules that it imports by itself
         self.eager_is_quicker = False  #: than cached calls, by the clock: it answers for a while
         self._since, self._between = 0, FIRST_TRIAL  # cached calls after a trial, until the next
         self._others = 0  # times that there were others, less the calls like earlier ones
@@ -398,6 +399,9 @@ class Dispatch:
         try:
             pipeline = self._refreshed()
         except Unrecordable as reason:
+            if isinstance(reason, Unloaded) and not self._has_imported:
+                self._has_imported = True  # this call does, and the next one is looked at again
+                return EAGERLY
             ledger.refused()
             return Run(Path.EAGER, reason=str(reason))
         if pipeline.captured.looks and not modes.grad:

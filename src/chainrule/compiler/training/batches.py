@@ -136,7 +136,7 @@ class _Sums:
             self._row = _joined(arrays) / count
             self._more = np.empty_like(self._row)
 
-    def add(self, tree: Any, count: int) -> None:
+    def add(self, tree: Any, count: float) -> None:
         """Add a gradient, divided by ``count``."""
         arrays = None if self._row is None else _doubles_in(tree)
         if self._row is not None and arrays and [a.shape for a in arrays] == self._shapes:
