@@ -58,7 +58,7 @@ def factor(n):
     <<return {SCALE} * (n + 1)||return 1.0 if n < 2 else factor(n - 1) * 0.7 + {SCALE} * n\
 ||return {SCALE} * n + 0.25||return math.sqrt(n + 1.0) * {SCALE}\
 ||LOG.append(n)
-    return n * 0.5||return [0.5, 1.5, -1.0, 2.0][n % 4]>>
+    return n * {SCALE}||return [0.5, {SCALE}, -1.0, 2.0][n % 4]>>
 
 
 @functools.<<lru_cache(maxsize=4)||cache>>
@@ -101,10 +101,11 @@ loss = {W}[0]
         LOOP=CALLED_BY_TOKENS,
         BRANCH=CALLED_IN_BRANCHES,
     )
-    events = ["factor.cache_clear()", "RATE_ = 2.0", "RATE_ = 0.75", "combined.cache_clear()"]
+    events = ["factor.cache_clear()"] * 3 + ["combined.cache_clear()"]
+    events += [f"RATE_ = {draw.number()}" for _ in range(3)]
     high, longest = draw.rng.choice([(4, 5), (2, 2), (1, 1)])  # few tokens: the same come again
     data = [draw.tokens("tokens", high, 1, longest), draw.real("x")]
-    return Subject(draw.spelled(CACHED, SCALE="RATE_"), body, p, data, events, often=0.4)
+    return Subject(draw.spelled(CACHED, SCALE="RATE_"), body, p, data, events, often=0.4, again=0.5)
 
 
 def dates(draw: Draw) -> Subject:

@@ -44,6 +44,7 @@ class Subject:
     data: list[Datum]
     events: list[str] = field(default_factory=list)
     often: float = 0.2  # the chance of an event before a call, in programs that have them
+    again: float = 0.15  # the chance that arguments are those of an earlier call
 
 
 class Parameters:

@@ -101,7 +101,7 @@ def _calls(rng: random.Random, drawn: Subject, mode: str, masked: bool) -> list[
         else:
             shown = ", 0.0" if number <= count // 3 else ", 1.0"
             arguments = f"({parameters}, {_sample(drawn)}{shown * masked},)"
-            if made and rng.random() < 0.15:
+            if made and rng.random() < drawn.again:
                 arguments = rng.choice(made)[1]
         made.append((event, arguments))
     return made
