@@ -645,3 +645,11 @@ def test_who_asks_for_machine_code_does_not_wait(no_allowance):
     fast = chainrule.compile(lambda x: sum(a * b for a in x for b in x), lift=True)
     assert fast.value_and_grad([1.0, 2.0]) == (9.0, [6.0, 6.0])
     assert fast.dispatch.last is Path.MACHINE
+
+
+def test_recordings_of_plain_numbers_are_to_be_earned_longer(no_allowance):
+    book = Ledger()
+    book.instructions = 10_000
+    while not book.affords_recording():
+        book.ran_eagerly()
+    assert not book.affords_recording(of_numbers=True)

@@ -499,3 +499,14 @@ def test_losses_that_are_forgotten_change_no_step(machine_steps):
     assert other.losses.tolist() == kept.losses.tolist()
     assert other.advance(4).tolist() == kept.advance(4).tolist()
     assert other.losses.tolist() == kept.losses.tolist()
+
+
+def test_who_trains_float32_parameters_by_code_of_float64_is_told_once():
+    def f(p, x):
+        return sum(chainrule.tanh(w * x) for w in p["w"]) ** 2
+
+    params = {"w": np.full(300, 0.1, np.float32)}
+    fast = chainrule.compile(f, lift=True)
+    with pytest.warns(chainrule.FallbackWarning, match="compile it with dtype='float32'"):
+        fast.train(params, [(0.5,), (1.0,)], optim.Adam(params), 2)
+    fast.train(params, [(0.5,), (1.0,)], optim.Adam(params), 2)

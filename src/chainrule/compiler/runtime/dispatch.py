@@ -26,7 +26,7 @@ from chainrule.compiler.runtime.fast_path import FastPath, gate
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.notices import Notices
-from chainrule.compiler.runtime.pipeline import Options, Pipeline
+from chainrule.compiler.runtime.pipeline import Options, Pipeline, is_of_numbers
 from chainrule.compiler.runtime.results import nodes_of
 from chainrule.compiler.runtime.texts import VaryingTexts, static_in, traced_in
 from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Structure, Variant
@@ -447,7 +447,8 @@ class Dispatch:
             return too_much
         if not at_once:
             ledger.missed(len(structure.variants))
-            if not ledger.affords_recording(pipeline.may_join(call), self._is_asked_for):
+            joins, of_numbers = pipeline.may_join(call), is_of_numbers(call)
+            if not ledger.affords_recording(joins, self._is_asked_for, of_numbers):
                 return self._leave_unserved()
         if not at_once and self.traces_texts and self._varying.may_vary(call):
             build = False  # not for what the next text may take the place of

@@ -26,6 +26,7 @@ LONGEST_REST = 64  # calls that run eagerly before a variant is looked for again
 LONGEST_REFUSAL = 4096  # and before a function that was refused is searched again
 FAR = 8.0  # times its estimate
 JOINING = 0.3  # the part of a recording's cost where machine code is there for it
+OF_NUMBERS = 5.0  # times the cost, where no Values are passed: stand-ins for numbers are Python's
 CALLS = 50  # whose eager time a function may owe: half of what 100 calls take
 MOST_SAVED = 0.1  # seconds that a function can have earned, beside these
 PUT_BY = 0.25  # the part of a replayed call's eager time that is put by for machine code,
@@ -68,6 +69,11 @@ LLVM = Cost(0.1, 4.5e-3)  # for instructions of an array program; half as many a
 LIFTING = 0.08  # the part of building that comes before LLVM
 
 
+def _recording(instructions: int, of_numbers: bool) -> float:
+    """Seconds for a recording, in which nothing may be differentiated."""
+    return RECORD.of(instructions) * (OF_NUMBERS if of_numbers else 1.0)
+
+
 @dataclass
 class Allowance:
     """Seconds that all functions of a process may spend before they have earned anything."""
@@ -102,16 +108,18 @@ class Ledger:
         self._dearest = 0.0  # seconds of a recording that was far dearer than its estimate
         self._quick = 0.0  # seconds that the fast path saved, less those of trying in vain
 
-    def affords_recording(self, joins: bool = False, asked: bool = False) -> bool:
+    def affords_recording(
+        self, joins: bool = False, asked: bool = False, of_numbers: bool = False
+    ) -> bool:
         """Whether one more recording may be made now.
 
         It is to be the better earned the longer nothing has been replayed: calls may all differ.
         ``joins``: there is machine code of a longer call that this one can use. ``asked``: the user
-        wants machine code and does not wait for it.
+        wants machine code and does not wait for it. ``of_numbers``: nothing is differentiated.
         """
         doublings = min(self._unused, JOINING_DOUBLINGS if joins else MOST_DOUBLINGS)
         cost = (JOINING if joins else 1.0) * 2.0**doublings
-        cost *= max(RECORD.of(self._size), self._dearest)
+        cost *= max(_recording(self._size, of_numbers), self._dearest)
         return cost <= self._credit(self._size) or (asked and self._unused < ASKED)
 
     def affords_building(self, instructions: int, cost: float | None = None) -> bool:
@@ -126,27 +134,31 @@ class Ledger:
         put_by = self._put_by if self._in_a_row >= STEADY else 0.0
         return cost <= max(credit, put_by) or allowance.is_endless
 
-    def recorded(self, instructions: int, goes_other_ways: bool = False) -> None:
+    def recorded(
+        self, instructions: int, goes_other_ways: bool = False, of_numbers: bool = False
+    ) -> None:
         """A recording was made, to which others may have to be compared.
 
         ``goes_other_ways``: the next call may need another, as there are branches.
+        ``of_numbers``: as above.
         """
         self.instructions = instructions
         self._unsettled = SETTLED if goes_other_ways else self._unsettled
         self._unused += 1
-        self._pay(JOINING * RECORD.of(instructions))
+        self._pay(JOINING * _recording(instructions, of_numbers))
 
-    def checked(self, instructions: int, seconds: float) -> None:
+    def checked(self, instructions: int, seconds: float, of_numbers: bool = False) -> None:
         """It was compared with another, and with eager; ``seconds``: of the processor.
 
         Making it took about as long as that. Where it is far dearer than estimated, as the next one
         will be, that is what it costs.
         """
-        if seconds > FAR * RECORD.of(instructions):
+        cost = _recording(instructions, of_numbers)
+        if seconds > FAR * cost:
             self._dearest = max(self._dearest, 2.0 * seconds)
             self._pay(2.0 * seconds)
         else:
-            self._pay((1.0 - JOINING) * RECORD.of(instructions))
+            self._pay((1.0 - JOINING) * cost)
 
     def put_off(self, cost: float) -> None:
         """A recording was lifted, and LLVM would take more than has been earned."""

@@ -48,6 +48,7 @@ class Notices:
         self.dear: str | None = None  #: what takes longer than replays save; report() has it
         self._unserved = 0  # calls that no recording was worth its cost for, less those replayed
         self._is_shown = False  # what is recorded, by whoever asked for it
+        self._is_python_told = False  # that training steps are not machine code
         self._is_long_told = False  # that one recording takes long
         self._is_told = False  # why these are so many, or why recording takes so long
 
@@ -65,6 +66,12 @@ class Notices:
             raise FallbackError(message)
         if first:
             self._warn(message)
+
+    def trains_in_python(self, reason: str) -> None:
+        """Training steps are not taken in machine code, though the function is."""
+        if not self._is_python_told:
+            self._is_python_told = True
+            self._warn(f"{self._name} is trained by steps in Python: {reason}")
 
     def recorded_at_every_size(self, reasons: Iterable[str]) -> None:
         """Calls are recorded though ``sizes`` was given."""

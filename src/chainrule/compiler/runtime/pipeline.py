@@ -320,7 +320,8 @@ class Pipeline:
         self._counts.traces += 1
         made = self._tracer.trace(self.captured, call)
         goes_other_ways = bool(structure.variants) or branches(made) > 0
-        self._ledger.recorded(len(made.recording), goes_other_ways)
+        of_numbers = is_of_numbers(call)
+        self._ledger.recorded(len(made.recording), goes_other_ways, of_numbers)
         return_free_memory(len(made.recording))
         _refuse_arrays_of_values(call, made)
         if call.key[0]:
@@ -362,7 +363,7 @@ class Pipeline:
                 raise Unrecordable("two runs with the same arguments differ")
             self._compare(variant, call)
             seconds += time.thread_time() - started
-        self._ledger.checked(len(variant.recording), seconds)
+        self._ledger.checked(len(variant.recording), seconds, is_of_numbers(call))
 
     def _check(self, variant: Variant, call: Call, made: Trace) -> Expected | None:
         """Compare a variant with another recording and with eager; returns its result."""
@@ -373,7 +374,7 @@ class Pipeline:
             return self._compare(variant, call)
         finally:
             seconds += time.thread_time() - started
-            self._ledger.checked(len(variant.recording), seconds)
+            self._ledger.checked(len(variant.recording), seconds, is_of_numbers(call))
 
     def _confirm(self, call: Call, made: Trace) -> float:
         """Compare a recording with another one; how many seconds that took."""
@@ -531,6 +532,11 @@ class _Original:
     def record_again(self, call: Call) -> Recording:
         """What was recorded of a call, once more."""
         return self.pipeline.record_again(self.tracer, call)
+
+
+def is_of_numbers(call: Call) -> bool:
+    """Whether no Values are passed: all that is computed then are stand-ins for numbers."""
+    return not call.key[0] and not call.values
 
 
 def _refuse_arrays_of_values(call: Call, made: Trace) -> None:

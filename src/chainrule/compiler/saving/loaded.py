@@ -55,7 +55,9 @@ class LoadedLedger(Ledger):
         """No call runs eagerly: there is no source."""
         return True
 
-    def affords_recording(self, joins: bool = False, asked: bool = False) -> bool:  # noqa: D102
+    def affords_recording(  # noqa: D102
+        self, joins: bool = False, asked: bool = False, of_numbers: bool = False
+    ) -> bool:
         return True  # nothing is recorded: the pipeline leaves it to the replay at once
 
     def affords_building(self, instructions: int, cost: float | None = None) -> bool:  # noqa: D102

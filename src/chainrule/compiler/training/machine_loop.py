@@ -116,6 +116,11 @@ class MachineLoop:
         # Numbers of another type would be rounded once in a while, not after each step.
         single = samples.machine.dtype == "float32"
         if not (single or all(a.dtype == np.float64 for a in self._arrays)):
+            kind = next(a.dtype for a in self._arrays if a.dtype != np.float64)
+            self._dispatch.notices.trains_in_python(
+                f"its parameters are {kind} and it computes in float64; compile it with "
+                "dtype='float32', or pass float64"
+            )
             return False
         with self._dispatch.lock:
             try:
