@@ -1,5 +1,6 @@
 """Undefined values, exceptions and modes, outside and inside a compiled function."""
 
+import collections
 import contextlib
 import datetime
 import math
@@ -258,7 +259,7 @@ def test_a_swallowed_refusal_is_noticed_even_when_the_first_result_happens_to_ag
 def test_an_error_that_only_a_recording_raises_is_not_caught_in_silence():
     def f(x):
         try:
-            factor = datetime.timedelta(days=x.data).days * 1.0
+            factor = (datetime.timedelta(days=1) / x.data).days * 1.0
         except TypeError:
             factor = 1.0
         return x * factor
@@ -268,7 +269,7 @@ def test_an_error_that_only_a_recording_raises_is_not_caught_in_silence():
 
 def signed(x):
     try:
-        negative = datetime.timedelta(days=x.data).days < 0  # here
+        negative = (datetime.timedelta(days=1) / x.data).days < 0  # here
     except TypeError:
         negative = False
     return x * (2 if negative else 3)
@@ -277,13 +278,13 @@ def signed(x):
 def suppressed(x):
     negative = False
     with contextlib.suppress(TypeError):
-        negative = datetime.timedelta(days=x.data).days < 0  # here
+        negative = (datetime.timedelta(days=1) / x.data).days < 0  # here
     return x * (2 if negative else 3)
 
 
 def caught_further_out(x):
     def ask():
-        return datetime.timedelta(days=x.data).days < 0
+        return (datetime.timedelta(days=1) / x.data).days < 0
 
     try:
         negative = ask()  # here
@@ -325,7 +326,7 @@ def test_errors_that_eager_raises_and_catches_too_do_no_harm():
 
 
 def recording_only(x, tokens):
-    return x * datetime.timedelta(days=tokens[0]).days  # here
+    return x * len(collections.deque([1.0] * 9, maxlen=tokens[0]))  # here
 
 
 def test_an_error_that_only_a_recording_raises_is_reported_and_not_tried_again():

@@ -329,3 +329,44 @@ def test_the_zero_gradient_rule_holds():
             return where(x > 0, y, (x * 0).log() * y) + (x * 0) * y
 
     same(by_numbers(f, (1.0, 2.0), (-1.0, 2.0), (0.0, 2.0), (1.0, 0.0), (2.0, 3.0)))
+
+
+NUMPYS = {
+    "an item": lambda x: x[0] * 2.0,
+    "a list": lambda x: [x[0], x[1] * 2.0, 3.0],
+    "a sum": lambda x: x.sum(),
+    "a sum by Python": lambda x: sum(x),
+    "a pair": lambda x: (x[0], 2.0),
+    "a dict": lambda x: {"a": x[0] * x[1], "b": float(x[0])},
+    "the largest": lambda x: max(x),
+    "a function of chainrule's": lambda x: chainrule.tanh(x[0]),
+    "nothing computed": lambda x: 1.5 * 2.0,
+}
+
+
+def types_in(x):
+    if isinstance(x, dict):
+        return {key: types_in(item) for key, item in x.items()}
+    return type(x)(map(types_in, x)) if isinstance(x, (list, tuple)) else type(x)
+
+
+@pytest.mark.parametrize("name", NUMPYS)
+@pytest.mark.parametrize("lift", [None, True, False])
+def test_plain_calls_return_the_types_that_eager_calls_do(name, lift):
+    f, x = NUMPYS[name], np.array([0.5, 2.0])
+    fast = chainrule.compile(f, lift=lift)
+    for _ in range(4):
+        assert types_in(fast(x)) == types_in(f(x))
+        assert fast(x) == f(x)
+
+
+def test_extras_have_the_types_that_eager_calls_give_them():
+    def f(p, x):
+        return p * x[0], {"n": x[1] * 2.0, "m": 3.0, "v": p * 2.0}
+
+    fast, x = chainrule.compile(f), np.array([0.5, 2.0])
+    wanted = chainrule.value_and_grad(f, has_aux=True)(2.0, x)
+    for _ in range(4):
+        (value, extras), gradient = fast.value_and_grad(2.0, x)
+        assert (value, gradient) == (1.0, 0.5)
+        assert types_in(extras) == types_in(wanted[0][1])
