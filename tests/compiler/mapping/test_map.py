@@ -711,3 +711,13 @@ def test_a_first_argument_that_is_no_plain_tree_is_named():
     for options in ({}, {"reduce": "mean"}):
         with pytest.raises(TypeError, match="the first argument is a OrderedDict"):
             fast.map_value_and_grad(params, np.array([1.0, 3.0]), **options)
+
+
+def test_a_batch_differentiates_by_an_ordered_dict():
+    fast = chainrule.compile(lambda p, x: p["w"][0] * x + p["w"][1], on_fallback="eager")
+    params, samples = OrderedDict(w=np.array([0.5, 2.0])), [(float(k),) for k in range(200)]
+    for some in (samples[:3], samples):
+        value, gradient = fast.batch_value_and_grad(params, some)
+        mean = sum(x for (x,) in some) / len(some)
+        assert value == pytest.approx(0.5 * mean + 2.0)
+        assert gradient["w"] == pytest.approx([mean, 1.0])

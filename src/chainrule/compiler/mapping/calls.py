@@ -51,6 +51,7 @@ def map_calls(
     _refuse_values(arguments)
     stacks = Stacks(arguments, axes)
     rounds = Rounds(dispatch, stacks, differentiate, reduce is None, count)
+    rounds.refuse_other_trees()
     results = rounds.run()
     if asked is not None:
         prepare(dispatch, asked, rounds)

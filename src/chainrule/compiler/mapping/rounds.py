@@ -50,12 +50,6 @@ class Rounds:
         self._differentiate, self._rows, self._derivative = differentiate, rows, derivative
         self.call = call = self._call(0)
         parameters = call.first if differentiate else 0
-        if differentiate and not parameters and numeric_leaves(call.arguments[0]):
-            kind = type(call.arguments[0]).__name__
-            raise TypeError(
-                f"{dispatch.name}: a map differentiates by numbers and arrays in plain dicts, "
-                f"lists and tuples; the first argument is a {kind}"
-            )
         self.results = Results(differentiate, parameters, samples.count, rows)
         large = any(not -(1 << 63) <= i < 1 << 63 for i in call.ints)  # for machine code
         self.layout = None if large or call.refused is not None else samples.layout(call)
@@ -81,6 +75,15 @@ class Rounds:
             return None
         left = self._round(range(self._samples.count), self.layout)
         return self._run(left) if self._met else None
+
+    def refuse_other_trees(self) -> None:
+        """A first argument whose numbers have no places in a row of gradients is an error."""
+        given = self.call.arguments[0]
+        if self._differentiate and not self.call.first and numeric_leaves(given):
+            raise TypeError(
+                f"{self._dispatch.name}: a map differentiates by numbers and arrays in plain "
+                f"dicts, lists and tuples; the first argument is a {type(given).__name__}"
+            )
 
     def run(self) -> Results:
         """Compute all samples."""
