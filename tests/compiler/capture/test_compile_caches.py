@@ -2,6 +2,7 @@
 
 import functools
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -168,6 +169,64 @@ def test_a_recording_of_another_path_leaves_no_trace_in_a_cache(lift, monkeypatc
 def test_a_helper_that_reads_more_than_its_arguments_is_refused_by_name():
     with pytest.warns(chainrule.FallbackWarning, match="calls 'rated', .* reads more than its"):
         chainrule.compile(on_one_path).value_and_grad(P, 1.0)
+
+
+def settings():
+    """A function for its attributes."""
+
+
+settings.rate = 0.5
+
+
+@functools.cache
+def by_attribute(n):
+    return n * settings.rate
+
+
+@functools.cache
+def by_default(n, rates=[0.5]):  # noqa: B006
+    return n * rates[0]
+
+
+def enclosing():
+    rate = [0.5]
+
+    @functools.cache
+    def by_cell(n):
+        return n * rate[0]
+
+    return by_cell
+
+
+by_cell = enclosing()
+
+
+@functools.cache
+def by_import(n):
+    import numbers
+
+    return n * numbers.__dict__.get("rate", 0.5)
+
+
+@functools.cache
+def by_another(n):
+    return n * rated(2)
+
+
+@pytest.mark.parametrize("helper", [by_attribute, by_default, by_cell, by_import, by_another])
+def test_helpers_that_may_read_what_changes_are_not_called_in_vain(helper, monkeypatch):
+    monkeypatch.setitem(globals(), "helper", helper)
+
+    def f(p, x):
+        return p[0] * helper(3) if x > 0 else p[1] * helper(2)
+
+    namespace = {**globals(), "helper": helper}
+    code = types.FunctionType(f.__code__, namespace, closure=f.__closure__)
+    fast = chainrule.compile(code, on_fallback="eager")
+    for x in (1.0, -1.0, 1.0):
+        helper.cache_clear()
+        fast.value_and_grad(P, x)
+        assert helper.cache_info().currsize == 1
 
 
 def test_other_kinds_of_arguments():

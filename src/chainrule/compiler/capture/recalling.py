@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.draws import Drawn, Draws
+from chainrule.compiler.capture.rewriting import only_calls, original
 from chainrule.compiler.capture.standins import Detached, StandIn, plain
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import modes
@@ -29,6 +30,7 @@ _PLAIN = frozenset((int, float, bool, str, bytes, type(None)))
 _MODULES = frozenset("builtins math cmath operator itertools functools numpy collections".split())
 _UNSEEN = frozenset(("IMPORT_NAME", "IMPORT_FROM", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"))
 CACHED: Any = functools._lru_cache_wrapper
+_OWN_ATTRIBUTES = frozenset(vars(functools.cache(lambda: None)))  # of a function with a cache
 
 
 class _Last:
@@ -230,19 +232,28 @@ def _depends_on_arguments_alone(function: Any, seen: set[Any]) -> bool:
     except ValueError:  # one is empty as yet
         return False
     given = [*(inner.__defaults__ or ()), *(inner.__kwdefaults__ or {}).values()]
-    for step in _steps(inner.__code__):
+    code = original(inner.__code__)  # it may be the one that is being recorded
+    for step in _steps(code):
         if step.opname in _UNSEEN or step.argval == "random":
             return False
         if step.opname == "LOAD_GLOBAL":
             name = step.argval
-            outside.append(inner.__globals__.get(name, getattr(builtins, name, None)))
+            found = inner.__globals__.get(name, getattr(builtins, name, None))
+            if _is_function(found) and not only_calls(code, name):
+                return False  # it may ask for an attribute, which anybody can set
+            outside.append(found)
+    enclosed = [x for x in outside if _is_function(x) and vars(x).keys() - _OWN_ATTRIBUTES]
     plain_defaults = _PLAIN.issuperset(map(type, given))
-    return plain_defaults and all(_stays(x, seen) for x in outside)
+    return plain_defaults and not enclosed and all(_stays(x, seen) for x in outside)
+
+
+def _is_function(x: Any) -> bool:
+    return type(x) is CACHED or type(x) is types.FunctionType
 
 
 def _stays(x: Any, seen: set[Any]) -> bool:
     """Whether something that a function names is the same at every call, as far as it is asked."""
-    if type(x) is CACHED or type(x) is types.FunctionType:
+    if _is_function(x):
         return _depends_on_arguments_alone(x, seen)
     if isinstance(x, types.ModuleType):
         return x.__name__.split(".")[0] in _MODULES
