@@ -55,6 +55,26 @@ FILES = {
             from .inside import rate
             return x * rate()
 
+        def rate_of(some):
+            return some.RATE
+
+        def passed_on(x):
+            import noting as other
+            return x * rate_of(other)
+
+        def imported_elsewhere():
+            from . import inside
+            return inside
+
+        def from_a_helper(x):
+            return x * imported_elsewhere().RATE
+
+        def in_a_case(x):
+            import noting as other
+            match other:
+                case object(RATE=rate):
+                    return x * rate
+
         def missing(x):
             try:
                 import there_is_no_such_module
@@ -101,7 +121,10 @@ def test_what_an_imported_function_does_happens_at_every_call(users, name):
         assert sum(len(module.LOG) for module in modules()) == before + 1
 
 
-@pytest.mark.parametrize("name", [*USERS, "only_reads"])
+PASSED_ON = ["only_reads", "passed_on", "from_a_helper", "in_a_case"]
+
+
+@pytest.mark.parametrize("name", [*USERS, *PASSED_ON])
 def test_what_changes_in_an_imported_module_is_seen(users, name):
     f = getattr(users, name)
     fast, eager = chainrule.compile(f, on_fallback="eager"), chainrule.value_and_grad(f)
@@ -122,3 +145,34 @@ def test_the_first_call_that_imports_warns_of_nothing(users):
     for _ in range(5):
         assert fast.value_and_grad(3.0) == (6.0, 2.0)
     assert fast.dispatch.counts.replayed >= 3
+
+
+def rate_of(module):
+    return module.RATE
+
+
+def test_modules_in_lists_classes_and_defaults_are_watched_under_all_names(users):
+    noting = importlib.import_module("noting")
+    several = [noting]
+
+    class Holder:
+        module = noting
+
+    def listed(x):
+        return x * rate_of(several[0])
+
+    def held(x):
+        return x * Holder.module.RATE
+
+    def given(x, module=noting):
+        return x * rate_of(module)
+
+    def enclosed(x):
+        return x * rate_of(noting)
+
+    for f in (listed, held, given, enclosed):
+        fast, eager = chainrule.compile(f, on_fallback="eager"), chainrule.value_and_grad(f)
+        for k in range(12):
+            noting.RATE = float(k // 3)
+            assert fast.value_and_grad(2.0) == eager(2.0)
+        assert fast.dispatch.counts.replayed

@@ -370,3 +370,16 @@ def test_extras_have_the_types_that_eager_calls_give_them():
         (value, extras), gradient = fast.value_and_grad(2.0, x)
         assert (value, gradient) == (1.0, 0.5)
         assert types_in(extras) == types_in(wanted[0][1])
+
+
+def test_a_mean_of_calls_with_extras_of_numpys_is_one_of_their_values():
+    def f(p, x):
+        return p[0] * x[0] + p[1] ** 2, {"n": x[1] * 2.0}
+
+    fast, p = chainrule.compile(f), np.array([1.0, 2.0])
+    samples = [(np.array([k, 2.0]),) for k in np.arange(6.0)]
+    for x in samples * 20:
+        fast.value_and_grad(p, *x)
+    value, gradient = fast.batch_value_and_grad(p, samples)
+    assert value == pytest.approx(2.5 + 4.0)
+    assert gradient == pytest.approx([2.5, 4.0])

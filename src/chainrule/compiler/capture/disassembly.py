@@ -98,6 +98,12 @@ def names(code: types.CodeType) -> set[str]:
     return {name for inner in nested(code) for name in inner.co_names}
 
 
+def all_names(code: types.CodeType) -> set[str]:
+    """The same, and those that a ``case`` of a class asks for."""
+    tuples = [x for inner in nested(code) for x in inner.co_consts if type(x) is tuple]
+    return names(code).union(x for items in tuples for x in items if type(x) is str)
+
+
 def chains(code: types.CodeType, module: str) -> set[tuple[str, ...]] | None:
     """The attributes that code reads from a global name; None where it hands the object on."""
     found: set[tuple[str, ...]] = set()

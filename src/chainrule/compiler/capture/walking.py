@@ -68,6 +68,7 @@ _NO_OBJECTS = (
     *(list, tuple, dict, set, frozenset),
 )
 _LIMIT = 1_000_000
+_LIBRARIES = frozenset(("chainrule", "jax", "numpy", "pandas", "scipy", "torch"))
 
 
 def survey(
@@ -84,8 +85,12 @@ def survey(
     found = CapturedState(outside=outside or Outside(()))
     seen: set[int] = set()
     kept: list[Any] = []  # so that no id is used twice
+    modules = _Modules(found)
     stack = [(x, _Way()) for x in (*roots, function)]
-    while stack:
+    while stack or modules.are_open():
+        if not stack:
+            stack = [(x, _Way()) for x in modules.reached()]
+            continue
         x, way = stack.pop()
         found.tells |= isinstance(x, _GETTERS)
         if id(x) in found.outside.holders:
@@ -94,6 +99,8 @@ def survey(
             continue
         seen.add(id(x))
         kept.append(x)
+        if isinstance(x, types.ModuleType) and not _is_library(x):
+            modules.passed_on.append(x)
         if len(kept) > _LIMIT:
             raise Unrecordable("it reaches too many objects to follow")
         try:
@@ -113,6 +120,35 @@ def survey(
     if found.outside:
         _refuse_unseen(found, [x for x in kept if isinstance(x, types.ModuleType)])
     return found
+
+
+class _Modules:
+    """The user's modules that code has as objects: anything it may run can ask them for names."""
+
+    def __init__(self, found: CapturedState) -> None:
+        self.passed_on: list[types.ModuleType] = []
+        self._found, self._looked = found, (0, 0)
+
+    def are_open(self) -> bool:
+        """Whether there is code, or a module, that they have not been looked at with."""
+        return bool(self.passed_on) and self._looked != self._now()
+
+    def _now(self) -> tuple[int, int]:
+        return len(self._found.functions), len(self.passed_on)
+
+    def reached(self) -> list[Any]:
+        """What they have under the names in all code so far."""
+        self._looked = self._now()
+        codes = [original(f.__code__) for f in self._found.functions]
+        names = set[str]().union(*map(disassembly.all_names, codes))
+        inside = [_reached_in_module(x, names, self._found, set()) for x in self.passed_on]
+        return list(itertools.chain(*inside))
+
+
+def _is_library(module: types.ModuleType) -> bool:
+    """Whether a module is Python's own, or one that nobody changes while programs run."""
+    root = module.__name__.split(".")[0]
+    return root in sys.stdlib_module_names or root in _LIBRARIES
 
 
 def _is_own(x: Any) -> bool:
@@ -409,9 +445,9 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
     ]
     found.dicts.append((function.__dict__, dict(function.__dict__), None))
     yield from function.__dict__.values()
-    modules = [
-        _reached_in_module(module, names, found, set()) for module in _imported(function, found)
-    ]
+    imported = list(_imported(function, found))
+    yield from imported
+    modules = [_reached_in_module(module, names, found, set()) for module in imported]
     outside = found.outside
     for cell, name in zip(function.__closure__ or (), code.co_freevars, strict=True):
         if (id(cell), None) in outside.held:
@@ -460,7 +496,9 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
             found.draws = True
             yield x.__wrapped__
         elif _MAKERS.get(name, MISSING) is not x or not any(x is maker for maker in seen):
-            yield x if x is not MISSING else unreplaced(vars(builtins).get(name))
+            is_read_only = isinstance(x, types.ModuleType) and disassembly.chains(code, name)
+            if not is_read_only:
+                yield x if x is not MISSING else unreplaced(vars(builtins).get(name))
         module = x if x is not MISSING else sys.modules.get(name)
         if isinstance(module, types.ModuleType):
             chains = disassembly.chains(code, name)
