@@ -281,34 +281,51 @@ class Compiled:
         return {name: array.astype(np.float64) for name, array in self._weights.items()}
 
     def prepare(self, held_out: Sequence[Tokens], progress: Progress) -> None:
-        """Record and compile all that the steps and validations need.
+        """Record all that the steps and validations need, and compile what the steps need.
 
         A run that is resumed must compute as it would have, to the last bit: so all of it is made
-        now, in the same order whichever step comes first.
+        now, in the same order whichever step comes first. The longest document of all comes first,
+        held out or not: its code serves all others.
         """
-        if self._trainer is None:
-            config = self._model.config
-            samples: Any = self._data.samples(
-                self._tokenizer, config.block, config.seed, config.steps * config.batch
-            )
-            if not isinstance(samples, Windows):
-                samples = [(tokens,) for tokens in samples]
-            self._trainer = self._function.trainer(
-                self._weights,
-                samples,
-                self.optimizer,
-                config.batch,
-                clip=config.clip or None,
-                key=run_key(config),
-                progress=progress,
-            )
-        if held_out and (self._evaluated is None or self._evaluated[0] is not held_out):
-            # The same function and code as that of the steps, but nothing is dropped.
-            off = (random.off(),) if self._model.config.dropout else ()
-            most = self._model.config.block + 1  # the model cuts what is longer
-            every = [(list(tokens[:most]), *off) for tokens in held_out]
-            made = self._function.evaluator(self._weights, every, progress=progress)
-            self._evaluated = held_out, made
+        if self._trainer is not None:
+            return
+        config = self._model.config
+        samples: Any = self._data.samples(
+            self._tokenizer, config.block, config.seed, config.steps * config.batch
+        )
+        if isinstance(samples, Windows):
+            known = {samples.length}
+        else:
+            known = {*map(len, samples)}
+            samples = [(tokens,) for tokens in samples]
+        # Documents that are held out have lengths of their own.
+        more = {len(sample[0]): sample for sample in self._held_out(held_out)}
+        own = sorted(more.keys() - known, reverse=True)
+        total, longer = len(own) + len(known), sum(n > max(known) for n in own[:1])
+
+        def record(places: range) -> None:
+            for place in places:
+                self._function.evaluator(self._weights, [more[own[place]]])
+                progress(place + 1 if place < longer else len(known) + place + 1, total)
+
+        progress(0, total)
+        record(range(longer))
+        self._trainer = self._function.trainer(
+            self._weights,
+            samples,
+            self.optimizer,
+            config.batch,
+            clip=config.clip or None,
+            key=run_key(config),
+            progress=lambda done, _: progress(longer + done, total),
+        )
+        record(range(longer, len(own)))
+
+    def _held_out(self, documents: Sequence[Tokens]) -> list[tuple[Any, ...]]:
+        """Samples of the function that the steps run too, but nothing of them is dropped."""
+        off = (random.off(),) if self._model.config.dropout else ()
+        most = self._model.config.block + 1  # the model cuts what is longer
+        return [(list(tokens[:most]), *off) for tokens in documents]
 
     def advance(self, most: int) -> list[float]:
         """Take some steps, for about a tenth of a second."""
@@ -325,7 +342,12 @@ class Compiled:
         return losses
 
     def loss(self, documents: Sequence[Tokens]) -> float:
-        """The mean loss of some documents; of the same list again, what was prepared is kept."""
+        """The mean loss of some documents; of the same list again, what was prepared is kept.
+
+        The code for it is built when it is first wanted: the first steps do not wait for it.
+        """
         self.prepare(documents, unnoticed)
-        assert self._evaluated is not None
+        if self._evaluated is None or self._evaluated[0] is not documents:
+            made = self._function.evaluator(self._weights, self._held_out(documents))
+            self._evaluated = documents, made
         return self._evaluated[1]()
