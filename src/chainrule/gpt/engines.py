@@ -32,10 +32,18 @@ if TYPE_CHECKING:
     from chainrule.compiler.training.driver import Trainer
     from chainrule.compiler.training.evaluation import Evaluator
 
-# Eager mode takes about so many seconds per weight and position. Recording and compiling take about
-# as long as so many documents, and some seconds more whatever the model.
-EAGER_SECONDS = {"native": 80e-9, "reference": 10e-6}
-COMPILING_DOCUMENTS, COMPILING_SECONDS = 400, 0.5
+# Eager mode takes about so many seconds per weight and position, and per number that may be dropped;
+# a validation, which has no backward pass, takes this part of it.
+EAGER_SECONDS = {"native": 100e-9, "reference": 10e-6}
+DROPPING_SECONDS = {"native": 8e-6, "reference": 80e-6}
+FORWARD = 1 / 6
+# To import the compiler and to build machine code takes some seconds whatever the model, and for each
+# length of documents as long as so many eager steps. Large models have more code, and each length
+# is computed once, to be compared.
+COMPILING_SECONDS, COMPILING_STEPS = 1.0, 6.0
+LARGE_SECONDS, LARGE_STEPS = 4.0, 1.5
+MOST_EAGER = 10_000_000  # weights times positions: the graph of more takes gigabytes
+SOME = 1000  # documents that are looked at to tell how long all of them are
 
 CHARACTERS = 128  # a vocabulary of so many tokens is small
 
@@ -45,6 +53,11 @@ Tokens = Sequence[int]
 Arrays = dict[str, npt.NDArray[np.float64]]
 #: Called with how many lengths of documents have been recorded, and how many there are.
 Progress = Callable[[int, int], Any]
+
+
+def validation_interval(steps: int) -> int:
+    """The steps between two validations of a run of so many, where nothing else is asked for."""
+    return max(250, steps // 100)
 
 
 def unnoticed(done: int, total: int) -> None:
@@ -100,7 +113,7 @@ def make(
     if dtype not in DTYPES:
         raise GPTError(f"the dtype must be one of {DTYPES}, not {dtype!r}")
     if name == "auto":
-        name = "eager" if dtype == "float64" and not _worth_compiling(model, data) else "compiled"
+        name = "eager" if dtype == "float64" and not _worth_compiling(model, tokenizer, data) else "compiled"
     if name not in ENGINES:
         raise GPTError(f"the engine must be one of {ENGINES}, not {name!r}")
     if name == "jax" and model.config.dropout and dtype == "bfloat16":
@@ -118,20 +131,40 @@ def make(
     return Eager(model, tokenizer, data)
 
 
-def _worth_compiling(model: GPT, data: Data) -> bool:
+def _worth_compiling(model: GPT, tokenizer: Tokenizer, data: Data) -> bool:
+    """Whether eager steps and validations would take longer than it takes to compile."""
     if find_spec("llvmlite") is None:
         return False
-    if is_large(model):  # its code takes as long as a few documents, its graph gigabytes
-        return True
-    config, some = model.config, data.training[:1000]
-    weights = config.parameter_count(model.vocabulary)
+    config = model.config
+    shapes = model.shapes(config, model.vocabulary)
+    weights = sum(rows * columns for rows, columns in shapes.values())
     weights -= (model.vocabulary + config.block) * config.width  # embeddings are only looked up
-    positions = sum(min(len(text) + 1, config.block) for text in some) / len(some)
-    if data.stream:
-        positions = config.block
-    each = EAGER_SECONDS[scalar_engine] * weights * positions
+    if weights * config.block > MOST_EAGER:
+        return True
+    each = EAGER_SECONDS[scalar_engine] * weights  # seconds per position
+    if config.dropout:
+        each += DROPPING_SECONDS[scalar_engine] * config.width * (2 * config.layers + 1)
     documents = config.steps * config.batch
-    return (documents - COMPILING_DOCUMENTS) * each > COMPILING_SECONDS
+    training = _positions(data.training[: min(SOME, documents)], tokenizer, config, data.stream)
+    held_out = _positions(data.validation[:SOME], tokenizer, config, data.stream)
+    read = documents * each * training.mean()
+    if len(held_out):
+        validations = 1 + config.steps // validation_interval(config.steps)
+        looked_at = min(Eager.most_held_out, len(data.validation)) * validations
+        read += FORWARD * looked_at * each * held_out.mean()
+    lengths = each * np.unique(np.concatenate([training, held_out])).sum()
+    if is_large(model):
+        return bool(read > LARGE_SECONDS + LARGE_STEPS * lengths)
+    return bool(read > COMPILING_SECONDS + COMPILING_STEPS * lengths)
+
+
+def _positions(
+    texts: Sequence[str], tokenizer: Tokenizer, config: Config, stream: bool
+) -> npt.NDArray[np.int64]:
+    """How many positions of each text the model reads."""
+    if stream:
+        return np.full(min(1, len(texts)), config.block)
+    return np.array([min(tokenizer.count(text) + 1, config.block) for text in texts], np.int64)
 
 
 def _adam(params: Any, config: Config) -> AdamW:
@@ -145,7 +178,7 @@ class Eager:
 
     name, dtype, doing = "eager", "float64", ""
     mesh: Mesh | None = None
-    most_held_out: int | None = 50  # more of them would take longer than the steps in between
+    most_held_out = 50  # more of them would take longer than the steps in between
 
     def __init__(self, model: GPT, tokenizer: Tokenizer, data: Data) -> None:
         self.model, self._tokenizer, self._data = model, tokenizer, data

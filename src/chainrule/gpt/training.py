@@ -28,7 +28,7 @@ from chainrule.gpt.config import Config
 from chainrule.gpt.curve import Curve
 from chainrule.gpt.data import BUNDLED, Data
 from chainrule.gpt.devices import Devices, LostProcessError
-from chainrule.gpt.engines import Engine, Progress, unnoticed
+from chainrule.gpt.engines import Engine, Progress, unnoticed, validation_interval
 from chainrule.gpt.errors import GPTError, UndefinedError, computing
 from chainrule.gpt.metrics import Row, Rows
 from chainrule.gpt.model import GPT
@@ -297,7 +297,7 @@ def train_summarised(
     """
     if min(save_every or 1, validate_every or 1) < 1 or 0 in (save_every, validate_every):
         raise GPTError("the steps between two checkpoints or validations must be at least 1")
-    validate_every = validate_every or max(250, run.config.steps // 100)
+    validate_every = validate_every or validation_interval(run.config.steps)
     curve = Curve()
     with ExitStack() as stack:
         folder = directory
