@@ -225,7 +225,9 @@ class _Arrays:
                 raise ValueError(
                     f"the gradient of {path} has shape {np.shape(given[path])}, not {array.shape}"
                 )
-        with np.errstate(over="ignore"):  # of float32: the update that it makes infinite is reported
+        with np.errstate(
+            over="ignore"
+        ):  # of float32: the update that it makes infinite is reported
             return [
                 np.ascontiguousarray(given[path], dtype=array.dtype)
                 for path, array in self.arrays.items()

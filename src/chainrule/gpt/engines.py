@@ -32,17 +32,18 @@ if TYPE_CHECKING:
     from chainrule.compiler.training.driver import Trainer
     from chainrule.compiler.training.evaluation import Evaluator
 
-# Eager mode takes about so many seconds per weight and position, and per number that may be dropped;
-# a validation, which has no backward pass, takes this part of it.
+# Eager mode takes about so many seconds per product, and per number that may be
+# dropped; a validation, which has no backward pass, takes this part of it.
 EAGER_SECONDS = {"native": 100e-9, "reference": 10e-6}
 DROPPING_SECONDS = {"native": 8e-6, "reference": 80e-6}
 FORWARD = 1 / 6
-# To import the compiler and to build machine code takes some seconds whatever the model, and for each
-# length of documents as long as so many eager steps. Large models have more code, and each length
-# is computed once, to be compared.
+# To import the compiler and to build machine code takes some seconds whatever the model, and for
+# each length of documents as long as so many eager steps. Large models have more code, and each
+# length is computed once, to be compared.
 COMPILING_SECONDS, COMPILING_STEPS = 1.0, 6.0
 LARGE_SECONDS, LARGE_STEPS = 4.0, 1.5
-MOST_EAGER = 10_000_000  # weights times positions: the graph of more takes gigabytes
+MOST_EAGER = 10_000_000  # products of a document: the graph of more takes gigabytes
+MOST_HELD_OUT = 50  # documents that eager mode validates on
 SOME = 1000  # documents that are looked at to tell how long all of them are
 
 CHARACTERS = 128  # a vocabulary of so many tokens is small
@@ -113,7 +114,11 @@ def make(
     if dtype not in DTYPES:
         raise GPTError(f"the dtype must be one of {DTYPES}, not {dtype!r}")
     if name == "auto":
-        name = "eager" if dtype == "float64" and not _worth_compiling(model, tokenizer, data) else "compiled"
+        name = (
+            "eager"
+            if dtype == "float64" and not _worth_compiling(model, tokenizer, data)
+            else "compiled"
+        )
     if name not in ENGINES:
         raise GPTError(f"the engine must be one of {ENGINES}, not {name!r}")
     if name == "jax" and model.config.dropout and dtype == "bfloat16":
@@ -137,25 +142,30 @@ def _worth_compiling(model: GPT, tokenizer: Tokenizer, data: Data) -> bool:
         return False
     config = model.config
     shapes = model.shapes(config, model.vocabulary)
-    weights = sum(rows * columns for rows, columns in shapes.values())
-    weights -= (model.vocabulary + config.block) * config.width  # embeddings are only looked up
-    if weights * config.block > MOST_EAGER:
-        return True
-    each = EAGER_SECONDS[scalar_engine] * weights  # seconds per position
-    if config.dropout:
-        each += DROPPING_SECONDS[scalar_engine] * config.width * (2 * config.layers + 1)
     documents = config.steps * config.batch
     training = _positions(data.training[: min(SOME, documents)], tokenizer, config, data.stream)
     held_out = _positions(data.validation[:SOME], tokenizer, config, data.stream)
-    read = documents * each * training.mean()
+    both = np.unique(np.concatenate([training, held_out]))
+    if config.work(shapes, int(both[-1])) > MOST_EAGER:
+        return True
+
+    def seconds(positions: npt.NDArray[np.int64]) -> Any:
+        """Of an eager step over a document for each."""
+        found = EAGER_SECONDS[scalar_engine] * config.work(shapes, positions)
+        if config.dropout:
+            numbers = positions * config.width * (2 * config.layers + 1)
+            found = found + DROPPING_SECONDS[scalar_engine] * numbers
+        return found
+
+    eager = documents * seconds(training).mean()
     if len(held_out):
         validations = 1 + config.steps // validation_interval(config.steps)
-        looked_at = min(Eager.most_held_out, len(data.validation)) * validations
-        read += FORWARD * looked_at * each * held_out.mean()
-    lengths = each * np.unique(np.concatenate([training, held_out])).sum()
+        looked_at = min(MOST_HELD_OUT, len(data.validation)) * validations
+        eager += FORWARD * looked_at * seconds(held_out).mean()
+    lengths = seconds(both).sum()
     if is_large(model):
-        return bool(read > LARGE_SECONDS + LARGE_STEPS * lengths)
-    return bool(read > COMPILING_SECONDS + COMPILING_STEPS * lengths)
+        return bool(eager > LARGE_SECONDS + LARGE_STEPS * lengths)
+    return bool(eager > COMPILING_SECONDS + COMPILING_STEPS * lengths)
 
 
 def _positions(
@@ -178,7 +188,9 @@ class Eager:
 
     name, dtype, doing = "eager", "float64", ""
     mesh: Mesh | None = None
-    most_held_out = 50  # more of them would take longer than the steps in between
+    most_held_out: int | None = (
+        MOST_HELD_OUT  # more of them would take longer than the steps in between
+    )
 
     def __init__(self, model: GPT, tokenizer: Tokenizer, data: Data) -> None:
         self.model, self._tokenizer, self._data = model, tokenizer, data
