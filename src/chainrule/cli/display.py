@@ -207,13 +207,13 @@ class Terminal(Display):
             refresh_per_second=5,
             transient=not self._steps,
         )
-        self._bar.start()
-        self._bar.add_task("", total=None, loss="-", speed="- steps/s", now="left")
+        self._bar.add_task("", total=None, loss="-", speed="", now="")
 
     def _update(self, done: int, total: int, text: str, **fields: Any) -> None:
         if self._bar is not None:
             task = self._bar.task_ids[0]
             self._bar.update(task, completed=done, total=total, description=text, **fields)
+            self._bar.start()  # there is something to be shown now
 
     def close(self) -> None:
         """Leave the line as it is."""
