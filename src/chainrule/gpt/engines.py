@@ -174,7 +174,8 @@ def _positions(
     """How many positions of each text the model reads."""
     if stream:
         return np.full(min(1, len(texts)), config.block)
-    return np.array([min(tokenizer.count(text) + 1, config.block) for text in texts], np.int64)
+    most = config.block + 1
+    return np.array([len(tokenizer.encode(text, most)) - 1 for text in texts], np.int64)
 
 
 def _adam(params: Any, config: Config) -> AdamW:

@@ -57,7 +57,7 @@ def estimate(
     longest = config.block
     if not data.stream:
         texts = (*data.training[: config.steps * config.batch], *data.validation)
-        longest = min(longest, 1 + max(map(tokenizer.count, texts)))
+        longest = len(tokenizer.encode(max(texts, key=len), longest + 1)) - 1
     each = EAGER if engine == "eager" else COMPILED
     return WEIGHT * weights + each * int(config.work(shapes, longest))
 
