@@ -225,10 +225,13 @@ class _Arrays:
                 raise ValueError(
                     f"the gradient of {path} has shape {np.shape(given[path])}, not {array.shape}"
                 )
-        return [
-            np.ascontiguousarray(given[path], dtype=array.dtype)
-            for path, array in self.arrays.items()
-        ]
+        with np.errstate(
+            over="ignore"
+        ):  # of float32: the update that it makes infinite is reported
+            return [
+                np.ascontiguousarray(given[path], dtype=array.dtype)
+                for path, array in self.arrays.items()
+            ]
 
     def read(self) -> list[Array]:
         return [a.flatten() for a in self.arrays.values()]

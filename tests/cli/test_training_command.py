@@ -13,7 +13,7 @@ from rich.console import Console
 
 from chainrule import gpt
 from chainrule.cli import app, display, main, reporting, training
-from chainrule.gpt import checkpoints
+from chainrule.gpt import checkpoints, engines, room
 
 DOCUMENTS = ["abca", "bccab", "cab", "dabcad", "acdb", "bb", "d", "abab", "cc", "bad", "dab", "ca"]
 TINY = ["--width", "2", "--heads", "1", "--block", "3", "--seed", "3"]
@@ -154,12 +154,109 @@ def test_a_learning_rate_that_breaks_everything_is_one_line(chainrule, engine, s
     assert "a smaller learning rate may help" in errors
 
 
-def test_a_run_that_breaks_down_says_where_it_is_saved_and_how_to_go_on(chainrule):
-    options = [*TINY, "--steps", 30, "--schedule", "constant", "--lr", "1e200"]
+def offered(errors):
+    """The arguments of the command that a message offers."""
+    return re.search(r"chainrule (train --resume .*?)(, or begin again with that)?$", errors)[1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--engine", "eager"], ["--engine", "compiled"], ["--dtype", "float32"], ["--stream"]],
+    ids=str,
+)
+def test_after_a_breakdown_the_offered_command_works(chainrule, options):
+    rate = "1e30" if "float32" in options else "1e200"
+    options = [*options, *TINY, "--steps", 30, "--schedule", "constant", "--lr", rate]
     _, _, errors = chainrule("train", "text.txt", *options, "--output", "run")
-    step = gpt.load("run").step
-    assert f"the state after step {step} is saved" in errors
+    assert errors.count("\n") == 1
+    assert "the weights after step 1 are of no use; go on after step 0 with" in errors
     assert errors.endswith("--resume run --lr 0.01 --clip 1, or begin again with that\n")
+    code, _out, errors = chainrule(*offered(errors).split())
+    assert (code, errors) == (0, "")
+    assert gpt.load("run").step == 30
+
+
+def test_after_a_breakdown_the_best_model_is_offered(chainrule, trained):
+    options = ["--resume", "run", "--steps", 40, "--schedule", "constant", "--lr", "1e200"]
+    _, _, errors = chainrule("train", *options)
+    assert "are of no use; go on from the best model with" in errors
+    assert gpt.load("run").step == 20, "a checkpoint that is of use is not overwritten"
+    code, _, errors = chainrule(*offered(errors).split())
+    assert (code, errors) == (0, "")
+    assert gpt.load("run").step == 40
+
+
+def test_after_a_breakdown_a_state_that_is_of_use_is_saved(chainrule, trained, monkeypatch):
+    def breaks(engine, most):
+        if engine.optimizer.steps == 25:
+            raise OverflowError("the update overflows")
+        return real(engine, 1)
+
+    real = engines.Eager.advance
+    monkeypatch.setattr(engines.Eager, "advance", breaks)
+    (trained / checkpoints.BEST).unlink()
+    _, _, errors = chainrule("train", "--resume", "run", "--steps", 40)
+    assert "the state after step 25 is saved; go on with chainrule train --resume run" in errors
+    assert gpt.load("run").step == 25
+
+
+def test_where_no_checkpoint_is_of_use_there_is_but_one_way(chainrule, trained):
+    (trained / checkpoints.BEST).unlink()
+    lost = gpt.load(trained)
+    for array in lost.weights.values():
+        array *= 1e200
+    gpt.save(lost, trained)
+    _, _, errors = chainrule("train", "--resume", "run", "--steps", 40)
+    assert "nor is any checkpoint; begin again with --lr 0.0025 --clip 1\n" in errors
+
+
+def test_a_way_on_names_the_model_of_ones_own(chainrule, workplace):
+    (workplace / "own.py").write_text(
+        "from chainrule import gpt\n\nclass Own(gpt.GPT):\n    pass\n", "utf-8"
+    )
+    options = [*TINY, "--steps", 30, "--lr", "1e200", "--model", "own.py:Own"]
+    _, _, errors = chainrule("train", "text.txt", *options, "--output", "run")
+    assert "--resume run --model own.py:Own --lr 0.01" in errors
+    code, _, errors = chainrule(*offered(errors).split())
+    assert (code, errors) == (0, "")
+
+
+# --- what does not fit ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--stream", "--block", "100000"],
+        ["--width", "100000"],
+        ["--layers", "1000000"],
+    ],
+    ids=str,
+)
+def test_a_model_beyond_the_memory_is_refused_in_one_line(chainrule, workplace, options):
+    (workplace / "book.txt").write_text("to be or not to be\n" * 10_000, "utf-8")
+    code, _, errors = chainrule("train", "book.txt", *options, "--output", "run")
+    assert code == 1
+    assert re.fullmatch(
+        r"chainrule: this model needs more than [\d,.]+ GB of memory, and there are [\d.,]+ GB: "
+        r"choose a smaller --block, --width or --layers\n",
+        errors,
+    )
+    assert not (workplace / "run").exists()
+
+
+def test_a_model_that_may_not_fit_is_told_of(chainrule, monkeypatch):
+    monkeypatch.setattr(room, "estimate", lambda *arguments: 12 * 10**9)
+    monkeypatch.setattr(room, "memory", lambda: 16 * 10**9)
+    code, out, errors = chainrule("train", "text.txt", *TINY, "--steps", 2, "--samples", 0)
+    assert (code, errors) == (0, "")
+    assert "this model needs more than 12 GB of memory, and there are 16 GB: if training" in out
+
+
+def test_a_long_block_does_not_matter_to_short_documents(chainrule):
+    options = ["--block", 30_000, "--width", 16, "--steps", 2, "--samples", 30]
+    code, _out, errors = chainrule("train", "text.txt", *options, "--output", "run")
+    assert (code, errors) == (0, "")
 
 
 @pytest.mark.parametrize("engine", ["eager", "compiled"])
@@ -209,7 +306,7 @@ def test_one_document_is_not_called_documents(chainrule, trained, workplace):
     assert "1 new document, not in the data:" in out
     (workplace / "one.txt").write_text("ada\n")
     out = chainrule("train", "one.txt", *TINY, "--steps", 1, "--samples", 0)[1]
-    assert "1 document from one.txt, 0 of them held out; 3 tokens" in out
+    assert "1 document from one.txt, nothing held out; 3 tokens" in out
 
 
 def test_more_steps_may_be_asked_for(chainrule, trained):
@@ -441,16 +538,78 @@ class Steps:
             yield display.speed()
 
 
+def test_of_slow_steps_the_seconds_of_each_are_shown():
+    run = gpt.Run.start(DOCUMENTS, gpt.Config(width=2, heads=1, block=3, steps=40))
+    shown = display.Display(Console(), run)
+    for _ in range(3):
+        row = run.advance()
+        run.seconds = row.step * 25.0
+        shown.note(row)
+    assert shown.speed() == "25.0 s/step"
+
+
+def test_the_clock_moves_while_something_is_compiled():
+    """Also when all lengths have been recorded."""
+    now = [0.0]
+    line = display.Progress(display.Clock(), get_time=lambda: now[0])
+    line.add_task("compiling", total=1, completed=1)
+    (task,) = line.tasks
+    shown = []
+    for now[0] in (1.0, 2.0, 62.0):
+        line.update(task.id, completed=1, total=1)
+        shown.append(str(display.Clock().render(task)))
+    assert shown == ["0:01", "0:02", "1:02"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--stream", "--validation", 0], "from text.txt, nothing held out; 5 tokens"),
+        (["--stream", "--block", 20], "from text.txt, the last 5 held out: less than a block;"),
+        (["--validation", 0], "12 documents from text.txt, nothing held out;"),
+    ],
+    ids=str,
+)
+def test_where_nothing_is_held_out_it_is_said(chainrule, options, told):
+    options = ["--width", 2, "--heads", 1, *options, "--steps", 2, "--samples", 0]
+    code, out, errors = chainrule("train", "text.txt", *options)
+    assert (code, errors) == (0, "")
+    assert told in out
+
+
+def test_a_warning_is_one_line_of_the_command_and_told_once(chainrule, workplace):
+    (workplace / "own.py").write_text(
+        """
+import warnings
+from chainrule import gpt
+
+class Own(gpt.GPT):
+    def mlp(self, x, layer, note=lambda name, numbers: None):
+        warnings.warn(f"the layer is odd {len(x)}", RuntimeWarning)
+        warnings.warn("loss is slow to compile: one recording of 9 operations took 1.0 s so far")
+        return super().mlp(x, layer, note)
+""",
+        "utf-8",
+    )
+    command = [sys.executable, "-m", "chainrule", "train", "text.txt", *TINY, "--steps", "3"]
+    ran = subprocess.run(
+        [*command, "--model", "own.py:Own", "--samples", "0"], capture_output=True, text=True
+    )
+    assert ran.returncode == 0
+    assert ran.stderr == "chainrule: note: the layer is odd 2\n"
+
+
 def test_the_speed_shown_is_that_of_the_last_stretch_of_steps():
     run = Steps()
     shown = display.Display(Console(), run)
-    assert shown.speed() == "-"
-    assert set(run.take(1, 10.0, shown)) == {"0.1"}, "there is no other yet"
-    assert set(run.take(100, 0.5, shown)) == {"200.0"}, "that of the whole lot, at each of its rows"
-    assert set(run.take(100, 0.5, shown)) == {"200.0"}
+    assert shown.speed() == "- steps/s"
+    assert set(run.take(1, 10.0, shown)) == {"10.0 s/step"}, "there is no other yet"
+    found = set(run.take(100, 0.5, shown))
+    assert found == {"200.0 steps/s"}, "that of the whole lot, at each of its rows"
+    assert set(run.take(100, 0.5, shown)) == {"200.0 steps/s"}
     for _ in range(5):
         found = set(run.take(50, 1.0, shown))
-    assert found == {"50.0"}, "what was before is forgotten"
+    assert found == {"50.0 steps/s"}, "what was before is forgotten"
     for _ in range(100):  # lots that take no time at all are put together
         list(run.take(1, 0.001, shown))
     assert len(shown._times) < 10

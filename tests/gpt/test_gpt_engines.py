@@ -1,5 +1,6 @@
 """Training by compiled code: the losses of eager to rounding, and its own to the last bit."""
 
+import dataclasses
 import random
 import signal
 
@@ -192,10 +193,17 @@ def test_documents_with_unknown_letters_are_refused():
         ({}, "compiled"),  # chainrule train
         ({"steps": 100}, "eager"),
         ({"steps": 100, "batch": 16}, "compiled"),
-        ({"width": 64, "steps": 200}, "eager"),
-        ({"width": 64, "steps": 2000}, "compiled"),
+        ({"steps": 100, "dropout": 0.1}, "eager"),
+        ({"steps": 500, "dropout": 0.1}, "compiled"),
+        ({"width": 64, "steps": 20}, "eager"),
+        ({"width": 64, "steps": 200}, "compiled"),
         ({"width": 4, "heads": 1, "block": 4}, "eager"),
-        ({"width": 128, "layers": 2, "steps": 3}, "compiled"),  # built from small models
+        ({"width": 64, "layers": 4, "block": 32, "steps": 5}, "eager"),
+        ({"width": 64, "layers": 4, "block": 32, "steps": 100}, "compiled"),
+        ({"width": 64, "layers": 4, "block": 32, "steps": 100, "dropout": 0.1}, "compiled"),
+        ({"width": 64, "layers": 4, "block": 32, "steps": 20, "stream": True}, "compiled"),
+        ({"width": 128, "layers": 2, "steps": 30}, "compiled"),  # built from small models
+        ({"width": 128, "layers": 4, "block": 64, "steps": 1, "stream": True}, "compiled"),
     ],
     ids=str,
 )
@@ -207,6 +215,38 @@ def test_auto_compiles_what_would_take_eager_longer(monkeypatch, changes, engine
     monkeypatch.setattr(engines, "find_spec", lambda name: None)
     run = gpt.Run.start(gpt.names(), gpt.Config().replace(**changes), engine="auto")
     assert run.engine.name == "eager", "the tape alone does not pay"
+
+
+def test_auto_compiles_a_model_of_ones_own_like_ours(monkeypatch):
+    class Own(gpt.GPT):
+        """Another class is never built from small models."""
+
+    monkeypatch.setattr(engines, "scalar_engine", "native")
+    monkeypatch.setattr(engines, "find_spec", lambda name: True)
+    config = gpt.Config(width=64, layers=4, block=32, steps=300, stream=True)
+    run = gpt.Run.start(gpt.names(), config, engine="auto", model=Own)
+    assert run.engine.name == "compiled"
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_documents_held_out_are_recorded_before_the_first_step_the_longest_of_all_first(dropout):
+    documents = ["ab" * k for k in (2, 3, 3, 2, 3, 2, 3, 2)] + ["ab" * 5, "a"]
+    config = gpt.Config(width=4, heads=1, steps=8, dropout=dropout)
+    run = gpt.Run.start(documents, config, engine="compiled", validation=0.0)
+    run.data = dataclasses.replace(run.data, training=documents[:8], validation=documents[8:])
+    run.engine = engines.make("compiled", run.model, run.tokenizer, run.data)
+    seen = []
+    run.prepare(lambda done, total: seen.append((done, total)))
+    assert sorted({*seen}) == [(k, 4) for k in range(5)]
+    assert seen == sorted(seen)
+    dispatch = run.engine._function.dispatch
+    variants = [v for one in dispatch.structures.values() for v in one.variants]
+    codes = {id(v.binding.machine) for v in variants if v.binding is not None}
+    recorded = dispatch.counts.traces
+    assert len(codes) == 1, "one machine code serves all lengths"
+    run.take_steps(8)
+    assert run.validation_loss() is not None
+    assert dispatch.counts.traces == recorded, "nothing is recorded later"
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,8 @@ def test_a_loss_that_is_not_finite_ends_it_after_the_last_good_step(tmp_path):
     run = start(TINY.replace(learning_rate=1e200, log_softmax=False))
     with pytest.raises(gpt.GPTError, match="broke down at step 2"):
         gpt.train(run, tmp_path)
-    assert gpt.load(tmp_path).step == run.step == 1
+    assert run.step == 1
+    assert gpt.load(tmp_path).step == 0, "weights of no use do not take its place"
 
 
 def test_two_and_then_four_processes_have_the_losses_of_one(whole, text, tmp_path):

@@ -17,20 +17,22 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    Task,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from chainrule import gpt
 from chainrule.cli.reporting import say
 from chainrule.gpt.curve import RECENT
 from chainrule.gpt.metrics import Row
+from chainrule.gpt.training import BEYOND
 
 MOMENT = 0.05  # seconds: what is shown does not change more often
 STRETCH = 2.0  # seconds of steps: of these the speed is shown
 LOT = 10  # steps whose mean loss is compared with that of guessing
-BEYOND, RISEN = 10, 3  # times that of guessing, and times the lowest: no run comes back from there
+RISEN = 3  # times the lowest loss, and ``BEYOND`` that of guessing: no run comes back from there
 
 
 class Watch:
@@ -93,10 +95,16 @@ class Display:
         return statistics.fmean(tuple(self._recent))
 
     def speed(self) -> str:
-        """The steps per second of the last stretch, of the time that went into steps."""
+        """The steps per second of the last stretch, of the time that went into steps.
+
+        Of slow steps the seconds that each takes. Validations are not counted.
+        """
         times = tuple(self._times)
         (first, began), (last, now) = times[0], times[-1]
-        return f"{(last - first) / (now - began):.1f}" if now > began else "-"
+        if now <= began:
+            return "- steps/s"
+        pace = (last - first) / (now - began)
+        return f"{pace:.1f} steps/s" if pace >= 1 else f"{1 / pace:.1f} s/step"
 
     def warn(self) -> None:
         """Tell what has to be told."""
@@ -138,8 +146,7 @@ class Lines(Display):
         super().note(row)
         self.warn()
         if row.step * 10 // self.total > (row.step - 1) * 10 // self.total:
-            speed = self.speed()
-            text = f"step {row.step}/{self.total}  loss {self.loss():.4f}  {speed} steps/s"
+            text = f"step {row.step}/{self.total}  loss {self.loss():.4f}  {self.speed()}"
             say(self.console, text)
 
     def recording(self, done: int, total: int) -> None:
@@ -147,6 +154,15 @@ class Lines(Display):
         if self.recorded is None:
             say(self.console, f"recording {total} length{'s' if total > 1 else ''} of samples")
         super().recording(done, total)
+
+
+class Clock(ProgressColumn):
+    """The time since it began, also when all is recorded and something is still being compiled."""
+
+    def render(self, task: Task) -> Text:
+        """The time as of now: it moves whenever the line is drawn."""
+        seconds = int(task.elapsed or 0)
+        return Text(f"{seconds // 60}:{seconds % 60:02}", "progress.elapsed")
 
 
 class Terminal(Display):
@@ -167,18 +183,18 @@ class Terminal(Display):
                 BarColumn(bar_width=None),
                 MofNCompleteColumn(),
                 TextColumn("loss {task.fields[loss]}"),
-                TextColumn("{task.fields[speed]} steps/s"),
+                TextColumn("{task.fields[speed]}"),
                 TimeRemainingColumn(compact=True),
-                TextColumn("left"),
+                TextColumn("{task.fields[now]}"),
             )
         if self._steps:
-            figures = {"loss": f"{self.loss():.4f}", "speed": self.speed()}
+            now = "left, validating" if self.run.validating else "left"
+            figures = {"loss": f"{self.loss():.4f}", "speed": self.speed(), "now": now}
             self._update(self.first + self.taken, self.total, "", **figures)
         elif self.recorded is not None:
             done, total = self.recorded
             if self._bar is None:
-                seconds = TimeElapsedColumn()
-                self._open(TextColumn("{task.description}"), BarColumn(bar_width=None), seconds)
+                self._open(TextColumn("{task.description}"), BarColumn(bar_width=None), Clock())
             text = f"recording length {min(done + 1, total)} of {total}"
             text = self.run.engine.doing or ("compiling" if done == total else text)
             self._update(done, total, text)
@@ -191,13 +207,13 @@ class Terminal(Display):
             refresh_per_second=5,
             transient=not self._steps,
         )
-        self._bar.start()
-        self._bar.add_task("", total=None, loss="-", speed="-")
+        self._bar.add_task("", total=None, loss="-", speed="", now="")
 
     def _update(self, done: int, total: int, text: str, **fields: Any) -> None:
         if self._bar is not None:
             task = self._bar.task_ids[0]
             self._bar.update(task, completed=done, total=total, description=text, **fields)
+            self._bar.start()  # there is something to be shown now
 
     def close(self) -> None:
         """Leave the line as it is."""

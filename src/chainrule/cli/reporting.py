@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -19,6 +21,7 @@ from chainrule.see.expressions import ExpressionError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+LONG_RECORDING = ".* is slow to compile: one recording of "  # of ``chainrule.FallbackWarning``
 SHOWN = 0.1  # seconds: lines wait no longer
 
 #: where a command writes: every command that writes has this option
@@ -39,7 +42,8 @@ def reported(command: Command) -> Command:
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            return command(*args, **kwargs)
+            with told_plainly():
+                return command(*args, **kwargs)
         except BrokenPipeError:
             raise  # the reader of our output has gone; the command line knows what to do
         except (ExpressionError, GPTError) as error:
@@ -51,6 +55,25 @@ def reported(command: Command) -> Command:
             return 1
 
     return run  # type: ignore[return-value]
+
+
+@contextmanager
+def told_plainly() -> Iterator[None]:
+    """Show each warning once, as a line of the command's own: nobody here has its source line.
+
+    That one recording takes long is not told: the user can do nothing about it but wait.
+    """
+    told: set[str] = set()
+
+    def tell(message: Warning | str, *_: Any, **__: Any) -> None:
+        if (text := str(message)) not in told:
+            told.add(text)
+            complain(text, "chainrule: note: ", "bold yellow")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = tell
+        warnings.filterwarnings("ignore", LONG_RECORDING, UserWarning)
+        yield
 
 
 def file_named(path: Path, *suffixes: str) -> Path:
@@ -72,10 +95,10 @@ def file_named(path: Path, *suffixes: str) -> Path:
     return path if path.suffix else path.with_suffix(suffixes[0])
 
 
-def complain(message: str) -> None:
+def complain(message: str, mark: str = "chainrule: ", style: str = "bold red") -> None:
     """Print an error: its first line says what is wrong, the others show where."""
-    first, *rest = message.splitlines()
-    text = Text.assemble(("chainrule: ", "bold red"), visible(first))
+    first, *rest = message.splitlines() or [""]
+    text = Text.assemble((mark, style), visible(first))
     for line in rest:
         text.append(f"\n{visible(line)}", "bold red" if line.strip() == "^" else "")
     Console(stderr=True).print(text, soft_wrap=True, highlight=False)

@@ -25,11 +25,11 @@ from chainrule import gpt
 from chainrule.cli.devices import chosen, leave_lost, spare_folder
 from chainrule.cli.display import MOMENT, Lines, Terminal
 from chainrule.cli.reporting import Output, reported, say
-from chainrule.gpt import checkpoints, metrics
+from chainrule.gpt import checkpoints, metrics, room
 from chainrule.gpt.curve import Curve
 from chainrule.gpt.data import BUNDLED, load
 from chainrule.gpt.devices import LostProcessError, is_first_process
-from chainrule.gpt.training import train_summarised
+from chainrule.gpt.training import resuming, train_summarised
 
 INTERRUPTED = 128  # plus the number of the signal is what a shell reports, and so do we
 PASSAGE = 25  # tokens that a stream's model writes for each sample that is asked for
@@ -331,7 +331,9 @@ def _train(run: gpt.Run, folder: gpt.RunFolder, intervals: dict[str, Any], sampl
     curve = _in_background(console, run, folder, intervals)
     seconds = time.perf_counter() - began
     if run.step > before:
-        say(console, f"{_losses(curve)} ({seconds:.1f} s)")
+        share = run.validation_seconds
+        of_them = f", {share:.1f} of them validation" if share > seconds / 10 else ""
+        say(console, f"{_losses(curve)} ({seconds:.1f} s{of_them})")
     names = [checkpoints.FILE, metrics.FILE, "loss.svg"]
     if (folder.path / checkpoints.BEST).exists():
         names.insert(1, checkpoints.BEST)
@@ -354,16 +356,15 @@ def _describe(console: Console, run: gpt.Run) -> None:
         characters = sum(map(len, (*data.training, *data.validation)))
         say(
             console,
-            f"one text of {characters:,} characters from {data.source}, the last "
-            f"{sum(map(len, data.validation)):,} held out ({_some(windows, 'window')}); "
-            f"{tokens}",
+            f"one text of {characters:,} characters from {data.source}, "
+            f"{_end_held_out(sum(map(len, data.validation)), windows)}; {tokens}",
         )
     else:
         documents = len(data.training) + held_out
         say(
             console,
-            f"{_some(documents, 'document')} from {data.source}, {held_out:,} of them held "
-            f"out; {tokens}",
+            f"{_some(documents, 'document')} from {data.source}, "
+            f"{f'{held_out:,} of them' if held_out else 'nothing'} held out; {tokens}",
         )
     say(
         console,
@@ -372,6 +373,9 @@ def _describe(console: Console, run: gpt.Run) -> None:
         f"{run.engine.name}{'' if run.engine.dtype == 'float64' else f', {run.engine.dtype}'}"
         f"{'' if run.engine.mesh is None else f', {run.engine.mesh}'}",
     )
+    shapes = run.engine.kind.shapes(config, run.tokenizer.size)
+    if scarce := room.warning(config, shapes, run.tokenizer, data, run.engine.name):
+        say(console, scarce)
     if config.learning_rate < gpt.Config().learning_rate:
         say(console, f"learning rate {config.learning_rate:g} at the start (--lr changes it)")
     seen, every = len(run.held_out), len(data.held_out(run.tokenizer, config.block))
@@ -388,6 +392,13 @@ def _describe(console: Console, run: gpt.Run) -> None:
             f"{_some(beyond, 'token')} beyond it {'is' if beyond == 1 else 'are'} not read "
             f"(--block {longest} reads all, --stream reads the text in windows)",
         )
+
+
+def _end_held_out(characters: int, windows: int) -> str:
+    if not characters:
+        return "nothing held out"
+    found = f"the last {characters:,} held out"
+    return f"{found} ({_some(windows, 'window')})" if windows else f"{found}: less than a block"
 
 
 def config_size(run: gpt.Run) -> int:
@@ -464,7 +475,7 @@ def _in_background(
                     display.say("stopping after this step; Ctrl-C again stops at once")
                 else:
                     display.close()
-                    _leave(console, folder, signals[0])
+                    _leave(console, run, folder, signals[0])
     if errors:
         if isinstance(errors[0], LostProcessError):
             leave_lost(errors[0])
@@ -473,20 +484,20 @@ def _in_background(
         say(
             console,
             f"stopped after step {run.step} of {run.config.steps}; "
-            f"continue with: chainrule train --resume {folder.path}",
+            f"continue with: {resuming(run, folder.path)}",
         )
         raise SystemExit(INTERRUPTED + signals[0])
     return found[0]
 
 
-def _leave(console: Console, folder: gpt.RunFolder, number: int) -> None:
+def _leave(console: Console, run: gpt.Run, folder: gpt.RunFolder, number: int) -> None:
     """End at once, whatever the other thread is doing: the last checkpoint is complete."""
     try:
         step = gpt.load(folder.path).step
         say(
             console,
             f"stopped at once, at the checkpoint of step {step}; "
-            f"continue with: chainrule train --resume {folder.path}",
+            f"continue with: {resuming(run, folder.path)}",
         )
     except gpt.GPTError:
         say(console, "stopped before the first checkpoint")

@@ -23,6 +23,7 @@ ENGINES = ("eager", "compiled", "jax")
 DTYPES = ("float64", "float32", "bfloat16")
 LARGEST = 1_000_000  # of any size: far beyond what scalars can do, far below what would overflow
 MOST_STEPS = 10**12
+ATTENTION = 3  # what a pair of positions takes, softmax included, for each number of the width
 #: What checkpoints of earlier versions do not say, as it was then.
 BEFORE = {"log_softmax": False, "weight_decay": 0.0, "clip": 0.0, "stream": False, "dropout": 0.0}
 
@@ -127,6 +128,19 @@ class Config:
     def parameter_count(self, vocabulary: int) -> int:
         """How many numbers training changes."""
         return sum(rows * columns for rows, columns in self.shapes(vocabulary).values())
+
+    def work(self, shapes: dict[str, tuple[int, int]], positions: Any) -> Any:
+        """About how much there is to compute for so many positions of a document, in products.
+
+        ``shapes``: of the model's weights. Embeddings are only looked up; what attention compares
+        and gathers grows with the square of the positions.
+        """
+        read = sum(
+            rows * columns
+            for name, (rows, columns) in shapes.items()
+            if name not in ("token_embedding", "position_embedding")
+        )
+        return positions * read + ATTENTION * positions**2 * self.width * self.layers
 
     def learning_rates(self) -> optim.Schedule:
         """The learning rate of every step."""

@@ -32,10 +32,19 @@ if TYPE_CHECKING:
     from chainrule.compiler.training.driver import Trainer
     from chainrule.compiler.training.evaluation import Evaluator
 
-# Eager mode takes about so many seconds per weight and position. Recording and compiling take about
-# as long as so many documents, and some seconds more whatever the model.
-EAGER_SECONDS = {"native": 80e-9, "reference": 10e-6}
-COMPILING_DOCUMENTS, COMPILING_SECONDS = 400, 0.5
+# Eager mode takes about so many seconds per product, and per number that may be
+# dropped; a validation, which has no backward pass, takes this part of it.
+EAGER_SECONDS = {"native": 100e-9, "reference": 10e-6}
+DROPPING_SECONDS = {"native": 8e-6, "reference": 80e-6}
+FORWARD = 1 / 6
+# To import the compiler and to build machine code takes some seconds whatever the model, and for
+# each length of documents as long as so many eager steps. Large models have more code, and each
+# length is computed once, to be compared.
+COMPILING_SECONDS, COMPILING_STEPS = 1.0, 6.0
+LARGE_SECONDS, LARGE_STEPS = 4.0, 1.5
+MOST_EAGER = 10_000_000  # products of a document: the graph of more takes gigabytes
+MOST_HELD_OUT = 50  # documents that eager mode validates on
+SOME = 1000  # documents that are looked at to tell how long all of them are
 
 CHARACTERS = 128  # a vocabulary of so many tokens is small
 
@@ -45,6 +54,11 @@ Tokens = Sequence[int]
 Arrays = dict[str, npt.NDArray[np.float64]]
 #: Called with how many lengths of documents have been recorded, and how many there are.
 Progress = Callable[[int, int], Any]
+
+
+def validation_interval(steps: int) -> int:
+    """The steps between two validations of a run of so many, where nothing else is asked for."""
+    return max(250, steps // 100)
 
 
 def unnoticed(done: int, total: int) -> None:
@@ -100,7 +114,11 @@ def make(
     if dtype not in DTYPES:
         raise GPTError(f"the dtype must be one of {DTYPES}, not {dtype!r}")
     if name == "auto":
-        name = "eager" if dtype == "float64" and not _worth_compiling(model, data) else "compiled"
+        name = (
+            "eager"
+            if dtype == "float64" and not _worth_compiling(model, tokenizer, data)
+            else "compiled"
+        )
     if name not in ENGINES:
         raise GPTError(f"the engine must be one of {ENGINES}, not {name!r}")
     if name == "jax" and model.config.dropout and dtype == "bfloat16":
@@ -118,20 +136,46 @@ def make(
     return Eager(model, tokenizer, data)
 
 
-def _worth_compiling(model: GPT, data: Data) -> bool:
+def _worth_compiling(model: GPT, tokenizer: Tokenizer, data: Data) -> bool:
+    """Whether eager steps and validations would take longer than it takes to compile."""
     if find_spec("llvmlite") is None:
         return False
-    if is_large(model):  # its code takes as long as a few documents, its graph gigabytes
-        return True
-    config, some = model.config, data.training[:1000]
-    weights = config.parameter_count(model.vocabulary)
-    weights -= (model.vocabulary + config.block) * config.width  # embeddings are only looked up
-    positions = sum(min(len(text) + 1, config.block) for text in some) / len(some)
-    if data.stream:
-        positions = config.block
-    each = EAGER_SECONDS[scalar_engine] * weights * positions
+    config = model.config
+    shapes = model.shapes(config, model.vocabulary)
     documents = config.steps * config.batch
-    return (documents - COMPILING_DOCUMENTS) * each > COMPILING_SECONDS
+    training = _positions(data.training[: min(SOME, documents)], tokenizer, config, data.stream)
+    held_out = _positions(data.validation[:SOME], tokenizer, config, data.stream)
+    both = np.unique(np.concatenate([training, held_out]))
+    if config.work(shapes, int(both[-1])) > MOST_EAGER:
+        return True
+
+    def seconds(positions: npt.NDArray[np.int64]) -> Any:
+        """Of an eager step over a document for each."""
+        found = EAGER_SECONDS[scalar_engine] * config.work(shapes, positions)
+        if config.dropout:
+            numbers = positions * config.width * (2 * config.layers + 1)
+            found = found + DROPPING_SECONDS[scalar_engine] * numbers
+        return found
+
+    eager = documents * seconds(training).mean()
+    if len(held_out):
+        validations = 1 + config.steps // validation_interval(config.steps)
+        looked_at = min(MOST_HELD_OUT, len(data.validation)) * validations
+        eager += FORWARD * looked_at * seconds(held_out).mean()
+    lengths = seconds(both).sum()
+    if is_large(model):
+        return bool(eager > LARGE_SECONDS + LARGE_STEPS * lengths)
+    return bool(eager > COMPILING_SECONDS + COMPILING_STEPS * lengths)
+
+
+def _positions(
+    texts: Sequence[str], tokenizer: Tokenizer, config: Config, stream: bool
+) -> npt.NDArray[np.int64]:
+    """How many positions of each text the model reads."""
+    if stream:
+        return np.full(min(1, len(texts)), config.block)
+    most = config.block + 1
+    return np.array([len(tokenizer.encode(text, most)) - 1 for text in texts], np.int64)
 
 
 def _adam(params: Any, config: Config) -> AdamW:
@@ -145,7 +189,9 @@ class Eager:
 
     name, dtype, doing = "eager", "float64", ""
     mesh: Mesh | None = None
-    most_held_out: int | None = 50  # more of them would take longer than the steps in between
+    most_held_out: int | None = (
+        MOST_HELD_OUT  # more of them would take longer than the steps in between
+    )
 
     def __init__(self, model: GPT, tokenizer: Tokenizer, data: Data) -> None:
         self.model, self._tokenizer, self._data = model, tokenizer, data
@@ -281,34 +327,51 @@ class Compiled:
         return {name: array.astype(np.float64) for name, array in self._weights.items()}
 
     def prepare(self, held_out: Sequence[Tokens], progress: Progress) -> None:
-        """Record and compile all that the steps and validations need.
+        """Record all that the steps and validations need, and compile what the steps need.
 
         A run that is resumed must compute as it would have, to the last bit: so all of it is made
-        now, in the same order whichever step comes first.
+        now, in the same order whichever step comes first. The longest document of all comes first,
+        held out or not: its code serves all others.
         """
-        if self._trainer is None:
-            config = self._model.config
-            samples: Any = self._data.samples(
-                self._tokenizer, config.block, config.seed, config.steps * config.batch
-            )
-            if not isinstance(samples, Windows):
-                samples = [(tokens,) for tokens in samples]
-            self._trainer = self._function.trainer(
-                self._weights,
-                samples,
-                self.optimizer,
-                config.batch,
-                clip=config.clip or None,
-                key=run_key(config),
-                progress=progress,
-            )
-        if held_out and (self._evaluated is None or self._evaluated[0] is not held_out):
-            # The same function and code as that of the steps, but nothing is dropped.
-            off = (random.off(),) if self._model.config.dropout else ()
-            most = self._model.config.block + 1  # the model cuts what is longer
-            every = [(list(tokens[:most]), *off) for tokens in held_out]
-            made = self._function.evaluator(self._weights, every, progress=progress)
-            self._evaluated = held_out, made
+        if self._trainer is not None:
+            return
+        config = self._model.config
+        samples: Any = self._data.samples(
+            self._tokenizer, config.block, config.seed, config.steps * config.batch
+        )
+        if isinstance(samples, Windows):
+            known = {samples.length}
+        else:
+            known = {*map(len, samples)}
+            samples = [(tokens,) for tokens in samples]
+        # Documents that are held out have lengths of their own.
+        more = {len(sample[0]): sample for sample in self._held_out(held_out)}
+        own = sorted(more.keys() - known, reverse=True)
+        total, longer = len(own) + len(known), sum(n > max(known) for n in own[:1])
+
+        def record(places: range) -> None:
+            for place in places:
+                self._function.evaluator(self._weights, [more[own[place]]])
+                progress(place + 1 if place < longer else len(known) + place + 1, total)
+
+        progress(0, total)
+        record(range(longer))
+        self._trainer = self._function.trainer(
+            self._weights,
+            samples,
+            self.optimizer,
+            config.batch,
+            clip=config.clip or None,
+            key=run_key(config),
+            progress=lambda done, _: progress(longer + done, total),
+        )
+        record(range(longer, len(own)))
+
+    def _held_out(self, documents: Sequence[Tokens]) -> list[tuple[Any, ...]]:
+        """Samples of the function that the steps run too, but nothing of them is dropped."""
+        off = (random.off(),) if self._model.config.dropout else ()
+        most = self._model.config.block + 1  # the model cuts what is longer
+        return [(list(tokens[:most]), *off) for tokens in documents]
 
     def advance(self, most: int) -> list[float]:
         """Take some steps, for about a tenth of a second."""
@@ -325,7 +388,12 @@ class Compiled:
         return losses
 
     def loss(self, documents: Sequence[Tokens]) -> float:
-        """The mean loss of some documents; of the same list again, what was prepared is kept."""
+        """The mean loss of some documents; of the same list again, what was prepared is kept.
+
+        The code for it is built when it is first wanted: the first steps do not wait for it.
+        """
         self.prepare(documents, unnoticed)
-        assert self._evaluated is not None
+        if self._evaluated is None or self._evaluated[0] is not documents:
+            made = self._function.evaluator(self._weights, self._held_out(documents))
+            self._evaluated = documents, made
         return self._evaluated[1]()

@@ -23,6 +23,7 @@ from chainrule.gpt.model import GPT, Cache, Vector
 HIDDEN = -1e30  # added to a match: the exponential of what is left is 0
 FEWEST, MOST = 8, 1024  # documents at a time
 MOST_BYTES = 1 << 25  # that they remember together
+MOST_SLOTS = 1 << 19  # numbers that one document remembers: a step that reads more is not recorded
 KEPT = 4  # compiled steps, of as many configurations
 
 # The scalar model takes about so many seconds per weight to read a token; a compiled step takes so
@@ -76,9 +77,9 @@ class Step:
 
     def pays(self, model: GPT, tokens: int) -> bool:
         """Whether to make it for so many tokens more: it takes no longer than all of them would."""
-        if self._pays or find_spec("llvmlite") is None:
-            return self._pays
         config = model.config
+        if self._pays or find_spec("llvmlite") is None or self.room(1).size > MOST_SLOTS:
+            return self._pays
         weights = config.parameter_count(model.vocabulary)
         weights -= (model.vocabulary + config.block) * config.width  # embeddings are only looked up
         self._read += tokens

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import random
+import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -20,22 +23,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from chainrule.core.backend import no_grad
 from chainrule.core.interrupts import Held
 from chainrule.files import FolderLock, remove_partial_files, write_atomically
-from chainrule.gpt import charts, checkpoints, engines, metrics
+from chainrule.gpt import charts, checkpoints, engines, metrics, room
 from chainrule.gpt.checkpoints import Arrays, Checkpoint
 from chainrule.gpt.config import Config
 from chainrule.gpt.curve import Curve
 from chainrule.gpt.data import BUNDLED, Data
 from chainrule.gpt.devices import Devices, LostProcessError
-from chainrule.gpt.engines import Engine, Progress, unnoticed
+from chainrule.gpt.engines import Engine, Progress, unnoticed, validation_interval
 from chainrule.gpt.errors import GPTError, UndefinedError, computing
 from chainrule.gpt.metrics import Row, Rows
 from chainrule.gpt.model import GPT
 from chainrule.gpt.tokenizer import KINDS, Tokenizer
 from chainrule.optim import Adam
+from chainrule.windows import Windows
 
 LOSS_PICTURE = "loss.svg"
+BEYOND = 10  # times the loss of guessing: no run comes back from there
+LOOKED_AT = 2  # documents that tell whether a model is of use
 #: What may change when a run goes on: its training, not its model.
 CHANGEABLE = ("learning_rate", "batch", "schedule", "weight_decay", "clip", "dropout")
 
@@ -58,6 +65,8 @@ class Run:
     rng: random.Random
     validation: float  #: the share of the data that is held out
     seconds: float = 0.0  #: that its steps have taken here, and nothing else
+    validating: bool = False  #: whether the validation loss is computed just now
+    validation_seconds: float = 0.0  #: that all of them have taken here
     _held_out: dict[int | None, list[list[int]]] = field(default_factory=dict, repr=False)
 
     @property
@@ -107,6 +116,7 @@ class Run:
         tokenizer = tokenizer or KINDS[config.tokens].of(documents)
         if tokenizer.size < 2:
             raise GPTError("the documents hold no tokens")
+        room.check(config, model.shapes(config, tokenizer.size), tokenizer, data, engine)
         made = model(config, tokenizer.size, rng)
         if weights is not None:
             made.load_arrays(weights)
@@ -207,8 +217,13 @@ class Run:
         documents = self.held_out if limit is None else self._first_held_out(limit)
         if not documents:
             return None
-        with self._computing():
-            return self.engine.loss(documents)
+        began, self.validating = time.perf_counter(), True
+        try:
+            with self._computing():
+                return self.engine.loss(documents)
+        finally:
+            self.validating = False
+            self.validation_seconds += time.perf_counter() - began
 
     def _first_held_out(self, limit: int | None) -> list[list[int]]:
         """Kept, so that engines know it again."""
@@ -252,7 +267,8 @@ def train(
     ``best.safetensors``, is that of the lowest validation loss. The validation loss is measured
     every ``validate_every`` steps (250; of more than 25,000 a hundredth) and at the end.
     While it runs, no other process can train there. Returns the rows of the steps taken here.
-    If training breaks down, the folder has the state after the last step that went well.
+    If training breaks down, the folder has the state after the last step that went well, or if its
+    weights are of no use already, the last checkpoint before.
 
     >>> from chainrule import gpt
     >>> config = gpt.Config(width=4, heads=1, block=4, steps=30, learning_rate=0.05)
@@ -297,7 +313,7 @@ def train_summarised(
     """
     if min(save_every or 1, validate_every or 1) < 1 or 0 in (save_every, validate_every):
         raise GPTError("the steps between two checkpoints or validations must be at least 1")
-    validate_every = validate_every or max(250, run.config.steps // 100)
+    validate_every = validate_every or validation_interval(run.config.steps)
     curve = Curve()
     with ExitStack() as stack:
         folder = directory
@@ -337,25 +353,78 @@ def train_summarised(
         except UndefinedError as error:
             if files is None:
                 raise
-            files.save(run)
+            way = _way_on(run, files)
             files.draw()
-            raise UndefinedError(f"{error}: {_way_on(run, files.path)}") from error
+            raise UndefinedError(f"{error}: {way}") from error
         if files:
             files.save(run)
             files.draw()
     return curve
 
 
-def _way_on(run: Run, path: Path) -> str:
-    """What to do about a run that broke down."""
-    rate = f"{run.config.smaller_rate():.2g}"
-    clip = "" if run.config.clip else " --clip 1"
-    best = path / checkpoints.BEST  # the last state may be as good as lost already
-    again = "" if best.exists() else ", or begin again with that"
-    return (
-        f"the state after step {run.step} is saved; go on with "
-        f"chainrule train --resume {best if best.exists() else path} --lr {rate}{clip}{again}"
-    )
+def _way_on(run: Run, files: _Files) -> str:
+    """What to do about a run that broke down; its state is saved if it is of use.
+
+    The step before may have left weights that are finite, and useless: the same command would end
+    at the same place.
+    """
+    options = f"--lr {run.config.smaller_rate():.2g}{'' if run.config.clip else ' --clip 1'}"
+    path, sound = files.path, _is_sound(run, run.model)
+    kept = None if sound else _sound(run, path / checkpoints.FILE)
+    if kept is None:
+        files.save(run)
+    else:
+        files.writer.flush()
+    found = "the state" if sound else "the weights"
+    found += f" after step {run.step} {'is saved' if sound else 'are of no use'}"
+
+    def command(from_: Path, checkpoint: Checkpoint | None) -> str:
+        more = checkpoint is not None and checkpoint.config.steps != run.config.steps
+        steps = f" --steps {run.config.steps}" if more else ""
+        return f"{resuming(run, from_)}{steps} {options}"
+
+    best = _sound(run, path / checkpoints.BEST)
+    if best is not None:
+        best_file = path / checkpoints.BEST
+        return f"{found}; go on from the best model with {command(best_file, best)}"
+    if sound or kept is not None:
+        place = "" if kept is None else f" after step {kept.step}"
+        return f"{found}; go on{place} with {command(path, kept)}, or begin again with that"
+    return f"{found}, nor is any checkpoint; begin again with {options}"
+
+
+def resuming(run: Run, path: Path) -> str:
+    """The command that goes on with a run."""
+    command, kind = f"chainrule train --resume {path}", run.engine.kind
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    if kind is not GPT and file is not None:
+        command += f" --model {os.path.relpath(file)}:{kind.__qualname__}"
+    return command
+
+
+def _sound(run: Run, path: Path) -> Checkpoint | None:
+    """The checkpoint in this file, if it is there and of use."""
+    try:
+        found = checkpoints.load(path)
+        return found if _is_sound(run, found.model(run.engine.kind)) else None
+    except GPTError:
+        return None
+
+
+def _is_sound(run: Run, model: GPT) -> bool:
+    """Whether the loss of what comes next is a number that training can come back from."""
+    config, data, first = run.config, run.data, run.step * run.config.batch
+    samples = data.samples(run.tokenizer, config.block, config.seed)
+    if isinstance(samples, Windows):
+        some = [samples[place][0] for place in samples.places(first, LOOKED_AT).tolist()]
+    else:
+        some = [samples[k % len(samples)] for k in range(first, first + LOOKED_AT)]
+    try:
+        with no_grad():
+            losses = [model.loss(tokens).data for tokens in some]
+    except (ValueError, ArithmeticError):
+        return False
+    return statistics.fmean(losses) < BEYOND * math.log(run.tokenizer.size)
 
 
 class RunFolder(FolderLock):
