@@ -346,7 +346,6 @@ class Gate:
     busy: bool
     quick: int
     resting: int
-    trial: int
     tried: int
     path: Any
     derivation: Derivation | None
@@ -356,7 +355,6 @@ class Gate:
     def mean(self, params: Any, samples: list[Any], /) -> Any: ...
     def rest(self) -> bool: ...
     def take_rested(self) -> int: ...
-    def take_times(self) -> tuple[list[float], list[float]] | None: ...
 
 @disjoint_base
 class Bound:

@@ -8,10 +8,6 @@
  */
 #include "arguments.h"
 #include "call.h"
-#include <time.h>
-
-#define TIMED 8 /* calls of each kind whose time is kept */
-enum { CACHED, EAGER };
 
 /* A Plan, and when it answers. */
 typedef struct {
@@ -43,9 +39,6 @@ typedef struct {
     Py_ssize_t rested;           /* calls that did since they were counted */
     Py_ssize_t misses;           /* calls in a row that no cached one answered */
     Py_ssize_t skip;             /* calls that are not looked up, if they are to run eagerly otherwise */
-    Py_ssize_t trial;            /* calls that are to be timed: every other one runs eagerly */
-    double seconds[2][TIMED];    /* what they took, those answered by a tape and those that ran eagerly */
-    int timed[2];                /* how many there are of each */
     char busy;                   /* a call is being computed */
     char by_tape;                /* the last answer is a tape's */
     Look look;
@@ -422,55 +415,6 @@ static PyObject *cached_answer(Gate *g, PyObject *arguments, int differentiate, 
     return answer;
 }
 
-/* ----------------------------------------------------------------- by the clock ---------------- */
-
-static double seconds_now(void) {
-    struct timespec t;
-    return timespec_get(&t, TIME_UTC) == TIME_UTC ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : 0.0;
-}
-
-/* The answer to a call of a trial, and how long it took: from a cached one and eagerly in turn. */
-static PyObject *timed_answer(Gate *g, PyObject *arguments) {
-    int kind = g->trial % 2 ? EAGER : CACHED;
-    PyObject *derivation = Py_NewRef(g->derivation), *answer;
-    g->trial--;
-    double begin = seconds_now();
-    if (kind == EAGER) {
-        g->rested++;
-        answer = run_derivation(derivation, arguments, NULL);
-    } else {
-        answer = cached_answer(g, arguments, 1, NULL, NULL);
-    }
-    double took = seconds_now() - begin;
-    int counts = kind == EAGER || (answer != NULL && answer != Py_None && g->by_tape);
-    if (counts && g->timed[kind] < TIMED) {
-        g->seconds[kind][g->timed[kind]++] = took;
-    }
-    Py_DECREF(derivation);
-    return answer;
-}
-
-/* take_times(): after a trial, the seconds of each cached and of each eager call, as two lists; else None. */
-static PyObject *gate_take_times(PyObject *self, PyObject *Py_UNUSED(nothing)) {
-    Gate *g = (Gate *)self;
-    if (g->trial > 0 || g->timed[CACHED] + g->timed[EAGER] == 0) {
-        return Py_NewRef(Py_None);
-    }
-    PyObject *lists[2] = {PyList_New(g->timed[CACHED]), PyList_New(g->timed[EAGER])}, *pair = NULL;
-    int failed = lists[0] == NULL || lists[1] == NULL;
-    for (int kind = CACHED; kind <= EAGER && !failed; kind++) {
-        for (int k = 0; k < g->timed[kind] && !failed; k++) {
-            PyObject *seconds = PyFloat_FromDouble(g->seconds[kind][k]);
-            failed = seconds == NULL || PyList_SetItem(lists[kind], k, seconds) < 0;
-        }
-        g->timed[kind] = 0;
-    }
-    pair = failed ? NULL : PyTuple_Pack(2, lists[CACHED], lists[EAGER]);
-    Py_XDECREF(lists[CACHED]);
-    Py_XDECREF(lists[EAGER]);
-    return pair;
-}
-
 /* answer(arguments, differentiate, out=None): the value of a call, and its gradient, or all that a function
  * returns; None for the slow path. Where the gradient is one array that fits `out`, it goes there, and the
  * value is all that is returned. While something records, or is differentiated from outside, the answer is
@@ -490,9 +434,6 @@ static PyObject *gate_answer(PyObject *self, PyObject *const *given, Py_ssize_t 
         return eager_answer(g, given[0], differentiate);
     }
     PyObject *out = count == 3 && Py_TYPE(given[2]) == g->look.array_type ? given[2] : NULL;
-    if (g->trial > 0 && differentiate && out == NULL && g->derivation != NULL && PyTuple_Size(given[0]) > 0) {
-        return timed_answer(g, given[0]);
-    }
     PyObject *answer = cached_answer(g, given[0], differentiate, out, NULL);
     g->misses = answer == Py_None ? g->misses + 1 : 0;
     if (answer == Py_None && g->resting > 0) {
@@ -746,12 +687,10 @@ static PyMethodDef gate_methods[] = {{"answer", (PyCFunction)(void (*)(void))gat
                                      {"mean", (PyCFunction)(void (*)(void))gate_mean, METH_FASTCALL, NULL},
                                      {"rest", gate_rest, METH_NOARGS, NULL},
                                      {"take_rested", gate_take_rested, METH_NOARGS, NULL},
-                                     {"take_times", gate_take_times, METH_NOARGS, NULL},
                                      {NULL, NULL, 0, NULL}};
 static PyMemberDef gate_members[] = {{"busy", T_BOOL, offsetof(Gate, busy), 0, NULL},
                                      {"quick", T_PYSSIZET, offsetof(Gate, quick), 0, NULL},
                                      {"resting", T_PYSSIZET, offsetof(Gate, resting), 0, NULL},
-                                     {"trial", T_PYSSIZET, offsetof(Gate, trial), 0, NULL},
                                      {"tried", T_PYSSIZET, offsetof(Gate, tried), 0, NULL},
                                      {"answered", T_OBJECT, offsetof(Gate, answered), READONLY, NULL},
                                      {NULL, 0, 0, 0, NULL}};

@@ -18,7 +18,6 @@ from compile_view import View
 import chainrule
 from chainrule import Value
 from chainrule.compiler.runtime import building, ledger, notices
-from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.ledger import BUILD, EAGER, RECORD, Cost, Ledger, allowance
 from chainrule.compiler.runtime.memory import Memory, _limit, memory, size
 from chainrule.compiler.runtime.variants import Path
@@ -260,9 +259,7 @@ def test_it_is_recorded_again_once_calls_have_become_regular(no_allowance):
     assert fast.dispatch.last is Path.TAPE
 
 
-def test_a_first_call_that_is_not_worth_it_runs_eagerly(no_allowance, monkeypatch):
-    monkeypatch.setattr(Dispatch, "_time_calls", lambda *_: None)
-
+def test_a_first_call_that_is_not_worth_it_runs_eagerly(no_allowance):
     def f(x):
         return x * x + 1.0
 

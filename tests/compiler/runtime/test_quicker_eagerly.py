@@ -1,7 +1,4 @@
-"""Calls that eager mode answers, because replays are slower by the clock or compare too much."""
-
-import math
-import warnings
+"""Calls that eager mode answers, because replays would compare too much."""
 
 import numpy as np
 import pytest
@@ -9,11 +6,7 @@ import pytest
 import chainrule
 from chainrule import FallbackWarning
 from chainrule.compiler.capture import captured
-from chainrule.compiler.runtime import dispatch, ledger
 from chainrule.compiler.runtime.ledger import allowance
-from chainrule.compiler.runtime.variants import Path
-
-native = pytest.mark.skipif(chainrule.engine != "native", reason="the gate in C times them")
 
 
 @pytest.fixture(autouse=True)
@@ -22,102 +15,6 @@ def usual_allowance():
     allowance.left = 0.3
     yield
     allowance.left = before
-
-
-def polynomial(x):
-    return x * x * 0.1 + x.tanh() / 3.0
-
-
-def clock_says(monkeypatch, cached, eager):
-    """What the medians of each trial are, the cached calls' first."""
-    found = []
-
-    def median(times):
-        found.append(len(times))
-        return (cached, eager)[(len(found) - 1) % 2]
-
-    monkeypatch.setattr(dispatch, "median", median)
-    return found
-
-
-def answers(fast, count):
-    """The paths of so many calls, and whether all of them have eager's bits."""
-    eager, paths = chainrule.value_and_grad(polynomial), []
-    for k in range(count):
-        x = 0.01 * k - 3.0
-        assert fast.value_and_grad(x) == eager(x)
-        paths.append(fast.dispatch.last)
-    return paths
-
-
-@native
-def test_eager_mode_answers_for_a_while_where_the_clock_says_it_is_quicker(monkeypatch):
-    timed = clock_says(monkeypatch, cached=2.0, eager=1.0)
-    fast = chainrule.compile(polynomial)
-    paths = answers(fast, 3 * dispatch.FIRST_TRIAL)
-    assert timed == [dispatch.TIMES] * 2
-    assert paths.count(Path.TAPE) >= dispatch.FIRST_TRIAL - 1
-    assert set(paths[-64:]) == {Path.EAGER}
-    assert "eager ones are quicker than replays" in fast.report()
-    counts = fast.dispatch.counts
-    assert counts.calls == counts.eager + counts.replayed == 3 * dispatch.FIRST_TRIAL
-
-
-@native
-def test_nobody_is_warned_of_what_is_quicker(monkeypatch):
-    clock_says(monkeypatch, cached=2.0, eager=1.0)
-    fast = chainrule.compile(polynomial)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        answers(fast, 3_000)
-
-
-@native
-def test_replays_are_tried_again_in_time(monkeypatch):
-    clock_says(monkeypatch, cached=2.0, eager=1.0)
-    fast = chainrule.compile(polynomial)
-    answers(fast, 2 * dispatch.FIRST_TRIAL)
-    clock_says(monkeypatch, cached=1.0, eager=1.0)
-    paths = answers(fast, ledger.LONGEST_REFUSAL + 2 * dispatch.FIRST_TRIAL)
-    assert set(paths[-64:]) == {Path.TAPE}
-    assert "eager ones are quicker" not in fast.report()
-
-
-@native
-def test_cached_calls_that_are_not_slower_go_on(monkeypatch):
-    clock_says(monkeypatch, cached=1.2, eager=1.0)
-    fast = chainrule.compile(polynomial)
-    paths = answers(fast, 3_000)
-    trials = 4  # after 128, 256, 512 and 1,024 cached calls
-    assert paths.count(Path.EAGER) <= trials * (dispatch.TIMES + 1)
-    assert fast.dispatch.counts.traces == 1
-
-
-@native
-def test_machine_code_is_never_timed(monkeypatch):
-    """The clock must not decide which of two roundings a caller gets."""
-    timed = clock_says(monkeypatch, cached=2.0, eager=1.0)
-
-    def squares(x):
-        return sum((a * b).tanh() for a in x for b in x)
-
-    fast, x = chainrule.compile(squares, lift=True), [0.1 * k for k in range(20)]
-    for _ in range(1_000):
-        fast.value_and_grad(x)
-    assert fast.dispatch.last is Path.MACHINE
-    assert not timed
-
-
-@native
-def test_an_error_in_a_call_that_is_timed_is_raised(monkeypatch):
-    clock_says(monkeypatch, cached=1.0, eager=1.0)
-    fast = chainrule.compile(lambda x: chainrule.log(x) * 2.0)
-    for k in range(600):
-        if k % 3:
-            assert fast.value_and_grad(2.0) == (math.log(2.0) * 2.0, 1.0)
-        else:
-            with pytest.raises(ValueError, match="log"):
-                fast.value_and_grad(-1.0)
 
 
 TABLE = np.linspace(0.0, 1.0, 5_000).reshape(1_000, 5)
@@ -145,3 +42,18 @@ def test_what_takes_little_to_compare_is_recorded():
         fast.value_and_grad([0.5, 2.0], [r, 3, 999 - r])
     assert fast.dispatch.counts.traces == 1
     assert fast.dispatch.counts.replayed
+
+
+def test_who_asks_for_machine_code_has_it_whatever_is_compared(monkeypatch):
+    monkeypatch.setattr(captured, "EACH_BYTE", 1e-6)
+    fast = chainrule.compile(looked_up, lift=True)
+    fast.value_and_grad([0.5, 2.0], [1, 2, 3])
+    assert fast.dispatch.counts.traces == 1
+
+
+def test_plain_calls_are_recorded_once_they_have_earned_it(monkeypatch):
+    """They have no graph, by which it could be told how much there is to compute."""
+    monkeypatch.setattr(captured, "EACH_BYTE", 1e-8)
+    fast = chainrule.compile(lambda x: sum(TABLE[k % 1_000, 2] * x for k in range(2_000)))
+    assert [fast(0.5) for _ in range(100)] == pytest.approx([500.0] * 100)
+    assert fast.dispatch.counts.traces == 1

@@ -9,7 +9,6 @@ import pytest
 
 import chainrule
 from chainrule import FallbackError, FallbackWarning, Value
-from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.ledger import LONGEST_REST, allowance
 from chainrule.compiler.runtime.notices import MOST_UNSERVED
 
@@ -18,9 +17,7 @@ native = pytest.mark.skipif(chainrule.engine != "native", reason="C runs them")
 
 
 @pytest.fixture(autouse=True)
-def usual_allowance(monkeypatch):
-    """And no clock, which may say that such small functions had better run eagerly."""
-    monkeypatch.setattr(Dispatch, "_time_calls", lambda *_: None)
+def usual_allowance():
     before = allowance.left
     allowance.left = 0.3
     yield

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.compiler.capture import disassembly
 from chainrule.compiler.capture.draws import Drawn, Draws
 from chainrule.compiler.capture.rewriting import only_calls, original
 from chainrule.compiler.capture.standins import Detached, StandIn, plain
@@ -27,10 +28,13 @@ from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import modes
 
 _PLAIN = frozenset((int, float, bool, str, bytes, type(None)))
-_MODULES = frozenset("builtins math cmath operator itertools functools numpy collections".split())
+_MODULES = frozenset("math cmath operator itertools numpy".split())
+_NUMBERS = frozenset((name,) for name in ("pi", "e", "tau", "inf", "nan"))
+_TYPES = frozenset(
+    (int, float, bool, complex, str, bytes, list, tuple, dict, set, range, enumerate, zip, map)
+)
 _UNSEEN = frozenset(("IMPORT_NAME", "IMPORT_FROM", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"))
 CACHED: Any = functools._lru_cache_wrapper
-_OWN_ATTRIBUTES = frozenset(vars(functools.cache(lambda: None)))  # of a function with a cache
 
 
 class _Last:
@@ -138,7 +142,7 @@ class Memory:
     def may_be_called(self, function: Any) -> bool:
         """Whether calls of a function, also in vain, leave no trace but in its cache."""
         if id(function) not in self._alone:
-            self._alone[id(function)] = _depends_on_arguments_alone(function, set())
+            self._alone[id(function)] = _depends_on_arguments_alone(function)
         return self._alone[id(function)]
 
     def result(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -219,54 +223,47 @@ def _traced(recorder: Any, result: Any, nodes: Iterator[int]) -> Any:
 # --- what a function reads ------------------------------------------------------------------------
 
 
-def _depends_on_arguments_alone(function: Any, seen: set[Any]) -> bool:
-    """Whether a function, and all that it calls, names nothing that may change but functions."""
-    inner = function.__wrapped__ if type(function) is CACHED else function
-    if type(inner) is not types.FunctionType:
-        return _is_of_library(inner)
-    if inner in seen:
-        return True
-    seen.add(inner)
-    try:
-        outside = [cell.cell_contents for cell in inner.__closure__ or ()]
-    except ValueError:  # one is empty as yet
+def _depends_on_arguments_alone(function: Any) -> bool:
+    """Whether a function names nothing that may change, but itself.
+
+    What it calls may be rebound, or have an attribute set, while the cache keeps older results: so
+    it may call builtins, functions of C modules and numpy's only.
+    """
+    inner = function.__wrapped__
+    if type(inner) is not types.FunctionType or inner.__closure__:
         return False
     given = [*(inner.__defaults__ or ()), *(inner.__kwdefaults__ or {}).values()]
+    if not _PLAIN.issuperset(map(type, given)):
+        return False
     code = original(inner.__code__)  # it may be the one that is being recorded
-    for step in _steps(code):
-        if step.opname in _UNSEEN or step.argval == "random":
-            return False
-        if step.opname == "LOAD_GLOBAL":
-            name = step.argval
-            found = inner.__globals__.get(name, getattr(builtins, name, None))
-            if _is_function(found) and not only_calls(code, name):
-                return False  # it may ask for an attribute, which anybody can set
-            outside.append(found)
-    enclosed = [x for x in outside if _is_function(x) and vars(x).keys() - _OWN_ATTRIBUTES]
-    plain_defaults = _PLAIN.issuperset(map(type, given))
-    return plain_defaults and not enclosed and all(_stays(x, seen) for x in outside)
+    steps = [s for c in disassembly.nested(code) for s in dis.get_instructions(c)]
+    if any(step.opname in _UNSEEN for step in steps):
+        return False
+    names = {step.argval for step in steps if step.opname == "LOAD_GLOBAL"}
+    return all(_stays(inner.__globals__, name, function, code) for name in names)
 
 
-def _is_function(x: Any) -> bool:
-    return type(x) is CACHED or type(x) is types.FunctionType
-
-
-def _stays(x: Any, seen: set[Any]) -> bool:
-    """Whether something that a function names is the same at every call, as far as it is asked."""
-    if _is_function(x):
-        return _depends_on_arguments_alone(x, seen)
+def _stays(scope: dict[str, Any], name: str, function: Any, code: types.CodeType) -> bool:
+    """Whether what a function has under a global name is the same whenever it is called."""
+    x = scope.get(name, getattr(builtins, name, None))
     if isinstance(x, types.ModuleType):
-        return x.__name__.split(".")[0] in _MODULES
-    return _is_of_library(x)
+        chains = disassembly.chains(code, name) if x.__name__ in _MODULES else None
+        return chains is not None and all(_is_fixed(x, chain) for chain in chains)
+    if x is function:
+        return only_calls(code, name)
+    return _is_in_c(x) and name not in scope
 
 
-def _is_of_library(x: Any) -> bool:
-    known = isinstance(x, type | types.BuiltinFunctionType | np.ufunc)
-    return known and str(getattr(x, "__module__", "numpy")).split(".")[0] in _MODULES
+def _is_fixed(module: types.ModuleType, chain: tuple[str, ...]) -> bool:
+    """Whether an attribute of a module is a function in C, or a number of ``math``."""
+    x: Any = module
+    for name in chain[:1]:
+        x = getattr(x, name, None)
+    return _is_in_c(x) or (module is math and chain in _NUMBERS)
 
 
-def _steps(code: types.CodeType) -> Iterator[dis.Instruction]:
-    yield from dis.get_instructions(code)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _steps(constant)
+def _is_in_c(x: Any) -> bool:
+    is_function = isinstance(x, types.BuiltinFunctionType) and (
+        x.__self__ is None or isinstance(x.__self__, types.ModuleType)
+    )
+    return is_function or isinstance(x, np.ufunc) or (isinstance(x, type) and x in _TYPES)

@@ -527,6 +527,9 @@ def _imported(function: types.FunctionType, found: CapturedState) -> Iterator[ty
         except ImportError:  # which the function raises itself, if it gets there
             full = name
         parts = full.split(".")
+        if parts[0] not in sys.modules and importlib.util.find_spec(parts[0]) is None:
+            found.names.append((sys.modules, parts[0], MISSING))  # the import fails, until then
+            continue
         for count in range(1, len(parts) + 1):
             part = ".".join(parts[:count])
             module = sys.modules.get(part, MISSING)

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from statistics import median
 from typing import Any
 
 from chainrule.compiler.capture.arguments import Call, Texts, flatten_call
@@ -35,9 +34,6 @@ from chainrule.core.interrupts import Held
 
 ROOTS = 32  # classes and functions that are passed
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
-TIMES = 8  # calls of each kind that are timed in a trial
-FIRST_TRIAL, LAST_TRIAL = 128, 4096  # cached calls before a trial
-SLOWER = 1.25  # times eager's time, by which a cached call has to be slower
 MUCH = 2e-5  # seconds to compare the captured state, which a recording has to be worth
 SAMPLES = 64  # of which the texts are looked at before any of them is recorded
 
@@ -80,8 +76,6 @@ class Dispatch:
         self._changes = 0
         self._roots: dict[Any, None] = {}  # classes and functions that calls brought, the last ones
         self._has_imported = False  # modules that it imports by itself
-        self.eager_is_quicker = False  #: than cached calls, by the clock: it answers for a while
-        self._since, self._between = 0, FIRST_TRIAL  # cached calls after a trial, until the next
         self._others = 0  # times that there were others, less the calls like earlier ones
         #: what answers calls of a function that keeps numbers outside; see ``keeping``
         self.keeping: Any = None
@@ -258,7 +252,7 @@ class Dispatch:
         if calls:
             self._counts.calls += calls
             self._counts.eager += calls
-            self.notices.left_unserved(0 if self.eager_is_quicker else calls)
+            self.notices.left_unserved(calls)
             self._last = Path.EAGER
             self._ledger.ran_eagerly(calls)
 
@@ -285,8 +279,6 @@ class Dispatch:
 
     def _leave_unserved(self) -> Run:
         """A call that is not worth a recording; after many of them the user is told."""
-        if self.eager_is_quicker:
-            return EAGERLY
         self.notices.left_unserved()
         if self._pipeline is None or self.notices.until_told != 0:
             return EAGERLY
@@ -311,36 +303,6 @@ class Dispatch:
         self._ledger.replayed(size, calls, quickly=True, nodes=variant.eager_nodes)
         if variant.waits and self._ledger.affords_building(size, variant.build_cost):
             self.fast_path = None  # the next call builds machine code
-        else:
-            self._time_calls(calls)
-
-    def _time_calls(self, calls: int) -> None:
-        """Let eager mode answer calls for a while, where the clock says that it is quicker.
-
-        Every so often some are timed. Only while all variants are tapes and stay so, which give
-        eager's bits: the clock must not show in any number.
-        """
-        times = self.gate.take_times()
-        if times is not None and min(map(len, times)) >= TIMES:
-            cached, eager = map(median, times)
-            if cached > SLOWER * eager:
-                self.fast_path, self._between = None, FIRST_TRIAL
-                self.eager_is_quicker = True
-                self._ledger.slower()
-                return
-        self._since += calls
-        if self._since >= self._between and self.gate.trial == 0 and self._stays_on_tape():
-            self.gate.trial, self._since = 2 * TIMES, 0
-            self._between = min(2 * self._between, LAST_TRIAL)
-
-    def _stays_on_tape(self) -> bool:
-        """Whether no call has machine code, or can come to have it by being called more often."""
-        if self.follows or self._ledger.is_endless or self.notices.raises or self._pipeline is None:
-            return False
-        return all(
-            v.binding is None and (not v.waits or self._ledger.never_affords_building(v.build_cost))
-            for v in self._pipeline.kept()
-        )
 
     @property
     def doing(self) -> str:
@@ -374,7 +336,6 @@ class Dispatch:
             return
         size, called = len(run.variant.recording), run.variant.recording.selection.called
         pays = self._ledger.quick_replays_pay(size, self.captured.seconds_to_compare, called)
-        self.eager_is_quicker = False
         if not pays or (self.follows and not self._ledger.kept_replays_pay(size)):
             self._ledger.refused()
             self.notices.replays_do_not_pay(_dear_beside(called, self.captured, pays))
@@ -442,7 +403,8 @@ class Dispatch:
         if self.traces_texts and self._varying.found(call):
             structure = self._flattened_again(pipeline, call)
             ledger.changed()
-        too_much = None if at_once else self._too_much(pipeline.captured)
+        may_wait = not (at_once or self._is_asked_for or is_of_numbers(call))
+        too_much = self._too_much(pipeline.captured) if may_wait else None
         if too_much is not None:
             return too_much
         if not at_once:
@@ -638,5 +600,5 @@ def _dear_beside(called: int, captured: CapturedState, pays: bool) -> str:
         return "numbers that it keeps outside are read and written around a replay"
     if called:
         return "a replay calls functions of Python's, as those that draw from a seed"
-    size = sum(len(contents) for _, _, contents in captured.arrays)
+    size = captured.bytes_of_arrays
     return f"{size:,} bytes of arrays that it reads by itself are compared before a replay"

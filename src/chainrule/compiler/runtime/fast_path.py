@@ -314,7 +314,7 @@ class ClosedGate:
     def __init__(self, *_: Any) -> None:
         self.busy = False  # a call is being computed
         self.path: FastPath | None = None
-        self.quick = self.resting = self.trial = self.tried = 0
+        self.quick = self.resting = self.tried = 0
         self.answered: Variant | None = None
         self.derivation: Any = None
 
@@ -331,9 +331,6 @@ class ClosedGate:
     def take_rested(self) -> int:
         """How many calls did."""
         return 0
-
-    def take_times(self) -> tuple[list[float], list[float]] | None:
-        """Seconds of cached and of eager calls, which were timed."""
 
 
 if TYPE_CHECKING:

@@ -252,18 +252,6 @@ class Ledger:
             self._rest = min(2**self._undefined, LONGEST_REST)
             self._undefined = min(self._undefined + 1, MOST_DOUBLINGS)
 
-    def never_affords_building(self, cost: float | None) -> bool:
-        """Whether machine code of this cost is beyond what can be put by, however many calls come.
-
-        None: it is not known as yet.
-        """
-        earned = MOST_SAVED + 2 * CALLS * EAGER.of(self._size)
-        return cost is not None and cost > max(MOST_PUT_BY, earned)
-
-    def slower(self) -> None:
-        """Cached calls were found to be slower than eager ones, by the clock."""
-        self._rest = LONGEST_REFUSAL
-
     def refused(self) -> None:
         """It was found out, which takes long, that the function had better run eagerly."""
         self._rest = min(2**self._refusals, LONGEST_REFUSAL)

@@ -127,8 +127,6 @@ def _summary(dispatch: Dispatch) -> str:
         each = 1e6 * counts.checking_seconds / max(1, counts.checks)
         found = f"found in {1e3 * counts.finding_seconds:.1f} ms in all"
         lines.append(f"  captured state: {found}, compared in {each:.1f} µs each time")
-    if dispatch.eager_is_quicker:
-        lines.append("  calls were timed: eager ones are quicker than replays, and answer for now")
     lines += [f"  {reason}" for reason in dispatch.notices.reasons_to_record]
     lines += [
         f"  eager because {reason} ({n} times)" for reason, n in dispatch.notices.reasons.items()

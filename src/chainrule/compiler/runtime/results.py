@@ -183,6 +183,8 @@ def fill(out: Any, grads: Any) -> Any:
             )
         if target.dtype.kind != "f":
             raise TypeError(f"out holds arrays of floats, not of {target.dtype}")
+        if not target.flags.writeable:
+            raise ValueError("out holds an array that is read-only")
     for path, target in targets.items():
         target[...] = sources[path]
     return out
