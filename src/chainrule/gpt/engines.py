@@ -174,8 +174,7 @@ def _positions(
     """How many positions of each text the model reads."""
     if stream:
         return np.full(min(1, len(texts)), config.block)
-    most = config.block + 1
-    return np.array([len(tokenizer.encode(text, most)) - 1 for text in texts], np.int64)
+    return np.array([tokenizer.positions(text, config.block) for text in texts], np.int64)
 
 
 def _adam(params: Any, config: Config) -> AdamW:

@@ -57,7 +57,7 @@ def estimate(
     longest = config.block
     if not data.stream:
         texts = (*data.training[: config.steps * config.batch], *data.validation)
-        longest = len(tokenizer.encode(max(texts, key=len), longest + 1)) - 1
+        longest = tokenizer.positions(max(texts, key=len), longest)
     each = EAGER if engine == "eager" else COMPILED
     return WEIGHT * weights + each * int(config.work(shapes, longest))
 

@@ -74,6 +74,10 @@ class Tokenizer:
             raise GPTError(f"the model has never seen the {self.unit}{plural} {shown}")
         return [self._numbers[token] for token in tokens]
 
+    def positions(self, text: str, block: int) -> int:
+        """How many positions of a document a model with such a block reads."""
+        return min(block, 1 + sum(1 for _ in islice(self.split(text), block)))
+
     def encode(self, text: str, most: int | None = None) -> list[int]:
         """A document: its tokens between two ``bos``; or only the first ``most`` of all these."""
         return [self.bos, *self.numbers(text, most), self.bos][:most]
