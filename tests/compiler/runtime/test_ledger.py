@@ -606,7 +606,7 @@ def test_a_function_of_many_numbers_earns_by_them_where_it_returns_a_plain_one(n
         return sum((x - mean) ** 2 for x in xs) / len(xs)
 
     fast, xs = chainrule.compile(spread), [0.1 * k for k in range(2000)]
-    for _ in range(200):
+    for _ in range(1_500):
         assert fast(xs) == pytest.approx(spread(xs), rel=1e-12)
     assert fast.dispatch.counts.replayed > 50
 
