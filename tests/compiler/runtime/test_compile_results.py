@@ -383,3 +383,24 @@ def test_a_mean_of_calls_with_extras_of_numpys_is_one_of_their_values():
     value, gradient = fast.batch_value_and_grad(p, samples)
     assert value == pytest.approx(2.5 + 4.0)
     assert gradient == pytest.approx([2.5, 4.0])
+
+
+Pair = namedtuple("Pair", "a b")
+
+EXTRAS = {
+    "an array of Values": lambda p, x: (p[0] * x, {"scores": p * x}),
+    "a named tuple": lambda p, x: (p[0] * x, Pair(p[0] * x, 2.0)),
+    "a list of both": lambda p, x: (p[0] * x, [p * x, p[1] * 2.0, x]),
+}
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+@pytest.mark.parametrize("lift", [None, True, False])
+def test_extras_of_calls_that_run_eagerly_are_numbers_as_in_eager_mode(name, lift):
+    f, p = EXTRAS[name], np.array([1.0, 2.0])
+    fast = chainrule.compile(f, lift=lift, on_fallback="eager")
+    (wanted, extras), slopes = chainrule.value_and_grad(f, has_aux=True)(p, 3.0)
+    for _ in range(4):
+        (value, found), gradient = fast.value_and_grad(p, 3.0)
+        assert repr(found) == repr(extras)
+        assert (value, gradient.tolist()) == (wanted, slopes.tolist())

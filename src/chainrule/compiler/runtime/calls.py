@@ -19,7 +19,6 @@ from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.keeping import Keeping, note_changes
 from chainrule.compiler.runtime.results import (
     array_of_values,
-    as_floats,
     compiled_node,
     fill,
     first_of,
@@ -313,7 +312,7 @@ def _main(result: Any) -> Any:
 
 
 def _with_extras(value: Any, result: Any) -> Any:
-    return (value, as_floats(result[1])) if has_extras(result) else value
+    return (value, transforms.as_numbers(result[1])) if has_extras(result) else value
 
 
 def _derivation(function: Callable[..., Any]) -> Any:
@@ -333,4 +332,5 @@ def _derivation(function: Callable[..., Any]) -> Any:
 
     if kernels is None:
         return None
-    return kernels.Derivation(function, usual, slow, finish, as_floats, 0, PAIR_IF_TUPLE, False)
+    plain = transforms.as_numbers
+    return kernels.Derivation(function, usual, slow, finish, plain, 0, PAIR_IF_TUPLE, False)
