@@ -16,6 +16,9 @@ from chainrule.compiler.runtime import notices
 from chainrule.compiler.runtime.ledger import allowance
 
 
+native = pytest.mark.skipif(chainrule.engine != "native", reason="what calls cost is native's")
+
+
 class Color(enum.Enum):
     RED = 1
     BLUE = 2
@@ -135,6 +138,7 @@ def shuffles(p, seed):
     return p * order[0]
 
 
+@native
 @pytest.mark.parametrize(
     ("function", "why"),
     [
@@ -150,6 +154,7 @@ def test_a_report_says_why_eager_calls_are_quicker(function, why, monkeypatch):
     assert f"  eager as that is quicker: {why}" in fast.report()
 
 
+@native
 def test_a_report_says_that_a_function_is_not_recorded_yet(monkeypatch):
     monkeypatch.setattr(allowance, "left", 0.0)
     fast = chainrule.compile(scaled)

@@ -454,6 +454,7 @@ def test_shorter_calls_go_one_by_one_though_the_newest_runs_on_their_code(monkey
 
 
 def test_what_only_the_fast_path_still_runs_is_counted():
+    native_costs()
     fast, p = chainrule.compile(picks, lift=True), [0.1 * k for k in range(8)]
     for n in (6, 40):
         for _ in range(3):
