@@ -15,7 +15,6 @@ from chainrule import FallbackWarning, optim
 from chainrule.compiler.runtime import notices
 from chainrule.compiler.runtime.ledger import allowance
 
-
 native = pytest.mark.skipif(chainrule.engine != "native", reason="what calls cost is native's")
 
 
