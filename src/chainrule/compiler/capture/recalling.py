@@ -256,10 +256,8 @@ def _stays(scope: dict[str, Any], name: str, function: Any, code: types.CodeType
 
 def _is_fixed(module: types.ModuleType, chain: tuple[str, ...]) -> bool:
     """Whether an attribute of a module is a function in C, or a number of ``math``."""
-    x: Any = module
-    for name in chain[:1]:
-        x = getattr(x, name, None)
-    return _is_in_c(x) or (module is math and chain in _NUMBERS)
+    is_number = module is math and chain in _NUMBERS
+    return is_number or _is_in_c(getattr(module, chain[0], None))
 
 
 def _is_in_c(x: Any) -> bool:

@@ -488,6 +488,9 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
             found.names.append((vars(builtins), name, builtin))
         if isinstance(x, pathlib.PurePath) and names & _FILE_NAMES:
             raise Unrecordable(f"it uses files{_own_place(function, names & _FILE_NAMES)}")
+        module = x if x is not MISSING else sys.modules.get(name)
+        is_module = isinstance(module, types.ModuleType)
+        chains = disassembly.chains(code, name) if is_module else None
         if type(x) is functools._lru_cache_wrapper and _is_called_only(x, name, code):
             if outside:  # a replay calls it before anything is changed
                 line = _own_place(function, {name})
@@ -495,13 +498,11 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
             CACHED.add(name)
             found.draws = True
             yield x.__wrapped__
+        elif x is module and chains:
+            pass  # a module that is only read from: no more than what is read
         elif _MAKERS.get(name, MISSING) is not x or not any(x is maker for maker in seen):
-            is_read_only = isinstance(x, types.ModuleType) and disassembly.chains(code, name)
-            if not is_read_only:
-                yield x if x is not MISSING else unreplaced(vars(builtins).get(name))
-        module = x if x is not MISSING else sys.modules.get(name)
+            yield x if x is not MISSING else unreplaced(vars(builtins).get(name))
         if isinstance(module, types.ModuleType):
-            chains = disassembly.chains(code, name)
             if chains is None:
                 modules.append(_reached_in_module(module, names, found, set()))
             else:

@@ -70,7 +70,7 @@ LIFTING = 0.08  # the part of building that comes before LLVM
 
 
 def _recording(instructions: int, of_numbers: bool) -> float:
-    """Seconds for a recording, in which nothing may be differentiated."""
+    """Seconds for a recording; ``of_numbers``: nothing in it is differentiated."""
     return RECORD.of(instructions) * (OF_NUMBERS if of_numbers else 1.0)
 
 
@@ -199,7 +199,7 @@ class Ledger:
         self._unsettled = max(0, self._unsettled - calls)
         took = 0.0 if quickly else REPLAY.of(instructions)
         self._earn(calls * (1.5 * EAGER.of(instructions) - took))
-        least = min(instructions, instructions if nodes is None else nodes)
+        least = instructions if nodes is None else min(nodes, instructions)
         self._put_by = min(MOST_PUT_BY, self._put_by + calls * PUT_BY * EAGER.of(least))
         if quickly:
             saved = calls * (EAGER.of(instructions) - REPLAY.each * instructions)

@@ -46,7 +46,7 @@ class Memory:
         first, second = (*self.moments, np.zeros(1))[:2]
         arrays = {
             "parameters": made[0].code.shared,
-            "parts": cache_aligned(2 * part * parts, np.uint8),  # threads meet once in two steps
+            "parts": cache_aligned(2 * part * parts, np.uint8),  # a thread may be a step ahead
             "part_losses": np.zeros(2 * parts, dtype),
             "total": cache_aligned(shared, dtype),
             "first_moment": first,
