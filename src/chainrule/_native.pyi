@@ -320,6 +320,7 @@ class Plan:
         captured: tuple[Any, ...] = ...,
         extras: Any = ...,
         extra_at: Any = ...,
+        begins: Any = ...,
         /,
     ) -> Plan: ...
     def run(self, call: Passed, out: Any = ..., /) -> Any: ...

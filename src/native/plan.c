@@ -57,6 +57,8 @@ typedef struct {
     PyObject *extras;       /* a tree of positions that is returned beside the value, with a gradient; or None */
     Buffer extra_at;        /* int64_t: where the numbers are that go into it */
     Buffer extra_numbers;   /* double: and these, as the last forward pass left them */
+    Buffer begins;          /* int64_t: where the numbers of each float and array after the first argument begin
+                               among the own numbers; or empty: one after the other */
 } Plan;
 
 #define LINE 64
@@ -185,6 +187,9 @@ static int read_numbers(const Plan *p, const Passed *call) {
         if (k == p->first) {
             arena = p->views[P_OWN].buf;
             at = 0;
+        }
+        if (k >= p->first && p->begins.size > 0) {
+            at = (Py_ssize_t)ITEM(p->begins, int64_t, k - p->first);
         }
         Py_ssize_t dimensions = *extent, items = 1;
         if (dimensions < 0 || entry->array == NULL) {
@@ -630,6 +635,24 @@ static int decider_fits(const Plan *p, Py_ssize_t size) {
     return fits;
 }
 
+/* Whether the numbers of each float and array go into the arena of the own numbers. */
+static int begins_fit(const Plan *p, Py_ssize_t own) {
+    const Py_ssize_t *extent = (const Py_ssize_t *)p->extents.bytes;
+    int fits = p->begins.size == 0 || (p->forward != 0 && COUNT(p->begins, int64_t) == p->entries - p->first);
+    for (Py_ssize_t k = 0; k < p->entries && fits && p->begins.size > 0; k++) {
+        Py_ssize_t dimensions = *extent, items = 1;
+        for (Py_ssize_t j = 0; j < dimensions; j++) {
+            items *= extent[1 + j];
+        }
+        if (k >= p->first) {
+            int64_t at = ITEM(p->begins, int64_t, k - p->first);
+            fits = at >= 0 && items <= own && at <= own - items;
+        }
+        extent += 1 + (dimensions > 0 ? dimensions : 0);
+    }
+    return fits;
+}
+
 /* Whether the arenas hold what the machine code and the numbers of a call need of them. */
 static int check_arenas(Plan *p, Py_ssize_t root) {
     Py_buffer *v = p->views;
@@ -658,7 +681,7 @@ static int check_arenas(Plan *p, Py_ssize_t root) {
     for (Py_ssize_t k = 0; k < v[P_INTEGERS].len / v[P_INTEGERS].itemsize && fits; k++) {
         fits = integers[k] >= 0 && integers[k] < own;
     }
-    if (!fits || !decider_fits(p, numbers)) {
+    if (!fits || !decider_fits(p, numbers) || !begins_fit(p, own)) {
         PyErr_SetString(PyExc_ValueError, "the arenas do not fit the call, the root or each other");
         return -1;
     }
@@ -724,6 +747,7 @@ static void plan_dealloc(PyObject *self) {
     PyMem_Free(p->near.bytes);
     PyMem_Free(p->extra_at.bytes);
     PyMem_Free(p->extra_numbers.bytes);
+    PyMem_Free(p->begins.bytes);
     Py_XDECREF(p->template);
     Py_XDECREF(p->record);
     Py_XDECREF(p->make);
@@ -778,17 +802,18 @@ static int note_extras(Plan *p, PyObject *at) {
  * returned, in the tree that is the template, without a gradient; `targets` and `fixed`, which may follow,
  * are for trees with arrays. `only_finite`: the tape does not run where an input is not finite. `captured`:
  * Values, of a tape only, whose numbers come after the others'. `extras`: what is returned beside the value
- * where there is a gradient, a tree like the template, and `extra_at` an array: where its numbers are. */
+ * where there is a gradient, a tree like the template, and `extra_at` an array: where its numbers are.
+ * `begins`: an array, where the numbers after the first argument's go in the arena of the own ones. */
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
     PyObject *shapes, *template, *record, *make, *decider, *owner, *forward, *backward, *arenas;
     Py_ssize_t first;
     PyObject *root, *targets = Py_None, *fixed = Py_None;
     int only_finite = 0;
-    PyObject *captured = empty_tuple, *extras = Py_None, *extra_at = Py_None;
-    if (!PyArg_ParseTuple(args, "O!nOOOO!OO!O!O!O|OOpO!OO:Plan", &PyTuple_Type, &shapes, &first, &template, &record,
+    PyObject *captured = empty_tuple, *extras = Py_None, *extra_at = Py_None, *begins = Py_None;
+    if (!PyArg_ParseTuple(args, "O!nOOOO!OO!O!O!O|OOpO!OOO:Plan", &PyTuple_Type, &shapes, &first, &template, &record,
                           &make, DeciderType, &decider, &owner, &PyLong_Type, &forward, &PyLong_Type,
                           &backward, &PyTuple_Type, &arenas, &root, &targets, &fixed,
-                          &only_finite, &PyTuple_Type, &captured, &extras, &extra_at)) {
+                          &only_finite, &PyTuple_Type, &captured, &extras, &extra_at, &begins)) {
         return NULL;
     }
     for (Py_ssize_t k = 0; k < PyTuple_Size(captured); k++) {
@@ -832,7 +857,8 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
         }
         p->view_count -= failed;
     }
-    failed = failed || (extra_at != Py_None && note_extras(p, extra_at) < 0);
+    failed = failed || (extra_at != Py_None && note_extras(p, extra_at) < 0) ||
+             (begins != Py_None && keep_array(&p->begins, begins, "q") < 0);
     Py_ssize_t position = failed ? -1 : note_outputs(p, root, targets, fixed);
     failed = failed || (position == -1 && PyErr_Occurred() != NULL) || note_shapes(p, shapes) < 0 ||
              check_arenas(p, position) < 0 || settle_outputs(p) < 0;

@@ -54,6 +54,7 @@ class RecordedCall:
     slots: Addresses  # its integers and what is computed from them, among those of the longest
     arrays: tuple[int, ...] = ()  # where among its inputs an array begins
     among: Addresses | None = None  # its inputs among those of the longest, where others move too
+    births: Addresses | None = None  # of its private inputs: in which step of growth they came
 
     @classmethod
     def of(
@@ -193,7 +194,9 @@ class RecordedCall:
     def arranged(self, shorter: RecordedCall, plain: Program) -> Program:
         """Its program with what a shorter recording does in front, where ``plain`` is its own."""
         graph = shorter.graph
-        born = np.array(self.recording.selection.born, np.int64)
+        born = self.births
+        if born is None:
+            born = np.array(self.recording.selection.born, np.int64)
         pieces = Pieces.of(shorter.beside(plain), graph, grouped(graph), born)
         made = self._program(None, (), pieces)
         if not is_regular(made, plain):

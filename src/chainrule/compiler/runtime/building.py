@@ -1,8 +1,8 @@
 """When recordings become machine code, and which calls share it.
 
 In: variants as they are recorded. Out: a ``Built`` for each: machine code of its own, checked
-against the tape, or why there is none. A call whose lists of integers are no longer than another's
-joins the machine code of that one.
+against the tape, or why there is none. A call whose lists are no longer than another's joins the
+machine code of that one, if it is a prefix of it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
+
+import numpy as np
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
@@ -26,29 +28,32 @@ from chainrule.compiler.lift.alignment import (
     prefix_of,
 )
 from chainrule.compiler.lift.canonical import NotLiftable
-from chainrule.compiler.lift.program import Program
-from chainrule.compiler.runtime.families import (
-    Family,
-    Runs,
-    resized,
-    runs_of,
-    shorter,
-    slots_among,
-    split,
-)
+from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import LLVM
-from chainrule.compiler.runtime.machine import MachineCode, repeats_alike
+from chainrule.compiler.runtime.lengths import (
+    Growth,
+    Places,
+    are_within,
+    births_of,
+    has_lengths,
+    lengths_of,
+    outline_of,
+    with_lengths,
+)
+from chainrule.compiler.runtime.machine import Fit, MachineCode, repeats_alike
 from chainrule.compiler.runtime.results import lifted_of, wanted_of
 from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.compiler.runtime.verification import Expected, agrees, on_tape
 from chainrule.core import errors
 
-FEW = 4  # integers in a list that is shorter than others, of a large call
+FEW = 4  # steps of growth in a call that is shorter than others, where these are large
 SMALL = 256  # instructions: fewer are as quick on the tape, and keep eager's bits
 FAMILIES = 64  # of calls whose lengths differ; the oldest goes
 _NO_RESULT = "there is no result to check it by"
-CODES = 4  # of one family: calls that are no prefix of each other; likewise
+CODES = 4  # of one outline: calls that are no prefix of each other; likewise
+KEYS = 8  # of calls of one outline, likewise
+VAIN = 3  # times that code of growing lists of numbers served no other length
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,18 +87,95 @@ class Original(Protocol):
         """What was recorded of a call, once more."""
 
 
+def _among(call: RecordedCall, places: Places) -> RecordedCall:
+    """A recorded call that knows where its inputs are among those of a longer one."""
+    numbers = len(call.recording.selection.numbers)
+    among = places.among(call.recording.inputs, numbers)
+    return replace(call, slots=places.slots(numbers), among=among)
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Calls alike but for the lengths of their lists, and the code of the longest."""
+
+    key: Any  # of the longest call
+    machine: MachineCode
+
+    def fit_for(self, call: Call, recording: Recording, root: int) -> Fit | None:
+        """How a recorded call can use its code, or None."""
+        places = Places.of(call.key, self.key)
+        if places is None:
+            return None
+        return self.machine.fit_for(_among(RecordedCall.of(call, recording, root), places))
+
+    def serves(self, other: Family) -> bool:
+        """Whether its code can do what that of other calls does."""
+        places, longest = Places.of(other.key, self.key), other.machine.source
+        if places is None or longest is None:
+            return places is not None  # if so, such calls get code of their own again
+        return self.machine.fit_for(_among(longest, places)) is not None
+
+
+@dataclass(eq=False)
+class Alike:
+    """What is known of calls with one outline."""
+
+    families: list[Family] = field(default_factory=list)
+    keys: dict[Any, None] = field(default_factory=dict)  # of such calls, the last at the end
+    vain: int = 0  # times that lists of numbers were let grow, and no other length was served
+
+
 @dataclass(frozen=True, eq=False)
 class Lengths:
-    """A call that passes lists of integers: the code there is for such calls, and their lengths."""
+    """A call that passes lists: the code there is for such calls, and how their lists grow."""
 
     key: Any
-    families: list[Family]
-    runs: Runs
+    alike: Alike
 
     @property
     def is_served(self) -> bool:
         """Whether there is code of a call that is not shorter."""
-        return any(slots_among(self.runs, old.runs) is not None for old in self.families)
+        return any(are_within(self.key, old.key) for old in self.alike.families)
+
+    @functools.cached_property
+    def growth(self) -> Growth | None:
+        """How lists grow from one call to another, if they do.
+
+        Those of integers are taken to have any length. Those of numbers grow as they were seen to.
+        """
+        for key in reversed(self.alike.keys) if self.alike.vain < VAIN else ():
+            seen = Growth.between(key, self.key)
+            if seen is not None and self._is_of_numbers(seen):
+                return seen
+        return Growth.of_integers(self.key)
+
+    @property
+    def grows_by_numbers(self) -> bool:
+        """Whether it is lists of numbers that were seen to grow."""
+        return self.growth is not None and self._is_of_numbers(self.growth)
+
+    def _is_of_numbers(self, growth: Growth) -> bool:
+        plain = Growth.of_integers(self.key)
+        return plain is None or not growth.units.keys() <= plain.units.keys()
+
+    def births(self, recording: Recording, first: int) -> Addresses | None:
+        """Of the private inputs, those after the ``first``: in which step of growth they came.
+
+        None where only lists of integers grow.
+        """
+        if self.growth is None or not self.grows_by_numbers:
+            return None
+        floats, integers = births_of(self.key, self.growth)
+        last = np.array(recording.selection.born[len(integers) :], np.int64)
+        numbers = np.where(last < 0, -1, integers[last]) if len(integers) else last
+        return np.concatenate([floats[first:], integers, numbers])
+
+    def longest(self, call: Call) -> Call | None:
+        """The call with lists as long as the longest that were seen; None: it has those."""
+        for key in self.alike.keys:
+            if key != self.key and are_within(self.key, key):
+                return with_lengths(call, lengths_of(key))
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,14 +200,14 @@ class OtherLengths:
 
     recordings: Recordings
     call: Call
-    runs: Runs
+    growth: Growth
 
     def shorter(self, size: int) -> Iterator[RecordedCall]:
-        """With fewer integers in each list; ``size``: how many instructions this call has.
+        """With fewer items in each list; ``size``: how many instructions this call has.
 
         A few show as well as one less what depends on the length, and take less time and memory.
         """
-        count = min([count for count, is_list in self.runs if is_list])
+        count = self.growth.steps(self.call.key)
         few = count - max(FEW, count // 8)
         for less in (few, 1) if is_large(size) and few > 1 else (1,):
             made = self._shorter(less)
@@ -134,26 +216,23 @@ class OtherLengths:
 
     @functools.cached_property
     def shortest(self) -> RecordedCall | None:
-        """With two integers in its shortest list."""
-        less = min([count for count, is_list in self.runs if is_list]) - 2
+        """With two items in its shortest list."""
+        less = self.growth.steps(self.call.key) - 2
         return self._shorter(less) if less > 0 else None
 
     def _shorter(self, less: int) -> RecordedCall | None:
-        """With so many integers less in each list."""
-        rows = shorter(self.runs, self.call.ints, less)
-        if rows is None:
-            return None
-        call = resized(self.call, rows)
-        made = self.recordings.attempt(call)
-        if made is None:
+        """With so many steps of growth less."""
+        call = self.growth.resized(self.call, -less)
+        places = None if call is None else Places.of(call.key, self.call.key)
+        made = None if call is None or places is None else self.recordings.attempt(call)
+        if call is None or places is None or made is None:
             return None
         recording = lifted_of(made.recording, call, made.captured)
         root = wanted_of(recording)
         if root is None:
             return None
         return_free_memory(len(recording))
-        slots = slots_among(runs_of(call.key)[1], self.runs, len(recording.selection.numbers))
-        return RecordedCall.of(call, recording, root.position, slots)
+        return _among(RecordedCall.of(call, recording, root.position), places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,30 +363,34 @@ class Builder:
         """``always``: for small recordings too."""
         self._recordings, self._captured = Recordings(tracer, captured), captured
         self._dtype, self._always, self._contract = dtype, always, contract
-        self._families: dict[Any, list[Family]] = {}
+        self._alike: dict[Any, Alike] = {}  # by the outlines of calls
 
     def use(self, tracer: Tracer) -> None:
         """Make recordings of other lengths with this."""
         self._recordings = Recordings(tracer, self._captured)
 
     def lengths(self, call: Call) -> Lengths | None:
-        """The lengths of a call's lists of integers; None where it passes none."""
+        """The lengths of a call's lists; None where it passes none."""
         if call.comes_again or not self._recordings.tracer.select:
             return None
-        key, runs = runs_of(call.key)
-        if not any(is_list for _, is_list in runs):
+        shape = outline_of(call.key)
+        if not has_lengths(shape):
             return None
-        key = (key, self._captured.marks(call.values))
-        families = self._families.pop(key, [])
-        self._families[key] = families
-        while len(self._families) > FAMILIES:
-            del self._families[next(iter(self._families))]
-        return Lengths(key, families, runs)
+        shape = (shape, self._captured.marks(call.values))
+        alike = self._alike.pop(shape, None) or Alike()
+        self._alike[shape] = alike
+        while len(self._alike) > FAMILIES:
+            del self._alike[next(iter(self._alike))]
+        alike.keys.pop(call.key, None)
+        alike.keys[call.key] = None
+        while len(alike.keys) > KEYS:
+            del alike.keys[next(iter(alike.keys))]
+        return Lengths(call.key, alike)
 
     def forget(self, machine: MachineCode | None) -> None:
         """Let no further call join this code."""
-        for families in self._families.values():
-            families[:] = [family for family in families if family.machine is not machine]
+        for alike in self._alike.values():
+            alike.families[:] = [x for x in alike.families if x.machine is not machine]
 
     def may_build(self, variant: Variant, call: Call) -> bool:
         """Whether there may be machine code for a variant at all."""
@@ -343,12 +426,14 @@ class Builder:
             expected = expected or on_tape(variant, call)
             if expected is None:
                 return Built(reason=_NO_RESULT)
-        size, numbers = len(recording), len(recording.selection.numbers)
+        size = len(recording)
         if is_large(size):
             variant.forget_tape()  # lifting takes as much memory again
         lengths = self.lengths(call)
-        others = None if lengths is None else OtherLengths(self._recordings, call, lengths.runs)
-        source = RecordedCall.of(call, recording, root.position)
+        others, source = None, RecordedCall.of(call, recording, root.position)
+        if lengths is not None and lengths.growth is not None:
+            others = OtherLengths(self._recordings, call, lengths.growth)
+            source = replace(source, births=lengths.births(recording, call.first))
         del recording
         graph = None if original is None else source.without_instructions()
         try:
@@ -377,11 +462,13 @@ class Builder:
             if not agrees(variant, call, binding, expected):
                 return Built(reason="its result differs (please report this)", cost=cost)
         if lengths is None or not machine.varying:
+            if lengths is not None:
+                lengths.alike.vain += lengths.grows_by_numbers
             return Built(binding, cost=cost, equals_eager=equals_eager)
-        family = Family(lengths.runs, machine, numbers)
-        served = [old for old in lengths.families if family.serves(old)]
-        others_left = [old for old in lengths.families if old not in served]
-        lengths.families[:] = [family, *others_left][:CODES]
+        family, families = Family(call.key, machine), lengths.alike.families
+        served = [old for old in families if family.serves(old)]
+        others_left = [old for old in families if old not in served]
+        families[:] = [family, *others_left][:CODES]
         superseded = frozenset([old.machine for old in served])
         return Built(binding, superseded=superseded, cost=cost, equals_eager=equals_eager)
 
@@ -396,8 +483,8 @@ class Builder:
         root, lengths = wanted_of(recording), self.lengths(call)
         if lengths is None or root is None:
             return None
-        for family in lengths.families:
-            fit = family.fit_for(call, recording, root.position, lengths.runs)
+        for family in lengths.alike.families:
+            fit = family.fit_for(call, recording, root.position)
             if fit is None:
                 continue
             variant, binding = Variant.of(made), Binding(family.machine, fit)
@@ -410,15 +497,17 @@ class Builder:
         return None
 
     def longer(self, call: Call) -> Call | None:
-        """A call half as long again, where this one is longer than its family's code serves."""
+        """A call half as long again, where this one is longer than its family's code serves.
+
+        Where there is no such code yet, and lists of numbers grow: as long as the longest so far.
+        """
         lengths = self.lengths(call)
-        if lengths is None or not lengths.families or lengths.is_served:
+        growth = None if lengths is None else lengths.growth
+        if lengths is None or growth is None or lengths.is_served:
             return None
-        rows = [
-            (row * 2)[: len(row) + len(row) // 2] if is_list else row
-            for row, (_, is_list) in zip(split(lengths.runs, call.ints), lengths.runs, strict=True)
-        ]
-        return resized(call, rows)
+        if not lengths.alike.families:
+            return lengths.longest(call) if lengths.grows_by_numbers else None
+        return growth.resized(call, growth.steps(call.key) // 2)
 
     def attempt(self, call: Call) -> Trace | None:
         """A recording of a call that nobody made; None where the function refuses it."""

@@ -199,6 +199,16 @@ class Dispatch:
         served = run.variant is not None
         return None if served else run.reason or call.failed or "its example raises an error"
 
+    def expect(self, calls: Sequence[Call]) -> None:
+        """Tell of calls that will come: machine code of the first may serve the others too."""
+        with self.lock:
+            try:
+                pipeline = self._refreshed()
+            except Unrecordable:
+                return
+            for call in calls:
+                pipeline.expect(call)
+
     def may_be_overtaken(self, call: Call) -> bool:
         """Whether calls that come after this one may be computed before it.
 

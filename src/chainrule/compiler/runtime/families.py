@@ -1,15 +1,14 @@
-"""Calls that differ only in how many integers their lists hold: a family.
+"""The integers of calls: in runs, exchanged for others, and what they decide.
 
-In: a call. Out: its structure without these lengths, and the same call with others. The machine
-code of the longest call of a family serves a shorter one if that is a prefix of it, which is
-checked on recordings of the shorter one, never guessed.
+In: a call. Out: its ``Runs`` of integers, and the same call with other ones; for many calls at a
+time the ``Decisions`` of their integers, as machine code reads them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,9 @@ import numpy.typing as npt
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.integer_code import ANOTHER_PATH, BEYOND_BITS, KNOWN, decider
-from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.selection import Selection
-from chainrule.compiler.lift.alignment import RecordedCall
 from chainrule.compiler.lift.program import Addresses
-from chainrule.compiler.runtime.machine import Fit, MachineCode
+from chainrule.compiler.runtime.machine import Fit
 from chainrule.trees import (
     INT,
     TRUTH,
@@ -128,40 +125,6 @@ def slots_among(runs: Runs, longest: Runs, numbers: int = 0) -> Addresses | None
         slots += range(at, at + count)
         at += most
     return np.array([*slots, *range(at, at + numbers)], np.int64)
-
-
-def shorter(runs: Runs, ids: Sequence[int], less: int) -> list[list[int]] | None:
-    """The integers with so many less in each list, or None where one would be empty."""
-    rows = split(runs, ids)
-    if not any(is_list for _, is_list in runs):
-        return None
-    if any(is_list and count <= less for count, is_list in runs):
-        return None
-    return [row[:-less] if is_list else row for row, (_, is_list) in zip(rows, runs, strict=True)]
-
-
-@dataclass(frozen=True, eq=False)
-class Family:
-    """Calls alike but for the lengths of their lists of integers, and the code of the longest."""
-
-    runs: Runs
-    machine: MachineCode
-    numbers: int  # that the longest computes from integers
-
-    def fit_for(self, call: Call, recording: Recording, root: int, runs: Runs) -> Fit | None:
-        """How a recorded call can use its code, or None."""
-        slots = slots_among(runs, self.runs, len(recording.selection.numbers))
-        if slots is None:
-            return None
-        return self.machine.fit_for(RecordedCall.of(call, recording, root, slots))
-
-    def serves(self, other: Family) -> bool:
-        """Whether its code can do what that of other calls does."""
-        slots = slots_among(other.runs, self.runs, other.numbers)
-        longest = other.machine.source
-        if slots is None or longest is None:
-            return slots is not None  # if not, such calls get code of their own again
-        return self.machine.fit_for(replace(longest, slots=slots)) is not None
 
 
 def decider_of(selection: Selection, fit: Fit) -> Any:

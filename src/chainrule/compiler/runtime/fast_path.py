@@ -156,7 +156,8 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
         return None
     positions = [x.position for x in outputs] or [0]  # of a constant matrix: an input
     parts = (_tape_parts if binding is None else _code_parts)(call, variant, positions)
-    if parts is None:
+    begins = np.zeros(0, np.int64) if binding is None else _begins(shape, binding.fit.private)
+    if parts is None or begins is None:
         return None
     template: Any = None
     record: Any = None
@@ -191,6 +192,7 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
         variant.is_derivative or (variant.uses_math and bool(variant.captured)),
         variant.captured,
         *extras,
+        begins if len(begins) else None,
     )
 
 
@@ -289,13 +291,28 @@ def _code_parts(call: Call, variant: Variant, positions: Sequence[int]) -> tuple
     assert binding is not None
     machine, fit = binding.machine, binding.fit
     roots = fit.at(positions)
-    if (roots < 0).any() or not np.array_equal(fit.private[:floats], range(floats)):
+    if (roots < 0).any():
         return None
     numbers = fit.private[floats:]
     returned = min(positions) < variant.recording.inputs  # though no code may read it
     if not (floats or variant.numeric or machine.reads_private or returned):
         numbers = numbers[:0]
     return (*machine.code.parts(fit, numbers), roots)
+
+
+def _begins(shape: Signature, private: Addresses) -> Addresses | None:
+    """Where the numbers of each float and array after the first argument begin; none: in a row.
+
+    None where those of an array do not lie in one piece: its rows are longer in a longer call.
+    """
+    sizes = [1 if x is None else math.prod(x) for x in shape.shapes[shape.first :]]
+    ends = np.cumsum([0, *sizes])
+    if np.array_equal(private[: ends[-1]], np.arange(ends[-1])):
+        return np.zeros(0, np.int64)
+    each = np.split(private[: ends[-1]], ends[1:-1])
+    if any((np.diff(places) != 1).any() for places in each):
+        return None
+    return np.array([places[0] if len(places) else 0 for places in each], np.int64)
 
 
 def _tape_parts(call: Call, variant: Variant, positions: Sequence[int]) -> tuple[Any, ...]:

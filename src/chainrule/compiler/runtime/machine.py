@@ -96,6 +96,7 @@ class Fit:
     known: int  # how many operands followed integers then
     points: Points  # of each walk, here and in the machine code
     active: npt.NDArray[np.bool_]  # what of the arena it uses
+    among: Addresses | slice  # all of its inputs among those of the machine code
 
     def __post_init__(self) -> None:
         self.counts_at = int(self.counts.ctypes.data)
@@ -245,6 +246,7 @@ class MachineCode:
             len(call.recording.selection.places),
             points,
             active,
+            slice(call.recording.inputs) if call.among is None else call.among,
         )
 
     @property
@@ -287,7 +289,7 @@ class MachineCode:
         if self.current is not fit:
             self.settle(fit)
         with np.errstate(over="ignore"):  # of float32: then a number is not finite
-            code.shared[: len(inputs)] = inputs
+            code.shared[fit.among] = inputs
             code.own[fit.private] = inputs[fit.inputs]
         code.gathers[fit.gathers] = gathered
         return code.run(fit.counts_at)
@@ -323,7 +325,7 @@ class MachineCode:
         assert fit is not None
         if not code.sweep(fit.counts_at):
             return False
-        out[:] = code.shared_adjoints[: len(out)]
+        out[:] = code.shared_adjoints[fit.among]
         out[fit.inputs] = code.adjoints[fit.private]
         return True
 

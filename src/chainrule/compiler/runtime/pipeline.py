@@ -97,7 +97,7 @@ class Pipeline:
         lock: threading.RLock,
         on_forget: Callable[[], None],
     ) -> None:
-        """``on_forget`` is called when variants are dropped to save memory."""
+        """``on_forget`` is called when cached calls may be served no longer, or otherwise."""
         self.captured, self.lock, self._on_forget = captured, lock, on_forget
         self._ledger, self._lifts_at_once = ledger, options.lift is True
         self.structures: dict[Any, Structure] = {}
@@ -277,15 +277,32 @@ class Pipeline:
             self._builder.use(tracer)
 
     def build_when_worth_it(self, variant: Variant, call: Call) -> bool:
-        """Build machine code for a variant that answers calls on the tape, if that pays by now."""
-        if not variant.waits or not self._may_build(variant, at_once=False):
+        """Build machine code for a variant that answers calls on the tape, if that pays by now.
+
+        It costs little to use that of a longer call, once there is some.
+        """
+        may_join, variant.may_join = variant.may_join, False
+        if not variant.waits:
             return False
+        if not self._may_build(variant, at_once=False):
+            return may_join and self._joined(variant, call)
         started = time.thread_time()
         with random_states_kept():
             self._build_or_join(variant, call)
             self._shed(variant)
         self._counts.recording_seconds += time.thread_time() - started
         return variant.binding is not None
+
+    def _joined(self, variant: Variant, call: Call) -> bool:
+        """Let a variant that waits run on machine code of a longer call; whether it can."""
+        assert self._builder is not None
+        with random_states_kept():
+            joined = self._builder.join(call, variant.trace)
+        if joined is None:
+            return False
+        variant.binding, variant.waits = joined.binding, False
+        variant.forget_tape()
+        return True
 
     def run_unrecorded(self, structure: Structure, call: Call) -> Run | None:
         """Run a call by code that needs no recording of it; None where it has to be recorded."""
@@ -392,6 +409,11 @@ class Pipeline:
     def may_join(self, call: Call) -> bool:
         """Whether there is machine code of a longer call like this."""
         return self._builder is not None and self._builder.may_join(call)
+
+    def expect(self, call: Call) -> None:
+        """Know of a call that will come, so that its lists are seen to have another length."""
+        if self._builder is not None:
+            self._builder.lengths(call)
 
     def _added(self, structure: Structure, variant: Variant) -> Variant:
         """Put a variant first."""
@@ -513,7 +535,17 @@ class Pipeline:
             variant.forget_tape()
         return_free_memory(len(variant.recording))
         self._supersede(built.superseded)
+        if variant.machine is not None and variant.machine.varying:
+            self._offer()
         return built.equals_eager
+
+    def _offer(self) -> None:
+        """There is machine code that shorter calls may use: those that wait are to try it."""
+        waiting = [variant for variant in self.kept() if variant.waits]
+        for variant in waiting:
+            variant.may_join = True
+        if waiting:
+            self._on_forget()
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 from chainrule import tensor_files
 from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.lift.alignment import Layout, RecordedCall
+from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.pipeline import Options
 from chainrule.compiler.runtime.results import as_numbers, wanted_of
 from chainrule.compiler.saving.plain import (
@@ -238,11 +239,18 @@ class _Parts:
             raise damaged("machine code is built from other calls")
         calls = []
         for part in x:
-            k, numbers, where, slots = fields(
-                part, recording=int, numbers=bool, layout=list, slots=(list, type(None))
+            k, numbers, where, slots, among, births = fields(
+                part,
+                recording=int,
+                numbers=bool,
+                layout=list,
+                slots=(list, type(None)),
+                among=(list, type(None)),
+                births=(list, type(None)),
             )
             recording = self._lifted(k, numbers)
-            calls.append(_called(recording, self._layout(where, recording), slots))
+            call = _called(recording, self._layout(where, recording), slots, among)
+            calls.append(replace(call, births=_births(births, call)))
         for call in calls:
             check_shorter(call, calls[0])
         return tuple(calls)
@@ -259,7 +267,7 @@ class _Parts:
         return tuple([self._variant(x) for x in variants])
 
     def _variant(self, x: Any) -> SavedVariant:
-        k, where, numeric, settled, uses_math, numbers, lifts, reason, code, slots = fields(
+        k, where, numeric, settled, uses_math, numbers, lifts, reason, code, slots, among = fields(
             x,
             recording=int,
             layout=list,
@@ -271,12 +279,13 @@ class _Parts:
             reason=(str, type(None)),
             code=(int, type(None)),
             slots=(list, type(None)),
+            among=(list, type(None)),
         )
         recording = self._recording(k)
         layout = self._layout(where, recording)
         call = built = None
         if code is not None or lifts:
-            call = _called(self._lifted(k, numbers), layout, slots)
+            call = _called(self._lifted(k, numbers), layout, slots, among)
             alone = (call,)
             built = SavedCode(lambda: alone)
             if code is not None:
@@ -293,22 +302,60 @@ class _Parts:
         )
 
 
-def _called(recording: Recording, layout: Layout, slots: Any) -> RecordedCall:
-    """A recorded call; ``slots``: its integers among those of a longer call, if there is one."""
+def _called(recording: Recording, layout: Layout, slots: Any, among: Any) -> RecordedCall:
+    """A recorded call; ``slots``: its integers among those of a longer call, if there is one.
+
+    ``among``: all of its inputs, where the longer call has more numbers too.
+    """
     root = wanted_of(recording)
     if root is None:
         raise damaged("machine code is for a function without a result")
     given = None if slots is None else np.array(counts(slots, 2**31), np.int64)
     if given is not None and len(given) != layout.integers + len(recording.selection.numbers):
         raise damaged("a call has more or fewer integers than its recording")
-    return RecordedCall.laid_out(layout, recording, root.position, given)
+    made = RecordedCall.laid_out(layout, recording, root.position, given)
+    if among is None:
+        return made
+    places = np.array(counts(among, 2**31), np.int64)
+    if given is None or len(places) != recording.inputs:
+        raise damaged("a call has more or fewer inputs than its recording")
+    return replace(made, among=places)
+
+
+def _births(found: Any, call: RecordedCall) -> Addresses | None:
+    """The order in which the inputs of a call came, as it was found then."""
+    if found is None:
+        return None
+    if not all(type(x) is int and -1 <= x < 2**31 for x in found):
+        raise damaged("what machine code is built from has no order")
+    if len(found) != len(call.private):
+        raise damaged("what machine code is built from has more or fewer inputs")
+    return np.array(found, np.int64)
 
 
 def check_shorter(call: RecordedCall, longer: RecordedCall) -> None:
-    """Refuse a call whose integers are not some of those of a longer one."""
-    in_order = itertools.pairwise([-1, *call.slots.tolist(), len(longer.slots)])
-    if not all(a < b for a, b in in_order):
+    """Refuse a call whose inputs are not some of those of a longer one."""
+    if not _increase(call.slots, len(longer.slots)):
         raise damaged("the integers of a shorter call are not among those of the longer one")
+    if call.among is None:
+        return
+    inputs = longer.recording.inputs
+    own = np.zeros(inputs, np.bool_)
+    own[longer.private] = True
+    mine = np.zeros(len(call.among), np.bool_)
+    mine[call.private] = True
+    first = inputs - len(longer.slots)
+    if (
+        not _increase(call.among, inputs)
+        or not np.array_equal(own[call.among], mine)
+        or not np.array_equal(call.among[len(mine) - len(call.slots) :], first + call.slots)
+    ):
+        raise damaged("the numbers of a shorter call are not among those of the longer one")
+
+
+def _increase(places: Addresses, end: int) -> bool:
+    """Whether places come in order, each once, before the end."""
+    return all(a < b for a, b in itertools.pairwise([-1, *places.tolist(), end]))
 
 
 def _pair(x: Any) -> tuple[Any, Any]:

@@ -24,8 +24,9 @@ from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.capture.captured import MISSING, CapturedState, Method, content_of
 from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.lift.alignment import Layout, RecordedCall
+from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.runtime.families import runs_of, slots_among
+from chainrule.compiler.runtime.lengths import Places
 from chainrule.compiler.runtime.results import root_of
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.compiler.saving.plain import SaveError, encode
@@ -162,16 +163,18 @@ class _Writer:
     def _variant(self, key: Any, variant: Variant, owners: dict[int, Any]) -> dict[str, Any]:
         if variant.sizes is not None:
             raise SaveError("what sizes= built was not recorded: compile it without sizes")
-        code = slots = None
+        code = slots = among = None
         machine = variant.machine
         owner = None if machine is None else owners.get(id(machine))
         if machine is not None and owner is not None:
             code = self._code(machine, *owner)
             if not variant.is_own:
-                numbers = len(variant.recording.selection.numbers)
-                found = slots_among(runs_of(key)[1], runs_of(owner[0])[1], numbers)
-                assert found is not None  # it runs on this code
-                slots = found.tolist()
+                recording = variant.recording
+                numbers = len(recording.selection.numbers)
+                places = Places.of(key, owner[0])
+                assert places is not None  # it runs on this code
+                slots = places.slots(numbers).tolist()
+                among = _listed_places(places.among(recording.inputs, numbers))
         return {
             "recording": self._recording(variant.recording),
             "layout": _encode_layout(layout_of(key)),
@@ -183,6 +186,7 @@ class _Writer:
             "reason": variant.not_lifted,
             "code": code,
             "slots": slots,
+            "among": among,
         }
 
     def _recording(self, recording: Any) -> int:
@@ -217,7 +221,13 @@ class _Writer:
             "numbers": numbers,
             "layout": _encode_layout(call.layout),
             "slots": slots,
+            "among": _listed_places(call.among),
+            "births": _listed_places(call.births),
         }
+
+
+def _listed_places(places: Addresses | None) -> list[int] | None:
+    return None if places is None else places.tolist()
 
 
 def _encode_layout(layout: Layout) -> Any:

@@ -158,6 +158,8 @@ class PackedSamples:
         every = self.structures(chosen) if len(chosen) else []
         progress(0, len(every))
         all_seen = self.integers_only and len(chosen) == len(self.samples)
+        if not (self.integers_only or self.windowed):
+            self.dispatch.expect([self._whole(k) for k in every[:2]])
         with nullcontext() if progress is unnoticed else self.dispatch.notices.shown():
             if self.kind_of(every[0] if all_seen else self.longest()) is None:
                 return False
