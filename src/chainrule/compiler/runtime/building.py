@@ -121,8 +121,30 @@ class Alike:
     """What is known of calls with one outline."""
 
     families: list[Family] = field(default_factory=list)
+    single: list[Family] = field(default_factory=list)  # code for one length each
     keys: dict[Any, None] = field(default_factory=dict)  # of such calls, the last at the end
     vain: int = 0  # times that lists of numbers were let grow, and no other length was served
+    longest: int = 0  # steps of growth in such a call
+
+    def may_grow(self, steps: int) -> bool:
+        """Whether lists of numbers that have grown for so many steps are worth another try."""
+        return self.vain < VAIN or steps >= 2 * self.longest
+
+    def add(self, made: Family, growth: Growth | None) -> frozenset[MachineCode]:
+        """Know of new code; which of the other is superseded: it serves all calls of that.
+
+        ``growth``: that of lists of numbers which it was to serve.
+        """
+        if not made.machine.varying:
+            if growth is not None:
+                self.vain += 1
+                self.longest = max(self.longest, growth.steps(made.key))
+            self.single[:] = [made, *self.single][:CODES]
+            return frozenset()
+        served = [old for old in (*self.families, *self.single) if made.serves(old)]
+        self.families[:] = [made, *[old for old in self.families if old not in served]][:CODES]
+        self.single[:] = [old for old in self.single if old not in served]
+        return frozenset([old.machine for old in served])
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,10 +165,12 @@ class Lengths:
 
         Those of integers are taken to have any length. Those of numbers grow as they were seen to.
         """
-        for key in reversed(self.alike.keys) if self.alike.vain < VAIN else ():
+        for key in reversed(self.alike.keys):
             seen = Growth.between(key, self.key)
             if seen is not None and self._is_of_numbers(seen):
-                return seen
+                if self.alike.may_grow(seen.steps(self.key)):
+                    return seen
+                break
         return Growth.of_integers(self.key)
 
     @property
@@ -390,7 +414,8 @@ class Builder:
     def forget(self, machine: MachineCode | None) -> None:
         """Let no further call join this code."""
         for alike in self._alike.values():
-            alike.families[:] = [x for x in alike.families if x.machine is not machine]
+            for known in (alike.families, alike.single):
+                known[:] = [x for x in known if x.machine is not machine]
 
     def may_build(self, variant: Variant, call: Call) -> bool:
         """Whether there may be machine code for a variant at all."""
@@ -461,15 +486,10 @@ class Builder:
                 return Built(reason=_NO_RESULT, cost=cost)
             if not agrees(variant, call, binding, expected):
                 return Built(reason="its result differs (please report this)", cost=cost)
-        if lengths is None or not machine.varying:
-            if lengths is not None:
-                lengths.alike.vain += lengths.grows_by_numbers
-            return Built(binding, cost=cost, equals_eager=equals_eager)
-        family, families = Family(call.key, machine), lengths.alike.families
-        served = [old for old in families if family.serves(old)]
-        others_left = [old for old in families if old not in served]
-        families[:] = [family, *others_left][:CODES]
-        superseded = frozenset([old.machine for old in served])
+        superseded = frozenset[MachineCode]()
+        if lengths is not None:
+            growth = lengths.growth if lengths.grows_by_numbers else None
+            superseded = lengths.alike.add(Family(call.key, machine), growth)
         return Built(binding, superseded=superseded, cost=cost, equals_eager=equals_eager)
 
     def may_join(self, call: Call) -> bool:

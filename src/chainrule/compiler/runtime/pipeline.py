@@ -331,6 +331,8 @@ class Pipeline:
             gone = [v for v in structure.variants if v.machine in machines]
             structure.variants = [v for v in structure.variants if v.machine not in machines]
             self._superseded += map(weakref.ref, gone)
+        if any(not machine.varying for machine in machines):
+            self._on_forget()  # a call of that length is one of many from now on
 
     def _traced(self, structure: Structure, call: Call) -> Trace:
         """A recording of a call, unless it is refused."""
