@@ -785,6 +785,45 @@ def test_an_array_that_changes_after_it_was_passed_is_seen():
     assert machine.plan.run(call)[1]["w"] == 7.0
 
 
+class Scattered(Weighted):
+    """Its data do not come one after the other in the arena: they are those of a longer call."""
+
+    BEGINS = (1, 6, 5, 4)  # of an array of two, and three floats; the arena has eight numbers
+
+    def __init__(self, begins=BEGINS, dtype="float64"):
+        super().__init__(dtype)
+        self.parts[9] = (*self.parts[9][:8], np.zeros(0, np.int64))  # integers are no numbers
+        places = np.array(begins, np.int64)
+        self.parts += [None, None, False, (), None, None, places]
+        self.plan = _native.Plan(*self.parts)
+
+    def forward(self, shared, own, gathers, counts):
+        own[7] = own[1] + 10.0 * own[2] + 100.0 * own[6] + 1000.0 * own[5] + 10_000.0 * own[4]
+        return 0.0
+
+    def backward(self, shared, own, to_shared, to_own, seeds, gathers, counts):
+        return 0.0
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_data_go_where_a_longer_call_has_them(dtype):
+    machine, arguments = Scattered(dtype=dtype), weighted_arguments()
+    machine.own[:] = 3.0
+    value, _ = machine.plan.run(passed(*arguments))
+    assert value == 2.0 - 10.0 + 25.0 + 8000.0 + 5000.0
+    assert machine.own[[0, 3]].tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "begins",
+    [(1, 6, 5), (1, 6, 5, 4, 0), (-1, 6, 5, 4), (7, 6, 5, 4), (1, 8, 5, 4), (2**62, 6, 5, 4)],
+    ids=str,
+)
+def test_data_must_have_a_place_in_the_arena(begins):
+    with pytest.raises(ValueError, match="arenas do not fit"):
+        Scattered(begins)
+
+
 def test_a_call_without_arrays_needs_no_record():
     machine = Weighted()
     machine.parts[:4] = [(None,) * 12, 6, [0, (5, {"k": 3})], None]

@@ -302,6 +302,20 @@ def test_training_takes_the_steps_of_eager_mode(name, batch):
         np.testing.assert_allclose(found[key], array, rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_batch_of_any_lengths_is_the_mean_of_calls(name):
+    f, make = PROGRAMS[name]
+    fast, chance = chainrule.compile(f, lift=True), random.Random(name)
+    samples = [make(length, chance) for length in (12, 5, 8, 12, 9, 5, 11, 8, 10)]
+    each = [chainrule.value_and_grad(f)(PARAMETERS, *sample) for sample in samples]
+    for _ in range(2):
+        value, gradient = fast.batch_value_and_grad(PARAMETERS, samples)
+        assert value == pytest.approx(np.mean([y for y, _ in each]), rel=1e-10)
+        for key in PARAMETERS:
+            wanted = np.mean([g[key] for _, g in each], axis=0)
+            np.testing.assert_allclose(gradient[key], wanted, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["a row", "rows", "masks", "a cache of arrays"])
 def test_shorter_calls_are_saved_with_the_code_of_longer_ones(name, tmp_path):
     pytest.importorskip("llvmlite")
