@@ -332,6 +332,7 @@ def _record_text(kind: Any, names: Iterable[str], items: Iterable[Node]) -> str:
 
 
 TRUTH = Truth()
+STRIDES, OBJECTS = "strides", "objects"  # begin the words on an array that is no plain one
 LONGEST_TEXT = 4096  # characters that are integers; a longer text is static
 _NEVER_CHANGING = frozenset((datetime.date, datetime.timedelta))
 OPENED = frozenset((SimpleNamespace, deque))  # beside lists, dicts, tuples and records
@@ -349,7 +350,7 @@ class Flat:
     sizes: list[int] = field(default_factory=list)  # how many numbers each of them is
     ints: list[int] = field(default_factory=list)
     labels: list[tuple[int, str]] = field(default_factory=list)  # of Values taken for floats
-    narrow: list[tuple[int, str]] = field(default_factory=list)  # data that are no doubles in order
+    narrow: list[tuple[int, str]] = field(default_factory=list)  # what are no doubles in order
     opaque: str | None = None  # the type of an object that nobody looks into
     #: strings are integers, one for each character, and so are bools; else they are static
     traces_text: bool = False
@@ -511,7 +512,8 @@ class Flat:
         self._count += 1
 
     def _add_array(self, x: Array, floats_only: bool) -> Node:
-        if x.dtype == object:
+        if x.dtype == object:  # a list of the same is another thing to the function
+            self.narrow.append((self._count, f"{OBJECTS} {x.shape}"))
             self._kept.append(x.tolist())
             return self.add(self._kept[-1], floats_only)
         if not floats_only:
@@ -519,7 +521,7 @@ class Flat:
                 return Again(self._containers[id(x)])
             if not x.flags.c_contiguous and not _is_in_order(x):
                 # It decides whether ``ravel`` and ``reshape`` give views.
-                self.narrow.append((self._count, f"strides {x.strides}"))
+                self.narrow.append((self._count, f"{STRIDES} {x.strides}"))
             self._count_container(x, floats_only)
         if not floats_only and (x.dtype.kind in "bu" or (x.dtype.kind == "i" and x.itemsize < 8)):
             # A mask, or integers that wrap around soon: a recording is for these only.

@@ -434,3 +434,26 @@ def test_arrays_of_a_nudged_call_are_laid_out_as_those_that_were_passed(kind):
             assert found.strides == np.empty_like(passed).strides
             assert not np.shares_memory(found, passed)
             assert np.array_equal(found, row.astype(kind))
+
+
+@pytest.mark.parametrize("lift", [None, True])
+def test_an_array_of_objects_is_another_argument_than_a_list_of_them(lift):
+    """They are flattened alike, and ``* 2`` is another thing for each."""
+
+    def f(p, xs):
+        ys = xs * 2
+        return p * sum(ys) + len(ys)
+
+    def g(p, x):
+        q = p * 2
+        return sum(q) * x + len(q)
+
+    by_data, by_parameters = chainrule.compile(f, lift=lift), chainrule.compile(g, lift=lift)
+    for _ in range(3):
+        for xs in ([1.0, 2.0], np.array([1.0, 2.0], object), np.array([1.0, 2.0])):
+            assert by_data.value_and_grad(1.5, xs) == chainrule.value_and_grad(f)(1.5, xs)
+            found = by_parameters.value_and_grad(xs, 1.5)
+            wanted = chainrule.value_and_grad(g)(xs, 1.5)
+            assert found[0] == wanted[0]
+            assert type(found[1]) is type(wanted[1])
+            np.testing.assert_array_equal(found[1], wanted[1])

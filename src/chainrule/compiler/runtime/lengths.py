@@ -21,6 +21,8 @@ from chainrule.compiler.lift.program import Addresses
 from chainrule.trees import (
     FLOAT,
     INT,
+    OBJECTS,
+    STRIDES,
     TRUTH,
     VALUE,
     Branch,
@@ -35,7 +37,6 @@ from chainrule.trees import (
 Path = tuple[int, ...]  # to a list or an axis: which item of each container it is in
 _ANY = -1  # in a path: whichever item of a list
 _RAGGED = -1  # a length: of several lists in one place, which differ
-_STRIDES = "strides"  # begins the words on an array whose axes lie in another order
 
 
 @node
@@ -357,7 +358,7 @@ class _Walk:
         """Whether each number has the type it has in the longer call (see ``Flat.narrow``)."""
         if short == long:
             return True
-        if any(kind.startswith(_STRIDES) for _, kind in (*short, *long)):
+        if any(kind.startswith((STRIDES, OBJECTS)) for _, kind in (*short, *long)):
             return False
         mine, theirs = dict(short), dict(long)
         floats = enumerate(self._leaves)
