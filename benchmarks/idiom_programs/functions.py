@@ -201,6 +201,63 @@ def long_list_mean_shift(mu, xs):
     return sum(exp(-((x - mu) ** 2)) for x in xs)
 
 
+# --- lists of numbers, each time of another length ------------------------------------------------
+
+
+@FIELD.idiom
+def lengths(rng):
+    for k, w in enumerate(drifting(rng, rng.normal(size=(6, 4)).tolist())):
+        yield w, rng.normal(size=(4 + k % 9, 4)).tolist()
+
+
+@lengths.spelling
+def lengths_rows(w, rows):
+    total = 0.0
+    for row in rows:
+        hidden = [tanh(sum(a * x for a, x in zip(unit, row))) for unit in w]
+        total = total + sum(hidden) ** 2
+    return total / len(rows)
+
+
+@lengths.spelling(adapt=lambda w, rows: (np.array(w), np.array(rows)))
+def lengths_matrix(w, rows):
+    return sum(tanh(w @ row).sum() ** 2 for row in rows) / len(rows)
+
+
+@lengths.spelling(adapt=lambda w, rows: (w, [int(abs(r[0]) * 9) % 6 for r in rows], rows))
+def lengths_tokens_and_masks(w, tokens, masks):
+    total = 0.0
+    for token, mask in zip(tokens, masks):
+        x = [a * (m > 0) / 0.5 for a, m in zip(w[token], mask)]
+        total = total + tanh(sum(x))
+    return total
+
+
+@lengths.spelling
+def lengths_keys_and_values(w, keys):
+    query = [sum(row) for row in w[:4]]
+    matches = [sum(q * x for q, x in zip(query, key)) for key in keys]
+    most = max(m.data for m in matches)
+    powers = [exp(m - most) for m in matches]
+    total = sum(powers)
+    mixed = [sum(p * key[j] for p, key in zip(powers, keys)) / total for j in range(4)]
+    return sum(x * x for x in mixed)
+
+
+@lengths.spelling(adapt=lambda w, rows: (w[0], [x for row in rows for x in row]))
+def lengths_time_series(w, returns):
+    variance, total = w[0] ** 2 + 0.1, 0.0
+    for r in returns:
+        variance = 0.05 + w[1] ** 2 * r * r + variance / (1.0 + exp(w[2]))
+        total = total + log(variance) + r * r / variance
+    return total / len(returns)
+
+
+@lengths.spelling(adapt=lambda w, rows: (w[0], [{"x": r[0], "y": r[1]} for r in rows]))
+def lengths_records(w, points):
+    return sum((w[0] + w[1] * p["x"] - p["y"]) ** 2 for p in points) / len(points)
+
+
 # --- integers -------------------------------------------------------------------------------------
 
 

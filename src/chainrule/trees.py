@@ -512,6 +512,8 @@ class Flat:
         self._count += 1
 
     def _add_array(self, x: Array, floats_only: bool) -> Node:
+        if x.dtype == object and not x.ndim:
+            return self._add_opaque(x)
         if x.dtype == object:  # a list of the same is another thing to the function
             self.narrow.append((self._count, f"{OBJECTS} {x.shape}"))
             self._kept.append(x.tolist())
