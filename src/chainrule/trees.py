@@ -190,7 +190,12 @@ class Branch(Node):
     items: tuple[Node, ...]
 
     def _has_floats(self) -> bool:
-        return any(item.holds_floats for item in self.items)
+        return any(item.holds_floats for item in self.kinds)
+
+    @property
+    def kinds(self) -> set[Node]:
+        """The items, each once: a long list has few that differ."""
+        return set(self.items)
 
     @property
     def is_mutable(self) -> bool:
@@ -481,6 +486,10 @@ class Flat:
         elif x and not floats_only and set(map(type, x)) == {int}:
             self.ints.extend(x)
             made = List((INT,) * len(x))
+        elif x and set(map(type, x)) == {float}:
+            self.floats.extend(x)
+            self.sizes.extend([1] * len(x))
+            made = List((FLOAT,) * len(x))
         else:
             made = List(self._items(x, floats_only))
         self._count_container(x, floats_only)

@@ -1013,8 +1013,8 @@ def test_many_structures_are_too_many():
     """Which are known again, that is: all are right."""
     pair = Pair(lambda p, x: exp(p) * x[0])
     for turn in range(3):
-        for n in range(1, 71):
-            known = n <= 64 if turn == 2 else None
+        for n in range(1, 261):
+            known = n <= 256 if turn == 2 else None
             pair(0.5, np.full(n, float(n)), known=known)
 
 

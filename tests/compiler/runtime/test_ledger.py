@@ -453,19 +453,19 @@ def test_shorter_calls_go_one_by_one_though_the_newest_runs_on_their_code(monkey
     assert sum(map(size, kept)) <= memory.limit
 
 
-def test_what_only_the_fast_path_still_runs_is_counted():
+def test_what_longer_code_supersedes_is_kept_until_it_joins_that():
     native_costs()
     fast, p = chainrule.compile(picks, lift=True), [0.1 * k for k in range(8)]
     for n in (6, 40):
         for _ in range(3):
             check(fast, picks, p, [k % 8 for k in range(n)])
-    owner = fast.dispatch._pipeline
-    superseded = [v for v in owner.held() if v not in owner.kept()]
-    assert superseded
-    owner.forget(superseded)
-    assert fast.dispatch.fast_path is None
-    del superseded
-    assert owner.held() == owner.kept()
+    short, *_, long = sorted(View(fast).variants, key=lambda v: len(v.recording))
+    assert short.machine is not long.machine  # cached calls go on with what they have
+    recorded = fast.dispatch.counts.traces
+    View(fast).forget_fast_path()
+    check(fast, picks, p, [k % 8 for k in range(6)])
+    assert short.machine is long.machine
+    assert fast.dispatch.counts.traces == recorded
 
 
 def test_machine_code_counts_with_all_of_its_arrays_and_its_library():
@@ -523,7 +523,7 @@ def test_threads_may_record_different_functions_at_the_same_time():
     class Function:
         """As much of a pipeline as is needed; kept alive by the thread that records."""
 
-        def held(self):
+        def kept(self):
             return []
 
     book, raised = Memory(10**9), []

@@ -263,7 +263,7 @@ def _any_node(node: Node, test: Callable[[Node], bool]) -> bool:
     """Whether a test holds for a node or one inside it."""
     if test(node):
         return True
-    return isinstance(node, Branch) and any(_any_node(item, test) for item in node.items)
+    return isinstance(node, Branch) and any(_any_node(item, test) for item in node.kinds)
 
 
 def _containers_of_floats(node: Node) -> int:

@@ -311,8 +311,9 @@ class Dispatch:
         variant.used = memory.now
         size = len(variant.recording)
         self._ledger.replayed(size, calls, quickly=True, nodes=variant.eager_nodes)
-        if variant.waits and self._ledger.affords_building(size, variant.build_cost):
-            self.fast_path = None  # the next call builds machine code
+        path, waits = self.fast_path, variant.waits
+        if path and waits and self._ledger.affords_building(size, variant.build_cost):
+            path.forget(variant)  # its next call builds machine code
 
     @property
     def doing(self) -> str:
@@ -399,7 +400,7 @@ class Dispatch:
                     ledger.undefined(place + 1, self.fast_path is not None)
                     return run
                 ledger.replayed(len(variant.recording), nodes=variant.eager_nodes)
-                if run.path is Path.TAPE and variant.waits:
+                if variant.may_join or (run.path is Path.TAPE and variant.waits):
                     with Held():
                         if pipeline.build_when_worth_it(variant, call):
                             run = variant.run(call, variant.binding)

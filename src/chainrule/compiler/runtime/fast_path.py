@@ -43,7 +43,7 @@ from chainrule.trees import (
 )
 
 DOUBLE = np.dtype(float64)
-STRUCTURES = 64  # that are cached
+STRUCTURES = 256  # that are cached, as many as a function keeps
 VARIANTS = 64  # of each, as many as a structure has; the least recently used goes
 MOST_SEEN = 256  # containers that C tells from each other, as in src/native/call.h
 MOST = 2**28  # numbers: one item of a numpy array has less than 2**31 bytes
@@ -391,6 +391,12 @@ class FastPath:
         if met not in self._met and not call.keywords:
             self._met[met] = self._learn(call, variant, binding)
         return self._met.get(met, False)
+
+    def forget(self, variant: Variant) -> None:
+        """Let the slow path answer the calls of a variant that waits for machine code."""
+        self._met.pop(variant, None)
+        for cached in self.plans.values():
+            cached[:] = [one for one in cached if one.variant is not variant]
 
     def _learn(self, call: Call, variant: Variant, binding: Binding | None) -> bool:
         shape = None

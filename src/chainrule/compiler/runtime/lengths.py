@@ -54,9 +54,9 @@ class Several(Node):
 def outline(structure: Node, only_integers: bool = False) -> Node:
     """The structure without lengths; ``only_integers``: without those of integers and texts."""
     if isinstance(structure, Branch):
-        made = {item: outline(item, only_integers) for item in set(structure.items)}
+        made = {item: outline(item, only_integers) for item in structure.kinds}
         shapes = set(made.values())
-        if isinstance(structure, List | Tuple) and set(structure.items) == {INT}:
+        if isinstance(structure, List | Tuple) and structure.kinds == {INT}:
             return Several(type(structure), INT, 1)
         if isinstance(structure, List) and len(shapes) == 1 and not only_integers:
             (shape,) = shapes
@@ -308,7 +308,7 @@ class _Walk:
             items = short.items if isinstance(short, Branch) else ()
             if len(items) > len(long.items):
                 raise _IsLonger
-            if long.items and set(long.items) == {FLOAT}:
+            if long.items and long.kinds == {FLOAT}:
                 self._add_row(len(items), len(long.items))
                 return
             for a, b in zip_longest(items, long.items):

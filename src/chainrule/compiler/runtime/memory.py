@@ -28,8 +28,8 @@ class Owner(Protocol):
 
     lock: threading.RLock
 
-    def held(self) -> list[Variant]:
-        """Its variants, and those that only its fast path has."""
+    def kept(self) -> list[Variant]:
+        """Its variants."""
 
     def forget(self, variants: Iterable[Variant]) -> None:
         """Drop some of them, and all that leads to them."""
@@ -61,7 +61,7 @@ class Memory:
 
     def _forget_others(self, owners: list[Owner], variant: Variant) -> int:
         """Drop what was used least recently where there is too much; how many bytes that frees."""
-        held = [(v, one) for one in owners for v in one.held()]
+        held = [(v, one) for one in owners for v in one.kept()]
         total, freed = sum(size(v) for v, _ in held), 0
         for old, its_owner in sorted(held, key=lambda pair: pair[0].used):
             if total - freed <= self.limit or old is variant:
@@ -75,7 +75,7 @@ class Memory:
         if not owner.lock.acquire(blocking=False):
             return 0  # another thread uses it right now
         try:
-            held = owner.held()
+            held = owner.kept()
             gone = [v for v in held if v is old or (old.is_own and v.machine is old.machine)]
             owner.forget(gone)
             return sum(map(size, gone))

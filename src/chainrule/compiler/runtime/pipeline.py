@@ -10,7 +10,6 @@ import functools
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -70,6 +69,7 @@ REACHED = (
     "only as a global"
 )
 HASHED = "it may ask for the hash of an object, or for the order of objects in a set"
+NO_TAPE = (None, EAGERLY)  # what is no run on the tape
 FEW = 32  # recordings of one structure in training, before most calls must have had one already
 
 
@@ -104,7 +104,6 @@ class Pipeline:
         self._tracer, self._counts = tracer, counts
         self._keeps_bits = options.lift is False  # those of eager's gradients
         self._counting: dict[Any, set[str]] = {}  # lines of loops over ``range``, by function
-        self._superseded: list[weakref.ref[Variant]] = []  # by longer code
         self._failures = 0  # attempts to compute both sides of branches
         self._builder: Builder | None = None  # nothing is lifted
         if options.lift is not False:
@@ -134,12 +133,6 @@ class Pipeline:
         """All variants."""
         return [v for structure in list(self.structures.values()) for v in structure.variants]
 
-    def held(self) -> list[Variant]:
-        """These, and those that were superseded, as long as the fast path runs them."""
-        alive = [(r, variant) for r in self._superseded if (variant := r()) is not None]
-        self._superseded = [r for r, _ in alive]
-        return [*self.kept(), *[variant for _, variant in alive]]
-
     def own_paths(self) -> str:
         """Why recordings do not pay for the function, and what to write instead."""
         return own_paths(most_frequent(self._tracer.source, self.structures))
@@ -163,7 +156,6 @@ class Pipeline:
                         if keeper is not None:
                             keeper.forget(variant.machine)
             structure.variants = [v for v in structure.variants if id(v) not in gone]
-        self._superseded = [r for r in self._superseded if id(r()) not in gone]
         self._on_forget()
 
     def record(self, structure: Structure, call: Call, at_once: bool, build: bool = True) -> Run:
@@ -279,13 +271,14 @@ class Pipeline:
     def build_when_worth_it(self, variant: Variant, call: Call) -> bool:
         """Build machine code for a variant that answers calls on the tape, if that pays by now.
 
-        It costs little to use that of a longer call, once there is some.
+        It costs little to use that of a longer call, once there is some. Returns whether it runs on
+        other code than before.
         """
         may_join, variant.may_join = variant.may_join, False
-        if not variant.waits:
+        if may_join and self._joined(variant, call):
+            return True
+        if not variant.waits or not self._may_build(variant, at_once=False):
             return False
-        if not self._may_build(variant, at_once=False):
-            return may_join and self._joined(variant, call)
         started = time.thread_time()
         with random_states_kept():
             self._build_or_join(variant, call)
@@ -294,14 +287,16 @@ class Pipeline:
         return variant.binding is not None
 
     def _joined(self, variant: Variant, call: Call) -> bool:
-        """Let a variant that waits run on machine code of a longer call; whether it can."""
-        assert self._builder is not None
+        """Let a variant run on machine code of a longer call; whether it can."""
+        if self._builder is None or variant.recording.shed:
+            return False
         with random_states_kept():
             joined = self._builder.join(call, variant.trace)
         if joined is None:
             return False
         variant.binding, variant.waits = joined.binding, False
         variant.forget_tape()
+        self._shed(variant)
         return True
 
     def run_unrecorded(self, structure: Structure, call: Call) -> Run | None:
@@ -326,13 +321,18 @@ class Pipeline:
     # --- build ------------------------------------------------------------------------------------
 
     def _supersede(self, machines: Collection[MachineCode]) -> None:
-        """Drop variants on the code of shorter calls: these join longer code."""
-        for structure in self.structures.values() if machines else ():
-            gone = [v for v in structure.variants if v.machine in machines]
-            structure.variants = [v for v in structure.variants if v.machine not in machines]
-            self._superseded += map(weakref.ref, gone)
-        if any(not machine.varying for machine in machines):
-            self._on_forget()  # a call of that length is one of many from now on
+        """Let variants on the code of shorter calls join longer code, when they are met.
+
+        Those that let go of their instructions are dropped: they would be recorded again anyway.
+        """
+        gone = [v for v in self.kept() if v.machine in machines]
+        large = {id(v) for v in gone if v.recording.shed}
+        for variant in gone:
+            variant.may_join = True
+        for structure in self.structures.values() if large else ():
+            structure.variants = [v for v in structure.variants if id(v) not in large]
+        if large:
+            self._on_forget()
 
     def _traced(self, structure: Structure, call: Call) -> Trace:
         """A recording of a call, unless it is refused."""
@@ -478,12 +478,12 @@ class Pipeline:
         """
         assert self._builder is not None
         structure = self.structure(call)
-        waiting = next((v for v in structure.variants if v.waits), None)
-        made = None if waiting is not None else self._builder.attempt(call)
+        known = next((v for v in structure.variants if v.run(call, None) not in NO_TAPE), None)
+        made = None if known is not None else self._builder.attempt(call)
         try:
-            if waiting is not None:
-                waiting.waits = False
-                self._build(waiting, call, None, at_once)
+            if known is not None:
+                known.waits = False
+                self._build(known, call, None, at_once)
             elif made is not None:
                 self._record_longer(structure, call, made, at_once)
         except Unrecordable as reason:
@@ -527,13 +527,20 @@ class Pipeline:
         self._counts.lifting_seconds += seconds
         if built.put_off:
             assert built.cost is not None
-            variant.waits, variant.build_cost = True, built.cost
+            variant.waits = True
             self._ledger.put_off(built.cost)
+            for other in (variant, *self.kept()):
+                if other.waits and len(other.recording) <= 2 * size:
+                    other.build_cost = max(other.build_cost or 0.0, built.cost)
             return False
         if built.attempted:
             self._ledger.built(size, seconds, built.cost)
-        variant.binding, variant.not_lifted = built.binding, built.reason
+        if variant.binding is None:
+            variant.not_lifted = built.reason
+        elif built.binding is not None:
+            self._on_forget()  # cached calls of it run on what it had before
         if built.binding is not None:
+            variant.binding = built.binding
             variant.forget_tape()
         return_free_memory(len(variant.recording))
         self._supersede(built.superseded)

@@ -84,7 +84,7 @@ def _is_text(node: Node) -> bool:
 
 def _holds_text(node: Node) -> bool:
     if isinstance(node, Branch):
-        return any(map(_holds_text, node.items))
+        return any(map(_holds_text, node.kinds))
     return _is_text(node)
 
 

@@ -60,7 +60,7 @@ class Variant:
     binding: Binding | None = None
     not_lifted: str | None = None  # why it runs on the tape
     waits: bool = False  # until machine code for it is worth its cost
-    may_join: bool = False  # meanwhile: there is new machine code of another call, to be tried
+    may_join: bool = False  # there is new machine code of another call, which it may use
     eager_nodes: int | None = None  # that an eager call makes, once there was one
     build_cost: float | None = None  # seconds that it will take, once that is known
     used: int = 0  # when it was needed last, as ``Memory`` counts
