@@ -453,16 +453,15 @@ def test_shorter_calls_go_one_by_one_though_the_newest_runs_on_their_code(monkey
     assert sum(map(size, kept)) <= memory.limit
 
 
-def test_what_longer_code_supersedes_is_kept_until_it_joins_that():
+def test_calls_whose_code_is_superseded_join_the_longer_one_without_another_recording():
     native_costs()
     fast, p = chainrule.compile(picks, lift=True), [0.1 * k for k in range(8)]
     for n in (6, 40):
         for _ in range(3):
             check(fast, picks, p, [k % 8 for k in range(n)])
     short, *_, long = sorted(View(fast).variants, key=lambda v: len(v.recording))
-    assert short.machine is not long.machine  # cached calls go on with what they have
+    assert short.machine is None
     recorded = fast.dispatch.counts.traces
-    View(fast).forget_fast_path()
     check(fast, picks, p, [k % 8 for k in range(6)])
     assert short.machine is long.machine
     assert fast.dispatch.counts.traces == recorded

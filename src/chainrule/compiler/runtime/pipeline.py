@@ -328,10 +328,10 @@ class Pipeline:
         gone = [v for v in self.kept() if v.machine in machines]
         large = {id(v) for v in gone if v.recording.shed}
         for variant in gone:
-            variant.may_join = True
+            variant.binding, variant.waits, variant.may_join = None, True, True
         for structure in self.structures.values() if large else ():
             structure.variants = [v for v in structure.variants if id(v) not in large]
-        if large:
+        if gone:
             self._on_forget()
 
     def _traced(self, structure: Structure, call: Call) -> Trace:
