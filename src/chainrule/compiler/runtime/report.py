@@ -113,6 +113,8 @@ def _summary(dispatch: Dispatch) -> str:
             elif binding.machine.code.machine.stripped:
                 where = f", {len(binding.machine.code.machine.stripped)} of them by elements"
             lines.append(f"    lifted to {len(program.instructions)} array instructions{where}")
+        elif variant.may_join:
+            lines.append("    on the machine code of a longer call from its next call on")
         elif variant.waits:
             which = "single calls " if _lane_codes(variant) else ""
             lines.append(f"    {which}on the tape until machine code pays")
