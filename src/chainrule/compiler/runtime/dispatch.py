@@ -159,6 +159,11 @@ class Dispatch:
         return {} if self._pipeline is None else self._pipeline.structures
 
     @property
+    def ledger(self) -> Ledger:
+        """What it has spent on recordings and machine code, and what that saved."""
+        return self._ledger
+
+    @property
     def formulas_text(self) -> str:
         """The formulas for any size, at the sizes of the calls so far."""
         if self.options.sizes is None:
@@ -390,8 +395,9 @@ class Dispatch:
                     return run
                 ledger.replayed(len(variant.recording), nodes=variant.eager_nodes)
                 if run.path is Path.TAPE and variant.waits:
-                    with Held():
-                        if pipeline.build_when_worth_it(variant, call):
+                    surely = at_once and build
+                    with Held(), ledger.asked_for() if surely else nullcontext():
+                        if pipeline.build_when_worth_it(variant, call, surely):
                             run = variant.run(call, variant.binding)
                 return run or EAGERLY
         with Held():
@@ -569,6 +575,10 @@ class Dispatch:
         """What is known of calls such as one that was recorded."""
         assert self._pipeline is not None
         return self._pipeline.structure(call)
+
+    def may_join(self, call: Call) -> bool:
+        """Whether there is machine code of a longer call like this."""
+        return self._pipeline is not None and self._pipeline.may_join(call)
 
     def known(self, call: Call) -> list[Variant]:
         """The variants for calls of this structure, whatever their integers and branches."""

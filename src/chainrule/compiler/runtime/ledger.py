@@ -107,6 +107,7 @@ class Ledger:
         self._rest = 0  # calls that are to run eagerly
         self._dearest = 0.0  # seconds of a recording that was far dearer than its estimate
         self._quick = 0.0  # seconds that the fast path saved, less those of trying in vain
+        self._trained = 0.0  # put by in training steps that ran eagerly, for those that do not
 
     def affords_recording(
         self, joins: bool = False, asked: bool = False, of_numbers: bool = False
@@ -133,6 +134,22 @@ class Ledger:
         cost = BUILD.of(instructions) if cost is None else cost
         put_by = self._put_by if self._in_a_row >= STEADY else 0.0
         return cost <= max(credit, put_by) or allowance.is_endless
+
+    def affords_training(self, short: float) -> bool:
+        """Whether to make code for training steps that costs so much more than they can pay for.
+
+        How many steps there will be is known, so nothing is owed: half of what they take eagerly is
+        spent already. The rest is what earlier steps put by that ran eagerly, and the allowance.
+        """
+        return short <= self._trained + allowance.left
+
+    def begins_training(self, short: float) -> None:
+        """It is made; recordings and machine code book themselves."""
+        self._trained -= min(self._trained, max(0.0, short))
+
+    def trained_eagerly(self, instructions: int) -> None:
+        """A sample of a training step took eager's time."""
+        self._trained += 0.5 * EAGER.of(instructions)
 
     def recorded(
         self, instructions: int, goes_other_ways: bool = False, of_numbers: bool = False
