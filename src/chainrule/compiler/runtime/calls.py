@@ -110,17 +110,18 @@ def value_and_grad(
 
 def eager_value_and_grad(dispatch: Dispatch, arguments: tuple[Any, ...]) -> Any:
     """The same eagerly, for whoever keeps the books of it."""
-    dispatch.serving.leave_to_eager()
     gate = dispatch.gate
     if gate.derivation is None:
         gate.derivation = _derivation(dispatch.function)
     if gate.derivation is None:
         return sized_value_and_grad(dispatch, arguments)[0]
+    dispatch.serving.leave_to_eager()
     return gate.derivation.answer(arguments, {})
 
 
 def sized_value_and_grad(dispatch: Dispatch, arguments: tuple[Any, ...]) -> tuple[Any, int]:
     """The same, and how many nodes the graph has."""
+    dispatch.serving.leave_to_eager()
     x, *others = arguments
     value, gradient, result = transforms.value_and_derivative(
         "value_and_grad", dispatch.function, x, others, {}, _main

@@ -131,6 +131,9 @@ class MachineLoop:
                 return False
         return True
 
+    def begin(self) -> None:
+        """Nothing: it was started."""
+
     # --- steps ------------------------------------------------------------------------------------
 
     def run(self, first_step: int, count: int) -> Floats:

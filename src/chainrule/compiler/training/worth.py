@@ -22,6 +22,7 @@ from chainrule.compiler.runtime.ledger import BUILD, EAGER, JOINING, RECORD
 from chainrule.compiler.training.packing import PackedSamples, shares_code
 from chainrule.compiler.training.steps import Steps
 
+LOOKING = 1e-3  # seconds that it takes to look at samples and to prepare steps of known code
 SIZES = (100, 1_000, 10_000, 100_000)  # instructions of a call, while nobody knows how many it has
 
 
@@ -34,6 +35,14 @@ def is_weighed(dispatch: Dispatch, steps: Steps) -> bool:
     options, unlimited = dispatch.options, dispatch.ledger.is_endless
     asked = options.lift is True or options.sizes is not None or dispatch.notices.raises
     return steps.most is not None and not asked and not unlimited
+
+
+def is_short(dispatch: Dispatch, steps: Steps) -> bool:
+    """Whether even looking at the samples of a run takes longer than to call the function."""
+    size = dispatch.ledger.instructions
+    if steps.most is None or size is None:
+        return False
+    return 0.5 * steps.most * steps.batch * EAGER.of(size) < LOOKING
 
 
 class Worth:
@@ -67,11 +76,13 @@ class Worth:
         return self.answer
 
     def eagerly(self, arguments: tuple[Any, ...]) -> Any:
-        """The loss of a sample and its gradient, eagerly; how much there is to compute is learnt."""
+        """The loss of a sample and its gradient, eagerly; the first tells how much a call is."""
         if self._size is not None:
             self._ledger.trained_eagerly(self._size)
             return eager_value_and_grad(self._dispatch, arguments)
         result, self._size = sized_value_and_grad(self._dispatch, arguments)
+        if self._ledger.instructions is None:
+            self._ledger.instructions = self._size or None
         return result
 
     def _decide(self, each: list[float]) -> None:
@@ -112,10 +123,11 @@ def _missing(dispatch: Dispatch, samples: PackedSamples, every: list[int]) -> It
         if is_known:
             whole = samples.whole(k)
             structure = dispatch.structure_of(whole)
-            if structure.variants and structure.blocked is None:
-                if all(variant.waits for variant in structure.variants):
-                    yield Missing(_numbers(call), 0.0, lifts)
-            if structure.variants or structure.blocked is not None:
+            if structure.blocked is not None:
+                continue
+            if structure.variants:
+                waits = all(variant.waits for variant in structure.variants)
+                yield Missing(_numbers(call), 0.0, lifts and waits)
                 continue
             joins = dispatch.may_join(whole)
         key = runs_of(call.key)[0] if shares_code(call) else call.key
