@@ -22,7 +22,7 @@ from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.runtime.causes import SEVERAL
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.fast_path import FastPath, gate
-from chainrule.compiler.runtime.ledger import Ledger
+from chainrule.compiler.runtime.ledger import Beside, Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.notices import Notices
 from chainrule.compiler.runtime.pipeline import Options, Pipeline, is_of_numbers
@@ -339,11 +339,13 @@ class Dispatch:
         """
         if run.variant is None or self.captured is None:
             return
-        size, called = len(run.variant.recording), run.variant.recording.selection.called
-        pays = self._ledger.quick_replays_pay(size, self.captured.seconds_to_compare, called)
+        size, beside = len(run.variant.recording), self._beside(call, run.variant)
+        computed = size - len(call.ints) - call.size + call.first if beside.listed else size
+        comparing = self.captured.seconds_to_compare
+        pays = self._ledger.quick_replays_pay(computed, comparing, beside)
         if not pays or (self.follows and not self._ledger.kept_replays_pay(size)):
             self._ledger.refused()
-            self.notices.replays_do_not_pay(_dear_beside(called, self.captured, pays))
+            self.notices.replays_do_not_pay(_dear_beside(beside, self.captured, pays))
             return
         path = self.fast_path or FastPath(self.captured, self.texts)
         tells, is_served = path.tells, path.learn(call, run.variant)
@@ -354,6 +356,18 @@ class Dispatch:
             self.notices.replays_do_not_pay("the types of its arguments take long to look at")
         elif is_served:
             self.notices.replays_do_not_pay(None)
+
+    def _beside(self, call: Call, variant: Variant) -> Beside:
+        """What a replay of a call does beside its instructions.
+
+        What is read of its lists counts until some call is quick: the next ones may pass others.
+        """
+        selection, counts = variant.recording.selection, self.fast_path is None
+        if not counts or self._is_asked_for:
+            return Beside(selection.called)
+        steps = [name for name, _ in selection.program.steps]
+        choices = steps.count("choose")
+        return Beside(selection.called, call.listed, choices, len(steps) - choices)
 
     def _run(self, call: Call, at_once: bool, build: bool) -> Run:
         self._enter_rested()
@@ -448,7 +462,7 @@ class Dispatch:
             return None
         if size is None:
             return EAGERLY
-        if self._ledger.quick_replays_pay(size, comparing, 0):
+        if self._ledger.quick_replays_pay(size, comparing, Beside()):
             return None
         self._ledger.refused()
         return Run(
@@ -604,11 +618,13 @@ class Dispatch:
         return self.captured is not None and self.captured.changed() is None
 
 
-def _dear_beside(called: int, captured: CapturedState, pays: bool) -> str:
+def _dear_beside(beside: Beside, captured: CapturedState, pays: bool) -> str:
     """What takes long beside the replay of a small function, in words."""
     if pays:
         return "numbers that it keeps outside are read and written around a replay"
-    if called:
+    if beside.called:
         return "a replay calls functions of Python's, as those that draw from a seed"
     size = captured.bytes_of_arrays
+    if beside.reading > captured.seconds_to_compare:
+        return f"a replay reads all of the {beside.listed:,} numbers that it is passed in lists"
     return f"{size:,} bytes of arrays that it reads by itself are compared before a replay"
