@@ -357,6 +357,11 @@ class Dispatch:
         elif is_served:
             self.notices.replays_do_not_pay(None)
 
+    def _affords_recording(self, call: Call) -> bool:
+        """Whether a call that nothing serves may be recorded, by what it costs."""
+        joins = self._pipeline is not None and self._pipeline.may_join(call)
+        return self._ledger.affords_recording(joins, self._is_asked_for, is_of_numbers(call))
+
     def _beside(self, call: Call, variant: Variant) -> Beside:
         """What a replay of a call does beside its instructions.
 
@@ -376,6 +381,10 @@ class Dispatch:
         if call.refused is not None:
             ledger.missed(0)
             return Run(Path.EAGER, reason=call.refused)
+        is_new = self._pipeline is None and not at_once and not self.notices.raises
+        if is_new and not self._affords_recording(call):
+            ledger.missed(0)
+            return self._leave_unserved()  # not even what it reaches is looked for
         try:
             pipeline = self._refreshed()
         except Unrecordable as reason:
@@ -429,8 +438,7 @@ class Dispatch:
             return too_much
         if not at_once:
             ledger.missed(len(structure.variants))
-            joins, of_numbers = pipeline.may_join(call), is_of_numbers(call)
-            if not ledger.affords_recording(joins, self._is_asked_for, of_numbers):
+            if not self._affords_recording(call):
                 return self._leave_unserved()
         if not at_once and self.traces_texts and self._varying.may_vary(call):
             build = False  # not for what the next text may take the place of
