@@ -529,7 +529,7 @@ class Pretended:
         return self
 
     def begin(self):
-        """It has nothing to make."""
+        return True
 
     def run(self, first_step, count):
         params, samples, optimiser, batch = self.task

@@ -51,8 +51,8 @@ class Function(Protocol):
 class InnerLoop(Protocol):
     """Steps in machine code."""
 
-    def begin(self) -> None:
-        """Make what the next steps need, between two of them: it may take long."""
+    def begin(self) -> bool:
+        """Make what the next steps need, between two of them, which may take long; or False."""
 
     def run(self, first_step: int, count: int) -> Floats:
         """Take up to ``count`` steps in place; the loss of each step taken.
@@ -157,9 +157,8 @@ class Trainer:
         self._check()
         deadline = math.inf if seconds is None else time.perf_counter() + seconds
         while True:
-            if self._native is not None:
-                self._native.begin()  # where Ctrl-C does not wait
-            if self._native is None or not self._natively(end - self.taken):
+            native = self._native is not None and self._native.begin()  # Ctrl-C does not wait
+            if not native or not self._natively(end - self.taken):
                 with Held():
                     self._step()
             if self.taken >= end or time.perf_counter() > deadline:

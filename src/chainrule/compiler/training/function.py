@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from chainrule.compiler.mapping.blocks import thread_count
 from chainrule.compiler.runtime.calls import value_and_grad
 from chainrule.compiler.runtime.dispatch import Dispatch
@@ -60,15 +58,17 @@ class LaterLoop:
     def __init__(self, loop: MachineLoop | None, worth: Worth) -> None:
         self._loop, self._worth, self._is_started = loop, worth, False
 
-    def begin(self) -> None:
-        """Make the code for the steps, once they are known to be worth it."""
-        if self._worth.decide() and self._loop is not None and not self._is_started:
+    def begin(self) -> bool:
+        """Make the code for the steps, once these are known to be worth it; whether it runs."""
+        if not self._worth.decide() or self._loop is None:
+            return False
+        if not self._is_started:
             if not self._loop.start():
                 self._loop = None
             self._is_started = True
+        return self._loop is not None
 
     def run(self, first_step: int, count: int) -> Floats:
         """Take up to ``count`` steps in place; the loss of each step taken."""
-        if self._loop is None or not self._is_started:
-            return np.zeros(0)
+        assert self._loop is not None
         return self._loop.run(first_step, count)

@@ -131,8 +131,9 @@ class MachineLoop:
                 return False
         return True
 
-    def begin(self) -> None:
-        """Nothing: it was started."""
+    def begin(self) -> bool:
+        """It was started."""
+        return True
 
     # --- steps ------------------------------------------------------------------------------------
 
