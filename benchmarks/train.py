@@ -100,7 +100,7 @@ class Train:
     def __init__(self, task, names):
         run = started(task, names)
         self.task = task
-        self.function = chainrule.compile(loss_of(task.config), dtype=task.dtype)
+        self.function = chainrule.compile(loss_of(task.config), dtype=task.dtype, lift=True)
         self.samples = [(run.tokenizer.encode(name),) for name in run.data.training[: self.most]]
         self.params = {name: a.astype(task.dtype) for name, a in run.model.arrays().items()}
         config = task.config

@@ -203,7 +203,8 @@ class CompiledFunction:
         Each step reads the next ``batch`` samples (tuples of the arguments after the first, in
         order, starting over at the end), and its loss is their mean. ``optimiser``, built
         from these same arrays, continues from where it is: with its moments, its schedule and its
-        place among the samples, so that two calls of 50 steps are one of 100.
+        place among the samples, so that two calls of 50 steps are one of 100, to rounding: what a
+        few steps would not pay for is neither recorded nor built, and they run eagerly.
         ``callback(losses, step)``, every ``every`` steps and at the end, gets the losses of this
         call and the number of steps the optimiser has taken; if it returns True the run ends there.
         A loss, gradient or update that is not finite raises, and Ctrl-C interrupts, between two

@@ -1,5 +1,6 @@
 """When recordings and machine code are made, what is told of it, and what is kept."""
 
+import dis
 import itertools
 import math
 import os
@@ -7,6 +8,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 import warnings
 import weakref
 from types import SimpleNamespace
@@ -17,6 +19,7 @@ from compile_view import View
 
 import chainrule
 from chainrule import Value
+from chainrule.compiler.capture import disassembly
 from chainrule.compiler.runtime import building, ledger, notices
 from chainrule.compiler.runtime.ledger import BUILD, EAGER, RECORD, Cost, Ledger, allowance
 from chainrule.compiler.runtime.memory import Memory, _limit, memory, size
@@ -312,7 +315,7 @@ def test_the_same_calls_take_the_same_paths():
     assert len(set(first)) == 2
 
 
-def test_lift_true_and_train_build_at_once(no_allowance):
+def test_lift_true_and_long_training_build_at_once(no_allowance):
     def f(x):
         return sum(a * b.tanh() for a in x for b in x)
 
@@ -324,8 +327,8 @@ def test_lift_true_and_train_build_at_once(no_allowance):
 
     params = np.array(x)
     trained = chainrule.compile(lambda p, t: f(p) * t)
-    losses = trained.train(params, [(1.0,), (0.5,)], chainrule.optim.SGD(params, lr=1e-4), 4)
-    assert len(losses) == 4
+    losses = trained.train(params, [(1.0,), (0.5,)], chainrule.optim.SGD(params, lr=1e-6), 4000)
+    assert len(losses) == 4000
     assert any(v.machine is not None for v in View(trained).variants)
 
 
@@ -650,3 +653,52 @@ def test_recordings_of_plain_numbers_are_to_be_earned_longer(no_allowance):
     while not book.affords_recording():
         book.ran_eagerly()
     assert not book.affords_recording(of_numbers=True)
+
+
+# --- what is looked for before a recording --------------------------------------------------------
+
+
+def test_what_a_function_reaches_is_looked_for_once_a_recording_is_worth_it(no_allowance):
+    fast = chainrule.compile(lambda x: x[0] * x[1] + x[0])
+    fast.value_and_grad([1.0, 2.0])
+    assert fast.dispatch.captured is None
+    calls = 1
+    while not fast.dispatch.counts.traces:
+        fast.value_and_grad([1.0, 2.0])
+        calls += 1
+    assert fast.dispatch.captured is not None
+    assert 50 < calls < 5_000
+
+
+def test_who_cannot_be_recorded_is_told_so_once_a_recording_were_worth_it(no_allowance):
+    fast = chainrule.compile(lambda x: x[0] * random.random() ** 0.0)
+    with pytest.warns(chainrule.FallbackWarning, match="random"):
+        assert {fast.value_and_grad([3.0])[0] for _ in range(5_000)} == {3.0}
+
+
+def test_who_raises_where_nothing_can_be_recorded_does_so_at_the_first_call(no_allowance):
+    fast = chainrule.compile(lambda x: x[0] * time.time(), on_fallback="raise")
+    with pytest.raises(chainrule.FallbackError, match="time"):
+        fast.value_and_grad([3.0])
+
+
+def test_the_instructions_of_code_are_read_once(monkeypatch):
+    read, get_instructions = [], dis.get_instructions
+
+    def counted(code, **options):
+        read.append(code)
+        return get_instructions(code, **options)
+
+    monkeypatch.setattr(disassembly.dis, "get_instructions", counted)
+    fast = chainrule.compile(steps)
+    fast.dispatch._refreshed()
+    mine = [code for code in read if code is steps.__code__]
+    assert len(mine) <= 2  # by two modules
+
+
+def test_few_instructions_are_kept():
+    for k in range(3 * disassembly.KEPT):
+        scope = {}
+        exec(f"def made(): return {k}", scope)
+        assert disassembly.global_names(scope["made"].__code__) == set()
+    assert len(disassembly._kept) <= disassembly.KEPT

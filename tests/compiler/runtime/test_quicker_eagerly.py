@@ -57,3 +57,85 @@ def test_plain_calls_are_recorded_once_they_have_earned_it(monkeypatch):
     fast = chainrule.compile(lambda x: sum(TABLE[k % 1_000, 2] * x for k in range(2_000)))
     assert [fast(0.5) for _ in range(100)] == pytest.approx([500.0] * 100)
     assert fast.dispatch.counts.traces == 1
+
+
+# --- lists of which little is read ----------------------------------------------------------------
+
+
+def automaton(p, table, tokens):
+    state = 0
+    for token in tokens:
+        state = table[state][token]
+    return p[state] ** 2
+
+
+def hashed(p, tokens):
+    h = 0
+    for token in tokens:
+        h = (h * 31 + token) % 97
+    return p[h % len(p)] ** 2
+
+
+def automaton_call(rng, states=8, letters=26, length=8):
+    table = rng.integers(0, states, (states, letters)).tolist()
+    tokens = rng.integers(0, letters, length).tolist()
+    return [0.25 * k for k in range(states)], table, tokens
+
+
+def replays(function, calls, **options):
+    """How many of some calls were replayed, once there was time to find out what is quicker."""
+    fast, eager = chainrule.compile(function, **options), chainrule.value_and_grad(function)
+    assert [fast.value_and_grad(*call) for call in calls] == [eager(*call) for call in calls]
+    return fast, fast.dispatch.counts.replayed
+
+
+@pytest.mark.skipif(chainrule.engine != "native", reason="these are the costs of the native engine")
+def test_a_table_of_which_little_is_read_is_not_read_for_each_call():
+    rng = np.random.default_rng(1)
+    fast, replayed = replays(automaton, [automaton_call(rng) for _ in range(300)])
+    assert replayed < 10
+    assert fast.dispatch.counts.traces == 1
+    assert "all of the 216 numbers that it is passed in lists" in fast.report()
+
+
+@pytest.mark.skipif(chainrule.engine != "native", reason="these are the costs of the native engine")
+def test_lists_that_are_computed_with_are_replayed():
+    rng = np.random.default_rng(1)
+    calls = [([0.5, 2.0, 3.0], rng.integers(0, 50, 40).tolist()) for _ in range(300)]
+    _, replayed = replays(hashed, calls)
+    assert replayed > 290
+
+
+@pytest.mark.skipif(chainrule.engine != "native", reason="these are the costs of the native engine")
+def test_numbers_in_arrays_are_quick_to_read():
+    rng = np.random.default_rng(1)
+    calls = [([0.5, 2.0], rng.normal(size=300)) for _ in range(300)]
+    _, replayed = replays(lambda p, xs: p[0] * xs[3] + p[1] * xs[7] + p[0] * p[1], calls)
+    assert replayed > 290
+
+
+def test_who_asks_for_replays_of_a_table_gets_them():
+    rng = np.random.default_rng(1)
+    calls = [automaton_call(rng) for _ in range(100)]
+    allowance.left = np.inf
+    assert replays(automaton, calls)[1] == 100
+    allowance.left = 0.3
+    assert replays(automaton, calls, lift=True)[1] > 90
+
+
+@pytest.mark.skipif(chainrule.engine != "native", reason="these are the costs of the native engine")
+def test_calls_that_are_quick_let_others_be_as_they_are():
+    """Where long calls are replayed, short ones with the same table do not keep them from it."""
+    allowance.left = 10.0  # recordings are not what this is about
+    rng = np.random.default_rng(1)
+
+    def visited(p, table, tokens):
+        state, total = 0, 0.0
+        for token in tokens:
+            state = table[state][token]
+            total = total + p[state]
+        return total
+
+    lengths = [300 if k % 2 == 0 else 2 for k in range(100)]
+    calls = [automaton_call(rng, 4, 3, length) for length in lengths]
+    assert replays(visited, calls)[1] > 90

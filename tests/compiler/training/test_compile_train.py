@@ -528,6 +528,9 @@ class Pretended:
         self.task = params, samples, optimiser, steps.batch
         return self
 
+    def begin(self):
+        return True
+
     def run(self, first_step, count):
         params, samples, optimiser, batch = self.task
         assert optimiser.steps == first_step

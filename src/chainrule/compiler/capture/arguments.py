@@ -159,6 +159,11 @@ class Call(Flat):
         nodes = self._nodes()[1 if self.key[0] else 0 :]
         return sum(_containers_of_floats(node) for node in nodes) > 1
 
+    @property
+    def listed(self) -> int:
+        """How many numbers it passes one by one, not in arrays, after what it differentiates by."""
+        return sum(map(_listed, self._nodes()[1 if self.key[0] else 0 :]))
+
     def _nodes(self) -> list[Node]:
         return [*self.structure[0], *self.structure[1].values()]
 
@@ -264,6 +269,12 @@ def _any_node(node: Node, test: Callable[[Node], bool]) -> bool:
     if test(node):
         return True
     return isinstance(node, Branch) and any(_any_node(item, test) for item in node.kinds)
+
+
+def _listed(node: Node) -> int:
+    if isinstance(node, Branch):
+        return sum(map(_listed, node.items))
+    return int(isinstance(node, Number))
 
 
 def _containers_of_floats(node: Node) -> int:

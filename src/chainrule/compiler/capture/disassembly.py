@@ -9,6 +9,7 @@ from __future__ import annotations
 import dis
 import pathlib
 import sysconfig
+import threading
 import types
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -21,6 +22,10 @@ _READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD", 
 _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "IMPORT_NAME")
 _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 _COLLECTIONS = (list, tuple, dict, set, frozenset)
+KEPT = 64  # code objects whose instructions are kept
+_lock = threading.RLock()
+#: by its id, the code itself and its instructions, the last asked for at the end
+_kept: dict[int, tuple[types.CodeType, list[dis.Instruction]]] = {}
 #: builtins over a generator that Python's compiler writes out as loops, as ``dis`` shows them
 _WRITTEN_OUT = {text for f in (all, any, list, set, tuple) for text in (f.__name__, repr(f))}
 
@@ -38,13 +43,23 @@ def is_of_library(code: types.CodeType) -> bool:
     return code.co_filename.startswith(_LIBRARY)
 
 
+def _instructions(code: types.CodeType) -> list[dis.Instruction]:
+    """The instructions of one code object; a survey asks for them a dozen times."""
+    with _lock:
+        kept = _kept.pop(id(code), None) or (code, list(dis.get_instructions(code)))
+        while len(_kept) >= KEPT:
+            del _kept[next(iter(_kept))]
+        _kept[id(code)] = kept
+    return kept[1]
+
+
 def _steps(code: types.CodeType) -> list[dis.Instruction]:
     """The instructions of one code object that do something."""
-    return [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "EXTENDED_ARG")]
+    return [s for s in _instructions(code) if s.opname not in ("CACHE", "EXTENDED_ARG")]
 
 
 def _has(code: types.CodeType, operation: str) -> bool:
-    return any(s.opname == operation for c in nested(code) for s in dis.get_instructions(c))
+    return any(s.opname == operation for c in nested(code) for s in _instructions(c))
 
 
 def makes_sets(code: types.CodeType) -> bool:
@@ -65,13 +80,13 @@ def matches(code: types.CodeType) -> bool:
 def catching(code: types.CodeType) -> Iterator[types.CodeType]:
     """Those of a function and the functions inside it that have an ``except`` or ``with``."""
     for inner in nested(code):
-        if any(step.opname == "PUSH_EXC_INFO" for step in dis.get_instructions(inner)):
+        if any(step.opname == "PUSH_EXC_INFO" for step in _instructions(inner)):
             yield inner
 
 
 def global_names(code: types.CodeType) -> set[str]:
     """The names that a function and those inside it look up in globals, or import."""
-    steps = (step for inner in nested(code) for step in dis.get_instructions(inner))
+    steps = (step for inner in nested(code) for step in _instructions(inner))
     return {step.argval for step in steps if step.opname in _GLOBALS}
 
 
@@ -146,7 +161,7 @@ def _position(code: types.CodeType, line: int) -> str:
 
 def _lines(code: types.CodeType, names: Collection[str]) -> Iterator[int]:
     for inner in nested(code):
-        for step in dis.get_instructions(inner):
+        for step in _instructions(inner):
             line = step.positions.lineno if step.positions is not None else None
             if step.opname in _READS and step.argval in names and line is not None:
                 yield line
@@ -160,7 +175,7 @@ def asks_is_true(code: types.CodeType) -> bool:
 def _asks_is_true(code: types.CodeType) -> bool:
     lines: dict[Any, set[str]] = {}
     before: dis.Instruction | None = None
-    for step in dis.get_instructions(code):
+    for step in _instructions(code):
         where = step.positions.lineno if step.positions is not None else None
         # From Python 3.14 on, all() of a generator is a loop, after asking whether it is that all.
         if step.opname == "IS_OP" and not _is_a_builtin(before):

@@ -23,6 +23,7 @@ from chainrule.compiler.runtime.results import (
     fill,
     first_of,
     has_extras,
+    nodes_of,
     root_of,
     value_places,
 )
@@ -105,6 +106,27 @@ def value_and_grad(
     if grads is None:  # outside the lock: eager code may call other compiled functions
         return _eager_value_and_grad(dispatch, arguments, keywords, out, name, call)
     return result, fill(out, like_first(call.structure[0][0], arguments[0], grads))
+
+
+def eager_value_and_grad(dispatch: Dispatch, arguments: tuple[Any, ...]) -> Any:
+    """The same eagerly, for whoever keeps the books of it."""
+    gate = dispatch.gate
+    if gate.derivation is None:
+        gate.derivation = _derivation(dispatch.function)
+    if gate.derivation is None:
+        return sized_value_and_grad(dispatch, arguments)[0]
+    dispatch.serving.leave_to_eager()
+    return gate.derivation.answer(arguments, {})
+
+
+def sized_value_and_grad(dispatch: Dispatch, arguments: tuple[Any, ...]) -> tuple[Any, int]:
+    """The same, and how many nodes the graph has."""
+    dispatch.serving.leave_to_eager()
+    x, *others = arguments
+    value, gradient, result = transforms.value_and_derivative(
+        "value_and_grad", dispatch.function, x, others, {}, _main
+    )
+    return (_with_extras(value, result), gradient), nodes_of(_main(result))
 
 
 def derivative(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

@@ -22,7 +22,7 @@ from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.runtime.causes import SEVERAL
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.fast_path import FastPath, gate
-from chainrule.compiler.runtime.ledger import Ledger
+from chainrule.compiler.runtime.ledger import Beside, Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.notices import Notices
 from chainrule.compiler.runtime.pipeline import Options, Pipeline, is_of_numbers
@@ -157,6 +157,11 @@ class Dispatch:
     def structures(self) -> dict[Any, Structure]:
         """The structures of arguments, the last called at the end, with their variants."""
         return {} if self._pipeline is None else self._pipeline.structures
+
+    @property
+    def ledger(self) -> Ledger:
+        """What it has spent on recordings and machine code, and what that saved."""
+        return self._ledger
 
     @property
     def formulas_text(self) -> str:
@@ -345,11 +350,13 @@ class Dispatch:
         """
         if run.variant is None or self.captured is None:
             return
-        size, called = len(run.variant.recording), run.variant.recording.selection.called
-        pays = self._ledger.quick_replays_pay(size, self.captured.seconds_to_compare, called)
+        size, beside = len(run.variant.recording), self._beside(call, run.variant)
+        computed = size - len(call.ints) - call.size + call.first if beside.listed else size
+        comparing = self.captured.seconds_to_compare
+        pays = self._ledger.quick_replays_pay(computed, comparing, beside)
         if not pays or (self.follows and not self._ledger.kept_replays_pay(size)):
             self._ledger.refused()
-            self.notices.replays_do_not_pay(_dear_beside(called, self.captured, pays))
+            self.notices.replays_do_not_pay(_dear_beside(beside, self.captured, pays))
             return
         path = self.fast_path or FastPath(self.captured, self.texts)
         tells, is_served = path.tells, path.learn(call, run.variant)
@@ -361,6 +368,23 @@ class Dispatch:
         elif is_served:
             self.notices.replays_do_not_pay(None)
 
+    def _affords_recording(self, call: Call) -> bool:
+        """Whether a call that nothing serves may be recorded, by what it costs."""
+        joins = self._pipeline is not None and self._pipeline.may_join(call)
+        return self._ledger.affords_recording(joins, self._is_asked_for, is_of_numbers(call))
+
+    def _beside(self, call: Call, variant: Variant) -> Beside:
+        """What a replay of a call does beside its instructions.
+
+        What is read of its lists counts until some call is quick: the next ones may pass others.
+        """
+        selection, counts = variant.recording.selection, self.fast_path is None
+        if not counts or self._is_asked_for:
+            return Beside(selection.called)
+        steps = [name for name, _ in selection.program.steps]
+        choices = steps.count("choose")
+        return Beside(selection.called, call.listed, choices, len(steps) - choices)
+
     def _run(self, call: Call, at_once: bool, build: bool) -> Run:
         self._enter_rested()
         self._first_gate.resting = 0
@@ -368,6 +392,10 @@ class Dispatch:
         if call.refused is not None:
             ledger.missed(0)
             return Run(Path.EAGER, reason=call.refused)
+        is_new = self._pipeline is None and not at_once and not self.notices.raises
+        if is_new and not self._affords_recording(call):
+            ledger.missed(0)
+            return self._leave_unserved()  # not even what it reaches is looked for
         try:
             pipeline = self._refreshed()
         except Unrecordable as reason:
@@ -401,8 +429,9 @@ class Dispatch:
                     return run
                 ledger.replayed(len(variant.recording), nodes=variant.eager_nodes)
                 if variant.may_join or (run.path is Path.TAPE and variant.waits):
-                    with Held():
-                        if pipeline.build_when_worth_it(variant, call):
+                    surely = at_once and build
+                    with Held(), ledger.asked_for() if surely else nullcontext():
+                        if pipeline.build_when_worth_it(variant, call, surely):
                             run = variant.run(call, variant.binding)
                 return run or EAGERLY
         with Held():
@@ -420,8 +449,7 @@ class Dispatch:
             return too_much
         if not at_once:
             ledger.missed(len(structure.variants))
-            joins, of_numbers = pipeline.may_join(call), is_of_numbers(call)
-            if not ledger.affords_recording(joins, self._is_asked_for, of_numbers):
+            if not self._affords_recording(call):
                 return self._leave_unserved()
         if not at_once and self.traces_texts and self._varying.may_vary(call):
             build = False  # not for what the next text may take the place of
@@ -453,7 +481,7 @@ class Dispatch:
             return None
         if size is None:
             return EAGERLY
-        if self._ledger.quick_replays_pay(size, comparing, 0):
+        if self._ledger.quick_replays_pay(size, comparing, Beside()):
             return None
         self._ledger.refused()
         return Run(
@@ -581,6 +609,10 @@ class Dispatch:
         assert self._pipeline is not None
         return self._pipeline.structure(call)
 
+    def may_join(self, call: Call) -> bool:
+        """Whether there is machine code of a longer call like this."""
+        return self._pipeline is not None and self._pipeline.may_join(call)
+
     def known(self, call: Call) -> list[Variant]:
         """The variants for calls of this structure, whatever their integers and branches."""
         try:
@@ -605,11 +637,13 @@ class Dispatch:
         return self.captured is not None and self.captured.changed() is None
 
 
-def _dear_beside(called: int, captured: CapturedState, pays: bool) -> str:
+def _dear_beside(beside: Beside, captured: CapturedState, pays: bool) -> str:
     """What takes long beside the replay of a small function, in words."""
     if pays:
         return "numbers that it keeps outside are read and written around a replay"
-    if called:
+    if beside.called:
         return "a replay calls functions of Python's, as those that draw from a seed"
     size = captured.bytes_of_arrays
+    if beside.reading > captured.seconds_to_compare:
+        return f"a replay reads all of the {beside.listed:,} numbers that it is passed in lists"
     return f"{size:,} bytes of arrays that it reads by itself are compared before a replay"

@@ -62,11 +62,29 @@ else:
     EAGER, RECORD, BUILD = Cost(2e-5, 4e-6), Cost(2e-3, 3.5e-5), Cost(25e-3, 2e-5)
     REPLAY = Cost(30e-6, 2e-6)
 SAVED = 4e-8 if engine == "native" else 4e-6  # seconds by the fast path, for each instruction
+READING = 6e-9  # what the fast path takes for a number in a list, which eager may never look at
+CHOOSING = 3e-9  # and for one that an integer may choose
+COUNTING = 1.2e-8  # what it saves of a step that is computed from integers
 CALLING = 3e-7  # what it takes longer to call a function of Python's
 KEEPING = 6e-6  # seconds of a call by the fast path, with reading and writing numbers outside
 SETTLED = 8  # replays in which no call went a new way
 LLVM = Cost(0.1, 4.5e-3)  # for instructions of an array program; half as many again if in steps
 LIFTING = 0.08  # the part of building that comes before LLVM
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a replay does beside its instructions."""
+
+    called: int = 0  # functions of Python's, as the function itself does
+    listed: int = 0  # numbers that are read, one by one, and that an eager call may not look at
+    choices: int = 0  # among integers: of every item of the rows that an eager call chooses from
+    steps: int = 0  # others that are computed from integers
+
+    @property
+    def reading(self) -> float:
+        """Seconds for numbers that an eager call may not look at."""
+        return self.listed * READING + self.choices * CHOOSING
 
 
 def _recording(instructions: int, of_numbers: bool) -> float:
@@ -107,6 +125,7 @@ class Ledger:
         self._rest = 0  # calls that are to run eagerly
         self._dearest = 0.0  # seconds of a recording that was far dearer than its estimate
         self._quick = 0.0  # seconds that the fast path saved, less those of trying in vain
+        self._trained = 0.0  # put by in training steps that ran eagerly, for those that do not
 
     def affords_recording(
         self, joins: bool = False, asked: bool = False, of_numbers: bool = False
@@ -133,6 +152,22 @@ class Ledger:
         cost = BUILD.of(instructions) if cost is None else cost
         put_by = self._put_by if self._in_a_row >= STEADY else 0.0
         return cost <= max(credit, put_by) or allowance.is_endless
+
+    def affords_training(self, short: float) -> bool:
+        """Whether to make code for training steps that costs so much more than they can pay for.
+
+        How many steps there will be is known, so nothing is owed: half of what they take eagerly is
+        spent already. The rest is what earlier steps put by that ran eagerly, and the allowance.
+        """
+        return short <= self._trained + allowance.left
+
+    def begins_training(self, short: float) -> None:
+        """It is made; recordings and machine code book themselves."""
+        self._trained -= min(self._trained, max(0.0, short))
+
+    def trained_eagerly(self, instructions: int) -> None:
+        """A sample of a training step took eager's time."""
+        self._trained += 0.5 * EAGER.of(instructions)
 
     def recorded(
         self, instructions: int, goes_other_ways: bool = False, of_numbers: bool = False
@@ -209,14 +244,13 @@ class Ledger:
         """Whether a replay beside the fast path is quicker than an eager call."""
         return allowance.is_endless or REPLAY.of(instructions) <= EAGER.of(instructions)
 
-    def quick_replays_pay(self, instructions: int, comparing: float, called: int) -> bool:
+    def quick_replays_pay(self, instructions: int, comparing: float, beside: Beside) -> bool:
         """Whether the fast path is quicker than an eager call, beside what both of them do.
 
-        ``comparing``: seconds that it takes to compare the captured state; ``called``: functions of
-        Python's that a replay calls, as the function itself does.
+        ``comparing``: seconds that it takes to compare the captured state.
         """
-        extra = comparing + called * CALLING
-        return allowance.is_endless or extra <= SAVED * instructions
+        extra = comparing + beside.called * CALLING + beside.reading
+        return self.is_endless or extra <= SAVED * instructions + beside.steps * COUNTING
 
     def declined(self, variants: int) -> bool:
         """Whether the fast path is to be given up: it tried so many variants in vain.

@@ -69,10 +69,10 @@ def outline(structure: Node, only_integers: bool = False) -> Node:
     return Several(Text, INT, 1) if isinstance(structure, Text) else structure
 
 
-def outline_of(key: Any) -> Any:
-    """The key of a call without lengths."""
+def outline_of(key: Any, has_parameters: bool = True) -> Any:
+    """The key of a call without lengths; ``has_parameters``: its first argument are these."""
     differentiate, structures, named, others = key
-    shapes = tuple([outline(s, k == 0) for k, s in enumerate(structures)])
+    shapes = tuple([outline(s, has_parameters and k == 0) for k, s in enumerate(structures)])
     kinds = tuple(sorted({kind for _, kind in others}))
     return differentiate, shapes, tuple([(name, outline(s)) for name, s in named]), kinds
 

@@ -268,20 +268,20 @@ class Pipeline:
         if self._builder is not None:
             self._builder.use(tracer)
 
-    def build_when_worth_it(self, variant: Variant, call: Call) -> bool:
+    def build_when_worth_it(self, variant: Variant, call: Call, at_once: bool = False) -> bool:
         """Build machine code for a variant that answers calls on the tape, if that pays by now.
 
-        It costs little to use that of a longer call, once there is some. Returns whether it runs on
-        other code than before.
+        It costs little to use that of a longer call, once there is some. ``at_once``: whatever it
+        costs. Returns whether it runs on other code than before.
         """
         may_join, variant.may_join = variant.may_join, False
         if may_join and self._joined(variant, call):
             return True
-        if not variant.waits or not self._may_build(variant, at_once=False):
+        if not variant.waits or not self._may_build(variant, at_once):
             return False
         started = time.thread_time()
         with random_states_kept():
-            self._build_or_join(variant, call)
+            self._build_or_join(variant, call, at_once=at_once)
             self._shed(variant)
         self._counts.recording_seconds += time.thread_time() - started
         return variant.binding is not None

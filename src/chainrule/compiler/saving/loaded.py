@@ -217,7 +217,7 @@ class LoadedPipeline(Pipeline):
         """There is no source to record: see ``Replay``."""
         return EAGERLY
 
-    def build_when_worth_it(self, variant: Variant, call: Call) -> bool:
+    def build_when_worth_it(self, variant: Variant, call: Call, at_once: bool = False) -> bool:
         """Machine code for a variant, if it is there already or worth building by now."""
         saved = self._saved[variant]
         assert saved.code is not None

@@ -51,6 +51,9 @@ class Function(Protocol):
 class InnerLoop(Protocol):
     """Steps in machine code."""
 
+    def begin(self) -> bool:
+        """Make what the next steps need, between two of them, which may take long; or False."""
+
     def run(self, first_step: int, count: int) -> Floats:
         """Take up to ``count`` steps in place; the loss of each step taken.
 
@@ -154,7 +157,8 @@ class Trainer:
         self._check()
         deadline = math.inf if seconds is None else time.perf_counter() + seconds
         while True:
-            if self._native is None or not self._natively(end - self.taken):
+            native = self._native is not None and self._native.begin()  # Ctrl-C does not wait
+            if not native or not self._natively(end - self.taken):
                 with Held():
                     self._step()
             if self.taken >= end or time.perf_counter() > deadline:
@@ -264,18 +268,19 @@ class Trainer:
 
     def _update(self, loss: float, grads: Any) -> None:
         optimiser, taken, steps = self.optimizer, self.taken, self.optimizer.steps
-        kind = type(optimiser).__name__
-        moments = {f"{kind}'s {name}": getattr(optimiser, name) for name in optimiser.moments}
-        arrays = {**optimiser.arrays, **moments}
-        before = [array.copy() for array in arrays.values()]
+        moments = [getattr(optimiser, name) for name in optimiser.moments]
+        arrays = [*optimiser.arrays.values(), *moments]
+        before = [array.copy() for array in arrays]
         try:
             optimiser.step(grads)
-            for name, array in arrays.items():
+            for place, array in enumerate(arrays):
                 if not np.isfinite(array).all():
+                    names = [f"{type(optimiser).__name__}'s {name}" for name in optimiser.moments]
+                    name = [*optimiser.arrays, *names][place]
                     raise OverflowError(_broken(f"the update of {name} overflows", steps))
             self._note(np.array([loss]))
         except BaseException:
-            for array, old in zip(arrays.values(), before, strict=True):
+            for array, old in zip(arrays, before, strict=True):
                 array[...] = old
             optimiser.steps, self.taken = steps, taken
             raise

@@ -24,7 +24,7 @@ from chainrule.compiler.training import step_code
 from chainrule.compiler.training.families import Families
 from chainrule.compiler.training.lanes import Arrangement, Groups, Rows
 from chainrule.compiler.training.memory import Memory
-from chainrule.compiler.training.packing import MEMORY, READ_ONCE
+from chainrule.compiler.training.packing import MEMORY, READ_ONCE, PackedSamples
 from chainrule.compiler.training.samples import may_hold
 from chainrule.compiler.training.steps import Steps
 from chainrule.compiler.training.watching import Watched
@@ -101,15 +101,17 @@ class MachineLoop:
             self._places = slice(0, self._size)
         return True
 
+    @property
+    def samples(self) -> PackedSamples:
+        """The samples, packed for the code of the longest."""
+        return self._samples
+
     def start(self) -> bool:
         """Make code for the longest sample and then for all that will be read; whether it runs."""
-        samples, most = self._samples, self._steps.most
+        samples = self._samples
         if not self._find_places():
             return False
-        count = len(samples.samples)
-        if most is not None:
-            count = min(count, most * self._batch)
-        chosen = samples.choose(self._optimiser.steps * self._batch, count)
+        chosen = samples.choose_all(self._optimiser.steps, self._steps)
         if not samples.prepare(chosen, self._steps.progress) or not self._alone():
             return False
         assert samples.machine is not None
@@ -127,6 +129,10 @@ class MachineLoop:
                 self._decide()
             except NotLiftable:
                 return False
+        return True
+
+    def begin(self) -> bool:
+        """It was started."""
         return True
 
     # --- steps ------------------------------------------------------------------------------------
@@ -395,12 +401,11 @@ def machine_loop(
     steps: Steps,
     threads: int,
 ) -> MachineLoop | None:
-    """Steps in machine code, where there is some for the longest sample and for the optimiser."""
+    """Steps in machine code, to be started; None where there is none for the optimiser."""
     if dispatch.options.lift is False:
         return None
     if type(optimiser) not in (optim.SGD, optim.Adam, optim.AdamW):
         return None
     if steps.clip is not None and not steps.clip > step_code.LEAST_CLIP[dispatch.options.dtype]:
         return None
-    loop = MachineLoop(dispatch, params, samples, optimiser, steps, threads)
-    return loop if loop.start() else None
+    return MachineLoop(dispatch, params, samples, optimiser, steps, threads)

@@ -19,10 +19,10 @@ from chainrule.compiler.capture.arguments import Call, Texts, flatten_call
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.runtime.families import Decided, Decisions
+from chainrule.compiler.runtime.families import Decided, Decisions, runs_of
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.variants import Binding, Run, Variant
-from chainrule.compiler.training.steps import Progress, unnoticed
+from chainrule.compiler.training.steps import Progress, Steps, unnoticed
 from chainrule.core.backend import kernels
 from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
@@ -92,6 +92,7 @@ class PackedSamples:
         else:
             self._texts = dispatch.meet(samples)
         self._calls: dict[int, Call] = {}
+        self._seen: tuple[Addresses, list[int]] | None = None  # the last ``structures``
         self.integers_only = False  # whether those looked at by ``structures`` are lists of some
         self.fit_of: Addresses
         self.row_of: Addresses
@@ -114,6 +115,13 @@ class PackedSamples:
         self.row_of = np.full(shown, -1, np.int64)
         self._forget_rows()
         return np.arange(count)
+
+    def choose_all(self, taken: int, steps: Steps) -> Addresses:
+        """Which samples a run reads, after so many steps of the optimiser; some more than once."""
+        count = len(self.samples)
+        if steps.most is not None:
+            count = min(count, steps.most * steps.batch)
+        return self.choose(taken * steps.batch, count)
 
     def call(self, k: int) -> Call:
         """Sample k flattened."""
@@ -138,6 +146,14 @@ class PackedSamples:
         """One sample of each structure among some, the longest first."""
         if isinstance(self.samples, _Shown):
             return [0]
+        if not len(chosen):
+            return []
+        if self._seen is not None and np.array_equal(self._seen[0], chosen):
+            return self._seen[1]
+        self._seen = chosen, self._structures(chosen)
+        return self._seen[1]
+
+    def _structures(self, chosen: Addresses) -> list[int]:
         first: dict[Any, int] = {}
         found, others = self._shapes(_increasing(chosen))
         self.integers_only = not others
@@ -149,19 +165,32 @@ class PackedSamples:
         calls = {k: self.call(k) for k in first.values()}
         return sorted(calls, key=lambda k: -calls[k].size - len(calls[k].ints))
 
+    def leader(self, chosen: Addresses) -> int:
+        """The sample that is recorded first, if some will be read: the others may join its code.
+
+        It is the longest of all, also of those that will not be read, where these have lists of
+        integers, which are quick to look at.
+        """
+        every = self.structures(chosen)
+        all_seen = len(chosen) == len(self.samples)
+        if self.integers_only and all_seen:
+            return every[0]
+        if every and not all_seen and not any(_has_integers(self.call(k)) for k in every):
+            return every[0]
+        return self.longest()
+
     def prepare(self, chosen: Addresses, progress: Progress) -> bool:
         """Record a sample of each structure among some, so that no step has to wait.
 
         First the longest of all, then in an order that depends on the structures alone: so does
         the code. Returns whether there is machine code.
         """
-        every = self.structures(chosen) if len(chosen) else []
+        every = self.structures(chosen)
         progress(0, len(every))
-        all_seen = self.integers_only and len(chosen) == len(self.samples)
         if not (self.integers_only or self.windowed):
-            self.dispatch.expect([self._whole(k) for k in every[:2]])
+            self.dispatch.expect([self.whole(k) for k in every[:2]])
         with nullcontext() if progress is unnoticed else self.dispatch.notices.shown():
-            if self.kind_of(every[0] if all_seen else self.longest()) is None:
+            if self.kind_of(self.leader(chosen)) is None:
                 return False
             for done, k in enumerate(every, 1):
                 if not self.windowed:
@@ -183,7 +212,7 @@ class PackedSamples:
 
     def show(self, params: Any, samples: list[tuple[Any, ...]]) -> None:
         """Go on with other samples, of a run with parameters of the same structure."""
-        self.params, self.samples = params, samples
+        self.params, self.samples, self._seen = params, samples, None
         self.fit_of = np.full(len(samples), UNKNOWN, np.int64)
         self.row_of = np.full(len(samples), -1, np.int64)
         self._forget_rows()
@@ -207,14 +236,15 @@ class PackedSamples:
 
     # --- kinds of samples -------------------------------------------------------------------------
 
-    def _whole(self, k: int) -> Call:
+    def whole(self, k: int) -> Call:
+        """Sample k as a call of the function, flattened."""
         arguments = (self.params, *self.samples[k], *self._key)
         return flatten_call(arguments, {}, differentiate=True, texts=self._texts)
 
     def _run(self, k: int) -> Run:
         """Compute a sample as a call of its own."""
         with self.dispatch.lock:
-            return self.dispatch.run(self._whole(k), at_once=True)
+            return self.dispatch.run(self.whole(k), at_once=True)
 
     def kind_of(self, k: int) -> Kind | None:
         """What this sample runs on; None where it is not the others' code."""
@@ -479,6 +509,11 @@ def _alike(rows: Addresses) -> list[Addresses]:
     order = np.lexsort(rows.T)
     ends = np.flatnonzero((rows[order[1:]] != rows[order[:-1]]).any(axis=1)) + 1
     return sorted(np.split(order, ends), key=lambda places: int(places[0])) if len(rows) else []
+
+
+def _has_integers(call: Call) -> bool:
+    """Whether there are lists of integers in a sample."""
+    return any(is_list for _, is_list in runs_of(call.key)[1])
 
 
 def _increasing(places: Addresses) -> Addresses:

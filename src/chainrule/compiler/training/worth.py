@@ -1,0 +1,141 @@
+"""Whether the steps of a run are worth what it costs to begin them in machine code.
+
+In: the samples that a run of so many steps reads. Out: a ``Worth``: yes; no, and its steps run
+eagerly; or that is not known before the first of them did, which tells how much a call computes.
+
+All of it goes by counting, never by a clock: what the function computes, and how many structures
+the samples have, each of which is a recording. The same runs give the same bits every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.runtime.building import SMALL
+from chainrule.compiler.runtime.calls import eager_value_and_grad, sized_value_and_grad
+from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.compiler.runtime.ledger import BUILD, EAGER, JOINING, RECORD
+from chainrule.compiler.runtime.lengths import outline_of
+from chainrule.compiler.training.packing import PackedSamples
+from chainrule.compiler.training.steps import Steps
+
+LOOKING = 1e-3  # seconds that it takes to look at samples and to prepare steps of known code
+SIZES = (100, 1_000, 10_000, 100_000)  # instructions of a call, while nobody knows how many it has
+
+
+def is_weighed(dispatch: Dispatch, steps: Steps) -> bool:
+    """Whether a run has to be worth it.
+
+    Not if nobody knows how long it will be, if machine code was asked for or an eager call is an
+    error, or where nothing is recorded for each structure.
+    """
+    options, unlimited = dispatch.options, dispatch.ledger.is_endless
+    asked = options.lift is True or options.sizes is not None or dispatch.notices.raises
+    return steps.most is not None and not asked and not unlimited
+
+
+def is_short(dispatch: Dispatch, steps: Steps) -> bool:
+    """Whether even looking at the samples of a run takes longer than to call the function."""
+    size = dispatch.ledger.instructions
+    if steps.most is None or size is None:
+        return False
+    return 0.5 * steps.most * steps.batch * EAGER.of(size) < LOOKING
+
+
+class Worth:
+    """What it costs to begin a run, against what its steps take eagerly."""
+
+    def __init__(
+        self, dispatch: Dispatch, samples: PackedSamples, taken: int, steps: Steps
+    ) -> None:
+        """``taken``: the steps of the optimiser so far."""
+        assert steps.most is not None
+        self._dispatch, self._ledger = dispatch, dispatch.ledger
+        self._calls = steps.most * steps.batch
+        self._missing: list[Missing] = []
+        self._numbers: list[int] = []
+        self._size: int | None = None  # instructions of the first call
+        #: whether its steps are worth machine code; None: nobody knows
+        self.answer: bool | None = False
+        if self._calls:
+            chosen = samples.choose_all(taken, steps)
+            every = samples.structures(chosen)
+            self._numbers = [_numbers(samples.call(k)) for k in every]
+            self._missing = list(_missing(dispatch, samples, [samples.leader(chosen), *every]))
+            self._first = _numbers(samples.call(int(chosen[0])))
+            self._decide([size / self._first for size in SIZES])
+            self.answer = self.answer or None
+
+    def decide(self) -> bool | None:
+        """The answer, between two steps."""
+        if self.answer is None and self._size is not None:
+            self._decide([self._size / self._first])
+        return self.answer
+
+    def eagerly(self, arguments: tuple[Any, ...]) -> Any:
+        """The loss of a sample and its gradient, eagerly; the first tells how much a call is."""
+        if self._size is not None:
+            self._ledger.trained_eagerly(self._size)
+            return eager_value_and_grad(self._dispatch, arguments)
+        result, self._size = sized_value_and_grad(self._dispatch, arguments)
+        if self._ledger.instructions is None:
+            self._ledger.instructions = self._size or None
+        return result
+
+    def _decide(self, each: list[float]) -> None:
+        """``each``: instructions for every number that a sample has; all of them must pay."""
+        short = max(map(self._short, each))
+        self.answer = self._ledger.affords_training(short)
+        if self.answer:
+            self._ledger.begins_training(short)
+
+    def _short(self, each: float) -> float:
+        """Seconds that it costs beyond half of the time that the steps take eagerly."""
+        eagerly = sum([EAGER.of(int(each * numbers)) for numbers in self._numbers])
+        cost = sum([missing.cost(each) for missing in self._missing])
+        return cost - 0.5 * self._calls * eagerly / len(self._numbers)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What there is to be made for the calls of one structure."""
+
+    numbers: int  # that such a sample has
+    recordings: float  # a part of one, where it joins code
+    is_built: bool
+
+    def cost(self, each: float) -> float:
+        """Seconds; ``each``: instructions for every number."""
+        size = int(each * self.numbers)
+        cost = self.recordings * RECORD.of(size)
+        return cost + BUILD.of(size) if self.is_built and size >= SMALL else cost
+
+
+def _missing(dispatch: Dispatch, samples: PackedSamples, every: list[int]) -> Iterator[Missing]:
+    """What is to be made for samples of different structures, the longest first."""
+    lifts, met = dispatch.options.lift is not False, set[Any]()
+    is_known = dispatch.captured is not None and dispatch.is_fresh()
+    for k in dict.fromkeys(every):
+        call, joins = samples.call(k), False
+        if is_known:
+            whole = samples.whole(k)
+            structure = dispatch.structure_of(whole)
+            if structure.blocked is not None:
+                continue
+            if structure.variants:
+                waits = all(variant.waits for variant in structure.variants)
+                yield Missing(_numbers(call), 0.0, lifts and waits)
+                continue
+            joins = dispatch.may_join(whole)
+        shape = outline_of(call.key, has_parameters=False)
+        joins = joins or shape in met
+        met.add(shape)
+        yield Missing(_numbers(call), JOINING if joins else 1.0, lifts and not joins)
+
+
+def _numbers(call: Call) -> int:
+    """How many numbers a sample has, about which a call of it is as long."""
+    return 1 + call.size + len(call.ints)
