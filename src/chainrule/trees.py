@@ -511,7 +511,8 @@ class Flat:
         self._count += 1
 
     def _add_array(self, x: Array, floats_only: bool) -> Node:
-        if x.dtype == object:
+        if x.dtype == object:  # its items are those of a list; what else can be done with it is not
+            self.narrow.append((len(self.floats), f"objects {x.shape}"))
             self._kept.append(x.tolist())
             return self.add(self._kept[-1], floats_only)
         if not floats_only:

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture import disassembly, known
+from chainrule.compiler.capture import alike, disassembly, known
 from chainrule.compiler.capture.captured import (
     ANY,
     MISSING,
@@ -93,6 +93,7 @@ def survey(
             continue
         x, way = stack.pop()
         found.tells |= isinstance(x, _GETTERS)
+        found.reach = found.reach if way.is_trusted else min(found.reach, alike.reach_of(x))
         if id(x) in found.outside.holders:
             raise Unrecordable(_not_by_names(found.outside.holders[id(x)].name))
         if id(x) in seen or _is_atom(x):
@@ -111,7 +112,7 @@ def survey(
             instead = reason.instead if isinstance(reason, _Refused) else ""
             raise Unrecordable(f"{reason}{way.place(x)}{instead}") from None
         found.asks_types |= not _is_own(x) and any(id(item) in _ASKING for item in inside)
-        further = way.through(x)
+        further = _TRUSTED if way.is_trusted or alike.is_trusted(x) else way.through(x)
         stack.extend((y, further) for y in reversed(inside))  # depth first, as in the source
     found.values = list({id(v): v for v in found.values}.values())
     found.objects_by_id = {id(x): type(x) for x in kept if not isinstance(x, _NO_OBJECTS)}
@@ -204,6 +205,8 @@ class _Way:
     reader: Any = None
     named: Any = None  # what the reader names, where the walk has gone on from there
 
+    is_trusted: bool = False  # what leads to it is listed, with all that it reaches
+
     def through(self, x: Any) -> _Way:
         """The way to what is inside ``x``."""
         if isinstance(x, types.FunctionType) and not _is_of_library(x):
@@ -217,6 +220,9 @@ class _Way:
         if self.reader is None:
             return ""
         return _place(x if self.named is None else self.named, self.reader)
+
+
+_TRUSTED = _Way(is_trusted=True)
 
 
 class _Held:
@@ -425,6 +431,8 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
         line = _own_place(function, set())
         raise Unrecordable(f"it asks whether something is True or False by 'is' or 'match'{line}")
     found.catches.update(disassembly.catching(code))
+    if found.reach and not alike.code_is_known(code):
+        found.reach = alike.Reach.UNKNOWN
     found.looks |= bool(names & _LOOKS)
     found.tells |= any(getter.__name__ in names for getter in _GETTERS)
     found.tells |= disassembly.matches_classes(code)

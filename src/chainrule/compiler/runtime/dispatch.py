@@ -378,6 +378,8 @@ class Dispatch:
             ledger.missed(0)
             return Run(Path.EAGER, reason=structure.blocked)
         for place, variant in enumerate(structure.variants):
+            if variant.borrows and at_once:
+                continue  # whoever asks for a recording needs more of it than its machine code
             run = variant.run(call, variant.binding)
             if run is not None:
                 structure.hits += 1
@@ -395,6 +397,10 @@ class Dispatch:
                             run = variant.run(call, variant.binding)
                 return run or EAGERLY
         with Held():
+            borrowed = None if at_once else pipeline.run_shared(structure, call)
+            if borrowed is not None:
+                ledger.replayed(len(borrowed.variant.recording))
+                return borrowed
             unrecorded = pipeline.run_unrecorded(structure, call)
         if pipeline.formulas is not None:
             self.notices.recorded_at_every_size(pipeline.formulas.refusals)

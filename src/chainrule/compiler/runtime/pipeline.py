@@ -36,6 +36,7 @@ from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.results import carriers, has_no_graph, root_of
+from chainrule.compiler.runtime.sharing import differentiated, shared
 from chainrule.compiler.runtime.unrecorded import Formulas, Source
 from chainrule.compiler.runtime.variants import (
     EAGERLY,
@@ -287,6 +288,24 @@ class Pipeline:
         self._counts.recording_seconds += time.thread_time() - started
         return variant.binding is not None
 
+    def run_shared(self, structure: Structure, call: Call) -> Run | None:
+        """Run a plain call on the machine code of ``value_and_grad``; None where it cannot be."""
+        twin = None if structure.own_code or self._builder is None else differentiated(call)
+        if twin is None:
+            return None
+        known = self.structures.get((twin.key, self.captured.marks(twin.values)))
+        if known is None:
+            return None
+        started = time.thread_time()
+        with random_states_kept():
+            found = shared(self._tracer.function, call, known.variants, structure.variants)
+        self._counts.recording_seconds += time.thread_time() - started
+        if isinstance(found, Variant):
+            self._keep(structure, found)
+            return found.run(call, found.binding)
+        structure.own_code = found
+        return None
+
     def run_unrecorded(self, structure: Structure, call: Call) -> Run | None:
         """Run a call by code that needs no recording of it; None where it has to be recorded."""
         if self.formulas is None or any(v.sizes is not None for v in structure.variants):
@@ -395,10 +414,13 @@ class Pipeline:
 
     def _added(self, structure: Structure, variant: Variant) -> Variant:
         """Put a variant first."""
-        structure.variants.insert(0, variant)
         structure.sides += getattr(self._tracer, "both", False)
-        del structure.variants[VARIANTS:]
         self._shed(variant)
+        return self._keep(structure, variant)
+
+    def _keep(self, structure: Structure, variant: Variant) -> Variant:
+        structure.variants.insert(0, variant)
+        del structure.variants[VARIANTS:]
         memory.add(self, variant)
         return variant
 

@@ -135,11 +135,12 @@ class _Writer:
     def _structures(self) -> list[Any]:
         """Every structure that can be called again, with its variants."""
         found: dict[str, Any] = {}
-        kept = [
-            (key, marks, structure.variants)
+        recorded = [
+            (key, marks, [v for v in structure.variants if not v.borrows])
             for (key, marks), structure in self._dispatch.structures.items()
-            if structure.variants and not _passes_captured(marks, self._captured.looks)
+            if not _passes_captured(marks, self._captured.looks)
         ]
+        kept = [(key, marks, variants) for key, marks, variants in recorded if variants]
         if not kept:
             raise SaveError("each call passed it Values that it captures too")
         owners = {
