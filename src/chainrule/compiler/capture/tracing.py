@@ -367,11 +367,16 @@ def _trace(
     )
 
 
+def may_be_alike(state: CapturedState) -> bool:
+    """Whether a recording of ``value_and_grad`` may hold for plain calls, by what it captures."""
+    asks = state.identity or state.asks or state.tells or state.looks or state.catches
+    others = state.outside or state.draws or state.values or state.keyed
+    return state.reach is not Reach.UNKNOWN and not asks and not others
+
+
 def _alike(recorder: Recorder, state: CapturedState, call: Call, made: Recording) -> Alike:
     """The plain calls for which a recording of ``value_and_grad`` holds."""
-    asks = state.identity or state.asks or state.tells or state.looks or state.catches
-    others = state.outside or state.draws or state.values or state.keyed or call.roots
-    if not call.key[0] or state.reach is Reach.UNKNOWN or asks or others:
+    if not call.key[0] or call.roots or not may_be_alike(state):
         return Alike.NONE
     if not all(REWRITER.sees_all(original(f.__code__)) for f in state.functions):
         return Alike.NONE

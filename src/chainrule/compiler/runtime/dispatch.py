@@ -399,7 +399,6 @@ class Dispatch:
         with Held():
             borrowed = None if at_once else pipeline.run_shared(structure, call)
             if borrowed is not None:
-                ledger.replayed(len(borrowed.variant.recording))
                 return borrowed
             unrecorded = pipeline.run_unrecorded(structure, call)
         if pipeline.formulas is not None:
@@ -413,8 +412,12 @@ class Dispatch:
         too_much = self._too_much(pipeline.captured) if may_wait else None
         if too_much is not None:
             return too_much
+        plain, twin = (structure, call), None
         if not at_once:
             ledger.missed(len(structure.variants))
+            twin = pipeline.recorded_instead(structure, call)
+            if twin is not None:
+                structure, call = pipeline.structure(twin), twin
             joins, of_numbers = pipeline.may_join(call), is_of_numbers(call)
             if not ledger.affords_recording(joins, self._is_asked_for, of_numbers):
                 return self._leave_unserved()
@@ -435,6 +438,8 @@ class Dispatch:
                 run = pipeline.record(structure, call, at_once, build)
             elif texts and run.variant is not None:
                 self._leave_static(static_in(call, run.variant))
+            if twin is not None:
+                run = pipeline.run_shared(*plain) or EAGERLY
         self.notices.recorded(self.counts, pipeline.reason_to_record)
         return run
 

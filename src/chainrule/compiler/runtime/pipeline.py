@@ -22,8 +22,8 @@ from chainrule.compiler.capture.outside import Changes
 from chainrule.compiler.capture.recordings import ArrayOutput, Recording
 from chainrule.compiler.capture.sides import counting_lines
 from chainrule.compiler.capture.standins import Followed, Unrecordable
-from chainrule.compiler.capture.tracing import Trace, Tracer, random_states_kept
-from chainrule.compiler.runtime.building import Builder, Original
+from chainrule.compiler.capture.tracing import Trace, Tracer, may_be_alike, random_states_kept
+from chainrule.compiler.runtime.building import SMALL, Builder, Original
 from chainrule.compiler.runtime.causes import (
     SEVERAL,
     most_frequent,
@@ -71,6 +71,7 @@ REACHED = (
     "only as a global"
 )
 HASHED = "it may ask for the hash of an object, or for the order of objects in a set"
+LIKELY = 4  # instructions for each number that is passed, where nobody knows
 FEW = 32  # recordings of one structure in training, before most calls must have had one already
 
 
@@ -290,21 +291,46 @@ class Pipeline:
 
     def run_shared(self, structure: Structure, call: Call) -> Run | None:
         """Run a plain call on the machine code of ``value_and_grad``; None where it cannot be."""
-        twin = None if structure.own_code or self._builder is None else differentiated(call)
+        twin = self._twin(structure, call)
         if twin is None:
             return None
-        known = self.structures.get((twin.key, self.captured.marks(twin.values)))
-        if known is None:
-            return None
+        variants = self.structure(twin).variants
+        for variant in variants:
+            if variant.alike and variant.waits:
+                self.build_when_worth_it(variant, twin)
+        if any(variant.alike and variant.waits for variant in variants):
+            self._ledger.missed(0)
+            return EAGERLY
         started = time.thread_time()
         with random_states_kept():
-            found = shared(self._tracer.function, call, known.variants, structure.variants)
+            found = shared(self._tracer.function, call, variants, structure.variants)
         self._counts.recording_seconds += time.thread_time() - started
         if isinstance(found, Variant):
             self._keep(structure, found)
+            self._ledger.replayed(len(found.recording))
             return found.run(call, found.binding)
-        structure.own_code = found
+        alike = any(variant.alike and variant.binding is not None for variant in variants)
+        structure.own_code = found or bool(variants and not alike)
         return None
+
+    def recorded_instead(self, structure: Structure, call: Call) -> Call | None:
+        """The call of ``value_and_grad`` to record in the place of a plain one; None: itself.
+
+        Numbers are recorded quicker as Values than as stand-ins, and both calls have one code.
+        """
+        expected = self._ledger.instructions or LIKELY * call.size
+        if not self._lifts_at_once and expected < SMALL:
+            return None
+        twin = self._twin(structure, call)
+        if twin is None or self.structure(twin).variants or self.structure(twin).blocked:
+            return None
+        return twin
+
+    def _twin(self, structure: Structure, call: Call) -> Call | None:
+        """The call of ``value_and_grad`` whose machine code a plain call may have."""
+        if structure.own_code or self._builder is None or self.formulas is not None:
+            return None
+        return differentiated(call) if may_be_alike(self.captured) else None
 
     def run_unrecorded(self, structure: Structure, call: Call) -> Run | None:
         """Run a call by code that needs no recording of it; None where it has to be recorded."""
