@@ -439,7 +439,7 @@ class Dispatch:
             elif texts and run.variant is not None:
                 self._leave_static(static_in(call, run.variant))
             if twin is not None:
-                run = pipeline.run_shared(*plain) or EAGERLY
+                run = pipeline.run_recorded(*plain)
         self.notices.recorded(self.counts, pipeline.reason_to_record)
         return run
 

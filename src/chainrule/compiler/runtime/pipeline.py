@@ -23,7 +23,7 @@ from chainrule.compiler.capture.recordings import ArrayOutput, Recording
 from chainrule.compiler.capture.sides import counting_lines
 from chainrule.compiler.capture.standins import Followed, Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer, may_be_alike, random_states_kept
-from chainrule.compiler.runtime.building import SMALL, Builder, Original
+from chainrule.compiler.runtime.building import Builder, Original
 from chainrule.compiler.runtime.causes import (
     SEVERAL,
     most_frequent,
@@ -71,7 +71,6 @@ REACHED = (
     "only as a global"
 )
 HASHED = "it may ask for the hash of an object, or for the order of objects in a set"
-LIKELY = 4  # instructions for each number that is passed, where nobody knows
 FEW = 32  # recordings of one structure in training, before most calls must have had one already
 
 
@@ -292,45 +291,56 @@ class Pipeline:
     def run_shared(self, structure: Structure, call: Call) -> Run | None:
         """Run a plain call on the machine code of ``value_and_grad``; None where it cannot be."""
         twin = self._twin(structure, call)
-        if twin is None:
+        known = None if twin is None else self._known(twin)
+        if twin is None or known is None or not known.variants:
             return None
-        variants = self.structure(twin).variants
-        for variant in variants:
-            if variant.alike and variant.waits:
+        alike = [variant for variant in known.variants if variant.alike]
+        for variant in alike:
+            if variant.waits:
                 self.build_when_worth_it(variant, twin)
-        if any(variant.alike and variant.waits for variant in variants):
-            self._ledger.missed(0)
-            return EAGERLY
         started = time.thread_time()
         with random_states_kept():
-            found = shared(self._tracer.function, call, variants, structure.variants)
+            found = shared(self._tracer.function, call, alike, structure.variants)
         self._counts.recording_seconds += time.thread_time() - started
         if isinstance(found, Variant):
             self._keep(structure, found)
             self._ledger.replayed(len(found.recording))
             return found.run(call, found.binding)
-        alike = any(variant.alike and variant.binding is not None for variant in variants)
-        structure.own_code = found or bool(variants and not alike)
+        may_be = any(variant.waits or variant.binding is not None for variant in alike)
+        structure.own_code = found or not may_be
         return None
 
     def recorded_instead(self, structure: Structure, call: Call) -> Call | None:
         """The call of ``value_and_grad`` to record in the place of a plain one; None: itself.
 
-        Numbers are recorded quicker as Values than as stand-ins, and both calls have one code.
+        Numbers are recorded quicker as Values than as stand-ins, and both calls have one code. Who
+        never asks for a gradient has code without.
         """
-        expected = self._ledger.instructions or LIKELY * call.size
-        if not self._lifts_at_once and expected < SMALL:
+        asked = [s.variants for (key, _), s in self.structures.items() if key[0] and s.variants]
+        if not any(variants[0].alike and variants[0].machine for variants in asked):
             return None
         twin = self._twin(structure, call)
-        if twin is None or self.structure(twin).variants or self.structure(twin).blocked:
-            return None
-        return twin
+        known = None if twin is None else self._known(twin)
+        return twin if known is None or not (known.variants or known.blocked) else None
+
+    def run_recorded(self, structure: Structure, call: Call) -> Run:
+        """Run a plain call, now that one of ``value_and_grad`` was recorded in its place."""
+        run = self.run_shared(structure, call)
+        if run is None:
+            structure.own_code = True  # it is recorded by itself
+        return run or EAGERLY
 
     def _twin(self, structure: Structure, call: Call) -> Call | None:
         """The call of ``value_and_grad`` whose machine code a plain call may have."""
-        if structure.own_code or self._builder is None or self.formulas is not None:
+        if call.key[0] or structure.own_code or self._builder is None or self.formulas is not None:
             return None
+        if not any(key[0] for key, _ in self.structures):
+            return None  # nobody asked for a gradient
         return differentiated(call) if may_be_alike(self.captured) else None
+
+    def _known(self, call: Call) -> Structure | None:
+        """What is known of such calls, if there were any."""
+        return self.structures.get((call.key, self.captured.marks(call.values)))
 
     def run_unrecorded(self, structure: Structure, call: Call) -> Run | None:
         """Run a call by code that needs no recording of it; None where it has to be recorded."""
