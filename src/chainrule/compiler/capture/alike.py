@@ -39,8 +39,10 @@ class Alike(enum.IntEnum):
     NONE = 0
     #: those that pass Python's own floats, and no arrays
     FLOATS = 1
+    #: those with arrays too, if ``max`` and ``min`` are only asked for numbers of one type
+    CHOOSING = 2
     #: those with arrays too: nothing is compared, and no number is one of several
-    ARRAYS = 2
+    ARRAYS = 3
 
 
 class Reach(enum.IntEnum):
@@ -184,7 +186,8 @@ def may_tell(x: Any, name: str) -> bool:
 
 
 _PLAIN_RULES = frozenset(("add", "mul", "pow", "divide", ops._where.name, *_SMOOTH))
-_COMPARING = frozenset(("less", "less_equal", "equal", "select", "first_max", "first_min"))
+_CHOOSING = frozenset(("first_max", "first_min"))
+_COMPARING = _CHOOSING | {"less", "less_equal", "equal", "select"}
 
 
 def found_alike(recorder: Recorder, made: Recording, first: int, is_mixed: bool) -> Alike:
@@ -204,9 +207,10 @@ def found_alike(recorder: Recorder, made: Recording, first: int, is_mixed: bool)
     if not rules <= _PLAIN_RULES | _COMPARING:
         return Alike.NONE
     selected = {id(g.candidates): g.candidates for g in made.selection.gathers}.values()
-    is_one_of_several = not rules.isdisjoint(_COMPARING) or bool(made.guards)
-    if not is_one_of_several and all((x < first).all() for x in selected):
-        return Alike.ARRAYS
+    are_parameters = all((x < first).all() for x in selected)
+    compares = bool(made.guards) or not rules.isdisjoint(_COMPARING - _CHOOSING)
+    if are_parameters and not compares:
+        return Alike.ARRAYS if rules.isdisjoint(_CHOOSING) else Alike.CHOOSING
     return Alike.NONE if is_mixed else Alike.FLOATS
 
 
@@ -224,7 +228,9 @@ def needed(first: Node, others: Iterable[Node]) -> Alike:
     if kinds not in ({Alike.FLOATS}, {Alike.ARRAYS}) or _holds_integers(first):
         return Alike.NONE
     kinds.update(itertools.chain(*map(_kinds, others)))
-    return Alike.NONE if Alike.NONE in kinds else max(kinds)
+    if Alike.NONE in kinds:
+        return Alike.NONE
+    return Alike.CHOOSING if Alike.ARRAYS in kinds else Alike.FLOATS
 
 
 def _kinds(node: Node) -> Iterable[Alike]:

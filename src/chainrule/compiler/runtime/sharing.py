@@ -18,6 +18,7 @@ from chainrule.compiler.capture import alike
 from chainrule.compiler.capture.alike import Alike
 from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.recordings import Output
+from chainrule.compiler.capture.replacing import choices_watched
 from chainrule.compiler.capture.tracing import plain_modes
 from chainrule.compiler.runtime.results import root_of
 from chainrule.compiler.runtime.variants import Variant
@@ -77,6 +78,7 @@ def _of_numbers(variant: Variant) -> Variant:
         settled=variant.settled,
         uses_math=variant.uses_math,
         asks=variant.asks,
+        alike=variant.alike,
         borrows=True,
     )
 
@@ -91,13 +93,16 @@ def _is_confirmed(
 ) -> bool:
     """Whether eager gives this number; the variant is told its type.
 
-    Which type a plain call gives depends on the path through the function and on the types of its
-    arguments, no more: numbers of several types are never chosen from (``capture.alike``).
+    Which type each number of a plain call has depends on the path through the function and on the
+    types of its arguments, no more, as long as numbers of several types are never chosen from: what
+    one run shows of types is so in all of them.
     """
     try:
-        with plain_modes():
+        with plain_modes(), choices_watched() as types:
             result = function(*call.arguments, **call.keywords)
     except Exception:  # which the call itself raises too
+        return False
+    if variant.alike is Alike.CHOOSING and any(len(several) != 1 for several in types):
         return False
     number = result.data if type(result) is Value else result
     if type(number) not in (float, np.float64):
