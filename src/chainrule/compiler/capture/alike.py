@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chainrule.compiler.capture import disassembly, known
-from chainrule.compiler.capture.recordings import Output, Recording
-from chainrule.compiler.capture.rewriting import only_calls
+from chainrule.compiler.capture.recordings import FIRST_RULE, Output, Recording
 from chainrule.core import functions, ops
 from chainrule.core.backend import Value, dot, linear, vsum
 from chainrule.trees import FLOAT, INT, Branch, Dict, List, Node, Numbers, Static, Tuple
@@ -49,8 +48,9 @@ class Reach(enum.IntEnum):
     """What is known of something that a function reaches."""
 
     UNKNOWN = 0  # it may tell
-    MIXED = 1  # floats are not the only kind of numbers in a plain call: numpy's, or Values
-    KNOWN = 2
+    VALUES = 1  # it gives Values, of plain numbers too
+    NUMPYS = 2  # floats are not the only numbers in a plain call: there are some of numpy's
+    KNOWN = 3
 
 
 # --- code -----------------------------------------------------------------------------------------
@@ -81,16 +81,16 @@ _STEPS = frozenset(
 def code_is_known(code: types.CodeType) -> bool:
     """Whether all instructions of a function, and of those inside it, are known."""
     steps = (step for inner in disassembly.nested(code) for step in dis.get_instructions(inner))
-    return all(step.opname in _STEPS for step in steps) and only_calls(code, "isinstance")
+    return all(step.opname in _STEPS for step in steps)
 
 
 # --- what code reaches ----------------------------------------------------------------------------
 
 #: Builtins that pass numbers on, or do with them what code could do with operators. ``float``,
 #: ``int`` and the functions of ``math`` raise where they are given a Value, which ends the
-#: recording. A hook sees what ``isinstance`` is asked for.
+#: recording.
 _BUILTINS = (
-    *(abs, all, any, chr, dict, enumerate, filter, float, int, isinstance, iter, len, list, map),
+    *(abs, all, any, chr, dict, enumerate, filter, float, int, iter, len, list, map),
     *(max, min, next, ord, range, reversed, slice, sorted, sum, tuple, zip, functools.reduce),
     *(itertools.accumulate, itertools.chain, itertools.combinations, itertools.count),
     *(itertools.cycle, itertools.islice, itertools.pairwise, itertools.permutations),
@@ -112,7 +112,7 @@ _KNOWN = frozenset(
         *[getattr(functions, name) for name in _SMOOTH],
     )
 )
-_MIXED = frozenset(map(id, (dot, linear, vsum)))  # of numbers too they give Values
+_MAKERS = frozenset(map(id, (dot, linear, vsum)))  # of numbers too they give Values
 _ATOMS = frozenset((int, float, bool, str, bytes, type(None), range, types.MemberDescriptorType))
 _CONTAINERS = frozenset((list, tuple, dict))
 _PARTS = frozenset((property, staticmethod, classmethod, types.MethodType))
@@ -128,7 +128,7 @@ _EXACT = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_))
 
 def is_trusted(x: Any) -> bool:
     """Whether this is listed itself, with all that it reaches in its turn."""
-    return id(x) in _KNOWN or id(x) in _MIXED
+    return id(x) in _KNOWN or id(x) in _MAKERS
 
 
 def reach_of(x: Any) -> Reach:
@@ -139,12 +139,12 @@ def reach_of(x: Any) -> Reach:
     kind = type(x)
     if kind in _ATOMS or kind in _CONTAINERS or id(x) in _KNOWN:
         return Reach.KNOWN
-    if id(x) in _MIXED:
-        return Reach.MIXED
+    if id(x) in _MAKERS:
+        return Reach.VALUES
     if kind is np.ndarray:
-        return Reach.MIXED if x.dtype in _EXACT else Reach.UNKNOWN
+        return Reach.NUMPYS if x.dtype in _EXACT else Reach.UNKNOWN
     if kind in (np.float64, np.int64):
-        return Reach.MIXED
+        return Reach.NUMPYS
     if kind is types.FunctionType:  # of a library, nobody looks at its code
         return Reach.UNKNOWN if known.is_pure_python(x) else Reach.KNOWN
     if kind in _PARTS:
@@ -171,9 +171,7 @@ def _is_simple_class(cls: type) -> bool:
 # --- what the recorded run did --------------------------------------------------------------------
 
 #: of an array: what is the same of an array of Values as of one of numbers, to rounding
-_OF_ARRAYS = frozenset(
-    "T dot flatten ndim ravel reshape shape size sum tolist transpose".split()
-)
+_OF_ARRAYS = frozenset("T dot flatten ndim ravel reshape shape size sum tolist transpose".split())
 
 
 def may_tell(x: Any, name: str) -> bool:
@@ -186,15 +184,15 @@ def may_tell(x: Any, name: str) -> bool:
 
 
 _PLAIN_RULES = frozenset(("add", "mul", "pow", "divide", ops._where.name, *_SMOOTH))
+_FUNCTIONS = _SMOOTH - {"abs", "maximum", "minimum", "where", "clip"}
 _CHOOSING = frozenset(("first_max", "first_min"))
 _COMPARING = _CHOOSING | {"less", "less_equal", "equal", "select"}
 
 
-def found_alike(recorder: Recorder, made: Recording, first: int, is_mixed: bool) -> Alike:
-    """For which plain calls a recording holds, where all that its function reaches is known.
+def found_alike(recorder: Recorder, made: Recording, first: int, reach: Reach) -> Alike:
+    """For which plain calls a recording holds, by what it did and all that its function reaches.
 
-    ``first``: how many of its inputs are the parameters. ``is_mixed``: there are other numbers than
-    Python's among what it reaches.
+    ``first``: how many of its inputs are the parameters.
     """
     result = made.result
     if not (isinstance(result, Output) and result.is_value and result.position >= made.inputs):
@@ -206,12 +204,32 @@ def found_alike(recorder: Recorder, made: Recording, first: int, is_mixed: bool)
     rules = {rule.name for rule in made.rules}
     if not rules <= _PLAIN_RULES | _COMPARING:
         return Alike.NONE
-    selected = {id(g.candidates): g.candidates for g in made.selection.gathers}.values()
-    are_parameters = all((x < first).all() for x in selected)
     compares = bool(made.guards) or not rules.isdisjoint(_COMPARING - _CHOOSING)
-    if are_parameters and not compares:
+    if not compares and _has_one_type(made, result.position, first, reach):
         return Alike.ARRAYS if rules.isdisjoint(_CHOOSING) else Alike.CHOOSING
-    return Alike.NONE if is_mixed else Alike.FLOATS
+    return Alike.FLOATS if reach is Reach.KNOWN else Alike.NONE
+
+
+def _has_one_type(made: Recording, root: int, first: int, reach: Reach) -> bool:
+    """Whether the type of the result cannot depend on what integers select.
+
+    Parameters are all of one type. A number that was computed may be Python's or numpy's; of both,
+    functions give Python's, and operators the one or the other.
+    """
+    selection = made.selection
+    computed = [k for k, g in enumerate(selection.gathers) if (g.candidates >= first).any()]
+    if not computed:
+        return True
+    if reach is Reach.VALUES:
+        return False
+    operators = [k for k, rule in enumerate(made.rules) if rule.name not in _FUNCTIONS]
+    passes_on = np.isin(made.codes - FIRST_RULE, operators)
+    new = np.unique(selection.places[np.isin(selection.owners, computed)] // made.operands.shape[1])
+    unclear = np.zeros(len(made.codes) + 1, np.bool_)  # the last one for no operand
+    while len(new := new[passes_on[new] & ~unclear[new]]):
+        unclear[new] = True
+        new = np.flatnonzero(unclear[made.operands].any(axis=1) & ~unclear[:-1])
+    return not unclear[root]
 
 
 # --- a call ---------------------------------------------------------------------------------------

@@ -47,7 +47,8 @@ def recording(recorder: Recorder) -> Iterator[None]:
 def choices_watched() -> Iterator[list[set[type]]]:
     """Inside this block, the types of the items of each ``max`` and ``min`` of this thread."""
     with _replaced():
-        _watched.types = found = []
+        found: list[set[type]] = []
+        _watched.types = found
         try:
             yield found
         finally:

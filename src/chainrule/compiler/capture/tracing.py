@@ -380,7 +380,7 @@ def _alike(recorder: Recorder, state: CapturedState, call: Call, made: Recording
         return Alike.NONE
     if not all(REWRITER.sees_all(original(f.__code__)) for f in state.functions):
         return Alike.NONE
-    return found_alike(recorder, made, call.first, state.reach is Reach.MIXED)
+    return found_alike(recorder, made, call.first, state.reach)
 
 
 @contextmanager

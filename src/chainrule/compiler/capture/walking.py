@@ -93,7 +93,8 @@ def survey(
             continue
         x, way = stack.pop()
         found.tells |= isinstance(x, _GETTERS)
-        found.reach = found.reach if way.is_trusted else min(found.reach, alike.reach_of(x))
+        if not way.is_trusted and not isinstance(x, Method):
+            found.reach = min(found.reach, alike.reach_of(x))
         if id(x) in found.outside.holders:
             raise Unrecordable(_not_by_names(found.outside.holders[id(x)].name))
         if id(x) in seen or _is_atom(x):

@@ -291,7 +291,7 @@ class Pipeline:
     def run_shared(self, structure: Structure, call: Call) -> Run | None:
         """Run a plain call on the machine code of ``value_and_grad``; None where it cannot be."""
         twin = self._twin(structure, call)
-        known = None if twin is None else self._known(twin)
+        known = None if twin is None else self._structure_of(twin)
         if twin is None or known is None or not known.variants:
             return None
         alike = [variant for variant in known.variants if variant.alike]
@@ -316,11 +316,13 @@ class Pipeline:
         Numbers are recorded quicker as Values than as stand-ins, and both calls have one code. Who
         never asks for a gradient has code without.
         """
+        twin = self._twin(structure, call)
+        if twin is None:
+            return None
         asked = [s.variants for (key, _), s in self.structures.items() if key[0] and s.variants]
         if not any(variants[0].alike and variants[0].machine for variants in asked):
             return None
-        twin = self._twin(structure, call)
-        known = None if twin is None else self._known(twin)
+        known = self._structure_of(twin)
         return twin if known is None or not (known.variants or known.blocked) else None
 
     def run_recorded(self, structure: Structure, call: Call) -> Run:
@@ -338,7 +340,7 @@ class Pipeline:
             return None  # nobody asked for a gradient
         return differentiated(call) if may_be_alike(self.captured) else None
 
-    def _known(self, call: Call) -> Structure | None:
+    def _structure_of(self, call: Call) -> Structure | None:
         """What is known of such calls, if there were any."""
         return self.structures.get((call.key, self.captured.marks(call.values)))
 

@@ -2,8 +2,8 @@
 
 In: a plain call, and the variants of ``value_and_grad`` for the same arguments. Out: a variant that
 has the machine code of one of them, where the recording is proven to hold for plain numbers too
-(``capture.alike``). It has no tape: that of ``value_and_grad`` divides by ``a * b**-1``, and a plain
-call by ``a / b``. What machine code leaves to the tape is left to eager mode.
+(``capture.alike``). It has no tape: that of ``value_and_grad`` divides by ``a * b**-1``, and a
+plain call by ``a / b``. What machine code leaves to the tape is left to eager mode.
 """
 
 from __future__ import annotations
@@ -88,9 +88,7 @@ def _root(variant: Variant) -> Output:
     return root
 
 
-def _is_confirmed(
-    function: Callable[..., Any], call: Call, variant: Variant, found: float
-) -> bool:
+def _is_confirmed(function: Callable[..., Any], call: Call, variant: Variant, found: float) -> bool:
     """Whether eager gives this number; the variant is told its type.
 
     Which type each number of a plain call has depends on the path through the function and on the
