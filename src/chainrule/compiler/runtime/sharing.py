@@ -54,6 +54,7 @@ def shared(
         if is_known or candidate.alike < least:
             continue
         made = _of_numbers(candidate)
+        made.example = replace(call, copied=True)
         run = made.run(call, made.binding)
         if run is not None and run.variant is not None:
             found = run.number(_root(made).position)

@@ -75,6 +75,7 @@ class Variant:
     is_derivative: bool = False  # so do derivatives on the tape: eager's 0 times infinity is 0
     alike: Alike = Alike.NONE  # plain calls for which it holds too
     borrows: bool = False  # its machine code from ``value_and_grad``: it has no tape
+    example: Call | None = None  # of what borrows: a call to record where more of it is needed
     sizes: str | None = None  # at which it was built from formulas; nothing was recorded there
     #: of a recording without instructions: its fingerprint, and what records a call again
     _again: tuple[Any, Callable[[Call], Recording]] | None = None
