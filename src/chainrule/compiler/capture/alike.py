@@ -113,7 +113,7 @@ _KNOWN = frozenset(
     )
 )
 _MAKERS = frozenset(map(id, (dot, linear, vsum)))  # of numbers too they give Values
-_ATOMS = frozenset((int, float, bool, str, bytes, type(None), range, types.MemberDescriptorType))
+ATOMS = frozenset((int, float, bool, str, bytes, type(None), range, types.MemberDescriptorType))
 _CONTAINERS = frozenset((list, tuple, dict))
 _PARTS = frozenset((property, staticmethod, classmethod, types.MethodType))
 #: methods with two underscores that a class may have, and what Python writes into one
@@ -137,7 +137,7 @@ def reach_of(x: Any) -> Reach:
     Of a function of the user's, its code is looked at as well.
     """
     kind = type(x)
-    if kind in _ATOMS or kind in _CONTAINERS or id(x) in _KNOWN:
+    if kind in ATOMS or kind in _CONTAINERS or id(x) in _KNOWN:
         return Reach.KNOWN
     if id(x) in _MAKERS:
         return Reach.VALUES
@@ -176,8 +176,11 @@ _OF_ARRAYS = frozenset("T dot flatten ndim ravel reshape shape size sum tolist t
 
 def may_tell(x: Any, name: str) -> bool:
     """Whether an attribute that is read may tell a Value from a float, or an array of them."""
-    if type(x) is Value or name[:2] == "__":
+    kind = type(x)
+    if kind is Value or name[:2] == "__":
         return True
+    if kind is types.ModuleType or kind is list:  # what is read from a module is known by then
+        return False
     if isinstance(x, np.ndarray):
         return bool(name) and name not in _OF_ARRAYS
     return isinstance(x, type) and bool(name) and not _is_simple_class(x)

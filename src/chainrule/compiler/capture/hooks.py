@@ -164,8 +164,8 @@ def _asked(x: Any, name: str = "") -> Any:
     recorder = modes.recorder
     if recorder is None:
         return x
-    if may_tell(x, name):
-        recorder.told = True
+    if not recorder.told:
+        recorder.told = may_tell(x, name)
     if type(x) is Value:
         if recorder.either:
             recorder.asked[id(x)] = x

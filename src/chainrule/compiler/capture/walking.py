@@ -93,7 +93,7 @@ def survey(
             continue
         x, way = stack.pop()
         found.tells |= isinstance(x, _GETTERS)
-        if not way.is_trusted and not isinstance(x, Method):
+        if type(x) not in alike.ATOMS and not way.is_trusted and type(x) is not Method:
             found.reach = min(found.reach, alike.reach_of(x))
         if id(x) in found.outside.holders:
             raise Unrecordable(_not_by_names(found.outside.holders[id(x)].name))
