@@ -163,7 +163,7 @@ TELLING = {
     "stored in an array": stored,
     "astype": lambda p: squares(p.astype(float)),
     "mean": lambda p: (p * p).mean(),
-    "a class of numbers": lambda p: tuple(p)[0] * 1.0 * NUMBER,
+    "a class of numbers": lambda p: next(iter(p)) * 1.0 * NUMBER,
     "operator": lambda p: functools.reduce(operator.mul, p),
     "returned": lambda p: p[0],
     "a tuple": lambda p: (squares(p), 3.0),
