@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.alike import may_tell
+from chainrule.compiler.capture.alike import is_in_even, may_tell
 from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.choosing import SEARCHES, Searched, has_whole, item_at
@@ -164,8 +164,8 @@ def _asked(x: Any, name: str = "") -> Any:
     recorder = modes.recorder
     if recorder is None:
         return x
-    if not recorder.told:
-        recorder.told = may_tell(x, name)
+    if not recorder.told and may_tell(x, name):
+        recorder.told = not is_in_even(_calling().f_code)
     if type(x) is Value:
         if recorder.either:
             recorder.asked[id(x)] = x
@@ -189,6 +189,14 @@ def _asked(x: Any, name: str = "") -> Any:
     elif recorder.either and name in _OF_ARRAYS and type(x) is np.ndarray and x.dtype == object:
         recorder.asked.update({id(v): v for v in x.flat if type(v) is Value})
     return x
+
+
+def _calling() -> types.FrameType:
+    """The frame of the code that called a hook."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
 
 
 def _refuse_own_names(x: StandIn, name: str) -> None:
