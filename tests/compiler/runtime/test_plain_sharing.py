@@ -60,8 +60,13 @@ class Pair:
     second: object
 
 
-is_instance = isinstance
+is_instance, FORMAT = isinstance, "{.__class__}"
 SCALED, NUMBER, LARGE = Scaled(2.0), Number(3.0), 10**30
+
+
+def framed(p):
+    generator = (x for x in p)
+    return generator.gi_frame.f_builtins["type"]
 
 
 def caught(p):
@@ -144,6 +149,8 @@ TELLING = {
     "item": lambda p: p[0].item() * squares(p),
     "callable": lambda p: squares(p) * (2 if callable(p[0]) else 3),
     "format": lambda p: squares(p) * len(f"{p[0]}"),
+    "format of an attribute": lambda p: squares(p) * len(FORMAT.format(p[0])),
+    "builtins of a frame": lambda p: squares(p) * (2 if framed(p)(p[0]) is float else 3),
     "repr": lambda p: squares(p) * len(repr([p[0]])),
     "str": lambda p: squares(p) * len(str(p[0])),
     "float": lambda p: float(p[0]) * squares(p),

@@ -25,6 +25,7 @@ import numpy as np
 
 from chainrule.compiler.capture import disassembly, known
 from chainrule.compiler.capture.recordings import FIRST_RULE, Output, Recording
+from chainrule.compiler.capture.standins import StandIn
 from chainrule.core import functions, ops
 from chainrule.core.backend import Value, dot, linear, vsum
 from chainrule.trees import FLOAT, INT, Branch, Dict, List, Node, Numbers, Static, Tuple
@@ -196,16 +197,29 @@ def _is_simple_class(cls: type) -> bool:
 _OF_ARRAYS = frozenset("T dot flatten ndim ravel reshape shape size sum tolist transpose".split())
 
 
-def may_tell(x: Any, name: str) -> bool:
+#: whose attributes say nothing of numbers that they hold, but for those that format: what is read
+#: from a module is known by then
+_SILENT = frozenset(
+    (*_CONTAINERS, int, float, bool, str, types.ModuleType, types.FunctionType, types.MethodType)
+)
+_FORMATTING = frozenset(("format", "format_map"))  # which read attributes, as ``"{0.name}"`` says
+
+
+def may_tell(recorder: Recorder, x: Any, name: str) -> bool:
     """Whether an attribute that is read may tell a Value from a float, or an array of them."""
     kind = type(x)
-    if kind is Value or name[:2] == "__":
+    if name[:2] == "__" or name in _FORMATTING:
         return True
-    if kind is types.ModuleType or kind is list:  # what is read from a module is known by then
+    if kind in _SILENT or kind in recorder.simple:
         return False
     if isinstance(x, np.ndarray):
         return bool(name) and name not in _OF_ARRAYS
-    return isinstance(x, type) and bool(name) and not _is_simple_class(x)
+    if isinstance(x, type):
+        return bool(name) and not _is_simple_class(x)
+    if issubclass(kind, StandIn) or (kind is not Value and _is_simple_class(kind)):
+        recorder.simple.add(kind)
+        return False
+    return True
 
 
 _PLAIN_RULES = frozenset(("add", "mul", "pow", "divide", "detach", ops._where.name, *_SMOOTH))

@@ -164,7 +164,7 @@ def _asked(x: Any, name: str = "") -> Any:
     recorder = modes.recorder
     if recorder is None:
         return x
-    if not recorder.told and may_tell(x, name):
+    if not recorder.told and may_tell(recorder, x, name):
         recorder.told = not is_in_even(_calling().f_code)
     if type(x) is Value:
         if recorder.either:

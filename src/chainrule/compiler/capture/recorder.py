@@ -98,6 +98,7 @@ class Recorder:
         self.either: dict[int, Value] = {}  # by id, what is a Value or a number in eager mode
         self.tells = False  # anything may be asked whether it is a Value or a number
         self.told = False  # something may have told a Value from a float; see ``alike``
+        self.simple: set[type] = set()  # whose attributes do not; see there
         self.asked: dict[int, Value] = {}  # of which an attribute or the type was read
         self.narrow: dict[int, Value] = {}  # operands with fewer bits than a float
         self._detached: dict[int, tuple[Value, Value]] = {}  # by id, a Value and what stands for it

@@ -515,7 +515,7 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
             if chains is None:
                 modules.append(_reached_in_module(module, names, found, set()))
             else:
-                modules.append(_reached_by_chains(module, chains, found))
+                modules.append(_reached_by_chains(module, chains, names, found))
     for item in itertools.chain(*modules):
         if not any(item is maker for maker in seen):
             yield item
@@ -579,9 +579,9 @@ def _is_pure_module(module: types.ModuleType) -> bool:
 
 
 def _reached_by_chains(
-    module: types.ModuleType, chains: set[tuple[str, ...]], found: CapturedState
+    module: types.ModuleType, chains: set[tuple[str, ...]], names: set[str], found: CapturedState
 ) -> Iterator[Any]:
-    """What the code reads by ``module.name.name``."""
+    """What the code reads by ``module.name.name``; of a module under it, all that code names."""
     for chain in sorted(chains):
         namespace: Any = module
         for name in chain:
@@ -591,6 +591,9 @@ def _reached_by_chains(
                 yield item
                 break
             namespace = item
+        else:
+            yield namespace
+            yield from _reached_in_module(namespace, names, found, set())
 
 
 def _full_name(x: Any) -> str:
