@@ -14,6 +14,17 @@ FILES = {
     "box/__init__.py": "",
     "box/inside.py": "LOG, RATE = [], 2.0\ndef note(x):\n    LOG.append(x)\n    return x\n"
     "def rate():\n    return RATE\n",
+    "box/parts.py": """
+        import box.inside
+
+        def of_a_package(x):
+            some = box.inside
+            return x * some.note(2.0) * some.rate()
+
+        def only_reads(x):
+            some = box.inside
+            return x * some.rate()
+    """,
     "box/users.py": """
         def module(x):
             import noting
@@ -97,14 +108,14 @@ def users(tmp_path, monkeypatch, request):
         path.parent.mkdir(exist_ok=True)
         path.write_text(textwrap.dedent(text))
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("noting", "box", "box.inside", "box.users"):
+    for name in ("noting", "box", "box.inside", "box.users", "box.parts"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     made = importlib.import_module("box.users")
     if request.param == "imported before":
         importlib.import_module("noting")
         importlib.import_module("box.inside")
     yield made
-    for name in ("noting", "box", "box.inside", "box.users"):
+    for name in ("noting", "box", "box.inside", "box.users", "box.parts"):
         sys.modules.pop(name, None)
 
 
@@ -176,3 +187,15 @@ def test_modules_in_lists_classes_and_defaults_are_watched_under_all_names(users
             noting.RATE = float(k // 3)
             assert fast.value_and_grad(2.0) == eager(2.0)
         assert fast.dispatch.counts.replayed
+
+
+def test_a_part_of_a_package_under_another_name_is_watched(users):
+    parts = importlib.import_module("box.parts")
+    noted = chainrule.compile(parts.of_a_package, on_fallback="eager")
+    read = chainrule.compile(parts.only_reads)
+    for k in range(6):
+        parts.box.inside.RATE = float(k // 2)
+        assert noted.value_and_grad(2.0) == (2.0 * 2.0 * (k // 2), 2.0 * (k // 2))
+        assert len(parts.box.inside.LOG) == k + 1
+        assert read.value_and_grad(2.0) == (2.0 * (k // 2), float(k // 2))
+    assert read.dispatch.counts.replayed

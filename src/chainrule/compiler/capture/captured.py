@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.compiler.capture.alike import Reach
 from chainrule.compiler.capture.rewriting import original
 from chainrule.core.backend import Value, kernels
 
@@ -85,6 +86,7 @@ class CapturedState:
     looks: bool = False  # some code may read a Value's label or operation
     draws: bool = False  # some code makes a generator of random numbers, which hooks must see
     tells: bool = False  # some code in C may tell a Value from a number
+    reach: Reach = Reach.KNOWN  # whether all that it reaches is known to treat floats as Values
     asks_types: bool = False  # some code may tell a list from a tuple or an array, as by isinstance
     catches: set[types.CodeType] = field(default_factory=set)  # code that may catch errors
     bound: set[int] = field(default_factory=set)  # ids of instances that are not to be kept alive

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.compiler.capture.alike import is_in_even, may_tell
 from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.choosing import SEARCHES, Searched, has_whole, item_at
@@ -108,6 +109,7 @@ def _changing(x: Any, name: str = "") -> Any:
     """What code stores into: an item, or an attribute of this name."""
     recorder = modes.recorder
     if recorder is not None:
+        recorder.told |= isinstance(x, (Value, np.ndarray))
         for key in (id(x), id(getattr(x, "__dict__", None))) if name else (id(x),):
             if key in recorder.watched:
                 recorder.stores_into.setdefault(key, errors.caller())
@@ -123,6 +125,8 @@ def _has_data(key: Any) -> bool:
 def _same(a: Any, b: Any) -> bool:
     """``a is b``."""
     recorder = modes.recorder
+    if recorder is not None and a is not None and b is not None:
+        recorder.told |= isinstance(a, Value) or isinstance(b, Value)
     if recorder is not None and a is b and isinstance(a, StandIn) and is_numpys(a):
         recorder.forbid("asking by 'is' which number it has")  # an array makes a new one each time
     texts = (a, b) if recorder is not None and type(a) in _TEXTS and type(b) in _TEXTS else ()
@@ -160,6 +164,8 @@ def _asked(x: Any, name: str = "") -> Any:
     recorder = modes.recorder
     if recorder is None:
         return x
+    if not recorder.told and may_tell(recorder, x, name):
+        recorder.told = not is_in_even(_calling().f_code)
     if type(x) is Value:
         if recorder.either:
             recorder.asked[id(x)] = x
@@ -183,6 +189,14 @@ def _asked(x: Any, name: str = "") -> Any:
     elif recorder.either and name in _OF_ARRAYS and type(x) is np.ndarray and x.dtype == object:
         recorder.asked.update({id(v): v for v in x.flat if type(v) is Value})
     return x
+
+
+def _calling() -> types.FrameType:
+    """The frame of the code that called a hook."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
 
 
 def _refuse_own_names(x: StandIn, name: str) -> None:

@@ -97,6 +97,8 @@ class Recorder:
         self.plain: set[int] = set()  # leaves that are plain numbers (reference engine)
         self.either: dict[int, Value] = {}  # by id, what is a Value or a number in eager mode
         self.tells = False  # anything may be asked whether it is a Value or a number
+        self.told = False  # something may have told a Value from a float; see ``alike``
+        self.simple: set[type] = set()  # whose attributes do not; see there
         self.asked: dict[int, Value] = {}  # of which an attribute or the type was read
         self.narrow: dict[int, Value] = {}  # operands with fewer bits than a float
         self._detached: dict[int, tuple[Value, Value]] = {}  # by id, a Value and what stands for it
@@ -342,6 +344,8 @@ class Recorder:
         else:
             mixed = any(isinstance(x, Value) for x in items)
             values = [x if isinstance(x, Value) else self.detached_operand(x) for x in items]
+        if mixed and not all(type(x) is Value or x.__class__ is float for x in items):
+            self.told = True  # of floats it would be another type, whichever is chosen
         if mixed:  # a number from .data beside Values passes no gradient on
             values = [
                 self.detach(v)

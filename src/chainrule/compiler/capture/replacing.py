@@ -43,6 +43,19 @@ def recording(recorder: Recorder) -> Iterator[None]:
             modes.recorder = before
 
 
+@contextmanager
+def choices_watched() -> Iterator[list[set[type]]]:
+    """Inside this block, the types of the items of each ``max`` and ``min`` of this thread."""
+    with _replaced():
+        found: list[set[type]] = []
+        _watched.types = found
+        try:
+            yield found
+        finally:
+            _watched.types = None
+
+
+_watched = threading.local()
 _lock = threading.Lock()
 _users = 0
 _max, _min = builtins.max, builtins.min
@@ -66,6 +79,11 @@ _SUBSTITUTES = [
 def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
     def extreme(*arguments: Any, **keywords: Any) -> Any:
         recorder = modes.recorder
+        watched: list[Any] | None = getattr(_watched, "types", None)
+        if watched is not None and recorder is None:
+            items = [] if keywords else list(arguments[0] if len(arguments) == 1 else arguments)
+            watched.append(set(map(type, items)))
+            return original(*arguments, **keywords) if keywords else original(items)
         if recorder is not None and recorder.both and keywords.keys() == {"key"} and arguments:
             return extreme_by_key(original, arguments, keywords["key"])
         if recorder is None or keywords:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.compiler.capture.alike import Alike, Reach, found_alike
 from chainrule.compiler.capture.arguments import (
     Call,
     Makers,
@@ -72,6 +73,7 @@ class Trace:
     uses_math: bool = False  # it holds for finite data only: functions of ``math`` would raise
     asks: bool = True  # it may depend on which Value or list the function has
     exponents: frozenset[str] = frozenset()  # the lines at which exponents became static
+    alike: Alike = Alike.NONE  # plain calls for which it holds too, if it is of ``value_and_grad``
     derived_from: Trace | None = None  # of a derivative: the recording that was differentiated
 
 
@@ -326,6 +328,7 @@ def _trace(
             held.update(map(id, inputs[: call.first] if call.key[0] else []))
             seen = [] if call.key[0] else _values_in(result)
             made = finish(recorder, inputs, result, like, held, seen)
+            alike = _alike(recorder, state, call, made)
         if recorder.unkeyed is not None:
             raise NotKeyed(recorder.unkeyed)
         if recorder.refused is not None:
@@ -360,7 +363,24 @@ def _trace(
         recorder.uses_math,
         state.asks or recorder.identity if recorder.both else state.identity,
         frozenset(recorder.exponents),
+        alike,
     )
+
+
+def may_be_alike(state: CapturedState) -> bool:
+    """Whether a recording of ``value_and_grad`` may hold for plain calls, by what it captures."""
+    asks = state.identity or state.asks or state.tells or state.looks or state.catches
+    others = state.outside or state.draws or state.values or state.keyed
+    return state.reach is not Reach.UNKNOWN and not asks and not others
+
+
+def _alike(recorder: Recorder, state: CapturedState, call: Call, made: Recording) -> Alike:
+    """The plain calls for which a recording of ``value_and_grad`` holds."""
+    if not call.key[0] or call.roots or not may_be_alike(state):
+        return Alike.NONE
+    if not all(REWRITER.sees_all(original(f.__code__)) for f in state.functions):
+        return Alike.NONE
+    return found_alike(recorder, made, call.first, state.reach)
 
 
 @contextmanager

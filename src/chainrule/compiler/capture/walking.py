@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture import disassembly, known
+from chainrule.compiler.capture import alike, disassembly, known
 from chainrule.compiler.capture.captured import (
     ANY,
     MISSING,
@@ -93,6 +93,8 @@ def survey(
             continue
         x, way = stack.pop()
         found.tells |= isinstance(x, _GETTERS)
+        if type(x) not in alike.ATOMS and not way.is_trusted and type(x) is not Method:
+            found.reach = min(found.reach, alike.reach_of(x))
         if id(x) in found.outside.holders:
             raise Unrecordable(_not_by_names(found.outside.holders[id(x)].name))
         if id(x) in seen or _is_atom(x):
@@ -111,7 +113,7 @@ def survey(
             instead = reason.instead if isinstance(reason, _Refused) else ""
             raise Unrecordable(f"{reason}{way.place(x)}{instead}") from None
         found.asks_types |= not _is_own(x) and any(id(item) in _ASKING for item in inside)
-        further = way.through(x)
+        further = _TRUSTED if way.is_trusted or alike.is_trusted(x) else way.through(x)
         stack.extend((y, further) for y in reversed(inside))  # depth first, as in the source
     found.values = list({id(v): v for v in found.values}.values())
     found.objects_by_id = {id(x): type(x) for x in kept if not isinstance(x, _NO_OBJECTS)}
@@ -204,6 +206,8 @@ class _Way:
     reader: Any = None
     named: Any = None  # what the reader names, where the walk has gone on from there
 
+    is_trusted: bool = False  # what leads to it is listed, with all that it reaches
+
     def through(self, x: Any) -> _Way:
         """The way to what is inside ``x``."""
         if isinstance(x, types.FunctionType) and not _is_of_library(x):
@@ -217,6 +221,9 @@ class _Way:
         if self.reader is None:
             return ""
         return _place(x if self.named is None else self.named, self.reader)
+
+
+_TRUSTED = _Way(is_trusted=True)
 
 
 class _Held:
@@ -425,6 +432,8 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
         line = _own_place(function, set())
         raise Unrecordable(f"it asks whether something is True or False by 'is' or 'match'{line}")
     found.catches.update(disassembly.catching(code))
+    if found.reach and not alike.is_trusted(function) and not alike.code_is_known(code):
+        found.reach = alike.Reach.UNKNOWN
     found.looks |= bool(names & _LOOKS)
     found.tells |= any(getter.__name__ in names for getter in _GETTERS)
     found.tells |= disassembly.matches_classes(code)
@@ -506,7 +515,7 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
             if chains is None:
                 modules.append(_reached_in_module(module, names, found, set()))
             else:
-                modules.append(_reached_by_chains(module, chains, found))
+                modules.append(_reached_by_chains(module, chains, names, found))
     for item in itertools.chain(*modules):
         if not any(item is maker for maker in seen):
             yield item
@@ -570,9 +579,9 @@ def _is_pure_module(module: types.ModuleType) -> bool:
 
 
 def _reached_by_chains(
-    module: types.ModuleType, chains: set[tuple[str, ...]], found: CapturedState
+    module: types.ModuleType, chains: set[tuple[str, ...]], names: set[str], found: CapturedState
 ) -> Iterator[Any]:
-    """What the code reads by ``module.name.name``."""
+    """What the code reads by ``module.name.name``; of a module under it, all that code names."""
     for chain in sorted(chains):
         namespace: Any = module
         for name in chain:
@@ -582,6 +591,9 @@ def _reached_by_chains(
                 yield item
                 break
             namespace = item
+        else:
+            yield namespace
+            yield from _reached_in_module(namespace, names, found, set())
 
 
 def _full_name(x: Any) -> str:

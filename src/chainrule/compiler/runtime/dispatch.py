@@ -417,6 +417,8 @@ class Dispatch:
             ledger.missed(0)
             return Run(Path.EAGER, reason=structure.blocked)
         for place, variant in enumerate(structure.variants):
+            if variant.borrows and at_once:
+                continue  # whoever asks for a recording needs more of it than its machine code
             run = variant.run(call, variant.binding)
             if run is not None:
                 structure.hits += 1
@@ -435,6 +437,9 @@ class Dispatch:
                             run = variant.run(call, variant.binding)
                 return run or EAGERLY
         with Held():
+            borrowed = None if at_once else pipeline.run_shared(structure, call)
+            if borrowed is not None:
+                return borrowed
             unrecorded = pipeline.run_unrecorded(structure, call)
         if pipeline.formulas is not None:
             self.notices.recorded_at_every_size(pipeline.formulas.refusals)
@@ -447,8 +452,12 @@ class Dispatch:
         too_much = self._too_much(pipeline.captured) if may_wait else None
         if too_much is not None:
             return too_much
+        plain, twin = (structure, call), None
         if not at_once:
             ledger.missed(len(structure.variants))
+            twin = pipeline.recorded_instead(structure, call)
+            if twin is not None:
+                structure, call = pipeline.structure(twin), twin
             if not self._affords_recording(call):
                 return self._leave_unserved()
         if not at_once and self.traces_texts and self._varying.may_vary(call):
@@ -468,6 +477,8 @@ class Dispatch:
                 run = pipeline.record(structure, call, at_once, build)
             elif texts and run.variant is not None:
                 self._leave_static(static_in(call, run.variant))
+            if twin is not None:
+                run = pipeline.run_recorded(*plain)
         self.notices.recorded(self.counts, pipeline.reason_to_record)
         return run
 

@@ -386,8 +386,7 @@ class FastPath:
 
     def learn(self, call: Call, variant: Variant) -> bool:
         """Let a variant answer calls such as this from now on; whether it can."""
-        binding = variant.binding
-        met = variant if binding is None else binding.fit
+        binding, met = variant.binding, _met_by(variant, variant.binding)
         if met not in self._met and not call.keywords:
             self._met[met] = self._learn(call, variant, binding)
         return self._met.get(met, False)
@@ -423,7 +422,7 @@ class FastPath:
         finish = _finish(call, variant)
         cached.insert(0, kernels.CachedCall(plan, variant, binding, finish, variant.uses_math))
         for one in cached[VARIANTS:]:
-            self._met.pop(one.variant if one.binding is None else one.binding.fit, None)
+            self._met.pop(_met_by(one.variant, one.binding), None)
         del cached[VARIANTS:]
         return True
 
@@ -451,6 +450,11 @@ class FastPath:
                     if id(x) not in self.classes and id(attributes) not in self._is_watched:
                         self.classes[id(x)] = identity_checks(attributes)
                         self._kept.append(x)
+
+
+def _met_by(variant: Variant, binding: Binding | None) -> Any:
+    """What tells a variant on the tape, and with machine code, from all others."""
+    return variant if binding is None or variant.borrows else binding.fit
 
 
 def _types_in(nodes: Iterable[Node]) -> Iterator[type]:

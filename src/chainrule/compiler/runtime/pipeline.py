@@ -21,7 +21,7 @@ from chainrule.compiler.capture.outside import Changes
 from chainrule.compiler.capture.recordings import ArrayOutput, Recording
 from chainrule.compiler.capture.sides import counting_lines
 from chainrule.compiler.capture.standins import Followed, Unrecordable
-from chainrule.compiler.capture.tracing import Trace, Tracer, random_states_kept
+from chainrule.compiler.capture.tracing import Trace, Tracer, may_be_alike, random_states_kept
 from chainrule.compiler.runtime.building import Builder, Original
 from chainrule.compiler.runtime.causes import (
     SEVERAL,
@@ -35,6 +35,7 @@ from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.results import carriers, has_no_graph, root_of
+from chainrule.compiler.runtime.sharing import differentiated, shared
 from chainrule.compiler.runtime.unrecorded import Formulas, Source
 from chainrule.compiler.runtime.variants import (
     EAGERLY,
@@ -299,6 +300,62 @@ class Pipeline:
         self._shed(variant)
         return True
 
+    def run_shared(self, structure: Structure, call: Call) -> Run | None:
+        """Run a plain call on the machine code of ``value_and_grad``; None where it cannot be."""
+        twin = self._twin(structure, call)
+        known = None if twin is None else self._structure_of(twin)
+        if twin is None or known is None or not known.variants:
+            return None
+        alike = [variant for variant in known.variants if variant.alike]
+        for variant in alike:
+            if variant.waits:
+                self.build_when_worth_it(variant, twin)
+        started = time.thread_time()
+        with random_states_kept():
+            found = shared(self._tracer.function, call, alike, structure.variants)
+        self._counts.recording_seconds += time.thread_time() - started
+        if isinstance(found, Variant):
+            self._keep(structure, found)
+            self._ledger.replayed(len(found.recording))
+            return found.run(call, found.binding)
+        may_be = any(variant.waits or variant.binding is not None for variant in alike)
+        structure.own_code = found or not may_be
+        return None
+
+    def recorded_instead(self, structure: Structure, call: Call) -> Call | None:
+        """The call of ``value_and_grad`` to record in the place of a plain one; None: itself.
+
+        Numbers are recorded quicker as Values than as stand-ins, and both calls have one code. Who
+        never asks for a gradient has code without.
+        """
+        twin = self._twin(structure, call)
+        if twin is None:
+            return None
+        asked = [s.variants for (key, _), s in self.structures.items() if key[0] and s.variants]
+        if not any(variants[0].alike and variants[0].machine for variants in asked):
+            return None
+        known = self._structure_of(twin)
+        return twin if known is None or not (known.variants or known.blocked) else None
+
+    def run_recorded(self, structure: Structure, call: Call) -> Run:
+        """Run a plain call, now that one of ``value_and_grad`` was recorded in its place."""
+        run = self.run_shared(structure, call)
+        if run is None:
+            structure.own_code = True  # it is recorded by itself
+        return run or EAGERLY
+
+    def _twin(self, structure: Structure, call: Call) -> Call | None:
+        """The call of ``value_and_grad`` whose machine code a plain call may have."""
+        if call.key[0] or structure.own_code or self._builder is None or self.formulas is not None:
+            return None
+        if not any(key[0] for key, _ in self.structures):
+            return None  # nobody asked for a gradient
+        return differentiated(call) if may_be_alike(self.captured) else None
+
+    def _structure_of(self, call: Call) -> Structure | None:
+        """What is known of such calls, if there were any."""
+        return self.structures.get((call.key, self.captured.marks(call.values)))
+
     def run_unrecorded(self, structure: Structure, call: Call) -> Run | None:
         """Run a call by code that needs no recording of it; None where it has to be recorded."""
         if self.formulas is None or any(v.sizes is not None for v in structure.variants):
@@ -419,10 +476,13 @@ class Pipeline:
 
     def _added(self, structure: Structure, variant: Variant) -> Variant:
         """Put a variant first."""
-        structure.variants.insert(0, variant)
         structure.sides += getattr(self._tracer, "both", False)
-        del structure.variants[VARIANTS:]
         self._shed(variant)
+        return self._keep(structure, variant)
+
+    def _keep(self, structure: Structure, variant: Variant) -> Variant:
+        structure.variants.insert(0, variant)
+        del structure.variants[VARIANTS:]
         memory.add(self, variant)
         return variant
 

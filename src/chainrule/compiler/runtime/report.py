@@ -43,7 +43,8 @@ def _text(dispatch: Dispatch, stage: str) -> str:
     if stage == "summary":
         return _summary(dispatch)
     if stage == "recorded":
-        return "\n\n".join(_recorded(variant) for _, variant in _variants(dispatch))
+        recorded = [variant for _, variant in _variants(dispatch) if not variant.borrows]
+        return "\n\n".join(map(_recorded, recorded))
     if stage == "sizes":
         return dispatch.formulas_text
     if stage == "integers":
@@ -108,7 +109,9 @@ def _summary(dispatch: Dispatch) -> str:
         if binding is not None:
             program = binding.machine.program
             where = "" if binding.is_own else " of a longer call"
-            if program.steps is not None:
+            if variant.borrows:
+                where += ", those of value_and_grad"
+            elif program.steps is not None:
                 where = f", done in {len(program.steps):,} steps"
             elif binding.machine.code.machine.stripped:
                 where = f", {len(binding.machine.code.machine.stripped)} of them by elements"
@@ -183,7 +186,7 @@ def _from_cache(dispatch: Dispatch) -> str:
 def _formulas(dispatch: Dispatch) -> str:
     """The array programs in index notation; those of shorter calls are the longest's."""
     found: list[str] = []
-    variants = _variants(dispatch)
+    variants = [(key, variant) for key, variant in _variants(dispatch) if not variant.borrows]
     served = Counter(id(v.machine) for _, v in variants if v.machine is not None)
     for key, variant in variants:
         binding, lanes = variant.binding, _lane_codes(variant)

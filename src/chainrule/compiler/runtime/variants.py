@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.compiler.capture.alike import Alike
 from chainrule.compiler.capture.arguments import Call, as_float
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.outside import Place
@@ -73,6 +74,9 @@ class Variant:
     mapped: int = 0  # samples that had no such code
     containers: Any = None  # the kinds and sizes of those among its arguments; see ``keeping``
     is_derivative: bool = False  # so do derivatives on the tape: eager's 0 times infinity is 0
+    alike: Alike = Alike.NONE  # plain calls for which it holds too
+    borrows: bool = False  # its machine code from ``value_and_grad``: it has no tape
+    example: Call | None = None  # of what borrows: a call to record where more of it is needed
     sizes: str | None = None  # at which it was built from formulas; nothing was recorded there
     #: of a recording without instructions: its fingerprint, and what records a call again
     _again: tuple[Any, Callable[[Call], Recording]] | None = None
@@ -92,6 +96,7 @@ class Variant:
             uses_math=made.uses_math,
             asks=made.asks,
             exponents=made.exponents,
+            alike=made.alike,
             is_derivative=made.derived_from is not None,
         )
 
@@ -136,7 +141,7 @@ class Variant:
     @property
     def is_own(self) -> bool:
         """Whether there is machine code that was built from it."""
-        return self.binding is not None and self.binding.is_own
+        return not self.borrows and self.binding is not None and self.binding.is_own
 
     @property
     def machine(self) -> MachineCode | None:
@@ -170,8 +175,10 @@ class Variant:
             gathered = binding.fit.gathered(decided[0])
             if gathered is not None and binding.machine.run(binding.fit, gathered, self.inputs):
                 return Run(Path.MACHINE, self, binding.machine, call)
+        if self.borrows:
+            return None  # it has no tape
         if self.sizes is not None:
-            return EAGERLY  # it has no tape
+            return EAGERLY  # nor has this one
         try:
             if not self.recover(call):
                 return None
@@ -304,4 +311,5 @@ class Structure:
     recordings: int = 0
     hits: int = 0  # calls that a variant answered
     sides: int = 0  # recordings that compute both sides of branches
+    own_code: bool = False  # plain calls do not give what the code of ``value_and_grad`` does
     blocked: str | None = None  # why such calls run eagerly

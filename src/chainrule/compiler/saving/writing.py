@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from chainrule import tensor_files
-from chainrule.compiler.capture.arguments import flatten_call
+from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.captured import MISSING, CapturedState, Method, content_of
 from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.lift.alignment import Layout, RecordedCall
@@ -55,6 +55,8 @@ def save(
     with dispatch.lock:
         if example or keywords:
             _record(dispatch, example, keywords)
+        for call in _unrecorded(dispatch):
+            dispatch.record(call)
         _check_savable(dispatch)
         try:
             writer = _Writer(dispatch)
@@ -73,6 +75,13 @@ def _record(dispatch: Dispatch, example: tuple[Any, ...], keywords: dict[str, An
     reasons = [reason for call in calls if (reason := dispatch.record(call)) is not None]
     if len(reasons) == len(calls):
         raise SaveError(f"{dispatch.name} cannot be saved: it runs eagerly because {reasons[0]}")
+
+
+def _unrecorded(dispatch: Dispatch) -> list[Call]:
+    """Plain calls that ran on the machine code of ``value_and_grad`` only."""
+    structures = [structure.variants for structure in dispatch.structures.values()]
+    alone = [variants for variants in structures if all(v.borrows for v in variants)]
+    return [v.example for variants in alone for v in variants if v.example is not None]
 
 
 def _check_savable(dispatch: Dispatch) -> None:
@@ -136,11 +145,12 @@ class _Writer:
     def _structures(self) -> list[Any]:
         """Every structure that can be called again, with its variants."""
         found: dict[str, Any] = {}
-        kept = [
-            (key, marks, structure.variants)
+        recorded = [
+            (key, marks, [v for v in structure.variants if not v.borrows])
             for (key, marks), structure in self._dispatch.structures.items()
-            if structure.variants and not _passes_captured(marks, self._captured.looks)
+            if not _passes_captured(marks, self._captured.looks)
         ]
+        kept = [(key, marks, variants) for key, marks, variants in recorded if variants]
         if not kept:
             raise SaveError("each call passed it Values that it captures too")
         owners = {
