@@ -15,17 +15,41 @@ static int is_another_list(PyObject *sample, Py_ssize_t place) {
     return before == place && PyList_CheckExact(list) && PyList_Size(list) > 0;
 }
 
+/* Python has small integers ready, one object beside the other: which of them an object is, its address says. Of the
+ * first SMALL of them: where they begin, and how many bytes they take; 0 where Python has them otherwise. */
+#define SMALL 256
+#define SMALL_SHIFT 5 /* each takes 32 bytes: nothing else can begin between two of them */
+static uintptr_t first_small, small_bytes;
+
+int find_small_integers(void) {
+    int beside = 1;
+    for (uintptr_t k = 0; k < SMALL; k++) {
+        uintptr_t place = (uintptr_t)PyLong_FromLong((long)k); /* never given back, so that it stays there */
+        if (place == 0) {
+            return -1;
+        }
+        first_small = k == 0 ? place : first_small;
+        beside = beside && place == first_small + (k << SMALL_SHIFT);
+    }
+    small_bytes = beside ? SMALL << SMALL_SHIFT : 0;
+    return 0;
+}
+
 /* The integers of a list, also into `to` unless that is NULL; 0 where there is something else. */
 static int read_list(PyObject *list, Py_ssize_t count, int64_t *to) {
     for (Py_ssize_t k = 0; k < count; k++) {
         PyObject *x = PyList_GetItem(list, k);
-        int overflow = 0;
-        if (!PyLong_CheckExact(x)) {
-            return 0;
-        }
-        int64_t integer = PyLong_AsLongLongAndOverflow(x, &overflow);
-        if (overflow != 0) {
-            return 0;
+        uintptr_t beyond = (uintptr_t)x - first_small;
+        int64_t integer = (int64_t)(beyond >> SMALL_SHIFT);
+        if (UNLIKELY(beyond >= small_bytes)) {
+            int overflow = 0;
+            if (!PyLong_CheckExact(x)) {
+                return 0;
+            }
+            integer = PyLong_AsLongLongAndOverflow(x, &overflow);
+            if (overflow != 0) {
+                return 0;
+            }
         }
         if (to != NULL) {
             to[k] = integer;
@@ -142,7 +166,10 @@ static size_t hash_of(const int64_t *lengths, Py_ssize_t lists) {
 Py_ssize_t find_shape(const Shapes *s, const int64_t *lengths) {
     for (size_t at = hash_of(lengths, s->lists) & s->mask; s->slots[at] >= 0; at = (at + 1) & s->mask) {
         const int64_t *row = &ITEM(s->rows, int64_t, s->slots[at] * s->lists);
-        if (memcmp(row, lengths, (size_t)s->lists * sizeof *row) == 0) {
+        Py_ssize_t k = 0;
+        for (; k < s->lists && row[k] == lengths[k]; k++) {
+        }
+        if (k == s->lists) {
             return (Py_ssize_t)s->slots[at];
         }
     }
