@@ -5,7 +5,7 @@ are buffers of numbers.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, final, overload
 
 from typing_extensions import disjoint_base
 
@@ -257,6 +257,9 @@ def pack_samples(
     shapes: Any,
     open: Any,
     choice: Any,
+    kept: Any,
+    starts: Any,
+    numbers: Any,
     own: Any,
     gathered: Any,
     fits: Any,
@@ -264,7 +267,12 @@ def pack_samples(
     /,
 ) -> int: ...
 def sample_integers(samples: list[Any], which: Any, lengths: Any, /) -> bytearray: ...
+@overload
 def sample_shapes(samples: list[Any], which: Any, lists: int, /) -> tuple[list[int], list[int]]: ...
+@overload
+def sample_shapes(
+    samples: list[Any], which: Any, lists: int, starts: Any, most: int, /
+) -> tuple[list[int], list[int], bytearray]: ...
 
 @final
 class Decider:

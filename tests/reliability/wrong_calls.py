@@ -281,6 +281,10 @@ ENTRIES: dict[str, Entry] = {
         _native.sample_shapes,
         lambda: ([([1, 2],), ("3",), ([10**9],)], np.arange(3), 1),
     ),
+    "sample_shapes, kept": (
+        _native.sample_shapes,
+        lambda: ([([1, 2],), ("3",), ([10**9],)], np.arange(3), 1, np.full(3, -1), 64),
+    ),
     "fill": (
         _native.fill,
         lambda: ({"a": [np.zeros(2)]}, {"a": [np.ones(2)]}, np.ndarray),
