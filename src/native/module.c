@@ -56,7 +56,8 @@ static int import_parts(void) {
     PyObject *ops = PyImport_ImportModule("chainrule.core.ops");
     int failed = !errors_module || !empty_tuple || !empty_string || !ops ||
                  import_value_parts(ops) < 0 || import_building_blocks(ops) < 0 ||
-                 import_gate_parts() < 0 || find_small_integers() < 0 || import_argument_parts() < 0 || import_derivation_parts() < 0;
+                 import_gate_parts() < 0 || import_argument_parts() < 0 || import_derivation_parts() < 0 ||
+                 import_questions() < 0 || find_small_integers() < 0;
     Py_XDECREF(ops);
     return -failed;
 }
