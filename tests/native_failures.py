@@ -644,6 +644,11 @@ case(
     raises=ValueError,
 )
 case(
+    "group_shapes",
+    lambda s: _native.group_shapes(*s.extra["nodes"], 1, 8, True),
+    prepare=with_extra(0, nodes=lambda s: (np.full(4, 2, np.uint8), np.arange(4) % 3)),
+)
+case(
     "gather",
     lambda s: _native.gather((s.a, s.b), s.extra["x"]),
     prepare=with_extra(0, x=lambda s: np.zeros(2)),

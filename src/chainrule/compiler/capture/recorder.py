@@ -372,7 +372,7 @@ class Recorder:
                 self.either[id(best)] = best
             return best
         if plain:
-            data = all([x.is_data for x in items])
+            data = all(x.is_data for x in items)
         else:
             data = all(self.is_data(x) or type(x) in (int, float) for x in items)
         return Detached(self, best, data, items[0].__class__)
