@@ -29,7 +29,8 @@ from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
 
 UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
-AT_ONCE = 8192  # samples in one call of machine code
+AT_ONCE = 8192  # samples in one call of machine code that may have to be packed before it
+PACKED = 4  # times as many, where all stay packed: threads wait for Python in between
 MEMORY = 1 << 27  # bytes: for packed samples
 READ_ONCE = 1 << 23  # bytes: for those that are not read again
 KEPT = 1 << 24  # bytes: of integers that were read to see the structures, for packing
@@ -109,7 +110,9 @@ class PackedSamples:
     def choose(self, first: int, count: int) -> Addresses:
         """Which samples are read next, those number ``first`` and on of a run, in order."""
         if not isinstance(self.samples, _Shown):
-            return np.arange(first, first + count) % len(self.samples)
+            start, end = first % len(self.samples), len(self.samples)
+            found = np.arange(start, start + count)
+            return found if start + count <= end else found % end
         shown = max(1, count)
         self.samples.places = self.samples.windows.places(first, shown)
         self.fit_of = np.full(shown, UNKNOWN, np.int64)
@@ -441,6 +444,14 @@ class PackedSamples:
         """How many samples are looked at in one go, so that their rows fit into memory."""
         each = self._row_bytes if self.machine is not None else 1
         return max(1, min(AT_ONCE, self._memory // max(1, each)))
+
+    @property
+    def in_one_call(self) -> int:
+        """How many samples go through the machine code in one call."""
+        if self.machine is None or self.windowed:
+            return self.at_once
+        stay = len(self.samples) * self._row_bytes <= self._memory
+        return PACKED * self.at_once if stay else self.at_once
 
     # --- for the code -----------------------------------------------------------------------------
 
