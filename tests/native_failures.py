@@ -644,6 +644,11 @@ case(
     raises=ValueError,
 )
 case(
+    "group_shapes",
+    lambda s: _native.group_shapes(*s.extra["nodes"], 1, 8, True),
+    prepare=with_extra(0, nodes=lambda s: (np.full(4, 2, np.uint8), np.arange(4) % 3)),
+)
+case(
     "gather",
     lambda s: _native.gather((s.a, s.b), s.extra["x"]),
     prepare=with_extra(0, x=lambda s: np.zeros(2)),
@@ -864,6 +869,13 @@ def shapes_found(state: State) -> None:
     assert found == ([0, 2], [1])
 
 
+def shapes_kept(state: State) -> None:
+    starts = np.full(3, -1, np.int64)
+    found = _native.sample_shapes(state.extra["samples"], np.arange(3), 1, starts, 64)
+    assert found == ([0, 2], [1], np.array([0, 1, 2, 1, 10**9], np.int32).tobytes())
+    assert starts.tolist() == [0, -1, 3]
+
+
 def longest_found(state: State) -> None:
     assert _native.longest_sample([(x,) for x in ([1], [1, 2])]) == 1
 
@@ -901,6 +913,11 @@ def all_is_packed(state: State, failed: bool) -> None:
 case(
     "sample_shapes",
     shapes_found,
+    prepare=with_extra(0, samples=lambda s: [([1, 2],), ("3",), ([10**9],)]),
+)
+case(
+    "sample_shapes, kept",
+    shapes_kept,
     prepare=with_extra(0, samples=lambda s: [([1, 2],), ("3",), ([10**9],)]),
 )
 case("longest_sample", longest_found)

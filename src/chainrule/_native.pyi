@@ -5,7 +5,7 @@ are buffers of numbers.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, final, overload
 
 from typing_extensions import disjoint_base
 
@@ -154,6 +154,10 @@ def canonicalise(
 ) -> tuple[bytearray, ...]: ...
 def stand_in(kind: type[Any], /) -> None: ...
 def record_row(op: Op, operands: tuple[Any, ...], /) -> Value | None: ...
+def apply_row(op: Op, /, *operands: Any) -> Value: ...
+def group_shapes(
+    kinds: Any, signatures: Any, leaf: int, most: int, all: bool, /
+) -> tuple[bytearray, bytearray, bytearray, bytearray | None] | None: ...
 def gather(values: tuple[Value, ...], out: Any, /) -> None: ...
 def swap_grads(values: list[Value], numbers: Any, /) -> None: ...
 def compiled_node(y: float, name: str, children: tuple[Value, ...], slopes: Any, /) -> Value: ...
@@ -257,6 +261,9 @@ def pack_samples(
     shapes: Any,
     open: Any,
     choice: Any,
+    kept: Any,
+    starts: Any,
+    numbers: Any,
     own: Any,
     gathered: Any,
     fits: Any,
@@ -264,7 +271,12 @@ def pack_samples(
     /,
 ) -> int: ...
 def sample_integers(samples: list[Any], which: Any, lengths: Any, /) -> bytearray: ...
+@overload
 def sample_shapes(samples: list[Any], which: Any, lists: int, /) -> tuple[list[int], list[int]]: ...
+@overload
+def sample_shapes(
+    samples: list[Any], which: Any, lists: int, starts: Any, most: int, /
+) -> tuple[list[int], list[int], bytearray]: ...
 
 @final
 class Decider:

@@ -282,7 +282,7 @@ PyObject *record_instruction(Kind kind, double y, Node *a, Node *b, double s0, d
     if (LIKELY(!grad_off && !nonfinite_allowed)) {
         return (PyObject *)n;
     }
-    PyObject *kept = PyObject_CallMethod(recorder, "made", "(O)", (PyObject *)n);
+    PyObject *kept = ask_recorder(MADE, (PyObject *)n);
     Py_DECREF((PyObject *)n);
     return kept;
 }

@@ -9,6 +9,21 @@ THREAD_LOCAL PyObject *recorder;
 THREAD_LOCAL PyObject *recorded;
 THREAD_LOCAL struct Instructions *instructions;
 
+static const char *const questions[QUESTIONS] = {"data_of", "operand", "negated", "made", "exponent", "truth"};
+static PyObject *question_names[QUESTIONS];
+
+int import_questions(void) {
+    int failed = 0;
+    for (int k = 0; k < QUESTIONS && !failed; k++) {
+        failed = (question_names[k] = PyUnicode_InternFromString(questions[k])) == NULL;
+    }
+    return -failed;
+}
+
+PyObject *ask_recorder(Question question, PyObject *x) {
+    return PyObject_CallMethodObjArgs(recorder, question_names[question], x, NULL);
+}
+
 static PyObject *get_recorder(PyObject *Py_UNUSED(self), void *Py_UNUSED(name)) {
     return Py_NewRef(recorder ? recorder : Py_None);
 }

@@ -5,13 +5,14 @@
  *
  * Reading order: node.h, memory.c, node.c, operators.c, backward.c, value.c, sums.c, modes.c, optimisers.c,
  * arguments.c and derivation.c (an eager derivative, from the argument to the gradient).
- * For compiled functions: recording.c, instructions.c, flatten.c and canonical.c (from a recording to arrays), tape.c,
+ * For compiled functions: recording.c, instructions.c, flatten.c, canonical.c and grouping.c (from a recording to arrays), tape.c,
  * tape_run.c and tape_sweep.c (running a recording), integers.c and selecting.c (what integers decide), checks.c,
  * passed.c, plan.c and gate.c (the fast path of a call), samples.c and packing.c (the samples of training).
  */
 #include "arguments.h"
 #include "call.h"
 #include "integers.h"
+#include "samples.h"
 #include "tape.h"
 
 PyObject *errors_module, *empty_tuple, *empty_string;
@@ -19,7 +20,7 @@ PyObject *errors_module, *empty_tuple, *empty_string;
 static PyMethodDef *const functions[] = {
     value_functions,     sum_functions,    flatten_functions, optimiser_functions,
     canonical_functions, passed_functions, sample_functions,  check_functions,
-    packing_functions,   recording_functions, filling_functions,
+    packing_functions,   recording_functions, filling_functions, grouping_functions,
 };
 
 /* The types, and where the units look for those that they use. */
@@ -55,7 +56,8 @@ static int import_parts(void) {
     PyObject *ops = PyImport_ImportModule("chainrule.core.ops");
     int failed = !errors_module || !empty_tuple || !empty_string || !ops ||
                  import_value_parts(ops) < 0 || import_building_blocks(ops) < 0 ||
-                 import_gate_parts() < 0 || import_argument_parts() < 0 || import_derivation_parts() < 0;
+                 import_gate_parts() < 0 || import_argument_parts() < 0 || import_derivation_parts() < 0 ||
+                 import_questions() < 0 || find_small_integers() < 0;
     Py_XDECREF(ops);
     return -failed;
 }

@@ -90,6 +90,7 @@ extern PyMethodDef sample_functions[];    /* samples.c */
 extern PyMethodDef packing_functions[];   /* packing.c */
 extern PyMethodDef check_functions[];     /* checks.c */
 extern PyMethodDef filling_functions[];   /* filling.c */
+extern PyMethodDef grouping_functions[];  /* grouping.c */
 extern PyType_Spec value_spec, modes_spec, tape_spec, checks_spec, passed_spec, plan_spec, decider_spec;
 extern PyType_Spec cached_call_spec, gate_spec, bound_spec, instructions_spec, arguments_spec, derivation_spec;
 

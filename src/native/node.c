@@ -27,7 +27,7 @@ PyObject *record(PyObject *made) {
         }
         return made;
     }
-    PyObject *kept = PyObject_CallMethod(recorder, "made", "(O)", made);
+    PyObject *kept = ask_recorder(MADE, made);
     Py_DECREF(made);
     return kept;
 }

@@ -108,6 +108,11 @@ extern THREAD_LOCAL struct Instructions *instructions; /* the latter, or NULL */
 #define PROGRESS 0xFFFF /* the recorder is told after so many nodes, plus one, that recording goes on */
 int tell_progress(void);
 
+/* What the recorder is asked often: a method of its, with one argument. */
+typedef enum { DATA_OF, OPERAND_OF, NEGATED, MADE, EXPONENT, TRUTH, QUESTIONS } Question;
+PyObject *ask_recorder(Question question, PyObject *x);
+int import_questions(void); /* to be called once; -1: an error */
+
 /* -------------------------------------------------------------------------- memory (memory.c) -- */
 
 /* Nodes come from slabs, in address order: a graph lies in memory as it was built, which the

@@ -128,14 +128,14 @@ static PyObject *recorded_operand(PyObject *o) {
         return data;
     }
     Py_DECREF(data);
-    return PyObject_CallMethod(recorder, "operand", "(O)", o);
+    return ask_recorder(OPERAND_OF, o);
 }
 
 /* The same, negated. */
 static PyObject *recorded_negative(PyObject *o) {
     PyObject *data = data_behind(o), *negative = NULL;
     if (data == Py_None) {
-        negative = PyObject_CallMethod(recorder, "negated", "(O)", o);
+        negative = ask_recorder(NEGATED, o);
     } else if (data != NULL) {
         negative = value_negative(data);
     }
@@ -252,12 +252,16 @@ PyObject *value_power(PyObject *l, PyObject *r, PyObject *modulo) {
     if (UNLIKELY(recorder != NULL) && is_value(l) && !is_value(r)) {
         /* The recorder answers with the power, if the exponent is one of the recording; else it is static:
          * a number, or refused. */
+        if (PyFloat_CheckExact(r) || PyLong_CheckExact(r)) {
+            double number = PyFloat_AsDouble(r);
+            return number == -1.0 && PyErr_Occurred() ? NULL : make_power((Node *)l, number);
+        }
         PyObject *made = PyObject_CallMethod(recorder, "power", "(OO)", l, r);
         if (made != Py_None) {
             return made;
         }
         Py_DECREF(made);
-        PyObject *exponent = PyObject_CallMethod(recorder, "exponent", "(O)", r);
+        PyObject *exponent = ask_recorder(EXPONENT, r);
         double number = exponent ? PyFloat_AsDouble(exponent) : -1.0;
         Py_XDECREF(exponent);
         return number == -1.0 && PyErr_Occurred() ? NULL : make_power((Node *)l, number);
@@ -315,7 +319,7 @@ PyObject *value_divide(PyObject *l, PyObject *r) {
 PyObject *value_positive(PyObject *self) { return Py_NewRef(self); }
 int value_bool(PyObject *self) {
     if (UNLIKELY(recorder != NULL)) {
-        PyObject *answer = PyObject_CallMethod(recorder, "truth", "(O)", self);
+        PyObject *answer = ask_recorder(TRUTH, self);
         int truth = answer ? PyObject_IsTrue(answer) : -1;
         Py_XDECREF(answer);
         return truth;

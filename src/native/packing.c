@@ -28,7 +28,7 @@ typedef struct {
     Buffer gaps;
 } Kind;
 
-enum { P_WHICH, P_SHAPES, P_OPEN, P_CHOICE, P_OWN, P_GATHERED, P_FITS, P_ROWS, P_BUFFERS };
+enum { P_WHICH, P_SHAPES, P_OPEN, P_CHOICE, P_KEPT, P_STARTS, P_NUMBERS, P_OWN, P_GATHERED, P_FITS, P_ROWS, P_BUFFERS };
 
 typedef struct {
     PyObject *samples;
@@ -42,6 +42,7 @@ typedef struct {
     Kind *kinds;
     Py_ssize_t kind_count;
     Py_ssize_t *starts; /* the first kind of each shape, and the end */
+    int64_t *sizes;     /* how many integers the samples of each shape have */
     int64_t *lengths;   /* of one sample */
     Buffer integers;    /* likewise */
 } Packing;
@@ -143,15 +144,49 @@ static void write_row(const Packing *p, const Kind *kind, const int64_t *integer
     }
 }
 
+/* The integers of a sample that was read before; 0 where they were not kept, -1: an error. */
+static int recall_sample(Packing *p, int64_t place, Py_ssize_t *shape) {
+    Py_ssize_t count = p->views[P_KEPT].len / (Py_ssize_t)sizeof(int32_t);
+    int64_t start = place < WORDS(p->views[P_STARTS]) ? ((const int64_t *)p->views[P_STARTS].buf)[place] : -1;
+    if (start < 0) {
+        return 0;
+    }
+    const int32_t *from = (const int32_t *)p->views[P_KEPT].buf + (start < count ? start : 0);
+    if (start >= count || from[0] < 0 || from[0] >= WORDS(p->views[P_NUMBERS])) {
+        return wrong("what was kept of a sample is not there");
+    }
+    *shape = (Py_ssize_t)((const int64_t *)p->views[P_NUMBERS].buf)[from[0]];
+    if (*shape < 0) {
+        return 1;
+    }
+    if (*shape >= p->shapes.count || p->sizes[*shape] > count - start - 1) {
+        return wrong("what was kept of a sample is not there");
+    }
+    size_t bytes = (size_t)p->sizes[*shape] * sizeof(int64_t);
+    p->integers.size = 0;
+    if (bytes > p->integers.capacity && grow(&p->integers, bytes) < 0) {
+        return -1;
+    }
+    for (int64_t k = 0; k < p->sizes[*shape]; k++) {
+        ITEM(p->integers, int64_t, k) = from[1 + k];
+    }
+    p->integers.size = bytes;
+    return 1;
+}
+
 /* Pack a sample, if it is of a known kind; -1: an error. */
 static int pack_one(Packing *p, int64_t place) {
-    PyObject *sample = PyList_GetItem(p->samples, (Py_ssize_t)place);
-    if (sample == NULL || place >= WORDS(p->views[P_FITS])) {
-        return sample == NULL ? -1 : wrong("there is a sample without a fit");
+    Py_ssize_t shape = -1;
+    if (place >= WORDS(p->views[P_FITS])) {
+        return PyList_GetItem(p->samples, (Py_ssize_t)place) == NULL ? -1 : wrong("there is a sample without a fit");
     }
-    int fits = read_sample(sample, p->shapes.lists, p->lengths, &p->integers);
-    Py_ssize_t shape = fits > 0 ? find_shape(&p->shapes, p->lengths) : -1;
-    if (shape < 0) {
+    int fits = recall_sample(p, place, &shape);
+    if (fits == 0) {
+        PyObject *sample = PyList_GetItem(p->samples, (Py_ssize_t)place);
+        fits = sample == NULL ? -1 : read_sample(sample, p->shapes.lists, p->lengths, &p->integers);
+        shape = fits > 0 ? find_shape(&p->shapes, p->lengths) : -1;
+    }
+    if (fits < 0 || shape < 0) {
         return fits < 0 ? -1 : 0;
     }
     const int64_t *integers = (const int64_t *)p->integers.bytes;
@@ -201,7 +236,8 @@ static int list_kinds(Packing *p, PyObject *kinds) {
     p->starts = PyMem_Calloc((size_t)shapes + 1, sizeof *p->starts);
     p->kinds = PyMem_Calloc((size_t)total + 1, sizeof *p->kinds);
     p->lengths = PyMem_Calloc((size_t)p->shapes.lists, sizeof *p->lengths);
-    if (p->starts == NULL || p->kinds == NULL || p->lengths == NULL) {
+    p->sizes = PyMem_Calloc((size_t)shapes, sizeof *p->sizes);
+    if (p->starts == NULL || p->kinds == NULL || p->lengths == NULL || p->sizes == NULL) {
         PyErr_NoMemory();
         return -1;
     }
@@ -211,6 +247,13 @@ static int list_kinds(Packing *p, PyObject *kinds) {
             p->kinds[p->kind_count++].given = Py_NewRef(PyList_GetItem(mine, k));
         }
         p->starts[s + 1] = p->kind_count;
+        for (Py_ssize_t k = 0; k < p->shapes.lists; k++) {
+            int64_t length = rows[s * p->shapes.lists + k];
+            if (length < 0 || length > INT32_MAX) {
+                return wrong("the shapes do not fit the kinds");
+            }
+            p->sizes[s] += length;
+        }
         if (add_shape(&p->shapes, rows + s * p->shapes.lists) < 0) {
             return -1;
         }
@@ -255,6 +298,7 @@ static void free_packing(Packing *p) {
     free_shapes(&p->shapes);
     PyMem_Free(p->kinds);
     PyMem_Free(p->starts);
+    PyMem_Free(p->sizes);
     PyMem_Free(p->lengths);
     PyMem_Free(p->open);
     PyMem_Free(p->integers.bytes);
@@ -275,8 +319,11 @@ static void fetch_ahead(const Packing *p, int64_t soon, int64_t sooner) {
 static int pack_all(Packing *p) {
     const int64_t *which = p->views[P_WHICH].buf, *fits = p->views[P_FITS].buf;
     Py_ssize_t count = WORDS(p->views[P_WHICH]);
+    int read_before = p->views[P_KEPT].len > 0;
     for (Py_ssize_t k = 0; k < count; k++) {
-        fetch_ahead(p, k + 16 < count ? which[k + 16] : -1, k + 8 < count ? which[k + 8] : -1);
+        if (!read_before) {
+            fetch_ahead(p, k + 16 < count ? which[k + 16] : -1, k + 8 < count ? which[k + 8] : -1);
+        }
         if (which[k] < 0) {
             return wrong("there is no such sample");
         }
@@ -290,21 +337,23 @@ static int pack_all(Packing *p) {
     return 0;
 }
 
-/* pack_samples(samples, kinds, used, which, shapes, open, choice, own, gathered, fits, rows): how many rows are
- * used now. Those of `which` that have no fit yet, and are of a known kind, get one, and a row.
- * `kinds`: a list for each of the `shapes`; see Kind. `own` and `gathered` are the rows, `open` and `choice` what
- * they have where a sample has nothing. */
+/* pack_samples(samples, kinds, used, which, shapes, open, choice, kept, starts, numbers, own, gathered, fits, rows):
+ * how many rows are used now. Those of `which` that have no fit yet, and are of a known kind, get one, and a row.
+ * `kinds`: a list for each of the `shapes`; see Kind. `kept` and `starts`: what sample_shapes read of them, and
+ * `numbers` which of the `shapes` those that it found are, -1 for none. `own` and `gathered` are the rows, `open` and
+ * `choice` what they have where a sample has nothing. */
 static PyObject *pack_samples(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *kinds, *given[P_BUFFERS], *result = NULL;
     Packing p = {0};
-    if (!PyArg_ParseTuple(args, "O!O!nOOOOOOOO:pack_samples", &PyList_Type, &p.samples, &PyList_Type, &kinds, &p.used,
-                          &given[0], &given[1], &given[2], &given[3], &given[4], &given[5], &given[6], &given[7])) {
+    if (!PyArg_ParseTuple(args, "O!O!nOOOOOOOOOOO:pack_samples", &PyList_Type, &p.samples, &PyList_Type, &kinds,
+                          &p.used, &given[0], &given[1], &given[2], &given[3], &given[4], &given[5], &given[6],
+                          &given[7], &given[8], &given[9], &given[10])) {
         return NULL;
     }
     int failed = 0;
     while (p.view_count < P_BUFFERS && !failed) {
         int k = p.view_count;
-        const char *format = k == P_OPEN ? "d" : "q";
+        const char *format = k == P_OPEN ? "d" : k == P_KEPT ? "i" : "q";
         if (k == P_OWN) {
             Py_buffer view;
             failed = PyObject_GetBuffer(given[k], &view, PyBUF_FORMAT) < 0;

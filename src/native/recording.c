@@ -4,7 +4,7 @@
 #include "tape.h"
 
 static PyTypeObject *data_type; /* compiler.capture.standins.Detached, once it is known */
-static PyObject *is_data_name, *value_name;
+static PyObject *is_data_name, *value_name, *apply_name;
 
 /* stand_in(type): the class of numbers while recording. */
 static PyObject *stand_in(PyObject *Py_UNUSED(module), PyObject *type) {
@@ -55,13 +55,9 @@ static double block_value(int code, const double *x) {
     }
 }
 
-/* record_row(op, operands): the node of an operation that becomes an instruction at once; None where there
- * is more to it. Nothing was recorded then. */
-static PyObject *record_row(PyObject *Py_UNUSED(module), PyObject *args) {
-    PyObject *op, *operands;
-    if (!PyArg_ParseTuple(args, "OO!:record_row", &op, &PyTuple_Type, &operands)) {
-        return NULL;
-    }
+/* The node of an operation that becomes an instruction at once; None where there is more to it. Nothing was
+ * recorded then. */
+static PyObject *recorded_row(PyObject *op, PyObject *operands) {
     Py_ssize_t count = PyTuple_Size(operands);
     int code = T_DETACH, fits = instructions != NULL && !grad_off && !nonfinite_allowed && !debug_on;
     while (code < T_ROW && block_names[code] != op) {
@@ -96,7 +92,37 @@ static PyObject *record_row(PyObject *Py_UNUSED(module), PyObject *args) {
     return made;
 }
 
+/* record_row(op, operands): see recorded_row. */
+static PyObject *record_row(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *op, *operands;
+    if (!PyArg_ParseTuple(args, "OO!:record_row", &op, &PyTuple_Type, &operands)) {
+        return NULL;
+    }
+    return recorded_row(op, operands);
+}
+
+/* apply_row(op, *operands): the same, and what Value._apply_op gives where there is more to it. */
+static PyObject *apply_row(PyObject *Py_UNUSED(module), PyObject *args) {
+    Py_ssize_t count = PyTuple_Size(args);
+    if (count < 1) {
+        PyErr_SetString(PyExc_TypeError, "apply_row takes an operation and its operands");
+        return NULL;
+    }
+    if (apply_name == NULL && (apply_name = PyUnicode_InternFromString("_apply_op")) == NULL) {
+        return NULL;
+    }
+    PyObject *op = PyTuple_GetItem(args, 0), *operands = PyTuple_GetSlice(args, 1, count);
+    PyObject *made = operands ? recorded_row(op, operands) : NULL;
+    if (made == Py_None) {
+        Py_DECREF(made);
+        made = PyObject_CallMethodObjArgs((PyObject *)ValueType, apply_name, op, operands, empty_tuple, NULL);
+    }
+    Py_XDECREF(operands);
+    return made;
+}
+
 PyMethodDef recording_functions[] = {
+    {"apply_row", apply_row, METH_VARARGS, NULL},
     {"stand_in", stand_in, METH_O, NULL},
     {"record_row", record_row, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

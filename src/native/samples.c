@@ -15,17 +15,41 @@ static int is_another_list(PyObject *sample, Py_ssize_t place) {
     return before == place && PyList_CheckExact(list) && PyList_Size(list) > 0;
 }
 
+/* Python has small integers ready, one object beside the other: which of them an object is, its address says. Of the
+ * first SMALL of them: where they begin, and how many bytes they take; 0 where Python has them otherwise. */
+#define SMALL 256
+#define SMALL_SHIFT 5 /* each takes 32 bytes: nothing else can begin between two of them */
+static uintptr_t first_small, small_bytes;
+
+int find_small_integers(void) {
+    int beside = 1;
+    for (uintptr_t k = 0; k < SMALL; k++) {
+        uintptr_t place = (uintptr_t)PyLong_FromLong((long)k); /* never given back, so that it stays there */
+        if (place == 0) {
+            return -1;
+        }
+        first_small = k == 0 ? place : first_small;
+        beside = beside && place == first_small + (k << SMALL_SHIFT);
+    }
+    small_bytes = beside ? SMALL << SMALL_SHIFT : 0;
+    return 0;
+}
+
 /* The integers of a list, also into `to` unless that is NULL; 0 where there is something else. */
 static int read_list(PyObject *list, Py_ssize_t count, int64_t *to) {
     for (Py_ssize_t k = 0; k < count; k++) {
         PyObject *x = PyList_GetItem(list, k);
-        int overflow = 0;
-        if (!PyLong_CheckExact(x)) {
-            return 0;
-        }
-        int64_t integer = PyLong_AsLongLongAndOverflow(x, &overflow);
-        if (overflow != 0) {
-            return 0;
+        uintptr_t beyond = (uintptr_t)x - first_small;
+        int64_t integer = (int64_t)(beyond >> SMALL_SHIFT);
+        if (UNLIKELY(beyond >= small_bytes)) {
+            int overflow = 0;
+            if (!PyLong_CheckExact(x)) {
+                return 0;
+            }
+            integer = PyLong_AsLongLongAndOverflow(x, &overflow);
+            if (overflow != 0) {
+                return 0;
+            }
         }
         if (to != NULL) {
             to[k] = integer;
@@ -142,7 +166,10 @@ static size_t hash_of(const int64_t *lengths, Py_ssize_t lists) {
 Py_ssize_t find_shape(const Shapes *s, const int64_t *lengths) {
     for (size_t at = hash_of(lengths, s->lists) & s->mask; s->slots[at] >= 0; at = (at + 1) & s->mask) {
         const int64_t *row = &ITEM(s->rows, int64_t, s->slots[at] * s->lists);
-        if (memcmp(row, lengths, (size_t)s->lists * sizeof *row) == 0) {
+        Py_ssize_t k = 0;
+        for (; k < s->lists && row[k] == lengths[k]; k++) {
+        }
+        if (k == s->lists) {
             return (Py_ssize_t)s->slots[at];
         }
     }
@@ -194,10 +221,44 @@ static int append_place(PyObject *list, int64_t place) {
     return failed ? -1 : 0;
 }
 
-/* Sort some samples into the first of each shape, and those that are anything but lists of integers. */
+/* What was read of samples, for packing: of each the number of its shape, then its integers. */
+typedef struct {
+    Buffer numbers;  /* int32 */
+    size_t most;     /* bytes */
+    int64_t *starts; /* of each sample: where its numbers begin; left alone where they are not kept */
+    Py_ssize_t count;
+} Kept;
+
+/* Keep the integers of a sample, unless one does not fit into 32 bits or there are too many; -1: an error. */
+static int keep_sample(Kept *kept, int64_t place, Py_ssize_t shape, const Buffer *integers) {
+    Py_ssize_t count = COUNT(*integers, int64_t), k = 0;
+    size_t bytes = (size_t)(1 + count) * sizeof(int32_t);
+    if (place >= kept->count || kept->numbers.size + bytes > kept->most || shape > INT32_MAX) {
+        return 0;
+    }
+    if (kept->numbers.size + bytes > kept->numbers.capacity && grow(&kept->numbers, bytes) < 0) {
+        return -1;
+    }
+    int32_t *to = (int32_t *)(void *)(kept->numbers.bytes + kept->numbers.size);
+    to[0] = (int32_t)shape;
+    for (; k < count; k++) {
+        int64_t integer = ITEM(*integers, int64_t, k);
+        to[1 + k] = (int32_t)integer;
+        if (UNLIKELY(to[1 + k] != integer)) {
+            return 0;
+        }
+    }
+    kept->starts[place] = COUNT(kept->numbers, int32_t);
+    kept->numbers.size += bytes;
+    return 0;
+}
+
+/* Sort some samples into the first of each shape, and those that are anything but lists of integers; keep what was
+ * read, unless `kept` is NULL. */
 static int find_shapes(PyObject *samples, const int64_t *places, Py_ssize_t count, Py_ssize_t lists,
-                       PyObject *first, PyObject *others) {
+                       PyObject *first, PyObject *others, Kept *kept) {
     Shapes shapes = {.lists = lists};
+    Buffer integers = {0};
     int64_t *lengths = PyMem_Calloc((size_t)lists + 1, sizeof *lengths);
     int failed = lengths == NULL;
     if (failed) {
@@ -205,39 +266,69 @@ static int find_shapes(PyObject *samples, const int64_t *places, Py_ssize_t coun
     }
     for (Py_ssize_t k = 0; k < count && !failed; k++) {
         PyObject *sample = PyList_GetItem(samples, (Py_ssize_t)places[k]);
-        if (sample == NULL) {
-            failed = 1;
-        } else if (lists == 0 || !measure_sample(sample, lists, lengths)) {
-            failed = append_place(others, places[k]) < 0;
-        } else if (shapes.count == 0 || find_shape(&shapes, lengths) < 0) {
+        int fits = sample == NULL ? -1 : lists == 0 ? 0 : read_sample(sample, lists, lengths, &integers);
+        if (fits < 1) {
+            failed = fits < 0 || append_place(others, places[k]) < 0;
+            continue;
+        }
+        Py_ssize_t shape = shapes.count == 0 ? -1 : find_shape(&shapes, lengths);
+        if (shape < 0) {
+            shape = shapes.count;
             failed = add_shape(&shapes, lengths) < 0 || append_place(first, places[k]) < 0;
         }
+        failed = failed || (kept != NULL && keep_sample(kept, places[k], shape, &integers) < 0);
     }
     PyMem_Free(lengths);
+    PyMem_Free(integers.bytes);
     free_shapes(&shapes);
     return failed ? -1 : 0;
 }
 
 /* sample_shapes(samples, which, lists): of some samples the first of each shape, and those that are
- * anything but so many lists of integers. */
+ * anything but so many lists of integers.
+ *
+ * sample_shapes(samples, which, lists, starts, most): the same, and what was read, at most so many bytes of int32:
+ * the number of a sample's shape, then its integers. `starts` receives for each sample where these begin; it stays
+ * as it is where they are not kept. */
 static PyObject *sample_shapes(PyObject *Py_UNUSED(module), PyObject *args) {
-    PyObject *samples, *which, *result = NULL;
-    Py_ssize_t lists;
-    Py_buffer view;
-    if (!PyArg_ParseTuple(args, "O!On:sample_shapes", &PyList_Type, &samples, &which, &lists) ||
-        get_buffer(which, &view, "q", 0, 0) < 0) {
+    PyObject *samples, *which, *starts = NULL, *result = NULL, *first = NULL, *others = NULL, *read = NULL;
+    Py_ssize_t lists, most = 0;
+    Py_buffer view, starts_view;
+    if (!PyArg_ParseTuple(args, "O!On|On:sample_shapes", &PyList_Type, &samples, &which, &lists, &starts, &most)) {
         return NULL;
     }
-    PyObject *first = PyList_New(0), *others = PyList_New(0);
-    Py_ssize_t count = view.len / (Py_ssize_t)sizeof(int64_t);
-    if (lists < 0 || lists > PY_SSIZE_T_MAX / 64) {
+    if (lists < 0 || lists > PY_SSIZE_T_MAX / 64 || most < 0) {
         PyErr_SetString(PyExc_ValueError, "samples do not have so many lists");
-    } else if (first != NULL && others != NULL &&
-               find_shapes(samples, view.buf, count, lists, first, others) == 0) {
-        result = PyTuple_Pack(2, first, others);
+        return NULL;
+    }
+    if (get_buffer(which, &view, "q", 0, 0) < 0) {
+        return NULL;
+    }
+    Py_ssize_t count = view.len / (Py_ssize_t)sizeof(int64_t);
+    Kept kept = {.most = (size_t)most};
+    if (starts == NULL || get_buffer(starts, &starts_view, "q", 0, 1) == 0) {
+        if (starts != NULL) {
+            kept.starts = starts_view.buf;
+            kept.count = starts_view.len / (Py_ssize_t)sizeof(int64_t);
+        }
+        first = PyList_New(0);
+        others = PyList_New(0);
+        if (first != NULL && others != NULL &&
+            find_shapes(samples, view.buf, count, lists, first, others, starts == NULL ? NULL : &kept) == 0) {
+            if (starts == NULL) {
+                result = PyTuple_Pack(2, first, others);
+            } else if ((read = PyByteArray_FromStringAndSize(kept.numbers.bytes, (Py_ssize_t)kept.numbers.size))) {
+                result = PyTuple_Pack(3, first, others, read);
+            }
+        }
+        if (starts != NULL) {
+            PyBuffer_Release(&starts_view);
+        }
     }
     Py_XDECREF(first);
     Py_XDECREF(others);
+    Py_XDECREF(read);
+    PyMem_Free(kept.numbers.bytes);
     PyBuffer_Release(&view);
     return result;
 }

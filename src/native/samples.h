@@ -4,6 +4,9 @@
 
 #include "native.h"
 
+/* To be called once, before the others; -1: an error. */
+int find_small_integers(void);
+
 /* How many integers each list of a sample holds, into `lengths`; 0 where the sample is anything but so many
  * distinct lists of integers that fit into 64 bits. */
 int measure_sample(PyObject *sample, Py_ssize_t lists, int64_t *lengths);

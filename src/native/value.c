@@ -9,7 +9,7 @@
 
 static PyObject *get_data(PyObject *self, void *Py_UNUSED(closure)) {
     if (UNLIKELY(recorder != NULL)) {
-        return PyObject_CallMethod(recorder, "data_of", "(O)", self);
+        return ask_recorder(DATA_OF, self);
     }
     return PyFloat_FromDouble(((Node *)self)->data);
 }

@@ -84,6 +84,8 @@ def test_shapes_are_those_of_python(monkeypatch):
         (([([1],)], words(0), 2**62), ValueError),
         (([([1],)], np.zeros(1), 1), TypeError),
         (([([1],)], words(0)), TypeError),
+        (([([1],)], words(0), 1, np.zeros(1), 8), TypeError),
+        (([([1],)], words(0), 1, words(-1), -1), ValueError),
     ],
 )
 def test_shapes_refuse_what_does_not_fit(arguments, error):
@@ -164,6 +166,9 @@ def parts(samples, dtype=np.float64, rows=4, kinds=None):
         "shapes": words(2),
         "open": np.array([0.5, 1.5, 2.5, 3.5]),
         "choice": words(1, 2, 3, 4),
+        "kept": np.zeros(0, np.int32),
+        "starts": words(),
+        "numbers": words(),
         "own": np.zeros((rows, 4), dtype),
         "gathered": np.zeros((rows, 4), np.int64),
         "fits": np.full(count, UNKNOWN, np.int64),
@@ -183,6 +188,64 @@ def test_samples_of_a_known_kind_get_rows(dtype):
         [0] * 4, [0, 2, 2.5, 2], [-1, 0, 2.5, -1], [0] * 4,
     ]  # fmt: skip
     assert made["gathered"].tolist() == [[0] * 4, [10, 20, 3, 12], [12, 22, 3, 10], [0] * 4]
+
+
+def kept(samples, most=1000):
+    """What is read of samples to see their shapes, as ``pack_samples`` takes it."""
+    starts = np.full(len(samples), -1, np.int64)
+    _, _, read = _native.sample_shapes(samples, np.arange(len(samples)), 1, starts, most)
+    return {"kept": np.frombuffer(read, np.int32), "starts": starts}
+
+
+def test_what_was_read_of_samples_is_kept():
+    some = [([0, 2],), ([7],), ("a",), ([300, -1],), ([2**31, 0],), ([-(2**31)],)]
+    made = kept(some)
+    assert made["kept"].tolist() == [0, 0, 2, 1, 7, 0, 300, -1, 1, -(2**31)]
+    assert made["starts"].tolist() == [0, 3, -1, 5, -1, 8]
+    assert kept(some, most=20)["starts"].tolist() == [0, 3, -1, -1, -1, -1]
+    assert kept(some, most=0)["kept"].tolist() == []
+
+
+def test_small_integers_are_read_as_any_other():
+    some = [(list(range(-10, 300)),), ([2**31 - 1, -(2**31)],)]
+    made = kept(some, most=1 << 20)["kept"].tolist()
+    assert made == [0, *some[0][0], 1, *some[1][0]]
+    lengths = np.zeros((2, 1), np.int64)
+    found = np.frombuffer(_native.sample_integers(some, np.arange(2), lengths), np.int64)
+    assert found.tolist() == [*some[0][0], *some[1][0]]
+
+
+@pytest.mark.parametrize("most", [0, 12, 40, 1000])
+def test_samples_are_packed_from_what_was_kept(most):
+    some = [([0, 2],), ([1],), ([1, 0],), ([2**40, 0],), ([-1, 0],), ("a",), ([2, 2],)]
+    plain, recalled = parts(some), parts(some) | kept(some, most)
+    recalled["numbers"] = words(0, -1)
+    for made in (plain, recalled):
+        assert _native.pack_samples(*made.values()) == 4
+    for name in ("own", "gathered", "fits", "rows"):
+        assert recalled[name].tolist() == plain[name].tolist()
+    if most == 1000:  # the lists are not looked at again
+        recalled = parts([None, *some[1:]]) | kept(some) | {"numbers": words(0, -1)}
+        assert _native.pack_samples(*recalled.values()) == 4
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"starts": words(3, 0)},
+        {"starts": words(2**62, 0)},
+        {"starts": words(1, 0)},
+        {"numbers": words()},
+        {"numbers": words(1)},
+        {"kept": np.array([0, 1], np.int32)},
+        {"kept": np.array([-1, 1, 2], np.int32)},
+    ],
+)
+def test_packing_refuses_what_was_not_kept(changes):
+    made = {"kept": np.array([0, 1, 2], np.int32), "starts": words(0, -1), "numbers": words(0)}
+    made = parts([([0, 2],), ([2, 2],)]) | made | changes
+    with pytest.raises(ValueError, match="not there"):
+        _native.pack_samples(*made.values())
 
 
 def test_a_sample_with_a_fit_is_left_alone():
@@ -242,6 +305,10 @@ def wide():
         ({"kinds": [[(wide(), words(0, 1), words(), words(), "a")]]}, TypeError),
         ({"kinds": [[(decider(), words(0, 1, 2), words(0, 1, 4), words(), 1)]]}, ValueError),
         ({"shapes": words(2, 2, 2)[:0]}, ValueError),
+        ({"shapes": words(-2)}, ValueError),
+        ({"kept": words()}, TypeError),
+        ({"starts": np.zeros(0)}, TypeError),
+        ({"numbers": np.zeros(0)}, TypeError),
         ({"kinds": [[(decider(3), words(0, 1, 2, 3), words(0, 1, 2), words(), 1)]]}, ValueError),
         ({"which": words(5)}, IndexError),
         ({"which": words(-1)}, ValueError),
@@ -332,6 +399,16 @@ def test_blocks_of_samples_make_no_difference(monkeypatch):
     monkeypatch.setattr(module, "AT_ONCE", 8)
     assert trained(samples, 2, steps=45) == wanted
     monkeypatch.setattr(module, "AT_ONCE", 1)
+    assert trained(samples, 2, steps=45) == wanted
+
+
+@pytest.mark.parametrize("most", [0, 200, 1 << 20])
+def test_how_much_is_kept_of_samples_makes_no_difference(most, monkeypatch):
+    pytest.importorskip("llvmlite")
+    chance = random.Random(5)
+    samples = [([chance.randrange(5) for _ in range(1 + k % 3)], [k % 5]) for k in range(90)]
+    wanted = trained(samples, 2, steps=45)
+    monkeypatch.setattr(module, "KEPT", most)
     assert trained(samples, 2, steps=45) == wanted
 
 

@@ -104,6 +104,15 @@ def row_of(op: Any, operands: Any) -> Any:
         _native.modes.recorder = None
 
 
+def applied(*given: Any) -> Any:
+    """The same, by the name that recording has for it."""
+    _native.modes.recorder = SimpleNamespace(nodes=written())
+    try:
+        return _native.apply_row(*given)
+    finally:
+        _native.modes.recorder = None
+
+
 def stood_in(kind: Any) -> None:
     """Another class of stand-ins, for a moment."""
     try:
@@ -242,6 +251,11 @@ ENTRIES: dict[str, Entry] = {
     ),
     "wrong Instructions": (lambda *x: _native.Instructions(*x).finish([], [], []), written_parts),
     "record_row": (row_of, lambda: (ops.first_max, (small()[2], 1.5))),
+    "apply_row": (applied, lambda: (ops.first_max, small()[2], 1.5)),
+    "group_shapes": (
+        _native.group_shapes,
+        lambda: (np.full(4, 2, np.uint8), np.arange(4) % 3, 1, 8, True),
+    ),
     "stand_in": (stood_in, lambda: (Detached,)),
     "a recorder's nodes": (recorded_by, lambda: (written(),)),
     "swap_grads": (_native.swap_grads, lambda: (list(small()), np.ones(3))),
@@ -280,6 +294,10 @@ ENTRIES: dict[str, Entry] = {
     "sample_shapes": (
         _native.sample_shapes,
         lambda: ([([1, 2],), ("3",), ([10**9],)], np.arange(3), 1),
+    ),
+    "sample_shapes, kept": (
+        _native.sample_shapes,
+        lambda: ([([1, 2],), ("3",), ([10**9],)], np.arange(3), 1, np.full(3, -1), 64),
     ),
     "fill": (
         _native.fill,

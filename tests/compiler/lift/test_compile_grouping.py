@@ -67,10 +67,15 @@ def columns_of(made):
     return found
 
 
+@pytest.mark.parametrize("in_python", [False, True])
 @pytest.mark.parametrize(("function", "arguments"), CALLS)
-def test_parts_of_a_large_graph_have_the_groups_of_the_whole(monkeypatch, function, arguments):
+def test_parts_of_a_large_graph_have_the_groups_of_the_whole(
+    monkeypatch, function, arguments, in_python
+):
     graph = recorded(function, arguments).graph
     whole = grouping.grouped(graph)
+    if in_python:
+        monkeypatch.setattr(grouping, "kernels", None)
     for part in (1, 7, 1000):
         monkeypatch.setattr(grouping, "PART", part)
         assert grouping.group_count(graph) == len(whole)

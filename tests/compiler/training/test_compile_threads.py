@@ -70,6 +70,18 @@ def test_threads_train_to_the_same_bits(batch, dtype, threaded):
     np.testing.assert_allclose(np.frombuffer(found[0][0]), losses, rtol=tolerance)
 
 
+@pytest.mark.parametrize("parts", range(1, step_code.PARTS + 1))
+def test_any_number_of_parts_is_added_up_to_the_same_bits(parts, threaded, monkeypatch):
+    monkeypatch.setattr(step_code, "most_parts", lambda parameters, batch: parts)
+    fast = chainrule.compile(neuron, lift=True)
+    found = [trained(fast, 75, threads) for threads in (1, 2, 3, 4, 5, 8)]
+    assert found == found[:1] * 6
+    assert max(threaded) == parts
+    hand = copied(NEURON)
+    losses = by_hand(neuron, hand, POINTS, Adam(hand, lr=0.01), 9, 75)
+    np.testing.assert_allclose(np.frombuffer(found[0][0]), losses, rtol=1e-9)
+
+
 def test_threads_clip_to_the_same_bits(threaded):
     fast = chainrule.compile(neuron, lift=True)
     found = [trained(fast, 64, threads, clip=0.1) for threads in (1, 2, 3)]

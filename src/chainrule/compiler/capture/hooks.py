@@ -110,7 +110,8 @@ def _changing(x: Any, name: str = "") -> Any:
     recorder = modes.recorder
     if recorder is not None:
         recorder.told |= isinstance(x, (Value, np.ndarray))
-        for key in (id(x), id(getattr(x, "__dict__", None))) if name else (id(x),):
+        keys = (id(x), id(getattr(x, "__dict__", None))) if name else (id(x),)
+        for key in keys if recorder.watched else ():
             if key in recorder.watched:
                 recorder.stores_into.setdefault(key, errors.caller())
         recorder.selector.stored_into(x)
@@ -166,9 +167,13 @@ def _asked(x: Any, name: str = "") -> Any:
         return x
     if not recorder.told and may_tell(recorder, x, name):
         recorder.told = not is_in_even(_calling().f_code)
-    if type(x) is Value:
+    kind = type(x)
+    if kind is Value:
         if recorder.either:
             recorder.asked[id(x)] = x
+        return x
+    if kind is list and name == "append" and not recorder.texts:
+        _changing(x)  # what most lists are asked for
         return x
     if name and isinstance(x, StandIn):
         _refuse_own_names(x, name)
@@ -369,12 +374,13 @@ _TAKING = frozenset((list, tuple, sum, min, max, enumerate, any, all, zip))
 
 def _called(function: Any) -> Any:
     """What to call instead of a builtin."""
-    if modes.recorder is None:
+    recorder = modes.recorder
+    if recorder is None:
         return function
     if type(function) is CACHED:
         return recalled(function)
     try:
-        if modes.recorder.true_sites is not None:
+        if recorder.true_sites is not None:
             original = getattr(function, REPLACES, function)
             if original in _TAKING:
                 return functools.partial(_take, function, original)

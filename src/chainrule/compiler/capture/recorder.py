@@ -28,12 +28,21 @@ from chainrule.compiler.capture.standins import (
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
 from chainrule.core import errors, functions, ops
-from chainrule.core.backend import Value, modes
+from chainrule.core.backend import Value, kernels, modes
 from chainrule.core.ops import Op
 from chainrule.trees import OPENED, map_leaves
 
 if TYPE_CHECKING:
     from chainrule.compiler.capture.forks import Fork
+
+
+def _applied(op: Op, *operands: Any) -> Value:
+    """A node of an operation without parameters."""
+    return Value._apply_op(op, operands, ())
+
+
+if kernels is not None:
+    _applied = kernels.apply_row  # the same
 
 PROGRESS = 0xFFFF  # a recorder is told after so many nodes, plus one, that recording goes on
 
@@ -234,7 +243,7 @@ class Recorder:
         if type(x) is Detached:
             negative = x._value * -1.0
             # no other is this node: there is no need to remember it
-            return negative if x.is_data else Value._apply_op(ops.detach, (negative,), ())
+            return negative if x.is_data else _applied(ops.detach, negative)
         is_integer = type(x) is Traced or type(x) is Whole
         source = self.source(-x if is_integer else x)
         if source is None:
@@ -267,7 +276,7 @@ class Recorder:
         """The same number, passing no gradient on; one node per value."""
         found = self._detached.get(id(value))
         if found is None:
-            found = value, Value._apply_op(ops.detach, (value,), ())
+            found = value, _applied(ops.detach, value)
             self._detached[id(value)] = found
         return found[1]
 
@@ -280,7 +289,7 @@ class Recorder:
             comparison
         ]
         pair = (other, left) if comparison >= 4 else (left, other)
-        return Condition(self, Value._apply_op(rule, pair, ()), negated=comparison == 3)
+        return Condition(self, _applied(rule, *pair), negated=comparison == 3)
 
     def compared(self) -> None:
         """``a == b`` or ``hash(a)`` of Values was asked: which one it is."""
@@ -339,7 +348,8 @@ class Recorder:
 
     def extreme(self, items: Sequence[Any], rule: Op) -> Any:
         """Python's max or min over Values or numbers from ``.data``."""
-        if set(map(type, items)) == {Detached}:
+        plain = set(map(type, items)) == {Detached}
+        if plain:
             mixed, values = False, [x._value for x in items]
         else:
             mixed = any(isinstance(x, Value) for x in items)
@@ -355,9 +365,9 @@ class Recorder:
             ]
         # From the identity on, so that one item gives the same instructions as several.
         start = -math.inf if rule is ops.first_max else math.inf
-        best = Value._apply_op(rule, (values[0], start), ())
+        best = _applied(rule, values[0], start)
         for other in values[1:]:
-            best = Value._apply_op(rule, (best, other), ())
+            best = _applied(rule, best, other)
         if self.both:
             self.extremes[id(best)] = best, rule is ops.first_max, list(items)
         if mixed:
@@ -365,5 +375,8 @@ class Recorder:
             if not all(isinstance(x, Value) for x in items):
                 self.either[id(best)] = best
             return best
-        data = all(self.is_data(x) or type(x) in (int, float) for x in items)
+        if plain:
+            data = all(x.is_data for x in items)
+        else:
+            data = all(self.is_data(x) or type(x) in (int, float) for x in items)
         return Detached(self, best, data, items[0].__class__)

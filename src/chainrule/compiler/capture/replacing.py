@@ -89,9 +89,11 @@ def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
         if recorder is None or keywords:
             return original(*arguments, **keywords)
         items = list(arguments[0]) if len(arguments) == 1 else list(arguments)
+        if set(map(type, items)) == {Detached}:
+            kinds = {x.kind for x in items}
+            if len(kinds) == 1 and kinds <= _FLOATS:
+                return recorder.extreme(items, rule)
         classes = {x.__class__ for x in items}  # of several the answer's is one of them
-        if classes <= _FLOATS and len(classes) == 1 and set(map(type, items)) == {Detached}:
-            return recorder.extreme(items, rule)
         first = next((x for x in items if type(x) is Traced), None)
         if classes <= {int, np.int64} and any(type(x) is Whole for x in items):
             if len(classes) == 1 and first is None:

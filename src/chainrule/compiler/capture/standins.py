@@ -88,7 +88,7 @@ class Detached(StandIn):
         self._value = value
         self.is_data = is_data
         #: float or np.float64; float32 and its like round their own arithmetic: static in it
-        self.kind = kind if issubclass(kind, np.floating) else float
+        self.kind = kind if kind is float or issubclass(kind, np.floating) else float
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,7 @@ from chainrule.compiler.lift.program import (
 from chainrule.compiler.lift.stages import Straight, check_members, levels, stages
 from chainrule.compiler.lift.strides import iteration_space
 from chainrule.compiler.lift.time_loop import Loop
+from chainrule.core.backend import kernels
 
 MOST_SHAPES = 400
 SPARE = 50  # shapes that need no others like them
@@ -107,8 +108,19 @@ def grouped(
 
 
 def group_count(graph: Graph) -> int:
-    """How many groups ``grouped`` gives, in less memory."""
-    return sum(1 for _ in _groups(graph, stages(graph)))
+    """How many groups ``grouped`` gives, in less time and memory."""
+    found = _few_shapes(graph, members=False)
+    if found is None:
+        return sum(1 for _ in _groups(graph, stages(graph)))
+    _check_count(graph, len(found.signatures), MOST_SHAPES, True, SPARE)
+    total = 0
+    for signature, first in zip(found.signatures, found.first.tolist(), strict=True):
+        if graph.kinds[first] in (SUM, EXTREME):
+            nodes = np.flatnonzero(graph.signature == signature)
+            total += len(_split(graph, 0, nodes, None))
+        else:
+            total += 1
+    return total
 
 
 def _groups(
@@ -120,15 +132,14 @@ def _groups(
     spare: int = SPARE,
 ) -> Iterator[Group]:
     """The nodes of a graph by their stages and shapes; arguments as those of ``grouped``."""
-    shapes = _distinct(graph) if not graph.loops and len(graph) > PART else None
+    few = _few_shapes(graph)
     parts: Iterable[Addresses]
-    if shapes is not None and len(shapes) <= limit:
-        count, parts = len(shapes), _of_shapes(graph, shapes)
+    if few is not None and len(few.signatures) <= limit:
+        count, parts = len(few.signatures), _of_shapes(graph, few)
     else:
         parts = _in_order(graph, stage)
         count = max(len(parts), 1)
-    if count > limit or (structured and (count - spare) * 8 > len(graph.kinds)):
-        raise NotLiftable(f"{count} shapes among {len(graph.kinds)} nodes: no structure")
+    _check_count(graph, count, limit, structured, spare)
     apart = None if like is None else {i.key[0] for i in like.instructions if len(i.key) > 1}
     for nodes in parts:
         which = int(stage[nodes[0]])
@@ -149,25 +160,63 @@ def _in_order(graph: Graph, stage: Addresses) -> list[Addresses]:
     return np.split(order, np.flatnonzero(change) + 1) if len(order) else []
 
 
-def _distinct(graph: Graph) -> Hashes | None:
-    """The shapes of a large graph that has few, in order, else None: in memory for a part of it."""
+@dataclass(frozen=True, eq=False)
+class _Few:
+    """The shapes of a large graph that has few, in order."""
+
+    signatures: Hashes
+    first: Addresses  # a node of each
+    nodes: list[Addresses] | None = None  # all nodes of each, where they were asked for
+
+
+def _few_shapes(graph: Graph, members: bool = True) -> _Few | None:
+    """The shapes of a large graph without loops, if they are few: in linear time."""
+    if graph.loops or len(graph) <= PART:
+        return None
+    if kernels is None:
+        return _few_in_python(graph)
+    kinds, signatures = graph.kinds.view(np.uint8), graph.signature.view(np.int64)
+    found = kernels.group_shapes(kinds, signatures, CONSTANT, MOST_SHAPES, members)
+    if found is None or not found[0]:
+        return None
+    counts, first = (np.frombuffer(column, np.int64) for column in found[1:3])
+    nodes: Any = None
+    if members:
+        nodes = np.split(np.frombuffer(found[3], np.int32), np.cumsum(counts)[:-1])
+    return _Few(np.frombuffer(found[0], np.uint64), first, nodes)
+
+
+def _few_in_python(graph: Graph) -> _Few | None:
+    """The same, in memory for a part of the graph."""
     found = np.zeros(0, np.uint64)
     for at in range(0, len(graph), PART):
         inner = graph.kinds[at : at + PART] > CONSTANT
         found = np.union1d(found, graph.signature[at : at + PART][inner])
         if len(found) > MOST_SHAPES:
             return None
-    return found if len(found) else None
+    if not len(found):
+        return None
+    return _Few(found, np.array([np.argmax(graph.signature == shape) for shape in found]))
 
 
-def _of_shapes(graph: Graph, shapes: Hashes) -> Iterator[Addresses]:
-    """The same as ``_in_order``, of a graph with these shapes alone: in linear time."""
-    for shape in shapes:
-        nodes: Addresses = np.flatnonzero(graph.signature == shape).astype(np.int32)
+def _of_shapes(graph: Graph, few: _Few) -> Iterator[Addresses]:
+    """The same as ``_in_order``, of a graph with these shapes alone."""
+    for k, shape in enumerate(few.signatures):
+        nodes: Addresses
+        if few.nodes is not None:
+            nodes = few.nodes[k]
+        else:
+            nodes = np.flatnonzero(graph.signature == shape).astype(np.int32)
         origin = graph.origin[nodes]
-        if (np.diff(origin) < 0).any():
+        if (origin[1:] < origin[:-1]).any():
             nodes = nodes[np.argsort(origin, kind="stable")]
         yield nodes
+
+
+def _check_count(graph: Graph, count: int, limit: int, structured: bool, spare: int) -> None:
+    """NotLiftable where there are too many shapes."""
+    if count > limit or (structured and (count - spare) * 8 > len(graph.kinds)):
+        raise NotLiftable(f"{count} shapes among {len(graph.kinds)} nodes: no structure")
 
 
 def _split(
@@ -226,8 +275,7 @@ class _Layout:
         sizes = [len(g.nodes) + front for g, front in zip(groups, fronts, strict=True)]
         begins = first + np.cumsum([0, *sizes])
         starts = begins[:-1] + np.array(fronts, np.int64)
-        for start, g in zip(starts.tolist(), groups, strict=True):
-            self.address[g.nodes] = np.arange(start, start + len(g.nodes))
+        self._assign(groups, starts.tolist())
         self.begins, self.starts = begins, starts
         instructions = [
             self._instruction(g, start, number)
@@ -237,6 +285,7 @@ class _Layout:
         if not graph.loops:
             instructions, size = self._copied(instructions, size)
         instructions, loops = self._loops(groups, instructions)
+        groups.clear()  # as much memory as the addresses take, and not needed any more
         address = self.address[graph.at]
         address[graph.at < 0] = -1
         positions = np.array([g.position for g in recording.guards], np.int64)
@@ -255,6 +304,11 @@ class _Layout:
         if loops:
             made.check_order()
         return made
+
+    def _assign(self, groups: list[Group], starts: list[int]) -> None:
+        """Addresses for the nodes of each group, from its start on."""
+        for start, g in zip(starts, groups, strict=True):
+            self.address[g.nodes] = np.arange(start, start + len(g.nodes))
 
     @functools.cached_property
     def stretches(self) -> Addresses:

@@ -206,7 +206,7 @@ class MachineLoop:
         memory: Memory | None = None
         parameters = np.zeros(0)  # as they are between two parts: a new sample may run the code
         while taken < len(rates):
-            count = min(len(rates) - taken, max(1, self._samples.at_once // self._batch))
+            count = min(len(rates) - taken, max(1, self._samples.in_one_call // self._batch))
             try:
                 chosen, family = self._next(first_step + taken, count)
             except Exception:

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from chainrule.compiler.capture.arguments import Call, Texts, flatten_call
 from chainrule.compiler.capture.integers import EXACT
@@ -28,9 +29,11 @@ from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
 
 UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
-AT_ONCE = 8192  # samples in one call of machine code
+AT_ONCE = 8192  # samples in one call of machine code that may have to be packed before it
+PACKED = 4  # times as many, where all stay packed: threads wait for Python in between
 MEMORY = 1 << 27  # bytes: for packed samples
 READ_ONCE = 1 << 23  # bytes: for those that are not read again
+KEPT = 1 << 24  # bytes: of integers that were read to see the structures, for packing
 MOST_KINDS = 64  # of samples of one structure that run on the code
 
 
@@ -108,7 +111,9 @@ class PackedSamples:
     def choose(self, first: int, count: int) -> Addresses:
         """Which samples are read next, those number ``first`` and on of a run, in order."""
         if not isinstance(self.samples, _Shown):
-            return np.arange(first, first + count) % len(self.samples)
+            start, end = first % len(self.samples), len(self.samples)
+            found = np.arange(start, start + count)
+            return found if start + count <= end else found % end
         shown = max(1, count)
         self.samples.places = self.samples.windows.places(first, shown)
         self.fit_of = np.full(shown, UNKNOWN, np.int64)
@@ -155,7 +160,7 @@ class PackedSamples:
 
     def _structures(self, chosen: Addresses) -> list[int]:
         first: dict[Any, int] = {}
-        found, others = self._shapes(_increasing(chosen))
+        found, others = self._read_shapes(_increasing(chosen))
         self.integers_only = not others
         every = [*found, *others]
         for place in range(0, len(every), AT_ONCE):
@@ -205,6 +210,7 @@ class PackedSamples:
         self._alike: dict[Any, list[Kind]] = {}  # by the structure of a sample
         self._plain: dict[tuple[int, ...], Any] = {}  # structures, by the lengths of lists
         self._table: _Table | None = None
+        self._kept = NOTHING
         self.machine: MachineCode | None = None
         self.fit_of = np.full(len(self.samples), UNKNOWN, np.int64)
         self.row_of = np.full(len(self.samples), -1, np.int64)
@@ -212,7 +218,7 @@ class PackedSamples:
 
     def show(self, params: Any, samples: list[tuple[Any, ...]]) -> None:
         """Go on with other samples, of a run with parameters of the same structure."""
-        self.params, self.samples, self._seen = params, samples, None
+        self.params, self.samples, self._seen, self._kept = params, samples, None, NOTHING
         self.fit_of = np.full(len(samples), UNKNOWN, np.int64)
         self.row_of = np.full(len(samples), -1, np.int64)
         self._forget_rows()
@@ -326,6 +332,17 @@ class PackedSamples:
         first = [int(some[plain][places[0]]) for places in _alike(lengths[plain])]
         return first, some[~plain].tolist()
 
+    def _read_shapes(self, some: Addresses) -> tuple[list[int], list[int]]:
+        """The same; what is read of them is kept for packing, so that it is done once."""
+        if kernels is None:
+            return self._shapes(some)
+        starts = np.full(len(self.samples), -1, np.int64)
+        lists = len(self.samples[0])
+        first, others, read = kernels.sample_shapes(self.samples, some, lists, starts, KEPT)
+        shapes = [tuple(map(len, self.samples[k])) for k in first]
+        self._kept = _Kept(np.frombuffer(read, np.int32), starts, shapes)
+        return first, others
+
     def _read(self, chosen: Addresses) -> tuple[Addresses, Addresses]:
         """The integers of samples that are lists of some, and the lengths of these lists, or -1."""
         if isinstance(self.samples, _Shown):
@@ -391,8 +408,9 @@ class PackedSamples:
         """Pack those of some samples that are lists of integers of known kinds; the others."""
         if kernels is None or self.windowed:
             return chosen
-        if self._table is None or self._table.met != (len(self._kinds_met), len(self._plain)):
-            self._table = _Table.of(self._plain, self._alike, len(self._kinds_met))
+        met = len(self._kinds_met), len(self._plain)
+        if self._table is None or self._table.met != met or self._table.kept is not self._kept:
+            self._table = _Table.of(self._plain, self._alike, self._kept, met)
         if not self._table.kinds:
             return chosen
         self._used = kernels.pack_samples(
@@ -403,6 +421,9 @@ class PackedSamples:
             self._table.shapes,
             self._open,
             self._some_choice,
+            self._kept.integers,
+            self._kept.starts,
+            self._table.numbers,
             self.own,
             self.gathered,
             self.fit_of,
@@ -456,6 +477,14 @@ class PackedSamples:
         each = self._row_bytes if self.machine is not None else 1
         return max(1, min(AT_ONCE, self._memory // max(1, each)))
 
+    @property
+    def in_one_call(self) -> int:
+        """How many samples go through the machine code in one call."""
+        if self.machine is None or self.windowed:
+            return self.at_once
+        stay = len(self.samples) * self._row_bytes <= self._memory
+        return PACKED * self.at_once if stay else self.at_once
+
     # --- for the code -----------------------------------------------------------------------------
 
     def key_columns(self) -> Addresses:
@@ -469,26 +498,45 @@ class PackedSamples:
 
 
 @dataclass(frozen=True, eq=False)
+class _Kept:
+    """What was read of samples that are lists of integers."""
+
+    integers: npt.NDArray[np.int32]  # of each the number of its shape, then its integers
+    starts: Addresses  # where these begin, -1 for a sample of which nothing is kept
+    shapes: list[tuple[int, ...]]  # the lengths of the lists
+
+
+NOTHING = _Kept(np.zeros(0, np.int32), np.zeros(0, np.int64), [])
+
+
+@dataclass(frozen=True, eq=False)
 class _Table:
     """The kinds of samples that are lists of integers, as C reads them."""
 
     shapes: Addresses  # the lengths of the lists, a row for each shape
     kinds: list[list[tuple[Any, ...]]]  # of each shape
+    kept: _Kept
+    numbers: Addresses  # which row the shapes of what is kept are, -1 for none
     met: tuple[int, int]  # how many kinds and structures there were
 
     @classmethod
     def of(
-        cls, plain: dict[tuple[int, ...], Any], alike: dict[Any, list[Kind]], met: int
+        cls,
+        plain: dict[tuple[int, ...], Any],
+        alike: dict[Any, list[Kind]],
+        kept: _Kept,
+        met: tuple[int, int],
     ) -> _Table:
         """``plain``: structures by their shapes; ``alike``: the kinds of each, in order."""
-        shapes, found = [], []
+        places, found = dict[tuple[int, ...], int](), []
         for shape, key in plain.items():
             kinds = [kind.native for kind in alike.get(key, ())]
             rows = [row for row in kinds if row is not None]
             if rows and len(rows) == len(kinds):
-                shapes.append(shape)
+                places[shape] = len(places)
                 found.append(rows)
-        return cls(np.array(shapes, np.int64), found, (met, len(plain)))
+        numbers = [places.get(shape, -1) for shape in kept.shapes]
+        return cls(np.array([*places], np.int64), found, kept, np.array(numbers, np.int64), met)
 
 
 class _Shown(Sequence[tuple[Any, ...]]):

@@ -6,9 +6,10 @@ optimisers, each one pass over parameters, gradient and moments. A gradient that
 in the moments and parameters after the call.
 
 Several threads can be in the loop at once, each with its own arenas. They share the groups of a
-step, wait for each other, add up what these gave and update the parameters, each a stretch of them,
-and wait again. Of a small model each thread has parameters and moments of its own instead, and
-updates all of them: that is less than what cores take to exchange them, and they wait once a step.
+step, add up what these gave, each its own, wait for each other, add that up and update the
+parameters, each a stretch of them, and wait again. Of a small model each thread has parameters and
+moments of its own instead, and updates all of them: that is less than what cores take to exchange
+them, and they wait once a step.
 Parts of a step and the order of sums do not depend on how many threads there are.
 """
 
@@ -66,6 +67,48 @@ def _loads(start: str, names: Sequence[str], sizes: int) -> str:
     )
 
 
+def _add_up_text(vector: str, size: int, wide: int) -> str:
+    """What adds up to PARTS arrays, so many bytes after one another, in pairs as in a knockout.
+
+    Those of the second half go to those of the first, and so on. So a thread can add up its own,
+    every second or fourth, before it waits for the others: the sums have the same bits.
+    """
+    lines = [
+        "define internal void @add_up(ptr %first, i64 %step, i64 %count, ptr %to, i64 %begin,",
+        '                             i64 %end) nounwind noinline "prefer-vector-width"="512" {',
+        "entry:",
+        "  switch i64 %count, label %done [",
+        *[f"    i64 {n}, label %of_{n}" for n in range(2, PARTS + 1)],
+        "  ]",
+    ]
+    for n in range(2, PARTS + 1):
+        lines += [
+            f"of_{n}:",
+            f"  %b_{n} = phi i64 [%begin, %entry], [%next_{n}, %of_{n}]",
+            f"  %at_{n}_0 = getelementptr inbounds i8, ptr %first, i64 %b_{n}",
+        ]
+        for k in range(n):
+            at = f"%at_{n}_{k}"
+            if k:
+                lines.append(f"  {at} = getelementptr inbounds i8, ptr %at_{n}_{k - 1}, i64 %step")
+            lines.append(f"  %x_{n}_{k} = load {vector}, ptr {at}, align {size}")
+        sums, left, made = [f"%x_{n}_{k}" for k in range(n)], n, 0
+        while left > 1:
+            half = 1 << (left - 1).bit_length() - 1  # the largest power of two below
+            for k in range(left - half):
+                lines.append(f"  %y_{n}_{made} = fadd {vector} {sums[k]}, {sums[k + half]}")
+                sums[k], made = f"%y_{n}_{made}", made + 1
+            left = half
+        lines += [
+            f"  %to_{n} = getelementptr inbounds i8, ptr %to, i64 %b_{n}",
+            f"  store {vector} {sums[0]}, ptr %to_{n}, align {size}",
+            f"  %next_{n} = add i64 %b_{n}, {wide}",
+            f"  %more_{n} = icmp ult i64 %next_{n}, %end",
+            f"  br i1 %more_{n}, label %of_{n}, label %done",
+        ]
+    return "\n".join([*lines, "done:", "  ret void", "}"])
+
+
 def _loop_text(number: str, size: int, width: int) -> str:
     """The loop as LLVM IR, over ``number``s of so many bytes."""
     load = _loads("plan", FIELDS, FIELDS.index("steps"))
@@ -97,6 +140,7 @@ yield:
 end:
   ret void
 }}
+{_add_up_text(vector, size, wide)}
 define i64 @train(ptr noalias %plan) nounwind {{
 entry:
 {load}
@@ -115,6 +159,11 @@ entry:
   %stretch_last = select i1 %is_replicated, i64 %stretches, i64 %shared_last
   %add_first = mul i64 %stretch_first, {wide}
   %add_last = mul i64 %stretch_last, {wide}
+  %all_bytes = mul i64 %stretches, {wide}
+  %own_step = mul i64 %part_bytes, %threads
+  %threads_less = sub i64 %threads, 1
+  %threads_bits = and i64 %threads, %threads_less
+  %threads_are_power = icmp eq i64 %threads_bits, 0
   br label %step
 step:
   %s = phi i64 [0, %entry], [%s_next, %next_step]
@@ -140,6 +189,16 @@ begin:
   %parts_before_bytes = mul i64 %parts_before, %part_bytes
   %parts_here = getelementptr inbounds i8, ptr %parts, i64 %parts_before_bytes
   %part_losses_here = getelementptr inbounds {number}, ptr %part_losses, i64 %parts_before
+  %own_count = udiv i64 %part_count, %threads
+  %part_count_less = sub i64 %part_count, 1
+  %part_count_bits = and i64 %part_count, %part_count_less
+  %is_power = icmp eq i64 %part_count_bits, 0
+  %has_several = icmp ugt i64 %own_count, 1
+  %several_parts = and i1 %has_several, %is_power
+  %adds_own = and i1 %several_parts, %threads_are_power
+  %sums_left = select i1 %adds_own, i64 %threads, i64 %part_count
+  %own_offset = mul i64 %part_bytes, %thread
+  %own_first = getelementptr inbounds i8, ptr %parts_here, i64 %own_offset
   br label %ready
 ready:
   %c = phi i64 [0, %begin], [%c_next, %done_one]
@@ -168,7 +227,13 @@ done_one:
 next_part:
   %p = phi i64 [%thread, %done_one], [%p_next, %part_done]
   %parts_left = icmp ult i64 %p, %part_count
-  br i1 %parts_left, label %part, label %computed
+  br i1 %parts_left, label %part, label %own_parts
+own_parts:
+  br i1 %adds_own, label %add_own, label %computed
+add_own:
+  call void @add_up(ptr %own_first, i64 %own_step, i64 %own_count, ptr %own_first,
+                    i64 0, i64 %all_bytes)
+  br label %computed
 part:
   %p_following = add i64 %p, 1
   %groups_before = mul i64 %groups, %p
@@ -262,32 +327,14 @@ computed:
   %goes_on = icmp ugt i64 %before_stop, %s
   br i1 %goes_on, label %sum, label %end
 sum:
-  %alone = icmp eq i64 %part_count, 1
+  %alone = icmp eq i64 %sums_left, 1
   %nothing = icmp uge i64 %add_first, %add_last
   %skipped = or i1 %alone, %nothing
-  br i1 %skipped, label %summed, label %stretch
-stretch:
-  %b = phi i64 [%add_first, %sum], [%b_next, %stretch_done]
-  %first_part = getelementptr inbounds i8, ptr %parts_here, i64 %b
-  %of_first = load {vector}, ptr %first_part, align {size}
-  br label %term
-term:
-  %q = phi i64 [1, %stretch], [%q_next, %term]
-  %term_offset = phi i64 [%b, %stretch], [%term_here, %term]
-  %so_far = phi {vector} [%of_first, %stretch], [%sum_here, %term]
-  %term_here = add i64 %term_offset, %part_bytes
-  %term_at = getelementptr inbounds i8, ptr %parts_here, i64 %term_here
-  %of_part = load {vector}, ptr %term_at, align {size}
-  %sum_here = fadd {vector} %so_far, %of_part
-  %q_next = add i64 %q, 1
-  %terms_left = icmp ult i64 %q_next, %part_count
-  br i1 %terms_left, label %term, label %stretch_done
-stretch_done:
-  %total_at = getelementptr inbounds i8, ptr %total, i64 %b
-  store {vector} %sum_here, ptr %total_at, align {size}
-  %b_next = add i64 %b, {wide}
-  %stretches_left = icmp ult i64 %b_next, %add_last
-  br i1 %stretches_left, label %stretch, label %summed
+  br i1 %skipped, label %summed, label %add_all
+add_all:
+  call void @add_up(ptr %parts_here, i64 %part_bytes, i64 %sums_left, ptr %total,
+                    i64 %add_first, i64 %add_last)
+  br label %summed
 summed:
   %used = select i1 %alone, ptr %parts_here, ptr %total
   %waits_for_sums = icmp ne i64 %met_1, %met_2
