@@ -32,7 +32,7 @@ from chainrule import exp, log, maximum, sqrt, tanh, vsum, where
 from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.runtime.machine import Kernel
 from chainrule.compiler.runtime.tape import Interpreter
-from chainrule.compiler.training import batches
+from chainrule.compiler.training import batches, step_code
 from chainrule.optim import SGD, Adam, AdamW, cosine, warmup
 
 pytest.importorskip("llvmlite")
@@ -843,18 +843,21 @@ def test_an_interrupted_batch_leaves_no_trace(monkeypatch):
     fast = chainrule.compile(microgpt, on_fallback="raise")
     for _ in range(2):  # the longest may come late
         before = [fast.value_and_grad(params, *sample) for sample in samples]
-    sweep = Kernel.sweep
 
-    def interrupted(self, counts_at):
-        sweep(self, counts_at)
-        raise KeyboardInterrupt
+    def interrupted(run):
+        def stopped(*given, **named):
+            run(*given, **named)
+            raise KeyboardInterrupt
+
+        return stopped
 
     for size in (2, 3, 6):
-        monkeypatch.setattr(Kernel, "sweep", interrupted)
         View(fast).forget_fast_path()  # C would add up cached calls
-        with pytest.raises(KeyboardInterrupt):
-            fast.batch_value_and_grad(params, samples[:size])
-        monkeypatch.setattr(Kernel, "sweep", sweep)
+        with monkeypatch.context() as patched:
+            patched.setattr(Kernel, "sweep", interrupted(Kernel.sweep))
+            patched.setattr(step_code, "take", interrupted(step_code.take))
+            with pytest.raises(KeyboardInterrupt):
+                fast.batch_value_and_grad(params, samples[:size])
         after = [fast.value_and_grad(params, *sample) for sample in samples]
         assert [v for v, _ in after] == [v for v, _ in before]
         assert [flat(g).tobytes() for _, g in after] == [flat(g).tobytes() for _, g in before]
