@@ -90,6 +90,9 @@ class CapturedState:
     bound: set[int] = field(default_factory=set)  # ids of instances that are not to be kept alive
     functions: list[types.FunctionType] = field(default_factory=list)  # Python code it may run
     objects_by_id: dict[int, type] = field(default_factory=dict)  # reached: no lists and the like
+    makes_names: bool = False  # some code asks for attributes by names that it makes
+    module_names: set[str] = field(default_factory=set)  # under which modules are followed
+    whole_modules: set[int] = field(default_factory=set)  # ids of those that are as a whole
     plain_sites: set[str] = field(default_factory=set)  # branches that run one side only
     keys_tried: bool = False  # once it was found that they might be
     keyed: bool = False  # traced integers are keys of containers that it builds
