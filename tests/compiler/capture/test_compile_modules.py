@@ -1,15 +1,11 @@
-"""Modules that code has as objects, what it stores in them, and what holds other objects in C."""
+"""Modules that code has as objects, and what it stores in them."""
 
-import datetime
 import importlib
 import math
-import operator
 import os
 import sys
 import textwrap
-import threading
 
-import numpy as np
 import pytest
 
 import chainrule
@@ -292,56 +288,3 @@ def test_a_library_in_its_hands_is_no_more_than_under_its_name(f, tmp_path, monk
     for there in (False, False, True, False):
         path.touch() if there else path.unlink(missing_ok=True)
         assert fast(3.0, str(path)) == ((6.0, 2.0) if there else (3.0, 1.0))
-
-
-# --- what holds other objects, and shows none of them ---------------------------------------------
-
-
-ARRAY, WEIGHTS, PLACES = np.arange(3.0), np.ones(2), np.array([0, 1])
-NUMBERS = [1.0, 2.0]
-ITEM, LENGTH, HAS = ARRAY.__getitem__, NUMBERS.__len__, NUMBERS.__contains__
-DOT, PICK = operator.methodcaller("dot", WEIGHTS), operator.itemgetter(PLACES)
-ROW = np.array([(1.0, 2)], dtype=[("x", "f8"), ("n", "i8")])[0]
-LOCK = threading.Lock()
-
-
-class Zone(datetime.tzinfo):
-    hours = 1
-
-    def utcoffset(self, when):
-        return datetime.timedelta(hours=self.hours)
-
-
-class Rate(float):
-    __slots__ = ()
-    scale = 1.0
-
-
-MOMENT, RATE = datetime.datetime(2020, 1, 1, tzinfo=Zone()), Rate(2.0)
-
-
-@pytest.mark.parametrize(
-    ("f", "change"),
-    [
-        (lambda x, v: x * ITEM(0), lambda k: ARRAY.__setitem__(0, float(k))),
-        (lambda x, v: x * LENGTH(), lambda k: NUMBERS.append(1.0)),
-        (lambda x, v: x * 2 if HAS(7.0) else x, lambda k: NUMBERS.append(5.0 + k)),
-        (lambda x, v: x * DOT(v), lambda k: WEIGHTS.__setitem__(0, float(k))),
-        (lambda x, v: x * PICK(v).sum(), lambda k: PLACES.__setitem__(0, k % 2)),
-        (lambda x, v: x * ROW["x"], lambda k: ROW.__setitem__("x", float(k))),
-        (lambda x, v: x * 2 if LOCK.locked() else x, lambda k: LOCK.acquire(blocking=False)),
-        (lambda x, v: x * MOMENT.utcoffset().seconds, lambda k: setattr(Zone, "hours", k)),
-        (lambda x, v: x * RATE.scale, lambda k: setattr(Rate, "scale", float(k))),
-    ],
-    ids="item length contains methodcaller itemgetter row lock zone float".split(),
-)
-def test_what_something_in_c_holds_is_read_afresh(f, change, monkeypatch):
-    monkeypatch.setattr(allowance, "left", math.inf)
-    fast, eager, data = compiled(f), chainrule.value_and_grad(f), np.array([2.0, 3.0])
-    seen = set()
-    for k in range(4):
-        for _ in range(2):
-            assert fast(3.0, data) == eager(3.0, data)
-        seen.add(fast(3.0, data)[0])
-        change(k)
-    assert len(seen) > 1

@@ -8,6 +8,7 @@ changed ``p.data`` needs no new recording.
 
 from __future__ import annotations
 
+import abc
 import collections
 import copy
 import functools
@@ -30,6 +31,27 @@ BEGINNING, EACH_BYTE = 5e-7, 2.2e-11  # seconds
 #: in the place of what a dict held: whatever it holds; see ``Checks`` in C
 ANY: Any = object() if kernels is None else kernels.Checks
 REPLACES = "_chainrule_replaces"  # attribute of a function that stands for another for a while
+
+
+class _Registrations:
+    """Which classes were registered as subclasses of abstract ones: another mark after each."""
+
+    def __init__(self) -> None:
+        self._count, self._mark = abc.get_cache_token(), object()
+
+    @property
+    def mark(self) -> object:
+        """The same object as long as no class was registered."""
+        if (count := abc.get_cache_token()) != self._count:
+            self._count, self._mark = count, object()
+        return self._mark
+
+    @mark.setter
+    def mark(self, before: object) -> None:
+        """What was registered stays so."""
+
+
+REGISTRATIONS = _Registrations()
 
 
 class Replacement:

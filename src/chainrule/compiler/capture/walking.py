@@ -6,6 +6,7 @@ known to be pure, or not known to be watched completely; see ``known``.
 
 from __future__ import annotations
 
+import abc
 import builtins
 import collections
 import collections.abc
@@ -31,6 +32,7 @@ from chainrule.compiler.capture import disassembly, known
 from chainrule.compiler.capture.captured import (
     ANY,
     MISSING,
+    REGISTRATIONS,
     CapturedState,
     Method,
     content_of,
@@ -58,7 +60,11 @@ _MAKERS: dict[str, Any] = {"Random": RANDOM, "default_rng": DEFAULT_RNG}
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 # Looked up by name at run time, these reach anything.
 _DYNAMIC = frozenset(("globals", "locals", "vars", "eval", "exec", "open", "__import__"))
-_DYNAMIC_ATTRIBUTES = frozenset(("environ", "getenv", "warn", "import_module", "modules"))
+_DYNAMIC_ATTRIBUTES = frozenset(
+    ("environ", "getenv", "warn", "import_module", "modules", "__subclasses__")
+)
+#: of functions and classes: what no dict of theirs has
+_TITLES = ("__name__", "__qualname__", "__module__", "__doc__")
 _FILE_NAMES = frozenset(("open", "read_text", "read_bytes", "write_text", "write_bytes", "touch"))
 _ANNOTATING = frozenset(("__annotate__", "__annotate_func__"))  # run when types are asked for
 _LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
@@ -83,6 +89,7 @@ _HOLDING = (
 )
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _ASKS_LOCKS = frozenset(("locked", "acquire", "_is_owned"))
+_ASKS_ARRAYS = frozenset(("flags",))
 
 
 def survey(
@@ -129,7 +136,10 @@ def survey(
         further = way.through(x)
         stack.extend((y, further) for y in reversed(inside))  # depth first, as in the source
     if locks:
-        _refuse_asking_locks(found)
+        _refuse_asking(found, _ASKS_LOCKS, "whether a lock is held, other than by 'with'")
+    if found.arrays:
+        _refuse_asking(found, _ASKS_ARRAYS, "whether an array can be written to")
+    _note_titles(found, [x for x in kept if isinstance(x, type)])
     found.values = list({id(v): v for v in found.values}.values())
     found.objects_by_id = {id(x): type(x) for x in kept if not isinstance(x, _NO_OBJECTS)}
     found.place = {id(v): i for i, v in enumerate(found.values)}
@@ -163,13 +173,25 @@ def _refuse_unseen(found: CapturedState, modules: list[types.ModuleType]) -> Non
             raise Unrecordable(f"it uses {name}, which may reach what it changes{line}{ADVICE}")
 
 
-def _refuse_asking_locks(found: CapturedState) -> None:
-    """Refuse code that may ask whether somebody else holds a lock."""
+def _note_titles(found: CapturedState, classes: list[type]) -> None:
+    """Watch the names, texts and annotations of functions and classes, where code asks for them."""
+    codes = [original(function.__code__) for function in found.functions]
+    asked = set[str]().union(*map(disassembly.names, codes), *map(disassembly.texts, codes))
+    for title in asked.intersection(_TITLES):
+        known_ones = [*found.functions, *filter(known.is_python_class, classes)]
+        found.names += [(x, title, getattr(x, title)) for x in known_ones]
+    if "__annotations__" in asked:
+        for function in found.functions:
+            notes = function.__annotations__
+            found.names.append((function, "__annotations__", notes))
+            found.dicts.append((notes, dict(notes), None))
+
+
+def _refuse_asking(found: CapturedState, names: frozenset[str], what: str) -> None:
+    """Refuse code that may ask for what cannot be watched."""
     for function in found.functions:
-        code = original(function.__code__)
-        if asked := disassembly.names(code) & _ASKS_LOCKS:
-            line = _own_place(function, asked)
-            raise Unrecordable(f"it may ask whether a lock is held{line}; use it by 'with'")
+        if asked := disassembly.names(original(function.__code__)) & names:
+            raise Unrecordable(f"it may ask {what}{_own_place(function, asked)}")
 
 
 def _not_by_names(name: str) -> str:
@@ -335,6 +357,7 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         if type(x) is not np.ndarray:
             raise _unwatched(x)
         found.arrays.append((x, x.shape, x.tobytes()))
+        found.names.append((x, "dtype", x.dtype))
         if x.dtype == object:
             found.objects.append((x, x.ravel().tolist()))
             yield from found.objects[-1][1]
@@ -347,6 +370,8 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
     elif x is RANDOM:
         raise Unrecordable("it reaches random.Random otherwise than by calling it under this name")
     elif isinstance(x, type):
+        if isinstance(x, abc.ABCMeta):
+            found.names.append((REGISTRATIONS, "mark", REGISTRATIONS.mark))
         if known.is_pure_class(x) or known.is_known_tool(x):
             return
         if not known.is_python_class(x):
@@ -359,8 +384,10 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         yield from (item for name, item in vars(x).items() if _is_content(name, item))
     elif isinstance(x, (staticmethod, classmethod)):
         yield x.__func__
-    elif isinstance(x, (property, functools.cached_property)):
-        yield getattr(x, "fget", None) or getattr(x, "func", None)
+    elif isinstance(x, property):
+        yield from (x.fget, x.fset, x.fdel)
+    elif isinstance(x, functools.cached_property):
+        yield x.func
     elif isinstance(x, types.ModuleType):
         return  # its attributes are followed by name
     elif isinstance(x, functools._lru_cache_wrapper):
