@@ -17,14 +17,16 @@ from typing import Any
 from chainrule.compiler.capture import disassembly, known
 from chainrule.compiler.capture.captured import MISSING, CapturedState, unreplaced
 from chainrule.compiler.capture.rewriting import only_calls, original
+from chainrule.compiler.capture.standins import Unrecordable
 
 _LIBRARIES = frozenset(("chainrule", "jax", "numpy", "pandas", "scipy", "torch"))
 #: builtins that ask for names; hooks see the first two where code calls them by their names
 SEEN_ASKING = frozenset(("getattr", "hasattr"))
 _GETTERS = (operator.attrgetter, operator.methodcaller)
 _ASKING = frozenset(map(id, (getattr, hasattr, setattr, delattr, dir, *_GETTERS)))
-#: attributes and methods that ask for names which no code has
-_BY_NAME = frozenset(("__dict__", "__getattribute__", "__dir__", "format", "format_map"))
+#: attributes and methods that ask for names which no code has; the first two give functions too
+_GIVING = frozenset(("__dict__", "__getattribute__"))
+_BY_NAME = _GIVING | {"__dir__", "__setattr__", "__delattr__", "format", "format_map"}
 #: what Python keeps in a module for itself
 _OF_PYTHON = frozenset(
     f"__{name}__"
@@ -69,16 +71,29 @@ class Modules:
         asking = [code for code in codes if not disassembly.names(code).isdisjoint(SEEN_ASKING)]
         names = set[str]().union(*map(disassembly.attributes, codes))
         names = names.union(*map(disassembly.texts, asking))
-        every = self._any_name or not names.isdisjoint(_BY_NAME)
         self._found.module_names, whole = names, self._found.whole_modules
         inside: list[Any] = []
         for module in self._passed_on:
             inside += named_in(module, names, names, self._found, set())
-            wanted = every or (self._found.makes_names and not is_library(module))
-            if wanted and not is_pure(module) and id(module) not in whole:
-                whole.add(id(module))
+            if id(module) in whole or not self._may_be_asked_for_all(module, names):
+                continue
+            whole.add(id(module))
+            if not is_library(module):
                 inside += self._all_of(module)
+            elif not known.is_pure_module(module):
+                raise Unrecordable(
+                    f"it may ask {module.__name__} for any attribute, and not all that it has is "
+                    "known to be pure"
+                )
         return inside
+
+    def _may_be_asked_for_all(self, module: types.ModuleType, names: set[str]) -> bool:
+        """Whether names that are in no code may be asked of a module; of a library: read there."""
+        if self._any_name:
+            return True
+        if is_library(module):
+            return not names.isdisjoint(_GIVING)
+        return self._found.makes_names or not names.isdisjoint(_BY_NAME)
 
     def _all_of(self, module: types.ModuleType) -> Iterator[Any]:
         contents = {key: unreplaced(x) for key, x in vars(module).items()}
@@ -124,7 +139,7 @@ def named_in(
     seen.add(id(module))
     pure, library = is_pure(module), is_library(module)
     for name in sorted(names):
-        if pure and name not in missing:
+        if (pure and name not in missing) or _is_of_every_module(module, name):
             continue
         if name in vars(module) or (library and not pure and hasattr(module, name)):
             item = unreplaced(getattr(module, name))
@@ -138,6 +153,11 @@ def named_in(
             found.names.append((vars(module), name, MISSING))
             if not library:
                 yield from answering(module, found)
+
+
+def _is_of_every_module(module: types.ModuleType, name: str) -> bool:
+    """Whether a name is that of a method or attribute of modules as such, like ``__dict__``."""
+    return name not in vars(module) and hasattr(types.ModuleType, name)
 
 
 def answering(module: types.ModuleType, found: CapturedState) -> Iterator[Any]:
@@ -160,7 +180,7 @@ def by_chains(
         for name in chain:
             space, library = vars(namespace), is_library(namespace)
             plain = type(namespace) is types.ModuleType
-            if name not in space and hasattr(types.ModuleType, name):
+            if _is_of_every_module(namespace, name):
                 yield namespace  # as ``__dict__``: what is read of that is not seen
                 break
             if library or (plain and name in space):
