@@ -88,6 +88,20 @@ def test_a_sample_that_no_code_serves_is_left_to_python(in_python):
     assert losses[12] == losses[25] == 0.0
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_loss_of_data_alone_does_not_train_by_the_gradient_of_the_step_before(batch, in_python):
+    def squared_error(p, tokens, y):
+        return (sum(p["e"][t] for t in tokens) - y) ** 2
+
+    samples = [([1, 0], 0.5), ([], 0.25), ([1], 0.75), ([], 1.0)]
+    params = {"e": np.array([1.0, 2.0])}
+    losses, found = trained(squared_error, params, samples, batch, [12], lift=True)
+    assert not in_python
+    wanted, arrays = trained(squared_error, params, samples, batch, [12], lift=False)
+    assert np.abs(losses - wanted).max() < 1e-12
+    assert np.abs(found["e"] - arrays["e"]).max() < 1e-12
+
+
 def test_copies_of_weights_follow_the_weights(in_python, monkeypatch):
     """Steps of several samples read transposed copies, which each step makes anew."""
     packed = []

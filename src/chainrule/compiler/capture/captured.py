@@ -8,6 +8,7 @@ changed ``p.data`` needs no new recording.
 
 from __future__ import annotations
 
+import abc
 import collections
 import copy
 import functools
@@ -31,6 +32,27 @@ BEGINNING, EACH_BYTE = 5e-7, 2.2e-11  # seconds
 #: in the place of what a dict held: whatever it holds; see ``Checks`` in C
 ANY: Any = object() if kernels is None else kernels.Checks
 REPLACES = "_chainrule_replaces"  # attribute of a function that stands for another for a while
+
+
+class _Registrations:
+    """Which classes were registered as subclasses of abstract ones: another mark after each."""
+
+    def __init__(self) -> None:
+        self._count, self._mark = abc.get_cache_token(), object()
+
+    @property
+    def mark(self) -> object:
+        """The same object as long as no class was registered."""
+        if (count := abc.get_cache_token()) != self._count:
+            self._count, self._mark = count, object()
+        return self._mark
+
+    @mark.setter
+    def mark(self, before: object) -> None:
+        """What was registered stays so."""
+
+
+REGISTRATIONS = _Registrations()
 
 
 class Replacement:
@@ -92,6 +114,9 @@ class CapturedState:
     bound: set[int] = field(default_factory=set)  # ids of instances that are not to be kept alive
     functions: list[types.FunctionType] = field(default_factory=list)  # Python code it may run
     objects_by_id: dict[int, type] = field(default_factory=dict)  # reached: no lists and the like
+    makes_names: bool = False  # some code asks for attributes by names that it makes
+    module_names: set[str] = field(default_factory=set)  # under which modules are followed
+    whole_modules: set[int] = field(default_factory=set)  # ids of those that are as a whole
     plain_sites: set[str] = field(default_factory=set)  # branches that run one side only
     keys_tried: bool = False  # once it was found that they might be
     keyed: bool = False  # traced integers are keys of containers that it builds

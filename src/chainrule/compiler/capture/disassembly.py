@@ -20,6 +20,8 @@ from chainrule.core.backend import Value
 
 _READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_NAME")
 _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "IMPORT_NAME")
+_STORES = ("STORE_ATTR", "DELETE_ATTR")
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM", *_STORES)
 _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 _COLLECTIONS = (list, tuple, dict, set, frozenset)
 KEPT = 64  # code objects whose instructions are kept
@@ -113,14 +115,44 @@ def names(code: types.CodeType) -> set[str]:
     return {name for inner in nested(code) for name in inner.co_names}
 
 
-def all_names(code: types.CodeType) -> set[str]:
-    """The same, and those that a ``case`` of a class asks for."""
+def attributes(code: types.CodeType) -> set[str]:
+    """The attributes that a function and those inside it ask for, store or delete."""
     tuples = [x for inner in nested(code) for x in inner.co_consts if type(x) is tuple]
-    return names(code).union(x for items in tuples for x in items if type(x) is str)
+    found = {x for items in tuples for x in items if type(x) is str}
+    steps = (step for inner in nested(code) for step in dis.get_instructions(inner))
+    return found | {step.argval for step in steps if step.opname in _ATTRIBUTES}
+
+
+def stored(code: types.CodeType) -> set[str]:
+    """The attributes that a function and those inside it store or delete."""
+    steps = (step for inner in nested(code) for step in dis.get_instructions(inner))
+    return {step.argval for step in steps if step.opname in _STORES}
+
+
+def texts(code: types.CodeType) -> set[str]:
+    """The texts in a function and those inside it, also in tuples."""
+    constants = [x for inner in nested(code) for x in inner.co_consts]
+    items = [y for x in constants for y in (x if type(x) is tuple else (x,))]
+    return {x for x in items if type(x) is str}
+
+
+def asks_by_texts(code: types.CodeType, names: Collection[str]) -> bool:
+    """Whether calls of ``getattr`` and its like, by these names, seem to have texts for names."""
+    asked, given = 0, 0
+    for inner in nested(code):
+        steps = [s for s in _steps(inner) if s.opname not in ("PRECALL", "KW_NAMES", "PUSH_NULL")]
+        for k, step in enumerate(steps):
+            asked += step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in names
+            if step.opname == "CALL" and step.argval in (2, 3) and k >= 2:
+                given += isinstance(steps[k - step.argval + 1].argval, str)
+    return asked <= given
 
 
 def chains(code: types.CodeType, module: str) -> set[tuple[str, ...]] | None:
-    """The attributes that code reads from a global name; None where it hands the object on."""
+    """The attributes that code reads from a global name, or stores there in the end.
+
+    None where it hands the object on.
+    """
     found: set[tuple[str, ...]] = set()
     for inner in nested(code):
         steps = _steps(inner)
@@ -131,9 +163,11 @@ def chains(code: types.CodeType, module: str) -> set[tuple[str, ...]] | None:
                 continue
             chain = []
             for after in steps[k + 1 :]:
-                if after.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+                if after.opname not in ("LOAD_ATTR", "LOAD_METHOD", *_STORES):
                     break
                 chain.append(str(after.argval))
+                if after.opname in _STORES:
+                    break
             if not chain:
                 return None
             found.add(tuple(chain))

@@ -320,8 +320,18 @@ def _type(*arguments: Any, **keywords: Any) -> Any:
     return type(*arguments, **keywords)
 
 
+def _ask_module(x: Any, name: str) -> None:
+    """Refuse to ask a module for a name under which it is not followed, as one that is made up."""
+    recorder = modes.recorder
+    if recorder is None or not isinstance(x, types.ModuleType):
+        return
+    if name not in recorder.module_names and id(x) not in recorder.whole_modules:
+        recorder.forbid(f"asking the module {x.__name__} for a name that is in no code ({name!r})")
+
+
 def _hasattr(x: Any, name: str) -> bool:
     name = _as_text(name)
+    _ask_module(x, name)
     if is_keyed(x):
         x.refuse()
     if isinstance(x, StandIn):
@@ -331,6 +341,7 @@ def _hasattr(x: Any, name: str) -> bool:
 
 def _getattr(x: Any, name: str, *default: Any) -> Any:
     name = _as_text(name)
+    _ask_module(x, name)
     if is_keyed(x):
         x.refuse()
     if default and isinstance(x, StandIn) and not _may_have(x, name):

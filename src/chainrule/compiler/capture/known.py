@@ -102,6 +102,11 @@ def module_of(x: Any) -> str:
     return str(getattr(x, "__module__", None) or "")
 
 
+def is_pure_module(module: types.ModuleType) -> bool:
+    """Whether everything in a module of Python's or of this package is known to be pure."""
+    return module.__name__ in _PURE_MODULES or module.__name__.partition(".")[0] == "chainrule"
+
+
 def is_pure_builtin(function: Any) -> bool:
     """Whether a function written in C is known to read and change nothing but what it returns."""
     name, module = getattr(function, "__name__", ""), module_of(function)

@@ -84,6 +84,8 @@ class Recorder:
         #: by id, what max or min gave, whether it was max, and of what; only for ``both``
         self.extremes: dict[int, tuple[Value, bool, list[Any]]] = {}
         self.watched: set[int] = set()  # ids of captured containers
+        self.module_names: set[str] = set()  # under which modules in its hands are followed
+        self.whole_modules: set[int] = set()  # ids of those that are as a whole
         self.stores_into: dict[int, str] = {}  # by id, the line that changes one of these
         self.identity = False  # the function asked which Value it had
         self.passed: set[int] = set()  # ids of the containers that stand for arguments

@@ -6,10 +6,12 @@ known to be pure, or not known to be watched completely; see ``known``.
 
 from __future__ import annotations
 
+import abc
 import builtins
 import collections
 import collections.abc
 import dataclasses
+import datetime
 import functools
 import gc
 import importlib.util
@@ -19,6 +21,7 @@ import operator
 import pathlib
 import random
 import sys
+import threading
 import types
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
@@ -29,6 +32,7 @@ from chainrule.compiler.capture import alike, disassembly, known
 from chainrule.compiler.capture.captured import (
     ANY,
     MISSING,
+    REGISTRATIONS,
     CapturedState,
     Method,
     content_of,
@@ -38,6 +42,13 @@ from chainrule.compiler.capture.captured import (
 )
 from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
 from chainrule.compiler.capture.known import ATOMS, DESCRIPTORS
+from chainrule.compiler.capture.modules import (
+    Modules,
+    asks_seen,
+    by_chains,
+    is_library,
+    named_in,
+)
 from chainrule.compiler.capture.outside import ADVICE, RANDOM_ADVICE, Outside, is_holder
 from chainrule.compiler.capture.rewriting import CACHED, CELLS, only_calls, original, unseen
 from chainrule.compiler.capture.standins import Unloaded, Unrecordable
@@ -49,9 +60,12 @@ _MAKERS: dict[str, Any] = {"Random": RANDOM, "default_rng": DEFAULT_RNG}
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 # Looked up by name at run time, these reach anything.
 _DYNAMIC = frozenset(("globals", "locals", "vars", "eval", "exec", "open", "__import__"))
-_DYNAMIC_ATTRIBUTES = frozenset(("environ", "getenv", "warn", "import_module", "modules"))
+_DYNAMIC_ATTRIBUTES = frozenset(
+    ("environ", "getenv", "warn", "import_module", "modules", "__subclasses__")
+)
+#: of functions and classes: what no dict of theirs has
+_TITLES = ("__name__", "__qualname__", "__module__", "__doc__")
 _FILE_NAMES = frozenset(("open", "read_text", "read_bytes", "write_text", "write_bytes", "touch"))
-_BY_NAME = frozenset(("getattr", "hasattr", "setattr", "attrgetter", "__dict__"))
 _ANNOTATING = frozenset(("__annotate__", "__annotate_func__"))  # run when types are asked for
 _LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
 _GENERATED = frozenset(("__eq__", "__setattr__", "__delattr__", "__lt__", "__le__", "__hash__"))
@@ -68,7 +82,14 @@ _NO_OBJECTS = (
     *(list, tuple, dict, set, frozenset),
 )
 _LIMIT = 1_000_000
-_LIBRARIES = frozenset(("chainrule", "jax", "numpy", "pandas", "scipy", "torch"))
+#: what does not change itself, but holds other objects
+_HOLDING = (
+    *(types.MethodWrapperType, operator.itemgetter, operator.methodcaller, slice),
+    *(datetime.datetime, datetime.time, np.void),
+)
+_LOCKS = (type(threading.Lock()), type(threading.RLock()))
+_ASKS_LOCKS = frozenset(("locked", "acquire", "_is_owned"))
+_ASKS_ARRAYS = frozenset(("flags",))
 
 
 def survey(
@@ -85,7 +106,7 @@ def survey(
     found = CapturedState(outside=outside or Outside(()))
     seen: set[int] = set()
     kept: list[Any] = []  # so that no id is used twice
-    modules = _Modules(found)
+    modules, locks = Modules(found), False
     stack = [(x, _Way()) for x in (*roots, function)]
     while stack or modules.are_open():
         if not stack:
@@ -95,14 +116,15 @@ def survey(
         found.tells |= isinstance(x, _GETTERS)
         if type(x) not in alike.ATOMS and not way.is_trusted and type(x) is not Method:
             found.reach = min(found.reach, alike.reach_of(x))
+        locks |= isinstance(x, _LOCKS)
+        if id(x) not in seen:
+            modules.note(x)
         if id(x) in found.outside.holders:
             raise Unrecordable(_not_by_names(found.outside.holders[id(x)].name))
         if id(x) in seen or _is_atom(x):
             continue
         seen.add(id(x))
         kept.append(x)
-        if isinstance(x, types.ModuleType) and not _is_library(x):
-            modules.passed_on.append(x)
         if len(kept) > _LIMIT:
             raise Unrecordable("it reaches too many objects to follow")
         try:
@@ -115,6 +137,11 @@ def survey(
         found.asks_types |= not _is_own(x) and any(id(item) in _ASKING for item in inside)
         further = _TRUSTED if way.is_trusted or alike.is_trusted(x) else way.through(x)
         stack.extend((y, further) for y in reversed(inside))  # depth first, as in the source
+    if locks:
+        _refuse_asking(found, _ASKS_LOCKS, "whether a lock is held, other than by 'with'")
+    if found.arrays:
+        _refuse_asking(found, _ASKS_ARRAYS, "whether an array can be written to")
+    _note_titles(found, [x for x in kept if isinstance(x, type)])
     found.values = list({id(v): v for v in found.values}.values())
     found.objects_by_id = {id(x): type(x) for x in kept if not isinstance(x, _NO_OBJECTS)}
     found.place = {id(v): i for i, v in enumerate(found.values)}
@@ -122,35 +149,6 @@ def survey(
     if found.outside:
         _refuse_unseen(found, [x for x in kept if isinstance(x, types.ModuleType)])
     return found
-
-
-class _Modules:
-    """The user's modules that code has as objects: anything it may run can ask them for names."""
-
-    def __init__(self, found: CapturedState) -> None:
-        self.passed_on: list[types.ModuleType] = []
-        self._found, self._looked = found, (0, 0)
-
-    def are_open(self) -> bool:
-        """Whether there is code, or a module, that they have not been looked at with."""
-        return bool(self.passed_on) and self._looked != self._now()
-
-    def _now(self) -> tuple[int, int]:
-        return len(self._found.functions), len(self.passed_on)
-
-    def reached(self) -> list[Any]:
-        """What they have under the names in all code so far."""
-        self._looked = self._now()
-        codes = [original(f.__code__) for f in self._found.functions]
-        names = set[str]().union(*map(disassembly.all_names, codes))
-        inside = [_reached_in_module(x, names, self._found, set()) for x in self.passed_on]
-        return list(itertools.chain(*inside))
-
-
-def _is_library(module: types.ModuleType) -> bool:
-    """Whether a module is Python's own, or one that nobody changes while programs run."""
-    root = module.__name__.split(".")[0]
-    return root in sys.stdlib_module_names or root in _LIBRARIES
 
 
 def _is_own(x: Any) -> bool:
@@ -175,6 +173,27 @@ def _refuse_unseen(found: CapturedState, modules: list[types.ModuleType]) -> Non
         if name := next(unseen(code), None):
             line = disassembly.place(code, {name})
             raise Unrecordable(f"it uses {name}, which may reach what it changes{line}{ADVICE}")
+
+
+def _note_titles(found: CapturedState, classes: list[type]) -> None:
+    """Watch the names, texts and annotations of functions and classes, where code asks for them."""
+    codes = [original(function.__code__) for function in found.functions]
+    asked = set[str]().union(*map(disassembly.names, codes), *map(disassembly.texts, codes))
+    for title in asked.intersection(_TITLES):
+        known_ones = [*found.functions, *filter(known.is_python_class, classes)]
+        found.names += [(x, title, getattr(x, title)) for x in known_ones]
+    if "__annotations__" in asked:
+        for function in found.functions:
+            notes = function.__annotations__
+            found.names.append((function, "__annotations__", notes))
+            found.dicts.append((notes, dict(notes), None))
+
+
+def _refuse_asking(found: CapturedState, names: frozenset[str], what: str) -> None:
+    """Refuse code that may ask for what cannot be watched."""
+    for function in found.functions:
+        if asked := disassembly.names(original(function.__code__)) & names:
+            raise Unrecordable(f"it may ask {what}{_own_place(function, asked)}")
 
 
 def _not_by_names(name: str) -> str:
@@ -237,10 +256,22 @@ def _is_atom(x: Any) -> bool:
     """Whether nothing about ``x`` can change."""
     if isinstance(x, np.ufunc) and set("".join(x.types)) <= set("O->"):
         raise Unrecordable("it reaches a numpy function made of a Python one")
+    if isinstance(x, _HOLDING):
+        return False
     if isinstance(x, DESCRIPTORS):
         return True
-    own_class = bool(type(x).__flags__ & (1 << 9)) and hasattr(x, "__dict__")
-    return isinstance(x, ATOMS) and not own_class
+    return isinstance(x, ATOMS) and not _is_of_own_class(x)
+
+
+def _is_of_own_class(x: Any) -> bool:
+    """Whether its class was written in Python: that of the user's, or one with attributes."""
+    kind = type(x)
+    in_python = bool(kind.__flags__ & (1 << 9))
+    return in_python and (hasattr(x, "__dict__") or not _is_of_python(kind))
+
+
+def _is_of_python(kind: type) -> bool:
+    return known.module_of(kind).partition(".")[0] in (*sys.stdlib_module_names, "numpy")
 
 
 def _has_self(x: Any) -> bool:
@@ -273,6 +304,16 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         return  # it does not change, or it is called anew whenever it is computed
     elif isinstance(x, _DERIVATION):
         yield x.function
+    elif isinstance(x, types.MethodWrapperType):
+        yield x.__self__
+    elif isinstance(x, (operator.itemgetter, operator.methodcaller)):
+        yield from (item for item in gc.get_referents(x) if not isinstance(item, type))
+    elif isinstance(x, slice):
+        yield from (x.start, x.stop, x.step)
+    elif isinstance(x, (datetime.datetime, datetime.time)) and not _is_of_own_class(x):
+        yield x.tzinfo
+    elif isinstance(x, np.void):
+        raise _unwatched(x)
     elif isinstance(x, types.MethodType):
         yield from (x.__func__, x.__self__)
     elif isinstance(x, types.FunctionType):
@@ -323,6 +364,7 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         if type(x) is not np.ndarray:
             raise _unwatched(x)
         found.arrays.append((x, x.shape, x.tobytes()))
+        found.names.append((x, "dtype", x.dtype))
         if x.dtype == object:
             found.objects.append((x, x.ravel().tolist()))
             yield from found.objects[-1][1]
@@ -335,6 +377,8 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
     elif x is RANDOM:
         raise Unrecordable("it reaches random.Random otherwise than by calling it under this name")
     elif isinstance(x, type):
+        if isinstance(x, abc.ABCMeta):
+            found.names.append((REGISTRATIONS, "mark", REGISTRATIONS.mark))
         if known.is_pure_class(x) or known.is_known_tool(x):
             return
         if not known.is_python_class(x):
@@ -347,8 +391,10 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         yield from (item for name, item in vars(x).items() if _is_content(name, item))
     elif isinstance(x, (staticmethod, classmethod)):
         yield x.__func__
-    elif isinstance(x, (property, functools.cached_property)):
-        yield getattr(x, "fget", None) or getattr(x, "func", None)
+    elif isinstance(x, property):
+        yield from (x.fget, x.fset, x.fdel)
+    elif isinstance(x, functools.cached_property):
+        yield x.func
     elif isinstance(x, types.ModuleType):
         return  # its attributes are followed by name
     elif isinstance(x, functools._lru_cache_wrapper):
@@ -456,7 +502,12 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
     yield from function.__dict__.values()
     imported = list(_imported(function, found))
     yield from imported
-    modules = [_reached_in_module(module, names, found, set()) for module in imported]
+
+    def named(module: types.ModuleType) -> Iterator[Any]:
+        attributes, stores = disassembly.attributes(code), disassembly.stored(code)
+        return named_in(module, attributes, stores, found, set())
+
+    modules = list(map(named, imported))
     outside = found.outside
     for cell, name in zip(function.__closure__ or (), code.co_freevars, strict=True):
         if (id(cell), None) in outside.held:
@@ -474,7 +525,7 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
         if isinstance(content, pathlib.PurePath) and names & _FILE_NAMES:
             raise Unrecordable(f"it uses files{_own_place(function, names & _FILE_NAMES)}")
         if isinstance(content, types.ModuleType):
-            modules.append(_reached_in_module(content, names, found, set()))
+            modules.append(named(content))
     seen = {_MAKERS[name] for name in names & _MAKERS.keys() if only_calls(code, name)}  # by hooks
     found.draws |= bool(seen)
     yield from function.__defaults__ or ()
@@ -509,13 +560,15 @@ def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iter
             yield x.__wrapped__
         elif x is module and chains:
             pass  # a module that is only read from: no more than what is read
+        elif x is MISSING and asks_seen(code, name, builtin, found):
+            found.asks_types |= not _is_own(function)  # a hook sees what it is asked for
         elif _MAKERS.get(name, MISSING) is not x or not any(x is maker for maker in seen):
             yield x if x is not MISSING else unreplaced(vars(builtins).get(name))
         if isinstance(module, types.ModuleType):
             if chains is None:
-                modules.append(_reached_in_module(module, names, found, set()))
+                modules.append(named(module))
             else:
-                modules.append(_reached_by_chains(module, chains, names, found))
+                modules.append(by_chains(module, chains, found))
     for item in itertools.chain(*modules):
         if not any(item is maker for maker in seen):
             yield item
@@ -549,51 +602,16 @@ def _imported(function: types.FunctionType, found: CapturedState) -> Iterator[ty
                 raise Unloaded(f"it imports {full!r}, which was not imported before{line}")
             yield module
         for item in wanted:
-            if item != "*" and not hasattr(sys.modules[full], item):
+            if item != "*" and not _can_give(sys.modules[full], item):
                 line = _own_place(function, {name})
                 raise Unloaded(f"it imports {full}.{item}, which was not imported before{line}")
 
 
-def _reached_in_module(
-    module: types.ModuleType, names: set[str], found: CapturedState, seen: set[int]
-) -> Iterator[Any]:
-    """The attributes of a module that the code may name, where it is not seen which it reads."""
-    if id(module) in seen or _is_pure_module(module):
-        return
-    seen.add(id(module))
-    if names & _BY_NAME:
-        contents = {key: unreplaced(x) for key, x in vars(module).items()}
-        found.dicts.append((vars(module), contents, None))
-    for name in sorted(names):
-        item = unreplaced(getattr(module, name, MISSING))
-        if item is MISSING:
-            continue
-        found.names.append((module, name, item))
-        yield item
-        if isinstance(item, types.ModuleType):
-            yield from _reached_in_module(item, names, found, seen)
-
-
-def _is_pure_module(module: types.ModuleType) -> bool:
-    return module.__name__ in ("chainrule", "itertools")
-
-
-def _reached_by_chains(
-    module: types.ModuleType, chains: set[tuple[str, ...]], names: set[str], found: CapturedState
-) -> Iterator[Any]:
-    """What the code reads by ``module.name.name``; of a module under it, all that code names."""
-    for chain in sorted(chains):
-        namespace: Any = module
-        for name in chain:
-            item = unreplaced(getattr(namespace, name, MISSING))
-            found.names.append((namespace, name, item))
-            if not isinstance(item, types.ModuleType):
-                yield item
-                break
-            namespace = item
-        else:
-            yield namespace
-            yield from _reached_in_module(namespace, names, found, set())
+def _can_give(module: types.ModuleType, name: str) -> bool:
+    """Whether a module has a name, or code of its own that may answer for it, which is not run."""
+    if is_library(module):
+        return hasattr(module, name)
+    return name in vars(module) or "__getattr__" in vars(module)
 
 
 def _full_name(x: Any) -> str:

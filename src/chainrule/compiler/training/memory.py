@@ -52,6 +52,8 @@ class Memory:
             "first_moment": first,
             "second_moment": second,
         }
+        # Code that adds to a gradient needs zeros, and code without one leaves what is there.
+        adds = made[0].code.many or not all(one.machine.differentiates for one in made)
         constants = [one.constants.astype(dtype) for one in made]
         self._codes = [_words_of(one, row) for one, row in zip(made, constants, strict=True)]
         self._kept = (arrays, update, constants)
@@ -60,7 +62,7 @@ class Memory:
             "part_bytes": part,
             "most_parts": parts,
             "gradient_bytes": size * number,
-            "zeroed_bytes": shared * number if made[0].code.many else 0,
+            "zeroed_bytes": shared * number if adds else 0,
             "clipped": int(clipped),
         }
 
