@@ -340,3 +340,10 @@ def test_nested_trees_of_arrays_are_filled_in_place():
     assert out["w"][0].tolist() == [[2.0] * 3] * 2
     assert out["w"][1][0].tolist() == [5.0, 5.0]
     assert out[1].tolist() == [7.0]
+
+
+def test_out_says_why_it_cannot_take_values():
+    outside = chainrule.Value(2.0)
+    fast = chainrule.compile(lambda p: p[0] * outside, on_fallback="eager")
+    with pytest.raises(TypeError, match="out cannot take this gradient.*consists of Values"):
+        fast.value_and_grad(np.array([1.0]), out=np.zeros(1))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arguments import Call, eager_arguments
+from chainrule.compiler.capture.arguments import Call, eager_arguments, holds_values
 from chainrule.compiler.capture.recordings import FIRST_RULE, ArrayOutput, Output, Recording
 from chainrule.core import errors
 from chainrule.core.backend import Value, kernels, nonfinite, topological_order, vsum
@@ -185,6 +185,11 @@ def fill(out: Any, grads: Any) -> Any:
             raise TypeError(f"out holds arrays of floats, not of {target.dtype}")
         if not target.flags.writeable:
             raise ValueError("out holds an array that is read-only")
+    if any(map(holds_values, sources.values())):
+        raise TypeError(
+            "out cannot take this gradient: the function uses a Value from outside, or was passed "
+            "one, and so its derivative consists of Values; call it without out"
+        )
     for path, target in targets.items():
         target[...] = sources[path]
     return out
