@@ -457,3 +457,30 @@ def test_an_array_of_objects_is_another_argument_than_a_list_of_them(lift):
             assert found[0] == wanted[0]
             assert type(found[1]) is type(wanted[1])
             np.testing.assert_array_equal(found[1], wanted[1])
+
+
+@pytest.mark.parametrize("lift", [False, True])
+def test_values_after_numbers_are_checked_by_their_own_gradients(lift):
+    """A call a little way off has its Values anew, and they are not the first of the inputs."""
+
+    def f(scale, rows):
+        return scale * sum((a * b).tanh() for a, b in rows)
+
+    def with_parameters(p, x, value):
+        return p * x * value.tanh()
+
+    fast = chainrule.compile(f, on_fallback="raise", lift=lift)
+    for count in (2, 3, 2):
+        rows = [[Value(0.3 + k), Value(0.2 - k)] for k in range(count)]
+        found = []
+        for function in (f, fast):
+            for value in (x for row in rows for x in row):
+                value.grad = 0.0
+            made = function(0.5, rows)
+            made.backward()
+            found.append([made.data, *[x.grad for row in rows for x in row]])
+        assert found[1] == pytest.approx(found[0], rel=1e-12)
+    fast = chainrule.compile(with_parameters, on_fallback="raise", lift=lift)
+    arguments = 0.7, 0.5, Value(0.3)
+    wanted = chainrule.value_and_grad(with_parameters)(*arguments)
+    assert fast.value_and_grad(*arguments) == pytest.approx(wanted, rel=1e-12)

@@ -11,6 +11,7 @@ from compile_view import View
 import chainrule
 from chainrule import Value, exp, linear, tanh
 from chainrule.compiler.capture.arguments import flatten_call
+from chainrule.compiler.runtime.building import Alike, Lengths
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.lengths import (
     Growth,
@@ -410,6 +411,38 @@ def test_wider_calls_are_made_of_their_own_items_with_lists_of_their_own():
     assert wide.arguments[1] == [[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]
     np.testing.assert_array_equal(wide.arguments[2], [[0, 1, 2, 0], [3, 4, 5, 3]])
     assert not wide.comes_again
+
+
+def test_an_empty_array_has_nothing_to_be_made_longer_of():
+    assert with_lengths(call_of(np.zeros(0)), {(1, 0): 3}) is None
+    assert with_lengths(call_of(np.zeros((2, 0))), {(1, 0): 3, (1, 1): 0}) is not None
+    assert Growth({(1, 0): 1}).resized(call_of(np.zeros(0)), 2) is None
+
+
+def test_rows_of_several_lengths_are_not_made():
+    ragged = call_of([[1.0], [1.0, 2.0], [3.0]])
+    assert with_lengths(call_of([[1.0], [2.0]]), lengths_of(ragged.key)) is None
+
+
+@pytest.mark.filterwarnings("error")
+def test_calls_with_empty_arrays_among_others_are_recorded():
+    def f(p, a, b):
+        steps = [(p * x).tanh() * k for k, row in enumerate(b) for x in row]
+        return sum([exp(p * x) for x in a], p * 2) + sum(steps, p)
+
+    fast, chance = chainrule.compile(f, on_fallback="raise", lift=True), random.Random(2)
+    shapes = [(5, 2, 3), (0, 2, 3), (3, 0, 3), (3, 2, 0), (7, 4, 3), (0, 0, 0), (0, 5, 3)]
+    for n, rows, columns in (*shapes, *reversed(shapes), *shapes):
+        arguments = 0.3, numbers(n, chance=chance), numbers(rows, columns, chance=chance)
+        wanted = chainrule.value_and_grad(f)(*arguments)
+        assert fast.value_and_grad(*arguments) == pytest.approx(wanted, rel=1e-10)
+
+
+def test_the_longest_call_that_was_seen_is_not_the_first():
+    calls = [call_of([0.5] * count) for count in (8, 20, 12)]
+    short = call_of([0.5] * 5)
+    lengths = Lengths(short.key, Alike(keys=dict.fromkeys([call.key for call in calls])))
+    assert lengths_of(lengths.longest(short).key) == {(1,): 20}
 
 
 def test_a_joined_tape_waits_no_longer(monkeypatch):

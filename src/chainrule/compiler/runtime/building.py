@@ -196,10 +196,10 @@ class Lengths:
 
     def longest(self, call: Call) -> Call | None:
         """The call with lists as long as the longest that were seen; None: it has those."""
-        for key in self.alike.keys:
-            if key != self.key and are_within(self.key, key):
-                return with_lengths(call, lengths_of(key))
-        return None
+        others = [k for k in self.alike.keys if k != self.key and are_within(self.key, k)]
+        lengths = [lengths_of(key) for key in others]
+        longest = max(lengths, key=lambda each: sum(each.values()), default=None)
+        return None if longest is None else with_lengths(call, longest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -527,7 +527,7 @@ class Builder:
             return None
         if not lengths.alike.families:
             return lengths.longest(call) if lengths.grows_by_numbers else None
-        return growth.resized(call, growth.steps(call.key) // 2)
+        return growth.resized(call, max(1, growth.steps(call.key) // 2))
 
     def attempt(self, call: Call) -> Trace | None:
         """A recording of a call that nobody made; None where the function refuses it."""

@@ -180,15 +180,12 @@ class Growth:
         return min([lengths[p] // unit for p, unit in self.units.items()], default=0)
 
     def resized(self, call: Call, steps: int) -> Call | None:
-        """The call with so many steps more (or less); None where a list would be empty.
-
-        What it has more are its own items again.
-        """
+        """The call with so many steps more (or less); None where a list would be empty, or is."""
         lengths = lengths_of(call.key)
-        wanted = {p: lengths[p] + steps * unit for p, unit in self.units.items()}
-        if min(wanted.values(), default=0) <= 0 or _RAGGED in [lengths[p] for p in wanted]:
+        if _RAGGED in [lengths[p] for p in self.units]:
             return None
-        return with_lengths(call, wanted)
+        wanted = {p: lengths[p] + steps * unit for p, unit in self.units.items()}
+        return with_lengths(call, wanted) if min(wanted.values(), default=0) > 0 else None
 
 
 def _add_integers(path: Path, structure: Node, shape: Node, units: dict[Path, int]) -> None:
@@ -200,8 +197,14 @@ def _add_integers(path: Path, structure: Node, shape: Node, units: dict[Path, in
             _add_integers(*part, units)
 
 
-def with_lengths(call: Call, wanted: Mapping[Path, int]) -> Call:
-    """The same call with lists of other lengths."""
+def with_lengths(call: Call, wanted: Mapping[Path, int]) -> Call | None:
+    """The same call with lists of other lengths: what it has more are its own items again.
+
+    None where it has none, and where lists in one place are to have several lengths.
+    """
+    lengths = lengths_of(call.key)
+    if any(n == _RAGGED or (n and not lengths[p]) for p, n in wanted.items()):
+        return None
     originals = [*call.arguments, *call.keywords.values()]
     pairs = zip(_parts(call.key), originals, strict=True)
     made = [_resized(*part, x, wanted) for part, x in pairs]
