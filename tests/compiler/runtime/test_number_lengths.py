@@ -1,6 +1,8 @@
 """Calls whose lists and arrays of numbers differ in length share machine code."""
 
+import gc
 import random
+import weakref
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -395,6 +397,36 @@ def test_places_tell_the_types_of_numbers():
     mixed = call_of([np.float64(1.0), 2.0, np.float64(3.0)])
     assert Places.of(call_of([np.float64(1.0), 2.0]).key, mixed.key) is not None
     assert Places.of(call_of([1.0, np.float64(2.0)]).key, mixed.key) is None
+
+
+def test_the_types_of_numbers_move_with_them():
+    """The fourth of each is of numpy's: of one list here, and of the other there."""
+    one = np.float64(1.0)
+    short, long = call_of([1.0, 1.0, 1.0], [one, 1.0]), call_of([1.0, 1.0, 1.0, one], [1.0, 1.0])
+    assert short.key[3] == long.key[3]
+    assert Places.of(short.key, long.key) is None
+
+
+def test_an_array_of_objects_beside_a_longer_list_stays_as_it_is():
+    square = np.array([[1.0, 2.0], [3.0, 4.0]], object)
+    call = call_of([1.0, 2.0], square)
+    wide = with_lengths(call, {(1,): 3})
+    np.testing.assert_array_equal(wide.arguments[2], square)
+    assert wide.key[3] == call.key[3]
+    assert Places.of(call.key, wide.key) is not None
+
+
+def test_code_for_one_length_is_kept_no_longer_than_its_calls():
+    pytest.importorskip("llvmlite")
+    f, make = PROGRAMS["the last first"]
+    fast, chance = chainrule.compile(f, lift=True), random.Random(6)
+    for length in (5, 9, 7):
+        agree(fast, f, make(length, chance))
+    made = [weakref.ref(v.machine) for v in View(fast).variants]
+    fast.dispatch.structures.clear()  # as they are, one by one, for others
+    View(fast).forget_fast_path()
+    gc.collect()
+    assert [machine() for machine in made] == [None] * 3
 
 
 def test_births_are_steps_of_growth():

@@ -219,6 +219,8 @@ def _resized(path: Path, structure: Node, shape: Node, x: Any, wanted: Mapping[P
         if isinstance(shape, Several):
             parts = [parts[k % len(parts)] for k in range(wanted.get(path, len(parts)))]
         made = [_resized(*part, item, wanted) for part, item in parts]
+        if isinstance(x, np.ndarray) and x.ndim > 1:
+            return np.stack(made)
         if isinstance(x, np.ndarray):
             array = np.empty(len(made), object)
             array[:] = made
@@ -358,15 +360,25 @@ class _Walk:
         self.all_integers += size
 
     def same_kinds(self, short: Any, long: Any) -> bool:
-        """Whether each number has the type it has in the longer call (see ``Flat.narrow``)."""
-        if short == long:
+        """Whether each number has the type it has in the longer call (see ``Flat.narrow``).
+
+        And whether the same arrays are no plain ones, in the same way.
+        """
+        if not (short or long):
             return True
-        if any(kind.startswith((STRIDES, OBJECTS)) for _, kind in (*short, *long)):
+        layouts = [{x for x in each if _is_of_layout(x[1])} for each in (short, long)]
+        if layouts[0] != layouts[1]:
             return False
-        mine, theirs = dict(short), dict(long)
+        mine, theirs = (
+            dict([x for x in each if not _is_of_layout(x[1])]) for each in (short, long)
+        )
         floats = enumerate(self._leaves)
         integers = [(-1 - k, -1 - place) for k, place in enumerate(self.integers)]
         return all(mine.get(a) == theirs.get(b) for a, b in (*floats, *integers))
+
+
+def _is_of_layout(kind: str) -> bool:
+    return kind.startswith((STRIDES, OBJECTS))
 
 
 # --- in which order -------------------------------------------------------------------------------
