@@ -18,6 +18,7 @@ from chainrule import Value, vsum
 from chainrule.compiler.capture.arguments import eager_arguments, flatten_call
 
 Pair = namedtuple("Pair", "weight factor")
+WEIGHT = Value(0.7)
 
 
 def test_an_object_argument_that_changes_is_seen():
@@ -484,3 +485,16 @@ def test_values_after_numbers_are_checked_by_their_own_gradients(lift):
     arguments = 0.7, 0.5, Value(0.3)
     wanted = chainrule.value_and_grad(with_parameters)(*arguments)
     assert fast.value_and_grad(*arguments) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("lift", [False, True])
+def test_a_value_from_outside_that_is_passed_too_makes_the_derivative_a_value(lift):
+    def f(p, value):
+        return p * value.tanh() * WEIGHT
+
+    fast = chainrule.compile(f, on_fallback="eager", lift=lift)
+    for value in (Value(0.3), WEIGHT, WEIGHT):
+        found = fast.value_and_grad(0.5, value)
+        wanted = chainrule.value_and_grad(f)(0.5, value)
+        assert [type(x) for x in found] == [type(x) for x in wanted] == [Value, Value]
+        assert [x.data for x in found] == [x.data for x in wanted]

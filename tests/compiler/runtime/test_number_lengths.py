@@ -25,6 +25,7 @@ from chainrule.compiler.runtime.lengths import (
 )
 from chainrule.nn import softmax
 
+OUTSIDE = Value(0.3)
 WIDTH = 4
 RNG = np.random.default_rng(5)
 PARAMETERS = {
@@ -336,6 +337,29 @@ def test_shorter_calls_are_saved_with_the_code_of_longer_ones(name, tmp_path):
         assert there[0] == here[0]
         for key in PARAMETERS:
             np.testing.assert_array_equal(there[1][key], here[1][key])
+
+
+@pytest.mark.parametrize("make", [lambda n: [0.1 * k for k in range(n)], lambda n: [1] * n])
+def test_a_longer_call_that_nobody_made_is_refused_for_what_it_does_itself(make):
+    """Code half as long again is built for 9 items: with 13, the derivative is a Value."""
+
+    def f(p, xs):
+        total = sum(tanh(p * x) for x in xs)
+        return total * OUTSIDE if len(xs) > 9 else total
+
+    fast = chainrule.compile(f, on_fallback="eager", lift=True)
+    for length in (8, 6, 9, 9, 13, 9, 13):
+        found = fast.value_and_grad(0.5, make(length))
+        wanted = chainrule.value_and_grad(f)(0.5, make(length))
+        assert [type(x) for x in found] == [type(x) for x in wanted]
+        if length == 13:
+            OUTSIDE.grad = 0.0
+            found[1].backward()
+            slope, OUTSIDE.grad = OUTSIDE.grad, 0.0
+            wanted[1].backward()
+            assert slope == OUTSIDE.grad != 0.0
+        else:
+            assert found == pytest.approx(wanted, rel=1e-10)
 
 
 # --- lengths themselves ---------------------------------------------------------------------------
