@@ -18,6 +18,7 @@ from chainrule import Value, vsum
 from chainrule.compiler.capture.arguments import eager_arguments, flatten_call
 
 Pair = namedtuple("Pair", "weight factor")
+WEIGHT = Value(0.7)
 
 
 def test_an_object_argument_that_changes_is_seen():
@@ -457,3 +458,43 @@ def test_an_array_of_objects_is_another_argument_than_a_list_of_them(lift):
             assert found[0] == wanted[0]
             assert type(found[1]) is type(wanted[1])
             np.testing.assert_array_equal(found[1], wanted[1])
+
+
+@pytest.mark.parametrize("lift", [False, True])
+def test_values_after_numbers_are_checked_by_their_own_gradients(lift):
+    """A call a little way off has its Values anew, and they are not the first of the inputs."""
+
+    def f(scale, rows):
+        return scale * sum((a * b).tanh() for a, b in rows)
+
+    def with_parameters(p, x, value):
+        return p * x * value.tanh()
+
+    fast = chainrule.compile(f, on_fallback="raise", lift=lift)
+    for count in (2, 3, 2):
+        rows = [[Value(0.3 + k), Value(0.2 - k)] for k in range(count)]
+        found = []
+        for function in (f, fast):
+            for value in (x for row in rows for x in row):
+                value.grad = 0.0
+            made = function(0.5, rows)
+            made.backward()
+            found.append([made.data, *[x.grad for row in rows for x in row]])
+        assert found[1] == pytest.approx(found[0], rel=1e-12)
+    fast = chainrule.compile(with_parameters, on_fallback="raise", lift=lift)
+    arguments = 0.7, 0.5, Value(0.3)
+    wanted = chainrule.value_and_grad(with_parameters)(*arguments)
+    assert fast.value_and_grad(*arguments) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("lift", [False, True])
+def test_a_value_from_outside_that_is_passed_too_makes_the_derivative_a_value(lift):
+    def f(p, value):
+        return p * value.tanh() * WEIGHT
+
+    fast = chainrule.compile(f, on_fallback="eager", lift=lift)
+    for value in (Value(0.3), WEIGHT, WEIGHT):
+        found = fast.value_and_grad(0.5, value)
+        wanted = chainrule.value_and_grad(f)(0.5, value)
+        assert [type(x) for x in found] == [type(x) for x in wanted] == [Value, Value]
+        assert [x.data for x in found] == [x.data for x in wanted]

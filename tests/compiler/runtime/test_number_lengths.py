@@ -1,6 +1,8 @@
 """Calls whose lists and arrays of numbers differ in length share machine code."""
 
+import gc
 import random
+import weakref
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,6 +13,7 @@ from compile_view import View
 import chainrule
 from chainrule import Value, exp, linear, tanh
 from chainrule.compiler.capture.arguments import flatten_call
+from chainrule.compiler.runtime.building import Alike, Lengths
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.lengths import (
     Growth,
@@ -22,6 +25,7 @@ from chainrule.compiler.runtime.lengths import (
 )
 from chainrule.nn import softmax
 
+OUTSIDE = Value(0.3)
 WIDTH = 4
 RNG = np.random.default_rng(5)
 PARAMETERS = {
@@ -335,6 +339,29 @@ def test_shorter_calls_are_saved_with_the_code_of_longer_ones(name, tmp_path):
             np.testing.assert_array_equal(there[1][key], here[1][key])
 
 
+@pytest.mark.parametrize("make", [lambda n: [0.1 * k for k in range(n)], lambda n: [1] * n])
+def test_a_longer_call_that_nobody_made_is_refused_for_what_it_does_itself(make):
+    """Code half as long again is built for 9 items: with 13, the derivative is a Value."""
+
+    def f(p, xs):
+        total = sum(tanh(p * x) for x in xs)
+        return total * OUTSIDE if len(xs) > 9 else total
+
+    fast = chainrule.compile(f, on_fallback="eager", lift=True)
+    for length in (8, 6, 9, 9, 13, 9, 13):
+        found = fast.value_and_grad(0.5, make(length))
+        wanted = chainrule.value_and_grad(f)(0.5, make(length))
+        assert [type(x) for x in found] == [type(x) for x in wanted]
+        if length == 13:
+            OUTSIDE.grad = 0.0
+            found[1].backward()
+            slope, OUTSIDE.grad = OUTSIDE.grad, 0.0
+            wanted[1].backward()
+            assert slope == OUTSIDE.grad != 0.0
+        else:
+            assert found == pytest.approx(wanted, rel=1e-10)
+
+
 # --- lengths themselves ---------------------------------------------------------------------------
 
 
@@ -396,6 +423,36 @@ def test_places_tell_the_types_of_numbers():
     assert Places.of(call_of([1.0, np.float64(2.0)]).key, mixed.key) is None
 
 
+def test_the_types_of_numbers_move_with_them():
+    """The fourth of each is of numpy's: of one list here, and of the other there."""
+    one = np.float64(1.0)
+    short, long = call_of([1.0, 1.0, 1.0], [one, 1.0]), call_of([1.0, 1.0, 1.0, one], [1.0, 1.0])
+    assert short.key[3] == long.key[3]
+    assert Places.of(short.key, long.key) is None
+
+
+def test_an_array_of_objects_beside_a_longer_list_stays_as_it_is():
+    square = np.array([[1.0, 2.0], [3.0, 4.0]], object)
+    call = call_of([1.0, 2.0], square)
+    wide = with_lengths(call, {(1,): 3})
+    np.testing.assert_array_equal(wide.arguments[2], square)
+    assert wide.key[3] == call.key[3]
+    assert Places.of(call.key, wide.key) is not None
+
+
+def test_code_for_one_length_is_kept_no_longer_than_its_calls():
+    pytest.importorskip("llvmlite")
+    f, make = PROGRAMS["the last first"]
+    fast, chance = chainrule.compile(f, lift=True), random.Random(6)
+    for length in (5, 9, 7):
+        agree(fast, f, make(length, chance))
+    made = [weakref.ref(v.machine) for v in View(fast).variants]
+    fast.dispatch.structures.clear()  # as they are, one by one, for others
+    View(fast).forget_fast_path()
+    gc.collect()
+    assert [machine() for machine in made] == [None] * 3
+
+
 def test_births_are_steps_of_growth():
     short, long = call_of([0.5] * 4, [1, 2], 3), call_of([0.5] * 6, [1, 2, 3], 3)
     growth = Growth.between(short.key, long.key)
@@ -410,6 +467,38 @@ def test_wider_calls_are_made_of_their_own_items_with_lists_of_their_own():
     assert wide.arguments[1] == [[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]
     np.testing.assert_array_equal(wide.arguments[2], [[0, 1, 2, 0], [3, 4, 5, 3]])
     assert not wide.comes_again
+
+
+def test_an_empty_array_has_nothing_to_be_made_longer_of():
+    assert with_lengths(call_of(np.zeros(0)), {(1, 0): 3}) is None
+    assert with_lengths(call_of(np.zeros((2, 0))), {(1, 0): 3, (1, 1): 0}) is not None
+    assert Growth({(1, 0): 1}).resized(call_of(np.zeros(0)), 2) is None
+
+
+def test_rows_of_several_lengths_are_not_made():
+    ragged = call_of([[1.0], [1.0, 2.0], [3.0]])
+    assert with_lengths(call_of([[1.0], [2.0]]), lengths_of(ragged.key)) is None
+
+
+@pytest.mark.filterwarnings("error")
+def test_calls_with_empty_arrays_among_others_are_recorded():
+    def f(p, a, b):
+        steps = [(p * x).tanh() * k for k, row in enumerate(b) for x in row]
+        return sum([exp(p * x) for x in a], p * 2) + sum(steps, p)
+
+    fast, chance = chainrule.compile(f, on_fallback="raise", lift=True), random.Random(2)
+    shapes = [(5, 2, 3), (0, 2, 3), (3, 0, 3), (3, 2, 0), (7, 4, 3), (0, 0, 0), (0, 5, 3)]
+    for n, rows, columns in (*shapes, *reversed(shapes), *shapes):
+        arguments = 0.3, numbers(n, chance=chance), numbers(rows, columns, chance=chance)
+        wanted = chainrule.value_and_grad(f)(*arguments)
+        assert fast.value_and_grad(*arguments) == pytest.approx(wanted, rel=1e-10)
+
+
+def test_the_longest_call_that_was_seen_is_not_the_first():
+    calls = [call_of([0.5] * count) for count in (8, 20, 12)]
+    short = call_of([0.5] * 5)
+    lengths = Lengths(short.key, Alike(keys=dict.fromkeys([call.key for call in calls])))
+    assert lengths_of(lengths.longest(short).key) == {(1,): 20}
 
 
 def test_a_joined_tape_waits_no_longer(monkeypatch):

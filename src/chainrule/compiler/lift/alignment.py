@@ -1,7 +1,7 @@
 """A recorded call as an array program, alone and as a prefix of a longer call's.
 
 In: a ``RecordedCall``: a recording, and what its operands do with integers. Out: its array program,
-and, for a call with shorter lists of integers, a ``Prefix``: where all that it computes is in the
+and, for a call with shorter lists, a ``Prefix``: where all that it computes is in the
 program of the longer call, so that one machine code serves both.
 """
 

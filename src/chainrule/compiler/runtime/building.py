@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -121,7 +122,8 @@ class Alike:
     """What is known of calls with one outline."""
 
     families: list[Family] = field(default_factory=list)
-    single: list[Family] = field(default_factory=list)  # code for one length each
+    #: code for one length each, as long as a call uses it, and the key of that
+    single: WeakKeyDictionary[MachineCode, Any] = field(default_factory=WeakKeyDictionary)
     keys: dict[Any, None] = field(default_factory=dict)  # of such calls, the last at the end
     vain: int = 0  # times that lists of numbers were let grow, and no other length was served
     longest: int = 0  # steps of growth in such a call
@@ -139,12 +141,16 @@ class Alike:
             if growth is not None:
                 self.vain += 1
                 self.longest = max(self.longest, growth.steps(made.key))
-            self.single[:] = [made, *self.single][:CODES]
+            self.single[made.machine] = made.key
+            for machine in list(self.single)[:-CODES]:
+                del self.single[machine]
             return frozenset()
-        served = [old for old in (*self.families, *self.single) if made.serves(old)]
-        self.families[:] = [made, *[old for old in self.families if old not in served]][:CODES]
-        self.single[:] = [old for old in self.single if old not in served]
-        return frozenset([old.machine for old in served])
+        alone = [Family(key, machine) for machine, key in list(self.single.items())]
+        served = {old.machine for old in (*self.families, *alone) if made.serves(old)}
+        self.families[:] = [made, *[x for x in self.families if x.machine not in served]][:CODES]
+        for machine in served:
+            self.single.pop(machine, None)
+        return frozenset(served)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,10 +202,10 @@ class Lengths:
 
     def longest(self, call: Call) -> Call | None:
         """The call with lists as long as the longest that were seen; None: it has those."""
-        for key in self.alike.keys:
-            if key != self.key and are_within(self.key, key):
-                return with_lengths(call, lengths_of(key))
-        return None
+        others = [k for k in self.alike.keys if k != self.key and are_within(self.key, k)]
+        lengths = [lengths_of(key) for key in others]
+        longest = max(lengths, key=lambda each: sum(each.values()), default=None)
+        return None if longest is None else with_lengths(call, longest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +216,7 @@ class Recordings:
     captured: CapturedState
 
     def attempt(self, call: Call) -> Trace | None:
-        """One more recording; None where the function fails with these integers."""
+        """One more recording; None where the function fails with these arguments."""
         try:
             return self.tracer.trace(self.captured, call)
         except (Exception, Unrecordable):
@@ -267,7 +273,7 @@ class KnownLengths:
     shortest: RecordedCall | None
 
     def shorter(self, size: int) -> Iterator[RecordedCall]:
-        """With fewer integers in each list."""
+        """With fewer items in each list."""
         yield self.known
 
 
@@ -413,9 +419,11 @@ class Builder:
 
     def forget(self, machine: MachineCode | None) -> None:
         """Let no further call join this code."""
+        if machine is None:
+            return
         for alike in self._alike.values():
-            for known in (alike.families, alike.single):
-                known[:] = [x for x in known if x.machine is not machine]
+            alike.families[:] = [x for x in alike.families if x.machine is not machine]
+            alike.single.pop(machine, None)
 
     def may_build(self, variant: Variant, call: Call) -> bool:
         """Whether there may be machine code for a variant at all."""
@@ -527,7 +535,7 @@ class Builder:
             return None
         if not lengths.alike.families:
             return lengths.longest(call) if lengths.grows_by_numbers else None
-        return growth.resized(call, growth.steps(call.key) // 2)
+        return growth.resized(call, max(1, growth.steps(call.key) // 2))
 
     def attempt(self, call: Call) -> Trace | None:
         """A recording of a call that nobody made; None where the function refuses it."""

@@ -180,15 +180,12 @@ class Growth:
         return min([lengths[p] // unit for p, unit in self.units.items()], default=0)
 
     def resized(self, call: Call, steps: int) -> Call | None:
-        """The call with so many steps more (or less); None where a list would be empty.
-
-        What it has more are its own items again.
-        """
+        """The call with so many steps more (or less); None where a list would be empty, or is."""
         lengths = lengths_of(call.key)
-        wanted = {p: lengths[p] + steps * unit for p, unit in self.units.items()}
-        if min(wanted.values(), default=0) <= 0 or _RAGGED in [lengths[p] for p in wanted]:
+        if _RAGGED in [lengths[p] for p in self.units]:
             return None
-        return with_lengths(call, wanted)
+        wanted = {p: lengths[p] + steps * unit for p, unit in self.units.items()}
+        return with_lengths(call, wanted) if min(wanted.values(), default=0) > 0 else None
 
 
 def _add_integers(path: Path, structure: Node, shape: Node, units: dict[Path, int]) -> None:
@@ -200,8 +197,14 @@ def _add_integers(path: Path, structure: Node, shape: Node, units: dict[Path, in
             _add_integers(*part, units)
 
 
-def with_lengths(call: Call, wanted: Mapping[Path, int]) -> Call:
-    """The same call with lists of other lengths."""
+def with_lengths(call: Call, wanted: Mapping[Path, int]) -> Call | None:
+    """The same call with lists of other lengths: what it has more are its own items again.
+
+    None where it has none, and where lists in one place are to have several lengths.
+    """
+    lengths = lengths_of(call.key)
+    if any(n == _RAGGED or (n and not lengths[p]) for p, n in wanted.items()):
+        return None
     originals = [*call.arguments, *call.keywords.values()]
     pairs = zip(_parts(call.key), originals, strict=True)
     made = [_resized(*part, x, wanted) for part, x in pairs]
@@ -216,6 +219,8 @@ def _resized(path: Path, structure: Node, shape: Node, x: Any, wanted: Mapping[P
         if isinstance(shape, Several):
             parts = [parts[k % len(parts)] for k in range(wanted.get(path, len(parts)))]
         made = [_resized(*part, item, wanted) for part, item in parts]
+        if isinstance(x, np.ndarray) and x.ndim > 1:
+            return np.stack(made)
         if isinstance(x, np.ndarray):
             array = np.empty(len(made), object)
             array[:] = made
@@ -355,15 +360,25 @@ class _Walk:
         self.all_integers += size
 
     def same_kinds(self, short: Any, long: Any) -> bool:
-        """Whether each number has the type it has in the longer call (see ``Flat.narrow``)."""
-        if short == long:
+        """Whether each number has the type it has in the longer call (see ``Flat.narrow``).
+
+        And whether the same arrays are no plain ones, in the same way.
+        """
+        if not (short or long):
             return True
-        if any(kind.startswith((STRIDES, OBJECTS)) for _, kind in (*short, *long)):
+        layouts = [{x for x in each if _is_of_layout(x[1])} for each in (short, long)]
+        if layouts[0] != layouts[1]:
             return False
-        mine, theirs = dict(short), dict(long)
+        mine, theirs = (
+            dict([x for x in each if not _is_of_layout(x[1])]) for each in (short, long)
+        )
         floats = enumerate(self._leaves)
         integers = [(-1 - k, -1 - place) for k, place in enumerate(self.integers)]
         return all(mine.get(a) == theirs.get(b) for a, b in (*floats, *integers))
+
+
+def _is_of_layout(kind: str) -> bool:
+    return kind.startswith((STRIDES, OBJECTS))
 
 
 # --- in which order -------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.memory import memory
-from chainrule.compiler.runtime.results import carriers, has_no_graph, root_of
+from chainrule.compiler.runtime.results import carriers, has_no_graph, root_of, value_places
 from chainrule.compiler.runtime.sharing import differentiated, shared
 from chainrule.compiler.runtime.unrecorded import Formulas, Source
 from chainrule.compiler.runtime.variants import (
@@ -399,10 +399,14 @@ class Pipeline:
         of_numbers = is_of_numbers(call)
         self._ledger.recorded(len(made.recording), goes_other_ways, of_numbers)
         return_free_memory(len(made.recording))
+        self._refuse(call, made)
+        return made
+
+    def _refuse(self, call: Call, made: Trace) -> None:
+        """Refuse a recording of which a replay would give numbers where eager gives Values."""
         _refuse_arrays_of_values(call, made)
         if call.key[0]:
             _refuse_values_around(self._tracer.source, call, made)
-        return made
 
     def _new_variant(self, structure: Structure, call: Call, at_once: bool, build: bool) -> Variant:
         """A variant on the code of a longer call, or else one of its own, checked against eager."""
@@ -538,6 +542,8 @@ class Pipeline:
         """
         assert self._builder is not None
         structure = self.structure(call)
+        if structure.blocked is not None:
+            return
         known = next((v for v in structure.variants if v.run(call, None) not in NO_TAPE), None)
         made = None if known is not None else self._builder.attempt(call)
         try:
@@ -554,6 +560,7 @@ class Pipeline:
     def _record_longer(self, structure: Structure, call: Call, made: Trace, at_once: bool) -> None:
         self._counts.traces += 1
         self._ledger.recorded(len(made.recording))
+        self._refuse(call, made)  # it may go another way than the call that was made
         variant = Variant.of(made)
         if is_large(len(made.recording)) and (at_once or self._lifts_at_once):
             self._build_large(variant, call, self._confirm(call, made), self._build)
@@ -670,8 +677,8 @@ def _refuse_values_around(function: Callable[..., Any], call: Call, made: Trace)
     for root in roots:
         if root is not None and root.position not in reached:
             reached |= carriers(recording, root.position)
-    integers = len(call.ints) + len(recording.selection.numbers)
-    for place, value in enumerate(made.captured, recording.inputs - integers - len(made.captured)):
+    values = [*call.values, *made.captured]  # one that is passed too is not among the latter
+    for place, value in zip(value_places(call, len(made.captured)), values, strict=True):
         if id(value) in around and place in reached:
             raise Unrecordable(
                 f"it uses the Value {around[id(value)]} from outside, and so its derivative is a "

@@ -177,14 +177,14 @@ class Eager:
     def __init__(self, call: Call, variant: Variant) -> None:
         self.inputs: list[Value] = []
         self._arguments, self._keywords = arguments_with(call, self.inputs)
-        own = len(self.inputs)
         known = set(map(id, self.inputs))
         self.inputs += [v for v in call.values if id(v) not in known]
         self.inputs += variant.captured
         #: whether some of these are the user's own
         self.are_users = bool(call.values or variant.captured)
-        places = value_places(call, len(variant.captured))
-        self._places = [*range(own), *places[len(places) - len(self.inputs) + own :]]
+        first = call.first if call.key[0] else 0  # which are Values here, whatever was passed
+        others = value_places(call, len(variant.captured))
+        self._places = [*range(first), *[place for place in others if place >= first]]
 
     def run(self, function: Callable[..., Any]) -> Any:
         """What the function returns."""
