@@ -26,7 +26,7 @@ from chainrule.compiler.lift import interpreter
 from chainrule.compiler.lift.alignment import ITERATIONS, Prefix, RecordedCall
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.lift.endings import copied_by
-from chainrule.compiler.runtime.families import runs_of, slots_among
+from chainrule.compiler.runtime.decisions import runs_of, slots_among
 from chainrule.compiler.runtime.machine import repeats_alike
 from chainrule.compiler.runtime.results import wanted_of
 

@@ -345,5 +345,5 @@ def test_nested_trees_of_arrays_are_filled_in_place():
 def test_out_says_why_it_cannot_take_values():
     outside = chainrule.Value(2.0)
     fast = chainrule.compile(lambda p: p[0] * outside, on_fallback="eager")
-    with pytest.raises(TypeError, match="out cannot take this gradient.*consists of Values"):
+    with pytest.raises(TypeError, match="out cannot take this gradient"):
         fast.value_and_grad(np.array([1.0]), out=np.zeros(1))

@@ -13,7 +13,7 @@ from compile_view import View
 import chainrule
 from chainrule import Value, exp, linear, tanh
 from chainrule.compiler.capture.arguments import flatten_call
-from chainrule.compiler.runtime.building import Alike, Lengths
+from chainrule.compiler.runtime.families import Lengths, SharedCode
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.lengths import (
     Growth,
@@ -497,7 +497,7 @@ def test_calls_with_empty_arrays_among_others_are_recorded():
 def test_the_longest_call_that_was_seen_is_not_the_first():
     calls = [call_of([0.5] * count) for count in (8, 20, 12)]
     short = call_of([0.5] * 5)
-    lengths = Lengths(short.key, Alike(keys=dict.fromkeys([call.key for call in calls])))
+    lengths = Lengths(short.key, SharedCode(keys=dict.fromkeys([call.key for call in calls])))
     assert lengths_of(lengths.longest(short).key) == {(1,): 20}
 
 

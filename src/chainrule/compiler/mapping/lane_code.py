@@ -27,7 +27,7 @@ from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.mapping import loop_code
 from chainrule.compiler.mapping.hoisting import Split, split
 from chainrule.compiler.mapping.stacks import Layout
-from chainrule.compiler.runtime.families import Decided, Decisions
+from chainrule.compiler.runtime.decisions import Decided, Decisions
 from chainrule.compiler.runtime.machine import MachineCode, cache_aligned
 from chainrule.compiler.runtime.pipeline import Options
 from chainrule.compiler.runtime.results import lifted_of, wanted_of

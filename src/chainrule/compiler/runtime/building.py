@@ -10,11 +10,8 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
-
-import numpy as np
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
@@ -29,20 +26,12 @@ from chainrule.compiler.lift.alignment import (
     prefix_of,
 )
 from chainrule.compiler.lift.canonical import NotLiftable
-from chainrule.compiler.lift.program import Addresses, Program
+from chainrule.compiler.lift.program import Program
+from chainrule.compiler.runtime.families import Family, Lengths, SharedCode, placed_among
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import LLVM
-from chainrule.compiler.runtime.lengths import (
-    Growth,
-    Places,
-    are_within,
-    births_of,
-    has_lengths,
-    lengths_of,
-    outline_of,
-    with_lengths,
-)
-from chainrule.compiler.runtime.machine import Fit, MachineCode, repeats_alike
+from chainrule.compiler.runtime.lengths import Growth, Places, has_lengths, outline_of
+from chainrule.compiler.runtime.machine import MachineCode, repeats_alike
 from chainrule.compiler.runtime.results import lifted_of, wanted_of
 from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.compiler.runtime.verification import Expected, agrees, on_tape
@@ -52,9 +41,7 @@ FEW = 4  # steps of growth in a call that is shorter than others, where these ar
 SMALL = 256  # instructions: fewer are as quick on the tape, and keep eager's bits
 FAMILIES = 64  # of calls whose lengths differ; the oldest goes
 _NO_RESULT = "there is no result to check it by"
-CODES = 4  # of one outline: calls that are no prefix of each other; likewise
 KEYS = 8  # of calls of one outline, likewise
-VAIN = 3  # times that code of growing lists of numbers served no other length
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,126 +73,6 @@ class Original(Protocol):
 
     def record_again(self, call: Call) -> Recording:
         """What was recorded of a call, once more."""
-
-
-def _among(call: RecordedCall, places: Places) -> RecordedCall:
-    """A recorded call that knows where its inputs are among those of a longer one."""
-    numbers = len(call.recording.selection.numbers)
-    among = places.among(call.recording.inputs, numbers)
-    return replace(call, slots=places.slots(numbers), among=among)
-
-
-@dataclass(frozen=True, eq=False)
-class Family:
-    """Calls alike but for the lengths of their lists, and the code of the longest."""
-
-    key: Any  # of the longest call
-    machine: MachineCode
-
-    def fit_for(self, call: Call, recording: Recording, root: int) -> Fit | None:
-        """How a recorded call can use its code, or None."""
-        places = Places.of(call.key, self.key)
-        if places is None:
-            return None
-        return self.machine.fit_for(_among(RecordedCall.of(call, recording, root), places))
-
-    def serves(self, other: Family) -> bool:
-        """Whether its code can do what that of other calls does."""
-        places, longest = Places.of(other.key, self.key), other.machine.source
-        if places is None or longest is None:
-            return places is not None  # if so, such calls get code of their own again
-        return self.machine.fit_for(_among(longest, places)) is not None
-
-
-@dataclass(eq=False)
-class Alike:
-    """What is known of calls with one outline."""
-
-    families: list[Family] = field(default_factory=list)
-    #: code for one length each, as long as a call uses it, and the key of that
-    single: WeakKeyDictionary[MachineCode, Any] = field(default_factory=WeakKeyDictionary)
-    keys: dict[Any, None] = field(default_factory=dict)  # of such calls, the last at the end
-    vain: int = 0  # times that lists of numbers were let grow, and no other length was served
-    longest: int = 0  # steps of growth in such a call
-
-    def may_grow(self, steps: int) -> bool:
-        """Whether lists of numbers that have grown for so many steps are worth another try."""
-        return self.vain < VAIN or steps >= 2 * self.longest
-
-    def add(self, made: Family, growth: Growth | None) -> frozenset[MachineCode]:
-        """Know of new code; which of the other is superseded: it serves all calls of that.
-
-        ``growth``: that of lists of numbers which it was to serve.
-        """
-        if not made.machine.varying:
-            if growth is not None:
-                self.vain += 1
-                self.longest = max(self.longest, growth.steps(made.key))
-            self.single[made.machine] = made.key
-            for machine in list(self.single)[:-CODES]:
-                del self.single[machine]
-            return frozenset()
-        alone = [Family(key, machine) for machine, key in list(self.single.items())]
-        served = {old.machine for old in (*self.families, *alone) if made.serves(old)}
-        self.families[:] = [made, *[x for x in self.families if x.machine not in served]][:CODES]
-        for machine in served:
-            self.single.pop(machine, None)
-        return frozenset(served)
-
-
-@dataclass(frozen=True, eq=False)
-class Lengths:
-    """A call that passes lists: the code there is for such calls, and how their lists grow."""
-
-    key: Any
-    alike: Alike
-
-    @property
-    def is_served(self) -> bool:
-        """Whether there is code of a call that is not shorter."""
-        return any(are_within(self.key, old.key) for old in self.alike.families)
-
-    @functools.cached_property
-    def growth(self) -> Growth | None:
-        """How lists grow from one call to another, if they do.
-
-        Those of integers are taken to have any length. Those of numbers grow as they were seen to.
-        """
-        for key in reversed(self.alike.keys):
-            seen = Growth.between(key, self.key)
-            if seen is not None and self._is_of_numbers(seen):
-                if self.alike.may_grow(seen.steps(self.key)):
-                    return seen
-                break
-        return Growth.of_integers(self.key)
-
-    @property
-    def grows_by_numbers(self) -> bool:
-        """Whether it is lists of numbers that were seen to grow."""
-        return self.growth is not None and self._is_of_numbers(self.growth)
-
-    def _is_of_numbers(self, growth: Growth) -> bool:
-        plain = Growth.of_integers(self.key)
-        return plain is None or not growth.units.keys() <= plain.units.keys()
-
-    def births(self, recording: Recording, first: int) -> Addresses | None:
-        """Of the private inputs, those after the ``first``: in which step of growth they came.
-
-        None where only lists of integers grow.
-        """
-        if self.growth is None or not self.grows_by_numbers:
-            return None
-        floats, integers = births_of(self.key, self.growth)
-        last = np.array(recording.selection.born[len(integers) :], np.int64)
-        numbers = np.where(last < 0, -1, integers[last]) if len(integers) else last
-        return np.concatenate([floats[first:], integers, numbers])
-
-    def longest(self, call: Call) -> Call | None:
-        """The call with lists as long as the longest that were seen; None: it has those."""
-        others = [k for k in self.alike.keys if k != self.key and are_within(self.key, k)]
-        lengths = [lengths_of(key) for key in others]
-        longest = max(lengths, key=lambda each: sum(each.values()), default=None)
-        return None if longest is None else with_lengths(call, longest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +129,7 @@ class OtherLengths:
         if root is None:
             return None
         return_free_memory(len(recording))
-        return _among(RecordedCall.of(call, recording, root.position), places)
+        return placed_among(RecordedCall.of(call, recording, root.position), places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -393,7 +260,7 @@ class Builder:
         """``always``: for small recordings too."""
         self._recordings, self._captured = Recordings(tracer, captured), captured
         self._dtype, self._always, self._contract = dtype, always, contract
-        self._alike: dict[Any, Alike] = {}  # by the outlines of calls
+        self._shared: dict[Any, SharedCode] = {}  # by the outlines of calls
 
     def use(self, tracer: Tracer) -> None:
         """Make recordings of other lengths with this."""
@@ -407,23 +274,23 @@ class Builder:
         if not has_lengths(shape):
             return None
         shape = (shape, self._captured.marks(call.values))
-        alike = self._alike.pop(shape, None) or Alike()
-        self._alike[shape] = alike
-        while len(self._alike) > FAMILIES:
-            del self._alike[next(iter(self._alike))]
-        alike.keys.pop(call.key, None)
-        alike.keys[call.key] = None
-        while len(alike.keys) > KEYS:
-            del alike.keys[next(iter(alike.keys))]
-        return Lengths(call.key, alike)
+        known = self._shared.pop(shape, None) or SharedCode()
+        self._shared[shape] = known
+        while len(self._shared) > FAMILIES:
+            del self._shared[next(iter(self._shared))]
+        known.keys.pop(call.key, None)
+        known.keys[call.key] = None
+        while len(known.keys) > KEYS:
+            del known.keys[next(iter(known.keys))]
+        return Lengths(call.key, known)
 
     def forget(self, machine: MachineCode | None) -> None:
         """Let no further call join this code."""
         if machine is None:
             return
-        for alike in self._alike.values():
-            alike.families[:] = [x for x in alike.families if x.machine is not machine]
-            alike.single.pop(machine, None)
+        for known in self._shared.values():
+            known.families[:] = [x for x in known.families if x.machine is not machine]
+            known.single.pop(machine, None)
 
     def may_build(self, variant: Variant, call: Call) -> bool:
         """Whether there may be machine code for a variant at all."""
@@ -497,7 +364,7 @@ class Builder:
         superseded = frozenset[MachineCode]()
         if lengths is not None:
             growth = lengths.growth if lengths.grows_by_numbers else None
-            superseded = lengths.alike.add(Family(call.key, machine), growth)
+            superseded = lengths.known.add(Family(call.key, machine), growth)
         return Built(binding, superseded=superseded, cost=cost, equals_eager=equals_eager)
 
     def may_join(self, call: Call) -> bool:
@@ -511,7 +378,7 @@ class Builder:
         root, lengths = wanted_of(recording), self.lengths(call)
         if lengths is None or root is None:
             return None
-        for family in lengths.alike.families:
+        for family in lengths.known.families:
             fit = family.fit_for(call, recording, root.position)
             if fit is None:
                 continue
@@ -533,7 +400,7 @@ class Builder:
         growth = None if lengths is None else lengths.growth
         if lengths is None or growth is None or lengths.is_served:
             return None
-        if not lengths.alike.families:
+        if not lengths.known.families:
             return lengths.longest(call) if lengths.grows_by_numbers else None
         return growth.resized(call, max(1, growth.steps(call.key) // 2))
 

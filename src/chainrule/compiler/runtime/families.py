@@ -1,187 +1,152 @@
-"""The integers of calls: in runs, exchanged for others, and what they decide.
+"""Which calls share machine code: those alike but for the lengths of their lists.
 
-In: a call. Out: its ``Runs`` of integers, and the same call with other ones; for many calls at a
-time the ``Decisions`` of their integers, as machine code reads them.
+In: the key of a call. Out: ``Lengths``: how its lists grow from call to call, and the ``Family`` of
+calls whose code it may use. The machine code of the longest call serves a shorter one if that is a
+prefix of it, which is checked on a recording of the shorter one, never guessed.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
-from chainrule.compiler.capture.arguments import Call, flatten_call
-from chainrule.compiler.capture.integer_code import ANOTHER_PATH, BEYOND_BITS, KNOWN, decider
-from chainrule.compiler.capture.selection import Selection
+from chainrule.compiler.capture.arguments import Call
+from chainrule.compiler.capture.recordings import Recording
+from chainrule.compiler.lift.alignment import RecordedCall
 from chainrule.compiler.lift.program import Addresses
-from chainrule.compiler.runtime.machine import Fit
-from chainrule.trees import (
-    INT,
-    TRUTH,
-    Branch,
-    Floats,
-    List,
-    Node,
-    Numbers,
-    Text,
-    Tuple,
-    node,
-    unflatten,
+from chainrule.compiler.runtime.lengths import (
+    Growth,
+    Places,
+    are_within,
+    births_of,
+    lengths_of,
+    with_lengths,
 )
+from chainrule.compiler.runtime.machine import Fit, MachineCode
 
-Runs = tuple[tuple[int, bool], ...]  # of integers, in order: how many, and whether it is a list
-
-
-@node
-class Integers(Node):
-    """A list, tuple or array of integers, or a text, of any length."""
-
-    kind: type[Node]
-
-    def __repr__(self) -> str:
-        return f"{self.kind.__name__}(int...)"
+CODES = 4  # of one outline: calls that are no prefix of each other; the oldest goes
+VAIN = 3  # times that code of growing lists of numbers served no other length
 
 
-def _shortened(structure: Node, runs: list[tuple[int, bool]]) -> Node:
-    """The structure without the lengths of lists of integers, which go to ``runs``."""
-    if isinstance(structure, (List, Tuple)) and set(structure.items) == {INT}:
-        runs.append((len(structure.items), True))
-        return Integers(type(structure))
-    if isinstance(structure, Branch):
-        return structure.map(lambda part: _shortened(part, runs))
-    if isinstance(structure, Numbers) and structure.kind is INT:
-        is_list = len(structure.shape) == 1
-        runs.append((math.prod(structure.shape), is_list))
-        return Integers(Numbers) if is_list else structure
-    if isinstance(structure, Text):
-        runs.append((structure.length, True))
-        return Integers(Text)
-    if structure is INT or structure is TRUTH:
-        runs.append((1, False))
-    return structure
-
-
-def runs_of(key: Any) -> tuple[Any, Runs]:
-    """The key of a call with the lengths of its lists of integers taken out, and these."""
-    differentiate, structures, named, others = key
-    runs: list[tuple[int, bool]] = []
-    shape = tuple([_shortened(s, runs) for s in structures])
-    names = tuple([(name, _shortened(s, runs)) for name, s in named])
-    return (differentiate, shape, names, others), tuple(runs)
-
-
-def resized(call: Call, ids: Sequence[Sequence[int]]) -> Call:
-    """The same call with other integers: a row for each run, of any length where it is a list."""
-    rows = iter(ids)
-
-    def leaf(structure: Node, original: Any) -> Any:
-        if structure is INT:
-            return int(next(rows)[0])
-        if structure is TRUTH:
-            return bool(next(rows)[0])
-        if isinstance(structure, Numbers) and structure.kind is INT:
-            return np.array(next(rows), original.dtype).reshape(original.shape)
-        if not isinstance(structure, Integers):
-            return original
-        if structure.kind is Numbers:
-            return np.array(next(rows), original.dtype)
-        row = [int(i) for i in next(rows)]
-        if structure.kind is Text:
-            return "".join(map(chr, row))
-        return tuple(row) if structure.kind is Tuple else row
-
-    def build(structure: Node, original: Any) -> Any:
-        return unflatten(_shortened(structure, []), leaf, original)
-
-    structures, named = call.structure
-    arguments = tuple([build(*pair) for pair in zip(structures, call.arguments, strict=True)])
-    keywords = {name: build(part, call.keywords[name]) for name, part in named.items()}
-    return flatten_call(arguments, keywords, call.key[0], call.texts)
-
-
-def split(runs: Runs, ids: Sequence[int]) -> list[list[int]]:
-    """The integers of a call, a row for each run."""
-    rows, at = [], 0
-    for count, _ in runs:
-        rows.append(list(ids[at : at + count]))
-        at += count
-    return rows
-
-
-def slots_among(runs: Runs, longest: Runs, numbers: int = 0) -> Addresses | None:
-    """Where the integers of a call are among those of the longest; None where it is not longer.
-
-    After them come ``numbers``, computed from integers, which are the first of the longest's.
-    """
-    slots: list[int] = []
-    at = 0
-    for (count, _), (most, _) in zip(runs, longest, strict=True):
-        if count > most:
-            return None
-        slots += range(at, at + count)
-        at += most
-    return np.array([*slots, *range(at, at + numbers)], np.int64)
-
-
-def decider_of(selection: Selection, fit: Fit) -> Any:
-    """What tells in C which addresses the gathers of machine code select; None where it cannot."""
-    tables: dict[tuple[int, int], Addresses] = {}
-    gathers = []
-    for place, chooser in zip(fit.places.tolist(), fit.choosers.tolist(), strict=True):
-        gather = selection.gathers[selection.owners[place]]
-        key = id(gather.candidates), chooser
-        if key not in tables:
-            addresses = fit.at(gather.candidates)
-            tables[key] = np.where(fit.may_select(chooser, addresses), addresses, -1)
-        gathers.append((gather.index, tables[key]))
-    return decider(selection.program, gathers, selection.numbers, selection.ranges)
+def placed_among(call: RecordedCall, places: Places) -> RecordedCall:
+    """A recorded call that knows where its inputs are among those of a longer one."""
+    numbers = len(call.recording.selection.numbers)
+    among = places.among(call.recording.inputs, numbers)
+    return replace(call, slots=places.slots(numbers), among=among)
 
 
 @dataclass(frozen=True, eq=False)
-class Decisions:
-    """What many calls decide, a row for each: ``known``, or they take another path."""
+class Family:
+    """Calls alike but for the lengths of their lists, and the code of the longest."""
 
-    known: npt.NDArray[np.bool_]
-    gathered: Addresses  # the addresses that the gathers of machine code select
-    numbers: Floats  # computed from integers
+    key: Any  # of the longest call
+    machine: MachineCode
 
-    def only(self, rows: npt.NDArray[np.bool_]) -> Decisions:
-        """Those of some calls."""
-        return Decisions(self.known[rows], self.gathered[rows], self.numbers[rows])
+    def fit_for(self, call: Call, recording: Recording, root: int) -> Fit | None:
+        """How a recorded call can use its code, or None."""
+        places = Places.of(call.key, self.key)
+        if places is None:
+            return None
+        return self.machine.fit_for(placed_among(RecordedCall.of(call, recording, root), places))
+
+    def serves(self, other: Family) -> bool:
+        """Whether its code can do what that of other calls does."""
+        places, longest = Places.of(other.key, self.key), other.machine.source
+        if places is None or longest is None:
+            return places is not None  # if so, such calls get code of their own again
+        return self.machine.fit_for(placed_among(longest, places)) is not None
 
 
-class Decided:
-    """Tells for many calls of one variant at a time what their integers decide."""
+@dataclass(eq=False)
+class SharedCode:
+    """What is known of calls with one outline."""
 
-    def __init__(self, selection: Selection, fit: Fit) -> None:
-        self._selection, self._fit = selection, fit
-        self.decider = decider_of(selection, fit)  #: does it in C; None where it cannot
+    families: list[Family] = field(default_factory=list)
+    #: code for one length each, as long as a call uses it, and the key of that
+    single: WeakKeyDictionary[MachineCode, Any] = field(default_factory=WeakKeyDictionary)
+    keys: dict[Any, None] = field(default_factory=dict)  # of such calls, the last at the end
+    vain: int = 0  # times that lists of numbers were let grow, and no other length was served
+    longest: int = 0  # steps of growth in such a call
 
-    @classmethod
-    def of(cls, selection: Selection, fit: Fit) -> Decided:
-        """That of a fit, which keeps it."""
-        if fit.decided is None:
-            fit.decided = cls(selection, fit)
-        made: Decided = fit.decided
-        return made
+    def may_grow(self, steps: int) -> bool:
+        """Whether lists of numbers that have grown for so many steps are worth another try."""
+        return self.vain < VAIN or steps >= 2 * self.longest
 
-    def rows(self, ids: Addresses) -> Decisions:
-        """For each row of integers."""
-        count, fit = len(ids), self._fit
-        gathered = np.zeros((count, len(fit.places)), np.int64)
-        numbers = np.zeros((count, len(self._selection.numbers)))
-        found = np.full(count, BEYOND_BITS, np.int64)
-        if self.decider is not None:
-            ids = np.ascontiguousarray(ids)
-            self.decider.decide_rows(ids, gathered, numbers, found)
-        for k in np.flatnonzero(found == BEYOND_BITS).tolist():
-            decided = self._selection.decide(ids[k].tolist())
-            chosen = None if decided is None else fit.gathered(decided[0])
-            found[k] = ANOTHER_PATH if chosen is None else KNOWN
-            if decided is not None and chosen is not None:
-                gathered[k], numbers[k] = chosen, decided[1]
-        return Decisions(found == KNOWN, gathered, numbers)
+    def add(self, made: Family, growth: Growth | None) -> frozenset[MachineCode]:
+        """Know of new code; which of the other is superseded: it serves all calls of that.
+
+        ``growth``: that of lists of numbers which it was to serve.
+        """
+        if not made.machine.varying:
+            if growth is not None:
+                self.vain += 1
+                self.longest = max(self.longest, growth.steps(made.key))
+            self.single[made.machine] = made.key
+            for machine in list(self.single)[:-CODES]:
+                del self.single[machine]
+            return frozenset()
+        alone = [Family(key, machine) for machine, key in list(self.single.items())]
+        served = {old.machine for old in (*self.families, *alone) if made.serves(old)}
+        self.families[:] = [made, *[x for x in self.families if x.machine not in served]][:CODES]
+        for machine in served:
+            self.single.pop(machine, None)
+        return frozenset(served)
+
+
+@dataclass(frozen=True, eq=False)
+class Lengths:
+    """A call that passes lists: the code there is for such calls, and how their lists grow."""
+
+    key: Any
+    known: SharedCode
+
+    @property
+    def is_served(self) -> bool:
+        """Whether there is code of a call that is not shorter."""
+        return any(are_within(self.key, old.key) for old in self.known.families)
+
+    @functools.cached_property
+    def growth(self) -> Growth | None:
+        """How lists grow from one call to another, if they do.
+
+        Those of integers are taken to have any length. Those of numbers grow as they were seen to.
+        """
+        for key in reversed(self.known.keys):
+            seen = Growth.between(key, self.key)
+            if seen is not None and self._is_of_numbers(seen):
+                if self.known.may_grow(seen.steps(self.key)):
+                    return seen
+                break
+        return Growth.of_integers(self.key)
+
+    @property
+    def grows_by_numbers(self) -> bool:
+        """Whether it is lists of numbers that were seen to grow."""
+        return self.growth is not None and self._is_of_numbers(self.growth)
+
+    def _is_of_numbers(self, growth: Growth) -> bool:
+        plain = Growth.of_integers(self.key)
+        return plain is None or not growth.units.keys() <= plain.units.keys()
+
+    def births(self, recording: Recording, first: int) -> Addresses | None:
+        """Of the private inputs, those after the ``first``: in which step of growth they came.
+
+        None where only lists of integers grow.
+        """
+        if self.growth is None or not self.grows_by_numbers:
+            return None
+        floats, integers = births_of(self.key, self.growth)
+        last = np.array(recording.selection.born[len(integers) :], np.int64)
+        numbers = np.where(last < 0, -1, integers[last]) if len(integers) else last
+        return np.concatenate([floats[first:], integers, numbers])
+
+    def longest(self, call: Call) -> Call | None:
+        """The call with lists as long as the longest that were seen; None: it has those."""
+        others = [k for k in self.known.keys if k != self.key and are_within(self.key, k)]
+        lengths = [lengths_of(key) for key in others]
+        longest = max(lengths, key=lambda each: sum(each.values()), default=None)
+        return None if longest is None else with_lengths(call, longest)

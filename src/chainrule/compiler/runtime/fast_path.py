@@ -23,7 +23,7 @@ from chainrule.compiler.capture.arguments import Call, Texts
 from chainrule.compiler.capture.captured import CapturedState, dict_of, identity_checks
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.lift.program import Addresses
-from chainrule.compiler.runtime.families import decider_of
+from chainrule.compiler.runtime.decisions import decider_of
 from chainrule.compiler.runtime.results import array_of_values, has_extras, root_of
 from chainrule.compiler.runtime.signature import BUILT, Opened, Signature, signature
 from chainrule.compiler.runtime.variants import Binding, Variant

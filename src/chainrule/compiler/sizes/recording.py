@@ -22,7 +22,7 @@ from chainrule.compiler.formulas.decoding import Choice
 from chainrule.compiler.formulas.input_names import Named
 from chainrule.compiler.lift import interpreter
 from chainrule.compiler.lift.alignment import RecordedCall
-from chainrule.compiler.runtime.families import Runs
+from chainrule.compiler.runtime.decisions import Runs
 from chainrule.compiler.runtime.results import wanted_of
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.compiler.runtime.verification import check_against_eager

@@ -19,7 +19,7 @@ from chainrule.compiler.lift.alignment import Layout, Prefix, RecordedCall
 from chainrule.compiler.lift.graph import NotLiftable
 from chainrule.compiler.lift.program import Program
 from chainrule.compiler.runtime.counts import Counts
-from chainrule.compiler.runtime.families import slots_among
+from chainrule.compiler.runtime.decisions import slots_among
 from chainrule.compiler.runtime.heap import return_free_memory
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.results import wanted_of

@@ -25,7 +25,7 @@ from chainrule.compiler.formulas.notation import (
     Table,
 )
 from chainrule.compiler.lift.graph import NotLiftable
-from chainrule.compiler.runtime.families import Runs
+from chainrule.compiler.runtime.decisions import Runs
 from chainrule.compiler.sizes.columns import Formula, Formulas, Read, Terms
 from chainrule.compiler.translate.sizes.arguments import Dimension, dimensions
 from chainrule.compiler.translate.sizes.laws import Polynomial, Scaled, Sizes, integer, real

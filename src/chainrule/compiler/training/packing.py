@@ -19,8 +19,8 @@ import numpy.typing as npt
 from chainrule.compiler.capture.arguments import Call, Texts, flatten_call
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.lift.program import Addresses, Program
+from chainrule.compiler.runtime.decisions import Decided, Decisions, runs_of
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.runtime.families import Decided, Decisions, runs_of
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.variants import Binding, Run, Variant
 from chainrule.compiler.training.steps import Progress, Steps, unnoticed

@@ -16,7 +16,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, eager_arguments
 from chainrule.compiler.capture.tracing import plain_modes
-from chainrule.compiler.runtime.families import resized, runs_of, split
+from chainrule.compiler.runtime.decisions import resized, runs_of, split
 from chainrule.compiler.runtime.results import as_floats, gradient_up_to, has_extras
 from chainrule.compiler.translate.dialects import TYPES
 from chainrule.compiler.translate.terms import Untranslatable
