@@ -1,5 +1,6 @@
 """What a function reads by name without being passed it: every change is seen."""
 
+import functools
 import math
 
 import numpy as np
@@ -587,3 +588,46 @@ def test_other_bases_of_a_class_are_seen():
     for base in (Twice, Thrice, Thrice, Twice):
         Box.__bases__ = (base,)
         assert fast.value_and_grad(1.5) == chainrule.value_and_grad(f)(1.5)
+
+
+class Scale:
+    """What is called, and remembers a factor; or a function with one around it."""
+
+    def __init__(self, function=None):
+        self.factor = 2.0
+        if function is not None:
+            functools.update_wrapper(self, function)
+
+    def __call__(self, x):
+        return x * self.factor
+
+    def __getitem__(self, x):
+        return self.__wrapped__(x) * self.factor
+
+
+def test_an_object_that_is_a_method_of_a_class_is_seen():
+    scale, table = Scale(), [1.0]
+
+    class Called:
+        __call__, __table__ = scale, table
+
+    called = Called()
+    for f in (lambda p: called(p[0]), lambda p: p[0] * called.__table__[0]):
+        fast = chainrule.compile(f, on_fallback="eager", lift=True)
+        for factor in (2.0, 2.0, 5.0, 2.0):
+            scale.factor = table[0] = factor
+            assert fast([1.5]) == f([1.5])
+            assert fast.value_and_grad([1.5]) == chainrule.value_and_grad(f)([1.5])
+
+
+def test_attributes_of_an_object_around_a_function_are_seen():
+    @Scale
+    def square(x):
+        return x * x
+
+    for f in (lambda p: square(p[0]), lambda p: square[p[0]]):
+        fast = chainrule.compile(f, on_fallback="eager", lift=True)
+        for factor in (2.0, 2.0, 5.0, 2.0):
+            square.factor = factor
+            assert fast([1.5]) == f([1.5])
+            assert fast.value_and_grad([1.5]) == chainrule.value_and_grad(f)([1.5])

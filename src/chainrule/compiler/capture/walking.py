@@ -52,7 +52,13 @@ _DYNAMIC = frozenset(("globals", "locals", "vars", "eval", "exec", "open", "__im
 _DYNAMIC_ATTRIBUTES = frozenset(("environ", "getenv", "warn", "import_module", "modules"))
 _FILE_NAMES = frozenset(("open", "read_text", "read_bytes", "write_text", "write_bytes", "touch"))
 _BY_NAME = frozenset(("getattr", "hasattr", "setattr", "attrgetter", "__dict__"))
-_ANNOTATING = frozenset(("__annotate__", "__annotate_func__"))  # run when types are asked for
+#: what Python, ``dataclasses``, ``abc`` and ``typing`` write into a class for themselves
+_MACHINERY = frozenset(
+    "__module__ __qualname__ __doc__ __dict__ __weakref__ __slots__ __annotations__ __annotate__ "
+    "__annotate_func__ __annotations_cache__ __match_args__ __firstlineno__ __static_attributes__ "
+    "__type_params__ __orig_bases__ __parameters__ __dataclass_fields__ __dataclass_params__ "
+    "__abstractmethods__ _abc_impl".split()
+)
 _LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
 _GENERATED = frozenset(("__eq__", "__setattr__", "__delattr__", "__lt__", "__le__", "__hash__"))
 _HASHES = frozenset(("hash", "__hash__", "set", "frozenset"))
@@ -344,7 +350,7 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         found.dicts.append((vars(x), dict(vars(x)), x))
         found.names.append((x, "__bases__", x.__bases__))
         yield from x.__bases__ if type(x) is type else (type(x), *x.__bases__)
-        yield from (item for name, item in vars(x).items() if _is_content(name, item))
+        yield from (item for name, item in vars(x).items() if name not in _MACHINERY)
     elif isinstance(x, (staticmethod, classmethod)):
         yield x.__func__
     elif isinstance(x, (property, functools.cached_property)):
@@ -353,10 +359,17 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         return  # its attributes are followed by name
     elif isinstance(x, functools._lru_cache_wrapper):
         raise Unrecordable(f"it reaches {x.__name__!r}, which keeps results in a cache")
-    elif "__wrapped__" in getattr(x, "__dict__", ()):  # which no ``__getattr__`` gave
+    elif _only_wraps(x):
         yield x.__wrapped__
     else:
         yield from _attributes(x, found)
+
+
+def _only_wraps(x: Any) -> bool:
+    """Whether an object does what the function does that it was made of: not one of the user's."""
+    if "__wrapped__" not in getattr(x, "__dict__", ()):  # which no ``__getattr__`` gave
+        return False
+    return type(x).__module__.startswith("chainrule.") or not known.is_python_class(type(x))
 
 
 def _attributes(x: Any, found: CapturedState) -> Iterator[Any]:
@@ -397,15 +410,6 @@ def _held(x: Any, found: CapturedState) -> Iterator[Any]:
             raise Unrecordable(reason)
         if place.key in contents:
             contents[place.key] = ANY
-
-
-def _is_content(name: str, item: Any) -> bool:
-    """Whether a class attribute is the user's: not what Python keeps there for itself."""
-    if name in _ANNOTATING:
-        return False
-    methods = (types.FunctionType, property, staticmethod, classmethod)
-    machinery = name == "_abc_impl" or (name.startswith("__") and name.endswith("__"))
-    return isinstance(item, methods) or not machinery
 
 
 def _slots(cls: type) -> tuple[str, ...]:
