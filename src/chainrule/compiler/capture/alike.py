@@ -118,9 +118,10 @@ _MAKERS = frozenset(map(id, (dot, linear, vsum)))  # of numbers too they give Va
 ATOMS = frozenset((int, float, bool, str, bytes, type(None), range, types.MemberDescriptorType))
 _CONTAINERS = frozenset((list, tuple, dict))
 _PARTS = frozenset((property, staticmethod, classmethod, types.MethodType))
-#: methods with two underscores that a class may have, and what Python writes into one
+#: methods with two underscores that a class may have, and what Python writes into one; not
+#: ``__len__``, whose errors are no matter to ``list`` and ``[*x]``
 _METHODS = frozenset(
-    "__init__ __post_init__ __call__ __len__ __iter__ __next__ __getitem__ __repr__ __str__ __eq__ "
+    "__init__ __post_init__ __call__ __iter__ __next__ __getitem__ __repr__ __str__ __eq__ "
     "__module__ __qualname__ __dict__ __weakref__ __doc__ __annotations__ __match_args__ __hash__ "
     "__dataclass_fields__ __dataclass_params__ __replace__ __firstlineno__ __static_attributes__ "
     "__annotate__ __annotate_func__ __annotations_cache__ __slots__".split()
@@ -194,7 +195,7 @@ def _is_simple_class(cls: type) -> bool:
 # --- what the recorded run did --------------------------------------------------------------------
 
 #: of an array: what is the same of an array of Values as of one of numbers, to rounding
-_OF_ARRAYS = frozenset("T dot flatten ndim ravel reshape shape size sum tolist transpose".split())
+_OF_ARRAYS = frozenset("T dot flatten ndim ravel reshape shape size sum transpose".split())
 
 
 #: whose attributes say nothing of numbers that they hold, but for those that format: what is read
@@ -212,8 +213,9 @@ def may_tell(recorder: Recorder, x: Any, name: str) -> bool:
         return True
     if kind in _SILENT or kind in recorder.simple:
         return False
-    if isinstance(x, np.ndarray):
-        return bool(name) and name not in _OF_ARRAYS
+    if isinstance(x, np.ndarray):  # of Values, ``tolist`` gives parameters of another type
+        gives_data = name == "tolist" and x.dtype != object
+        return bool(name) and name not in _OF_ARRAYS and not gives_data
     if isinstance(x, type):
         return bool(name) and not _is_simple_class(x)
     if issubclass(kind, StandIn) or (kind is not Value and _is_simple_class(kind)):
