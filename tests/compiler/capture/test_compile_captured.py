@@ -631,3 +631,36 @@ def test_attributes_of_an_object_around_a_function_are_seen():
             square.factor = factor
             assert fast([1.5]) == f([1.5])
             assert fast.value_and_grad([1.5]) == chainrule.value_and_grad(f)([1.5])
+
+
+def test_what_a_property_does_when_it_is_set_is_seen(monkeypatch):
+    class Box:
+        @property
+        def x(self):
+            return self.kept
+
+        @x.setter
+        def x(self, x):
+            self.kept = x * SCALE
+
+        @x.deleter
+        def x(self):
+            self.kept = self.kept + SCALE
+
+    def assigned(p):
+        box = Box()
+        box.x = p[0]
+        return box.x * 1.0
+
+    def deleted(p):
+        box = Box()
+        box.kept = p[0]
+        del box.x
+        return box.x * 1.0
+
+    for f in (assigned, deleted):
+        fast = chainrule.compile(f, on_fallback="eager", lift=True)
+        for scale in (2.0, 2.0, 5.0, 2.0):
+            monkeypatch.setitem(globals(), "SCALE", scale)
+            assert fast([1.5]) == f([1.5])
+            assert fast.value_and_grad([1.5]) == chainrule.value_and_grad(f)([1.5])

@@ -106,14 +106,12 @@ _MATH = (
 #: operations that jump, or give another type of number than Python's operators do
 _JUMPING = frozenset("floor ceil trunc round sign floor_divide mod ramp".split())
 _SMOOTH = frozenset(functions.__all__) - _JUMPING
-_KNOWN = frozenset(
-    id(x)
-    for x in (
-        *_BUILTINS,
-        *[getattr(math, name) for name in _MATH.split()],
-        *[getattr(functions, name) for name in _SMOOTH],
-    )
+_LISTED = (
+    *_BUILTINS,
+    *[getattr(math, name) for name in _MATH.split()],
+    *[getattr(functions, name) for name in _SMOOTH],
 )
+_KNOWN = frozenset(map(id, _LISTED))
 _MAKERS = frozenset(map(id, (dot, linear, vsum)))  # of numbers too they give Values
 ATOMS = frozenset((int, float, bool, str, bytes, type(None), range, types.MemberDescriptorType))
 _CONTAINERS = frozenset((list, tuple, dict))
@@ -295,7 +293,7 @@ def needed(first: Node, others: Iterable[Node]) -> Alike:
 def _kinds(node: Node) -> Iterable[Alike]:
     if type(node) in (List, Tuple, Dict):
         assert isinstance(node, Branch)
-        return {kind for item in set(node.items) for kind in _kinds(item)}
+        return {kind for item in node.kinds for kind in _kinds(item)}
     if isinstance(node, Numbers):
         return (Alike.ARRAYS,)
     if node in (FLOAT, INT) or (isinstance(node, Static) and node.type in _STATIC):
@@ -305,5 +303,5 @@ def _kinds(node: Node) -> Iterable[Alike]:
 
 def _holds_integers(node: Node) -> bool:
     if isinstance(node, Branch):
-        return any(map(_holds_integers, set(node.items)))
+        return any(map(_holds_integers, node.kinds))
     return (node.kind if isinstance(node, Numbers) else node) is not FLOAT

@@ -99,7 +99,8 @@ def survey(
             continue
         x, way = stack.pop()
         found.tells |= isinstance(x, _GETTERS)
-        if type(x) not in alike.ATOMS and not way.is_trusted and type(x) is not Method:
+        is_trusted = way.is_trusted and not _is_users(x)
+        if type(x) not in alike.ATOMS and not is_trusted and type(x) is not Method:
             found.reach = min(found.reach, alike.reach_of(x))
         if id(x) in found.outside.holders:
             raise Unrecordable(_not_by_names(found.outside.holders[id(x)].name))
@@ -119,7 +120,7 @@ def survey(
             instead = reason.instead if isinstance(reason, _Refused) else ""
             raise Unrecordable(f"{reason}{way.place(x)}{instead}") from None
         found.asks_types |= not _is_own(x) and any(id(item) in _ASKING for item in inside)
-        further = _TRUSTED if way.is_trusted or alike.is_trusted(x) else way.through(x)
+        further = _TRUSTED if is_trusted or alike.is_trusted(x) else way.through(x)
         stack.extend((y, further) for y in reversed(inside))  # depth first, as in the source
     found.values = list({id(v): v for v in found.values}.values())
     found.objects_by_id = {id(x): type(x) for x in kept if not isinstance(x, _NO_OBJECTS)}
@@ -166,6 +167,11 @@ def _is_own(x: Any) -> bool:
     file, name = x.__code__.co_filename, x.__code__.co_name
     made = file == "<string>" and name in (*_GENERATED, "__init__", "__repr__")
     return made or file.startswith(errors.PACKAGE) or file == dataclasses.__file__
+
+
+def _is_users(x: Any) -> bool:
+    """Whether it is a function of the user's: one that was put in the place of this package's."""
+    return isinstance(x, types.FunctionType) and not _is_own(x) and not _is_of_library(x)
 
 
 def _refuse_unseen(found: CapturedState, modules: list[types.ModuleType]) -> None:
@@ -353,8 +359,10 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         yield from (item for name, item in vars(x).items() if name not in _MACHINERY)
     elif isinstance(x, (staticmethod, classmethod)):
         yield x.__func__
-    elif isinstance(x, (property, functools.cached_property)):
-        yield getattr(x, "fget", None) or getattr(x, "func", None)
+    elif isinstance(x, property):
+        yield from (x.fget, x.fset, x.fdel)
+    elif isinstance(x, functools.cached_property):
+        yield x.func
     elif isinstance(x, types.ModuleType):
         return  # its attributes are followed by name
     elif isinstance(x, functools._lru_cache_wrapper):
