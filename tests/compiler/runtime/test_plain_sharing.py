@@ -434,7 +434,7 @@ def test_what_is_passed_beside_the_parameters(f, calls, is_shared):
 
 def test_a_function_put_in_the_place_of_one_of_nn(monkeypatch):
     """What is listed is known with what it reaches, as this package has it."""
-    monkeypatch.setattr(nn, "_exp", lambda x: exp(x) + (2 if isinstance(x, float) else 3))
+    monkeypatch.setattr(nn, "_exp", lambda x: exp(x) + (2 if ASKING(x, float) else 3))
 
     def f(p):
         return p[0] * 1.0 + p[2] * nn.softmax(p)[0]
