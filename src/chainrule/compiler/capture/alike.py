@@ -11,7 +11,6 @@ recorder see it, the attributes that are read, comparisons, and the operations t
 from __future__ import annotations
 
 import builtins
-import dis
 import enum
 import functools
 import itertools
@@ -82,8 +81,7 @@ _STEPS = frozenset(
 
 def code_is_known(code: types.CodeType) -> bool:
     """Whether all instructions of a function, and of those inside it, are known."""
-    steps = (step for inner in disassembly.nested(code) for step in dis.get_instructions(inner))
-    return all(step.opname in _STEPS for step in steps)
+    return disassembly.operations(code) <= _STEPS
 
 
 # --- what code reaches ----------------------------------------------------------------------------
@@ -193,7 +191,7 @@ def _is_simple_class(cls: type) -> bool:
 # --- what the recorded run did --------------------------------------------------------------------
 
 #: of an array: what is the same of an array of Values as of one of numbers, to rounding
-_OF_ARRAYS = frozenset("T dot flatten ndim ravel reshape shape size sum transpose".split())
+_SAME_OF_ARRAYS = frozenset("T dot flatten ndim ravel reshape shape size sum transpose".split())
 
 
 #: whose attributes say nothing of numbers that they hold, but for those that format: what is read
@@ -213,7 +211,7 @@ def may_tell(recorder: Recorder, x: Any, name: str) -> bool:
         return False
     if isinstance(x, np.ndarray):  # of Values, ``tolist`` gives parameters of another type
         gives_data = name == "tolist" and x.dtype != object
-        return bool(name) and name not in _OF_ARRAYS and not gives_data
+        return bool(name) and name not in _SAME_OF_ARRAYS and not gives_data
     if isinstance(x, type):
         return bool(name) and not _is_simple_class(x)
     if issubclass(kind, StandIn) or (kind is not Value and _is_simple_class(kind)):
