@@ -1,7 +1,9 @@
 """What a function reads by name without being passed it: every change is seen."""
 
+import collections
 import functools
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -664,3 +666,97 @@ def test_what_a_property_does_when_it_is_set_is_seen(monkeypatch):
             monkeypatch.setitem(globals(), "SCALE", scale)
             assert fast([1.5]) == f([1.5])
             assert fast.value_and_grad([1.5]) == chainrule.value_and_grad(f)([1.5])
+
+
+class Method:
+    """What each class below has of its own."""
+
+    __slots__ = ()
+
+    def scaled(self, x):
+        return x * SCALE
+
+
+class Settings(NamedTuple):
+    offset: float
+
+    def scaled(self, x):
+        return x * SCALE
+
+
+class Pair(Method, tuple):
+    __slots__ = ()
+
+
+class Names(Method, frozenset):
+    pass
+
+
+class Text(Method, str):
+    __slots__ = ()
+
+
+class Weight(Method, float):
+    __slots__ = ()
+
+
+class Count(Method, int):
+    __slots__ = ()
+
+
+class Bound(functools.partial):
+    def scaled(self, x):
+        return x * SCALE
+
+
+class Scaling(property):
+    def __get__(self, instance, owner=None):
+        return lambda x: x * SCALE
+
+
+class Cached(functools.cached_property):
+    def __get__(self, instance, owner=None):
+        return lambda x: x * SCALE
+
+
+class Static(staticmethod):
+    def __get__(self, instance, owner=None):
+        return lambda x: x * SCALE
+
+
+HOLDERS = {
+    type(holder).__name__: holder
+    for holder in (
+        *(Settings(1.0), Pair((1.0,)), Names((1,)), Text("a"), Weight(1.0), Count(1), Bound(abs)),
+        *(type(part.__name__, (), {"scaled": part(None)})() for part in (Scaling, Cached, Static)),
+    )
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_what_methods_read_is_seen_whatever_their_class_is_made_of(name, monkeypatch):
+    holder = HOLDERS[name]
+
+    def f(p):
+        return holder.scaled(p[0]) * 1.0
+
+    fast = chainrule.compile(f, on_fallback="eager", lift=True)
+    for scale in (2.0, 2.0, 5.0, 2.0):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        assert fast([1.5]) == f([1.5])
+        assert fast.value_and_grad([1.5]) == chainrule.value_and_grad(f)([1.5])
+
+
+def test_the_default_of_a_dict_is_seen_in_a_class_of_ones_own(monkeypatch):
+    class Table(collections.defaultdict):
+        pass
+
+    table = Table(lambda: SCALE)
+
+    def f(p):
+        return p[0] * Table(table.default_factory)["new"]
+
+    fast = chainrule.compile(f, on_fallback="eager", lift=True)
+    for scale in (2.0, 2.0, 5.0):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        assert fast([1.5]) == f([1.5])

@@ -154,9 +154,13 @@ class _Modules:
         return list(itertools.chain(*inside))
 
 
-def _is_library(module: types.ModuleType) -> bool:
-    """Whether a module is Python's own, or one that nobody changes while programs run."""
-    root = module.__name__.split(".")[0]
+def _is_library(x: types.ModuleType | type) -> bool:
+    """Whether a module is Python's own, or one that nobody changes while programs run; or a class.
+
+    A class says itself of which module it is.
+    """
+    name = x.__name__ if isinstance(x, types.ModuleType) else x.__module__
+    root = name.split(".")[0]
     return root in sys.stdlib_module_names or root in _LIBRARIES
 
 
@@ -251,7 +255,9 @@ def _is_atom(x: Any) -> bool:
         raise Unrecordable("it reaches a numpy function made of a Python one")
     if isinstance(x, DESCRIPTORS):
         return True
-    own_class = bool(type(x).__flags__ & (1 << 9)) and hasattr(x, "__dict__")
+    cls = type(x)
+    is_made = bool(cls.__flags__ & (1 << 9))  # not written in C for good
+    own_class = is_made and (hasattr(x, "__dict__") or not _is_library(cls))
     return isinstance(x, ATOMS) and not own_class
 
 
@@ -302,6 +308,8 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
     elif isinstance(x, functools.partial):
         found.dicts.append((x.keywords, dict(x.keywords), x))
         yield from (x.func, *x.args, *x.keywords.values())
+        if type(x) is not functools.partial:
+            yield from _attributes(x, found)
     elif isinstance(x, logging.Logger):
         raise Unrecordable("it logs")
     elif isinstance(x, list):
@@ -311,6 +319,8 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
             yield from _attributes(x, found)
     elif isinstance(x, (tuple, frozenset)):
         yield from x
+        if type(x) not in (tuple, frozenset):  # with methods of its own
+            yield type(x)
         if isinstance(attributes := getattr(x, "__dict__", None), dict):
             found.names.append((x, "__dict__", attributes))
             found.dicts.append((attributes, dict(attributes), None))
@@ -323,10 +333,10 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
     elif isinstance(x, dict):
         found.dicts.append((x, dict(x), None))
         yield from (*x.keys(), *x.values())
-        if type(x) is collections.defaultdict:
+        if isinstance(x, collections.defaultdict):
             found.names.append((x, "default_factory", x.default_factory))
             yield x.default_factory
-        elif type(x) is not dict:
+        if type(x) not in (dict, collections.defaultdict):
             yield from _attributes(x, found)
     elif isinstance(x, types.MappingProxyType):
         found.dicts.append((x, dict(x), None))
@@ -358,11 +368,11 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         yield from x.__bases__ if type(x) is type else (type(x), *x.__bases__)
         yield from (item for name, item in vars(x).items() if name not in _MACHINERY)
     elif isinstance(x, (staticmethod, classmethod)):
-        yield x.__func__
+        yield from (x.__func__, type(x))
     elif isinstance(x, property):
-        yield from (x.fget, x.fset, x.fdel)
+        yield from (x.fget, x.fset, x.fdel, type(x))
     elif isinstance(x, functools.cached_property):
-        yield x.func
+        yield from (x.func, type(x))
     elif isinstance(x, types.ModuleType):
         return  # its attributes are followed by name
     elif isinstance(x, functools._lru_cache_wrapper):
