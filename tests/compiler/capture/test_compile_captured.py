@@ -3,6 +3,7 @@
 import collections
 import functools
 import math
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -760,3 +761,10 @@ def test_the_default_of_a_dict_is_seen_in_a_class_of_ones_own(monkeypatch):
     for scale in (2.0, 2.0, 5.0):
         monkeypatch.setitem(globals(), "SCALE", scale)
         assert fast([1.5]) == f([1.5])
+
+
+def test_a_tuple_of_a_class_of_pythons_own_is_read():
+    fast = chainrule.compile(
+        lambda p: p[0] * sys.float_info.epsilon, on_fallback="raise", lift=True
+    )
+    assert fast.value_and_grad([1.5]) == (1.5 * 2.0**-52, [2.0**-52])

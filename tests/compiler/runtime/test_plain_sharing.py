@@ -60,6 +60,26 @@ class Pair:
     second: object
 
 
+class Halved:
+    @property
+    def factor(self):
+        return self.kept
+
+    @factor.setter
+    def factor(self, x):
+        self.kept = x * 0.5
+
+    @staticmethod
+    def doubled(x):
+        return x * 2
+
+
+def halved(p):
+    halved = Halved()
+    halved.factor = p[0]
+    return halved.factor * Halved.doubled(p[1])
+
+
 is_instance, FORMAT = isinstance, "{.__class__}"
 SCALED, NUMBER, LARGE = Scaled(2.0), Number(3.0), 10**30
 
@@ -105,6 +125,7 @@ INDIFFERENT = {
     "builtins": lambda p: sum(map(abs, p)) + functools.reduce(lambda a, b: a * b, p),
     "iterators": lambda p: sum(itertools.accumulate(itertools.chain(p, p))),
     "an object": lambda p: SCALED(p),
+    "an object with properties": halved,
     "None": lambda p: squares(p) * (2 if p[0] is None else 3),
     "largest": lambda p: max(p) * 2.0,
     "stored in a list": placed,

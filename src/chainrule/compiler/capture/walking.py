@@ -73,6 +73,7 @@ _NO_OBJECTS = (
     *(type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, Value, np.ndarray),
     *(list, tuple, dict, set, frozenset),
 )
+_PLAIN = (tuple, frozenset, property, staticmethod, classmethod, functools.cached_property)
 _LIMIT = 1_000_000
 _LIBRARIES = frozenset(("chainrule", "jax", "numpy", "pandas", "scipy", "torch"))
 
@@ -319,8 +320,7 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
             yield from _attributes(x, found)
     elif isinstance(x, (tuple, frozenset)):
         yield from x
-        if type(x) not in (tuple, frozenset):  # with methods of its own
-            yield type(x)
+        yield from _own_class(x)
         if isinstance(attributes := getattr(x, "__dict__", None), dict):
             found.names.append((x, "__dict__", attributes))
             found.dicts.append((attributes, dict(attributes), None))
@@ -368,11 +368,11 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         yield from x.__bases__ if type(x) is type else (type(x), *x.__bases__)
         yield from (item for name, item in vars(x).items() if name not in _MACHINERY)
     elif isinstance(x, (staticmethod, classmethod)):
-        yield from (x.__func__, type(x))
+        yield from (x.__func__, *_own_class(x))
     elif isinstance(x, property):
-        yield from (x.fget, x.fset, x.fdel, type(x))
+        yield from (x.fget, x.fset, x.fdel, *_own_class(x))
     elif isinstance(x, functools.cached_property):
-        yield from (x.func, type(x))
+        yield from (x.func, *_own_class(x))
     elif isinstance(x, types.ModuleType):
         return  # its attributes are followed by name
     elif isinstance(x, functools._lru_cache_wrapper):
@@ -381,6 +381,16 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         yield x.__wrapped__
     else:
         yield from _attributes(x, found)
+
+
+def _own_class(x: Any) -> Iterator[type]:
+    """The class of a tuple, a property or the like, unless it is one of Python's.
+
+    It may have methods of its own, which are followed from there.
+    """
+    cls = type(x)
+    if cls not in _PLAIN and (known.is_python_class(cls) or not _is_library(cls)):
+        yield cls
 
 
 def _only_wraps(x: Any) -> bool:
