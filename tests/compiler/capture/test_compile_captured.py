@@ -1,6 +1,10 @@
 """What a function reads by name without being passed it: every change is seen."""
 
+import collections
+import functools
 import math
+import sys
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -587,3 +591,180 @@ def test_other_bases_of_a_class_are_seen():
     for base in (Twice, Thrice, Thrice, Twice):
         Box.__bases__ = (base,)
         assert fast.value_and_grad(1.5) == chainrule.value_and_grad(f)(1.5)
+
+
+class Scale:
+    """What is called, and remembers a factor; or a function with one around it."""
+
+    def __init__(self, function=None):
+        self.factor = 2.0
+        if function is not None:
+            functools.update_wrapper(self, function)
+
+    def __call__(self, x):
+        return x * self.factor
+
+    def __getitem__(self, x):
+        return self.__wrapped__(x) * self.factor
+
+
+def test_an_object_that_is_a_method_of_a_class_is_seen():
+    scale, table = Scale(), [1.0]
+
+    class Called:
+        __call__, __table__ = scale, table
+
+    called = Called()
+    for f in (lambda p: called(p[0]), lambda p: p[0] * called.__table__[0]):
+        fast = chainrule.compile(f, on_fallback="eager", lift=True)
+        for factor in (2.0, 2.0, 5.0, 2.0):
+            scale.factor = table[0] = factor
+            assert fast([1.5]) == f([1.5])
+            assert fast.value_and_grad([1.5]) == chainrule.value_and_grad(f)([1.5])
+
+
+def test_attributes_of_an_object_around_a_function_are_seen():
+    @Scale
+    def square(x):
+        return x * x
+
+    for f in (lambda p: square(p[0]), lambda p: square[p[0]]):
+        fast = chainrule.compile(f, on_fallback="eager", lift=True)
+        for factor in (2.0, 2.0, 5.0, 2.0):
+            square.factor = factor
+            assert fast([1.5]) == f([1.5])
+            assert fast.value_and_grad([1.5]) == chainrule.value_and_grad(f)([1.5])
+
+
+def test_what_a_property_does_when_it_is_set_is_seen(monkeypatch):
+    class Box:
+        @property
+        def x(self):
+            return self.kept
+
+        @x.setter
+        def x(self, x):
+            self.kept = x * SCALE
+
+        @x.deleter
+        def x(self):
+            self.kept = self.kept + SCALE
+
+    def assigned(p):
+        box = Box()
+        box.x = p[0]
+        return box.x * 1.0
+
+    def deleted(p):
+        box = Box()
+        box.kept = p[0]
+        del box.x
+        return box.x * 1.0
+
+    for f in (assigned, deleted):
+        fast = chainrule.compile(f, on_fallback="eager", lift=True)
+        for scale in (2.0, 2.0, 5.0, 2.0):
+            monkeypatch.setitem(globals(), "SCALE", scale)
+            assert fast([1.5]) == f([1.5])
+            assert fast.value_and_grad([1.5]) == chainrule.value_and_grad(f)([1.5])
+
+
+class Method:
+    """What each class below has of its own."""
+
+    __slots__ = ()
+
+    def scaled(self, x):
+        return x * SCALE
+
+
+class Settings(NamedTuple):
+    offset: float
+
+    def scaled(self, x):
+        return x * SCALE
+
+
+class Pair(Method, tuple):
+    __slots__ = ()
+
+
+class Names(Method, frozenset):
+    pass
+
+
+class Text(Method, str):
+    __slots__ = ()
+
+
+class Weight(Method, float):
+    __slots__ = ()
+
+
+class Count(Method, int):
+    __slots__ = ()
+
+
+class Bound(functools.partial):
+    def scaled(self, x):
+        return x * SCALE
+
+
+class Scaling(property):
+    def __get__(self, instance, owner=None):
+        return lambda x: x * SCALE
+
+
+class Cached(functools.cached_property):
+    def __get__(self, instance, owner=None):
+        return lambda x: x * SCALE
+
+
+class Static(staticmethod):
+    def __get__(self, instance, owner=None):
+        return lambda x: x * SCALE
+
+
+HOLDERS = {
+    type(holder).__name__: holder
+    for holder in (
+        *(Settings(1.0), Pair((1.0,)), Names((1,)), Text("a"), Weight(1.0), Count(1), Bound(abs)),
+        *(type(part.__name__, (), {"scaled": part(None)})() for part in (Scaling, Cached, Static)),
+    )
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_what_methods_read_is_seen_whatever_their_class_is_made_of(name, monkeypatch):
+    holder = HOLDERS[name]
+
+    def f(p):
+        return holder.scaled(p[0]) * 1.0
+
+    fast = chainrule.compile(f, on_fallback="eager", lift=True)
+    for scale in (2.0, 2.0, 5.0, 2.0):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        assert fast([1.5]) == f([1.5])
+        assert fast.value_and_grad([1.5]) == chainrule.value_and_grad(f)([1.5])
+
+
+def test_the_default_of_a_dict_is_seen_in_a_class_of_ones_own(monkeypatch):
+    class Table(collections.defaultdict):
+        pass
+
+    table = Table(lambda: SCALE)
+
+    def f(p):
+        return p[0] * Table(table.default_factory)["new"]
+
+    fast = chainrule.compile(f, on_fallback="eager", lift=True)
+    for scale in (2.0, 2.0, 5.0):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        assert fast([1.5]) == f([1.5])
+
+
+def test_a_tuple_of_a_class_of_pythons_own_is_read():
+    fast = chainrule.compile(
+        lambda p: p[0] * sys.float_info.epsilon, on_fallback="raise", lift=True
+    )
+    assert fast.value_and_grad([1.5]) == (1.5 * 2.0**-52, [2.0**-52])

@@ -60,6 +60,26 @@ class Pair:
     second: object
 
 
+class Halved:
+    @property
+    def factor(self):
+        return self.kept
+
+    @factor.setter
+    def factor(self, x):
+        self.kept = x * 0.5
+
+    @staticmethod
+    def doubled(x):
+        return x * 2
+
+
+def halved(p):
+    halved = Halved()
+    halved.factor = p[0]
+    return halved.factor * Halved.doubled(p[1])
+
+
 is_instance, FORMAT = isinstance, "{.__class__}"
 SCALED, NUMBER, LARGE = Scaled(2.0), Number(3.0), 10**30
 
@@ -105,6 +125,7 @@ INDIFFERENT = {
     "builtins": lambda p: sum(map(abs, p)) + functools.reduce(lambda a, b: a * b, p),
     "iterators": lambda p: sum(itertools.accumulate(itertools.chain(p, p))),
     "an object": lambda p: SCALED(p),
+    "an object with properties": halved,
     "None": lambda p: squares(p) * (2 if p[0] is None else 3),
     "largest": lambda p: max(p) * 2.0,
     "stored in a list": placed,
@@ -256,6 +277,91 @@ def test_plain_calls_after_value_and_grad_give_what_eager_gives(name, kind):
         assert fast.dispatch.counts.traces == 1 or name in COMPARING
 
 
+class Asking:
+    __call__ = isinstance
+    __getitem__ = type
+
+
+class Measured:
+    """Its length cannot be told of a Value, which ``list`` does not mind."""
+
+    def __init__(self, x):
+        self.x, self.factor = x, 3.0
+
+    def __iter__(self):
+        return iter([self.x])
+
+    def __len__(self):
+        self.factor = 2.0 if math.exp(self.x) else 1.0
+        return 1
+
+
+def listed(p):
+    measured = Measured(p[0])
+    list(measured)
+    return measured.factor == 2.0
+
+
+class Asked:
+    @property
+    def is_float(self):
+        return self.kept
+
+    @is_float.setter
+    def is_float(self, x):
+        self.kept = isinstance(x, float)
+
+
+def assigned(p):
+    asked = Asked()
+    asked.is_float = p[0]
+    return asked.is_float
+
+
+ASKING = Asking()
+TELLING_ONLY = {
+    "a property that is set": assigned,
+    "a call that is isinstance": lambda p: ASKING(p[0], float),
+    "an item that is a type": lambda p: ASKING[p[0]] is float,
+    "an error that list() swallows": listed,
+    "isinstance": lambda p: isinstance(p[0], float),
+    "a text": lambda p: "Value" not in f"{[p[0]]}",
+    "a text by %": lambda p: "Value" not in "%s" % (p[0],),  # noqa: UP031
+    "equal slices": lambda p: slice(p[0]) == slice(p[0] * 1.0),
+    "order of tuples": lambda p: max([(p[0], 1), (p[0] * 1.0, 2)])[1] == 2,
+    "keys": lambda p: len({p[0]: 1, p[0] * 1.0: 2}) == 1,
+}
+
+
+@pytest.mark.parametrize("make", [list, np.array])
+@pytest.mark.parametrize("name", TELLING_ONLY)
+def test_what_the_first_call_does_not_show_is_found_all_the_same(name, make):
+    """Of the first call eager gives the same, by chance: what is shared must be proven."""
+
+    def f(p):
+        return p[0] * 1.0 + p[2] * (2 if tells(p) else 3)
+
+    tells = TELLING_ONLY[name]
+    calls = [(make([0.5, 2.0, x]),) for x in (0.0, 3.0, -2.0)]
+    assert not shares(check(f, calls))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda p: p[1] * (2 if p[0] < 9007199254740993 else 3),
+        lambda p: p[1] * (2 if p[0] == 9007199254740993 else 3),
+        lambda p: p[1] * (2 if p[0] >= 9007199254740993 else 3),
+    ],
+)
+def test_integers_between_floats_are_compared_exactly(f):
+    calls = [([x, 1.5],) for x in (2.0, 2.0**53 + 2, 2.0**53)]
+    assert not shares(check(f, calls))
+    alone = compiled(f)
+    for arguments in calls + calls:
+        assert alone(*arguments) == f(*arguments)
+
+
 def test_nothing_is_recorded_again():
     first, second = [[0.1, -0.2] for _ in range(3)], [[0.3, 0.1, -0.5] for _ in range(4)]
     weights = {"first": first, "second": second}
@@ -332,6 +438,7 @@ def test_a_tie_is_decided_as_plain_numbers_decide_it():
         (lambda p, t: -log(softmax(p)[t]), [(np.array(P), 0), (np.array(P), 3)], True),
         (lambda p, t: log([exp(p[0]), p[2] * 2][t]), [(np.array(P), 0), (np.array(P), 1)], True),
         (lambda p, t: [exp(p[0]), p[2] * 2][t] * 2, [(np.array(P), 0), (np.array(P), 1)], False),
+        (lambda p, t: [p[0], p.tolist()[1]][t] * 2, [(np.array(P), 0), (np.array(P), 1)], False),
         (lambda p, t: log([dot(p, p), p[2]][t]), [(np.array(P), 0), (np.array(P), 1)], False),
         (lambda p, t: [p["a"], p["b"][0]][t], [({"a": 1.0, "b": np.ones(1)}, 0)], False),
         (lambda p, x: max(p[0], x), [(P, 0.0), (P, 9.0), (P, np.float64(9.0)), (P, 9)], True),
@@ -344,6 +451,16 @@ def test_a_tie_is_decided_as_plain_numbers_decide_it():
 )
 def test_what_is_passed_beside_the_parameters(f, calls, is_shared):
     assert shares(check(f, calls)) is is_shared
+
+
+def test_a_function_put_in_the_place_of_one_of_nn(monkeypatch):
+    """What is listed is known with what it reaches, as this package has it."""
+    monkeypatch.setattr(nn, "_exp", lambda x: exp(x) + (2 if ASKING(x, float) else 3))
+
+    def f(p):
+        return p[0] * 1.0 + p[2] * nn.softmax(p)[0]
+
+    assert not shares(check(f, [([0.5, 2.0, x],) for x in (0.0, 3.0, -2.0)]))
 
 
 def test_one_list_in_two_places():

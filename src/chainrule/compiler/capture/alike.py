@@ -11,7 +11,6 @@ recorder see it, the attributes that are read, comparisons, and the operations t
 from __future__ import annotations
 
 import builtins
-import dis
 import enum
 import functools
 import itertools
@@ -82,8 +81,7 @@ _STEPS = frozenset(
 
 def code_is_known(code: types.CodeType) -> bool:
     """Whether all instructions of a function, and of those inside it, are known."""
-    steps = (step for inner in disassembly.nested(code) for step in dis.get_instructions(inner))
-    return all(step.opname in _STEPS for step in steps)
+    return disassembly.operations(code) <= _STEPS
 
 
 # --- what code reaches ----------------------------------------------------------------------------
@@ -106,21 +104,20 @@ _MATH = (
 #: operations that jump, or give another type of number than Python's operators do
 _JUMPING = frozenset("floor ceil trunc round sign floor_divide mod ramp".split())
 _SMOOTH = frozenset(functions.__all__) - _JUMPING
-_KNOWN = frozenset(
-    id(x)
-    for x in (
-        *_BUILTINS,
-        *[getattr(math, name) for name in _MATH.split()],
-        *[getattr(functions, name) for name in _SMOOTH],
-    )
+_LISTED = (
+    *_BUILTINS,
+    *[getattr(math, name) for name in _MATH.split()],
+    *[getattr(functions, name) for name in _SMOOTH],
 )
+_KNOWN = frozenset(map(id, _LISTED))
 _MAKERS = frozenset(map(id, (dot, linear, vsum)))  # of numbers too they give Values
 ATOMS = frozenset((int, float, bool, str, bytes, type(None), range, types.MemberDescriptorType))
 _CONTAINERS = frozenset((list, tuple, dict))
 _PARTS = frozenset((property, staticmethod, classmethod, types.MethodType))
-#: methods with two underscores that a class may have, and what Python writes into one
+#: methods with two underscores that a class may have, and what Python writes into one; not
+#: ``__len__``, whose errors are no matter to ``list`` and ``[*x]``
 _METHODS = frozenset(
-    "__init__ __post_init__ __call__ __len__ __iter__ __next__ __getitem__ __repr__ __str__ __eq__ "
+    "__init__ __post_init__ __call__ __iter__ __next__ __getitem__ __repr__ __str__ __eq__ "
     "__module__ __qualname__ __dict__ __weakref__ __doc__ __annotations__ __match_args__ __hash__ "
     "__dataclass_fields__ __dataclass_params__ __replace__ __firstlineno__ __static_attributes__ "
     "__annotate__ __annotate_func__ __annotations_cache__ __slots__".split()
@@ -194,7 +191,7 @@ def _is_simple_class(cls: type) -> bool:
 # --- what the recorded run did --------------------------------------------------------------------
 
 #: of an array: what is the same of an array of Values as of one of numbers, to rounding
-_OF_ARRAYS = frozenset("T dot flatten ndim ravel reshape shape size sum tolist transpose".split())
+_SAME_OF_ARRAYS = frozenset("T dot flatten ndim ravel reshape shape size sum transpose".split())
 
 
 #: whose attributes say nothing of numbers that they hold, but for those that format: what is read
@@ -212,8 +209,9 @@ def may_tell(recorder: Recorder, x: Any, name: str) -> bool:
         return True
     if kind in _SILENT or kind in recorder.simple:
         return False
-    if isinstance(x, np.ndarray):
-        return bool(name) and name not in _OF_ARRAYS
+    if isinstance(x, np.ndarray):  # of Values, ``tolist`` gives parameters of another type
+        gives_data = name == "tolist" and x.dtype != object
+        return bool(name) and name not in _SAME_OF_ARRAYS and not gives_data
     if isinstance(x, type):
         return bool(name) and not _is_simple_class(x)
     if issubclass(kind, StandIn) or (kind is not Value and _is_simple_class(kind)):
@@ -293,7 +291,7 @@ def needed(first: Node, others: Iterable[Node]) -> Alike:
 def _kinds(node: Node) -> Iterable[Alike]:
     if type(node) in (List, Tuple, Dict):
         assert isinstance(node, Branch)
-        return {kind for item in set(node.items) for kind in _kinds(item)}
+        return {kind for item in node.kinds for kind in _kinds(item)}
     if isinstance(node, Numbers):
         return (Alike.ARRAYS,)
     if node in (FLOAT, INT) or (isinstance(node, Static) and node.type in _STATIC):
@@ -303,5 +301,5 @@ def _kinds(node: Node) -> Iterable[Alike]:
 
 def _holds_integers(node: Node) -> bool:
     if isinstance(node, Branch):
-        return any(map(_holds_integers, set(node.items)))
+        return any(map(_holds_integers, node.kinds))
     return (node.kind if isinstance(node, Numbers) else node) is not FLOAT

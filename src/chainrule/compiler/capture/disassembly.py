@@ -64,6 +64,11 @@ def _has(code: types.CodeType, operation: str) -> bool:
     return any(s.opname == operation for c in nested(code) for s in _instructions(c))
 
 
+def operations(code: types.CodeType) -> set[str]:
+    """What the instructions of a function, and of those inside it, are called."""
+    return {step.opname for inner in nested(code) for step in _instructions(inner)}
+
+
 def makes_sets(code: types.CodeType) -> bool:
     """Whether there is a set, whose order depends on hashes."""
     return _has(code, "BUILD_SET")

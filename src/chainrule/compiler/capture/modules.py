@@ -101,9 +101,13 @@ class Modules:
         return (x for key, x in contents.items() if key not in _OF_PYTHON)
 
 
-def is_library(module: types.ModuleType) -> bool:
-    """Whether a module is Python's own, or one that nobody changes while programs run."""
-    root = module.__name__.split(".")[0]
+def is_library(x: types.ModuleType | type) -> bool:
+    """Whether a module is Python's own, or one that nobody changes while programs run; or a class.
+
+    A class says itself of which module it is.
+    """
+    name = x.__name__ if isinstance(x, types.ModuleType) else x.__module__
+    root = name.split(".")[0]
     return root in sys.stdlib_module_names or root in _LIBRARIES
 
 

@@ -23,6 +23,7 @@ from chainrule.compiler.capture.standins import (
     Followed,
     StandIn,
     Unrecordable,
+    is_between_floats,
     is_narrow,
 )
 from chainrule.compiler.capture.traced import Traced
@@ -287,6 +288,7 @@ class Recorder:
         other = right if isinstance(right, Value) else self.detached_operand(right)
         if other is None:
             return NotImplemented
+        self.told |= is_between_floats(right)
         rule = (ops.less, ops.less_equal, ops.equal, ops.equal, ops.less, ops.less_equal)[
             comparison
         ]

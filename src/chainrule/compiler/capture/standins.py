@@ -69,6 +69,11 @@ def is_numpys(x: Any) -> bool:
     return issubclass(x.__class__, np.generic)
 
 
+def is_between_floats(x: Any) -> bool:
+    """Whether this is an integer that no float is: Python's floats are compared with it exactly."""
+    return type(x) is int and (x.bit_length() > 1023 or float(x) != x)
+
+
 class Detached(StandIn):
     """A float while recording: a number without gradient, known to the recording.
 
@@ -212,7 +217,8 @@ class Detached(StandIn):
         return bool(self._recorder.truth(self._value))
 
     def _compare(self, other: Any, comparison: int) -> Any:
-        if self._rounds(other):
+        exactly = is_between_floats(other) and not is_numpys(self)
+        if exactly or self._rounds(other):
             if isinstance(other, Value):
                 return NotImplemented
             name = ("lt", "le", "eq", "ne", "gt", "ge")[comparison]

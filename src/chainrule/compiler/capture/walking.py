@@ -66,7 +66,13 @@ _DYNAMIC_ATTRIBUTES = frozenset(
 #: of functions and classes: what no dict of theirs has
 _TITLES = ("__name__", "__qualname__", "__module__", "__doc__")
 _FILE_NAMES = frozenset(("open", "read_text", "read_bytes", "write_text", "write_bytes", "touch"))
-_ANNOTATING = frozenset(("__annotate__", "__annotate_func__"))  # run when types are asked for
+#: what Python, ``dataclasses``, ``abc`` and ``typing`` write into a class for themselves
+_MACHINERY = frozenset(
+    "__module__ __qualname__ __doc__ __dict__ __weakref__ __slots__ __annotations__ __annotate__ "
+    "__annotate_func__ __annotations_cache__ __match_args__ __firstlineno__ __static_attributes__ "
+    "__type_params__ __orig_bases__ __parameters__ __dataclass_fields__ __dataclass_params__ "
+    "__abstractmethods__ _abc_impl".split()
+)
 _LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
 _GENERATED = frozenset(("__eq__", "__setattr__", "__delattr__", "__lt__", "__le__", "__hash__"))
 _HASHES = frozenset(("hash", "__hash__", "set", "frozenset"))
@@ -81,6 +87,7 @@ _NO_OBJECTS = (
     *(type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, Value, np.ndarray),
     *(list, tuple, dict, set, frozenset),
 )
+_PLAIN = (tuple, frozenset, property, staticmethod, classmethod, functools.cached_property)
 _LIMIT = 1_000_000
 #: what does not change itself, but holds other objects
 _HOLDING = (
@@ -114,7 +121,8 @@ def survey(
             continue
         x, way = stack.pop()
         found.tells |= isinstance(x, _GETTERS)
-        if type(x) not in alike.ATOMS and not way.is_trusted and type(x) is not Method:
+        is_trusted = way.is_trusted and not _is_users(x)
+        if type(x) not in alike.ATOMS and not is_trusted and type(x) is not Method:
             found.reach = min(found.reach, alike.reach_of(x))
         locks |= isinstance(x, _LOCKS)
         if id(x) not in seen:
@@ -135,7 +143,7 @@ def survey(
             instead = reason.instead if isinstance(reason, _Refused) else ""
             raise Unrecordable(f"{reason}{way.place(x)}{instead}") from None
         found.asks_types |= not _is_own(x) and any(id(item) in _ASKING for item in inside)
-        further = _TRUSTED if way.is_trusted or alike.is_trusted(x) else way.through(x)
+        further = _TRUSTED if is_trusted or alike.is_trusted(x) else way.through(x)
         stack.extend((y, further) for y in reversed(inside))  # depth first, as in the source
     if locks:
         _refuse_asking(found, _ASKS_LOCKS, "whether a lock is held, other than by 'with'")
@@ -158,6 +166,11 @@ def _is_own(x: Any) -> bool:
     file, name = x.__code__.co_filename, x.__code__.co_name
     made = file == "<string>" and name in (*_GENERATED, "__init__", "__repr__")
     return made or file.startswith(errors.PACKAGE) or file == dataclasses.__file__
+
+
+def _is_users(x: Any) -> bool:
+    """Whether it is a function of the user's: one that was put in the place of this package's."""
+    return isinstance(x, types.FunctionType) and not _is_own(x) and not _is_of_library(x)
 
 
 def _refuse_unseen(found: CapturedState, modules: list[types.ModuleType]) -> None:
@@ -331,6 +344,8 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
     elif isinstance(x, functools.partial):
         found.dicts.append((x.keywords, dict(x.keywords), x))
         yield from (x.func, *x.args, *x.keywords.values())
+        if type(x) is not functools.partial:
+            yield from _attributes(x, found)
     elif isinstance(x, logging.Logger):
         raise Unrecordable("it logs")
     elif isinstance(x, list):
@@ -340,6 +355,7 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
             yield from _attributes(x, found)
     elif isinstance(x, (tuple, frozenset)):
         yield from x
+        yield from _own_class(x)
         if isinstance(attributes := getattr(x, "__dict__", None), dict):
             found.names.append((x, "__dict__", attributes))
             found.dicts.append((attributes, dict(attributes), None))
@@ -352,10 +368,10 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
     elif isinstance(x, dict):
         found.dicts.append((x, dict(x), None))
         yield from (*x.keys(), *x.values())
-        if type(x) is collections.defaultdict:
+        if isinstance(x, collections.defaultdict):
             found.names.append((x, "default_factory", x.default_factory))
             yield x.default_factory
-        elif type(x) is not dict:
+        if type(x) not in (dict, collections.defaultdict):
             yield from _attributes(x, found)
     elif isinstance(x, types.MappingProxyType):
         found.dicts.append((x, dict(x), None))
@@ -388,21 +404,38 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         found.dicts.append((vars(x), dict(vars(x)), x))
         found.names.append((x, "__bases__", x.__bases__))
         yield from x.__bases__ if type(x) is type else (type(x), *x.__bases__)
-        yield from (item for name, item in vars(x).items() if _is_content(name, item))
+        yield from (item for name, item in vars(x).items() if name not in _MACHINERY)
     elif isinstance(x, (staticmethod, classmethod)):
-        yield x.__func__
+        yield from (x.__func__, *_own_class(x))
     elif isinstance(x, property):
-        yield from (x.fget, x.fset, x.fdel)
+        yield from (x.fget, x.fset, x.fdel, *_own_class(x))
     elif isinstance(x, functools.cached_property):
-        yield x.func
+        yield from (x.func, *_own_class(x))
     elif isinstance(x, types.ModuleType):
         return  # its attributes are followed by name
     elif isinstance(x, functools._lru_cache_wrapper):
         raise Unrecordable(f"it reaches {x.__name__!r}, which keeps results in a cache")
-    elif "__wrapped__" in getattr(x, "__dict__", ()):  # which no ``__getattr__`` gave
+    elif _only_wraps(x):
         yield x.__wrapped__
     else:
         yield from _attributes(x, found)
+
+
+def _own_class(x: Any) -> Iterator[type]:
+    """The class of a tuple, a property or the like, unless it is one of Python's.
+
+    It may have methods of its own, which are followed from there.
+    """
+    cls = type(x)
+    if cls not in _PLAIN and (known.is_python_class(cls) or not is_library(cls)):
+        yield cls
+
+
+def _only_wraps(x: Any) -> bool:
+    """Whether an object does what the function does that it was made of: not one of the user's."""
+    if "__wrapped__" not in getattr(x, "__dict__", ()):  # which no ``__getattr__`` gave
+        return False
+    return type(x).__module__.startswith("chainrule.") or not known.is_python_class(type(x))
 
 
 def _attributes(x: Any, found: CapturedState) -> Iterator[Any]:
@@ -443,15 +476,6 @@ def _held(x: Any, found: CapturedState) -> Iterator[Any]:
             raise Unrecordable(reason)
         if place.key in contents:
             contents[place.key] = ANY
-
-
-def _is_content(name: str, item: Any) -> bool:
-    """Whether a class attribute is the user's: not what Python keeps there for itself."""
-    if name in _ANNOTATING:
-        return False
-    methods = (types.FunctionType, property, staticmethod, classmethod)
-    machinery = name == "_abc_impl" or (name.startswith("__") and name.endswith("__"))
-    return isinstance(item, methods) or not machinery
 
 
 def _slots(cls: type) -> tuple[str, ...]:
