@@ -25,7 +25,8 @@ from chainrule.compiler.runtime.fast_path import FastPath, gate
 from chainrule.compiler.runtime.ledger import Beside, Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.notices import Notices
-from chainrule.compiler.runtime.pipeline import Options, Pipeline, is_of_numbers
+from chainrule.compiler.runtime.pipeline import Options, Pipeline
+from chainrule.compiler.runtime.refusals import is_of_numbers
 from chainrule.compiler.runtime.results import nodes_of
 from chainrule.compiler.runtime.texts import VaryingTexts, static_in, traced_in
 from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Structure, Variant

@@ -18,7 +18,7 @@ from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.forks import TURNS
 from chainrule.compiler.capture.outside import Changes
-from chainrule.compiler.capture.recordings import ArrayOutput, Recording
+from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.sides import counting_lines
 from chainrule.compiler.capture.standins import Followed, Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer, may_be_alike, random_states_kept
@@ -34,7 +34,11 @@ from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.memory import memory
-from chainrule.compiler.runtime.results import carriers, has_no_graph, root_of, value_places
+from chainrule.compiler.runtime.refusals import (
+    is_of_numbers,
+    refuse_arrays_of_values,
+    refuse_values_around,
+)
 from chainrule.compiler.runtime.sharing import differentiated, shared
 from chainrule.compiler.runtime.unrecorded import Formulas, Source
 from chainrule.compiler.runtime.variants import (
@@ -56,8 +60,6 @@ from chainrule.compiler.runtime.verification import (
     machine_code_agrees,
 )
 from chainrule.core.interrupts import Held
-from chainrule.derivatives.transforms import values_around
-from chainrule.trees import map_leaves
 
 STRUCTURES = 256  # of arguments, the least recently used goes
 VARIANTS = 64  # of one structure, likewise
@@ -404,9 +406,9 @@ class Pipeline:
 
     def _refuse(self, call: Call, made: Trace) -> None:
         """Refuse a recording of which a replay would give numbers where eager gives Values."""
-        _refuse_arrays_of_values(call, made)
+        refuse_arrays_of_values(call, made)
         if call.key[0]:
-            _refuse_values_around(self._tracer.source, call, made)
+            refuse_values_around(self._tracer.source, call, made)
 
     def _new_variant(self, structure: Structure, call: Call, at_once: bool, build: bool) -> Variant:
         """A variant on the code of a longer call, or else one of its own, checked against eager."""
@@ -640,50 +642,6 @@ class _Original:
     def record_again(self, call: Call) -> Recording:
         """What was recorded of a call, once more."""
         return self.pipeline.record_again(self.tracer, call)
-
-
-def is_of_numbers(call: Call) -> bool:
-    """Whether no Values are passed: all that is computed then are stand-ins for numbers."""
-    return not call.key[0] and not call.values
-
-
-def _refuse_arrays_of_values(call: Call, made: Trace) -> None:
-    """Refuse a function that returns an array of Values with a graph: a replay has none for it.
-
-    So is one that holds plain numbers too, whose types are not known.
-    """
-    leaves: list[Any] = []
-    map_leaves(leaves.append, made.recording.result, records=True)
-    found = [x for x in leaves if isinstance(x, ArrayOutput) and x.is_value]
-    mixed = any(len(x.places) < len(x.fixed) for x in found)
-    if mixed or (found and not has_no_graph(call, made.captured)):
-        raise Unrecordable("it returns an array of Values")
-
-
-def _refuse_values_around(function: Callable[..., Any], call: Call, made: Trace) -> None:
-    """Where the function itself has a Value in its graph, its derivative is a Value, not a number.
-
-    That one's gradient would be lost otherwise: see ``transforms.value_and_derivative``.
-    """
-    around = {id(x): name for name, x in values_around(function)}
-    if not around:
-        return
-    roots = [root_of(made.recording.result)]
-    while made.derived_from is not None:  # eager asks for the graph of the function itself
-        made = made.derived_from
-        roots = [x for x in made.recording.outputs if x.is_value]
-    recording = made.recording
-    reached: set[int] = set()
-    for root in roots:
-        if root is not None and root.position not in reached:
-            reached |= carriers(recording, root.position)
-    values = [*call.values, *made.captured]  # one that is passed too is not among the latter
-    for place, value in zip(value_places(call, len(made.captured)), values, strict=True):
-        if id(value) in around and place in reached:
-            raise Unrecordable(
-                f"it uses the Value {around[id(value)]} from outside, and so its derivative is a "
-                "Value: pass it as an argument, or as a number"
-            )
 
 
 def _count_recording(structure: Structure) -> None:
