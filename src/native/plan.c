@@ -9,6 +9,7 @@
 #include "call.h"
 #include "integers.h"
 #include "tape.h"
+#include <float.h>
 
 /* What a Plan is given: the arenas of the machine code, all float64 or all float32; what gathers select;
  * trip counts; which gathers a call sets; and where in the arena of its own numbers its integers go, and
@@ -124,10 +125,19 @@ static int run_on_tape(const Plan *p, double *to_shared) {
     return sweep_tape(t, p->instruction, 1.0, to_shared) < 0 ? -1 : 1;
 }
 
-static void narrow(float *restrict to, const double *restrict from, Py_ssize_t count) {
+/* Whether a number is finite, or infinite, in both types: an operation may hide it later where it is not. */
+static int fits_float(double number) {
+    return fabs(number) <= FLT_MAX || !isfinite(number);
+}
+
+/* Whether all numbers fit. */
+static int narrow(float *restrict to, const double *restrict from, Py_ssize_t count) {
+    int fits = 1;
     for (Py_ssize_t k = 0; k < count; k++) {
         to[k] = (float)from[k];
+        fits &= fits_float(from[k]);
     }
+    return fits;
 }
 
 static void widen(double *restrict to, const float *restrict from, Py_ssize_t count) {
@@ -136,8 +146,8 @@ static void widen(double *restrict to, const float *restrict from, Py_ssize_t co
     }
 }
 
-/* Copy the numbers of an array, float64 or float32, into an arena from `at` on. */
-static void copy_numbers(const Plan *p, void *arena, Py_ssize_t at, const Py_buffer *view) {
+/* Copy the numbers of an array, float64 or float32, into an arena from `at` on; whether they fit. */
+static int copy_numbers(const Plan *p, void *arena, Py_ssize_t at, const Py_buffer *view) {
     Py_ssize_t count = view->len / view->itemsize;
     int from_float = view->itemsize == sizeof(float);
     if (from_float == p->is_float) {
@@ -145,8 +155,9 @@ static void copy_numbers(const Plan *p, void *arena, Py_ssize_t at, const Py_buf
     } else if (from_float) {
         widen((double *)arena + at, view->buf, count);
     } else {
-        narrow((float *)arena + at, view->buf, count);
+        return narrow((float *)arena + at, view->buf, count);
     }
+    return 1;
 }
 
 static void copy_number(const Plan *p, void *arena, Py_ssize_t at, double number) {
@@ -169,14 +180,14 @@ static int read_array(const Plan *p, void *arena, Py_ssize_t at, PyObject *array
         fits = view.shape[j] == extent[1 + j];
     }
     if (fits) {
-        copy_numbers(p, arena, at, &view);
+        fits = copy_numbers(p, arena, at, &view);
     }
     PyBuffer_Release(&view);
     return fits;
 }
 
-/* Copy the numbers of a call into the arenas. 0 where a type or shape differs from the Plan's; -1: an
- * error. */
+/* Copy the numbers of a call into the arenas. 0 where a type or shape differs from the Plan's, or a number is
+ * beyond float32; -1: an error. */
 static int read_numbers(const Plan *p, const Passed *call) {
     const Py_ssize_t *extent = (const Py_ssize_t *)p->extents.bytes;
     void *arena = p->views[P_SHARED].buf;
@@ -193,7 +204,7 @@ static int read_numbers(const Plan *p, const Passed *call) {
         }
         Py_ssize_t dimensions = *extent, items = 1;
         if (dimensions < 0 || entry->array == NULL) {
-            fits = dimensions < 0 && entry->array == NULL;
+            fits = dimensions < 0 && entry->array == NULL && (!p->is_float || fits_float(entry->number));
             if (fits) {
                 copy_number(p, arena, at, entry->number);
             }
@@ -240,6 +251,9 @@ static int read_ids(const Plan *p, const Passed *call) {
         copy_number(p, p->views[P_OWN].buf, to[k], (double)integer);
     }
     for (Py_ssize_t k = 0; k < computed; k++) {
+        if (p->is_float && !fits_float(d->computed[k])) {
+            return 0;
+        }
         copy_number(p, p->views[P_OWN].buf, to[integers + k], d->computed[k]);
     }
     return 1;

@@ -21,6 +21,7 @@ from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.mapping.lane_code import Arenas, LaneCode
 from chainrule.compiler.mapping.loop_code import address
 from chainrule.compiler.mapping.stacks import Layout, Source
+from chainrule.compiler.runtime.machine import beyond
 from chainrule.trees import Array, Floats
 
 THREADS = "CHAINRULE_THREADS"  # in the environment: how many, where nobody says
@@ -203,13 +204,17 @@ class Blocks:
     def _ready(self, some: Rows) -> _Ready:
         """What machine code reads of some samples, beside the arrays that it reads as they are."""
         uses_math = self._code.variant.uses_math or self._code.variant.is_derivative
-        if self._ints is None and not self._others and not uses_math:
+        dtype = self._code.machine.dtype
+        looks = uses_math or dtype != "float64"
+        if self._ints is None and not self._others and not looks:
             return _AS_THEY_ARE
         rows, known = np.asarray(some), np.ones(len(some), np.bool_)
         tables = [(_as_rows(s.array[rows]), self._moved(s)) for s in self._others]
-        if uses_math:  # which holds for finite data only
-            for source in self._layout.floats:
-                known &= np.isfinite(_as_rows(source.array[rows])).all(axis=1)
+        for source in self._layout.floats if looks else ():
+            numbers = _as_rows(source.array[rows])
+            known &= ~beyond(dtype, numbers).any(axis=1)
+            if uses_math:  # which holds for finite data only
+                known &= np.isfinite(numbers).all(axis=1)
         gathered = NOTHING
         if self._ints is not None:
             ids = np.tile(self._ints, (len(rows), 1))

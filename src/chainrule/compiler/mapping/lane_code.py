@@ -28,7 +28,7 @@ from chainrule.compiler.mapping import loop_code
 from chainrule.compiler.mapping.hoisting import Split, split
 from chainrule.compiler.mapping.stacks import Layout
 from chainrule.compiler.runtime.decisions import Decided, Decisions
-from chainrule.compiler.runtime.machine import MachineCode, cache_aligned
+from chainrule.compiler.runtime.machine import MachineCode, beyond, cache_aligned
 from chainrule.compiler.runtime.pipeline import Options
 from chainrule.compiler.runtime.results import lifted_of, wanted_of
 from chainrule.compiler.runtime.variants import Variant
@@ -116,7 +116,8 @@ class LaneCode:
         variant = self.variant
         if (variant.uses_math or variant.is_derivative) and not np.isfinite(inputs).all():
             return None
-        return self.split.inputs(inputs)
+        found = self.split.inputs(inputs)
+        return None if found is None or beyond(self.machine.dtype, found).any() else found
 
     def gradient(self, adjoints: Floats) -> Floats | None:
         """The gradient by the parameters; ``adjoints``: the totals."""
@@ -149,7 +150,7 @@ class LaneCode:
         return made
 
     def _write_rounded(self, to: npt.NDArray[Any], numbers: Floats) -> None:
-        """A number too large for float32 is not finite, and the code sees that."""
+        """Numbers of calls are none that float32 does not have; see ``beyond``."""
         if self.machine.dtype == "float64":
             to[...] = numbers
         else:

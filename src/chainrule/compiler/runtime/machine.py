@@ -29,6 +29,15 @@ from chainrule.trees import Floats
 
 OBJECTS = 20_000  # bytes of the Python objects of machine code, measured
 NUMBER = 40  # bytes of a number that is a Python object, and of its place
+MOST_SINGLE = float(np.finfo(np.float32).max)
+
+
+def beyond(dtype: str, numbers: Floats) -> npt.NDArray[np.bool_]:
+    """Which numbers are finite and would not be in this type; an operation may hide it later."""
+    if dtype == "float64":
+        return np.zeros(np.shape(numbers), np.bool_)
+    sizes = np.abs(numbers)
+    return (sizes > MOST_SINGLE) & (sizes < np.inf)
 
 
 def trip_counts(
@@ -287,11 +296,12 @@ class MachineCode:
     def run(self, fit: Fit, gathered: Addresses, inputs: Floats) -> bool:
         """Compute every number; False if one is not finite or a guard goes the other way."""
         code = self.code
+        if self.dtype != "float64" and beyond(self.dtype, inputs).any():
+            return False
         if self.current is not fit:
             self.settle(fit)
-        with np.errstate(over="ignore"):  # of float32: then a number is not finite
-            code.shared[fit.among] = inputs
-            code.own[fit.private] = inputs[fit.inputs]
+        code.shared[fit.among] = inputs
+        code.own[fit.private] = inputs[fit.inputs]
         code.gathers[fit.gathers] = gathered
         return code.run(fit.counts_at)
 

@@ -16,6 +16,7 @@ from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.runtime.calls import value_and_grad
 from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.compiler.runtime.machine import beyond
 from chainrule.compiler.training import step_code
 from chainrule.compiler.training.lanes import Arrangement, Groups
 from chainrule.compiler.training.packing import PackedSamples
@@ -110,10 +111,11 @@ class _Parts:
         """The sum of the samples' values, and those that are left for calls of their own."""
         made, groups, code = self._made, self._groups, self._made.code
         left, total = list(self._left), 0.0
+        if beyond(made.machine.dtype, parameters).any():
+            return 0.0, [*left, *groups.members[groups.counted].tolist()]
         root = (made.root - made.program.shared) * made.lanes
         made.machine.current = None  # the constants there are another recording's now
-        with np.errstate(over="ignore"):  # of float32: then a number is not finite
-            code.shared[: len(parameters)] = parameters
+        code.shared[: len(parameters)] = parameters
         for g, fit in enumerate(groups.fits.tolist()):
             code.shared[made.program.inputs :] = made.constants[fit]
             code.gathers[:] = self._gathers[g].ravel()

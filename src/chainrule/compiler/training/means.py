@@ -15,6 +15,7 @@ import numpy as np
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.compiler.runtime.machine import beyond
 from chainrule.compiler.training import step_code
 from chainrule.compiler.training.lanes import Arrangement, Groups, Rows
 from chainrule.compiler.training.memory import Memory
@@ -53,7 +54,8 @@ class Means:
         call.write(parameters)
         packed.look_at(np.arange(len(packed.samples)))
         chosen = np.flatnonzero(packed.fit_of >= 0)
-        if len(chosen) < 2:
+        assert packed.machine is not None
+        if len(chosen) < 2 or beyond(packed.machine.dtype, parameters).any():
             return None
         try:
             memory, made = self._ready(chosen, len(parameters))
@@ -64,8 +66,7 @@ class Means:
         value, gradient = 0.0, np.zeros(len(parameters))
         made.machine.current = None  # the constants there are another recording's now
         for first in range(0, len(groups.fits), BLOCK):
-            with np.errstate(over="ignore"):  # of float32: then a number is not finite
-                memory.parameters[:] = parameters
+            memory.parameters[:] = parameters
             some = np.array([first, min(first + BLOCK, len(groups.fits))])
             loss = _step(memory, groups, rows, some)
             if loss is None:

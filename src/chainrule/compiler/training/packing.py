@@ -21,7 +21,7 @@ from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.runtime.decisions import Decided, Decisions, runs_of
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.runtime.machine import Fit, MachineCode
+from chainrule.compiler.runtime.machine import Fit, MachineCode, beyond
 from chainrule.compiler.runtime.variants import Binding, Run, Variant
 from chainrule.compiler.training.steps import Progress, Steps, unnoticed
 from chainrule.core.backend import kernels
@@ -297,7 +297,9 @@ class PackedSamples:
         self.own = np.empty((0, len(machine.program.private)), machine.dtype)
         # What a short sample leaves open is as good as anything.
         self._open = np.ones(len(machine.program.private))
-        self._open[kind.binding.fit.private] = self._numbers([k], ids, decided)[0]
+        numbers = self._numbers([k], ids, decided)[0]
+        usual = np.where(beyond(machine.dtype, numbers), 1.0, numbers)
+        self._open[kind.binding.fit.private] = usual
         self._some_choice = _some_choice(machine.program)
         self.gathered = np.empty((0, len(self._some_choice)), np.int64)
 
@@ -443,11 +445,13 @@ class PackedSamples:
                 mine, integers, decided = chosen[known], ids[known], decided.only(known)
             rows, fit = self._take_rows(mine), kind.binding.fit
             numbers = self._numbers(mine.tolist(), integers, decided)
-            self.own[rows, fit.private] = numbers
+            strange = beyond(kind.binding.machine.dtype, numbers)
+            self.own[rows, fit.private] = np.where(strange, 1.0, numbers)
             self.gathered[rows, fit.gathers] = decided.gathered
             self.fit_of[mine] = kind.place
             if kind.variant.uses_math:
-                self.fit_of[mine[~np.isfinite(numbers).all(axis=1)]] = ODD
+                strange |= ~np.isfinite(numbers)
+            self.fit_of[mine[strange.any(axis=1)]] = ODD
         return chosen[~known], ids[~known]
 
     def _take_rows(self, members: Addresses) -> slice:
