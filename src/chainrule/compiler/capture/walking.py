@@ -1,4 +1,4 @@
-"""The walk of everything a function reaches: Python code, captured objects, modules' attributes.
+"""The walk of everything a function reaches: objects, and by ``reaching`` what code names.
 
 In: a function. Out: its ``CapturedState``. Unrecordable where something is reached that is not
 known to be pure, or not known to be watched completely; see ``known``.
@@ -7,18 +7,13 @@ known to be pure, or not known to be watched completely; see ``known``.
 from __future__ import annotations
 
 import abc
-import builtins
 import collections
 import collections.abc
-import dataclasses
 import datetime
 import functools
 import gc
-import importlib.util
-import itertools
 import logging
 import operator
-import pathlib
 import random
 import sys
 import threading
@@ -38,34 +33,30 @@ from chainrule.compiler.capture.captured import (
     content_of,
     dict_of,
     state_of,
-    unreplaced,
 )
-from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
+from chainrule.compiler.capture.draws import RANDOM
 from chainrule.compiler.capture.known import ATOMS, DESCRIPTORS
-from chainrule.compiler.capture.modules import (
-    Modules,
-    asks_seen,
-    by_chains,
-    is_library,
-    named_in,
-)
+from chainrule.compiler.capture.modules import Modules, is_library
 from chainrule.compiler.capture.outside import ADVICE, RANDOM_ADVICE, Outside, is_holder
-from chainrule.compiler.capture.rewriting import CACHED, CELLS, only_calls, original, unseen
+from chainrule.compiler.capture.reaching import GETTERS, Holder, Reach, is_own
+from chainrule.compiler.capture.rewriting import original, unseen
 from chainrule.compiler.capture.standins import Unloaded, Unrecordable
-from chainrule.core import errors
+from chainrule.compiler.capture.ways import (
+    TRUSTED,
+    Refused,
+    Way,
+    full_name,
+    is_of_library,
+    not_by_names,
+    own_place,
+    unwatched,
+)
 from chainrule.core.backend import Value, kernels
 from chainrule.core.operations import Formula, Opaque
 
-_MAKERS: dict[str, Any] = {"Random": RANDOM, "default_rng": DEFAULT_RNG}
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
-# Looked up by name at run time, these reach anything.
-_DYNAMIC = frozenset(("globals", "locals", "vars", "eval", "exec", "open", "__import__"))
-_DYNAMIC_ATTRIBUTES = frozenset(
-    ("environ", "getenv", "warn", "import_module", "modules", "__subclasses__")
-)
 #: of functions and classes: what no dict of theirs has
 _TITLES = ("__name__", "__qualname__", "__module__", "__doc__")
-_FILE_NAMES = frozenset(("open", "read_text", "read_bytes", "write_text", "write_bytes", "touch"))
 #: what Python, ``dataclasses``, ``abc`` and ``typing`` write into a class for themselves
 _MACHINERY = frozenset(
     "__module__ __qualname__ __doc__ __dict__ __weakref__ __slots__ __annotations__ __annotate__ "
@@ -73,13 +64,6 @@ _MACHINERY = frozenset(
     "__type_params__ __orig_bases__ __parameters__ __dataclass_fields__ __dataclass_params__ "
     "__abstractmethods__ _abc_impl".split()
 )
-_LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
-_GENERATED = frozenset(("__eq__", "__setattr__", "__delattr__", "__lt__", "__le__", "__hash__"))
-_HASHES = frozenset(("hash", "__hash__", "set", "frozenset"))
-_IDENTITY = frozenset(("id", "hash", "set", "frozenset", "index", "count", "remove"))
-#: of these, what asks Values, so that they tell the recorder, or a hook
-_SEEN = frozenset(("set", "frozenset", "index"))
-_GETTERS = (operator.attrgetter, operator.methodcaller)
 #: what tells a list from a tuple or an array
 _ASKING = frozenset(map(id, (isinstance, issubclass, hasattr, getattr, type)))
 _DERIVATION = () if kernels is None else kernels.Derivation  # what grad(f) runs in C
@@ -114,13 +98,13 @@ def survey(
     seen: set[int] = set()
     kept: list[Any] = []  # so that no id is used twice
     modules, locks = Modules(found), False
-    stack = [(x, _Way()) for x in (*roots, function)]
+    stack = [(x, Way()) for x in (*roots, function)]
     while stack or modules.are_open():
         if not stack:
-            stack = [(x, _Way()) for x in modules.reached()]
+            stack = [(x, Way()) for x in modules.reached()]
             continue
         x, way = stack.pop()
-        found.tells |= isinstance(x, _GETTERS)
+        found.tells |= isinstance(x, GETTERS)
         is_trusted = way.is_trusted and not _is_users(x)
         if type(x) not in alike.ATOMS and not is_trusted and type(x) is not Method:
             found.reach = min(found.reach, alike.reach_of(x))
@@ -128,7 +112,7 @@ def survey(
         if id(x) not in seen:
             modules.note(x)
         if id(x) in found.outside.holders:
-            raise Unrecordable(_not_by_names(found.outside.holders[id(x)].name))
+            raise not_by_names(found.outside.holders[id(x)].name)
         if id(x) in seen or _is_atom(x):
             continue
         seen.add(id(x))
@@ -140,10 +124,10 @@ def survey(
         except Unloaded:
             raise
         except Unrecordable as reason:
-            instead = reason.instead if isinstance(reason, _Refused) else ""
+            instead = reason.instead if isinstance(reason, Refused) else ""
             raise Unrecordable(f"{reason}{way.place(x)}{instead}") from None
-        found.asks_types |= not _is_own(x) and any(id(item) in _ASKING for item in inside)
-        further = _TRUSTED if is_trusted or alike.is_trusted(x) else way.through(x)
+        found.asks_types |= not is_own(x) and any(id(item) in _ASKING for item in inside)
+        further = TRUSTED if is_trusted or alike.is_trusted(x) else way.through(x)
         stack.extend((y, further) for y in reversed(inside))  # depth first, as in the source
     if locks:
         _refuse_asking(found, _ASKS_LOCKS, "whether a lock is held, other than by 'with'")
@@ -159,18 +143,9 @@ def survey(
     return found
 
 
-def _is_own(x: Any) -> bool:
-    """Whether it is of this package, or a dataclass's: to it, lists and arrays are the same."""
-    if not isinstance(x, types.FunctionType):
-        return False
-    file, name = x.__code__.co_filename, x.__code__.co_name
-    made = file == "<string>" and name in (*_GENERATED, "__init__", "__repr__")
-    return made or file.startswith(errors.PACKAGE) or file == dataclasses.__file__
-
-
 def _is_users(x: Any) -> bool:
     """Whether it is a function of the user's: one that was put in the place of this package's."""
-    return isinstance(x, types.FunctionType) and not _is_own(x) and not _is_of_library(x)
+    return isinstance(x, types.FunctionType) and not is_own(x) and not is_of_library(x)
 
 
 def _refuse_unseen(found: CapturedState, modules: list[types.ModuleType]) -> None:
@@ -180,7 +155,7 @@ def _refuse_unseen(found: CapturedState, modules: list[types.ModuleType]) -> Non
     dicts.update(id(vars(module)) for module in modules)
     for place in found.outside.places:
         if dicts[id(place.where)] > (place.holder is not None):
-            raise Unrecordable(_not_by_names(place.name))
+            raise not_by_names(place.name)
     for function in found.functions:
         code = original(function.__code__)
         if name := next(unseen(code), None):
@@ -206,63 +181,7 @@ def _refuse_asking(found: CapturedState, names: frozenset[str], what: str) -> No
     """Refuse code that may ask for what cannot be watched."""
     for function in found.functions:
         if asked := disassembly.names(original(function.__code__)) & names:
-            raise Unrecordable(f"it may ask {what}{_own_place(function, asked)}")
-
-
-def _not_by_names(name: str) -> str:
-    return f"it changes {name!r}, which it reaches not by names alone{ADVICE}"
-
-
-class _Refused(Unrecordable):
-    """Something is reached that cannot be recorded; ``instead``: what to do about it."""
-
-    def __init__(self, what: str, instead: str) -> None:
-        super().__init__(what)
-        self.instead = instead
-
-
-def _unwatched(x: Any) -> _Refused:
-    """The contents of an object cannot be compared."""
-    instead = "; pass what is read of it as an argument"
-    if isinstance(x, collections.abc.Iterator):
-        instead = "; pass what it gives next as an argument"
-    elif isinstance(x, collections.abc.Sequence):
-        instead = "; pass it, or a list of its items, as an argument"
-    return _Refused(f"it reaches a {type(x).__name__}, which cannot be watched completely", instead)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Way:
-    """How the walk came to something, for messages: from a function of the user's, by a name."""
-
-    reader: Any = None
-    named: Any = None  # what the reader names, where the walk has gone on from there
-
-    is_trusted: bool = False  # what leads to it is listed, with all that it reaches
-
-    def through(self, x: Any) -> _Way:
-        """The way to what is inside ``x``."""
-        if isinstance(x, types.FunctionType) and not _is_of_library(x):
-            return _Way(x)
-        return self if self.named is not None else _Way(self.reader, x)
-
-    def place(self, x: Any) -> str:
-        """The line at which ``x`` is reached, to end a message with."""
-        if isinstance(x, types.FunctionType) and not _is_of_library(x):
-            return ""  # the message has a line of it
-        if self.reader is None:
-            return ""
-        return _place(x if self.named is None else self.named, self.reader)
-
-
-_TRUSTED = _Way(is_trusted=True)
-
-
-class _Held:
-    """A dict, object or list that holds places outside: the function gets another one for it."""
-
-    def __init__(self, holder: Any) -> None:
-        self.holder = holder
+            raise Unrecordable(f"it may ask {what}{own_place(function, asked)}")
 
 
 def _is_atom(x: Any) -> bool:
@@ -302,7 +221,7 @@ def _draws_in_c(x: Any) -> bool:
 
 def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
     """Note what can change about ``x`` and give what is inside it."""
-    if isinstance(x, _Held):
+    if isinstance(x, Holder):
         yield from _held(x.holder, found)
     elif isinstance(x, Value):
         found.values.append(x)
@@ -312,7 +231,7 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         yield x.__self__
     elif isinstance(x, (types.BuiltinFunctionType, known.DISPATCHED)):
         if not known.is_pure_builtin(x):
-            raise Unrecordable(f"it calls {_full_name(x)}, which is not known to be pure")
+            raise Unrecordable(f"it calls {full_name(x)}, which is not known to be pure")
     elif isinstance(x, (Formula, Opaque)):
         return  # it does not change, or it is called anew whenever it is computed
     elif isinstance(x, _DERIVATION):
@@ -326,13 +245,13 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
     elif isinstance(x, (datetime.datetime, datetime.time)) and not _is_of_own_class(x):
         yield x.tzinfo
     elif isinstance(x, np.void):
-        raise _unwatched(x)
+        raise unwatched(x)
     elif isinstance(x, types.MethodType):
         yield from (x.__func__, x.__self__)
     elif isinstance(x, types.FunctionType):
         if not known.is_pure_python(x):
             found.functions.append(x)
-            yield from _reached_by_code(x, found)
+            yield from Reach(x, found)
         else:  # it is pure, but it may hold functions of the user's
             yield from map(content_of, x.__closure__ or ())
             yield from (item for name, item in x.__dict__.items() if name != "__signature__")
@@ -378,16 +297,16 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         yield from x.values()
     elif isinstance(x, np.ndarray):
         if type(x) is not np.ndarray:
-            raise _unwatched(x)
+            raise unwatched(x)
         found.arrays.append((x, x.shape, x.tobytes()))
         found.names.append((x, "dtype", x.dtype))
         if x.dtype == object:
             found.objects.append((x, x.ravel().tolist()))
             yield from found.objects[-1][1]
     elif isinstance(x, random.SystemRandom):
-        raise _Refused("it draws random numbers", RANDOM_ADVICE)
+        raise Refused("it draws random numbers", RANDOM_ADVICE)
     elif _draws_in_c(x):
-        raise _Refused(f"it calls {_full_name(x)}, which is not known to be pure", RANDOM_ADVICE)
+        raise Refused(f"it calls {full_name(x)}, which is not known to be pure", RANDOM_ADVICE)
     elif isinstance(x, _GENERATORS):
         found.generators.append((x, state_of(x), repr(state_of(x))))
     elif x is RANDOM:
@@ -399,8 +318,8 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
             return
         if not known.is_python_class(x):
             draws = known.module_of(x).startswith("numpy.random")
-            reason = f"it reaches the class {_full_name(x)}, not known to be pure"
-            raise _Refused(reason, RANDOM_ADVICE if draws else "")
+            reason = f"it reaches the class {full_name(x)}, not known to be pure"
+            raise Refused(reason, RANDOM_ADVICE if draws else "")
         found.dicts.append((vars(x), dict(vars(x)), x))
         found.names.append((x, "__bases__", x.__bases__))
         yield from x.__bases__ if type(x) is type else (type(x), *x.__bases__)
@@ -444,7 +363,7 @@ def _attributes(x: Any, found: CapturedState) -> Iterator[Any]:
     slots = [s for cls in type(x).__mro__ for s in _slots(cls)]
     plain = isinstance(attributes, dict) or slots or type(x) in (object, Value, dict)
     if not plain or any(map(known.keeps_hidden_contents, type(x).__mro__)):
-        raise _unwatched(x)
+        raise unwatched(x)
     yield type(x)
     if known.is_python_class(type(x)) and id(x) not in found.bound:
         found.names.append((x, "__class__", type(x)))
@@ -468,7 +387,7 @@ def _held(x: Any, found: CapturedState) -> Iterator[Any]:
         return
     at = len(found.dicts)
     for item in _reached(x, found):  # a holder may have others in it
-        yield _Held(item) if id(item) in found.outside.holders else item
+        yield Holder(item) if id(item) in found.outside.holders else item
     mapping, contents, _ = found.dicts[at]
     for place in [place for place in found.outside.places if place.holder is x]:
         if place.where is not mapping or not is_holder(x, mapping, place.name):
@@ -488,184 +407,3 @@ def _slots(cls: type) -> tuple[str, ...]:
         for n in names
         if n not in ("__dict__", "__weakref__")
     )
-
-
-def _reached_by_code(function: types.FunctionType, found: CapturedState) -> Iterator[Any]:
-    code = original(function.__code__)  # another thread may be recording it
-    names, used = disassembly.names(code), disassembly.global_names(code)
-    namespace = function.__globals__
-    for name in sorted((used & _DYNAMIC) | (names & (_DYNAMIC_ATTRIBUTES | known.EFFECTS))):
-        if name not in namespace or not isinstance(namespace[name], types.FunctionType):
-            line = _own_place(function, {name})
-            raise Unrecordable(f"it uses {name}, which reaches what cannot be followed{line}")
-    if disassembly.asks_is_true(code):
-        line = _own_place(function, set())
-        raise Unrecordable(f"it asks whether something is True or False by 'is' or 'match'{line}")
-    found.catches.update(disassembly.catching(code))
-    if found.reach and not alike.is_trusted(function) and not alike.code_is_known(code):
-        found.reach = alike.Reach.UNKNOWN
-    found.looks |= bool(names & _LOOKS)
-    found.tells |= any(getter.__name__ in names for getter in _GETTERS)
-    found.tells |= disassembly.matches_classes(code)
-    if not _is_own(function):
-        catches = any(True for _ in disassembly.catching(code))
-        found.asks_types |= "__class__" in names or disassembly.matches(code) or catches
-    found.hashes |= not names.isdisjoint(_HASHES) or disassembly.makes_sets(code)
-    if not _is_generated(function):
-        asks = bool(names & _LOOKS) or disassembly.asks_identity(code, namespace, {"IS_OP"})
-        contains = disassembly.asks_identity(code, namespace, {"CONTAINS_OP"})
-        found.asks |= asks or not names.isdisjoint(_IDENTITY - _SEEN)
-        found.contains |= contains
-        found.identity |= asks or contains or not names.isdisjoint(_IDENTITY)
-        found.identity |= disassembly.asks_identity(code, namespace, {"BUILD_SET"})
-    found.names += [
-        (function, part, original(getattr(function, part)))
-        for part in ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
-    ]
-    found.dicts.append((function.__dict__, dict(function.__dict__), None))
-    yield from function.__dict__.values()
-    imported = list(_imported(function, found))
-    yield from imported
-
-    def named(module: types.ModuleType) -> Iterator[Any]:
-        attributes, stores = disassembly.attributes(code), disassembly.stored(code)
-        return named_in(module, attributes, stores, found, set())
-
-    modules = list(map(named, imported))
-    outside = found.outside
-    for cell, name in zip(function.__closure__ or (), code.co_freevars, strict=True):
-        if (id(cell), None) in outside.held:
-            CELLS.add(name)
-            found.reached.add((id(cell), None))
-            continue
-        content = content_of(cell)
-        found.cells.append((cell, content))
-        found.cell_names.append(name)
-        if id(content) in outside.holders:
-            CELLS.add(name)
-            yield _Held(content)
-            continue
-        yield content
-        if isinstance(content, pathlib.PurePath) and names & _FILE_NAMES:
-            raise Unrecordable(f"it uses files{_own_place(function, names & _FILE_NAMES)}")
-        if isinstance(content, types.ModuleType):
-            modules.append(named(content))
-    seen = {_MAKERS[name] for name in names & _MAKERS.keys() if only_calls(code, name)}  # by hooks
-    found.draws |= bool(seen)
-    yield from function.__defaults__ or ()
-    if function.__kwdefaults__:
-        found.dicts.append((function.__kwdefaults__, dict(function.__kwdefaults__), function))
-        yield from function.__kwdefaults__.values()
-    for name in sorted(used):
-        x = namespace.get(name, MISSING)
-        if (id(namespace), name) in outside.held:
-            CELLS.add(name)
-            found.reached.add((id(namespace), name))
-            continue
-        found.names.append((namespace, name, x))
-        if id(x) in outside.holders:
-            CELLS.add(name)
-            yield _Held(x)
-            continue
-        if x is MISSING:
-            builtin = unreplaced(vars(builtins).get(name, MISSING))
-            found.names.append((vars(builtins), name, builtin))
-        if isinstance(x, pathlib.PurePath) and names & _FILE_NAMES:
-            raise Unrecordable(f"it uses files{_own_place(function, names & _FILE_NAMES)}")
-        module = x if x is not MISSING else sys.modules.get(name)
-        is_module = isinstance(module, types.ModuleType)
-        chains = disassembly.chains(code, name) if is_module else None
-        if type(x) is functools._lru_cache_wrapper and _is_called_only(x, name, code):
-            if outside:  # a replay calls it before anything is changed
-                line = _own_place(function, {name})
-                raise Unrecordable(f"it calls {name!r}, which has a cache, and keeps numbers{line}")
-            CACHED.add(name)
-            found.draws = True
-            yield x.__wrapped__
-        elif x is module and chains:
-            pass  # a module that is only read from: no more than what is read
-        elif x is MISSING and asks_seen(code, name, builtin, found):
-            found.asks_types |= not _is_own(function)  # a hook sees what it is asked for
-        elif _MAKERS.get(name, MISSING) is not x or not any(x is maker for maker in seen):
-            yield x if x is not MISSING else unreplaced(vars(builtins).get(name))
-        if isinstance(module, types.ModuleType):
-            if chains is None:
-                modules.append(named(module))
-            else:
-                modules.append(by_chains(module, chains, found))
-    for item in itertools.chain(*modules):
-        if not any(item is maker for maker in seen):
-            yield item
-
-
-def _is_called_only(cached: Any, name: str, code: types.CodeType) -> bool:
-    """Whether a function with a cache is the one it says it is, and code only calls it."""
-    function = getattr(cached, "__wrapped__", None)
-    inside = any(x is function for x in gc.get_referents(cached))
-    return inside and isinstance(function, types.FunctionType) and only_calls(code, name)
-
-
-def _imported(function: types.FunctionType, found: CapturedState) -> Iterator[types.ModuleType]:
-    """The modules that a function imports when it runs; Unloaded where that has not happened."""
-    code, package = original(function.__code__), function.__globals__.get("__package__")
-    for name, level, wanted in disassembly.imports(code):
-        try:
-            full = importlib.util.resolve_name("." * level + name, package)
-        except ImportError:  # which the function raises itself, if it gets there
-            full = name
-        parts = full.split(".")
-        if parts[0] not in sys.modules and importlib.util.find_spec(parts[0]) is None:
-            found.names.append((sys.modules, parts[0], MISSING))  # the import fails, until then
-            continue
-        for count in range(1, len(parts) + 1):
-            part = ".".join(parts[:count])
-            module = sys.modules.get(part, MISSING)
-            found.names.append((sys.modules, part, module))
-            if not isinstance(module, types.ModuleType):
-                line = _own_place(function, {name})
-                raise Unloaded(f"it imports {full!r}, which was not imported before{line}")
-            yield module
-        for item in wanted:
-            if item != "*" and not _can_give(sys.modules[full], item):
-                line = _own_place(function, {name})
-                raise Unloaded(f"it imports {full}.{item}, which was not imported before{line}")
-
-
-def _can_give(module: types.ModuleType, name: str) -> bool:
-    """Whether a module has a name, or code of its own that may answer for it, which is not run."""
-    if is_library(module):
-        return hasattr(module, name)
-    return name in vars(module) or "__getattr__" in vars(module)
-
-
-def _full_name(x: Any) -> str:
-    module = known.module_of(x)
-    name = getattr(x, "__qualname__", None) or getattr(x, "__name__", repr(x))
-    return f"{module}.{name}" if module not in ("", "builtins") else str(name)
-
-
-def _is_of_library(function: types.FunctionType) -> bool:
-    return disassembly.is_of_library(function.__code__)
-
-
-def _own_place(function: types.FunctionType, names: set[str]) -> str:
-    """The line of a function that reads one of some names; of a library's, that of its caller."""
-    return "" if _is_of_library(function) else disassembly.place(original(function.__code__), names)
-
-
-def _place(x: Any, reader: types.FunctionType) -> str:
-    """The line of ``reader`` that names ``x``, to end a message with."""
-    code = original(reader.__code__)
-    cells = zip(code.co_freevars, map(content_of, reader.__closure__ or ()), strict=True)
-    scope = {**vars(builtins), **reader.__globals__, **dict(cells)}
-    names = {*disassembly.names(code), *code.co_freevars}
-    modules = [scope[name] for name in names if isinstance(scope.get(name), types.ModuleType)]
-    spaces = [scope, *map(vars, modules)]
-    found = {name for name in names if any(space.get(name) is x for space in spaces)}
-    return disassembly.place(code, found or {getattr(x, "__name__", "")})
-
-
-def _is_generated(function: types.FunctionType) -> bool:
-    """Whether it is a method that a dataclass made, which only asks for its own class."""
-    code = function.__code__
-    return code.co_filename == "<string>" and code.co_name in _GENERATED

@@ -1,0 +1,97 @@
+"""How the walk came to something, so that a refusal names the line and what to write instead.
+
+In: what cannot be followed, and the function that names it. Out: an ``Unrecordable``, or the place
+in the source that ends its message.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections.abc
+import types
+from dataclasses import dataclass
+from typing import Any
+
+from chainrule.compiler.capture import disassembly, known
+from chainrule.compiler.capture.captured import content_of
+from chainrule.compiler.capture.outside import ADVICE
+from chainrule.compiler.capture.rewriting import original
+from chainrule.compiler.capture.standins import Unrecordable
+
+
+class Refused(Unrecordable):
+    """Something is reached that cannot be recorded; ``instead``: what to do about it."""
+
+    def __init__(self, what: str, instead: str) -> None:
+        super().__init__(what)
+        self.instead = instead
+
+
+def unwatched(x: Any) -> Refused:
+    """The contents of an object cannot be compared."""
+    instead = "; pass what is read of it as an argument"
+    if isinstance(x, collections.abc.Iterator):
+        instead = "; pass what it gives next as an argument"
+    elif isinstance(x, collections.abc.Sequence):
+        instead = "; pass it, or a list of its items, as an argument"
+    return Refused(f"it reaches a {type(x).__name__}, which cannot be watched completely", instead)
+
+
+def not_by_names(name: str) -> Unrecordable:
+    """What a function changes can be reached otherwise than by the names that hooks see."""
+    return Unrecordable(f"it changes {name!r}, which it reaches not by names alone{ADVICE}")
+
+
+def full_name(x: Any) -> str:
+    """The name of a function or class with its module, for messages."""
+    module = known.module_of(x)
+    name = getattr(x, "__qualname__", None) or getattr(x, "__name__", repr(x))
+    return f"{module}.{name}" if module not in ("", "builtins") else str(name)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the walk came to something: from a function of the user's, by a name."""
+
+    reader: Any = None
+    named: Any = None  # what the reader names, where the walk has gone on from there
+    is_trusted: bool = False  # what leads to it is listed, with all that it reaches
+
+    def through(self, x: Any) -> Way:
+        """The way to what is inside ``x``."""
+        if isinstance(x, types.FunctionType) and not is_of_library(x):
+            return Way(x)
+        return self if self.named is not None else Way(self.reader, x)
+
+    def place(self, x: Any) -> str:
+        """The line at which ``x`` is reached, to end a message with."""
+        if isinstance(x, types.FunctionType) and not is_of_library(x):
+            return ""  # the message has a line of it
+        if self.reader is None:
+            return ""
+        return _place(x if self.named is None else self.named, self.reader)
+
+
+TRUSTED = Way(is_trusted=True)
+
+
+def is_of_library(function: types.FunctionType) -> bool:
+    """Whether a function belongs to Python or a package, so that its lines say nothing."""
+    return disassembly.is_of_library(function.__code__)
+
+
+def own_place(function: types.FunctionType, names: set[str]) -> str:
+    """The line of a function that reads one of some names; of a library's, that of its caller."""
+    return "" if is_of_library(function) else disassembly.place(original(function.__code__), names)
+
+
+def _place(x: Any, reader: types.FunctionType) -> str:
+    """The line of ``reader`` that names ``x``, to end a message with."""
+    code = original(reader.__code__)
+    cells = zip(code.co_freevars, map(content_of, reader.__closure__ or ()), strict=True)
+    scope = {**vars(builtins), **reader.__globals__, **dict(cells)}
+    names = {*disassembly.names(code), *code.co_freevars}
+    modules = [scope[name] for name in names if isinstance(scope.get(name), types.ModuleType)]
+    spaces = [scope, *map(vars, modules)]
+    found = {name for name in names if any(space.get(name) is x for space in spaces)}
+    return disassembly.place(code, found or {getattr(x, "__name__", "")})
