@@ -267,7 +267,7 @@ class NamedTuple(Branch):
 class Dict(Branch):
     """A dict; the order of its keys counts, and 1 is another key than True."""
 
-    keys: tuple[tuple[type, Any], ...]
+    keys: tuple[tuple[Any, Any], ...]  #: what tells a key from others that are equal, and the key
 
     def __repr__(self) -> str:
         return repr({key: item for (_, key), item in zip(self.keys, self.items, strict=True)})
@@ -478,7 +478,7 @@ class Flat:
                 if type(key) is not str and type(key) is not int and not self.is_key(key):
                     return self._add_opaque(x, f" with a {type(key).__name__} for a key")
             items = self._items(x.values(), floats_only)
-            made = Dict(items, tuple([(type(key), key) for key in x]))
+            made = Dict(items, tuple([(_exactly(key), key) for key in x]))
         elif type(x) is deque:
             made = Deque(self._items(x, floats_only), x.maxlen)
         elif type(x) is not list:
@@ -547,6 +547,15 @@ class Flat:
         self.floats.append(x)
         self.sizes.append(x.size)
         return _numbers(x.shape, FLOAT)
+
+
+def _exactly(key: Any) -> Any:
+    """What tells a key of a dict from others that are equal to it, as 1 is to True."""
+    kind = type(key)
+    if kind is tuple or kind is frozenset:
+        return kind, tuple(map(_exactly, key))
+    is_plain = kind in (str, int, bool, bytes) or isinstance(key, enum.Enum)
+    return kind if is_plain else (kind, repr(key))  # zeros of two signs, time zones, units
 
 
 def _is_in_order(array: Array) -> bool:

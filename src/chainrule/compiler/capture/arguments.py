@@ -96,6 +96,8 @@ class Call(Flat):
     copied: bool = False  # its Values are copies of the user's
     texts: Texts | None = None  #: None: whoever made the call takes static strings only
     roots: dict[Any, None] = field(default_factory=dict)  # classes and functions that it brings
+    #: classes of records and enums that have fields alone, which code may ask for all the same
+    records: dict[type, None] = field(default_factory=dict)
     has_identity: bool = False  # an object among them has a hash by its address
     _ordinary: dict[type, bool] = field(default_factory=dict)  # classes of objects
 
@@ -108,10 +110,12 @@ class Call(Flat):
     def opens(self, x: Any) -> bool:
         """Whether its fields are all there is to it, or what else there is can be walked."""
         if isinstance(x, enum.Enum):
+            self.records[type(x)] = None
             return is_plain_item(x)
         if not isinstance(x, tuple):
             self.has_identity |= has_identity(type(x))
         if is_plain_record(x):
+            self.records[type(x)] = None
             return True
         with_methods = not isinstance(x, tuple) and is_record_with_methods(x)
         if with_methods:

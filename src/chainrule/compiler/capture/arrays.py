@@ -21,6 +21,7 @@ from chainrule.compiler.capture.standins import (
     Detached,
     StandIn,
     Unrecordable,
+    by_numpy,
     plain,
 )
 from chainrule.compiler.capture.traced import Traced
@@ -345,7 +346,7 @@ def _apply(ufunc: np.ufunc, method: str, inputs: Any, keywords: dict[str, Any]) 
         compared = _compared(ufunc, inputs)
         if compared is not None:
             return compared
-    with nonfinite("allow"):  # numpy raises nothing
+    with by_numpy(modes.recorder):
         found = _on_objects(numpys.EXTREMES.get(ufunc, ufunc), method, inputs, rest)
     if outs:
         return _written(outs[0], found)

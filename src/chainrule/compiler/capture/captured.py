@@ -19,13 +19,16 @@ import types
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chainrule.compiler.capture.alike import Reach
 from chainrule.compiler.capture.rewriting import original
 from chainrule.core.backend import Value, kernels
+
+if TYPE_CHECKING:
+    from chainrule.compiler.capture.arguments import Call
 
 MISSING = object()
 BEGINNING, EACH_BYTE = 5e-7, 2.2e-11  # seconds
@@ -52,7 +55,20 @@ class _Registrations:
         """What was registered stays so."""
 
 
-REGISTRATIONS = _Registrations()
+class _Printing:
+    """How numpy writes arrays: another mark once somebody sets that."""
+
+    @property
+    def mark(self) -> str:
+        """Equal as long as nothing was set."""
+        return repr(np.get_printoptions())
+
+    @mark.setter
+    def mark(self, before: str) -> None:
+        """What was set stays so."""
+
+
+REGISTRATIONS, PRINTING = _Registrations(), _Printing()
 
 
 class Replacement:
@@ -81,6 +97,15 @@ class Method:
     def attributes(self, attributes: Any) -> None:
         self.instance().__dict__ = attributes
 
+    @property
+    def kind(self) -> type:
+        """The instance's class."""
+        return type(self.instance())
+
+    @kind.setter
+    def kind(self, kind: type) -> None:
+        self.instance().__class__ = kind
+
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Call the method."""
         return self.function(self.instance(), *arguments, **keywords)
@@ -93,7 +118,7 @@ class CapturedState:
     values: list[Value] = field(default_factory=list)
     lists: list[tuple[list[Any], tuple[Any, ...]]] = field(default_factory=list)
     dicts: list[tuple[Any, dict[Any, Any], Any]] = field(default_factory=list)  # and its owner
-    sets: list[tuple[set[Any], frozenset[Any]]] = field(default_factory=list)
+    sets: list[tuple[set[Any], tuple[Any, ...]]] = field(default_factory=list)  # in order
     names: list[tuple[Any, str, Any]] = field(default_factory=list)  # namespace, name, object
     cells: list[tuple[Any, Any]] = field(default_factory=list)
     cell_names: list[str] = field(default_factory=list)  # of each of these
@@ -110,6 +135,7 @@ class CapturedState:
     tells: bool = False  # some code in C may tell a Value from a number
     reach: Reach = Reach.KNOWN  # whether all that it reaches is known to treat floats as Values
     asks_types: bool = False  # some code may tell a list from a tuple or an array, as by isinstance
+    asks_classes: bool = False  # some code may ask for the class of an object, and what that holds
     catches: set[types.CodeType] = field(default_factory=set)  # code that may catch errors
     bound: set[int] = field(default_factory=set)  # ids of instances that are not to be kept alive
     functions: list[types.FunctionType] = field(default_factory=list)  # Python code it may run
@@ -129,6 +155,10 @@ class CapturedState:
         """What a recording takes for granted of the Values that are passed."""
         places = tuple([self.place.get(id(v), -1) for v in passed])
         return (places, *[(v.label, v.op) for v in passed]) if self.looks else places
+
+    def belonging(self, call: Call) -> Collection[Any]:
+        """The classes and functions that a call brings, and that belong to this state."""
+        return {**call.roots, **call.records} if self.asks_classes else call.roots
 
     def reaches(self, passed: Collection[int]) -> bool:
         """Whether something with one of these ids is an object that the function has by itself.
@@ -160,7 +190,7 @@ class CapturedState:
             if (change := _changed_mapping(mapping, contents)) is not None:
                 return change
         for items, before_items in self.lists:
-            if len(items) != len(before_items) or not all(map(_same, items, before_items)):
+            if not are_same(items, before_items):
                 return "an item of a list"
         return self._changed_contents()
 
@@ -213,9 +243,9 @@ class CapturedState:
         for mapping, contents in self._other_mappings:
             if (change := _changed_mapping(mapping, contents)) is not None:
                 return change
-        for members, frozen in self.sets:
-            if members != frozen:
-                return "the members of a set"
+        for members, before in self.sets:
+            if not are_same(members, before):
+                return "the members of a set, or their order"
         for array, shape, contents_ in self.arrays:
             if array.shape != shape or not _holds(array, contents_):
                 return "the contents of an array"
@@ -239,10 +269,10 @@ class CapturedState:
                 items[:] = before_items
         for mapping, contents, owner in self.dicts:
             _restore_mapping(mapping, contents, owner)
-        for members, frozen in self.sets:
-            if members != frozen:
+        for members, before_members in self.sets:
+            if not are_same(members, before_members):
                 members.clear()
-                members.update(frozen)
+                members.update(before_members)
         for array, shape, contents_ in self.arrays:
             if array.shape == shape and array.dtype != object and array.tobytes() != contents_:
                 array[...] = np.frombuffer(contents_, array.dtype).reshape(shape)
@@ -280,7 +310,7 @@ def _holds(array: Any, contents: bytes) -> bool:
 
 
 def _changed_mapping(mapping: Any, contents: dict[Any, Any]) -> str | None:
-    if len(mapping) != len(contents) or list(mapping) != list(contents):
+    if not are_same(mapping, contents):
         return "the keys of a dict or the attributes of an object"
     for key, before in contents.items():
         now = mapping[key]
@@ -292,8 +322,9 @@ def _changed_mapping(mapping: Any, contents: dict[Any, Any]) -> str | None:
 
 
 def _restore_mapping(mapping: Any, contents: dict[Any, Any], owner: Any) -> None:
-    same = list(mapping) == list(contents)
-    if same and all(x is ANY or mapping[key] is x for key, x in contents.items()):
+    if are_same(mapping, contents) and all(
+        x is ANY or mapping[key] is x for key, x in contents.items()
+    ):
         return
     if isinstance(mapping, dict):
         contents = {key: mapping[key] if x is ANY else x for key, x in contents.items()}
@@ -310,19 +341,35 @@ def _restore_mapping(mapping: Any, contents: dict[Any, Any], owner: Any) -> None
             setattr(owner, key, x)
 
 
+def are_same(now: Collection[Any], before: Collection[Any]) -> bool:
+    """Whether items, members or keys are the same, in the same order.
+
+    Equal ones may differ in what ``==`` does not ask for.
+    """
+    return len(now) == len(before) and all(map(_same, now, before))
+
+
 def _same(now: Any, before: Any) -> bool:
     """Identical, or an equal number or text, zeros by their sign too.
 
-    What is not a number is equal to itself alone, as ``in`` tells.
+    What is not a number is equal to itself alone, as ``in`` tells; what is of a class of the user's
+    may have attributes, so it is the same as itself alone.
     """
     if now is before:
         return True
     if type(now) is not type(before):
         return False
-    if isinstance(now, (float, np.floating)):
-        same_bits = np.float64(now).tobytes() == np.float64(before).tobytes()
-        return same_bits and bool(now == now)
-    return isinstance(now, (int, str, bytes, complex, np.generic)) and bool(now == before)
+    if type(now) in (int, bool, str, bytes):
+        return bool(now == before)
+    if type(now) in (float, complex) or type(now).__module__ == "numpy":
+        return isinstance(now, (float, complex, np.generic)) and _same_bits(now, before)
+    return False
+
+
+def _same_bits(now: Any, before: Any) -> bool:
+    here, there = np.asarray(now), np.asarray(before)  # with units, where numpy's have some
+    same = here.dtype == there.dtype and here.tobytes() == there.tobytes()
+    return same and bool(now == before)
 
 
 def dict_of(mapping: Any) -> dict[Any, Any] | None:
@@ -349,7 +396,7 @@ def _put(namespace: Any, name: str, x: Any) -> None:
             namespace.pop(name, None)
         else:
             namespace[name] = x
-    elif x is not MISSING:
+    elif x is not MISSING and type(namespace) is not functools.partial:  # which allows none
         setattr(namespace, name, x)
 
 

@@ -74,6 +74,13 @@ def makes_sets(code: types.CodeType) -> bool:
     return _has(code, "BUILD_SET")
 
 
+def writes(code: types.CodeType) -> bool:
+    """Whether something is put into a text, by an f-string or a percent sign."""
+    formats = _has(code, "FORMAT_VALUE") or _has(code, "FORMAT_SIMPLE")
+    formats = formats or _has(code, "FORMAT_WITH_SPEC")
+    return formats or any("%" in text for text in texts(code))
+
+
 def matches_classes(code: types.CodeType) -> bool:
     """Whether there is a ``case`` of a class."""
     return _has(code, "MATCH_CLASS")

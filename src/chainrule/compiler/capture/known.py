@@ -19,6 +19,7 @@ import itertools
 import operator
 import pathlib
 import re
+import sys
 import threading
 import types
 import typing
@@ -80,6 +81,8 @@ _IMPURE_NUMPY = frozenset(
         *("copyto", "put", "putmask", "place", "fill_diagonal", "put_along_axis"),
     )
 )
+#: which look at whoever called
+_OF_FRAMES = frozenset(("currentframe", "stack", "trace", "getouterframes", "getinnerframes"))
 #: numpy's functions of arrays, which ask an array of data what they mean for it
 DISPATCHED: Any = type(np.sum)
 #: its other functions that may be called. ``np.ascontiguousarray`` and its like are not among them:
@@ -89,7 +92,7 @@ _MAKING = frozenset(
     for name in (
         "array asarray arange zeros ones empty full eye identity indices tri fromiter fromfunction "
         "isscalar iterable issubdtype isdtype promote_types broadcast_shapes diag_indices "
-        "tril_indices triu_indices mask_indices bartlett blackman hamming hanning kaiser geterr "
+        "tril_indices triu_indices mask_indices bartlett blackman hamming hanning kaiser "
         "base_repr binary_repr format_float_positional format_float_scientific typename"
     ).split()
 )
@@ -136,7 +139,7 @@ def is_pure_python(function: types.FunctionType) -> bool:
     top = str(module).partition(".")[0]
     if top == "numpy":
         return _is_pure_numpy(function, str(module))
-    if is_model(str(module)):
+    if is_model(str(module)) or (top == "inspect" and function.__name__ in _OF_FRAMES):
         return False
     return module in _PURE_MODULES or function.__code__.co_filename.startswith(errors.PACKAGE)
 
@@ -150,13 +153,29 @@ def is_pure_class(cls: type) -> bool:
     """Whether making an instance of a library's class has no effect, and its methods are pure."""
     module = module_of(cls)
     top = module.partition(".")[0]
-    if module == "builtins" or cls in ATOMS or cls in WATCHABLE:
+    if cls in ATOMS or cls in WATCHABLE:
+        return True
+    if not _is_what_it_says(cls, module):
+        return False
+    if module == "builtins":
         return cls is not memoryview
     if top == "numpy":
         return not module.startswith("numpy.random") and cls.__name__ not in _IMPURE_NUMPY
     if is_model(module):
         return False
-    return module in _PURE_MODULES or top == "chainrule" or issubclass(cls, BaseException)
+    return module in _PURE_MODULES or top == "chainrule"
+
+
+def _is_what_it_says(cls: type, module: str) -> bool:
+    """Whether a class is the one that its module has under its name: others may give themselves
+    such a module, as ``types.new_class`` does.
+    """
+    if not cls.__flags__ & (1 << 9):  # no heap type: only C code makes these
+        return True
+    found: Any = sys.modules.get(module)
+    for part in cls.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is cls
 
 
 def is_python_class(cls: type) -> bool:
@@ -197,4 +216,6 @@ _TOOLS = (*_ITERTOOLS, functools.partial, functools.reduce, dataclasses.field)
 
 def is_known_tool(x: Any) -> bool:
     """Whether this is a class such as ``zip`` or ``itertools.product`` that makes iterators."""
-    return isinstance(x, type) and (x in _TOOLS or x.__module__ in ("builtins", "itertools"))
+    if not isinstance(x, type) or not _is_what_it_says(x, module_of(x)):
+        return False
+    return x in _TOOLS or x.__module__ in ("builtins", "itertools")

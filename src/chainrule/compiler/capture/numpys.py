@@ -44,9 +44,9 @@ SHAPES = _functions(
 STATIC = (
     _functions(
         np,
-        "allclose append argpartition argsort argwhere around array2string array_equal array_equiv "
-        "array_repr array_str average bincount column_stack compress convolve corrcoef correlate "
-        "count_nonzero cov cross cumprod cumulative_prod cumulative_sum delete diagflat digitize "
+        "allclose append argpartition argsort argwhere around array_equal array_equiv average "
+        "bincount column_stack compress convolve corrcoef correlate count_nonzero cov cross "
+        "cumprod cumulative_prod cumulative_sum delete diagflat digitize "
         "dstack ediff1d extract fix flatnonzero full_like geomspace gradient histogram histogram2d "
         "histogram_bin_edges histogramdd i0 insert interp intersect1d isclose isin isneginf "
         "isposinf isreal kron lexsort linspace logspace median nan_to_num nanargmax nanargmin "
@@ -85,8 +85,7 @@ VIEW_ATTRIBUTES = frozenset(
 )
 #: what reads the numbers, which become static
 STATIC_ATTRIBUTES = frozenset(
-    "__format__ __repr__ __str__ argpartition argsort choose compress cumprod dumps "
-    "nonzero round searchsorted tobytes".split()
+    "argpartition argsort choose compress cumprod dumps nonzero round searchsorted tobytes".split()
 )
 #: what looks at no number
 SHAPE_ATTRIBUTES = frozenset(

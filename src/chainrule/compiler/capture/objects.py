@@ -90,6 +90,8 @@ def is_plain_record(x: Any) -> bool:
     names = set(kind._fields if is_tuple else field_names(kind))
     if getattr(x, "__dict__", {}).keys() - (() if is_tuple else names):
         return False
+    if not is_tuple and any(field.metadata for field in dataclasses.fields(kind)):
+        return False  # which its class keeps
     for cls in kind.__mro__:
         for name, item in () if cls in _BASES else vars(cls).items():
             code = getattr(item, "__code__", None)

@@ -24,6 +24,7 @@ from chainrule.compiler.capture.captured import (
     ANY,
     MISSING,
     CapturedState,
+    are_same,
     content_of,
     look_up,
     state_of,
@@ -446,7 +447,9 @@ def line_of_change(state: CapturedState, stores: dict[int, str]) -> str:
     for items, before in state.lists:
         if [*map(id, items)] != [*map(id, before)]:
             changed.append(("", id(items)))
-    changed += [("", id(members)) for members, frozen in state.sets if members != frozen]
+    changed += [
+        ("", id(members)) for members, before in state.sets if not are_same(members, before)
+    ]
     changed += [("", id(array)) for array, _, held in state.arrays if array.tobytes() != held]
     for name, container in changed:
         found = stores.get(container) or next(_storing_lines(state.functions, name), None)

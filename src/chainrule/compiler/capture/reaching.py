@@ -13,8 +13,6 @@ import functools
 import gc
 import importlib.util
 import itertools
-import operator
-import pathlib
 import sys
 import types
 from collections.abc import Iterator
@@ -24,19 +22,18 @@ from chainrule.compiler.capture import alike, disassembly, known
 from chainrule.compiler.capture.captured import MISSING, CapturedState, content_of, unreplaced
 from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
 from chainrule.compiler.capture.modules import asks_seen, by_chains, is_library, named_in
+from chainrule.compiler.capture.questions import GETTERS
 from chainrule.compiler.capture.rewriting import CACHED, CELLS, only_calls, original
 from chainrule.compiler.capture.standins import Unloaded, Unrecordable
 from chainrule.compiler.capture.ways import own_place
 from chainrule.core import errors
 
-GETTERS = (operator.attrgetter, operator.methodcaller)
 _MAKERS: dict[str, Any] = {"Random": RANDOM, "default_rng": DEFAULT_RNG}
 # Looked up by name at run time, these reach anything.
 _DYNAMIC = frozenset(("globals", "locals", "vars", "eval", "exec", "open", "__import__"))
 _DYNAMIC_ATTRIBUTES = frozenset(
     ("environ", "getenv", "warn", "import_module", "modules", "__subclasses__")
 )
-_FILE_NAMES = frozenset(("open", "read_text", "read_bytes", "write_text", "write_bytes", "touch"))
 _LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
 _GENERATED = frozenset(("__eq__", "__setattr__", "__delattr__", "__lt__", "__le__", "__hash__"))
 _HASHES = frozenset(("hash", "__hash__", "set", "frozenset"))
@@ -100,6 +97,9 @@ class Reach:
     def _refuse(self) -> None:
         """Unrecordable where the code names what reaches anything."""
         function, namespace = self._function, self._function.__globals__
+        own = function.__builtins__  # type: ignore[attr-defined]
+        if type(namespace) is not dict or own is not vars(builtins):
+            raise Unrecordable(f"{function.__name__} has builtins of its own, or no plain globals")
         dynamic = disassembly.global_names(self._code) & _DYNAMIC
         for name in sorted(dynamic | (self._names & (_DYNAMIC_ATTRIBUTES | known.EFFECTS))):
             if name not in namespace or not isinstance(namespace[name], types.FunctionType):
@@ -148,7 +148,6 @@ class Reach:
                 yield Holder(content)
                 continue
             yield content
-            self._refuse_files(content)
             if isinstance(content, types.ModuleType):
                 self._modules.append(self._named(content))
 
@@ -169,7 +168,6 @@ class Reach:
         if x is MISSING:
             builtin = unreplaced(vars(builtins).get(name, MISSING))
             found.names.append((vars(builtins), name, builtin))
-        self._refuse_files(x)
         module = x if x is not MISSING else sys.modules.get(name)
         is_module = isinstance(module, types.ModuleType)
         chains = disassembly.chains(self._code, name) if is_module else None
@@ -201,10 +199,6 @@ class Reach:
 
     def _is_seen_maker(self, x: Any) -> bool:
         return any(x is maker for maker in self._seen_makers)
-
-    def _refuse_files(self, x: Any) -> None:
-        if isinstance(x, pathlib.PurePath) and (names := self._names & _FILE_NAMES):
-            raise Unrecordable(f"it uses files{own_place(self._function, names)}")
 
 
 def _is_called_only(cached: Any, name: str, code: types.CodeType) -> bool:

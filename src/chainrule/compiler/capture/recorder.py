@@ -69,6 +69,7 @@ class Recorder:
         #: what was made: all nodes, or ``kernels.Instructions``, which they became at once
         self.nodes: Any = []
         self.unflagged: list[int] = []
+        self.flags_finite = False  # numpy computes; see ``by_numpy``
         self.guards: list[tuple[Value, bool, str]] = []
         self.integers = IntegerRecorder(integers, self.forbid)
         self.selector = Selector(self, select)
@@ -153,7 +154,7 @@ class Recorder:
                 self.progress()
         else:
             index = self.nodes.add(node)
-        if modes.allow_nonfinite:
+        if modes.allow_nonfinite and not (self.flags_finite and math.isfinite(node._number)):
             self.unflagged.append(index)
         if not modes.grad and not detaches:
             return self.detach(node)

@@ -12,7 +12,8 @@ import math
 import operator
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +43,21 @@ class Followed(Unrecordable):
 
     Where both sides of branches are computed, more of such questions have an answer.
     """
+
+
+@contextmanager
+def by_numpy(recorder: Recorder) -> Iterator[None]:
+    """Inside this block numbers are computed as numpy does, which raises nothing.
+
+    But it warns, or does what ``np.errstate`` says: what is finite in the recording is flagged, so
+    that a call in which it is not runs eagerly.
+    """
+    before, recorder.flags_finite = recorder.flags_finite, True
+    try:
+        with nonfinite("allow"):
+            yield
+    finally:
+        recorder.flags_finite = before
 
 
 class StandIn:
@@ -124,12 +140,8 @@ class Detached(StandIn):
             return NotImplemented
         if self._rounds(other):
             return function(self.plain("arithmetic"), plain(other))
-        unflagged = len(self._recorder.unflagged)
-        with nonfinite("allow"):
-            found = function(self._value, right)
-        if math.isfinite(found._number):  # a call in which it overflows runs eagerly
-            del self._recorder.unflagged[unflagged:]
-        return self.beside(found, other)
+        with by_numpy(self._recorder):
+            return self.beside(function(self._value, right), other)
 
     def __add__(self, other: Any) -> Any:
         return self._combine(other, lambda a, b: a + b)
@@ -161,8 +173,8 @@ class Detached(StandIn):
             return self.apply(row, *operands)
 
     def as_numpy(self, row: Op, *operands: Any) -> Detached:
-        """The same by numpy, which raises nothing."""
-        with nonfinite("allow"):
+        """The same by numpy, which raises nothing; it warns, or does what ``np.errstate`` says."""
+        with by_numpy(self._recorder):
             return self.apply(row, *operands).as_kind(np.float64)
 
     # Two floats divide in one operation, not by a * b**-1; by zero they raise: flagged.
@@ -196,7 +208,7 @@ class Detached(StandIn):
         if not is_numpys(self) and not is_numpys(other):
             with nonfinite("raise"):
                 return self.beside(self._value**exponent)
-        with nonfinite("allow"):
+        with by_numpy(self._recorder):
             return self.beside(self._value**exponent, other)
 
     def __rpow__(self, other: Any) -> Any:

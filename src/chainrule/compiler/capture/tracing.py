@@ -313,6 +313,7 @@ def _trace(
         with (
             moved(state.values, nudged_numbers(state.values, nudge)),
             plain_modes(),
+            np.errstate(all="ignore"),  # a run of nobody's: what eager runs warn of is enough
             differentiating(inputs[: call.first] if call.key[0] else []),
             REWRITER.visible(state.functions, recorder.both),
             recording(recorder),

@@ -16,7 +16,6 @@ import logging
 import operator
 import random
 import sys
-import threading
 import types
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
@@ -38,7 +37,8 @@ from chainrule.compiler.capture.draws import RANDOM
 from chainrule.compiler.capture.known import ATOMS, DESCRIPTORS
 from chainrule.compiler.capture.modules import Modules, is_library
 from chainrule.compiler.capture.outside import ADVICE, RANDOM_ADVICE, Outside, is_holder
-from chainrule.compiler.capture.reaching import GETTERS, Holder, Reach, is_own
+from chainrule.compiler.capture.questions import GETTERS, Questions
+from chainrule.compiler.capture.reaching import Holder, Reach, is_own
 from chainrule.compiler.capture.rewriting import original, unseen
 from chainrule.compiler.capture.standins import Unloaded, Unrecordable
 from chainrule.compiler.capture.ways import (
@@ -48,15 +48,12 @@ from chainrule.compiler.capture.ways import (
     full_name,
     is_of_library,
     not_by_names,
-    own_place,
     unwatched,
 )
 from chainrule.core.backend import Value, kernels
 from chainrule.core.operations import Formula, Opaque
 
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
-#: of functions and classes: what no dict of theirs has
-_TITLES = ("__name__", "__qualname__", "__module__", "__doc__")
 #: what Python, ``dataclasses``, ``abc`` and ``typing`` write into a class for themselves
 _MACHINERY = frozenset(
     "__module__ __qualname__ __doc__ __dict__ __weakref__ __slots__ __annotations__ __annotate__ "
@@ -76,11 +73,9 @@ _LIMIT = 1_000_000
 #: what does not change itself, but holds other objects
 _HOLDING = (
     *(types.MethodWrapperType, operator.itemgetter, operator.methodcaller, slice),
+    *(types.GenericAlias, types.UnionType),
     *(datetime.datetime, datetime.time, np.void),
 )
-_LOCKS = (type(threading.Lock()), type(threading.RLock()))
-_ASKS_LOCKS = frozenset(("locked", "acquire", "_is_owned"))
-_ASKS_ARRAYS = frozenset(("flags",))
 
 
 def survey(
@@ -97,7 +92,7 @@ def survey(
     found = CapturedState(outside=outside or Outside(()))
     seen: set[int] = set()
     kept: list[Any] = []  # so that no id is used twice
-    modules, locks = Modules(found), False
+    modules, questions = Modules(found), Questions()
     stack = [(x, Way()) for x in (*roots, function)]
     while stack or modules.are_open():
         if not stack:
@@ -108,7 +103,7 @@ def survey(
         is_trusted = way.is_trusted and not _is_users(x)
         if type(x) not in alike.ATOMS and not is_trusted and type(x) is not Method:
             found.reach = min(found.reach, alike.reach_of(x))
-        locks |= isinstance(x, _LOCKS)
+        questions.note(x)
         if id(x) not in seen:
             modules.note(x)
         if id(x) in found.outside.holders:
@@ -129,11 +124,7 @@ def survey(
         found.asks_types |= not is_own(x) and any(id(item) in _ASKING for item in inside)
         further = TRUSTED if is_trusted or alike.is_trusted(x) else way.through(x)
         stack.extend((y, further) for y in reversed(inside))  # depth first, as in the source
-    if locks:
-        _refuse_asking(found, _ASKS_LOCKS, "whether a lock is held, other than by 'with'")
-    if found.arrays:
-        _refuse_asking(found, _ASKS_ARRAYS, "whether an array can be written to")
-    _note_titles(found, [x for x in kept if isinstance(x, type)])
+    questions.settle(found, [x for x in kept if isinstance(x, type)])
     found.values = list({id(v): v for v in found.values}.values())
     found.objects_by_id = {id(x): type(x) for x in kept if not isinstance(x, _NO_OBJECTS)}
     found.place = {id(v): i for i, v in enumerate(found.values)}
@@ -161,27 +152,6 @@ def _refuse_unseen(found: CapturedState, modules: list[types.ModuleType]) -> Non
         if name := next(unseen(code), None):
             line = disassembly.place(code, {name})
             raise Unrecordable(f"it uses {name}, which may reach what it changes{line}{ADVICE}")
-
-
-def _note_titles(found: CapturedState, classes: list[type]) -> None:
-    """Watch the names, texts and annotations of functions and classes, where code asks for them."""
-    codes = [original(function.__code__) for function in found.functions]
-    asked = set[str]().union(*map(disassembly.names, codes), *map(disassembly.texts, codes))
-    for title in asked.intersection(_TITLES):
-        known_ones = [*found.functions, *filter(known.is_python_class, classes)]
-        found.names += [(x, title, getattr(x, title)) for x in known_ones]
-    if "__annotations__" in asked:
-        for function in found.functions:
-            notes = function.__annotations__
-            found.names.append((function, "__annotations__", notes))
-            found.dicts.append((notes, dict(notes), None))
-
-
-def _refuse_asking(found: CapturedState, names: frozenset[str], what: str) -> None:
-    """Refuse code that may ask for what cannot be watched."""
-    for function in found.functions:
-        if asked := disassembly.names(original(function.__code__)) & names:
-            raise Unrecordable(f"it may ask {what}{own_place(function, asked)}")
 
 
 def _is_atom(x: Any) -> bool:
@@ -242,6 +212,10 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         yield from (item for item in gc.get_referents(x) if not isinstance(item, type))
     elif isinstance(x, slice):
         yield from (x.start, x.stop, x.step)
+    elif isinstance(x, (types.GenericAlias, types.UnionType)):
+        yield from x.__args__
+        if isinstance(x, types.GenericAlias):
+            yield x.__origin__
     elif isinstance(x, (datetime.datetime, datetime.time)) and not _is_of_own_class(x):
         yield x.tzinfo
     elif isinstance(x, np.void):
@@ -256,12 +230,14 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
             yield from map(content_of, x.__closure__ or ())
             yield from (item for name, item in x.__dict__.items() if name != "__signature__")
     elif isinstance(x, Method):
+        found.names.append((x, "kind", x.kind))
         if isinstance(x.attributes, dict):
             found.names.append((x, "attributes", x.attributes))
             found.bound.add(id(x.instance()))
         yield from (x.function, x.instance())
     elif isinstance(x, functools.partial):
         found.dicts.append((x.keywords, dict(x.keywords), x))
+        found.names += [(x, part, getattr(x, part)) for part in ("func", "args")]
         yield from (x.func, *x.args, *x.keywords.values())
         if type(x) is not functools.partial:
             yield from _attributes(x, found)
@@ -280,7 +256,7 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
             found.dicts.append((attributes, dict(attributes), None))
             yield from attributes.values()
     elif isinstance(x, set):
-        found.sets.append((x, frozenset(x)))
+        found.sets.append((x, tuple(x)))
         yield from x
         if type(x) is not set:
             yield from _attributes(x, found)
@@ -296,7 +272,7 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         found.dicts.append((x, dict(x), None))
         yield from x.values()
     elif isinstance(x, np.ndarray):
-        if type(x) is not np.ndarray:
+        if type(x) is not np.ndarray or (x.dtype.hasobject and x.dtype != object):
             raise unwatched(x)
         found.arrays.append((x, x.shape, x.tobytes()))
         found.names.append((x, "dtype", x.dtype))
@@ -321,7 +297,7 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
             reason = f"it reaches the class {full_name(x)}, not known to be pure"
             raise Refused(reason, RANDOM_ADVICE if draws else "")
         found.dicts.append((vars(x), dict(vars(x)), x))
-        found.names.append((x, "__bases__", x.__bases__))
+        found.names += [(x, part, getattr(x, part)) for part in ("__bases__", "__class__")]
         yield from x.__bases__ if type(x) is type else (type(x), *x.__bases__)
         yield from (item for name, item in vars(x).items() if name not in _MACHINERY)
     elif isinstance(x, (staticmethod, classmethod)):

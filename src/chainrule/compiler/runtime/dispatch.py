@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -408,9 +408,10 @@ class Dispatch:
         if pipeline.captured.looks and not modes.grad:
             return EAGERLY  # it may ask how a Value was made, and here none tells
         structure = pipeline.structure(call)
-        if structure.blocked is None and not self._roots.keys() >= call.roots.keys():
+        brought = pipeline.captured.belonging(call)
+        if structure.blocked is None and not self._roots.keys() >= set(brought):
             try:
-                pipeline = self._with_roots(call)
+                pipeline = self._with_roots(brought)
                 structure = pipeline.structure(call)
             except Unrecordable as reason:
                 structure.blocked = str(reason)
@@ -557,20 +558,20 @@ class Dispatch:
             self._roots = {}
             return self._tracer.survey()
 
-    def _with_roots(self, call: Call) -> Pipeline:
+    def _with_roots(self, brought: Collection[Any]) -> Pipeline:
         """The pipeline, once classes and functions that a call brings are captured state too."""
         if self._others > CHANGES:
             raise Unrecordable("it is passed other functions, or other classes, all the time")
-        survey(None, call.roots)  # which may be refused, for this call and those like it
+        survey(None, brought)  # which may be refused, for this call and those like it
         before, self._others = self._roots, self._others + 1
-        kept = [root for root in before if root not in call.roots]
-        self._roots = dict.fromkeys([*kept[-ROOTS:], *call.roots])
+        kept = [root for root in before if root not in brought]
+        self._roots = dict.fromkeys([*kept[-ROOTS:], *brought])
         try:
             pipeline = self._refreshed("what is passed")
         except Unrecordable:
             self._roots = before
             raise
-        if not self._roots.keys() >= call.roots.keys():
+        if not self._roots.keys() >= set(brought):
             raise Unrecordable("what it is passed and what it reaches by itself do not go together")
         return pipeline
 

@@ -68,7 +68,7 @@ def batch_value_and_grad(
         if results is not None:
             return results[0], fill(out, results[1])
         found = _with_cached(dispatch, params, _batched(dispatch, params, samples), count)
-        if found is not None and not all(_may_be_overtaken(dispatch, params, x) for x in found[2]):
+        if found is not None and not all(may_be_overtaken(dispatch, params, x) for x in found[2]):
             found = None
     if found is None:
         found = (0.0, None, samples) if answer is None else _begun(params, samples, *answer)
@@ -119,7 +119,8 @@ def _with_cached(
     return mean + answer[0] * len(left) / count, sums.tree(), []
 
 
-def _may_be_overtaken(dispatch: Dispatch, params: Any, sample: Any) -> bool:
+def may_be_overtaken(dispatch: Dispatch, params: Any, sample: Any) -> bool:
+    """Whether samples that come after this one may be computed before it."""
     call = flatten_call((params, *sample), {}, differentiate=True, texts=dispatch.texts)
     return dispatch.may_be_overtaken(call)
 

@@ -18,6 +18,7 @@ from chainrule.compiler.runtime.calls import value_and_grad
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.machine import beyond
 from chainrule.compiler.training import step_code
+from chainrule.compiler.training.batches import may_be_overtaken
 from chainrule.compiler.training.lanes import Arrangement, Groups
 from chainrule.compiler.training.packing import PackedSamples
 from chainrule.compiler.training.samples import Sample, checked_samples, copies_of, may_hold
@@ -58,6 +59,9 @@ class Evaluator:
             if not same or not self._dispatch.is_fresh():
                 self._prepare(call)
             total, left = self._in_machine_code(call)
+        overtaken = [self._samples[k] for k in left]
+        if not all(may_be_overtaken(self._dispatch, self._params, x) for x in overtaken):
+            total, left = 0.0, list(range(len(self._samples)))  # one after the other, as they come
         for k in left:
             arguments = (self._params, *self._samples[k])
             value, _ = value_and_grad(self._dispatch, arguments, {}, at_once=True)

@@ -1,0 +1,130 @@
+"""What code may ask of the things it reaches that comparing these does not show.
+
+In: everything that the walk meets, and then the code of all functions. Out: what can be watched is
+noted in the ``CapturedState`` (names of classes, annotations, metadata); Unrecordable where code
+may ask for what cannot be: whether a lock is held, what is in a file, which day it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import gc
+import operator
+import pathlib
+import threading
+from typing import Any
+
+from chainrule.compiler.capture import disassembly, known
+from chainrule.compiler.capture.captured import PRINTING, CapturedState
+from chainrule.compiler.capture.rewriting import original
+from chainrule.compiler.capture.standins import Unrecordable
+from chainrule.compiler.capture.ways import own_place
+
+GETTERS = (operator.attrgetter, operator.methodcaller)
+#: of functions and classes: what no dict of theirs has
+_TITLES = ("__name__", "__qualname__", "__module__", "__doc__")
+#: of a dataclass's fields: what their objects hold beside names and types
+_OF_FIELDS = ("default", "default_factory", "metadata")
+_BY_TEXTS = frozenset(("getattr", "hasattr", "__getattribute__", *(g.__name__ for g in GETTERS)))
+_WRITING = frozenset(("str", "repr", "format", "ascii", "array2string", "array_repr", "array_str"))
+_LOCKS = (type(threading.Lock()), type(threading.RLock()))
+_CLOCKS = frozenset(("today", "now", "utcnow"))
+_CLASSES = frozenset(("type", "__class__", "fields", "__dataclass_fields__", "_field_defaults"))
+_CONSTANT = frozenset((int, float, complex, str, bytes, bool, type(None)))
+_OF_FILES = frozenset(dir(pathlib.Path)) - frozenset(dir(pathlib.PurePath))
+
+
+class Questions:
+    """What is reached that may be asked for more than its contents."""
+
+    def __init__(self) -> None:
+        self._unanswerable: dict[str, frozenset[str]] = {}  # what is asked by which names
+        self._getters: list[Any] = []
+
+    def note(self, x: Any) -> None:
+        """Something that the function reaches."""
+        if isinstance(x, _LOCKS):
+            names = frozenset(("locked", "acquire", "_is_owned"))
+            self._unanswerable["whether a lock is held, other than by 'with'"] = names
+        elif isinstance(x, pathlib.Path):
+            self._unanswerable["a path for what is in files"] = _OF_FILES
+        elif issubclass(x if isinstance(x, type) else type(x), datetime.date):
+            self._unanswerable["what time it is"] = _CLOCKS
+        elif isinstance(x, GETTERS):
+            self._getters.append(x)
+
+    def settle(self, found: CapturedState, classes: list[type]) -> None:
+        """Watch what all code may ask for, once that is known; Unrecordable where it cannot be."""
+        if found.arrays:
+            self._unanswerable["whether an array can be written to"] = frozenset(("flags",))
+        given = frozenset(x for g in self._getters for x in gc.get_referents(g) if type(x) is str)
+        for what, names in self._unanswerable.items():
+            if given & names:
+                raise Unrecordable(f"it may ask {what}")
+            _refuse(found, names, what)
+        codes = [original(function.__code__) for function in found.functions]
+        asked = set[str]().union(*map(disassembly.names, codes), *map(disassembly.texts, codes))
+        found.asks_classes = not asked.isdisjoint(_CLASSES)
+        writes = not asked.isdisjoint(_WRITING) or any(map(disassembly.writes, codes))
+        _watch_titles(found, classes, asked, writes)
+        _watch_fields(found, classes, asked)
+        if found.arrays and writes:
+            found.names.append((PRINTING, "mark", PRINTING.mark))
+
+
+def _refuse(found: CapturedState, names: frozenset[str], what: str) -> None:
+    """Refuse code that may ask for what cannot be watched."""
+    for function in found.functions:
+        code = original(function.__code__)
+        used = disassembly.names(code)
+        if not used.isdisjoint(_BY_TEXTS):
+            used = used | disassembly.texts(code)
+        if asked := used & names:
+            raise Unrecordable(f"it may ask {what}{own_place(function, asked)}")
+
+
+def _watch_titles(found: CapturedState, classes: list[type], asked: set[str], writes: bool) -> None:
+    """The names, texts and annotations of functions and classes, where code asks for them."""
+    own = [*filter(known.is_python_class, classes)]
+    titles = asked.intersection(_TITLES)
+    titles |= {"__doc__"} if "getdoc" in asked else set()
+    found.names += [(x, title, getattr(x, title)) for title in titles for x in found.functions]
+    titles |= {"__qualname__", "__module__"} if writes else set()  # as ``str`` of a class does
+    found.names += [(x, title, getattr(x, title)) for title in titles for x in own]
+    if not asked.isdisjoint(("__annotations__", "get_type_hints", "get_annotations")):
+        for function in found.functions:
+            found.names.append((function, "__annotations__", function.__annotations__))
+        notes: list[Any] = [x.__annotations__ for x in found.functions]
+        notes += [vars(cls).get("__annotations__") for cls in classes]
+        found.dicts += [(each, dict(each), None) for each in notes if type(each) is dict]
+    if "__slots__" in asked:
+        slots = [vars(cls).get("__slots__") for cls in classes]
+        found.lists += [(names, tuple(names)) for names in slots if type(names) is list]
+
+
+def _watch_fields(found: CapturedState, classes: list[type], asked: set[str]) -> None:
+    """What the fields of dataclasses hold, where code may ask for it."""
+    parts = asked.intersection(_OF_FIELDS)
+    if not parts or asked.isdisjoint(("fields", "__dataclass_fields__")):
+        return
+    for cls in filter(dataclasses.is_dataclass, classes):
+        for field in cls.__dataclass_fields__.values():
+            found.names += [(field, part, getattr(field, part)) for part in parts]
+            contents = [getattr(field, part) for part in parts - {"metadata"}]
+            if "metadata" in parts:
+                found.dicts.append((field.metadata, dict(field.metadata), None))
+                contents += field.metadata.values()
+            if not all(map(_is_constant, contents)):
+                raise Unrecordable(
+                    f"it may ask for what field {field.name!r} of {cls.__name__} holds; "
+                    "keep numbers and texts there"
+                )
+
+
+def _is_constant(x: Any) -> bool:
+    """Whether an object is its contents, and does not change."""
+    if type(x) is tuple:
+        return all(map(_is_constant, x))
+    is_pure = isinstance(x, type) and known.is_pure_class(x)
+    return is_pure or x is dataclasses.MISSING or type(x) in _CONSTANT
