@@ -8,7 +8,9 @@ import enum
 import functools
 import inspect
 import math
+import operator
 import pathlib
+import random
 import types
 import warnings
 
@@ -367,6 +369,45 @@ def test_a_function_with_builtins_of_its_own_runs_eagerly():
     exec("def formula(x): return x * scale", names)
     formula = names["formula"]
     follows(lambda p: p[0] + p[1] * formula(3.0), lambda: own.update(scale=10.0))
+
+
+RATE = 1.0
+
+
+def plugin(x):
+    return x
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: plugin.__globals__["RATE"],
+        lambda: inspect.getmodule(plugin).RATE,
+        lambda: types.FunctionType(FORMULA, globals_of(plugin))(),
+    ],
+    ids="globals module function".split(),
+)
+def test_globals_that_no_code_names_are_not_constants(read, monkeypatch):
+    change = functools.partial(monkeypatch.setitem, globals_of(plugin), "RATE", 7.0)
+    follows(lambda p: p[0] + p[1] * read(), change)
+
+
+globals_of = operator.attrgetter("__globals__")
+FORMULA = compile("RATE * 1.0", "formula", "eval")
+
+
+class Sampler(random.Random):
+    scale = 1.0
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [Sampler(3), random.Random(3), staticmethod(len), functools.cached_property(len)],
+    ids="derived random staticmethod cached_property".split(),
+)
+def test_attributes_that_a_user_gave_to_an_object_of_pythons_are_followed(holder):
+    holder.weight = 1.0
+    follows(lambda p: p[0] + p[1] * holder.weight, lambda: setattr(holder, "weight", 7.0))
 
 
 def test_objects_in_a_structured_array_are_not_hidden():

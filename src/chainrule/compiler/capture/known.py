@@ -153,12 +153,12 @@ def is_pure_class(cls: type) -> bool:
     """Whether making an instance of a library's class has no effect, and its methods are pure."""
     module = module_of(cls)
     top = module.partition(".")[0]
-    if cls in ATOMS or cls in WATCHABLE:
+    if (cls in ATOMS and cls is not types.CodeType) or cls in WATCHABLE:
         return True
     if not _is_what_it_says(cls, module):
         return False
-    if module == "builtins":
-        return cls is not memoryview
+    if module == "builtins":  # these run code that nobody has walked
+        return cls not in (memoryview, types.FunctionType, types.CodeType)
     if top == "numpy":
         return not module.startswith("numpy.random") and cls.__name__ not in _IMPURE_NUMPY
     if is_model(module):
@@ -217,5 +217,7 @@ _TOOLS = (*_ITERTOOLS, functools.partial, functools.reduce, dataclasses.field)
 def is_known_tool(x: Any) -> bool:
     """Whether this is a class such as ``zip`` or ``itertools.product`` that makes iterators."""
     if not isinstance(x, type) or not _is_what_it_says(x, module_of(x)):
+        return False
+    if x in (types.FunctionType, types.CodeType):
         return False
     return x in _TOOLS or x.__module__ in ("builtins", "itertools")

@@ -32,7 +32,10 @@ _MAKERS: dict[str, Any] = {"Random": RANDOM, "default_rng": DEFAULT_RNG}
 # Looked up by name at run time, these reach anything.
 _DYNAMIC = frozenset(("globals", "locals", "vars", "eval", "exec", "open", "__import__"))
 _DYNAMIC_ATTRIBUTES = frozenset(
-    ("environ", "getenv", "warn", "import_module", "modules", "__subclasses__")
+    (
+        *("environ", "getenv", "warn", "import_module", "modules", "__subclasses__", "getmodule"),
+        *("__globals__", "f_globals", "f_locals", "f_back", "tb_frame", "gi_frame", "cr_frame"),
+    )
 )
 _LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
 _GENERATED = frozenset(("__eq__", "__setattr__", "__delattr__", "__lt__", "__le__", "__hash__"))

@@ -158,6 +158,8 @@ def _is_atom(x: Any) -> bool:
     """Whether nothing about ``x`` can change."""
     if isinstance(x, np.ufunc) and set("".join(x.types)) <= set("O->"):
         raise Unrecordable("it reaches a numpy function made of a Python one")
+    if isinstance(x, np.dtype) and x.metadata:
+        raise unwatched(x)
     if isinstance(x, _HOLDING):
         return False
     if isinstance(x, DESCRIPTORS):
@@ -284,6 +286,8 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
     elif _draws_in_c(x):
         raise Refused(f"it calls {full_name(x)}, which is not known to be pure", RANDOM_ADVICE)
     elif isinstance(x, _GENERATORS):
+        if type(x) not in _GENERATORS or getattr(x, "__dict__", {}).keys() - {"gauss_next"}:
+            raise unwatched(x)
         found.generators.append((x, state_of(x), repr(state_of(x))))
     elif x is RANDOM:
         raise Unrecordable("it reaches random.Random otherwise than by calling it under this name")
@@ -301,10 +305,12 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         yield from x.__bases__ if type(x) is type else (type(x), *x.__bases__)
         yield from (item for name, item in vars(x).items() if name not in _MACHINERY)
     elif isinstance(x, (staticmethod, classmethod)):
-        yield from (x.__func__, *_own_class(x))
+        found.dicts.append((vars(x), dict(vars(x)), None))
+        yield from (x.__func__, *vars(x).values(), *_own_class(x))
     elif isinstance(x, property):
         yield from (x.fget, x.fset, x.fdel, *_own_class(x))
     elif isinstance(x, functools.cached_property):
+        found.dicts.append((vars(x), dict(vars(x)), None))
         yield from (x.func, *_own_class(x))
     elif isinstance(x, types.ModuleType):
         return  # its attributes are followed by name
