@@ -100,9 +100,8 @@ class Reach:
     def _refuse(self) -> None:
         """Unrecordable where the code names what reaches anything."""
         function, namespace = self._function, self._function.__globals__
-        own = function.__builtins__  # type: ignore[attr-defined]
-        if type(namespace) is not dict or own is not vars(builtins):
-            raise Unrecordable(f"{function.__name__} has builtins of its own, or no plain globals")
+        if type(namespace) is not dict:
+            raise Unrecordable(f"the globals of {function.__name__} are no plain dict")
         dynamic = disassembly.global_names(self._code) & _DYNAMIC
         for name in sorted(dynamic | (self._names & (_DYNAMIC_ATTRIBUTES | known.EFFECTS))):
             if name not in namespace or not isinstance(namespace[name], types.FunctionType):
@@ -169,6 +168,9 @@ class Reach:
             return
         builtin = MISSING
         if x is MISSING:
+            own = self._function.__builtins__  # type: ignore[attr-defined]
+            if own is not vars(builtins):
+                raise Unrecordable(f"{self._function.__name__} has builtins of its own")
             builtin = unreplaced(vars(builtins).get(name, MISSING))
             found.names.append((vars(builtins), name, builtin))
         module = x if x is not MISSING else sys.modules.get(name)
