@@ -21,7 +21,8 @@ ATTRIBUTES = (
 #: what writes, what calls a function of the user's, and what is not worth listing
 REFUSED = frozenset(
     "angle apply_along_axis apply_over_axes array2string array_repr array_str astype block "
-    "broadcast_arrays busday_count busday_offset choose copyto datetime_as_string einsum_path fill_diagonal imag iscomplex "
+    "broadcast_arrays busday_count busday_offset choose copyto datetime_as_string einsum_path "
+    "fill_diagonal imag iscomplex "
     "is_busday ix_ may_share_memory meshgrid min_scalar_type piecewise place put put_along_axis "
     "putmask real_if_close save savetxt savez savez_compressed shares_memory sort_complex "
     "trim_zeros unique_all unique_counts unique_inverse unique_values".split()
