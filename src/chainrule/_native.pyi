@@ -5,7 +5,7 @@ are buffers of numbers.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, final, overload
+from typing import Any, Final, Self, final, overload
 
 from typing_extensions import disjoint_base
 
@@ -211,6 +211,40 @@ class Derivation:
         /,
     ) -> Derivation: ...
     def answer(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any: ...
+
+@disjoint_base
+class Number:
+    """Its operators call ``combined`` and ``opposite`` of the class where more is to be done."""
+
+    @property
+    def _recorder(self) -> Any: ...
+    @property
+    def _value(self) -> Value: ...
+    @property
+    def kind(self) -> type[Any]: ...
+    @property
+    def is_data(self) -> bool: ...
+    def __new__(
+        cls, recorder: Any, value: Value, is_data: bool = False, kind: type[Any] = ...
+    ) -> Self: ...
+    def __add__(self, other: Any, /) -> Any: ...
+    def __radd__(self, other: Any, /) -> Any: ...
+    def __sub__(self, other: Any, /) -> Any: ...
+    def __rsub__(self, other: Any, /) -> Any: ...
+    def __mul__(self, other: Any, /) -> Any: ...
+    def __rmul__(self, other: Any, /) -> Any: ...
+    def __neg__(self) -> Any: ...
+
+@disjoint_base
+class Watched:
+    told: bool
+    texts: bool
+    either: dict[int, Value]
+    watched: set[int]
+    simple: set[type[Any]]
+    known: set[int]
+    _detached: dict[int, tuple[Value, Value]]
+    true_sites: frozenset[str] | None
 
 @final
 class Instructions:

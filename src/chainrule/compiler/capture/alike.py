@@ -254,7 +254,9 @@ def _has_one_type(made: Recording, root: int, first: int, reach: Reach) -> bool:
     functions give Python's, and operators the one or the other.
     """
     selection = made.selection
-    computed = [k for k, g in enumerate(selection.gathers) if (g.candidates >= first).any()]
+    tables = {id(g.candidates): g.candidates for g in selection.gathers}  # which many share
+    of_computed = {key for key, table in tables.items() if (table >= first).any()}
+    computed = [k for k, g in enumerate(selection.gathers) if id(g.candidates) in of_computed]
     if not computed:
         return True
     if reach is Reach.VALUES:

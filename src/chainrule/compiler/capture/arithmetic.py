@@ -68,5 +68,6 @@ else:
 def data_numbers(recorder: Recorder, values: list[Value], kind: type, made: type) -> list[Any]:
     """Stand-ins of class ``made`` for many numbers that were passed, of one kind."""
     if kernels is not None and kind in (float, np.float64):
-        return kernels.stand_ins(recorder, values, kind)
+        found: list[Any] = kernels.stand_ins(recorder, values, kind)
+        return found
     return [made(recorder, v, True, kind) for v in values]

@@ -414,20 +414,23 @@ _MODULES = {
 
 SIDES.called, SIDES.asked = _called, _asked
 SIDES.loop, SIDES.through = Loop, through
-if kernels is None:
-    _first = _asked, _read, _called
-else:  # in C they call these where there is something to note
-    kernels.set_hooks(
-        *(_asked, _read, _called),
-        _CHANGING | _OF_ARRAYS | FORMATTING | {"fromkeys", "index", "get", "count"},
-        SILENT,
-        _SUBSTITUTES,
-        *(StandIn, Keyed, CACHED),
-    )
-    _first = kernels.asked, kernels.read, kernels.called
+#: what hooks in C know; where there is something to note, they call the first three
+HOOK_PARTS: tuple[Any, ...] = (
+    *(_asked, _read, _called),
+    _CHANGING | _OF_ARRAYS | FORMATTING | {"fromkeys", "index", "get", "count"},
+    SILENT,
+    _SUBSTITUTES,
+    *(StandIn, Keyed, CACHED),
+)
+_ask: Callable[[Any, str], Any] = _asked
+_item: Callable[[Any, Any], Any] = _read
+_call: Callable[[Any], Any] = _called
+if kernels is not None:
+    kernels.set_hooks(*HOOK_PARTS)
+    _ask, _item, _call = kernels.asked, kernels.read, kernels.called
 REWRITER = Rewriter(
     Hooks(
-        *(_first[1], _store, _changing, _same, _contains, _lacks, _first[2], _first[0], _making),
+        *(_item, _store, _changing, _same, _contains, _lacks, _call, _ask, _making),
         *(loaded, stored, loaded_from, stored_in),
         *(make_dict, make_set, put_pair, put_item),
         _spread,

@@ -78,6 +78,7 @@ class Selector:
         self.chosen: dict[int, tuple[Value, list[Value]]] = {}
         self._copies: dict[Any, Any] = {}
         self.tables: dict[Any, Any] = {}  # what picks among some objects, by their addresses
+        self._bytes: dict[int, bytes] = {}  # what arrays held that were read, by their ids
         self._large: list[Any] = []  # copies of large arrays that were read, as bits
         self._watched: list[tuple[Any, tuple[Any, ...]]] = []  # copies and originals, contents
         self.known: set[int] = set()  # ids of copies and originals
@@ -199,7 +200,12 @@ class Selector:
         Bytes would be copied and hashed at every read.
         """
         if array.dtype == object or array.size <= _FEW_NUMBERS:
-            return array.tobytes()
+            found = array.tobytes()
+            known = self._bytes.setdefault(id(array), found)
+            if known == found:
+                return known  # whose hash is known, too
+            self._bytes[id(array)] = found
+            return found
         bits = array.view(np.int64)
         for copy in self._large:
             if copy.shape == bits.shape and np.array_equal(copy, bits):
@@ -520,6 +526,7 @@ class Selector:
             self.chosen,
             self._copies,
             self.tables,
+            self._bytes,
             self._large,
             self._watched,
             self.numbers,
