@@ -18,7 +18,10 @@ Watched *watched_recorder(void) {
     }
     Watched *w = (Watched *)recorder;
     int whole = w->either && w->watched && w->simple && w->known && w->detached && w->true_sites;
-    return whole && PyDict_Check(w->either) && PyDict_Check(w->detached) ? w : NULL;
+    return whole && PyDict_Check(w->either) && PyDict_Check(w->detached) && PyAnySet_Check(w->watched) &&
+                   PyAnySet_Check(w->simple) && PyAnySet_Check(w->known)
+               ? w
+               : NULL;
 }
 
 /* set_hooks(asked, read, called, names, silent, substitutes, stand_in, keyed, cache): the hooks in Python; names

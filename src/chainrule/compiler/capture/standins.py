@@ -78,11 +78,11 @@ def is_between_floats(x: Any) -> bool:
 #: what C does with usual numbers, see ``Number``
 _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda a, b: a + b,
-    "radd": lambda a, b: a + b,
+    "radd": lambda a, b: b + a,
     "sub": lambda a, b: a - b,
     "rsub": lambda a, b: b - a,
     "mul": lambda a, b: a * b,
-    "rmul": lambda a, b: a * b,
+    "rmul": lambda a, b: b * a,
 }
 
 
