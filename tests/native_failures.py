@@ -35,6 +35,7 @@ from native_parts import (
 from native_tapes import linearize
 
 from chainrule import _native
+from chainrule.compiler.capture.hooks import HOOK_PARTS
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.core import ops
 from chainrule.core.native import Value, dot, linear, topological_order, vsum
@@ -307,6 +308,33 @@ for _name, _f in {
     "recorded erf": lambda s: s.a.erf(),
 }.items():
     case(_name, recorded(_f), prepare=with_extra(0, recorder=lambda s: Recorder()), python=True)
+
+
+def written(s: State) -> Recorder:
+    """A recorder whose nodes become instructions at once."""
+    recorder = Recorder()
+    recorder.nodes = _native.Instructions([s.a, s.b], [s.a, s.b], None)
+    return recorder
+
+
+def data(s: State) -> list[Any]:
+    return _native.stand_ins(s.extra["recorder"], [s.a, s.b], float)
+
+
+for _name, _f in {
+    "stand_ins": data,
+    "sums of stand-ins": lambda s: [
+        x - y for x, y in zip(data(s), (-2.0, data(s)[0]), strict=True)
+    ],
+    "opposite of a stand-in": lambda s: -data(s)[0],
+    "a stand-in beside a Value": lambda s: [s.a * data(s)[0], s.a - s.b.data, s.a + s.b.data],
+    "asked": lambda s: [_native.asked(x, "data") for x in (s.a, [], 1.5)],
+    "asked of a list": lambda s: _native.asked([], "append"),
+    "read": lambda s: [_native.read([1.5], 0), _native.read({"w": [1]}, "w")],
+    "called": lambda s: _native.called(len),
+}.items():
+    case(_name, recorded(_f), prepare=with_extra(0, recorder=written), python=True)
+case("set_hooks", lambda s: _native.set_hooks(*HOOK_PARTS))
 case(
     "recorded backward",
     recorded(lambda s: s.y.backward()),

@@ -5,7 +5,7 @@
  *
  * Reading order: node.h, memory.c, node.c, operators.c, backward.c, value.c, sums.c, modes.c, optimisers.c,
  * arguments.c and derivation.c (an eager derivative, from the argument to the gradient).
- * For compiled functions: recording.c, instructions.c, flatten.c, canonical.c and grouping.c (from a recording to arrays), tape.c,
+ * For compiled functions: recording.c, standins.c, hooks.c, instructions.c, flatten.c, canonical.c and grouping.c (from a recording to arrays), tape.c,
  * tape_run.c and tape_sweep.c (running a recording), integers.c and selecting.c (what integers decide), checks.c,
  * passed.c, plan.c and gate.c (the fast path of a call), samples.c and packing.c (the samples of training).
  */
@@ -13,6 +13,7 @@
 #include "call.h"
 #include "integers.h"
 #include "samples.h"
+#include "standins.h"
 #include "tape.h"
 
 PyObject *errors_module, *empty_tuple, *empty_string;
@@ -21,6 +22,7 @@ static PyMethodDef *const functions[] = {
     value_functions,     sum_functions,    flatten_functions, optimiser_functions,
     canonical_functions, passed_functions, sample_functions,  check_functions,
     packing_functions,   recording_functions, filling_functions, grouping_functions,
+    stand_in_functions,  hook_functions,
 };
 
 /* The types, and where the units look for those that they use. */
@@ -42,6 +44,8 @@ static const struct {
     {"Instructions", &instructions_spec, &InstructionsType},
     {"Arguments", &arguments_spec, &ArgumentsType},
     {"Derivation", &derivation_spec, &DerivationType},
+    {"Number", &number_spec, &NumberType},
+    {"Watched", &watched_spec, &WatchedType},
 };
 
 static struct PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,

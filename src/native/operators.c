@@ -1,4 +1,5 @@
 /* The operators and functions of a Value: operands in, one or two nodes out. */
+#include "standins.h"
 #include "value.h"
 
 static PyObject *make_power(Node *a, double p) {
@@ -124,6 +125,10 @@ static PyObject *recorded_operand(PyObject *o) {
         return Py_NewRef(o);
     }
     PyObject *data = data_behind(o);
+    if (data == Py_None) {
+        Py_DECREF(data);
+        data = detached_behind(o);
+    }
     if (data != Py_None) {
         return data;
     }
@@ -135,7 +140,11 @@ static PyObject *recorded_operand(PyObject *o) {
 static PyObject *recorded_negative(PyObject *o) {
     PyObject *data = data_behind(o), *negative = NULL;
     if (data == Py_None) {
-        negative = ask_recorder(NEGATED, o);
+        negative = negative_behind(o);
+        if (negative == Py_None) {
+            Py_DECREF(negative);
+            negative = ask_recorder(NEGATED, o);
+        }
     } else if (data != NULL) {
         negative = value_negative(data);
     }

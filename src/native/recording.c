@@ -1,46 +1,10 @@
-/* What a recorded function asks for most often, without going through Python: the numbers behind stand-ins,
- * and the rows of the op table that recording itself makes (of .data, comparisons, max and min).
+/* The rows of the op table that recording itself makes (of .data, comparisons, max and min), without going
+ * through Python.
  */
+#include "standins.h"
 #include "tape.h"
 
-static PyTypeObject *data_type; /* compiler.capture.standins.Detached, once it is known */
-static PyObject *is_data_name, *value_name, *apply_name;
-
-/* stand_in(type): the class of numbers while recording. */
-static PyObject *stand_in(PyObject *Py_UNUSED(module), PyObject *type) {
-    if (!PyType_Check(type)) {
-        PyErr_SetString(PyExc_TypeError, "stand-ins have a class");
-        return NULL;
-    }
-    if (is_data_name == NULL && (is_data_name = PyUnicode_InternFromString("is_data")) == NULL) {
-        return NULL;
-    }
-    if (value_name == NULL && (value_name = PyUnicode_InternFromString("_value")) == NULL) {
-        return NULL;
-    }
-    PyTypeObject *old = data_type;
-    data_type = (PyTypeObject *)Py_NewRef(type);
-    Py_XDECREF((PyObject *)old);
-    return Py_NewRef(Py_None);
-}
-
-PyObject *data_behind(PyObject *o) {
-    if (Py_TYPE(o) != data_type) {
-        return Py_NewRef(Py_None);
-    }
-    PyObject *is_data = PyObject_GetAttr(o, is_data_name), *value = NULL;
-    if (is_data == Py_True) {
-        value = PyObject_GetAttr(o, value_name);
-        if (value != NULL && !is_value(value)) {
-            Py_DECREF(value);
-            value = Py_NewRef(Py_None);
-        }
-    } else if (is_data != NULL) {
-        value = Py_NewRef(Py_None);
-    }
-    Py_XDECREF(is_data);
-    return value;
-}
+static PyObject *apply_name;
 
 /* The number of a building block, as ops has it; nan for any other. */
 static double block_value(int code, const double *x) {
@@ -57,7 +21,7 @@ static double block_value(int code, const double *x) {
 
 /* The node of an operation that becomes an instruction at once; None where there is more to it. Nothing was
  * recorded then. */
-static PyObject *recorded_row(PyObject *op, PyObject *operands) {
+PyObject *recorded_row(PyObject *op, PyObject *operands) {
     Py_ssize_t count = PyTuple_Size(operands);
     int code = T_DETACH, fits = instructions != NULL && !grad_off && !nonfinite_allowed && !debug_on;
     while (code < T_ROW && block_names[code] != op) {
@@ -123,7 +87,6 @@ static PyObject *apply_row(PyObject *Py_UNUSED(module), PyObject *args) {
 
 PyMethodDef recording_functions[] = {
     {"apply_row", apply_row, METH_VARARGS, NULL},
-    {"stand_in", stand_in, METH_O, NULL},
     {"record_row", record_row, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -3,13 +3,15 @@
  * What is seldom used (printing, copying, the constructor's other forms, rows of the op table without a
  * case in C) stays in Python; core/native.py puts it on the class.
  */
+#include "standins.h"
 #include "value.h"
 
 /* ------------------------------------------------------------------------------- attributes ---- */
 
 static PyObject *get_data(PyObject *self, void *Py_UNUSED(closure)) {
     if (UNLIKELY(recorder != NULL)) {
-        return ask_recorder(DATA_OF, self);
+        Watched *owner = watched_recorder();
+        return owner ? new_stand_in(owner, self) : ask_recorder(DATA_OF, self);
     }
     return PyFloat_FromDouble(((Node *)self)->data);
 }

@@ -52,7 +52,7 @@ def test_every_function_of_the_extension_has_a_case():
     assert len(functions) > 10
     assert len(methods) > 15
     elsewhere = {"canonicalise"}  # has its own in test_compile_canonicalise.py
-    elsewhere |= {"stand_in"}  # makes two names, when the package is imported
+    elsewhere |= {"stand_in"}  # makes its names, when the package is imported
     assert functions | methods <= called | elsewhere
 
 

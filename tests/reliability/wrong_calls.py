@@ -34,6 +34,8 @@ from native_tapes import linearize
 from trials import Outcome
 
 from chainrule import _native
+from chainrule.compiler.capture.hooks import HOOK_PARTS
+from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.standins import Detached
 from chainrule.compiler.lift import canonical
 from chainrule.core import ops
@@ -113,13 +115,51 @@ def applied(*given: Any) -> Any:
         _native.modes.recorder = None
 
 
-def stood_in(kind: Any) -> None:
+def stood_in(*kinds: Any) -> None:
     """Another class of stand-ins, for a moment."""
     try:
-        _native.stand_in(kind)
+        _native.stand_in(*kinds)
         recorded_by(written())
     finally:
-        _native.stand_in(Detached)
+        _native.stand_in(Detached, np.float64, np.floating)
+
+
+def computed_with(*parts: Any) -> Any:
+    """Arithmetic with a stand-in made of these, beside itself and other numbers."""
+    recorder = Recorder()
+    recorder.nodes = written()
+    _native.modes.recorder = recorder
+    try:
+        x = Detached(recorder, *parts)
+        return [-x, x + x, x - 2.0, 3 * x, small()[0] - x, x * 10**300]
+    finally:
+        _native.modes.recorder = None
+
+
+def hooked(hook: Any, *given: Any, **members: Any) -> Any:
+    """A hook in C while a function is recorded by a recorder with these members."""
+    recorder = Recorder()
+    recorder.nodes = written()
+    _native.modes.recorder = recorder
+    try:
+        for name, x in members.items():
+            setattr(recorder, name, x)
+        return hook(*given)
+    finally:
+        _native.modes.recorder = None
+
+
+def hooked_by(*parts: Any) -> Any:
+    """The hooks with other parts, for a moment."""
+    try:
+        _native.set_hooks(*parts)
+        return [
+            hooked(_native.asked, small()[0], "data"),
+            hooked(_native.read, [1, 2], 0),
+            hooked(_native.called, len),
+        ]
+    finally:
+        _native.set_hooks(*HOOK_PARTS)
 
 
 class Captured:
@@ -256,7 +296,25 @@ ENTRIES: dict[str, Entry] = {
         _native.group_shapes,
         lambda: (np.full(4, 2, np.uint8), np.arange(4) % 3, 1, 8, True),
     ),
-    "stand_in": (stood_in, lambda: (Detached,)),
+    "stand_in": (stood_in, lambda: (Detached, np.float64, np.floating)),
+    "stand_ins": (_native.stand_ins, lambda: (Recorder(), list(small()), np.float64)),
+    "a stand-in": (computed_with, lambda: (small()[1], True, np.float64)),
+    "set_hooks": (hooked_by, lambda: HOOK_PARTS),
+    "asked": (lambda *x: hooked(_native.asked, *x), lambda: (small()[0], "data")),
+    "read": (lambda *x: hooked(_native.read, *x), lambda: ([1, 2.5], 1)),
+    "called": (lambda *x: hooked(_native.called, *x), lambda: (len,)),
+    "asked by a recorder": (
+        lambda told, either, watched, simple, known, sites: hooked(
+            *(_native.asked, [], "append"),
+            told=told,
+            either=either,
+            watched=watched,
+            simple=simple,
+            known=known,
+            true_sites=sites,
+        ),
+        lambda: (True, {}, {1}, {int}, {2}, None),
+    ),
     "a recorder's nodes": (recorded_by, lambda: (written(),)),
     "swap_grads": (_native.swap_grads, lambda: (list(small()), np.ones(3))),
     "canonicalise": (_native.canonicalise, lambda: _CANONICALISE),

@@ -196,18 +196,18 @@ _SAME_OF_ARRAYS = frozenset("T dot flatten ndim ravel reshape shape size sum tra
 
 #: whose attributes say nothing of numbers that they hold, but for those that format: what is read
 #: from a module is known by then
-_SILENT = frozenset(
+SILENT = frozenset(
     (*_CONTAINERS, int, float, bool, str, types.ModuleType, types.FunctionType, types.MethodType)
 )
-_FORMATTING = frozenset(("format", "format_map"))  # which read attributes, as ``"{0.name}"`` says
+FORMATTING = frozenset(("format", "format_map"))  # which read attributes, as ``"{0.name}"`` says
 
 
 def may_tell(recorder: Recorder, x: Any, name: str) -> bool:
     """Whether an attribute that is read may tell a Value from a float, or an array of them."""
     kind = type(x)
-    if name[:2] == "__" or name in _FORMATTING:
+    if name[:2] == "__" or name in FORMATTING:
         return True
-    if kind in _SILENT or kind in recorder.simple:
+    if kind in SILENT or kind in recorder.simple:
         return False
     if isinstance(x, np.ndarray):  # of Values, ``tolist`` gives parameters of another type
         gives_data = name == "tolist" and x.dtype != object
@@ -254,7 +254,9 @@ def _has_one_type(made: Recording, root: int, first: int, reach: Reach) -> bool:
     functions give Python's, and operators the one or the other.
     """
     selection = made.selection
-    computed = [k for k, g in enumerate(selection.gathers) if (g.candidates >= first).any()]
+    tables = {id(g.candidates): g.candidates for g in selection.gathers}  # which many share
+    of_computed = {key for key, table in tables.items() if (table >= first).any()}
+    computed = [k for k, g in enumerate(selection.gathers) if id(g.candidates) in of_computed]
     if not computed:
         return True
     if reach is Reach.VALUES:

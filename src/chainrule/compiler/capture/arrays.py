@@ -29,6 +29,9 @@ from chainrule.compiler.capture.wholes import Whole
 from chainrule.core.backend import Value, modes, nonfinite
 from chainrule.trees import map_leaves
 
+_TYPE_OF, _SET = np.ndarray.dtype.__get__, np.ndarray.__setattr__
+_FLOAT64 = np.dtype(np.float64)
+
 
 class DataArray(np.ndarray[Any, Any]):
     """An object array of stand-ins that says it has the type of the array it stands for."""
@@ -36,9 +39,10 @@ class DataArray(np.ndarray[Any, Any]):
     _claimed: np.dtype[Any]
 
     def __array_finalize__(self, obj: Any) -> None:
-        if not _holds_objects(self):  # as of ``np.float64(array)``
+        if not _TYPE_OF(self).hasobject:  # as of ``np.float64(array)``
             refuse("a conversion of an array of data")
-        self._claimed = getattr(obj, "_claimed", np.dtype(np.float64))
+        claimed = obj._claimed if type(obj) is DataArray else _FLOAT64
+        _SET(self, "_claimed", claimed)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
         return _apply(ufunc, method, inputs, keywords)
@@ -464,7 +468,7 @@ def _is_number(x: Any) -> bool:
 
 def _holds_objects(array: Any) -> bool:
     """Whether this is an array of objects, whatever it claims to be."""
-    return bool(np.ndarray.dtype.__get__(array).hasobject)
+    return bool(_TYPE_OF(array).hasobject)
 
 
 def _kind_of(x: Any) -> Any:

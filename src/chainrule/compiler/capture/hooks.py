@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.alike import is_in_even, may_tell
+from chainrule.compiler.capture.alike import FORMATTING, SILENT, is_in_even, may_tell
 from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.choosing import SEARCHES, Searched, has_whole, item_at
 from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
 from chainrule.compiler.capture.forks import SIDES
 from chainrule.compiler.capture.generators import MODULES, make_generator, make_random
-from chainrule.compiler.capture.keyed import KeyedSet, is_keyed
+from chainrule.compiler.capture.keyed import Keyed, KeyedSet, is_keyed
 from chainrule.compiler.capture.keys import settled
 from chainrule.compiler.capture.lookups import MAPPINGS, Counted, Looked, contains
 from chainrule.compiler.capture.making import (
@@ -50,7 +50,7 @@ from chainrule.compiler.capture.turns import Loop, through
 from chainrule.compiler.capture.wholes import Whole, of_truth
 from chainrule.compiler.capture.words import seen
 from chainrule.core import errors
-from chainrule.core.backend import Value, modes
+from chainrule.core.backend import Value, kernels, modes
 
 _CONTAINERS = (list, dict, tuple, np.ndarray)
 _CHANGING = frozenset(
@@ -414,9 +414,23 @@ _MODULES = {
 
 SIDES.called, SIDES.asked = _called, _asked
 SIDES.loop, SIDES.through = Loop, through
+#: what hooks in C know; where there is something to note, they call the first three
+HOOK_PARTS: tuple[Any, ...] = (
+    *(_asked, _read, _called),
+    _CHANGING | _OF_ARRAYS | FORMATTING | {"fromkeys", "index", "get", "count"},
+    SILENT,
+    _SUBSTITUTES,
+    *(StandIn, Keyed, CACHED),
+)
+_ask: Callable[[Any, str], Any] = _asked
+_item: Callable[[Any, Any], Any] = _read
+_call: Callable[[Any], Any] = _called
+if kernels is not None:
+    kernels.set_hooks(*HOOK_PARTS)
+    _ask, _item, _call = kernels.asked, kernels.read, kernels.called
 REWRITER = Rewriter(
     Hooks(
-        *(_read, _store, _changing, _same, _contains, _lacks, _called, _asked, _making),
+        *(_item, _store, _changing, _same, _contains, _lacks, _call, _ask, _making),
         *(loaded, stored, loaded_from, stored_in),
         *(make_dict, make_set, put_pair, put_item),
         _spread,

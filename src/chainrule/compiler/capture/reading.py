@@ -78,9 +78,10 @@ class Selector:
         self.chosen: dict[int, tuple[Value, list[Value]]] = {}
         self._copies: dict[Any, Any] = {}
         self.tables: dict[Any, Any] = {}  # what picks among some objects, by their addresses
+        self._bytes: dict[int, bytes] = {}  # what arrays held that were read, by their ids
         self._large: list[Any] = []  # copies of large arrays that were read, as bits
         self._watched: list[tuple[Any, tuple[Any, ...]]] = []  # copies and originals, contents
-        self._known: set[int] = set()  # ids of copies and originals
+        self.known: set[int] = set()  # ids of copies and originals
         self.numbers: dict[int, Value] = {}  # derived numbers, by node
         self._observed = False
 
@@ -199,7 +200,12 @@ class Selector:
         Bytes would be copied and hashed at every read.
         """
         if array.dtype == object or array.size <= _FEW_NUMBERS:
-            return array.tobytes()
+            found = array.tobytes()
+            known = self._bytes.setdefault(id(array), found)
+            if known == found:
+                return known  # whose hash is known, too
+            self._bytes[id(array)] = found
+            return found
         bits = array.view(np.int64)
         for copy in self._large:
             if copy.shape == bits.shape and np.array_equal(copy, bits):
@@ -371,8 +377,8 @@ class Selector:
 
     def watch(self, container: Any) -> None:
         """Look at the end whether a container still has its contents."""
-        if id(container) not in self._known and isinstance(container, list | dict | np.ndarray):
-            self._known.add(id(container))
+        if id(container) not in self.known and isinstance(container, list | dict | np.ndarray):
+            self.known.add(id(container))
             self._watched.append((container, contents_of(container)))
 
     # --- gathers and numbers ----------------------------------------------------------------------
@@ -475,7 +481,7 @@ class Selector:
 
     def observed(self, *objects: Any) -> None:
         """Identity was asked for: of these objects, or of Values in general."""
-        known = [self.chosen, *([self._known, self.pending] if self.enabled else [])]
+        known = [self.chosen, *([self.known, self.pending] if self.enabled else [])]
         if any(id(x) in ids for x in objects for ids in known):
             self._observed = True  # in case the function swallows it
             raise Observed
@@ -502,7 +508,7 @@ class Selector:
 
     def stored_into(self, container: Any) -> None:
         """Something is about to be changed: what was selected of it before, or from now on."""
-        self._observed = self._observed or id(container) in self._known
+        self._observed = self._observed or id(container) in self.known
 
     def check(self, identity: bool) -> None:
         """Raise Observed unless the function could not tell copies from originals."""
@@ -520,6 +526,7 @@ class Selector:
             self.chosen,
             self._copies,
             self.tables,
+            self._bytes,
             self._large,
             self._watched,
             self.numbers,

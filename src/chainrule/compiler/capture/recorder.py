@@ -48,7 +48,11 @@ if kernels is not None:
 PROGRESS = 0xFFFF  # a recorder is told after so many nodes, plus one, that recording goes on
 
 
-class Recorder:
+#: what hooks in C look at lies in the object itself (src/native/hooks.c)
+_Watched: Any = object if kernels is None else kernels.Watched
+
+
+class Recorder(_Watched):  # type: ignore[misc]
     """Told by the engine of every node; hands out the stand-ins of ``standins``."""
 
     def __init__(
@@ -73,6 +77,7 @@ class Recorder:
         self.guards: list[tuple[Value, bool, str]] = []
         self.integers = IntegerRecorder(integers, self.forbid)
         self.selector = Selector(self, select)
+        self.known = self.selector.known  # the ids of what it watches
         self.exact, self.powers = exact, powers
         self.exponents: set[str] = set()  # lines of integers that are exponents, and so static
         self.both, self.plain_sites = plain_sites is not None, plain_sites or frozenset()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainrule.compiler.capture.arithmetic import Number
 from chainrule.compiler.capture.operators import BINARY, UNARY
 from chainrule.core import ops
 from chainrule.core.backend import Value, kernels, nonfinite
@@ -90,7 +91,18 @@ def is_between_floats(x: Any) -> bool:
     return type(x) is int and (x.bit_length() > 1023 or float(x) != x)
 
 
-class Detached(StandIn):
+#: what C does with usual numbers, see ``Number``
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b,
+    "radd": lambda a, b: b + a,
+    "sub": lambda a, b: a - b,
+    "rsub": lambda a, b: b - a,
+    "mul": lambda a, b: a * b,
+    "rmul": lambda a, b: b * a,
+}
+
+
+class Detached(StandIn, Number):
     """A float while recording: a number without gradient, known to the recording.
 
     It is ``v.data`` or, ``is_data``, a number that was passed or computed from such numbers alone.
@@ -100,16 +112,7 @@ class Detached(StandIn):
     parameters ends the recording.
     """
 
-    __slots__ = ("_recorder", "_value", "is_data", "kind")
-
-    def __init__(
-        self, recorder: Recorder, value: Value, is_data: bool = False, kind: type = float
-    ) -> None:
-        self._recorder = recorder
-        self._value = value
-        self.is_data = is_data
-        #: float or np.float64; float32 and its like round their own arithmetic: static in it
-        self.kind = kind if kind is float or issubclass(kind, np.floating) else float
+    __slots__ = ()
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -133,9 +136,9 @@ class Detached(StandIn):
         """Whether numpy rounds arithmetic with these to fewer bits than a float has."""
         return any(is_narrow(x) for x in (self, *others))
 
-    def _combine(self, other: Any, function: Callable[[Any, Any], Any]) -> Any:
+    def combined(self, name: str, other: Any) -> Any:
         """Float arithmetic, which never raises in + - *, on the values that stand behind."""
-        right = self._recorder.detached_operand(other)
+        right, function = self._recorder.detached_operand(other), _ARITHMETIC[name]
         if right is None:
             return NotImplemented
         if self._rounds(other):
@@ -143,23 +146,9 @@ class Detached(StandIn):
         with by_numpy(self._recorder):
             return self.beside(function(self._value, right), other)
 
-    def __add__(self, other: Any) -> Any:
-        return self._combine(other, lambda a, b: a + b)
-
-    def __radd__(self, other: Any) -> Any:
-        return self._combine(other, lambda a, b: a + b)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._combine(other, lambda a, b: a - b)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._combine(other, lambda a, b: b - a)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._combine(other, lambda a, b: a * b)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._combine(other, lambda a, b: a * b)
+    def opposite(self) -> Any:
+        """``-self``."""
+        return -self.plain("arithmetic") if self._rounds() else self.beside(self._value * -1.0)
 
     def apply(self, row: Op, *operands: Any) -> Detached:
         """A function of floats, this one among them: a float, or it raises if Values do."""
@@ -213,9 +202,6 @@ class Detached(StandIn):
 
     def __rpow__(self, other: Any) -> Any:
         return NotImplemented if isinstance(other, Value) else other ** self.plain("an exponent")
-
-    def __neg__(self) -> Any:
-        return -self.plain("arithmetic") if self._rounds() else self.beside(self._value * -1.0)
 
     def __pos__(self) -> Detached:
         return self
@@ -277,7 +263,7 @@ class Detached(StandIn):
 
 
 if kernels is not None:
-    kernels.stand_in(Detached)
+    kernels.stand_in(Detached, np.float64, np.floating)
 
 _READS = frozenset(dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if name in dis.opmap)
 

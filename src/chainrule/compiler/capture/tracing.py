@@ -30,6 +30,7 @@ from chainrule.compiler.capture.arguments import (
     nudges,
     rebuild,
 )
+from chainrule.compiler.capture.arithmetic import data_numbers
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.flattening import finish
 from chainrule.compiler.capture.forks import Impure
@@ -277,7 +278,7 @@ def _trace(
 
     def numbers(items: list[float], kind: type) -> list[Detached]:
         with _collector_paused(len(items)):
-            return [Detached(recorder, v, True, kind) for v in values(items)]
+            return data_numbers(recorder, values(items), kind, Detached)
 
     slots = iter(range(len(call.ints)))
 
