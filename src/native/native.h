@@ -92,12 +92,14 @@ extern PyMethodDef check_functions[];     /* checks.c */
 extern PyMethodDef filling_functions[];   /* filling.c */
 extern PyMethodDef grouping_functions[];  /* grouping.c */
 extern PyType_Spec value_spec, modes_spec, tape_spec, checks_spec, passed_spec, plan_spec, decider_spec;
-extern PyType_Spec cached_call_spec, gate_spec, bound_spec, instructions_spec, arguments_spec, derivation_spec;
+extern PyType_Spec entrance_spec, derived_entrance_spec;
+extern PyType_Spec cached_call_spec, gate_spec, lock_spec, bound_spec, instructions_spec, arguments_spec, derivation_spec;
 
 /* Fetch what a unit needs from the op table and other Python modules; -1: an error. */
 int import_value_parts(PyObject *ops);     /* value.c */
 int import_building_blocks(PyObject *ops); /* tape.c */
 int import_gate_parts(void);               /* gate.c */
+int import_entrance_parts(void);           /* entrance.c */
 int import_argument_parts(void);           /* arguments.c */
 int import_derivation_parts(void);         /* derivation.c */
 

@@ -21,7 +21,7 @@ from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.runtime.causes import SEVERAL
 from chainrule.compiler.runtime.counts import Counts
-from chainrule.compiler.runtime.fast_path import FastPath, gate
+from chainrule.compiler.runtime.fast_path import FastPath, gate, new_lock
 from chainrule.compiler.runtime.ledger import Beside, Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.notices import Notices
@@ -61,7 +61,7 @@ class Dispatch:
         """
         self.function, self.options = function, options
         self._tracer = tracer or Tracer(function, exact=options.lift is False)
-        self.lock: threading.RLock = threading.RLock() if before is None else before.lock
+        self.lock: threading.RLock = new_lock() if before is None else before.lock
         self.gate = gate(self.lock, self._enter_quick_calls)
         self.answer = self.gate.answer  # of cached calls; None for the slow path
         #: maps and batches that are answered at once; see ``mapping`` and ``training``
@@ -360,7 +360,8 @@ class Dispatch:
             self.notices.replays_do_not_pay(_dear_beside(beside, self.captured, pays))
             return
         path = self.fast_path or FastPath(self.captured, self.texts)
-        tells, is_served = path.tells, path.learn(call, run.variant)
+        on_tape = run.path is Path.TAPE
+        tells, is_served = path.tells, path.learn(call, run.variant, on_tape)
         if self.fast_path is None or path.tells is not tells:
             self.fast_path = path  # the gate reads once how to look at arguments
         if not is_served and not self._ledger.replays_pay(size):
