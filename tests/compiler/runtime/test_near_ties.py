@@ -1,4 +1,4 @@
-"""Calls in which a comparison is near a tie: machine code leaves them to the tape, and so does C."""
+"""Calls in which a comparison is near a tie: machine code leaves them to the tape, so does C."""
 
 import numpy as np
 import pytest
@@ -94,8 +94,8 @@ def test_where_the_tape_finds_a_number_undefined_eager_raises():
     expected = eager([0.5, 2.0], 1.0)
     assert [fast.value_and_grad([0.5, 2.0], 1.0) for _ in range(4)] == [expected] * 4
     for _ in range(2):
-        with pytest.raises(ValueError) as expected:
+        with pytest.raises(ValueError, match="log") as expected:
             eager([0.5, -2.0], 1.0)
-        with pytest.raises(ValueError) as raised:
+        with pytest.raises(ValueError, match="log") as raised:
             fast.value_and_grad([0.5, -2.0], 1.0)
         assert str(raised.value) == str(expected.value)
