@@ -203,6 +203,12 @@ def wrong_differentiation(gate: Any, out: Any, keywords: Any, *arguments: Any) -
         made.value_and_grad(*arguments, out=out, **keywords)
 
 
+def release_taken(*given: Any) -> None:
+    lock = _native.Lock()
+    lock.acquire()
+    lock.release(*given)
+
+
 def set_count(name: str, count: Any) -> None:
     try:
         setattr(_native.modes, name, count)
@@ -424,7 +430,7 @@ ENTRIES: dict[str, Entry] = {
         lambda: (sound_gate(), np.zeros((2, 1)), {}, np.ones((2, 1)), 7),
     ),
     "Lock": (lambda *x: _native.Lock().acquire(*x), lambda: (True,)),
-    "Lock.release": (lambda *x: _native.Lock().release(*x), lambda: ()),
+    "Lock.release": (release_taken, lambda: ()),
     "Value.backward": (lambda *x: small()[2].backward(*x), lambda: (1.0,)),
     "Value.zero_grad": (lambda *x: small()[2].zero_grad(*x), lambda: ()),
     "Value._backward": (lambda *x: small()[2]._backward(*x), lambda: ()),

@@ -111,7 +111,7 @@ def unanswered_value_and_grad(
         return found[0][0], fill(out, found[0][1])
     if not at_once and dispatch.gate.derivation is None:
         dispatch.gate.derivation = _derivation(dispatch.function)
-    if not at_once and dispatch.rests():
+    if not at_once and dispatch.rests(has_graph=True):
         return _eager_value_and_grad(dispatch, arguments, keywords, out, name)
     call = flatten_call(arguments, keywords, differentiate=True, texts=dispatch.texts)
 
