@@ -23,8 +23,10 @@ import numpy as np
 import pytest
 from native_engines import NATIVE, REFERENCE
 from native_parts import (
+    DerivedEntrance,
     bound_to,
     decider_parts,
+    entered,
     gate_for,
     packing_parts,
     plan_call,
@@ -1121,6 +1123,19 @@ case(
     prepare=with_gate(),
     check=the_gate_answers,
 )
+case(
+    "an entrance",
+    lambda s: entered(s.extra["gate"]).value_and_grad(s.extra["argument"], 7),
+    prepare=with_gate(),
+    check=the_gate_answers,
+)
+case(
+    "an entrance of a derivative",
+    lambda s: entered(s.extra["gate"], DerivedEntrance, 3)(s.extra["argument"], 7),
+    prepare=with_gate(),
+    check=the_gate_answers,
+)
+case("a lock", lambda s: _native.Lock().acquire())
 case("allocation_counts", lambda s: _native.allocation_counts())
 
 # optimisers

@@ -1,7 +1,6 @@
 """Sound arguments of the native engine's entry points, for tests that let them fail."""
 
 import ctypes
-import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,7 +56,7 @@ def vector_call() -> Any:
     return _native.passed((np.full((2, 1), 0.5), 7), np.ndarray, np.float64, True, {})
 
 
-LOCK = threading.RLock()  # without memory Python has another error for it than MemoryError
+LOCK = _native.Lock()  # without memory Python has another error for it than MemoryError
 
 
 def gate_for(plan: Any, finish: Any = None, changed: Any = None) -> Any:
@@ -90,6 +89,33 @@ def bound_to(gate: Any, argument: Any) -> Any:
     bound.gate, bound.arguments = gate, (argument, 7)
     bound.gradient = np.zeros((2, 1))
     return bound
+
+
+class Entrance(_native.Entrance):
+    """The calls of a function of ``vector_call`` that the gate answers; others are refused."""
+
+    def _unanswered(self, arguments: Any, keywords: Any) -> Any:
+        return None
+
+    def _differentiate(self, arguments: Any, keywords: Any, out: Any, answer: Any) -> Any:
+        return answer
+
+
+class DerivedEntrance(_native.DerivedEntrance):
+    """Likewise of its gradient."""
+
+    def _unanswered(self, arguments: Any, keywords: Any) -> Any:
+        return None
+
+    def _derived(self, answer: Any, arguments: Any) -> Any:
+        return answer
+
+
+def entered(gate: Any, kind: type[Any] = Entrance, wanted: int = 0) -> Any:
+    """What calls pass whose gate this is."""
+    made = kind()
+    made._gate, made._wanted = gate, wanted
+    return made
 
 
 def plan_call() -> Any:

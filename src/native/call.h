@@ -45,13 +45,26 @@ typedef struct {
     const void *seen[MOST_SEEN]; /* the lists and dicts that hold none of these, and objects */
 } Look;
 
-extern PyTypeObject *PassedType, *PlanType, *CachedCallType, *GateType, *ChecksType;
+/* The arguments of a call: a tuple, or where that is NULL so many objects in a row. */
+typedef struct {
+    PyObject *tuple;
+    PyObject *const *items;
+    Py_ssize_t count;
+} Given;
+
+static inline PyObject *given_item(const Given *x, Py_ssize_t k) {
+    return x->tuple == NULL ? x->items[k] : PyTuple_GetItem(x->tuple, k);
+}
+
+static inline Given given_tuple(PyObject *tuple) { return (Given){tuple, NULL, PyTuple_Size(tuple)}; }
+
+extern PyTypeObject *PassedType, *PlanType, *CachedCallType, *GateType, *ChecksType, *LockType;
 
 /* passed.c */
 /* Ready for the next arguments. */
 void begin_look(Look *w, PyObject *opened);
-/* Look at a tuple of arguments: 1; 0 where something is not plain; -1: an error. */
-int look_at_arguments(Look *w, PyObject *arguments, int differentiate);
+/* Look at the arguments of a call: 1; 0 where something is not plain; -1: an error. */
+int look_at_arguments(Look *w, Given given, int differentiate);
 /* Let go of what a call was passed. */
 void empty_passed(Passed *x);
 /* Whether the floats from an entry on are finite; -1: an error. */
@@ -77,8 +90,22 @@ typedef struct {
 PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out, Mean *mean);
 /* A mean and its gradient in the structure of the first argument. */
 PyObject *answer_of_mean(const Mean *mean);
+/* Whether its machine code could not tell, when it ran last, what a forward pass gives: the tape can. */
+int plan_is_undecided(PyObject *plan);
+int plan_runs_on(PyObject *plan, PyObject *tape);
 /* How many floats and arrays the first argument of its calls holds. */
 Py_ssize_t plan_first(PyObject *plan);
+
+/* lock.c */
+/* Wait for a Lock if need be, or not: whether this thread has it now; -1: an error. */
+int take_lock(PyObject *lock, int blocking);
+/* Once for each time it was taken. */
+void give_lock(PyObject *lock);
+
+/* gate.c */
+/* The value of a call, and its gradient, or all that a function returns; None for the slow path. With an array
+ * `out`, or NULL, for the gradient the value may be all. */
+PyObject *ask_gate(PyObject *gate, Given given, int differentiate, PyObject *out);
 
 /* checks.c */
 /* The position of the first of some Checks that fails, or -1; -2: an error. */

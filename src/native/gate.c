@@ -15,14 +15,16 @@ typedef struct {
     PyObject *plan;
     PyObject *variant; /* whose recording it computes */
     PyObject *binding; /* how the variant ran when it was cached: on this machine code; None: on a tape */
+    PyObject *attributes;    /* of the variant, a dict; or NULL */
     PyObject *machine, *fit; /* of the binding; NULL: on a tape */
     PyObject *finish;        /* what becomes of its answer, a function; or None */
+    PyObject *otherwise;     /* a Plan of the variant's tape, for calls that the machine code cannot decide; or NULL */
     int finite_data;         /* it is for finite data only */
 } CachedCall;
 
 typedef struct {
     PyObject_HEAD
-    PyObject *acquire, *release; /* of the function's lock */
+    PyObject *lock;              /* of the function, a Lock */
     PyObject *enter;             /* is called when answered calls should be counted */
     PyObject *path;              /* the FastPath, or None; the next four are its own */
     PyObject *plans;             /* dict: signature -> list of cached calls */
@@ -51,7 +53,13 @@ typedef struct {
 #define MOST_KEPT (1 << 16)   /* bytes of each buffer that are kept between calls */
 
 PyTypeObject *CachedCallType, *GateType;
-static PyObject *binding_name, *current_name, *settle_name, *waits_name, *finish_name;
+static PyObject *binding_name, *current_name, *settle_name, *waits_name, *executor_name;
+
+static void put(PyObject **field, PyObject *x) {
+    PyObject *before = *field;
+    *field = Py_XNewRef(x);
+    Py_XDECREF(before);
+}
 
 /* ----------------------------------------------------------------- cached calls ---------------- */
 
@@ -66,9 +74,18 @@ static int attribute_is(PyObject *x, PyObject *name, const PyObject *expected) {
     return same;
 }
 
+/* Whether the variant still runs as when it was cached; -1: an error. */
+static int is_bound(const CachedCall *c) {
+    PyObject *binding = c->attributes != NULL ? PyDict_GetItemWithError(c->attributes, binding_name) : NULL;
+    if (binding != NULL) {
+        return binding == c->binding;
+    }
+    return PyErr_Occurred() ? -1 : attribute_is(c->variant, binding_name, c->binding);
+}
+
 /* Whether a cached call may answer this one: 0: another has to; -1: an error. */
 static int is_ready(const CachedCall *c, const Passed *call, int differentiate) {
-    int ready = attribute_is(c->variant, binding_name, c->binding);
+    int ready = is_bound(c);
     if (ready > 0 && c->machine != NULL) {
         int settled = attribute_is(c->machine, current_name, c->fit);
         if (settled == 0) {
@@ -84,15 +101,35 @@ static int is_ready(const CachedCall *c, const Passed *call, int differentiate) 
     return ready;
 }
 
+/* The answer of the tape, where there is one still, to a call that the machine code could not decide; or None. */
+static PyObject *undecided_answer(CachedCall *c, const Passed *call, PyObject *out, Mean *mean) {
+    if (c->otherwise == NULL || !plan_is_undecided(c->plan)) {
+        return Py_NewRef(Py_None);
+    }
+    PyObject *tape = c->attributes != NULL ? PyDict_GetItemWithError(c->attributes, executor_name) : NULL;
+    if (tape == NULL && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (tape == NULL || !plan_runs_on(c->otherwise, tape)) {
+        put(&c->otherwise, NULL); /* the variant has let go of it */
+        return Py_NewRef(Py_None);
+    }
+    PyObject *plan = Py_NewRef(c->otherwise), *answer = run_plan(plan, call, out, mean);
+    Py_DECREF(plan);
+    return answer;
+}
+
 static int cached_call_traverse(PyObject *self, visitproc visit, void *arg) {
     CachedCall *c = (CachedCall *)self;
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(c->plan);
     Py_VISIT(c->variant);
+    Py_VISIT(c->attributes);
     Py_VISIT(c->binding);
     Py_VISIT(c->machine);
     Py_VISIT(c->fit);
     Py_VISIT(c->finish);
+    Py_VISIT(c->otherwise);
     return 0;
 }
 
@@ -103,10 +140,12 @@ static void cached_call_dealloc(PyObject *self) {
     PyObject_GC_UnTrack(self);
     Py_XDECREF(c->plan);
     Py_XDECREF(c->variant);
+    Py_XDECREF(c->attributes);
     Py_XDECREF(c->binding);
     Py_XDECREF(c->machine);
     Py_XDECREF(c->fit);
     Py_XDECREF(c->finish);
+    Py_XDECREF(c->otherwise);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF((PyObject *)type);
 }
@@ -127,6 +166,12 @@ static PyObject *cached_call_new(PyTypeObject *type, PyObject *args, PyObject *P
     c->binding = Py_NewRef(binding);
     c->finish = Py_NewRef(finish);
     c->finite_data = finite_data;
+    c->attributes = PyObject_GenericGetDict(variant, NULL);
+    if (c->attributes == NULL) {
+        PyErr_Clear(); /* it has none: it is asked */
+    } else if (!PyDict_CheckExact(c->attributes)) {
+        put(&c->attributes, NULL);
+    }
     if (binding != Py_None) {
         c->machine = PyObject_GetAttrString(binding, "machine");
         c->fit = c->machine != NULL ? PyObject_GetAttrString(binding, "fit") : NULL;
@@ -143,6 +188,7 @@ static PyMemberDef cached_call_members[] = {
     {"variant", T_OBJECT, offsetof(CachedCall, variant), READONLY, NULL},
     {"binding", T_OBJECT, offsetof(CachedCall, binding), READONLY, NULL},
     {"finish", T_OBJECT, offsetof(CachedCall, finish), READONLY, NULL},
+    {"otherwise", T_OBJECT, offsetof(CachedCall, otherwise), 0, NULL},
     {NULL, 0, 0, 0, NULL}};
 static PyType_Slot cached_call_slots[] = {{Py_tp_new, cached_call_new},
                                           {Py_tp_dealloc, cached_call_dealloc},
@@ -153,12 +199,6 @@ PyType_Spec cached_call_spec = {"chainrule._native.CachedCall", sizeof(CachedCal
                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, cached_call_slots};
 
 /* ----------------------------------------------------------------- the gate -------------------- */
-
-static void put(PyObject **field, PyObject *x) {
-    PyObject *before = *field;
-    *field = Py_XNewRef(x);
-    Py_XDECREF(before);
-}
 
 /* Move an item of a list to its front. */
 static void move_to_front(PyObject *list, Py_ssize_t k) {
@@ -174,11 +214,15 @@ static PyObject *first_answer(Gate *g, PyObject *cached, int differentiate, PyOb
     PyObject *answer = Py_NewRef(Py_None);
     for (Py_ssize_t k = 0; answer == Py_None && k < PyList_Size(cached); k++) {
         PyObject *item = Py_NewRef(PyList_GetItem(cached, k));
-        const CachedCall *c = (CachedCall *)item;
+        CachedCall *c = (CachedCall *)item;
         int ready = Py_TYPE(item) == CachedCallType ? is_ready(c, g->look.to, differentiate) : 0;
         if (ready != 0) {
             Py_DECREF(answer);
             answer = ready > 0 ? run_plan(c->plan, g->look.to, out, mean) : NULL;
+            if (answer == Py_None && c->otherwise != NULL) {
+                Py_DECREF(answer);
+                answer = undecided_answer(c, g->look.to, out, mean);
+            }
             g->tried += answer == Py_None;
         }
         if (answer != NULL && answer != Py_None) {
@@ -235,10 +279,10 @@ static void shrink(Buffer *b) {
 }
 
 /* The answer to a call, or None; NULL: an error. */
-static PyObject *find_answer(Gate *g, PyObject *arguments, int differentiate, PyObject *out, Mean *mean) {
+static PyObject *find_answer(Gate *g, Given given, int differentiate, PyObject *out, Mean *mean) {
     PyObject *answer = NULL;
     begin_look(&g->look, g->opened);
-    int plain = look_at_arguments(&g->look, arguments, differentiate);
+    int plain = look_at_arguments(&g->look, given, differentiate);
     if (plain > 0) {
         PyObject *cached = cached_calls(g);
         if (cached != NULL) {
@@ -309,7 +353,7 @@ static PyObject *add_calls(Gate *g, PyObject *params, Mean *mean) {
             return Py_NewRef(Py_None);
         }
         PyObject *arguments = joined(params, sample);
-        answer = arguments != NULL ? find_answer(g, arguments, 1, NULL, mean) : NULL;
+        answer = arguments != NULL ? find_answer(g, given_tuple(arguments), 1, NULL, mean) : NULL;
         Py_XDECREF(arguments);
         if (answer == NULL || answer == Py_None) {
             break;
@@ -323,8 +367,8 @@ static PyObject *add_calls(Gate *g, PyObject *params, Mean *mean) {
     return answer;
 }
 
-/* What `answer` and `mean` do with the lock held. */
-static PyObject *answer_alone(Gate *g, PyObject *arguments, int differentiate, PyObject *out, Mean *mean) {
+/* What `answer` and `mean` do with the lock held; of a mean there is one argument, which all its calls share. */
+static PyObject *answer_alone(Gate *g, Given given, int differentiate, PyObject *out, Mean *mean) {
     if (g->busy || g->path == Py_None) {
         return Py_NewRef(Py_None);
     }
@@ -339,8 +383,8 @@ static PyObject *answer_alone(Gate *g, PyObject *arguments, int differentiate, P
         if (is_other > 0) {
             forget_path(g);
         } else if (is_other == 0) {
-            answer = mean != NULL ? add_calls(g, arguments, mean)
-                                  : find_answer(g, arguments, differentiate, out, NULL);
+            answer = mean != NULL ? add_calls(g, given_item(&given, 0), mean)
+                                  : find_answer(g, given, differentiate, out, NULL);
         }
     }
     g->busy = 0;
@@ -350,7 +394,7 @@ static PyObject *answer_alone(Gate *g, PyObject *arguments, int differentiate, P
         return Py_NewRef(Py_None);
     }
     if (answer != NULL && g->quick > before) {
-        int soon = g->by_tape && g->quick >= QUICK_IF_WAITING;
+        int soon = g->by_tape && g->quick / QUICK_IF_WAITING > before / QUICK_IF_WAITING;
         int now = g->quick >= QUICK ? 1 : soon ? attribute_is(g->answered, waits_name, Py_True) : 0;
         PyObject *entered = now > 0 ? PyObject_CallNoArgs(g->enter) : NULL;
         if (now != 0 && entered == NULL) {
@@ -363,14 +407,22 @@ static PyObject *answer_alone(Gate *g, PyObject *arguments, int differentiate, P
 
 /* The answer of the function itself, where calls are to run eagerly for a while; else None. No lock is held: it
  * may call other compiled functions. */
-static PyObject *eager_answer(Gate *g, PyObject *arguments, int differentiate) {
-    if (g->resting <= 0 || !differentiate || g->derivation == NULL || PyTuple_Size(arguments) == 0) {
+static PyObject *eager_answer(Gate *g, Given given, int differentiate) {
+    if (g->resting <= 0 || !differentiate || g->derivation == NULL || given.count == 0) {
         return Py_NewRef(Py_None);
+    }
+    PyObject *arguments = given.tuple != NULL ? Py_NewRef(given.tuple) : PyTuple_New(given.count);
+    for (Py_ssize_t k = 0; given.tuple == NULL && arguments != NULL && k < given.count; k++) {
+        PyTuple_SetItem(arguments, k, Py_NewRef(given.items[k]));
+    }
+    if (arguments == NULL) {
+        return NULL;
     }
     g->resting--;
     g->rested++;
     PyObject *derivation = Py_NewRef(g->derivation), *answer = run_derivation(derivation, arguments, NULL);
     Py_DECREF(derivation);
+    Py_DECREF(arguments);
     return answer;
 }
 
@@ -391,27 +443,35 @@ static PyObject *gate_take_rested(PyObject *self, PyObject *Py_UNUSED(nothing)) 
     return PyLong_FromSsize_t(rested);
 }
 
-/* The answer to a call from a cached one; None for the slow path. With a `mean`, `arguments` is what all its calls
- * have in common. */
-static PyObject *cached_answer(Gate *g, PyObject *arguments, int differentiate, PyObject *out, Mean *mean) {
-    PyObject *taken = PyObject_CallNoArgs(g->acquire);
-    if (taken == NULL) {
-        return NULL;
+/* The answer to a call from a cached one; None for the slow path. */
+static PyObject *cached_answer(Gate *g, Given given, int differentiate, PyObject *out, Mean *mean) {
+    PyObject *lock = Py_NewRef(g->lock), *answer = NULL;
+    if (take_lock(lock, 1) > 0) {
+        answer = answer_alone(g, given, differentiate, out, mean);
+        give_lock(lock);
     }
-    Py_DECREF(taken);
-    PyObject *answer = answer_alone(g, arguments, differentiate, out, mean);
-    PyObject *type = NULL, *value = NULL, *trace = NULL;
-    if (answer == NULL) {
-        PyErr_Fetch(&type, &value, &trace);
+    Py_DECREF(lock);
+    return answer;
+}
+
+PyObject *ask_gate(PyObject *gate, Given given, int differentiate, PyObject *out) {
+    Gate *g = (Gate *)gate;
+    int is_inner = differentiate ? nested_runs > 0 : nested_runs > 1 || again_runs > 0;
+    if (recorder != NULL || internal_runs > 0 || is_inner) {
+        return Py_NewRef(Py_None);
     }
-    PyObject *released = PyObject_CallNoArgs(g->release);
-    if (answer == NULL) {
-        PyErr_Clear();
-        PyErr_Restore(type, value, trace);
-    } else if (released == NULL) {
-        Py_CLEAR(answer);
+    if (g->path == Py_None || (g->skip > 0 && g->resting > 0)) {
+        g->skip -= g->skip > 0;
+        return eager_answer(g, given, differentiate);
     }
-    Py_XDECREF(released);
+    PyObject *array = out != NULL && Py_TYPE(out) == g->look.array_type ? out : NULL;
+    PyObject *answer = cached_answer(g, given, differentiate, array, NULL);
+    g->misses = answer == Py_None ? g->misses + 1 : 0;
+    if (answer == Py_None && g->resting > 0) {
+        g->skip = g->misses < MISSES ? 0 : g->misses < MOST_SKIPPED ? g->misses : MOST_SKIPPED;
+        Py_DECREF(answer);
+        return eager_answer(g, given, differentiate);
+    }
     return answer;
 }
 
@@ -420,28 +480,10 @@ static PyObject *cached_answer(Gate *g, PyObject *arguments, int differentiate, 
  * value is all that is returned. While something records, or is differentiated from outside, the answer is
  * None too: the slow path knows what to do then. */
 static PyObject *gate_answer(PyObject *self, PyObject *const *given, Py_ssize_t count) {
-    Gate *g = (Gate *)self;
     if (count < 2 || count > 3 || !PyTuple_Check(given[0]) || !PyBool_Check(given[1])) {
         return PyErr_Format(PyExc_TypeError, "a Gate answers a tuple of arguments, a bool and an array");
     }
-    int differentiate = given[1] == Py_True;
-    int is_inner = differentiate ? nested_runs > 0 : nested_runs > 1 || again_runs > 0;
-    if (recorder != NULL || internal_runs > 0 || is_inner) {
-        return Py_NewRef(Py_None);
-    }
-    if (g->path == Py_None || (g->skip > 0 && g->resting > 0)) {
-        g->skip -= g->skip > 0;
-        return eager_answer(g, given[0], differentiate);
-    }
-    PyObject *out = count == 3 && Py_TYPE(given[2]) == g->look.array_type ? given[2] : NULL;
-    PyObject *answer = cached_answer(g, given[0], differentiate, out, NULL);
-    g->misses = answer == Py_None ? g->misses + 1 : 0;
-    if (answer == Py_None && g->resting > 0) {
-        g->skip = g->misses < MISSES ? 0 : g->misses < MOST_SKIPPED ? g->misses : MOST_SKIPPED;
-        Py_DECREF(answer);
-        return eager_answer(g, given[0], differentiate);
-    }
-    return answer;
+    return ask_gate(self, given_tuple(given[0]), given[1] == Py_True, count == 3 ? given[2] : NULL);
 }
 
 /* mean(params, samples): the mean over a list of samples, each a tuple of further arguments, and its gradient,
@@ -457,7 +499,7 @@ static PyObject *gate_mean(PyObject *self, PyObject *const *given, Py_ssize_t co
         return Py_NewRef(Py_None);
     }
     Mean mean = {.count = (double)PyList_Size(given[1]), .samples = given[1]};
-    PyObject *last = cached_answer(g, given[0], 1, NULL, &mean), *answer = NULL;
+    PyObject *last = cached_answer(g, (Given){NULL, given, 1}, 1, NULL, &mean), *answer = NULL;
     if (last != NULL && mean.done == 0) {
         answer = Py_NewRef(Py_None);
     } else if (last != NULL && mean.done < PyList_Size(given[1])) {
@@ -543,8 +585,7 @@ static int set_path(PyObject *self, PyObject *path, void *Py_UNUSED(name)) {
 static int gate_traverse(PyObject *self, visitproc visit, void *arg) {
     Gate *g = (Gate *)self;
     Py_VISIT(Py_TYPE(self));
-    Py_VISIT(g->acquire);
-    Py_VISIT(g->release);
+    Py_VISIT(g->lock);
     Py_VISIT(g->enter);
     Py_VISIT(g->path);
     Py_VISIT(g->plans);
@@ -568,8 +609,7 @@ static void gate_dealloc(PyObject *self) {
     Py_XDECREF((PyObject *)g->look.to);
     Py_XDECREF((PyObject *)g->look.array_type);
     Py_XDECREF((PyObject *)g->look.number_type);
-    Py_XDECREF(g->acquire);
-    Py_XDECREF(g->release);
+    Py_XDECREF(g->lock);
     Py_XDECREF(g->enter);
     Py_XDECREF(g->path);
     Py_XDECREF(g->plans);
@@ -587,7 +627,7 @@ static void gate_dealloc(PyObject *self) {
 /* Gate(lock, array, number, enter): `array` and `number` are numpy's ndarray and float64. */
 static PyObject *gate_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
     PyObject *lock, *array, *number, *enter;
-    if (!PyArg_ParseTuple(args, "OO!O!O:Gate", &lock, &PyType_Type, &array, &PyType_Type, &number, &enter)) {
+    if (!PyArg_ParseTuple(args, "O!O!O!O:Gate", LockType, &lock, &PyType_Type, &array, &PyType_Type, &number, &enter)) {
         return NULL;
     }
     Gate *g = (Gate *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
@@ -600,87 +640,21 @@ static PyObject *gate_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     g->path = Py_NewRef(Py_None);
     g->answered = Py_NewRef(Py_None);
     g->look.to = (Passed *)((allocfunc)PyType_GetSlot(PassedType, Py_tp_alloc))(PassedType, 0);
-    g->acquire = g->look.to != NULL ? PyObject_GetAttrString(lock, "acquire") : NULL;
-    g->release = g->acquire != NULL ? PyObject_GetAttrString(lock, "release") : NULL;
-    if (g->release == NULL) {
+    g->lock = Py_NewRef(lock);
+    if (g->look.to == NULL) {
         Py_DECREF((PyObject *)g);
         return NULL;
     }
     return (PyObject *)g;
 }
 
-/* ----------------------------------------------------------------- bound calls ----------------- */
-
-/* A call with its arguments and memory for its gradient; a base of Python's BoundCall. */
-typedef struct {
-    PyObject_HEAD
-    PyObject *gate, *arguments, *gradient;
-} Bound;
-
-/* bound(): the value; what the gate gives otherwise, None too, is for the method `finish`. */
-static PyObject *bound_call(PyObject *self, PyObject *args, PyObject *keywords) {
-    const Bound *b = (Bound *)self;
-    if (PyTuple_Size(args) > 0 || (keywords != NULL && PyDict_Size(keywords) > 0)) {
-        return PyErr_Format(PyExc_TypeError, "a bound call has its arguments: it takes none");
-    }
-    if (b->gate == NULL || Py_TYPE(b->gate) != GateType || b->arguments == NULL || b->gradient == NULL) {
-        return PyErr_Format(PyExc_TypeError, "a bound call needs a gate, arguments and a gradient");
-    }
-    PyObject *const given[] = {Py_NewRef(b->arguments), Py_True, Py_NewRef(b->gradient)};
-    PyObject *gate = Py_NewRef(b->gate), *answer = gate_answer(gate, given, 3);
-    Py_DECREF(gate);
-    Py_DECREF(given[0]);
-    Py_DECREF(given[2]);
-    if (answer == NULL || PyFloat_CheckExact(answer)) {
-        return answer;
-    }
-    PyObject *value = PyObject_CallMethodObjArgs(self, finish_name, answer, NULL);
-    Py_DECREF(answer);
-    return value;
-}
-
-static int bound_traverse(PyObject *self, visitproc visit, void *arg) {
-    Bound *b = (Bound *)self;
-    Py_VISIT(Py_TYPE(self));
-    Py_VISIT(b->gate);
-    Py_VISIT(b->arguments);
-    Py_VISIT(b->gradient);
-    return 0;
-}
-
-static int bound_clear(PyObject *self) {
-    Bound *b = (Bound *)self;
-    put(&b->gate, NULL);
-    put(&b->arguments, NULL);
-    put(&b->gradient, NULL);
-    return 0;
-}
-
-static void bound_dealloc(PyObject *self) {
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    bound_clear(self);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF((PyObject *)type);
-}
-
-static PyMemberDef bound_members[] = {{"gate", T_OBJECT_EX, offsetof(Bound, gate), 0, NULL},
-                                      {"arguments", T_OBJECT_EX, offsetof(Bound, arguments), 0, NULL},
-                                      {"gradient", T_OBJECT_EX, offsetof(Bound, gradient), 0, NULL},
-                                      {NULL, 0, 0, 0, NULL}};
-static PyType_Slot bound_slots[] = {{Py_tp_call, bound_call},         {Py_tp_dealloc, bound_dealloc},
-                                    {Py_tp_traverse, bound_traverse}, {Py_tp_clear, bound_clear},
-                                    {Py_tp_members, bound_members},   {0, NULL}};
-PyType_Spec bound_spec = {"chainrule._native.Bound", sizeof(Bound), 0,
-                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, bound_slots};
-
 int import_gate_parts(void) {
     binding_name = PyUnicode_InternFromString("binding");
     current_name = PyUnicode_InternFromString("current");
     settle_name = PyUnicode_InternFromString("settle");
     waits_name = PyUnicode_InternFromString("waits");
-    finish_name = PyUnicode_InternFromString("finish");
-    return binding_name && current_name && settle_name && waits_name && finish_name ? 0 : -1;
+    executor_name = PyUnicode_InternFromString("executor");
+    return binding_name && current_name && settle_name && waits_name && executor_name ? 0 : -1;
 }
 
 static PyMethodDef gate_methods[] = {{"answer", (PyCFunction)(void (*)(void))gate_answer, METH_FASTCALL, NULL},

@@ -39,6 +39,9 @@ static const struct {
     {"Plan", &plan_spec, &PlanType},
     {"CachedCall", &cached_call_spec, &CachedCallType},
     {"Gate", &gate_spec, &GateType},
+    {"Lock", &lock_spec, &LockType},
+    {"Entrance", &entrance_spec, NULL},
+    {"DerivedEntrance", &derived_entrance_spec, NULL},
     {"Bound", &bound_spec, NULL},
     {"Decider", &decider_spec, &DeciderType},
     {"Instructions", &instructions_spec, &InstructionsType},
@@ -60,7 +63,7 @@ static int import_parts(void) {
     PyObject *ops = PyImport_ImportModule("chainrule.core.ops");
     int failed = !errors_module || !empty_tuple || !empty_string || !ops ||
                  import_value_parts(ops) < 0 || import_building_blocks(ops) < 0 ||
-                 import_gate_parts() < 0 || import_argument_parts() < 0 || import_derivation_parts() < 0 ||
+                 import_gate_parts() < 0 || import_entrance_parts() < 0 || import_argument_parts() < 0 || import_derivation_parts() < 0 ||
                  import_questions() < 0 || find_small_integers() < 0;
     Py_XDECREF(ops);
     return -failed;

@@ -94,13 +94,14 @@ extern PyMethodDef grouping_functions[];  /* grouping.c */
 extern PyMethodDef stand_in_functions[];  /* standins.c */
 extern PyMethodDef hook_functions[];      /* hooks.c */
 extern PyType_Spec value_spec, modes_spec, tape_spec, checks_spec, passed_spec, plan_spec, decider_spec;
-extern PyType_Spec cached_call_spec, gate_spec, bound_spec, instructions_spec, arguments_spec, derivation_spec;
-extern PyType_Spec number_spec, watched_spec;
+extern PyType_Spec cached_call_spec, gate_spec, lock_spec, bound_spec, instructions_spec, arguments_spec, derivation_spec;
+extern PyType_Spec number_spec, watched_spec, entrance_spec, derived_entrance_spec;
 
 /* Fetch what a unit needs from the op table and other Python modules; -1: an error. */
 int import_value_parts(PyObject *ops);     /* value.c */
 int import_building_blocks(PyObject *ops); /* tape.c */
 int import_gate_parts(void);               /* gate.c */
+int import_entrance_parts(void);           /* entrance.c */
 int import_argument_parts(void);           /* arguments.c */
 int import_derivation_parts(void);         /* derivation.c */
 

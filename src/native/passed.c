@@ -453,13 +453,12 @@ void begin_look(Look *w, PyObject *opened) {
     w->held = w->seen_count = 0;
 }
 
-int look_at_arguments(Look *w, PyObject *arguments, int differentiate) {
-    Py_ssize_t count = PyTuple_Size(arguments);
-    int answer = put_word(w, differentiate ? count : -1 - count);
-    for (Py_ssize_t k = 0; k < count && answer > 0; k++) {
+int look_at_arguments(Look *w, Given given, int differentiate) {
+    int answer = put_word(w, differentiate ? given.count : -1 - given.count);
+    for (Py_ssize_t k = 0; k < given.count && answer > 0; k++) {
         w->is_first = differentiate && k == 0;
         w->traces_text = k < MOST_TEXTS && (w->texts >> k & 1);
-        answer = look_at(w, PyTuple_GetItem(arguments, k));
+        answer = look_at(w, given_item(&given, k));
         w->run = 0; /* the first argument's floats are not the others' */
     }
     return answer;
@@ -489,7 +488,7 @@ static PyObject *passed(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     begin(&w.words);
     begin(&w.to->integers);
     begin(&w.to->entries);
-    int answer = look_at_arguments(&w, given[0], given[3] == Py_True);
+    int answer = look_at_arguments(&w, given_tuple(given[0]), given[3] == Py_True);
     if (answer > 0) {
         w.to->signature = PyBytes_FromStringAndSize(w.words.bytes, (Py_ssize_t)w.words.size);
         answer = w.to->signature != NULL ? 1 : -1;
@@ -576,7 +575,7 @@ static Py_ssize_t write_samples(Look *w, PyObject *samples, double *floats, Py_s
     for (; k < count && answer > 0; k++) {
         PyObject *sample = PyList_GetItem(samples, k);
         begin_look(w, NULL);
-        answer = PyTuple_Check(sample) ? look_at_arguments(w, sample, 0) : 0;
+        answer = PyTuple_Check(sample) ? look_at_arguments(w, given_tuple(sample), 0) : 0;
         if (answer > 0 && k == 0) {
             first = w->words;
             w->words = (Buffer){0};

@@ -54,6 +54,8 @@ typedef struct {
     Buffer near;            /* int32_t: where the outputs are among the own numbers, or -1 - k: at k in what is
                                shared; or empty */
     int only_finite;        /* a tape that is for finite inputs only */
+    int is_undecided;       /* the last forward pass of machine code gave something that is not finite, perhaps as a
+                               comparison was near a tie */
     PyObject *captured;     /* a tuple: Values whose numbers come after those of the call's arguments */
     PyObject *extras;       /* a tree of positions that is returned beside the value, with a gradient; or None */
     Buffer extra_at;        /* int64_t: where the numbers are that go into it */
@@ -93,12 +95,13 @@ static void read_extras(const Plan *p) {
 
 /* Forward and backward, with the gradient by what is shared going into `to_shared`, if it is wanted;
  * whether all is finite. */
-static int run_code(const Plan *p, void *to_shared) {
+static int run_code(Plan *p, void *to_shared) {
     void *shared = p->views[P_SHARED].buf, *own = p->views[P_OWN].buf, *seeds = p->views[P_SEEDS].buf;
     void *to_own = p->views[P_ADJOINTS].buf, *gathers = p->views[P_GATHERS].buf;
     void *counts = p->views[P_COUNTS].buf;
     int finite = p->is_float ? isfinite(((FloatForward)p->forward)(shared, own, gathers, counts))
                              : isfinite(((Forward)p->forward)(shared, own, gathers, counts));
+    p->is_undecided = !finite;
     if (!finite || to_shared == NULL) {
         return finite;
     }
@@ -259,14 +262,23 @@ static int read_ids(const Plan *p, const Passed *call) {
     return 1;
 }
 
-/* Memory for the gradient by the parameters; where machine code writes it right there, with what else
- * is shared, it begins on a cache line and another comes after it. */
-static PyObject *new_gradient(const Plan *p, Py_ssize_t *offset) {
-    PyObject *bytes;
+/* Memory for the gradient by the parameters: of its own, or what is there for few numbers of which no array is
+ * made. */
+typedef struct {
+    PyObject *bytes; /* a bytearray, or NULL */
+    Py_ssize_t offset;
+    char *numbers;
+    char few[1024];
+} Memory;
+
+/* Find it; where machine code writes the gradient right there, with what else is shared, it begins on a cache line
+ * and another comes after it. -1: an error. */
+static int find_memory(const Plan *p, Memory *m) {
     Py_ssize_t size = p->in_place ? p->views[P_SHARED].len + 2 * LINE : p->size * (Py_ssize_t)sizeof(double);
-    const char *at = new_array(&bytes, size, 1);
-    *offset = p->in_place ? (Py_ssize_t)(-(uintptr_t)at % LINE) : 0;
-    return bytes;
+    char *at = p->record == Py_None && size <= (Py_ssize_t)sizeof m->few ? m->few : new_array(&m->bytes, size, 1);
+    m->offset = p->in_place ? (Py_ssize_t)(-(uintptr_t)at % LINE) : 0;
+    m->numbers = at != NULL ? at + m->offset : NULL;
+    return at != NULL ? 0 : -1;
 }
 
 static void copy_gradient(const Plan *p, double *to) {
@@ -368,32 +380,38 @@ static PyObject *value_of(const Plan *p, double number) {
     return pair;
 }
 
-/* A value and its gradient, which is in `bytes`, in the structure of the first argument; the value is taken. */
-static PyObject *answer_of(const Plan *p, PyObject *value, PyObject *bytes, Py_ssize_t offset) {
-    PyObject *at = PyLong_FromSsize_t(offset), *result = NULL;
-    PyObject *record = NULL, *filled = NULL;
-    if (value != NULL && at != NULL) {
-        record = p->record == Py_None
-                     ? Py_NewRef(Py_None)
-                     : PyObject_CallFunctionObjArgs(p->make, empty_tuple, p->record, bytes, at, NULL);
+/* The gradient as a numpy record; None where there is no array. */
+static PyObject *record_of(const Plan *p, PyObject *bytes, Py_ssize_t offset) {
+    if (p->record == Py_None) {
+        return Py_NewRef(Py_None);
     }
+    PyObject *at = PyLong_FromSsize_t(offset);
+    PyObject *record = at != NULL ? PyObject_CallFunctionObjArgs(p->make, empty_tuple, p->record, bytes, at, NULL)
+                                  : NULL;
+    Py_XDECREF(at);
+    return record;
+}
+
+/* A value and its gradient, in the structure of the first argument; the value is taken. `bytes` has the numbers
+ * from the offset on, where there are arrays. */
+static PyObject *answer_of(const Plan *p, PyObject *value, const void *numbers, PyObject *bytes, Py_ssize_t offset) {
+    PyObject *record = value != NULL ? record_of(p, bytes, offset) : NULL, *filled = NULL, *result = NULL;
     if (record != NULL) {
-        const char *start = PyByteArray_AsString(bytes) + offset;
-        Gradient gradient = {(const double *)(const void *)start, p->size, record};
+        Gradient gradient = {numbers, p->size, record};
         filled = fill_template(p->template, &gradient);
     }
     if (filled != NULL) {
         result = PyTuple_Pack(2, value, filled);
     }
     Py_XDECREF(value);
-    Py_XDECREF(at);
     Py_XDECREF(record);
     Py_XDECREF(filled);
     return result;
 }
 
 PyObject *answer_of_mean(const Mean *mean) {
-    return answer_of((Plan *)mean->plan, PyFloat_FromDouble(mean->value), mean->gradient, 0);
+    const char *numbers = PyByteArray_AsString(mean->gradient);
+    return answer_of((Plan *)mean->plan, PyFloat_FromDouble(mean->value), numbers, mean->gradient, 0);
 }
 
 /* The last gradient, divided by something, into a new row, or added to one. */
@@ -519,6 +537,10 @@ static int takes_gradient(const Plan *p, PyObject *out, Py_buffer *view) {
     return fits;
 }
 
+int plan_is_undecided(PyObject *plan) { return ((Plan *)plan)->is_undecided; }
+
+int plan_runs_on(PyObject *plan, PyObject *tape) { return Py_TYPE(plan) == PlanType && ((Plan *)plan)->owner == tape; }
+
 Py_ssize_t plan_first(PyObject *plan) { return ((Plan *)plan)->first; }
 
 PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out, Mean *mean) {
@@ -531,12 +553,13 @@ PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out, Mean *mean
     int is_tape = p->forward == 0, has_outputs = p->outputs.size != 0;
     int only_value = p->template == Py_None || has_outputs, returns = !only_value && !to_out && mean == NULL;
     int in_place = p->in_place && returns;
-    PyObject *bytes = NULL, *result = NULL;
-    Py_ssize_t offset = 0;
+    PyObject *result = NULL;
+    p->is_undecided = 0;
+    Memory gradient;
+    gradient.bytes = NULL;
     int fine = choose_gathers(p, call);
     if (fine > 0) {
-        bytes = returns ? new_gradient(p, &offset) : NULL;
-        fine = !returns || bytes != NULL ? read_ids(p, call) : -1;
+        fine = returns && find_memory(p, &gradient) < 0 ? -1 : read_ids(p, call);
     }
     if (fine > 0) {
         fine = read_numbers(p, call);
@@ -544,7 +567,7 @@ PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out, Mean *mean
     }
     if (fine > 0) {
         void *to_shared = only_value ? NULL
-                          : in_place ? PyByteArray_AsString(bytes) + offset : p->views[P_SHARED_ADJOINTS].buf;
+                          : in_place ? gradient.numbers : p->views[P_SHARED_ADJOINTS].buf;
         if (is_tape) {
             fine = run_on_tape(p, to_shared);
         } else {
@@ -558,12 +581,12 @@ PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out, Mean *mean
                         : p->is_float ? *(const float *)p->root
                                       : *(const double *)p->root;
         if (to_out || (returns && !in_place)) {
-            copy_gradient(p, to_out ? view.buf : (void *)PyByteArray_AsString(bytes));
+            copy_gradient(p, to_out ? view.buf : (void *)gradient.numbers);
         }
         fine = mean != NULL ? add_to_mean(p, mean, number) : 0;
         result = fine < 0      ? NULL
                  : has_outputs ? outputs_of(p)
-                 : returns     ? answer_of(p, value_of(p, number), bytes, offset)
+                 : returns     ? answer_of(p, value_of(p, number), gradient.numbers, gradient.bytes, gradient.offset)
                                : PyFloat_FromDouble(number);
     } else if (fine == 0) {
         result = Py_NewRef(Py_None);
@@ -571,7 +594,7 @@ PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out, Mean *mean
     if (to_out) {
         PyBuffer_Release(&view);
     }
-    Py_XDECREF(bytes);
+    Py_XDECREF(gradient.bytes);
     return result;
 }
 

@@ -15,13 +15,14 @@ import gc
 import math
 import random
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, MethodDescriptorType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 from native_parts import (
+    DerivedEntrance,
+    Entrance,
     decider_parts,
     gate_for,
     packing_parts,
@@ -226,6 +227,26 @@ def wrong_bound(gate: Any, arguments: Any, gradient: Any) -> None:
     bound = _native.Bound()
     bound.gate, bound.arguments, bound.gradient = gate, arguments, gradient
     bound()
+
+
+def wrong_entrance(gate: Any, wanted: Any, keywords: Any, *arguments: Any) -> None:
+    for kind in (_native.Entrance, Entrance, DerivedEntrance):
+        made = kind()
+        made._gate, made._wanted = gate, wanted
+        made(*arguments, **keywords)
+
+
+def wrong_differentiation(gate: Any, out: Any, keywords: Any, *arguments: Any) -> None:
+    for kind in (_native.Entrance, Entrance):
+        made = kind()
+        made._gate = gate
+        made.value_and_grad(*arguments, out=out, **keywords)
+
+
+def release_taken(*given: Any) -> None:
+    lock = _native.Lock()
+    lock.acquire()
+    lock.release(*given)
 
 
 def set_count(name: str, count: Any) -> None:
@@ -439,7 +460,7 @@ ENTRIES: dict[str, Entry] = {
     ),
     "Gate": (
         lambda *x: _native.Gate(*x).answer((1.0,), True),
-        lambda: (threading.RLock(), np.ndarray, np.float64, lambda: None),
+        lambda: (_native.Lock(), np.ndarray, np.float64, lambda: None),
     ),
     "Gate.answer": (
         lambda *x: sound_gate().answer(*x),
@@ -458,6 +479,16 @@ ENTRIES: dict[str, Entry] = {
     ),
     "set the path": (lambda x: setattr(sound_gate(), "path", x), lambda: (None,)),
     "Bound": (wrong_bound, lambda: (sound_gate(), (np.ones((2, 1)), 7), np.zeros((2, 1)))),
+    "Entrance": (
+        wrong_entrance,
+        lambda: (sound_gate(), random.randrange(4), {}, np.ones((2, 1)), 7),
+    ),
+    "Entrance.value_and_grad": (
+        wrong_differentiation,
+        lambda: (sound_gate(), np.zeros((2, 1)), {}, np.ones((2, 1)), 7),
+    ),
+    "Lock": (lambda *x: _native.Lock().acquire(*x), lambda: (True,)),
+    "Lock.release": (release_taken, lambda: ()),
     "Value.backward": (lambda *x: small()[2].backward(*x), lambda: (1.0,)),
     "Value.zero_grad": (lambda *x: small()[2].zero_grad(*x), lambda: ()),
     "Value._backward": (lambda *x: small()[2]._backward(*x), lambda: ()),

@@ -17,8 +17,10 @@ from chainrule.compiler.mapping.calls import map_calls
 from chainrule.compiler.runtime import calls, report
 from chainrule.compiler.runtime.bound import BoundCall
 from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.compiler.runtime.entrances import Entrance
 from chainrule.compiler.runtime.notices import FallbackError, FallbackWarning
 from chainrule.compiler.runtime.pipeline import Options
+from chainrule.compiler.runtime.results import fill
 from chainrule.compiler.saving.writing import save
 from chainrule.compiler.sizes.serving import any_size
 from chainrule.compiler.training.batches import batch_value_and_grad
@@ -45,13 +47,14 @@ __all__ = [
 METHODS = 256  # instances whose compiled methods are kept
 
 
-class CompiledFunction:
+class CompiledFunction(Entrance):
     """A function that records itself and replays; made by ``chainrule.compile``."""
 
     def __init__(self, function: Callable[..., Any], options: Options) -> None:
         functools.update_wrapper(self, function, updated=())
         #: which path answers a call; for tests and tools, not part of the public interface
         self.dispatch = Dispatch(function, options)
+        self._gate = self.dispatch.gate
         self.dispatch.may_keep = options.dtype == "float64"  # others do not hold all integers
         self._bound: dict[int, tuple[Callable[[], Any], CompiledFunction]] = {}
         self._derivatives: dict[Transform, CompiledDerivative] = {}
@@ -94,18 +97,18 @@ class CompiledFunction:
     def __repr__(self) -> str:
         return f"<compiled {self.dispatch.name}: {report.path(self.dispatch)}>"
 
-    def __call__(self, /, *arguments: Any, **keywords: Any) -> Any:
+    def _unanswered(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """The function's value: a Value where Values are involved, else floats."""
-        return calls.value(self.dispatch, arguments, keywords)
+        return calls.unanswered_value(self.dispatch, arguments, keywords)
 
-    def value_and_grad(self, /, *arguments: Any, out: Any = None, **keywords: Any) -> Any:
-        """The value and its gradient by the first argument, in that argument's structure.
-
-        ``out``, an array for each array of the first argument in the same structure, receives the
-        gradient in place; an argument of the function with that name is passed by position. If the
-        function returns ``(value, extras)``, so does this.
-        """
-        return calls.value_and_grad(self.dispatch, arguments, keywords, out)
+    def _differentiate(
+        self, arguments: tuple[Any, ...], keywords: dict[str, Any], out: Any, answer: Any
+    ) -> Any:
+        """``value_and_grad``."""
+        if answer is not None:
+            number, gradient = answer
+            return number, fill(out, gradient)
+        return calls.unanswered_value_and_grad(self.dispatch, arguments, keywords, out)
 
     def bound(self, /, *arguments: Any) -> BoundCall:
         """``value_and_grad`` of these arguments, for a loop that changes their arrays in place.

@@ -18,17 +18,19 @@ from chainrule.compiler.differentiation.tracing import DerivativeTracer
 from chainrule.compiler.mapping.calls import map_derivative
 from chainrule.compiler.runtime import calls, report
 from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.compiler.runtime.entrances import DerivedEntrance, Wanted
 from chainrule.core.backend import modes
 from chainrule.derivatives.matrices import compute
 from chainrule.derivatives.transforms import Transform, is_nested
 
 FIRST_ORDER = ("grad", "value_and_grad")  # of one number: machine code has a backward pass for it
 MATRICES = ("jacobian", "hessian")
+ARRANGED = ("jvp", "vjp", "hvp")  # their arguments go on in another order, or in pairs
 #: how many times as long as building the function's graph an eager derivative takes, about
 FIRST_WORK, SECOND_WORK = 16, 60
 
 
-class CompiledDerivative:
+class CompiledDerivative(DerivedEntrance):
     """A derivative that records itself and replays; made by ``chainrule.jacobian`` and its like."""
 
     def __init__(
@@ -45,6 +47,11 @@ class CompiledDerivative:
         options = replace(of.options, sizes=None)  # the derivative itself is recorded
         self.dispatch = Dispatch(self._named(of.name), options, self._derived_tracer())
         self._derivatives: dict[Transform, CompiledDerivative] = {}
+        #: what answers calls with their arguments as they are passed, if they are in order
+        self._in_order = transform.argnums == 0 and transform.name not in ARRANGED
+        self._gate = (known or self.dispatch).gate if self._in_order else None
+        gradient = Wanted.VALUE_AND_GRADIENT if transform.has_value else Wanted.GRADIENT
+        self._wanted = Wanted.WHOLE if known is None else gradient
 
     def _named(self, name: str) -> Callable[..., Any]:
         """The eager derivative, as a function of what it differentiates by first."""
@@ -88,19 +95,23 @@ class CompiledDerivative:
     def __repr__(self) -> str:
         return f"<compiled {self.dispatch.name}: {report.path(self.dispatch)}>"
 
-    def __call__(self, /, *arguments: Any, **keywords: Any) -> Any:
+    def _unanswered(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """The derivative, for the arguments of the function."""
-        if self._known is not None and arguments and not keywords:
-            quick = arguments if self.transform.argnums == 0 else self._ordered_call(arguments)
-            answer = self._known.answer(quick, True)
-            if answer is not None:
-                return self._of_gradient(answer, quick, keywords)
         first, others = self._arranged(arguments)
+        if not self._in_order and not keywords:
+            answer = (self._known or self.dispatch).answer((first, *others), True)
+            if answer is not None:
+                known = self._known is not None
+                return self._derived(answer, (first, *others)) if known else answer
         if modes.recorder is not None or is_internal() or is_nested():
             return self.dispatch.function(first, *others, **keywords)
         if self._known is not None:
             return self._gradient(self._known, first, others, keywords)
         return calls.derivative(self.dispatch, (first, *others), keywords)
+
+    def _derived(self, answer: tuple[Any, Any], arguments: tuple[Any, ...]) -> Any:
+        """What it gives, of what the gate answered."""
+        return self._of_gradient(answer, arguments, {})
 
     def map(
         self,
@@ -171,7 +182,7 @@ class CompiledDerivative:
             return self.dispatch.function(first, *others, **keywords)
         ordered = (first, *others)
         name = self.transform.name
-        found = calls.value_and_grad(known, ordered, keywords, name=name)
+        found = calls.unanswered_value_and_grad(known, ordered, keywords, name=name)
         return self._of_gradient(found, ordered, keywords)
 
     def _of_gradient(
@@ -181,10 +192,6 @@ class CompiledDerivative:
         if isinstance(answer[0], tuple) is self.transform.has_aux:
             return self.transform.wanted(*answer)
         return self.dispatch.function(*ordered, **keywords)  # which says what is wrong
-
-    def _ordered_call(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        first, others = self.transform.pick(arguments)
-        return (first, *others)
 
     def report(self, stage: str = "summary") -> str:
         """What became of it, as ``report`` of a compiled function says."""

@@ -28,6 +28,7 @@ class LoadedFunction(CompiledFunction):
 
     def __init__(self, saved: SavedFunction, path: str) -> None:
         self.dispatch: LoadedDispatch = LoadedDispatch(saved)
+        self._gate = self.dispatch.gate
         self.__name__ = self.__qualname__ = saved.name
         if saved.signature is not None:
             self.__signature__ = saved.signature

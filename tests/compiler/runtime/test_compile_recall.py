@@ -88,14 +88,13 @@ class Pair:
         self.limit = 1e-12 if dtype == "float64" else 1e-4
 
     def __call__(self, *arguments, known=None):
-        answers: list[Any] = []
-        dispatch = self.fast.dispatch
-        answer = dispatch.answer
-        dispatch.answer = lambda *x: answers.append(answer(*x)) or answers[-1]
+        unanswered: list[Any] = []  # by the gate
+        differentiate = self.fast._differentiate
+        self.fast._differentiate = lambda *x: unanswered.append(x) or differentiate(*x)
         try:
             value, gradient = self.fast.value_and_grad(*arguments)
         finally:
-            dispatch.answer = answer
+            del self.fast._differentiate
         wanted_value, wanted = self.tape.value_and_grad(*arguments)
         assert type(value) is type(wanted_value) is float
         np.testing.assert_allclose(value, wanted_value, rtol=self.limit, atol=self.limit)
@@ -103,7 +102,7 @@ class Pair:
         for a, b in zip(leaves(gradient), leaves(wanted), strict=True):
             np.testing.assert_allclose(a, b, rtol=self.limit, atol=self.limit)
         if known is not None:
-            assert any(x is not None for x in answers) is known
+            assert (not unanswered) is known
         return value, gradient
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainrule.compiler.runtime.calls import value_and_grad
+from chainrule.compiler.runtime.calls import unanswered_value_and_grad
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.results import fill
 from chainrule.core.backend import kernels
@@ -64,7 +64,7 @@ class BoundCall(Base):
     def finish(self, answer: Any) -> Any:
         """The value, where the gate has not written the gradient, or has no answer at all."""
         if answer is None:
-            return value_and_grad(self._dispatch, self.arguments, {}, self.gradient)[0]
+            return unanswered_value_and_grad(self._dispatch, self.arguments, {}, self.gradient)[0]
         value, gradient = answer
         fill(self.gradient, gradient)
         return value

@@ -37,11 +37,18 @@ PAIR_IF_TUPLE = 2  # to a Derivation: what a function returns may be a pair of a
 
 
 def value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """``CompiledFunction.__call__``; see there."""
+    """What the function returns: a Value where Values are involved, else floats."""
     if not keywords:
         answer = dispatch.answer(arguments, False)
         if answer is not None:
             return answer
+    return unanswered_value(dispatch, arguments, keywords)
+
+
+def unanswered_value(
+    dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> Any:
+    """The same, where the gate has no answer."""
     if dispatch.gate.rest():
         return dispatch.function(*arguments, **keywords)
     # Part of another recording or its check; or a replay's derivatives, which are numbers, would be
@@ -66,12 +73,10 @@ def value_and_grad(
     keywords: dict[str, Any],
     out: Any = None,
     at_once: bool = False,
-    name: str = "value_and_grad",
 ) -> Any:
     """``CompiledFunction.value_and_grad``; see there.
 
-    ``at_once``: by machine code from the first call on, where there can be some. ``name``: which
-    transform was asked for, for messages.
+    ``at_once``: by machine code from the first call on, where there can be some.
     """
     if not keywords:
         answer = dispatch.answer(arguments, True, out)
@@ -80,6 +85,18 @@ def value_and_grad(
                 return answer
             number, gradient = (answer, out) if type(answer) is float else answer
             return number, fill(out, gradient)
+    return unanswered_value_and_grad(dispatch, arguments, keywords, out, at_once)
+
+
+def unanswered_value_and_grad(
+    dispatch: Dispatch,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    out: Any = None,
+    at_once: bool = False,
+    name: str = "value_and_grad",
+) -> Any:
+    """The same, where the gate has no answer; ``name``: of the transform, for messages."""
     if not arguments:
         raise TypeError("value_and_grad takes the argument to differentiate by first")
     if modes.recorder is not None:
@@ -94,7 +111,7 @@ def value_and_grad(
         return found[0][0], fill(out, found[0][1])
     if not at_once and dispatch.gate.derivation is None:
         dispatch.gate.derivation = _derivation(dispatch.function)
-    if not at_once and dispatch.rests():
+    if not at_once and dispatch.rests(has_graph=True):
         return _eager_value_and_grad(dispatch, arguments, keywords, out, name)
     call = flatten_call(arguments, keywords, differentiate=True, texts=dispatch.texts)
 
@@ -130,11 +147,10 @@ def sized_value_and_grad(dispatch: Dispatch, arguments: tuple[Any, ...]) -> tupl
 
 
 def derivative(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """``CompiledDerivative.__call__``; the first argument is what it differentiates by."""
-    if not keywords:
-        answer = dispatch.answer(arguments, True)
-        if answer is not None:
-            return answer
+    """``CompiledDerivative.__call__``; the first argument is what it differentiates by.
+
+    The gate has no answer.
+    """
     if dispatch.gate.rest():
         return dispatch.function(*arguments, **keywords)
     if dispatch.rests() or holds_values(arguments[0]):

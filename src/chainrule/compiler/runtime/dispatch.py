@@ -21,7 +21,7 @@ from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.runtime.causes import SEVERAL
 from chainrule.compiler.runtime.counts import Counts
-from chainrule.compiler.runtime.fast_path import FastPath, gate
+from chainrule.compiler.runtime.fast_path import FastPath, gate, new_lock
 from chainrule.compiler.runtime.ledger import Beside, Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.notices import Notices
@@ -61,7 +61,7 @@ class Dispatch:
         """
         self.function, self.options = function, options
         self._tracer = tracer or Tracer(function, exact=options.lift is False)
-        self.lock: threading.RLock = threading.RLock() if before is None else before.lock
+        self.lock: threading.RLock = new_lock() if before is None else before.lock
         self.gate = gate(self.lock, self._enter_quick_calls)
         self.answer = self.gate.answer  # of cached calls; None for the slow path
         #: maps and batches that are answered at once; see ``mapping`` and ``training``
@@ -229,18 +229,22 @@ class Dispatch:
             finally:
                 self.busy = False
 
-    def rests(self) -> bool:
+    def rests(self, has_graph: bool = False) -> bool:
         """Whether a call had better run eagerly, without looking for a variant; it is counted.
 
         The gate is told of the calls after it that are to do the same. What is to raise where it
-        cannot be recorded does not rest: the next call may be one to raise for.
+        cannot be recorded does not rest: the next call may be one to raise for. ``has_graph``:
+        what the call takes will be seen from its graph, so nothing has to be known of its
+        arguments where no recording can be paid for.
         """
-        if not self._ledger.rests or self.notices.raises:
+        if self.notices.raises or not (self._ledger.rests or (has_graph and self._is_too_early)):
             return False
         with self.lock:
             self._enter_rested()
             if not self._ledger.rests:
-                return False
+                if not (has_graph and self._is_too_early):
+                    return False
+                self._ledger.missed(0)
             run = self._leave_unserved()
             self._first_gate.resting = max(0, self._longest_rest() - 1)
             self.counts.calls += 1
@@ -250,6 +254,12 @@ class Dispatch:
             else:
                 self.fall_back(run.reason)
         return True
+
+    @property
+    def _is_too_early(self) -> bool:
+        """Whether it was never recorded, and whatever a call is, that cannot be paid for yet."""
+        asked = self._is_asked_for
+        return self._pipeline is None and not self._ledger.affords_recording(asked=asked)
 
     def _longest_rest(self) -> int:
         """How many calls, this one too, are to run eagerly with nothing to be told or learnt."""
@@ -360,7 +370,8 @@ class Dispatch:
             self.notices.replays_do_not_pay(_dear_beside(beside, self.captured, pays))
             return
         path = self.fast_path or FastPath(self.captured, self.texts)
-        tells, is_served = path.tells, path.learn(call, run.variant)
+        on_tape = run.path is Path.TAPE
+        tells, is_served = path.tells, path.learn(call, run.variant, on_tape)
         if self.fast_path is None or path.tells is not tells:
             self.fast_path = path  # the gate reads once how to look at arguments
         if not is_served and not self._ledger.replays_pay(size):

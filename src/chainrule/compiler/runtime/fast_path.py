@@ -46,6 +46,8 @@ DOUBLE = np.dtype(float64)
 STRUCTURES = 256  # that are cached, as many as a function keeps
 VARIANTS = 64  # of each, as many as a structure has; the least recently used goes
 MOST_SEEN = 256  # containers that C tells from each other, as in src/native/call.h
+MOST_UNDECIDED = 4096  # instructions of a tape that is kept beside machine code: what it takes to
+# look at a call in Python is little beside running a longer one
 MOST = 2**28  # numbers: one item of a numpy array has less than 2**31 bytes
 
 
@@ -356,6 +358,11 @@ else:
     Gate = ClosedGate if kernels is None else kernels.Gate
 
 
+def new_lock() -> threading.RLock:
+    """A lock for a gate: C takes its own without a call of Python's."""
+    return threading.RLock() if kernels is None else kernels.Lock()
+
+
 def gate(lock: threading.RLock, enter: Callable[[], None]) -> Gate:
     """What the calls of a function pass first; ``enter`` counts those that it answered.
 
@@ -384,12 +391,27 @@ class FastPath:
         self._kept: list[Any] = []  # what is known by its address
         self._met: dict[Any, bool] = {}  # what was learnt before, and whether there is a plan
 
-    def learn(self, call: Call, variant: Variant) -> bool:
-        """Let a variant answer calls such as this from now on; whether it can."""
+    def learn(self, call: Call, variant: Variant, on_tape: bool) -> bool:
+        """Let a variant answer calls such as this from now on; whether it can.
+
+        ``on_tape``: so it answered this one, perhaps as its machine code could not.
+        """
         binding, met = variant.binding, _met_by(variant, variant.binding)
         if met not in self._met and not call.keywords:
             self._met[met] = self._learn(call, variant, binding)
-        return self._met.get(met, False)
+        served = self._met.get(met, False)
+        if served and on_tape and binding is not None and len(variant.recording) <= MOST_UNDECIDED:
+            self._learn_tape(call, variant, binding)
+        return served
+
+    def _learn_tape(self, call: Call, variant: Variant, binding: Binding) -> None:
+        """Let the tape answer calls in which a comparison is near a tie, as in this one."""
+        shape = signature(call.structure[0], call.arguments, bool(call.key[0]), self.opened)
+        if shape is None:
+            return
+        for cached in self.plans.get(shape.row, []):
+            if cached.variant is variant and cached.binding is binding and not cached.otherwise:
+                cached.otherwise = _plan_of(call, shape, variant, None)
 
     def forget(self, variant: Variant) -> None:
         """Let the slow path answer the calls of a variant that waits for machine code."""

@@ -1,0 +1,100 @@
+"""Calls that a function's gate answers pass no Python code, whichever way they are asked for."""
+
+import numpy as np
+import pytest
+
+import chainrule
+
+pytestmark = pytest.mark.skipif(chainrule.engine != "native", reason="the gate is in C")
+
+
+class Scaled:
+    def __init__(self):
+        self.scale = 3.0
+
+    @chainrule.compile
+    def square(self, x):
+        return x * x * self.scale
+
+
+SCALED = Scaled()
+
+
+def square(x):
+    return x * x * 3.0
+
+
+def loaded(folder):
+    path = folder / "square.chainrule"
+    chainrule.compile(square).save(path, 1.0)
+    return chainrule.load(path)
+
+
+WAYS = {
+    "function": lambda _: chainrule.compile(square),
+    "method": lambda _: SCALED.square,
+    "loaded": loaded,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_gate_answers_without_python(way, tmp_path, monkeypatch):
+    fast = WAYS[way](tmp_path)
+    grad, both = chainrule.grad(fast), chainrule.value_and_grad(fast)
+    calls = [fast, fast.value_and_grad, grad, both]
+    for call in calls * 3:
+        call(1.0)
+
+    def unexpected(*_):
+        raise AssertionError("Python looked at a call that the gate has an answer to")
+
+    for x in (fast, grad, both):
+        for name in ("_unanswered", "_differentiate"):
+            monkeypatch.setattr(x, name, unexpected, raising=False)
+    assert [call(2.0) for call in calls] == [12.0, (12.0, 12.0), 12.0, (12.0, 12.0)]
+
+
+def test_out_is_filled_and_other_keywords_go_to_the_function():
+    fast = chainrule.compile(lambda x, k=1.0: x[0] * x[1] * k)
+    x, out = np.array([2.0, 3.0]), np.zeros(2)
+    for _ in range(3):
+        assert fast.value_and_grad(x, out=None)[0] == 6.0
+        value, gradient = fast.value_and_grad(x, out=out)
+        assert (value, gradient is out, out.tolist()) == (6.0, True, [3.0, 2.0])
+        value, gradient = fast.value_and_grad(x, k=2.0, out=out)
+        assert (value, gradient is out, out.tolist()) == (12.0, True, [6.0, 4.0])
+        assert fast(x, k=2.0) == 12.0
+    values = fast.value_and_grad([2.0, 3.0])
+    with pytest.raises(TypeError, match="a plain float cannot be filled in place"):
+        fast.value_and_grad([2.0, 3.0], out=[0.0, 0.0])
+    assert values == (6.0, [3.0, 2.0])
+
+
+def test_a_derivative_by_other_arguments_and_with_extras_is_the_eager_one():
+    def f(x, y):
+        return x * y * y, {"y": y}
+
+    fast = chainrule.compile(f)
+    ways = [
+        (chainrule.grad, {"argnums": 1, "has_aux": True}),
+        (chainrule.grad, {"has_aux": True}),
+        (chainrule.value_and_grad, {"argnums": (1, 0), "has_aux": True}),
+    ]
+    for transform, options in ways:
+        eager, compiled = transform(f, **options), transform(fast, **options)
+        assert [compiled(2.0, 3.0) for _ in range(4)] == [eager(2.0, 3.0)] * 4
+    with pytest.raises(TypeError, match="returns one Value"):
+        chainrule.grad(fast)(2.0, 3.0)
+
+
+def test_modes_and_nesting_are_noticed_at_every_call():
+    fast = chainrule.compile(square)
+    for _ in range(4):
+        assert fast.value_and_grad(1.0) == (3.0, 6.0)
+    assert chainrule.grad(lambda x: fast(x) * x)(2.0) == 36.0
+    assert chainrule.grad(chainrule.grad(fast))(2.0) == 6.0
+    v = chainrule.Value(2.0)
+    y = fast(v)
+    y.backward()
+    assert (y.data, v.grad) == (12.0, 12.0)
+    assert fast.value_and_grad(2.0) == (12.0, 12.0)
