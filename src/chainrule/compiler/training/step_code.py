@@ -43,9 +43,12 @@ CODE = (
     *("constants", "counts", "gathers", "samples", "seeds"),  # a row for each fit, or each group
     *("inputs", "constant_bytes", "count_words", "gather_words", "sample_bytes", "lanes", "root"),
 )
-RATES = 9  # numbers of each step that its update reads
+RATES = 10  # numbers of each step that its update reads
+CLIP, LEAST = 8, 9  # which of them are the limit of the norm, and that of moments
 #: The squares of gradients of a smaller norm would underflow: such a limit is left to Python.
 LEAST_CLIP = {"float64": 1e-100, "float32": 1e-12}
+#: a smaller ``eps`` of Adam would be changed by roots of numbers that do not have all their bits
+LEAST_EPS = {"float64": 1e-100, "float32": 1e-11}
 PARTS = 8  # at most, of the groups of a step: each is added up by itself
 SMALL = 1 << 14  # parameters of a small model, whose samples take little more than a part does
 SAMPLES = 16  # at least in a part of a step of such a model
@@ -472,7 +475,9 @@ def update(kind: str, count: int, dtype: str, clipped: bool = False) -> jit.Libr
     """The update of ``count`` parameters: a function "update" in machine code.
 
     It updates a stretch of them, from one vector to another, so that threads can share it.
-    ``clipped``: by a gradient whose norm is at most the last of the rates.
+    Moments below the least of the rates become 0: what is left of a gradient that has long been 0
+    would else end as a number so small that each operation on it takes a hundred times as long.
+    ``clipped``: by a gradient whose norm is at most that of the rates.
     """
     rule: Any
     rule, moment_count = UPDATES[kind]
@@ -516,7 +521,7 @@ def update(kind: str, count: int, dtype: str, clipped: bool = False) -> jit.Libr
         p, moved = rule(p, g, before, lambda k: rate(k, width))
         store("%P", terms, p)
         for name, moment in zip(moments, moved, strict=True):
-            store(name, terms, moment)
+            store(name, terms, (abs(moment) < rate(LEAST, width)).choose(0.0, moment))
 
     def square(terms: Any, load: Any, store: Any) -> None:
         g = load("%Q", terms)
@@ -527,7 +532,7 @@ def update(kind: str, count: int, dtype: str, clipped: bool = False) -> jit.Libr
     if clipped:
         squares = code.variable(code.constant(0.0, width))
         everywhere(square)
-        norm, most = squares.get().total().intrinsic("sqrt"), rate(RATES - 1, 1)
+        norm, most = squares.get().total().intrinsic("sqrt"), rate(CLIP, 1)
         # Where the squares overflow it is a NaN, which shows: Python takes such a step.
         factor = (norm > most).choose(most / norm, 1.0) + (norm - norm)
         scale = factor.splat(width)
