@@ -24,6 +24,7 @@ from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.machine import Fit, MachineCode, beyond
 from chainrule.compiler.runtime.variants import Binding, Run, Variant
 from chainrule.compiler.training.steps import Progress, Steps, unnoticed
+from chainrule.compiler.training.stretches import Stretches
 from chainrule.core.backend import kernels
 from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
@@ -45,10 +46,16 @@ class Kind:
     binding: Binding
     place: int
     numbers: int  # that a sample brings along, before its integers
+    gathers: Addresses  # where in a row what its gathers select goes, or -1; see ``Stretches``
+
+    @property
+    def decided(self) -> Decided:
+        """What tells what samples decide."""
+        return Decided.of(self.variant.recording.selection, self.binding.fit)
 
     def decide(self, ids: Addresses) -> Decisions:
         """What samples decide, a row of integers for each; integers beyond floats are no path."""
-        made = Decided.of(self.variant.recording.selection, self.binding.fit).rows(ids)
+        made = self.decided.rows(ids)
         numbers = ids[:, sorted(self.variant.numeric)]
         beyond = (numbers < -EXACT) | (numbers > EXACT)
         return replace(made, known=made.known & ~beyond.any(axis=1))
@@ -57,19 +64,19 @@ class Kind:
     def native(self) -> tuple[Any, ...] | None:
         """What C reads of it; None where there is more to see to, or no C that decides."""
         fit = self.binding.fit
-        decider = Decided.of(self.variant.recording.selection, fit).decider
+        decider = self.decided.decider
         if decider is None or self.variant.uses_math or self.numbers:
             return None
         numeric = np.array(sorted(self.variant.numeric), np.int64)
-        return decider, fit.private, fit.gathers, numeric, self.place
+        return decider, fit.private, self.gathers, numeric, self.place
 
 
 class PackedSamples:
     """Samples packed for machine code when they are needed.
 
     ``fit_of[k]`` is the place in ``fits`` of what sample k fits (or UNKNOWN, or ODD). Row
-    ``row_of[k]`` of ``gathered`` is what its gathers select, that of ``own`` are the numbers it has
-    of its own. There are rows for so many samples as fit into some memory; then they are worked out
+    ``row_of[k]`` of ``gathered`` is what its gathers select, the first of each of the
+    ``stretches``, that of ``own`` are the numbers it has of its own. There are rows for so many samples as fit into some memory; then they are worked out
     anew.
     Of windows those that are needed next are the samples, at most ``AT_ONCE`` of them.
     """
@@ -212,6 +219,7 @@ class PackedSamples:
         self._table: _Table | None = None
         self._kept = NOTHING
         self.machine: MachineCode | None = None
+        self.stretches = Stretches.single(0)
         self.fit_of = np.full(len(self.samples), UNKNOWN, np.int64)
         self.row_of = np.full(len(self.samples), -1, np.int64)
         self._forget_rows()
@@ -276,12 +284,18 @@ class PackedSamples:
             return None
         if len(variant.captured) or (self.machine or machine) is not machine:
             return None
-        made = Kind(variant, variant.binding, len(self.fits), self.call(k).size)
+        gathers = variant.binding.fit.gathers
+        made = Kind(variant, variant.binding, len(self.fits), self.call(k).size, gathers)
         decided = made.decide(ids)
         if not decided.known.all():
             return None
         if self.machine is None:
             self._begin(made, k, ids, decided)
+        places = self.stretches.places(gathers, made.decided.follows)
+        if places is None:
+            self._lay_out_singly()
+        else:
+            made = replace(made, gathers=places)
         if kernels is not None and not self.windowed:
             (lengths,), _ = self._read(np.array([k]))
             if lengths[0] >= 0:
@@ -300,8 +314,24 @@ class PackedSamples:
         numbers = self._numbers([k], ids, decided)[0]
         usual = np.where(beyond(machine.dtype, numbers), 1.0, numbers)
         self._open[kind.binding.fit.private] = usual
-        self._some_choice = _some_choice(machine.program)
-        self.gathered = np.empty((0, len(self._some_choice)), np.int64)
+        self._some_choices, gathers = _some_choices(machine.program), kind.binding.fit.gathers
+        self._some_choices[gathers] = decided.gathered[0]
+        self._lay_out(Stretches.of(len(self._some_choices), gathers, kind.decided.follows))
+
+    def _lay_out(self, stretches: Stretches) -> None:
+        """Begin rows of addresses, one for each of these."""
+        self.stretches, self._some_choice = stretches, self._some_choices[stretches.starts]
+        self.gathered = np.empty((len(self.own), len(self._some_choice)), np.int64)
+
+    def _lay_out_singly(self) -> None:
+        """Pack all anew, an address for each gather: there are samples without the stretches."""
+        self._lay_out(Stretches.single(len(self._some_choices)))
+        self._forget_rows()
+        self._table = None
+        singly = {kind: replace(kind, gathers=kind.binding.fit.gathers) for kind in self._kinds_met}
+        self._kinds_met = [singly[kind] for kind in self._kinds_met]
+        for alike in self._alike.values():
+            alike[:] = [singly[kind] for kind in alike]
 
     def _kinds(self, chosen: Addresses) -> Iterator[tuple[list[int], Addresses]]:
         """Samples of one structure, and their integers, a row for each."""
@@ -388,6 +418,7 @@ class PackedSamples:
             unknown = self._pack_known(unknown)
         if not len(unknown):
             return
+        before = self.stretches
         for members, ids in self._kinds(unknown):
             chosen, key = np.array(members), self.call(members[0]).key
             for kind in self._alike.get(key, ()):
@@ -400,6 +431,8 @@ class PackedSamples:
                 some = 1 if 0 < len(self._alike.get(key, ())) < MOST_KINDS else len(chosen)
                 self.fit_of[chosen[:some]] = ODD
                 chosen, ids = chosen[some:], ids[some:]
+        if self.stretches is not before:
+            self.look_at(wanted)  # those packed before have been forgotten
 
     def _unknown(self, wanted: Addresses) -> Addresses:
         """Those of some samples that have not been looked at, in order."""
@@ -447,7 +480,8 @@ class PackedSamples:
             numbers = self._numbers(mine.tolist(), integers, decided)
             strange = beyond(kind.binding.machine.dtype, numbers)
             self.own[rows, fit.private] = np.where(strange, 1.0, numbers)
-            self.gathered[rows, fit.gathers] = decided.gathered
+            firsts = kind.gathers >= 0
+            self.gathered[rows, kind.gathers[firsts]] = decided.gathered[:, firsts]
             self.fit_of[mine] = kind.place
             if kind.variant.uses_math:
                 strange |= ~np.isfinite(numbers)
@@ -594,7 +628,7 @@ def _is_plain(sample: tuple[Any, ...]) -> bool:
     return len(set(map(id, sample))) == len(sample)
 
 
-def _some_choice(program: Program) -> Addresses:
+def _some_choices(program: Program) -> Addresses:
     """Something that each gather may select."""
     found = [np.zeros(0, np.int64)]
     for instruction in program.instructions:
