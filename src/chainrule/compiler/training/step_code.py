@@ -42,7 +42,16 @@ CODE = (
     *("pack", "forward", "reverse", "shared", "own", "adjoints", "selected"),
     *("constants", "counts", "gathers", "samples", "seeds"),  # a row for each fit, or each group
     *("run_starts", "run_lengths"),  # of the addresses that a row of gathers begins
-    *("runs", "inputs", "constant_bytes", "count_words", "gather_words", "sample_bytes", "lanes", "root"),
+    *(
+        "runs",
+        "inputs",
+        "constant_bytes",
+        "count_words",
+        "gather_words",
+        "sample_bytes",
+        "lanes",
+        "root",
+    ),
 )
 AHEAD = 8  # addresses that are written at a time, maybe after the last
 RATES = 10  # numbers of each step that its update reads
@@ -306,7 +315,8 @@ run:
   %base_at = getelementptr inbounds i64, ptr %gathers_here, i64 %t
   %base = load i64, ptr %base_at, align 8
   %base_lane = insertelement <{AHEAD} x i64> poison, i64 %base, i64 0
-  %bases = shufflevector <{AHEAD} x i64> %base_lane, <{AHEAD} x i64> poison, <{AHEAD} x i32> zeroinitializer
+  %bases = shufflevector <{AHEAD} x i64> %base_lane, <{AHEAD} x i64> poison,
+                         <{AHEAD} x i32> zeroinitializer
   %address_first = add <{AHEAD} x i64> %bases, <{_LANES}>
   %run_start_at = getelementptr inbounds i64, ptr %run_starts, i64 %t
   %run_start = load i64, ptr %run_start_at, align 8

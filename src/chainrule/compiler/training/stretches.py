@@ -79,4 +79,5 @@ class Stretches:
 
 def _are_beside(gathers: Addresses) -> npt.NDArray[np.bool_]:
     """Of each gather: whether it comes right after the one before it."""
-    return np.diff(gathers, prepend=-2) == 1
+    found: npt.NDArray[np.bool_] = np.diff(gathers, prepend=-2) == 1
+    return found
