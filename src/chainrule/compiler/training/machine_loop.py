@@ -358,7 +358,8 @@ class MachineLoop:
         It is the least number that has all its bits. Divided by ``eps`` and times the rate it is
         still far too small to move a parameter, and its root too small to change ``eps``.
         """
-        optimiser, dtype = self._optimiser, self._dispatch.options.dtype
+        assert self._samples.machine is not None
+        optimiser, dtype = self._optimiser, self._samples.machine.dtype
         if isinstance(optimiser, optim.Adam) and not optimiser.eps > step_code.LEAST_EPS[dtype]:
             return np.zeros(len(rates))
         return np.where(rates < MOST_RATE, np.finfo(dtype).tiny, 0.0)
