@@ -17,6 +17,11 @@ typedef struct {
     int64_t first, count;
 } Gap;
 
+/* A gather whose choice goes to a place of the row: one of some candidates, by the integer of a node. */
+typedef struct {
+    int64_t index, count, start, place;
+} Pick;
+
 /* What samples of one shape and path run on; opened when it is needed. */
 typedef struct {
     PyObject *given; /* a tuple: its Decider, where its numbers and gathers go, integers that are numbers, its fit */
@@ -26,6 +31,8 @@ typedef struct {
     int view_count;
     int64_t fit;
     Buffer gaps;
+    int is_thinned; /* only some gathers go to the row: these are the picks */
+    Buffer picks;
 } Kind;
 
 enum { P_WHICH, P_SHAPES, P_OPEN, P_CHOICE, P_KEPT, P_STARTS, P_NUMBERS, P_OWN, P_GATHERED, P_FITS, P_ROWS, P_BUFFERS };
@@ -62,15 +69,29 @@ static int are_below(const Py_buffer *view, Py_ssize_t end) {
     return k == count;
 }
 
-/* What is left of the row of addresses between those selected, whose places must increase. */
-static int find_gaps(Kind *kind, Py_ssize_t choices) {
-    const int64_t *gathers = kind->views[K_GATHERS].buf;
+/* What is left of the row of addresses between those selected, whose places must increase; and the picks, if not
+ * every gather has a place. */
+static int find_places(Kind *kind, Py_ssize_t choices) {
+    const int64_t *places = kind->views[K_GATHERS].buf;
+    const GatherTable *gathers = kind->decider->views[D_GATHERS].buf;
     Py_ssize_t count = WORDS(kind->views[K_GATHERS]);
     int64_t next = 0;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        kind->is_thinned = kind->is_thinned || places[k] < 0;
+    }
     for (Py_ssize_t k = 0; k <= count; k++) {
-        int64_t place = k < count ? gathers[k] : choices;
-        if (place < next) {
+        int64_t place = k < count ? places[k] : choices;
+        if (place < 0) {
+            continue;
+        }
+        if (place < next || place > choices - (k < count)) {
             return wrong("a kind does not fit the rows");
+        }
+        if (kind->is_thinned && k < count) {
+            Pick pick = {gathers[k].index, gathers[k].count, gathers[k].start, place};
+            if (APPEND(kind->picks, Pick, pick) < 0) {
+                return -1;
+            }
         }
         Gap gap = {next, place - next};
         if (gap.count > 0 && APPEND(kind->gaps, Gap, gap) < 0) {
@@ -100,11 +121,28 @@ static int open_kind(const Packing *p, Kind *kind) {
     }
     const Decider *d = kind->decider;
     if (WORDS(kind->views[K_PRIVATE]) != d->arguments + d->numbers || WORDS(kind->views[K_GATHERS]) != d->gathers ||
-        !are_below(&kind->views[K_PRIVATE], p->width) || !are_below(&kind->views[K_GATHERS], p->choices) ||
-        !are_below(&kind->views[K_NUMERIC], d->arguments)) {
+        !are_below(&kind->views[K_PRIVATE], p->width) || !are_below(&kind->views[K_NUMERIC], d->arguments)) {
         return wrong("a kind does not fit the rows");
     }
-    return find_gaps(kind, p->choices);
+    return find_places(kind, p->choices);
+}
+
+/* What the gathers of a kind select, in a row; KNOWN or ANOTHER_PATH. */
+static int select_row(const Kind *kind, int64_t *row) {
+    const Decider *d = kind->decider;
+    if (!kind->is_thinned) {
+        return select_into(d, row, kind->views[K_GATHERS].buf);
+    }
+    const int64_t *candidates = d->views[D_CANDIDATES].buf;
+    for (Py_ssize_t k = 0; k < COUNT(kind->picks, Pick); k++) {
+        const Pick *pick = &ITEM(kind->picks, Pick, k);
+        int64_t index = d->values[pick->index];
+        if (!wrap(&index, pick->count) || candidates[pick->start + index] < 0) {
+            return ANOTHER_PATH;
+        }
+        row[pick->place] = candidates[pick->start + index];
+    }
+    return KNOWN;
 }
 
 /* Whether integers are floats without rounding, where they are used as numbers. */
@@ -207,7 +245,7 @@ static int pack_one(Packing *p, int64_t place) {
                 return wrong("there are not enough rows");
             }
             int64_t *gathered = (int64_t *)p->views[P_GATHERED].buf + p->used * p->choices;
-            if (select_into(kind->decider, gathered, kind->views[K_GATHERS].buf) != KNOWN) {
+            if (select_row(kind, gathered) != KNOWN) {
                 continue;
             }
             write_row(p, kind, integers, p->used);
@@ -290,6 +328,7 @@ static void free_packing(Packing *p) {
             PyBuffer_Release(&p->kinds[k].views[v]);
         }
         PyMem_Free(p->kinds[k].gaps.bytes);
+        PyMem_Free(p->kinds[k].picks.bytes);
         Py_XDECREF(p->kinds[k].given);
     }
     for (int k = 0; k < p->view_count; k++) {
@@ -339,7 +378,8 @@ static int pack_all(Packing *p) {
 
 /* pack_samples(samples, kinds, used, which, shapes, open, choice, kept, starts, numbers, own, gathered, fits, rows):
  * how many rows are used now. Those of `which` that have no fit yet, and are of a known kind, get one, and a row.
- * `kinds`: a list for each of the `shapes`; see Kind. `kept` and `starts`: what sample_shapes read of them, and
+ * `kinds`: a list for each of the `shapes`; see Kind. A gather whose place is -1 selects the neighbour of what the one
+ * before it selects, and has none in the row. `kept` and `starts`: what sample_shapes read of them, and
  * `numbers` which of the `shapes` those that it found are, -1 for none. `own` and `gathered` are the rows, `open` and
  * `choice` what they have where a sample has nothing. */
 static PyObject *pack_samples(PyObject *Py_UNUSED(module), PyObject *args) {

@@ -190,6 +190,23 @@ def test_samples_of_a_known_kind_get_rows(dtype):
     assert made["gathered"].tolist() == [[0] * 4, [10, 20, 3, 12], [12, 22, 3, 10], [0] * 4]
 
 
+def test_gathers_that_have_no_place_are_not_in_the_row():
+    some = [([0, 2],), ([1, 0],), ([5, 0],), ([-1, 1],)]
+    kinds = [[(decider(), words(0, 1, 3), words(1, -1, 3), words(), 7)]]
+    made = parts(some, kinds=kinds)
+    assert _native.pack_samples(*made.values()) == 4
+    # What the second sample's gather without a place would select, nobody asks.
+    assert made["fits"].tolist() == [7, 7, -1, 7]
+    assert made["gathered"][1:].tolist() == [[1, 10, 3, 12], [1, 11, 3, 10], [1, 12, 3, 11]]
+    odd = [
+        [(decider(), words(0, 1, 3), words(*places), words(), 7)]
+        for places in [(-1, 2, 1), (-1, 0, 4), (-1, 0, 2**62)]
+    ]
+    for kinds in odd:
+        with pytest.raises(ValueError, match="does not fit"):
+            _native.pack_samples(*parts(some, kinds=[kinds]).values())
+
+
 def kept(samples, most=1000):
     """What is read of samples to see their shapes, as ``pack_samples`` takes it."""
     starts = np.full(len(samples), -1, np.int64)

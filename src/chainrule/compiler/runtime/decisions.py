@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,18 @@ def slots_among(runs: Runs, longest: Runs, numbers: int = 0) -> Addresses | None
 
 def decider_of(selection: Selection, fit: Fit) -> Any:
     """What tells in C which addresses the gathers of machine code select; None where it cannot."""
+    return _decider(selection, _tables(selection, fit))
+
+
+def _decider(selection: Selection, gathers: list[tuple[int, Addresses]]) -> Any:
+    return decider(selection.program, gathers, selection.numbers, selection.ranges)
+
+
+def _tables(selection: Selection, fit: Fit) -> list[tuple[int, Addresses]]:
+    """What the gathers of machine code choose from: the integer that chooses, and the addresses.
+
+    -1 is nothing that may be chosen.
+    """
     tables: dict[tuple[int, int], Addresses] = {}
     gathers = []
     for place, chooser in zip(fit.places.tolist(), fit.choosers.tolist(), strict=True):
@@ -138,7 +151,23 @@ def decider_of(selection: Selection, fit: Fit) -> Any:
             addresses = fit.at(gather.candidates)
             tables[key] = np.where(fit.may_select(chooser, addresses), addresses, -1)
         gathers.append((gather.index, tables[key]))
-    return decider(selection.program, gathers, selection.numbers, selection.ranges)
+    return gathers
+
+
+def _follow(gathers: list[tuple[int, Addresses]]) -> npt.NDArray[np.bool_]:
+    """Of each gather: whether it selects the address after what the one before it selects.
+
+    That is so whatever the integers are, and neither selects anything where the other does not.
+    """
+    seen: dict[tuple[int, int], bool] = {}
+    found = np.zeros(len(gathers), np.bool_)
+    for k, ((index, table), (after, other)) in enumerate(pairwise(gathers), 1):
+        pair = id(table), id(other)
+        if pair not in seen:
+            next_ones = np.where(table < 0, -1, table + 1)
+            seen[pair] = np.array_equal(next_ones, other)
+        found[k] = index == after and seen[pair]
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +188,11 @@ class Decided:
 
     def __init__(self, selection: Selection, fit: Fit) -> None:
         self._selection, self._fit = selection, fit
-        self.decider = decider_of(selection, fit)  #: does it in C; None where it cannot
+        gathers = _tables(selection, fit)
+        #: does it in C; None where it cannot
+        self.decider = _decider(selection, gathers)
+        #: of each gather: whether it selects the address after what the one before it selects
+        self.follows = _follow(gathers)
 
     @classmethod
     def of(cls, selection: Selection, fit: Fit) -> Decided:

@@ -22,6 +22,7 @@ from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.runtime.machine import Fit, Kernel, MachineCode
 from chainrule.compiler.training.mixed import Mixed
 from chainrule.compiler.training.packing import PackedSamples
+from chainrule.compiler.training.stretches import Stretches
 from chainrule.trees import Floats
 
 FEWEST = 4  # samples in a step for which it is worth filling lanes
@@ -150,6 +151,7 @@ class Rows:
     own: npt.NDArray[Any]
     seeds: npt.NDArray[Any]
     of_group: Addresses
+    stretches: Stretches | None = None  # what the rows of ``gathers`` are the beginnings of
 
 
 class Groups:
@@ -173,13 +175,16 @@ class Groups:
         samples, batch = self._samples, self._made.batch
         if self._made.lanes == 1 and keys is None:
             seeds = self._made.equal_seeds(len(samples.own))
-            return Rows(samples.gathered, samples.own, seeds, samples.row_of[self.members[:, 0]])
+            rows = samples.row_of[self.members[:, 0]]
+            stretches = None if samples.stretches.are_single else samples.stretches
+            return Rows(samples.gathered, samples.own, seeds, rows, stretches)
         seeds = (self.counted / batch).astype(samples.own.dtype)
         return Rows(self.gathers(), self.own(keys), seeds, np.arange(len(self.members)))
 
     def gathers(self) -> Addresses:
         """What gathers select, [group, lane, gather]."""
-        made, moves = self._samples.gathered[self._samples.row_of[self.members]], self._made.moves
+        samples, moves = self._samples, self._made.moves
+        made = samples.stretches.expanded(samples.gathered[samples.row_of[self.members]])
         return made if moves is None else moves[made]
 
     def own(self, keys: Floats | None = None) -> npt.NDArray[Any]:

@@ -31,6 +31,7 @@ from chainrule.compiler.training.watching import Watched
 from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
 
+MOST_RATE = 1e3  # a larger one may make something of moments that are almost 0
 WORK = 1_000_000  # numbers that a step computes, for which threads are worth waiting for
 TRIES = 3  # turns, each with one thread and with all, of which the middle one counts
 TRY_AGAIN = 16  # turns until it is seen again whether more threads, or fewer, are quicker
@@ -333,7 +334,7 @@ class MachineLoop:
         lr = optim.rates(self._optimiser.schedule, first_step, count)
         count = len(lr)  # fewer where the schedule raises: Python meets its error
         optimiser, row = self._optimiser, [0.0] * step_code.RATES
-        row[8] = self._steps.clip or 0.0
+        row[step_code.CLIP] = self._steps.clip or 0.0
         if isinstance(optimiser, optim.SGD):
             row[1] = optimiser.momentum
         elif isinstance(optimiser, optim.Adam):
@@ -348,7 +349,20 @@ class MachineLoop:
             t = np.arange(first_step + 1, first_step + count + 1)
             with np.errstate(over="ignore"):
                 rates[:, 0], rates[:, 6] = lr / (1 - beta1**t), 1 / (1 - beta2**t)
+        rates[:, step_code.LEAST] = self._least(np.abs(rates[:, 0]))
         return rates
+
+    def _least(self, rates: Array) -> Array:
+        """Below which moments are as good as 0, for steps with these rates; 0 where none are.
+
+        It is the least number that has all its bits. Divided by ``eps`` and times the rate it is
+        still far too small to move a parameter, and its root too small to change ``eps``.
+        """
+        assert self._samples.machine is not None
+        optimiser, dtype = self._optimiser, self._samples.machine.dtype
+        if isinstance(optimiser, optim.Adam) and not optimiser.eps > step_code.LEAST_EPS[dtype]:
+            return np.zeros(len(rates))
+        return np.where(rates < MOST_RATE, np.finfo(dtype).tiny, 0.0)
 
 
 class Pace:

@@ -14,6 +14,7 @@ import numpy as np
 from chainrule.compiler.runtime.machine import cache_aligned
 from chainrule.compiler.training import step_code
 from chainrule.compiler.training.lanes import Arrangement, Rows
+from chainrule.compiler.training.stretches import Stretches
 from chainrule.trees import Array
 
 
@@ -81,14 +82,17 @@ class Memory:
             ]
             if self._arenas:
                 own = [[cache_aligned(len(x), x.dtype) for x in some] for some in own]
+            for one, some in zip(self.made, own, strict=True):
+                some.append(cache_aligned(len(one.program.places) + step_code.AHEAD, np.int64))
             self._arenas.append(own)
-            names = ("shared", "own", "adjoints")
+            names = ("shared", "own", "adjoints", "selected")
             words = [dict(zip(names, map(step_code.words, x), strict=True)) for x in own]
             self._words.append(
                 [{**code, **here} for code, here in zip(self._codes, words, strict=True)]
             )
         read = [
-            {
+            _words_of_stretches(some.stretches)
+            | {
                 "gathers": step_code.words(some.gathers),
                 "samples": step_code.words(some.own),
                 "seeds": step_code.words(some.seeds),
@@ -119,6 +123,17 @@ class Memory:
         for moment, copy in zip(self.moments, mine[2:], strict=True):
             copy[:] = moment
         return dict(zip(names, map(step_code.words, mine), strict=False))
+
+
+def _words_of_stretches(stretches: Stretches | None) -> dict[str, int]:
+    """What the loop reads of stretches of addresses: none where rows have every address."""
+    if stretches is None:
+        return {"run_starts": 0, "run_lengths": 0, "runs": 0}
+    return {
+        "run_starts": step_code.words(stretches.starts),
+        "run_lengths": step_code.words(stretches.lengths),
+        "runs": len(stretches.starts),
+    }
 
 
 def _words_of(made: Arrangement, constants: Array) -> dict[str, int]:

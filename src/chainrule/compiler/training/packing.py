@@ -19,11 +19,14 @@ import numpy.typing as npt
 from chainrule.compiler.capture.arguments import Call, Texts, flatten_call
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.lift.program import Addresses, Program
+from chainrule.compiler.mapping.prepared import MOST
 from chainrule.compiler.runtime.decisions import Decided, Decisions, runs_of
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.machine import Fit, MachineCode, beyond
+from chainrule.compiler.runtime.memory import memory as recordings
 from chainrule.compiler.runtime.variants import Binding, Run, Variant
 from chainrule.compiler.training.steps import Progress, Steps, unnoticed
+from chainrule.compiler.training.stretches import Stretches
 from chainrule.core.backend import kernels
 from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
@@ -32,7 +35,7 @@ UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
 AT_ONCE = 8192  # samples in one call of machine code that may have to be packed before it
 PACKED = 4  # times as many, where all stay packed: threads wait for Python in between
 MEMORY = 1 << 27  # bytes: for packed samples
-READ_ONCE = 1 << 23  # bytes: for those that are not read again
+READ_ONCE = 1 << 21  # bytes: for those that are not read again, which stay near the processor
 KEPT = 1 << 24  # bytes: of integers that were read to see the structures, for packing
 MOST_KINDS = 64  # of samples of one structure that run on the code
 
@@ -45,10 +48,16 @@ class Kind:
     binding: Binding
     place: int
     numbers: int  # that a sample brings along, before its integers
+    gathers: Addresses  # where in a row what its gathers select goes, or -1; see ``Stretches``
+
+    @property
+    def decided(self) -> Decided:
+        """What tells what samples decide."""
+        return Decided.of(self.variant.recording.selection, self.binding.fit)
 
     def decide(self, ids: Addresses) -> Decisions:
         """What samples decide, a row of integers for each; integers beyond floats are no path."""
-        made = Decided.of(self.variant.recording.selection, self.binding.fit).rows(ids)
+        made = self.decided.rows(ids)
         numbers = ids[:, sorted(self.variant.numeric)]
         beyond = (numbers < -EXACT) | (numbers > EXACT)
         return replace(made, known=made.known & ~beyond.any(axis=1))
@@ -57,20 +66,20 @@ class Kind:
     def native(self) -> tuple[Any, ...] | None:
         """What C reads of it; None where there is more to see to, or no C that decides."""
         fit = self.binding.fit
-        decider = Decided.of(self.variant.recording.selection, fit).decider
+        decider = self.decided.decider
         if decider is None or self.variant.uses_math or self.numbers:
             return None
         numeric = np.array(sorted(self.variant.numeric), np.int64)
-        return decider, fit.private, fit.gathers, numeric, self.place
+        return decider, fit.private, self.gathers, numeric, self.place
 
 
 class PackedSamples:
     """Samples packed for machine code when they are needed.
 
     ``fit_of[k]`` is the place in ``fits`` of what sample k fits (or UNKNOWN, or ODD). Row
-    ``row_of[k]`` of ``gathered`` is what its gathers select, that of ``own`` are the numbers it has
-    of its own. There are rows for so many samples as fit into some memory; then they are worked out
-    anew.
+    ``row_of[k]`` of ``gathered`` is what its gathers select, the first of each of the
+    ``stretches``, that of ``own`` are the numbers it has of its own. There are rows for so many
+    samples as fit into some memory; then they are worked out anew.
     Of windows those that are needed next are the samples, at most ``AT_ONCE`` of them.
     """
 
@@ -96,6 +105,8 @@ class PackedSamples:
             self._texts = dispatch.meet(samples)
         self._calls: dict[int, Call] = {}
         self._seen: tuple[Addresses, list[int]] | None = None  # the last ``structures``
+        #: what samples of each structure ran on when others were prepared; see ``_remembered``
+        self._ran: dict[Any, Variant] = {}
         self.integers_only = False  # whether those looked at by ``structures`` are lists of some
         self.fit_of: Addresses
         self.row_of: Addresses
@@ -195,12 +206,16 @@ class PackedSamples:
         if not (self.integers_only or self.windowed):
             self.dispatch.expect([self.whole(k) for k in every[:2]])
         with nullcontext() if progress is unnoticed else self.dispatch.notices.shown():
+            is_first = not self._kinds_met
             if self.kind_of(self.leader(chosen)) is None:
                 return False
+            with self.dispatch.lock:
+                self._ran = self._remembered() if is_first else {}
             for done, k in enumerate(every, 1):
                 if not self.windowed:
                     self.kind_of(k)
                 progress(done, len(every))
+            self._ran = {}
         return self.machine is not None
 
     def forget(self) -> None:
@@ -208,10 +223,12 @@ class PackedSamples:
         self.fits: list[Fit] = []
         self._kinds_met: list[Kind] = []  # in the order of their fits
         self._alike: dict[Any, list[Kind]] = {}  # by the structure of a sample
+        self._ran = {}
         self._plain: dict[tuple[int, ...], Any] = {}  # structures, by the lengths of lists
         self._table: _Table | None = None
         self._kept = NOTHING
         self.machine: MachineCode | None = None
+        self.stretches = Stretches.single(0)
         self.fit_of = np.full(len(self.samples), UNKNOWN, np.int64)
         self.row_of = np.full(len(self.samples), -1, np.int64)
         self._forget_rows()
@@ -268,28 +285,64 @@ class PackedSamples:
 
     def _new_kind(self, k: int, ids: Addresses) -> Kind | None:
         """What a sample runs on that is of no kind that was met."""
-        variant = self._run(k).variant
-        if variant is None or variant.binding is None or self.dispatch.texts != self._texts:
+        found = self._kind_on(self._ran.get(self.call(k).key), k, ids)
+        if found is None:
+            found = self._kind_on(self._run(k).variant, k, ids)
+        if found is None:
             return None
-        machine, alike = variant.binding.machine, self._alike.setdefault(self.call(k).key, [])
-        if machine.root < machine.program.shared or any(x.variant is variant for x in alike):
-            return None
-        if len(variant.captured) or (self.machine or machine) is not machine:
-            return None
-        made = Kind(variant, variant.binding, len(self.fits), self.call(k).size)
-        decided = made.decide(ids)
-        if not decided.known.all():
-            return None
+        made, decided = found
+        if not len(made.variant.recording.guards):  # it may go no other way with other parameters
+            self._ran[self.call(k).key] = made.variant
         if self.machine is None:
             self._begin(made, k, ids, decided)
+        places = self.stretches.places(made.gathers, made.decided.follows)
+        if places is None:
+            self._lay_out_singly()
+        else:
+            made = replace(made, gathers=places)
         if kernels is not None and not self.windowed:
             (lengths,), _ = self._read(np.array([k]))
             if lengths[0] >= 0:
                 self._plain[tuple(lengths.tolist())] = self.call(k).key
-        alike.append(made)
+        self._alike.setdefault(self.call(k).key, []).append(made)
         self._kinds_met.append(made)
         self.fits.append(made.binding.fit)
         return made
+
+    def _kind_on(
+        self, variant: Variant | None, k: int, ids: Addresses
+    ) -> tuple[Kind, Decisions] | None:
+        """A sample as the first of those that run on a variant, and what it decides."""
+        if variant is None or variant.binding is None or self.dispatch.texts != self._texts:
+            return None
+        machine, alike = variant.binding.machine, self._alike.get(self.call(k).key, ())
+        if machine.root < machine.program.shared or any(x.variant is variant for x in alike):
+            return None
+        if len(variant.captured) or (self.machine or machine) is not machine:
+            return None
+        gathers = variant.binding.fit.gathers
+        made = Kind(variant, variant.binding, len(self.fits), self.call(k).size, gathers)
+        decided = made.decide(ids)
+        return (made, decided) if decided.known.all() else None
+
+    def _remembered(self) -> dict[Any, Variant]:
+        """What samples of each structure ran on when others were prepared, with these parameters.
+
+        To be asked for after one has been computed, which sees to it that the captured state is as
+        it was.
+        """
+        call = flatten_call((self.params,), {}, differentiate=True)
+        kept, key = self.dispatch.prepared, ("kinds", call.key, self._texts)
+        if key not in kept:
+            if len(kept) >= MOST:
+                kept.clear()
+            kept[key] = {}
+        found: dict[Any, Variant] = kept[key]
+        for structure, variant in list(found.items()):
+            variant.used = recordings.now
+            if variant.may_join or variant.waits:
+                del found[structure]
+        return found
 
     def _begin(self, kind: Kind, k: int, ids: Addresses, decided: Decisions) -> None:
         """Pack samples for the code that this one runs on."""
@@ -300,8 +353,24 @@ class PackedSamples:
         numbers = self._numbers([k], ids, decided)[0]
         usual = np.where(beyond(machine.dtype, numbers), 1.0, numbers)
         self._open[kind.binding.fit.private] = usual
-        self._some_choice = _some_choice(machine.program)
-        self.gathered = np.empty((0, len(self._some_choice)), np.int64)
+        self._some_choices, gathers = _some_choices(machine.program), kind.binding.fit.gathers
+        self._some_choices[gathers] = decided.gathered[0]
+        self._lay_out(Stretches.of(len(self._some_choices), gathers, kind.decided.follows))
+
+    def _lay_out(self, stretches: Stretches) -> None:
+        """Begin rows of addresses, one for each of these."""
+        self.stretches, self._some_choice = stretches, self._some_choices[stretches.starts]
+        self.gathered = np.empty((len(self.own), len(self._some_choice)), np.int64)
+
+    def _lay_out_singly(self) -> None:
+        """Pack all anew, an address for each gather: there are samples without the stretches."""
+        self._lay_out(Stretches.single(len(self._some_choices)))
+        self._forget_rows()
+        self._table = None
+        singly = {kind: replace(kind, gathers=kind.binding.fit.gathers) for kind in self._kinds_met}
+        self._kinds_met = [singly[kind] for kind in self._kinds_met]
+        for alike in self._alike.values():
+            alike[:] = [singly[kind] for kind in alike]
 
     def _kinds(self, chosen: Addresses) -> Iterator[tuple[list[int], Addresses]]:
         """Samples of one structure, and their integers, a row for each."""
@@ -388,6 +457,7 @@ class PackedSamples:
             unknown = self._pack_known(unknown)
         if not len(unknown):
             return
+        before = self.stretches
         for members, ids in self._kinds(unknown):
             chosen, key = np.array(members), self.call(members[0]).key
             for kind in self._alike.get(key, ()):
@@ -400,6 +470,8 @@ class PackedSamples:
                 some = 1 if 0 < len(self._alike.get(key, ())) < MOST_KINDS else len(chosen)
                 self.fit_of[chosen[:some]] = ODD
                 chosen, ids = chosen[some:], ids[some:]
+        if self.stretches is not before:
+            self.look_at(wanted)  # those packed before have been forgotten
 
     def _unknown(self, wanted: Addresses) -> Addresses:
         """Those of some samples that have not been looked at, in order."""
@@ -447,7 +519,8 @@ class PackedSamples:
             numbers = self._numbers(mine.tolist(), integers, decided)
             strange = beyond(kind.binding.machine.dtype, numbers)
             self.own[rows, fit.private] = np.where(strange, 1.0, numbers)
-            self.gathered[rows, fit.gathers] = decided.gathered
+            firsts = kind.gathers >= 0
+            self.gathered[rows, kind.gathers[firsts]] = decided.gathered[:, firsts]
             self.fit_of[mine] = kind.place
             if kind.variant.uses_math:
                 strange |= ~np.isfinite(numbers)
@@ -594,7 +667,7 @@ def _is_plain(sample: tuple[Any, ...]) -> bool:
     return len(set(map(id, sample))) == len(sample)
 
 
-def _some_choice(program: Program) -> Addresses:
+def _some_choices(program: Program) -> Addresses:
     """Something that each gather may select."""
     found = [np.zeros(0, np.int64)]
     for instruction in program.instructions:

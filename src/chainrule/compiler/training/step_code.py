@@ -39,18 +39,36 @@ FIELDS = (
 )
 #: what it reads of each code that samples run on, in the memory of this thread
 CODE = (
-    *("pack", "forward", "reverse", "shared", "own", "adjoints"),
+    *("pack", "forward", "reverse", "shared", "own", "adjoints", "selected"),
     *("constants", "counts", "gathers", "samples", "seeds"),  # a row for each fit, or each group
-    *("inputs", "constant_bytes", "count_words", "gather_words", "sample_bytes", "lanes", "root"),
+    *("run_starts", "run_lengths"),  # of the addresses that a row of gathers begins
+    *(
+        "runs",
+        "inputs",
+        "constant_bytes",
+        "count_words",
+        "gather_words",
+        "sample_bytes",
+        "lanes",
+        "root",
+    ),
 )
-RATES = 9  # numbers of each step that its update reads
+AHEAD = 8  # addresses that are written at a time, maybe after the last
+RATES = 10  # numbers of each step that its update reads
+CLIP, LEAST = 8, 9  # which of them are the limit of the norm, and that of moments
 #: The squares of gradients of a smaller norm would underflow: such a limit is left to Python.
 LEAST_CLIP = {"float64": 1e-100, "float32": 1e-12}
+#: a smaller ``eps`` of Adam would be changed by roots of numbers that do not have all their bits
+LEAST_EPS = {"float64": 1e-100, "float32": 1e-11}
 PARTS = 8  # at most, of the groups of a step: each is added up by itself
 SMALL = 1 << 14  # parameters of a small model, whose samples take little more than a part does
 SAMPLES = 16  # at least in a part of a step of such a model
 STATE = 16  # words: how many threads arrived; in another cache line the step to stop at, from 1
 SPINS = 2_000  # that a thread waits for others before it lets something else run
+
+
+_LANES = ", ".join(f"i64 {k}" for k in range(AHEAD))
+_NEXT = ", ".join([f"i64 {AHEAD}"] * AHEAD)
 
 
 def most_parts(parameters: int, batch: int) -> int:
@@ -112,7 +130,7 @@ def _add_up_text(vector: str, size: int, wide: int) -> str:
 def _loop_text(number: str, size: int, width: int) -> str:
     """The loop as LLVM IR, over ``number``s of so many bytes."""
     load = _loads("plan", FIELDS, FIELDS.index("steps"))
-    load_code = _loads("code", CODE, CODE.index("inputs"))
+    load_code = _loads("code", CODE, CODE.index("runs"))
     copy = "call void @llvm.memcpy.p0.p0.i64"
     vector = f"<{width} x {number}>"
     wide = width * size
@@ -288,9 +306,40 @@ fetch:
   call void @llvm.prefetch.p0(ptr %fetched_at, i32 0, i32 2, i32 1)
   %fetched_next = add nuw nsw i64 %fetched, 8
   %fetches_left = icmp ult i64 %fetched_next, %gather_words
-  br i1 %fetches_left, label %fetch, label %compute
+  br i1 %fetches_left, label %fetch, label %fetches_done
+fetches_done:
+  %has_runs = icmp ne i64 %runs, 0
+  br i1 %has_runs, label %run, label %compute
+run:
+  %t = phi i64 [0, %fetches_done], [%t_next, %run_done]
+  %base_at = getelementptr inbounds i64, ptr %gathers_here, i64 %t
+  %base = load i64, ptr %base_at, align 8
+  %base_lane = insertelement <{AHEAD} x i64> poison, i64 %base, i64 0
+  %bases = shufflevector <{AHEAD} x i64> %base_lane, <{AHEAD} x i64> poison,
+                         <{AHEAD} x i32> zeroinitializer
+  %address_first = add <{AHEAD} x i64> %bases, <{_LANES}>
+  %run_start_at = getelementptr inbounds i64, ptr %run_starts, i64 %t
+  %run_start = load i64, ptr %run_start_at, align 8
+  %run_length_at = getelementptr inbounds i64, ptr %run_lengths, i64 %t
+  %run_length = load i64, ptr %run_length_at, align 8
+  %run_to = getelementptr inbounds i64, ptr %selected, i64 %run_start
+  br label %some_addresses
+some_addresses:
+  %a = phi i64 [0, %run], [%a_next, %some_addresses]
+  %addresses = phi <{AHEAD} x i64> [%address_first, %run], [%addresses_next, %some_addresses]
+  %addresses_to = getelementptr inbounds i64, ptr %run_to, i64 %a
+  store <{AHEAD} x i64> %addresses, ptr %addresses_to, align 8
+  %addresses_next = add <{AHEAD} x i64> %addresses, <{_NEXT}>
+  %a_next = add nuw nsw i64 %a, {AHEAD}
+  %addresses_left = icmp ult i64 %a_next, %run_length
+  br i1 %addresses_left, label %some_addresses, label %run_done
+run_done:
+  %t_next = add nuw nsw i64 %t, 1
+  %runs_left = icmp ult i64 %t_next, %runs
+  br i1 %runs_left, label %run, label %compute
 compute:
-  %flag = call {number} %forward(ptr %shared, ptr %own, ptr %gathers_here, ptr %counts_here)
+  %gathers_all = phi ptr [%gathers_here, %fetches_done], [%selected, %run_done]
+  %flag = call {number} %forward(ptr %shared, ptr %own, ptr %gathers_all, ptr %counts_here)
   %difference = fsub {number} %flag, %flag
   %finite = fcmp oeq {number} %difference, 0.0
   br i1 %finite, label %lane, label %broken
@@ -308,7 +357,7 @@ lane:
   br i1 %lanes_left, label %lane, label %reverse_pass
 reverse_pass:
   call void %reverse(ptr %shared, ptr %own, ptr %part_at, ptr %adjoints,
-                     ptr %seeds_here, ptr %gathers_here, ptr %counts_here)
+                     ptr %seeds_here, ptr %gathers_all, ptr %counts_here)
   %g_next = add nuw nsw i64 %g, 1
   %groups_left = icmp ult i64 %g_next, %g_last
   br i1 %groups_left, label %group, label %part_done
@@ -472,7 +521,9 @@ def update(kind: str, count: int, dtype: str, clipped: bool = False) -> jit.Libr
     """The update of ``count`` parameters: a function "update" in machine code.
 
     It updates a stretch of them, from one vector to another, so that threads can share it.
-    ``clipped``: by a gradient whose norm is at most the last of the rates.
+    Moments below the least of the rates become 0: what is left of a gradient that has long been 0
+    would else end as a number so small that each operation on it takes a hundred times as long.
+    ``clipped``: by a gradient whose norm is at most that of the rates.
     """
     rule: Any
     rule, moment_count = UPDATES[kind]
@@ -516,7 +567,7 @@ def update(kind: str, count: int, dtype: str, clipped: bool = False) -> jit.Libr
         p, moved = rule(p, g, before, lambda k: rate(k, width))
         store("%P", terms, p)
         for name, moment in zip(moments, moved, strict=True):
-            store(name, terms, moment)
+            store(name, terms, (abs(moment) < rate(LEAST, width)).choose(0.0, moment))
 
     def square(terms: Any, load: Any, store: Any) -> None:
         g = load("%Q", terms)
@@ -527,7 +578,7 @@ def update(kind: str, count: int, dtype: str, clipped: bool = False) -> jit.Libr
     if clipped:
         squares = code.variable(code.constant(0.0, width))
         everywhere(square)
-        norm, most = squares.get().total().intrinsic("sqrt"), rate(RATES - 1, 1)
+        norm, most = squares.get().total().intrinsic("sqrt"), rate(CLIP, 1)
         # Where the squares overflow it is a NaN, which shows: Python takes such a step.
         factor = (norm > most).choose(most / norm, 1.0) + (norm - norm)
         scale = factor.splat(width)
