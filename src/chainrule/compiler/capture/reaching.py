@@ -168,7 +168,7 @@ class Reach:
             return
         builtin = MISSING
         if x is MISSING:
-            own = self._function.__builtins__
+            own = getattr(self._function, "__builtins__", None)
             if own is not vars(builtins):
                 raise Unrecordable(f"{self._function.__name__} has builtins of its own")
             builtin = unreplaced(vars(builtins).get(name, MISSING))
