@@ -27,6 +27,7 @@ from chainrule.compiler.lift.alignment import (
 )
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.lift.program import Program
+from chainrule.compiler.lift.smaller import Smaller
 from chainrule.compiler.runtime.families import Family, Lengths, SharedCode, placed_among
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import LLVM
@@ -215,7 +216,30 @@ def _machine_code(
         except NotLiftable:
             continue
     repeating = None if is_long else _repeating(call, program, others, dtype, contract)
-    return repeating or MachineCode(call, program, dtype, contract)
+    in_rows = repeating or _in_rows(call, program, others, dtype, contract)
+    return in_rows or MachineCode(call, program, dtype, contract)
+
+
+def _in_rows(
+    call: RecordedCall,
+    program: Program,
+    others: OtherLengths | KnownLengths,
+    dtype: str,
+    contract: bool,
+) -> MachineCode | None:
+    """Machine code whose rows are data, for lengths that are no prefix of the call's, if it can."""
+    for other in others.shorter(len(call.recording)):
+        try:
+            less = Smaller(other, program)
+            varying = less.walks()
+            made = MachineCode(call, program, dtype, contract, varying, smaller=less)
+            if made.fit_of(other, less) is not None:
+                if made.source is not None:
+                    made.lengths = (replace(other),)
+                return made
+        except NotLiftable:
+            continue
+    return None
 
 
 def _repeating(

@@ -1,0 +1,104 @@
+"""Rows of a walk that are data: machine code reads them, and every call has its own.
+
+In: the columns of an instruction in a long call and in a shorter one. Out: a ``RowTable``: the
+loops that are the same in both, and what they stand in: rows, of which each call has a table in N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.compiler.lift.graph import NotLiftable
+from chainrule.compiler.lift.program import Addresses
+from chainrule.compiler.lift.rows import common_space, rows_of
+from chainrule.compiler.lift.strides import IterationSpace, StridedLoop
+
+
+def kinds_of(columns: Sequence[Addresses], shared: int) -> Addresses:
+    """Per point: a number for which of its columns are numbers that all samples share."""
+    bits = [(c < shared).astype(np.int64) << n for n, c in enumerate(columns)]
+    found: Addresses = np.sum(bits, axis=0)
+    return found
+
+
+@dataclass(eq=False)
+class RowTable:
+    """The points of one kind (see ``kinds_of``) of an instruction, in rows that are data."""
+
+    kind: int
+    own: int  # where the numbers of each sample's own begin
+    columns: int
+    space: IterationSpace  # of the longer call
+    capacity: int = 0  # rows that there is room for
+    longest: int = 1  # of their runs
+    #: columns of which code relies on it that no two rows, or points of their loops, are the same
+    once: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(
+        cls,
+        kind: int,
+        own: int,
+        longer: Sequence[Addresses],
+        shorter: Sequence[Addresses],
+        merge: bool,
+    ) -> RowTable:
+        """That of two calls; see ``common_space`` for ``merge``."""
+        both = [_local(kind, own, columns) for columns in (shorter, longer)]
+        if not all(len(columns[0]) for columns in both):
+            raise NotLiftable("another length reads something else")
+        made = cls(kind, own, len(longer), common_space(both[0], both[1], merge))
+        rows = [rows_of(made.space, columns) for columns in both]
+        made.capacity = max(map(len, rows))
+        made.longest = int(np.concatenate(rows)[:, 0].max())
+        return made
+
+    @property
+    def shared(self) -> list[bool]:
+        """Per column: whether it has numbers that all samples share."""
+        return [bool(self.kind >> n & 1) for n in range(self.columns)]
+
+    @property
+    def size(self) -> int:
+        """How many numbers it takes in N: how many rows there are, and the rows."""
+        return 1 + self.capacity * (1 + self.columns)
+
+    def rows(self, columns: Sequence[Addresses]) -> Addresses:
+        """The rows of a call; NotLiftable where the code cannot walk so."""
+        rows = rows_of(self.space, _local(self.kind, self.own, columns))
+        if not self.has_room(rows):
+            raise NotLiftable("another length goes another way")
+        return rows
+
+    def has_room(self, rows: Addresses) -> bool:
+        """Whether the code can walk such rows."""
+        fits = len(rows) <= self.capacity and not (rows[:, 0] > self.longest).any()
+        return fits and all(self.comes_once(column, rows) for column in self.once)
+
+    def comes_once(self, column: int, rows: Addresses) -> bool:
+        """Whether no address of a column is that of two points, but for those of sums."""
+        space = self.space
+
+        def moving(loops: Sequence[StridedLoop]) -> tuple[StridedLoop, ...]:
+            return tuple(
+                [StridedLoop(x.count, (x.strides[column],)) for x in loops if x.strides[column]]
+            )
+
+        if not len(rows):
+            return True
+        lengths = rows[:, 0] if space.lengths is not None and space.run[column] else None
+        bases = rows[:, 1 + column : 2 + column]
+        run, inner = (space.run[column],), moving(space.loops)
+        (found,) = IterationSpace(bases, lengths, run, inner, moving(space.middle)).addresses()
+        return len(np.unique(found)) == len(found)
+
+
+def _local(kind: int, own: int, columns: Sequence[Addresses]) -> list[npt.NDArray[Any]]:
+    """The points of a kind, with addresses as machine code counts them."""
+    chosen = kinds_of(columns, own) == kind
+    return [c[chosen] - (0 if kind >> n & 1 else own) for n, c in enumerate(columns)]
