@@ -105,15 +105,19 @@ def _without(loop: StridedLoop, table: Addresses) -> Addresses:
 
 
 def _loop_of_both(tables: list[Addresses]) -> StridedLoop | None:
-    """The innermost loop of one trip count that two tables consist of."""
+    """The innermost loop of one trip count that two tables consist of.
+
+    What has another length in each is no such loop, even where the lengths have a common divisor.
+    """
     if any(table.shape[1] < 2 for table in tables):
         return None
-    first = tables[0][:, 1] - tables[0][:, 0]
-    count = 0
+    first, counts = tables[0][:, 1] - tables[0][:, 0], set[int]()
     for table in tables:
         ends = np.flatnonzero((np.diff(table, axis=1) != first[:, None]).any(axis=0)) + 1
-        count = int(np.gcd.reduce(np.append(ends, table.shape[1]), initial=count))
-    return None if count == 1 else StridedLoop(count, tuple(first.tolist()))
+        ends = np.append(ends, table.shape[1])
+        counts |= {int(np.gcd.reduce(ends)), int(np.diff(ends, prepend=0).min())}
+    (count, *others) = counts
+    return None if others or count == 1 else StridedLoop(count, tuple(first.tolist()))
 
 
 def _runs(table: Addresses, stride: Addresses) -> tuple[Addresses, Addresses]:
