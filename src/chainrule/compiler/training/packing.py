@@ -192,7 +192,7 @@ class PackedSamples:
         """
         every = self.structures(chosen)
         progress(0, len(every))
-        if not (self.integers_only or self.windowed):
+        if not self.windowed:
             self.dispatch.expect([self.whole(k) for k in every[:2]])
         with nullcontext() if progress is unnoticed else self.dispatch.notices.shown():
             if self.kind_of(self.leader(chosen)) is None:
