@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from chainrule.compiler.lift.graph import NotLiftable
 from chainrule.compiler.lift.program import Addresses
-from chainrule.compiler.lift.rows import common_space, rows_of
+from chainrule.compiler.lift.rows import common_space, points_of, rows_of
 from chainrule.compiler.lift.strides import IterationSpace, StridedLoop
 
 
@@ -69,9 +69,10 @@ class RowTable:
         return 1 + self.capacity * (1 + self.columns)
 
     def rows(self, columns: Sequence[Addresses]) -> Addresses:
-        """The rows of a call; NotLiftable where the code cannot walk so."""
-        rows = rows_of(self.space, _local(self.kind, self.own, columns))
-        if not self.has_room(rows):
+        """The rows of a call; NotLiftable where the code does not walk so."""
+        mine = _local(self.kind, self.own, columns)
+        rows = rows_of(self.space, mine)
+        if not self.has_room(rows) or not np.array_equal(points_of(self.space, rows), mine):
             raise NotLiftable("another length goes another way")
         return rows
 
@@ -89,12 +90,10 @@ class RowTable:
                 [StridedLoop(x.count, (x.strides[column],)) for x in loops if x.strides[column]]
             )
 
-        if not len(rows):
-            return True
-        lengths = rows[:, 0] if space.lengths is not None and space.run[column] else None
-        bases = rows[:, 1 + column : 2 + column]
-        run, inner = (space.run[column],), moving(space.loops)
-        (found,) = IterationSpace(bases, lengths, run, inner, moving(space.middle)).addresses()
+        run = (space.run[column],)
+        lengths = space.lengths if run[0] else None
+        alone = IterationSpace(space.bases, lengths, run, moving(space.loops), moving(space.middle))
+        (found,) = points_of(alone, rows[:, [0, 1 + column]])
         return len(np.unique(found)) == len(found)
 
 

@@ -144,9 +144,7 @@ class Walks:
             some = [c[chosen] for c in columns]
             which = None if len(chosen) == len(kinds) else chosen
             slot = self._take(table.size)
-            made.append(
-                Walk(slot, *key, which, some, table.shared, table.space, True, rows=table)
-            )
+            made.append(Walk(slot, *key, which, some, table.shared, table.space, True, rows=table))
         if self.numbers > MOST_NUMBERS:
             raise NotLiftable("another length differs in too many places")
         self.all += made

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from chainrule.compiler.lift.graph import NotLiftable
-from chainrule.compiler.lift.program import Addresses
+from chainrule.compiler.lift.program import Addresses, ranges
 from chainrule.compiler.lift.strides import IterationSpace, StridedLoop
 
 
@@ -86,12 +86,23 @@ def rows_of(space: IterationSpace, columns: Sequence[Addresses]) -> Addresses:
 
 
 def points_of(space: IterationSpace, rows: Addresses) -> Addresses:
-    """Every address that such rows walk, [column, point]."""
-    lengths = rows[:, 0] if space.lengths is not None else None
-    bases = rows[:, 1:]
-    if not len(rows):
-        return np.zeros((rows.shape[1] - 1, 0), np.int64)
-    return IterationSpace(bases, lengths, space.run, space.loops, space.middle).addresses()
+    """Every address that such rows walk, [column, point]: the inverse of ``rows_of``."""
+    table, lengths = rows[:, 1:].T, rows[:, 0]
+    for loop in space.middle:
+        table, lengths = _with(loop, table), np.repeat(lengths, loop.count)
+    if space.lengths is not None:
+        turns = ranges(np.zeros_like(lengths), lengths)
+        table = np.repeat(table, lengths, axis=1) + np.array(space.run)[:, None] * turns
+    for loop in space.loops:
+        table = _with(loop, table)
+    return table
+
+
+def _with(loop: StridedLoop, table: Addresses) -> Addresses:
+    """What a loop makes of each point of a table."""
+    steps = np.array(loop.strides)[:, None] * np.arange(loop.count)
+    made: Addresses = (table[:, :, None] + steps[:, None, :]).reshape(len(table), -1)
+    return made
 
 
 def _without(loop: StridedLoop, table: Addresses) -> Addresses:

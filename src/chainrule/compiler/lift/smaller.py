@@ -126,9 +126,7 @@ def _moved(instruction: Instruction, to: Addresses) -> Instruction:
     )
 
 
-def _paired(
-    program: Program, longer: Program
-) -> list[tuple[Instruction | None, Instruction]]:
+def _paired(program: Program, longer: Program) -> list[tuple[Instruction | None, Instruction]]:
     """Each instruction of the longer program, and that which does the same here, or None.
 
     Sums whose number of terms is part of what they are have another one here.

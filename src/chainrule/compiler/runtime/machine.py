@@ -300,6 +300,7 @@ class MachineCode:
         calls = self.lengths if self.source is None else (self.source, *self.lengths)
         arrays = [*self.program.columns, *self.lifted.columns, self._allowed, self._placement.to]
         arrays += self._placement.orders.values()
+        arrays += [c for i in self._smaller or () if i is not None for c in i.all_columns]
         places = [(call.private, call.slots, call.among, call.births) for call in calls]
         arrays += [x for each in places for x in each if x is not None]
         objects = OBJECTS + NUMBER * sum(len(call.arrays) for call in calls)
