@@ -1,4 +1,4 @@
-"""Columns of addresses as rows that are data: what two calls have in common, and what others have."""
+"""Columns of addresses as rows that are data: what calls of several lengths have in common."""
 
 import numpy as np
 import pytest

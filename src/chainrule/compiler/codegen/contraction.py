@@ -383,10 +383,7 @@ class Emitter:
         if space.lengths is not None:
             loops.append(Trip(rows.longest, rows.longest, space.run))
         moving = [replace(x, strides=(x.strides[column],)) for x in loops if x.strides[column]]
-        if overlaps(moving) or not rows.comes_once(column, rows.rows(walk.columns)):
-            return False
-        rows.once.add(column)
-        return True
+        return not overlaps(moving) and rows.relies_on(column)
 
     def _add_product(self, arrays: Sequence[str], offsets: list[Offset]) -> None:
         value = self.code.load(arrays[1], offsets[1])

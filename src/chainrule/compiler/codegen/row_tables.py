@@ -34,8 +34,7 @@ class RowTable:
     own: int  # where the numbers of each sample's own begin
     columns: int
     space: IterationSpace  # of the longer call
-    capacity: int = 0  # rows that there is room for
-    longest: int = 1  # of their runs
+    examples: tuple[Addresses, Addresses]  # the rows of the shorter call, and of the longer one
     #: columns of which code relies on it that no two rows, or points of their loops, are the same
     once: set[int] = field(default_factory=set)
 
@@ -52,11 +51,27 @@ class RowTable:
         both = [_local(kind, own, columns) for columns in (shorter, longer)]
         if not all(len(columns[0]) for columns in both):
             raise NotLiftable("another length reads something else")
-        made = cls(kind, own, len(longer), common_space(both[0], both[1], merge))
-        rows = [rows_of(made.space, columns) for columns in both]
-        made.capacity = max(map(len, rows))
-        made.longest = int(np.concatenate(rows)[:, 0].max())
-        return made
+        space = common_space(both[0], both[1], merge)
+        return cls(
+            kind, own, len(longer), space, (rows_of(space, both[0]), rows_of(space, both[1]))
+        )
+
+    @property
+    def capacity(self) -> int:
+        """Rows that there is room for."""
+        return max(map(len, self.examples))
+
+    @property
+    def longest(self) -> int:
+        """How long a run may be."""
+        return max(int(rows[:, 0].max()) for rows in self.examples)
+
+    def relies_on(self, column: int) -> bool:
+        """Whether both calls come to each address of a column once; then all others have to."""
+        if not all(self.comes_once(column, rows) for rows in self.examples):
+            return False
+        self.once.add(column)
+        return True
 
     @property
     def shared(self) -> list[bool]:

@@ -91,8 +91,8 @@ def points_of(space: IterationSpace, rows: Addresses) -> Addresses:
     for loop in space.middle:
         table, lengths = _with(loop, table), np.repeat(lengths, loop.count)
     if space.lengths is not None:
-        turns = ranges(np.zeros_like(lengths), lengths)
-        table = np.repeat(table, lengths, axis=1) + np.array(space.run)[:, None] * turns
+        steps = np.array(space.run, np.int64)[:, None] * ranges(np.zeros_like(lengths), lengths)
+        table = np.add(np.repeat(table, lengths, axis=1), steps, dtype=np.int64)
     for loop in space.loops:
         table = _with(loop, table)
     return table

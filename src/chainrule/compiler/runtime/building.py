@@ -414,7 +414,8 @@ class Builder:
         if lengths is not None:
             tried = lengths.grows_by_numbers or lengths.tries_rows
             growth = lengths.growth if tried else None
-            superseded = lengths.known.add(Family(call.key, machine), growth)
+            surely = not lengths.grows_by_numbers
+            superseded = lengths.known.add(Family(call.key, machine), growth, surely)
         return Built(binding, superseded=superseded, cost=cost, equals_eager=equals_eager)
 
     def may_join(self, call: Call) -> bool:

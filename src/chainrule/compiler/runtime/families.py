@@ -76,14 +76,16 @@ class SharedCode:
         """Whether lists that have grown for so many steps are worth another try."""
         return self.vain < VAIN or steps >= 2 * self.longest
 
-    def add(self, made: Family, growth: Growth | None) -> frozenset[MachineCode]:
+    def add(
+        self, made: Family, growth: Growth | None, surely: bool = False
+    ) -> frozenset[MachineCode]:
         """Know of new code; which of the other is superseded: it serves all calls of that.
 
-        ``growth``: that of lists which it was to serve.
+        ``growth``: that of lists which it was to serve; ``surely``: which do grow so.
         """
         if not made.machine.varying:
             if growth is not None:
-                self.vain += 1
+                self.vain += VAIN if surely else 1
                 self.longest = max(self.longest, growth.steps(made.key))
             self.single[made.machine] = made.key
             for machine in list(self.single)[:-CODES]:
