@@ -23,6 +23,8 @@ HANDFUL = [
     "language.bigram.zip",
     "language.padded.break",
     "networks.chosen_function.by_token",
+    "attention.all_positions.heads",
+    "attention.last_position.cache",
     "numerics.gauss.pivoting",
     "simulation.pid.saturation",
     "finance.bond.curve",
@@ -46,7 +48,7 @@ def test_every_entry_runs_eagerly_in_both_ways_with_the_same_result(field):
             outcomes.append([call(*arguments) for arguments in entry.calls(2)])
         for result, expected in zip(*reversed(outcomes), strict=True):
             assert idioms.difference(result, expected, same_types=False) is None, entry.name
-    assert len(entries([field])) >= 20
+    assert len(entries([field])) >= (12 if field == "attention" else 20)
 
 
 def test_the_calls_of_an_entry_differ_from_each_other_and_are_always_the_same():

@@ -7,7 +7,7 @@ reason to change the compiler, not the entry.
 from importlib import import_module
 
 FIELDS = [
-    *("language", "networks", "learning", "numerics", "simulation"),
+    *("language", "networks", "attention", "learning", "numerics", "simulation"),
     *("finance", "statistics", "geometry", "objects", "functions"),
 ]
 

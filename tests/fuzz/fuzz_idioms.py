@@ -6,6 +6,7 @@ many there are, ``{FLAGS}`` a table by token, ``{A}`` the accumulator, ``{K}`` a
 of floats, ``{J}`` an array of integers, ``{M}`` a mask and ``{S}`` a text.
 """
 
+from fuzz_attention import ATTENTION
 from fuzz_choices import CHECKED, CHOICES, DATA_CHOICES
 from fuzz_keyed import KEYED
 from fuzz_lookups import LOOKUPS
@@ -895,4 +896,5 @@ IDIOMS = (
     *(*TOKENS, *INTEGERS, *ARITHMETIC, *PARAMETERS, *DATA, *BRANCHES, *CHANCES, *DATA_CHANCES),
     *(*CHOICES, *DATA_CHOICES, *CHECKED, *TURNS, *DATA_TURNS, *TEXTS, *LOOKUPS, *KEYED),
     *RECURRENCES,
+    *ATTENTION,
 )

@@ -20,6 +20,7 @@ from chainrule.compiler.codegen.instructions import (
     Machine,
     as_vector,
     clear,
+    clear_results,
     columns_of,
     differentiated,
     differentiated_by,
@@ -60,6 +61,14 @@ def differentiates(instruction: Instruction, found: npt.NDArray[np.bool_]) -> bo
     return bool(here.any()) and (instruction.rule is None or bool(instruction.rule.differentiable))
 
 
+def is_read(program: Program, targets: Addresses) -> bool:
+    """Whether any of these adjoints is ever read: those of constants and data are not."""
+    last = program.shared + len(program.private)
+    needed = program.inputs if program.needed is None else program.needed
+    constant = (targets >= needed) & (targets < program.shared)
+    return not bool((constant | ((targets >= last - program.fixed) & (targets < last))).all())
+
+
 class Backward:
     """The backward pass under construction."""
 
@@ -79,7 +88,10 @@ class Backward:
         """Everything that a gradient of ``root`` reaches, last instructions first."""
         program = self.program
         found = reached(program, root)
-        self._clear(np.flatnonzero(~found[: program.inputs]))
+        if self.emitter.walks.others is None:
+            self._clear(np.flatnonzero(~found[: program.inputs]))
+        else:
+            self._clear_all(found)
         self.begun[root] = True
         shared = root < program.shared
         place = root if shared else (root - program.shared) * self.emitter.batch
@@ -101,6 +113,16 @@ class Backward:
                     self._instruction(k, instruction)
         self._clear(np.arange(program.inputs))
         self._clear(np.arange(program.shared, program.shared + differentiated(program)))
+
+    def _clear_all(self, found: npt.NDArray[np.bool_]) -> None:
+        """Zero every adjoint: where a shorter call begins them is not known."""
+        program = self.program
+        self._clear(np.arange(program.inputs))
+        self._clear(program.shared + np.arange(len(program.private)))
+        for k, instruction in enumerate(program.instructions):
+            if differentiates(instruction, found):
+                clear_results(self.emitter, "%D", k, instruction.count)
+        self.begun[:] = True
 
     # --- which adjoints are begun -----------------------------------------------------------------
 
@@ -124,6 +146,8 @@ class Backward:
         ``sums``: the walk completes the sum of what goes to one place, over all lanes, before it
         stores it.
         """
+        if walk.rows is not None:
+            return False  # all are zeroed at the beginning
         targets, shared = walk.columns[column], walk.shared[column]
         fresh = not self.begun[targets].any()
         if sums:
@@ -148,13 +172,9 @@ class Backward:
 
         In a loop in time, this is true for results of the loop itself; outside of it, for the rest.
         """
-        targets, program = walk.columns[column], self.program
         if walk.core and walk.core[column] != bool(walk.steps):
             return False
-        last = program.shared + len(program.private)
-        needed = program.inputs if program.needed is None else program.needed
-        constant = (targets >= needed) & (targets < program.shared)
-        return not bool((constant | ((targets >= last - program.fixed) & (targets < last))).all())
+        return is_read(self.program, walk.columns[column])
 
     # --- loops in time ----------------------------------------------------------------------------
 
@@ -283,7 +303,8 @@ class Backward:
         """Whether each adjoint goes to a place of its own."""
         targets = walk.columns[column]
         alone = self.emitter.batch == 1 or not walk.shared[column]
-        return alone and walk.space.rows == 1 and len(distinct(targets)) == len(targets)
+        regular = walk.rows is None and walk.space.rows == 1
+        return alone and regular and len(distinct(targets)) == len(targets)
 
     def _copy(self, walk: Walk, column: int, store: bool) -> None:
         """D[x] = g, or += g."""

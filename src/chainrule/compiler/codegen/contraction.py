@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from chainrule.compiler.codegen.ir import Code, Offset, Vector
 from chainrule.compiler.codegen.packed import Packing
 from chainrule.compiler.codegen.pairs import pair_of
+from chainrule.compiler.codegen.row_tables import RowTable
 from chainrule.compiler.codegen.tiles import Place, Tile
 from chainrule.compiler.codegen.walks import Trip, Walk, Walks
 from chainrule.compiler.lift.program import Addresses, distinct
@@ -51,6 +53,9 @@ class Emitter:
         self, walk: Walk, selection: Sequence[int], body: NestBody, merge: bool = False
     ) -> None:
         """Loop over the rows of a walk; the body gets the columns' offsets and the inner loops."""
+        if walk.rows is not None:
+            self._nest_in_rows(walk, walk.rows, selection, body)
+            return
         code = self.code
         found = walk.space.select(selection, keep_outer=walk.varies and not merge)
         shared = [walk.shared[c] for c in selection]
@@ -80,6 +85,42 @@ class Emitter:
             most = int(found.lengths.max())
             body(offsets, (*middle, Trip(steps, most, run), *trips, *inner))
 
+    def _nest_in_rows(
+        self, walk: Walk, rows: RowTable, selection: Sequence[int], body: NestBody
+    ) -> None:
+        """The same, where rows are data: N has their number, and of each its length and bases."""
+        code, found = self.code, walk.space.select(selection)
+        shared = [walk.shared[c] for c in selection]
+        factors = [1 if s else self.batch for s in shared]
+
+        def trips(count: int | str, most: int, strides: Sequence[int]) -> Trip:
+            return Trip(count, most, self._scaled(strides, factors))
+
+        outer = [trips(x.count, x.count, x.strides) for x in found.middle]
+        inner = [trips(x.count, x.count, x.strides) for x in found.loops]
+        if self.batch > 1:
+            inner.append(Trip(self.batch, self.batch, tuple([0 if s else 1 for s in shared])))
+        width = 1 + len(walk.columns)
+        with code.loop(self.run_time_count(walk)) as row:
+            at = code.let(f"mul nuw nsw i64 {row}, {width}")
+
+            def number(k: int) -> str:
+                place = code.let(f"add nuw nsw i64 {at}, {walk.slot + 1 + k}")
+                return self._run_time(place)
+
+            offsets: list[Offset] = [
+                [(number(1 + c), factor)] for c, factor in zip(selection, factors, strict=True)
+            ]
+            if found.lengths is not None:
+                outer.append(trips(number(0), rows.longest, found.run))
+            body(offsets, (*outer, *inner))
+
+    def results(self, instruction: int) -> int | str:
+        """How many results an instruction has; a register where rows are data."""
+        if self.walks.others is None:
+            return self.program.instructions[instruction].count
+        return self._run_time(instruction)
+
     def _advanced(
         self, walk: Walk, selection: Sequence[int], offsets: list[Offset]
     ) -> list[Offset]:
@@ -102,7 +143,11 @@ class Emitter:
 
     def run_time_count(self, walk: Walk) -> str:
         """The trip count of a walk's outermost loop, read from N."""
-        place = self.code.let(f"getelementptr inbounds i64, ptr %N, i64 {walk.slot}")
+        return self._run_time(walk.slot)
+
+    def _run_time(self, at: int | str) -> str:
+        """A number of N."""
+        place = self.code.let(f"getelementptr inbounds i64, ptr %N, i64 {at}")
         return self.code.let(f"load i64, ptr {place}, align 8")
 
     def turns(self, number: int) -> int | str:
@@ -311,6 +356,8 @@ class Emitter:
         """Whether every target of a column is complete after one visit of its innermost sums."""
         if sums and not self.walks.contract:
             return False
+        if walk.rows is not None:
+            return self._comes_once(walk, walk.rows, column)
         found = walk.space
         if walk.again is not None and walk.again.steps[:, column].all():
             targets = np.stack([walk.again.bases[:, column], walk.again.steps[:, column]])
@@ -328,6 +375,15 @@ class Emitter:
         if found.lengths is not None and found.run[column] != 0:
             points = each * int(found.lengths.sum())
         return len(distinct(walk.columns[column])) == points
+
+    def _comes_once(self, walk: Walk, rows: RowTable, column: int) -> bool:
+        """The same where rows are data; all calls must be like that then."""
+        space = walk.space
+        loops = [Trip(x.count, x.count, x.strides) for x in (*space.middle, *space.loops)]
+        if space.lengths is not None:
+            loops.append(Trip(rows.longest, rows.longest, space.run))
+        moving = [replace(x, strides=(x.strides[column],)) for x in loops if x.strides[column]]
+        return not overlaps(moving) and rows.relies_on(column)
 
     def _add_product(self, arrays: Sequence[str], offsets: list[Offset]) -> None:
         value = self.code.load(arrays[1], offsets[1])

@@ -30,7 +30,7 @@ from chainrule.compiler.codegen.forward import emit_forward, watched
 from chainrule.compiler.codegen.instructions import Machine, differentiated
 from chainrule.compiler.codegen.ir import Code, Integers, Offset, Vector
 from chainrule.compiler.codegen.packed import Packing
-from chainrule.compiler.codegen.walks import Walks
+from chainrule.compiler.codegen.walks import Others, Walks
 from chainrule.compiler.lift.commands import commands
 from chainrule.compiler.lift.program import Addresses, Program
 
@@ -48,6 +48,7 @@ def machine(
     optional: set[int] | None = None,
     many: bool = False,
     returned: Addresses | None = None,
+    others: Others | None = None,
 ) -> Machine:
     """The IR of forward and backward, ready to be parsed.
 
@@ -57,11 +58,12 @@ def machine(
     order. ``many``: for many samples with the same parameters: there is ``pack``, and ``reverse``
     adds its gradient to Q. ``returned``: the addresses that are read after ``forward``, where that
     is not all of them, the root first: the others need not be written, and these are where
-    ``Machine.place`` says.
+    ``Machine.place`` says. ``others``: the columns of a shorter call, where the rows of all walks
+    are data.
     """
     if root is not None or batch > 1 or many or varying or optional:
         returned = None
-    walks = Walks(program, varying or set(), contract, batch)
+    walks = Walks(program, varying or set(), contract, batch, others)
     made = Machine(walks=walks.all, optional=optional or set())
     forward, backward = (Emitter(walks, width, batch, dtype) for _ in range(2))
     packing = Packing(walks, width, dtype)
@@ -77,7 +79,7 @@ def machine(
         finite = scheduled.emit_forward(forward, found)
         if root is not None:
             scheduled.emit_backward(backward, found, root, adds=many)
-    made.scratch = walks.scratch
+    made.scratch, made.numbers = walks.scratch, walks.numbers
     checked = Emitter(walks, width, batch, dtype)
     checked.code.emit("call void @reverse({})".format(", ".join(f"ptr %{x}" for x in "PVQDSGN")))
     if root is None:

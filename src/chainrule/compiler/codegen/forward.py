@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from chainrule.compiler.codegen import registers, strips
 from chainrule.compiler.codegen.contraction import VALUE, Emitter
 from chainrule.compiler.codegen.instructions import (
     Machine,
     as_vector,
-    clear,
+    clear_results,
     columns_of,
     each_gathered,
     ends_late,
@@ -215,14 +216,20 @@ def _rule(emitter: Emitter, walk: Walk, instruction: Instruction) -> None:
     emitter.elementwise(walk, range(len(walk.columns)), body)
 
 
-def _watch_inputs(emitter: Emitter, walk: Walk) -> None:
-    """Check the inputs that a maximum reads, itself or through a gather: it may hide a nan."""
-    program, code = emitter.program, emitter.code
+def plain_of(program: Program) -> npt.NDArray[np.bool_]:
+    """Per address: whether it is an input, itself or through a gather."""
     plain = np.zeros(program.size, np.bool_)
     plain[: program.shared + len(program.private)] = True
     for instruction in program.instructions:
         if instruction.kind == GATHER:
             plain[instruction.out] = True
+    return plain
+
+
+def _watch_inputs(emitter: Emitter, walk: Walk) -> None:
+    """Check the inputs that a maximum reads, itself or through a gather: it may hide a nan."""
+    program, code = emitter.program, emitter.code
+    plain = plain_of(program)
     found = distinct(walk.columns[1][plain[walk.columns[1]]])
     if not len(found) or emitter.flags is None:
         return
@@ -279,6 +286,6 @@ def _add_up(
     whole = (not more or bool(walk.steps)) and len(distinct(walk.columns[0])) == count
     store = not started and whole and emitter.stores(walk, 0)
     if not store and not started:
-        clear(emitter, "%V", instruction.out[:count] - emitter.program.shared, count)
+        clear_results(emitter, "%V", k, count)
     for each in walks:
         emitter.contract(each, range(len(arrays)), arrays, store=store and each is walk)

@@ -41,6 +41,7 @@ class Machine:
     #: addresses of results, and where they are instead, after all other numbers
     moved: list[tuple[Addresses, Addresses]] = field(default_factory=list)
     table: Addresses | None = None  # N of a program with steps: its commands
+    numbers: int = 0  # in N
 
     @property
     def columns(self) -> list[Addresses]:
@@ -286,6 +287,17 @@ def clear(emitter: Emitter, array: str, local: Addresses, step: int = 0) -> None
     with code.loop(len(starts)) as i:
         count = code.let(f"mul nuw nsw i64 {code.table(lengths, i)}, {size}")
         zero(code, array, [*moved, (code.table(local[starts], i), factor)], count)
+
+
+def clear_results(emitter: Emitter, array: str, k: int, count: int) -> None:
+    """Zero what is for the results of an instruction, or for ``count`` of them in each turn."""
+    instruction, local = emitter.program.instructions[k], -emitter.program.shared
+    if emitter.walks.others is None:
+        clear(emitter, array, instruction.out[:count] + local, count)
+        return
+    code = emitter.code
+    size = code.let(f"mul nuw nsw i64 {emitter.results(k)}, {emitter.batch * code.bytes}")
+    zero(code, array, [(None, (instruction.start + local) * emitter.batch)], size)
 
 
 def zero(code: Code, array: str, offset: Offset, size: str) -> None:

@@ -7,15 +7,16 @@ several where a column lies partly in the shared array, or is partly computed in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.compiler.codegen.row_tables import RowTable, kinds_of
 from chainrule.compiler.lift.alignment import ITERATIONS
 from chainrule.compiler.lift.endings import copied_by
-from chainrule.compiler.lift.graph import SUM
+from chainrule.compiler.lift.graph import GATHER, SUM, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.lift.strides import (
     IterationSpace,
@@ -28,6 +29,10 @@ from chainrule.compiler.lift.strides import (
 FEW_POINTS = 64  # a sum of at most so many terms is walked by a table where it is irregular
 MOST_POINTS = 64  # irregular terms of sums that are emitted one by one
 FEW_SOURCES = 8  # a sum reads at most so many instructions in separate loops
+MOST_NUMBERS = 1 << 17  # in N, where rows are data
+
+#: the columns that another call walks in the place of an instruction's; None: it does not do it
+Others = Callable[[int, str], list[Addresses] | None]
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class Walk:
     steps: list[int] = field(default_factory=list)  # per column, from one iteration to the next
     iterations: int = 1  # with steps, these are the points of the first of so many
     again: Repeated | None = None  # the same points, to be emitted one by one in one loop
+    rows: RowTable | None = None  # these are data, where another length has others
 
     def count(self, points: int) -> int | None:
         """The outermost trip count of a call in which the instruction has this many points."""
@@ -78,8 +84,12 @@ class Walks:
         varying: set[tuple[int, str]],
         contract: bool = True,
         batch: int = 1,
+        others: Others | None = None,
     ) -> None:
-        self.program = program
+        """``others``: the columns of a shorter call; rows are data then, as they differ."""
+        self.program, self.others = program, others
+        # In N: of each instruction how many results there are, if rows are data; then the walks.
+        self.numbers = 0 if others is None else len(program.instructions)
         self._in_lanes = batch > 1
         self.varying = varying
         self.contract = contract  # products and sums may be fused, and sums reordered
@@ -92,6 +102,8 @@ class Walks:
     def of(self, instruction: int, what: str, columns: Sequence[Addresses]) -> list[Walk]:
         """The walks over these columns: one, or several where a column is only partly shared."""
         key = (instruction, what)
+        if key not in self._known and self._has_rows(instruction):
+            self._known[key] = self._in_rows(key, columns)
         if key not in self._known:
             bits = [c < self.program.shared for c in columns]
             kinds = np.sum([b.astype(np.int64) << k for k, b in enumerate(bits)], axis=0)
@@ -106,6 +118,37 @@ class Walks:
                     for chosen in [np.flatnonzero(kinds == kind)]
                 ]
         return self._known[key]
+
+    def _has_rows(self, instruction: int) -> bool:
+        """Whether the rows of its walks are data; of gathers and guards only the number is."""
+        instructions = self.program.instructions
+        here = self.others is not None and instruction < len(instructions)
+        return here and instructions[instruction].kind != GATHER
+
+    def _take(self, count: int) -> int:
+        """Room for so many numbers in N."""
+        self.numbers += count
+        return self.numbers - count
+
+    def _in_rows(self, key: tuple[int, str], columns: Sequence[Addresses]) -> list[Walk]:
+        """The walks over these columns and those of a shorter call, with rows that are data."""
+        assert self.others is not None
+        (k, what), own = key, self.program.shared
+        theirs = self.others(k, what)
+        if theirs is None:
+            raise NotLiftable("another length lacks an operation")
+        kinds, made = kinds_of(columns, own), list[Walk]()
+        for kind in np.unique(kinds).tolist():
+            table = RowTable.of(kind, own, columns, theirs, merge=what == "out")
+            chosen = np.flatnonzero(kinds == kind)
+            some = [c[chosen] for c in columns]
+            which = None if len(chosen) == len(kinds) else chosen
+            slot = self._take(table.size)
+            made.append(Walk(slot, *key, which, some, table.shared, table.space, True, rows=table))
+        if self.numbers > MOST_NUMBERS:
+            raise NotLiftable("another length differs in too many places")
+        self.all += made
+        return made
 
     def _sources(self, instruction: int, columns: Sequence[Addresses]) -> Addresses:
         """Per term of sums that grow with the length: a number for the instructions it reads.
@@ -190,7 +233,7 @@ class Walks:
             return None
         if key not in self._known:
             nothing = table([np.zeros(1, np.int64)])
-            self._known[key] = [Walk(len(self.all), *key, None, [], [], nothing, True)]
+            self._known[key] = [Walk(self._take(1), *key, None, [], [], nothing, True)]
             self.all += self._known[key]
         return self._known[key][0]
 
@@ -241,7 +284,7 @@ class Walks:
         ends = varies and self._is_one_sum(key, columns[0])
         if ends and not all(map(found.outer, lengths)):
             found = table(local)
-        walk = Walk(len(self.all), *key, chosen, list(columns), shared, found, varies)
+        walk = Walk(self._take(1), *key, chosen, list(columns), shared, found, varies)
         if found.rows > 1 and self._may_repeat(key):
             walk.again = repeated(local, MOST_POINTS)
         self.all.append(walk)

@@ -49,11 +49,11 @@ class Placement:
         return order is None or not points or int(order[:points].max()) < points
 
 
-def placed(program: Program) -> Placement:
-    """The program as machine code computes it."""
+def placed(program: Program, in_order: bool = False) -> Placement:
+    """The program as machine code computes it; ``in_order``: with all results in their order."""
     if program.loops or program.steps is not None:
         return Placement(program, np.arange(program.size), {})
-    across = _across(program)
+    across = {} if in_order else _across(program)
     # between two instructions there is less than a line
     kind: Any = address_type(program.size + LINE * len(program.instructions))
     to: Addresses = np.arange(program.size, dtype=kind)

@@ -132,6 +132,15 @@ class Instruction:
         return columns
 
     @property
+    def all_columns(self) -> list[npt.NDArray[Any]]:
+        """All of its arrays."""
+        rows: list[npt.NDArray[Any]] = list(self.operands)
+        rows += [column for t in self.sums for column in (t.owners, *t.columns)]
+        return rows + [
+            x for x in (self.number, self.places, self.slots, self.candidates) if x is not None
+        ]
+
+    @property
     def sums(self) -> list[Terms]:
         """The terms of its sums."""
         return [t for t in (self.products, self.scaled, self.plains) if t is not None]
@@ -263,10 +272,7 @@ class Program:
             self.guards,
             self.expected,
         ]
-        for i in self.instructions:
-            rows += [*i.operands, *[column for t in i.sums for column in (t.owners, *t.columns)]]
-            rows += [x for x in (i.number, i.places, i.slots, i.candidates) if x is not None]
-        return rows
+        return rows + [column for i in self.instructions for column in i.all_columns]
 
     @property
     def work(self) -> int:

@@ -27,6 +27,7 @@ from chainrule.compiler.lift.alignment import (
 )
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.lift.program import Program
+from chainrule.compiler.lift.smaller import Smaller
 from chainrule.compiler.runtime.families import Family, Lengths, SharedCode, placed_among
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import LLVM
@@ -98,6 +99,7 @@ class OtherLengths:
     recordings: Recordings
     call: Call
     growth: Growth
+    in_rows: bool = False  # code may have its rows as data, as there are calls of other lengths
 
     def shorter(self, size: int) -> Iterator[RecordedCall]:
         """With fewer items in each list; ``size``: how many instructions this call has.
@@ -117,8 +119,26 @@ class OtherLengths:
         less = self.growth.steps(self.call.key) - 2
         return self._shorter(less) if less > 0 else None
 
+    @functools.cached_property
+    def half(self) -> RecordedCall | None:
+        """With half as many items in its shortest list."""
+        count = self.growth.steps(self.call.key)
+        return self._shorter(count // 2) if count > 3 else None
+
+    @functools.cached_property
+    def _known(self) -> dict[int, RecordedCall | None]:
+        return {}
+
     def _shorter(self, less: int) -> RecordedCall | None:
-        """With so many steps of growth less."""
+        """With so many steps of growth less; a small one is recorded once."""
+        if less in self._known:
+            return self._known[less]
+        made = self._recorded(less)
+        if made is None or not is_large(len(made.recording)):
+            self._known[less] = made
+        return made
+
+    def _recorded(self, less: int) -> RecordedCall | None:
         call = self.growth.resized(self.call, -less)
         places = None if call is None else Places.of(call.key, self.call.key)
         made = None if call is None or places is None else self.recordings.attempt(call)
@@ -138,6 +158,8 @@ class KnownLengths:
 
     known: RecordedCall
     shortest: RecordedCall | None
+    half: RecordedCall | None = None
+    in_rows: bool = True
 
     def shorter(self, size: int) -> Iterator[RecordedCall]:
         """With fewer items in each list."""
@@ -215,7 +237,34 @@ def _machine_code(
         except NotLiftable:
             continue
     repeating = None if is_long else _repeating(call, program, others, dtype, contract)
-    return repeating or MachineCode(call, program, dtype, contract)
+    in_rows = repeating or _in_rows(call, program, others, dtype, contract)
+    return in_rows or MachineCode(call, program, dtype, contract)
+
+
+def _in_rows(
+    call: RecordedCall,
+    program: Program,
+    others: OtherLengths | KnownLengths,
+    dtype: str,
+    contract: bool,
+) -> MachineCode | None:
+    """Machine code whose rows are data, for lengths that are no prefix of the call's, if it can."""
+    if not others.in_rows:
+        return None
+    for other in others.shorter(len(call.recording)):
+        try:
+            less = Smaller(other, program)
+            varying = less.walks()
+            made = MachineCode(call, program, dtype, contract, varying, smaller=less)
+            half = others.half
+            if made.fit_of(other, less) is None or (half and made.fit_for(half) is None):
+                continue
+            if made.source is not None:
+                made.lengths = (replace(other),)
+            return made
+        except NotLiftable:
+            continue
+    return None
 
 
 def _repeating(
@@ -332,7 +381,7 @@ class Builder:
         lengths = self.lengths(call)
         others, source = None, RecordedCall.of(call, recording, root.position)
         if lengths is not None and lengths.growth is not None:
-            others = OtherLengths(self._recordings, call, lengths.growth)
+            others = OtherLengths(self._recordings, call, lengths.growth, lengths.tries_rows)
             source = replace(source, births=lengths.births(recording, call.first))
         del recording
         graph = None if original is None else source.without_instructions()
@@ -363,8 +412,10 @@ class Builder:
                 return Built(reason="its result differs (please report this)", cost=cost)
         superseded = frozenset[MachineCode]()
         if lengths is not None:
-            growth = lengths.growth if lengths.grows_by_numbers else None
-            superseded = lengths.known.add(Family(call.key, machine), growth)
+            tried = lengths.grows_by_numbers or lengths.tries_rows
+            growth = lengths.growth if tried else None
+            surely = not lengths.grows_by_numbers
+            superseded = lengths.known.add(Family(call.key, machine), growth, surely)
         return Built(binding, superseded=superseded, cost=cost, equals_eager=equals_eager)
 
     def may_join(self, call: Call) -> bool:
@@ -394,14 +445,15 @@ class Builder:
     def longer(self, call: Call) -> Call | None:
         """A call half as long again, where this one is longer than its family's code serves.
 
-        Where there is no such code yet, and lists of numbers grow: as long as the longest so far.
+        Where there is no such code yet, but there may be: as long as the longest so far.
         """
         lengths = self.lengths(call)
         growth = None if lengths is None else lengths.growth
         if lengths is None or growth is None or lengths.is_served:
             return None
         if not lengths.known.families:
-            return lengths.longest(call) if lengths.grows_by_numbers else None
+            tries = lengths.grows_by_numbers or lengths.tries_rows
+            return lengths.longest(call) if tries else None
         return growth.resized(call, max(1, growth.steps(call.key) // 2))
 
     def attempt(self, call: Call) -> Trace | None:

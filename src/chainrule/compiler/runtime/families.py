@@ -29,7 +29,7 @@ from chainrule.compiler.runtime.lengths import (
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 
 CODES = 4  # of one outline: calls that are no prefix of each other; the oldest goes
-VAIN = 3  # times that code of growing lists of numbers served no other length
+VAIN = 3  # times that code which was to serve other lengths served none
 
 
 def placed_among(call: RecordedCall, places: Places) -> RecordedCall:
@@ -69,21 +69,23 @@ class SharedCode:
     #: code for one length each, as long as a call uses it, and the key of that
     single: WeakKeyDictionary[MachineCode, Any] = field(default_factory=WeakKeyDictionary)
     keys: dict[Any, None] = field(default_factory=dict)  # of such calls, the last at the end
-    vain: int = 0  # times that lists of numbers were let grow, and no other length was served
+    vain: int = 0  # times that code was to serve other lengths, and served none
     longest: int = 0  # steps of growth in such a call
 
     def may_grow(self, steps: int) -> bool:
-        """Whether lists of numbers that have grown for so many steps are worth another try."""
+        """Whether lists that have grown for so many steps are worth another try."""
         return self.vain < VAIN or steps >= 2 * self.longest
 
-    def add(self, made: Family, growth: Growth | None) -> frozenset[MachineCode]:
+    def add(
+        self, made: Family, growth: Growth | None, surely: bool = False
+    ) -> frozenset[MachineCode]:
         """Know of new code; which of the other is superseded: it serves all calls of that.
 
-        ``growth``: that of lists of numbers which it was to serve.
+        ``growth``: that of lists which it was to serve; ``surely``: which do grow so.
         """
         if not made.machine.varying:
             if growth is not None:
-                self.vain += 1
+                self.vain += VAIN if surely else 1
                 self.longest = max(self.longest, growth.steps(made.key))
             self.single[made.machine] = made.key
             for machine in list(self.single)[:-CODES]:
@@ -127,6 +129,16 @@ class Lengths:
     def grows_by_numbers(self) -> bool:
         """Whether it is lists of numbers that were seen to grow."""
         return self.growth is not None and self._is_of_numbers(self.growth)
+
+    @property
+    def tries_rows(self) -> bool:
+        """Whether code whose rows are data is worth a try: where there are other lengths.
+
+        Code for one length is quicker.
+        """
+        growth = self.growth
+        several = len(self.known.keys) > 1
+        return several and growth is not None and self.known.may_grow(growth.steps(self.key))
 
     def _is_of_numbers(self, growth: Growth) -> bool:
         plain = Growth.of_integers(self.key)

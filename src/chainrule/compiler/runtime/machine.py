@@ -20,11 +20,14 @@ import numpy.typing as npt
 
 from chainrule.compiler.capture.recordings import Ints
 from chainrule.compiler.codegen import emit, jit
+from chainrule.compiler.codegen.instructions import columns_of as columns_walked
 from chainrule.compiler.lift.alignment import Points, Prefix, RecordedCall, columns_of
 from chainrule.compiler.lift.canonical import GATHER, NotLiftable
 from chainrule.compiler.lift.placement import placed
 from chainrule.compiler.lift.program import Addresses, Program
+from chainrule.compiler.lift.smaller import Smaller
 from chainrule.compiler.runtime.heap import is_large
+from chainrule.compiler.runtime.rows import Rows
 from chainrule.trees import Floats
 
 OBJECTS = 20_000  # bytes of the Python objects of machine code, measured
@@ -106,6 +109,7 @@ class Fit:
     points: Points  # of each walk, here and in the machine code
     active: npt.NDArray[np.bool_]  # what of the arena it uses
     among: Addresses | slice  # all of its inputs among those of the machine code
+    rows: Rows | None = None  # what its walks read, where rows are data
 
     def __post_init__(self) -> None:
         self.counts_at = int(self.counts.ctypes.data)
@@ -116,7 +120,8 @@ class Fit:
     def nbytes(self) -> int:
         """Its memory."""
         arrays = [x for x in vars(self).values() if isinstance(x, np.ndarray)]
-        return sum(x.nbytes for x in arrays if x is not self.allowed)
+        rows = 0 if self.rows is None else self.rows.nbytes
+        return rows + sum(x.nbytes for x in arrays if x is not self.allowed)
 
     def at(self, positions: Ints | Sequence[int]) -> Addresses:
         """The addresses of some recorded instructions; -1 where one was absorbed."""
@@ -155,9 +160,11 @@ class MachineCode:
         varying: Collection[tuple[int, str]] = (),
         optional: Collection[int] = (),
         lanes: int = 1,
+        smaller: Smaller | None = None,
     ) -> None:
         """``varying``: walks that shorter calls cut; ``optional``: instructions they may lack.
 
+        ``smaller``: a shorter call that is no prefix, for code of which the rows are data.
         ``lanes``: how many samples ``code`` computes at once; ``run`` and what follows need one.
         """
         self.dtype, self.contract = dtype, contract
@@ -166,24 +173,30 @@ class MachineCode:
         self.lengths: tuple[RecordedCall, ...] = ()  # shorter calls that it was built with
         self.width = jit.vector_width() * (2 if dtype == "float32" else 1)
         #: the program as it was lifted, and as the code computes it
-        self.lifted, self._placement = program, placed(program)
+        self.lifted, self._placement = program, placed(program, in_order=smaller is not None)
         self.lifted_root = int(program.address[call.root])
         self.program = self._placement.program
         self.varying, self.optional = set(varying), set(optional)
         self.root = int(self.program.address[call.root])
         self.differentiates = call.differentiates
         self._returned = self.program.address[call.returned]
+        self._smaller = None if smaller is None else smaller.placed(self._placement.to)
         self._kernels: dict[tuple[int, bool], Kernel] = {}
         self._measured = (0, 0), 0  # how many kernels and lengths, and the bytes of it all
         self.code = self.kernel(lanes)
         self._allowed = self._selectable()
-        fit = self.fit_of(call, Prefix(call, program, itself=True))
+        fit = self.fit_of(call, self._prefix(call, itself=True))
         if fit is None:
             raise NotLiftable("its own loops do not fit it")
         self.fit = fit
         self.current: Fit | None = None
         self.mixed: Any = None  # the program for lanes of several lengths, once there is one
         self.unmixed: set[Fit] = set()  # lengths for which there is none
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether its rows are data, and another in every call."""
+        return self._smaller is not None
 
     def _selectable(self) -> npt.NDArray[np.bool_]:
         """What each gather may select, a row for each; never the last address, which is -1."""
@@ -196,9 +209,19 @@ class MachineCode:
     def fit_for(self, call: RecordedCall) -> Fit | None:
         """How a shorter call can use this code, or None."""
         try:
-            return self.fit_of(call, Prefix(call, self.lifted))
+            return self.fit_of(call, self._prefix(call))
         except NotLiftable:
             return None
+
+    def _prefix(self, call: RecordedCall, itself: bool = False) -> Prefix:
+        kind = Prefix if self._smaller is None else Smaller
+        return kind(call, self.lifted, itself)
+
+    def others(self, k: int, what: str) -> list[Addresses] | None:
+        """The columns of the shorter call that it was made with, where rows are data."""
+        assert self._smaller is not None
+        here = self._smaller[k]
+        return None if here is None else columns_walked(here, what)
 
     def fit_of(self, call: RecordedCall, prefix: Prefix) -> Fit | None:
         """How a call that is such a prefix of the program can use this code, or None."""
@@ -213,7 +236,13 @@ class MachineCode:
         active = np.zeros(program.size, np.bool_)
         active[to[to >= 0]] = True
         points = prefix.points()
-        counts = trip_counts(self.code.machine, points, active)
+        rows = None
+        if isinstance(prefix, Smaller):
+            roots = int(here.address[call.root]), self.root
+            rows = Rows(self.code.machine, program, roots, prefix, self._placement.to)
+            counts = rows.numbers(self.code.machine)
+        else:
+            counts = trip_counts(self.code.machine, points, active)
         order_kept = all(self._placement.keeps(*key, short) for key, (short, _) in points.items())
         if counts is None or not order_kept:
             return None
@@ -256,6 +285,7 @@ class MachineCode:
             points,
             active,
             slice(call.recording.inputs) if call.among is None else call.among,
+            rows,
         )
 
     @property
@@ -270,6 +300,7 @@ class MachineCode:
         calls = self.lengths if self.source is None else (self.source, *self.lengths)
         arrays = [*self.program.columns, *self.lifted.columns, self._allowed, self._placement.to]
         arrays += self._placement.orders.values()
+        arrays += [c for i in self._smaller or () if i is not None for c in i.all_columns]
         places = [(call.private, call.slots, call.among, call.births) for call in calls]
         arrays += [x for each in places for x in each if x is not None]
         objects = OBJECTS + NUMBER * sum(len(call.arrays) for call in calls)
@@ -394,6 +425,7 @@ class Kernel:
             machine.optional,
             many,
             returned,
+            machine.others if machine.in_rows else None,
         )
         self.library = jit.library(self.machine.text)
         own = (program.size - program.shared + self.machine.scratch) * batch
@@ -439,7 +471,12 @@ class Kernel:
         Walks have their own order in each kernel, so that counts of one mean nothing to another.
         """
         if fit not in self._counts:
-            self._counts[fit] = trip_counts(self.machine, fit.points, fit.active)
+            rows = fit.rows
+            self._counts[fit] = (
+                trip_counts(self.machine, fit.points, fit.active)
+                if rows is None
+                else rows.numbers(self.machine)
+            )
         found = self._counts[fit]
         if found is None:
             raise NotLiftable("another length does not fit this kernel")

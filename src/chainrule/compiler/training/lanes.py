@@ -246,6 +246,8 @@ def _used(walk: Walk, points: int) -> int:
 
 def _mixed_for(machine: MachineCode, fits: list[Fit]) -> Mixed | None:
     """The program for lanes of all these lengths, if there can be one."""
+    if machine.in_rows:
+        return None  # a row is the same in all lanes
     known: Mixed | None = machine.mixed
     if known is not None and known.serves(fits):
         return known

@@ -203,7 +203,7 @@ class PackedSamples:
         """
         every = self.structures(chosen)
         progress(0, len(every))
-        if not (self.integers_only or self.windowed):
+        if not self.windowed:
             self.dispatch.expect([self.whole(k) for k in every[:2]])
         with nullcontext() if progress is unnoticed else self.dispatch.notices.shown():
             is_first = not self._kinds_met
