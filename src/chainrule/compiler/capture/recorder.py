@@ -15,6 +15,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arrays import data_array
 from chainrule.compiler.capture.integers import EXACT, IntegerRecorder
+from chainrule.compiler.capture.marks import Marker
 from chainrule.compiler.capture.progress import report_progress
 from chainrule.compiler.capture.reading import Selector
 from chainrule.compiler.capture.standins import (
@@ -68,6 +69,8 @@ class Recorder:
         """
         #: what was made: all nodes, or ``kernels.Instructions``, which they became at once
         self.nodes: Any = []
+        #: what notes marks where nothing is recorded
+        self.marker: Marker | None = None
         self.unflagged: list[int] = []
         self.guards: list[tuple[Value, bool, str]] = []
         self.integers = IntegerRecorder(integers, self.forbid)
@@ -158,6 +161,12 @@ class Recorder:
         if not modes.grad and not detaches:
             return self.detach(node)
         return node
+
+    def selected(self, leaf: Value, item: Value, node: int) -> None:
+        """An integer selected an item, for which a leaf stands."""
+        if self.marker is not None:
+            integers = self.marker.marks.integers(self.integers.depends(node))
+            self.nodes.choose(leaf, item, integers)
 
     def progress(self) -> None:
         """Many more nodes were made."""

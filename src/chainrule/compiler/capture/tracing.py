@@ -31,11 +31,12 @@ from chainrule.compiler.capture.arguments import (
     rebuild,
 )
 from chainrule.compiler.capture.captured import CapturedState
-from chainrule.compiler.capture.flattening import finish
+from chainrule.compiler.capture.flattening import finish, note
 from chainrule.compiler.capture.forks import Impure
 from chainrule.compiler.capture.harmless import names_only_known
 from chainrule.compiler.capture.hooks import REWRITER
 from chainrule.compiler.capture.keyed import NotKeyed
+from chainrule.compiler.capture.marks import Marker, Noted
 from chainrule.compiler.capture.outside import (
     ADVICE,
     RANDOM_ADVICE,
@@ -75,6 +76,7 @@ class Trace:
     exponents: frozenset[str] = frozenset()  # the lines at which exponents became static
     alike: Alike = Alike.NONE  # plain calls for which it holds too, if it is of ``value_and_grad``
     derived_from: Trace | None = None  # of a derivative: the recording that was differentiated
+    noted: Noted | None = None  # instead of a recording, whose instructions were not kept
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,8 @@ class Tracer:
         """What the function reads without being passed it; ``roots``: from these too."""
         return survey(self.source, roots)
 
-    def trace(self, state: CapturedState, call: Call) -> Trace:
-        """One recorded run."""
+    def trace(self, state: CapturedState, call: Call, marker: Marker | None = None) -> Trace:
+        """One recorded run; with a ``marker`` nothing is kept of it but marks, if that can be."""
         return trace(
             self.function,
             state,
@@ -111,6 +113,7 @@ class Tracer:
             both=self.both,
             exact=self.exact,
             powers=self.powers,
+            marker=marker,
         )
 
     def confirm(self, state: CapturedState, call: Call, first: Trace) -> None:
@@ -158,6 +161,7 @@ def trace(
     whole: bool = False,
     exact: bool = False,
     powers: bool = False,
+    marker: Marker | None = None,
 ) -> Trace:
     """Run the function recorded, its numbers nudged (of data only with ``nudge_data``).
 
@@ -171,7 +175,7 @@ def trace(
     from then on. ``exact``: max and min are branches in any case. Where it fails with texts that
     integers selected, they are static.
     """
-    given = (nudge, nudge_data, select, like, both, whole, exact, powers)
+    given = (nudge, nudge_data, select, like, both, whole, exact, powers, marker)
     while state.keyed:
         try:
             return _traced(function, state, call, frozenset(state.true_sites), *given)[0]
@@ -205,6 +209,7 @@ def _traced(
     whole: bool,
     exact: bool,
     powers: bool,
+    marker: Marker | None,
 ) -> tuple[Trace, Recorder]:
     """The trace, and what recorded it."""
     if nudge is not None:
@@ -238,7 +243,7 @@ def _traced(
         )
         recorder.true_sites = true_sites
         try:
-            return _trace(function, state, call, nudge, recorder, like, whole), recorder
+            return _trace(function, state, call, nudge, recorder, like, whole, marker), recorder
         except Observed:
             if observed or recorder.keyed_sites:
                 raise
@@ -259,6 +264,7 @@ def _trace(
     recorder: Recorder,
     like: Recording | None,
     whole: bool,
+    marker: Marker | None = None,
 ) -> Trace:
     inputs: list[Value] = []
 
@@ -307,7 +313,11 @@ def _trace(
     if not whole and kernels is not None:
         modes.graph_asked = False
         arrays = None if like is None else (like.inputs, *like.arrays[:4])
-        recorder.nodes = kernels.Instructions(inputs, [*call.values, *captured], arrays)
+        marks = None if marker is None else (marker.marks.seed, marker.marks.offset)
+        recorder.nodes = kernels.Instructions(inputs, [*call.values, *captured], arrays, marks)
+        recorder.marker = marker
+    if recorder.marker is not None:
+        kernels.swap_grads(inputs[: call.first], recorder.marker.direction.copy())
     drawn, labels = _random_states(), [v.label for v in inputs] if state.looks else []
     try:
         with (
@@ -328,8 +338,12 @@ def _trace(
                 raise Observed
             held.update(map(id, inputs[: call.first] if call.key[0] else []))
             seen = [] if call.key[0] else _values_in(result)
-            made = finish(recorder, inputs, result, like, held, seen)
-            alike = _alike(recorder, state, call, made)
+            noted, alike = None, Alike.NONE
+            if recorder.marker is not None:
+                made, noted = note(recorder, result)
+            else:
+                made = finish(recorder, inputs, result, like, held, seen)
+                alike = _alike(recorder, state, call, made)
         if recorder.unkeyed is not None:
             raise NotKeyed(recorder.unkeyed)
         if recorder.refused is not None:
@@ -365,6 +379,7 @@ def _trace(
         state.asks or recorder.identity if recorder.both else state.identity,
         frozenset(recorder.exponents),
         alike,
+        noted=noted,
     )
 
 
