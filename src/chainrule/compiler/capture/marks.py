@@ -30,8 +30,8 @@ from chainrule.trees import Floats
 PRIME = (1 << 31) - 1
 MASK = (1 << 64) - 1
 OF_CONSTANT, OF_INPUT, OF_MAX, OF_MIN, OF_CHOICE, OF_INTEGER = range(1, 7)
-SAME = 20  # bits: constants that differ by at most so many of the last ones are the same
-ROUNDING = 1 << 13  # units in the last place by which formulas and the function may differ
+SAME = 20  # bits: constants that differ in the last ones only are the same, for most of them
+TRIES = 64
 
 Array = npt.NDArray[np.uint64]
 
@@ -52,15 +52,17 @@ class Marks:
     offset: int
 
     @classmethod
-    def apart(cls, constants: Floats) -> Marks | None:
-        """Marks for which none of these numbers becomes another one by rounding, if they exist."""
-        bits = np.unique(constants).view(np.uint64)
-        for _ in range(256):
+    def apart(cls, constants: Floats) -> Marks:
+        """Marks for which none of these numbers easily becomes another one by rounding."""
+        bits, end = np.unique(constants).view(np.uint64), 1 << SAME
+        best, found = -1, 0
+        for _ in range(TRIES if len(bits) else 0):
             offset = secrets.randbits(SAME)
-            place = (bits + np.uint64(offset)) & np.uint64((1 << SAME) - 1)
-            if not ((place < ROUNDING) | (place >= (1 << SAME) - ROUNDING)).any():
-                return cls(secrets.randbits(64), offset)
-        return None
+            place = (bits + np.uint64(offset)) & np.uint64(end - 1)
+            room = min(int(place.min()), end - 1 - int(place.max()))
+            if room > best:
+                best, found = room, offset
+        return cls(secrets.randbits(64), found)
 
     def _start(self, what: int) -> int:
         return int(_mix(self.seed, what))

@@ -170,6 +170,8 @@ class Recorder:
 
     def progress(self) -> None:
         """Many more nodes were made."""
+        if self.marker is not None:
+            self._detached.clear()  # another node of the same value has the same mark
         report_progress(len(self.nodes))
 
     def data_of(self, value: Value) -> Detached:

@@ -103,8 +103,15 @@ class Tracer:
         """What the function reads without being passed it; ``roots``: from these too."""
         return survey(self.source, roots)
 
-    def trace(self, state: CapturedState, call: Call, marker: Marker | None = None) -> Trace:
-        """One recorded run; with a ``marker`` nothing is kept of it but marks, if that can be."""
+    def trace(self, state: CapturedState, call: Call) -> Trace:
+        """One recorded run."""
+        return self._trace(state, call, None)
+
+    def marked(self, state: CapturedState, call: Call, marker: Marker) -> Trace:
+        """The same, of which nothing is kept but marks; a recording only where that cannot be."""
+        return self._trace(state, call, marker)
+
+    def _trace(self, state: CapturedState, call: Call, marker: Marker | None) -> Trace:
         return trace(
             self.function,
             state,
@@ -173,7 +180,8 @@ def trace(
     it is recorded again with every read static, and with max and min as branches. ``both``: both
     sides of branches are computed; one that does what cannot be taken back is an ordinary branch
     from then on. ``exact``: max and min are branches in any case. Where it fails with texts that
-    integers selected, they are static.
+    integers selected, they are static. ``marker``: nothing is kept but what this notes, unless the
+    recording is ``whole`` or of both sides.
     """
     given = (nudge, nudge_data, select, like, both, whole, exact, powers, marker)
     while state.keyed:
@@ -316,8 +324,8 @@ def _trace(
         marks = None if marker is None else (marker.marks.seed, marker.marks.offset)
         recorder.nodes = kernels.Instructions(inputs, [*call.values, *captured], arrays, marks)
         recorder.marker = marker
-    if recorder.marker is not None:
-        kernels.swap_grads(inputs[: call.first], recorder.marker.direction.copy())
+        if marker is not None:
+            kernels.swap_grads(inputs[: call.first], marker.direction.copy())
     drawn, labels = _random_states(), [v.label for v in inputs] if state.looks else []
     try:
         with (

@@ -58,10 +58,10 @@ class Meaning:
         """What the function computes for a call, and its derivative along ``u``."""
         marks = Marks.apart(self.program.constants)
         decided = self.recording.selection.decide(call.ints)
-        if marks is None or decided is None:
-            raise Untranslatable("it cannot be compared with the function itself")
+        if decided is None:
+            raise Untranslatable("its integers are no indices")
         try:
-            made = tracer.trace(captured, call, Marker(marks, u))
+            made = tracer.marked(captured, call, Marker(marks, u))
         except Unrecordable as reason:
             raise Untranslatable(f"it runs eagerly there: {reason}") from None
         gathered = self.program.address[decided[0][self.program.places]]
