@@ -633,7 +633,21 @@ def recorded_before(state: State) -> tuple[Any, ...]:
     return 3, *[np.frombuffer(row, kind) for row, kind in zip(rows, kinds, strict=True)]
 
 
+def marked(state: State) -> Any:
+    """The mark of the same function."""
+    a, b, leaf = Value(state.a.data), Value(state.b.data), Value(1.0)
+    noted = _native.Instructions([a, b], [], None, (1, 2))
+    _native.modes.recorder = types.SimpleNamespace(nodes=noted)
+    try:
+        noted.choose(leaf, a, 3)
+        y = (a * b + 2.0).tanh() * leaf
+    finally:
+        _native.modes.recorder = None
+    return noted.mark(y)
+
+
 case("instructions", recorded, prepare=swept(1), passes=(1,))
+case("instructions with marks", marked, passes=(1,))
 case(
     "instructions like others",
     lambda s: recorded(s, s.extra["before"]),

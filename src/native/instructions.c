@@ -3,9 +3,10 @@
  * A node that is made while it is recorded becomes an instruction at once. It keeps its number and its
  * position, but no children: when the function lets go of it, it is free, and a recording takes no more
  * memory than its arrays. With another recording to compare with, nothing is written as long as the two
- * are alike.
+ * are alike. Or nothing is written at all, and each node keeps a mark of what it is computed by (marks.h) and
+ * its derivative along a direction.
  */
-#include "node.h"
+#include "marks.h"
 
 /* Another recording's arrays. */
 enum { CODES, OPERANDS, CONSTANTS, NUMBER, ARRAYS };
@@ -41,6 +42,7 @@ typedef struct Instructions {
     Py_buffer like[ARRAYS];    /* another recording's, */
     Py_ssize_t likes;          /* and how many instructions it has; -1: there is none */
     Buffer uses;               /* Use: where foreign Values are operands */
+    Marks marks;               /* on: nodes have marks in place of positions */
 } Instructions;
 
 PyTypeObject *InstructionsType;
@@ -136,6 +138,60 @@ static inline int32_t stands_for(Instructions *x, Node *n, int *failed) {
     int32_t stands = (int32_t)(-2 - known);
     *find_place(x, n) = (Place){n, stands};
     return stands;
+}
+
+/* ------------------------------------------------------------------------------ marks ---------- */
+
+/* A Value that is neither an input nor an instruction has no mark. */
+static inline uint64_t mark_in(Instructions *x, Node *n) {
+    if (UNLIKELY(!is_own(x, n))) {
+        x->unknown = x->unknown ? x->unknown : Py_NewRef((PyObject *)n);
+        return 0;
+    }
+    return (uint64_t)index_of(n);
+}
+
+/* One more instruction, which is written nowhere. */
+static inline int count_one(Instructions *x) {
+    if (UNLIKELY((x->count & PROGRESS) == PROGRESS) && recorder != NULL && tell_progress() < 0) {
+        return -1;
+    }
+    x->count++;
+    return 0;
+}
+
+static Node *marked_node(Instructions *x, double y, uint64_t mark, double slope) {
+    Node *n = count_one(x) < 0 ? NULL : bare_node(y);
+    if (n != NULL) {
+        n->child[1] = 0;
+        become(x, n, (int64_t)mark);
+        n->grad = slope;
+    }
+    return n;
+}
+
+static Node *marked_operation(Instructions *x, Kind kind, double y, Node *a, Node *b, double s0, double s1) {
+    uint64_t marks[2] = {mark_in(x, a), b ? mark_in(x, b) : 0};
+    int count = 1 + (b != NULL);
+    if (has_number(kind) || kind == POW) {
+        marks[count++] = mark_of_constant(&x->marks, kind == MUL_NUMBER ? s0 : s1);
+    }
+    double slope = share(s0, a->grad) + (b ? share(s1, b->grad) : 0.0);
+    return marked_node(x, y, mark_of_rule(&x->marks, rows[kind], marks, count), slope);
+}
+
+/* Of a building block: the choice of max and min passes a derivative on, what .data and comparisons give
+ * does not. */
+static Node *marked_rule(Instructions *x, PyObject *rule, double y, Node **operands, Py_ssize_t count) {
+    uint64_t marks[3];
+    for (Py_ssize_t j = 0; j < count; j++) {
+        marks[j] = mark_in(x, operands[j]);
+    }
+    double slope = 0.0;
+    if (is_extreme(rule)) { /* the first of the operands that is the result */
+        slope = operands[y == operands[0]->data ? 0 : 1]->grad;
+    }
+    return marked_node(x, y, mark_of_rule(&x->marks, rule, marks, count), slope);
 }
 
 /* ------------------------------------------------------------------------------ writing -------- */
@@ -257,8 +313,8 @@ static int32_t code_of(Instructions *x, Kind kind, PyObject *rule) {
     return (int32_t)(FIRST_RULE + at);
 }
 
-PyObject *record_instruction(Kind kind, double y, Node *a, Node *b, double s0, double s1) {
-    Instructions *x = instructions;
+static inline Node *written_operation(Instructions *x, Kind kind, double y, Node *a, Node *b, double s0,
+                                      double s1) {
     int failed = 0;
     Row row = {code_of(x, kind, rows[kind]), {-1, -1, -1}, {0.0, 0.0}, (char)has_number(kind)};
     settle(a);
@@ -275,7 +331,21 @@ PyObject *record_instruction(Kind kind, double y, Node *a, Node *b, double s0, d
     }
     n->child[1] = 0;
     become(x, n, index);
-    if (write_row(x, &row) < 0 || (UNLIKELY(debug_on) && note_location(n) < 0)) {
+    if (write_row(x, &row) < 0) {
+        Py_DECREF((PyObject *)n);
+        return NULL;
+    }
+    return n;
+}
+
+PyObject *record_instruction(Kind kind, double y, Node *a, Node *b, double s0, double s1) {
+    Instructions *x = instructions;
+    Node *n = x->marks.on ? marked_operation(x, kind, y, a, b, s0, s1)
+                          : written_operation(x, kind, y, a, b, s0, s1);
+    if (n == NULL) {
+        return NULL;
+    }
+    if (UNLIKELY(debug_on) && note_location(n) < 0) {
         Py_DECREF((PyObject *)n);
         return NULL;
     }
@@ -290,6 +360,9 @@ PyObject *record_instruction(Kind kind, double y, Node *a, Node *b, double s0, d
 PyObject *record_rule(PyObject *rule, double y, Node **operands, Py_ssize_t count) {
     Instructions *x = instructions;
     int failed = 0;
+    if (x->marks.on) {
+        return (PyObject *)marked_rule(x, rule, y, operands, count);
+    }
     Row row = {code_of(x, EXTENDED, rule), {-1, -1, -1}, {0.0, 0.0}, 0};
     for (Py_ssize_t j = 0; j < count; j++) {
         settle(operands[j]);
@@ -327,8 +400,45 @@ static void strip(const Instructions *x, Node *n, int64_t index) {
     }
 }
 
+/* The same where nodes have marks: the number of instructions before it. */
+static Py_ssize_t mark_node(Instructions *x, Node *n) {
+    Py_ssize_t index = x->count, count = 0;
+    if (is_own(x, n)) {
+        return index;
+    }
+    Kind kind = kind_of(n);
+    Extension *extension = kind == EXTENDED ? extension_of(n) : NULL;
+    uint64_t marks[5], mark = mark_of_constant(&x->marks, n->data);
+    double slope = 0.0;
+    if (extension != NULL && (extension->count > 3 || PyTuple_Size(extension->parameters) > 2 ||
+                              PyUnicode_Check(extension->rule))) {
+        x->unknown = x->unknown ? x->unknown : Py_NewRef((PyObject *)n);
+    } else if (!is_leaf(kind)) {
+        for (Node *child; count < 3 && (child = walk_child(n, count)) != NULL; count++) {
+            slope += share(extension ? extension->slopes[count] : n->slope[count], child->grad);
+            marks[count] = mark_in(x, child);
+        }
+        for (Py_ssize_t j = 0; extension && j < PyTuple_Size(extension->parameters); j++) {
+            marks[count++] = mark_of_constant(&x->marks, PyFloat_AsDouble(PyTuple_GetItem(extension->parameters, j)));
+        }
+        if (has_number(kind) || kind == POW) {
+            marks[count++] = mark_of_constant(&x->marks, kind == POW ? n->slope[1] : number_of(n, kind));
+        }
+        mark = mark_of_rule(&x->marks, extension ? extension->rule : rows[kind], marks, count);
+    }
+    if (count_one(x) < 0) {
+        return -1;
+    }
+    strip(x, n, (int64_t)mark);
+    n->grad = slope;
+    return index;
+}
+
 /* A node that was built elsewhere: its index among the instructions, -1: an error. */
 static Py_ssize_t add_node(Instructions *x, Node *n) {
+    if (x->marks.on) {
+        return mark_node(x, n);
+    }
     if (is_own(x, n) && index_of(n) >= 0) {
         return index_of(n);
     }
@@ -602,7 +712,7 @@ static int place_input(Instructions *x, Py_ssize_t k) {
     if (place->key != NULL) {
         place->stands = (int32_t)k;
     } else if (kind_of(n) <= LEAF) {
-        become(x, n, ~(int64_t)k);
+        become(x, n, x->marks.on ? (int64_t)mark_of_input(&x->marks, k) : ~(int64_t)k);
     } else {
         PyErr_Format(PyExc_ValueError, "input %zd is neither a leaf nor the user's", k);
         return -1;
@@ -610,11 +720,22 @@ static int place_input(Instructions *x, Py_ssize_t k) {
     return 0;
 }
 
-/* Instructions(inputs, users, like): users are those Values, maybe inputs, that are to stay as they are;
- * like is None or (inputs, codes, operands, constants, number). */
+static int read_marks(PyObject *marks, unsigned long long *seed, unsigned long long *offset) {
+    if (marks != Py_None && !PyTuple_Check(marks)) {
+        PyErr_SetString(PyExc_TypeError, "marks begin with a seed and an offset");
+        return -1;
+    }
+    return marks == Py_None || PyArg_ParseTuple(marks, "KK:Instructions", seed, offset) ? 0 : -1;
+}
+
+/* Instructions(inputs, users, like, marks): users are those Values, maybe inputs, that are to stay as they
+ * are; like is None or (inputs, codes, operands, constants, number), marks None or (seed, offset). */
 static PyObject *instructions_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
-    PyObject *inputs, *users, *like;
-    if (!PyArg_ParseTuple(args, "O!O!O:Instructions", &PyList_Type, &inputs, &PyList_Type, &users, &like) ||
+    PyObject *inputs, *users, *like, *marks = Py_None;
+    unsigned long long seed = 0, offset = 0;
+    if (!PyArg_ParseTuple(args, "O!O!O|O:Instructions", &PyList_Type, &inputs, &PyList_Type, &users, &like,
+                          &marks) ||
+        read_marks(marks, &seed, &offset) < 0 ||
         check_values(inputs, "input") < 0 || check_values(users, "Value") < 0) {
         return NULL;
     }
@@ -624,10 +745,11 @@ static PyObject *instructions_new(PyTypeObject *type, PyObject *args, PyObject *
     }
     x->session = ++sessions;
     x->likes = -1;
+    x->marks = (Marks){marks != Py_None, seed, offset};
     x->base = PyList_Size(inputs);
     if ((x->inputs = PyList_GetSlice(inputs, 0, x->base)) == NULL || (x->foreign = PyList_New(0)) == NULL ||
         (x->rules = PyList_New(0)) == NULL || (like != Py_None && open_like(x, like) < 0) ||
-        make_places(x, (size_t)PyList_Size(users) + 1) < 0 || (like == Py_None && part(x) < 0)) {
+        make_places(x, (size_t)PyList_Size(users) + 1) < 0 || (like == Py_None && !x->marks.on && part(x) < 0)) {
         Py_DECREF((PyObject *)x);
         return NULL;
     }
@@ -659,8 +781,46 @@ static int is_open(const Instructions *x) {
     return x->inputs != NULL;
 }
 
+static int has_marks(const Instructions *x, int wanted) {
+    if (is_open(x) && x->marks.on != wanted) {
+        PyErr_SetString(PyExc_ValueError, wanted ? "these instructions have no marks"
+                                                 : "these instructions are written nowhere");
+    }
+    return !PyErr_Occurred();
+}
+
 static PyObject *checked_finish(PyObject *self, PyObject *args) {
-    return is_open((Instructions *)self) ? finish(self, args) : NULL;
+    return has_marks((Instructions *)self, 0) ? finish(self, args) : NULL;
+}
+
+/* choose(leaf, item, integers): a Value stands for one of several that integers chose. */
+static PyObject *instructions_choose(PyObject *self, PyObject *args) {
+    Instructions *x = (Instructions *)self;
+    PyObject *leaf, *item;
+    unsigned long long integers;
+    if (!PyArg_ParseTuple(args, "OOK:choose", &leaf, &item, &integers) || !has_marks(x, 1)) {
+        return NULL;
+    }
+    if (!is_value(leaf) || !is_value(item) || kind_of((Node *)leaf) > LEAF) {
+        PyErr_SetString(PyExc_TypeError, "a leaf stands for another Value");
+        return NULL;
+    }
+    uint64_t mark = mark_of_choice(&x->marks, mark_in(x, (Node *)item), integers);
+    become(x, (Node *)leaf, (int64_t)mark);
+    ((Node *)leaf)->grad = ((Node *)item)->grad;
+    return Py_NewRef(Py_None);
+}
+
+/* mark(value): (mark, derivative along the direction); None if anything has no mark. */
+static PyObject *instructions_mark(PyObject *self, PyObject *value) {
+    Instructions *x = (Instructions *)self;
+    if (!has_marks(x, 1)) {
+        return NULL;
+    }
+    if (!is_value(value) || !is_own(x, (Node *)value) || x->unknown != NULL) {
+        return Py_NewRef(Py_None);
+    }
+    return Py_BuildValue("(Kd)", (unsigned long long)index_of((Node *)value), ((Node *)value)->grad);
 }
 
 static PyObject *instructions_add(PyObject *self, PyObject *node) {
@@ -692,6 +852,8 @@ int is_instructions(PyObject *o) { return Py_TYPE(o) == InstructionsType && is_o
 static PyMethodDef instructions_methods[] = {
     {"add", instructions_add, METH_O, NULL},
     {"finish", checked_finish, METH_VARARGS, NULL},
+    {"choose", instructions_choose, METH_VARARGS, NULL},
+    {"mark", instructions_mark, METH_O, NULL},
     {"clear", instructions_clear, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -88,6 +88,16 @@ def written() -> Any:
     return made
 
 
+def marked_parts() -> tuple[Any, ...]:
+    """The arguments of ``Instructions`` with marks."""
+    inputs = list(small()[:2])
+    return inputs, [], None, (1, 2)
+
+
+def marked() -> Any:
+    return _native.Instructions(*marked_parts())
+
+
 def recorded_by(nodes: Any) -> None:
     """Arithmetic while something wrong may be a recorder's nodes."""
     a, b = Value.__new__(Value), small()[2]
@@ -310,6 +320,13 @@ ENTRIES: dict[str, Entry] = {
         lambda *x: written().finish(*x),
         lambda: ([small()[0]], [small()[1]], []),
     ),
+    "Instructions with marks": (_native.Instructions, marked_parts),
+    "Instructions.add with marks": (lambda *x: marked().add(*x), lambda: (small()[2],)),
+    "Instructions.choose": (
+        lambda *x: marked().choose(*x),
+        lambda: (Value(1.0), small()[0], 3),
+    ),
+    "Instructions.mark": (lambda *x: marked().mark(*x), lambda: (small()[0],)),
     "wrong Instructions": (lambda *x: _native.Instructions(*x).finish([], [], []), written_parts),
     "record_row": (row_of, lambda: (ops.first_max, (small()[2], 1.5))),
     "apply_row": (applied, lambda: (ops.first_max, small()[2], 1.5)),

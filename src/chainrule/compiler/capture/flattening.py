@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler.capture.kinds import Kinds
+from chainrule.compiler.capture.marks import Noted
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.recordings import (
     CONSTANT,
@@ -100,6 +101,30 @@ def finish(
             lambda values: [position[id(v)] for v in values], flat.places, flat.owners
         ),
     )
+
+
+def note(recorder: Recorder, result: Any) -> tuple[Recording, Noted]:
+    """What the function returned where only marks were noted; the recording has no instructions.
+
+    Called while recording, as ``finish`` is.
+    """
+    returned = map_leaves(lambda x: _returned(recorder, x), result)
+    wanted: list[Value] = []
+    map_leaves(lambda x: wanted.extend(_values_in(x)), returned)
+    found = [recorder.nodes.mark(v) for v in wanted]
+    for v, x in zip(wanted, found, strict=True):
+        if x is None:
+            raise _unknown(v)
+    position = {id(v): k for k, v in enumerate(wanted)}
+    settled = [*recorder.settled, *[line for _, _, line in recorder.guards]]
+    noted = Noted(
+        [mark for mark, _ in found],
+        np.array([v._number for v in wanted], np.float64),
+        found[0][1] if found else 0.0,
+        (*settled, *recorder.integers.lines),
+        recorder.integers.steps,
+    )
+    return Recording.empty(map_leaves(lambda x: _as_output(x, position), returned)), noted
 
 
 class _Unclear:

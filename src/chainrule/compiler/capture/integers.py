@@ -159,6 +159,11 @@ class IntegerProgram:
             return text if len(text) < 40 else text[:36] + " ..."
         return f"i{node}"
 
+    @property
+    def names(self) -> frozenset[str]:
+        """What is done with integers, by name."""
+        return frozenset([name for name, _ in self.steps])
+
     def last_arguments(self) -> list[int]:
         """For each node: the last argument that it depends on, or -1."""
         found = [*range(self.arguments), *[-1] * len(self.constants)]
@@ -191,6 +196,30 @@ class IntegerProgram:
         return values
 
 
+class Dependencies:
+    """For each node of a program, the arguments that it depends on."""
+
+    def __init__(self, arguments: int, constants: int) -> None:
+        self._found = [frozenset((k,)) for k in range(arguments)]
+        self._found += [frozenset()] * constants
+        self._first = len(self._found)
+
+    @classmethod
+    def of(cls, program: IntegerProgram) -> Dependencies:
+        """Those of a program."""
+        made = cls(program.arguments, len(program.constants))
+        made.extend(program.steps)
+        return made
+
+    def extend(self, steps: Sequence[tuple[str, tuple[int, ...]]]) -> None:
+        """Look at the steps that are new; constants have numbers below 0, or their places."""
+        for _, operands in steps[len(self._found) - self._first :]:
+            self._found.append(frozenset().union(*[self._found[i] for i in operands if i >= 0]))
+
+    def __getitem__(self, node: int) -> frozenset[int]:
+        return self._found[node]
+
+
 class IntegerRecorder:
     """Builds the integer program of one recording."""
 
@@ -204,6 +233,7 @@ class IntegerRecorder:
         self._steps: list[tuple[str, tuple[int, ...]]] = []
         self._known: dict[Any, int] = {}
         self._guards: dict[Any, IntegerGuard] = {}
+        self._depends = Dependencies(self.arguments, 0)
         self.bounded = False  # some are numpy's
 
     def __len__(self) -> int:
@@ -247,6 +277,23 @@ class IntegerRecorder:
         """Whether these are calls to be made again, though their arguments are the same."""
         draws = self.value(constant)
         return isinstance(draws, Draws) and not draws.seeded
+
+    @property
+    def steps(self) -> frozenset[str]:
+        """What was done with integers, by name."""
+        return frozenset([name for name, _ in self._steps])
+
+    @property
+    def lines(self) -> list[str]:
+        """Where integers became static, or a branch depended on them."""
+        return [guard.line for guard in self._guards.values()]
+
+    def depends(self, node: int) -> frozenset[int]:
+        """The arguments that a node depends on."""
+        if node < 0:
+            return frozenset()
+        self._depends.extend(self._steps)
+        return self._depends[node]
 
     def guard(self, node: int, truth: bool, line: str) -> Any:
         """Let the recording hold for this value (or truth) of a node only; returns it."""

@@ -429,7 +429,9 @@ class Selector:
         """A Value that stands for the selected one."""
         known = Gather, id(items), node
         if known not in self.tables:
-            leaf = self._leaf(items[self._recorder.integers.value(node)]._number)
+            item = items[self._recorder.integers.value(node)]
+            leaf = self._leaf(item._number)
+            self._recorder.selected(leaf, item, node)
             self.pending[id(leaf)] = _Pending(leaf, items, node)
             self.tables[known] = leaf
         found: Value = self.tables[known]

@@ -15,6 +15,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arrays import data_array
 from chainrule.compiler.capture.integers import EXACT, IntegerRecorder
+from chainrule.compiler.capture.marks import Marker
 from chainrule.compiler.capture.progress import report_progress
 from chainrule.compiler.capture.reading import Selector
 from chainrule.compiler.capture.standins import (
@@ -72,6 +73,8 @@ class Recorder(_Watched):  # type: ignore[misc]
         """
         #: what was made: all nodes, or ``kernels.Instructions``, which they became at once
         self.nodes: Any = []
+        #: what notes marks where nothing is recorded
+        self.marker: Marker | None = None
         self.unflagged: list[int] = []
         self.flags_finite = False  # numpy computes; see ``by_numpy``
         self.guards: list[tuple[Value, bool, str]] = []
@@ -165,8 +168,16 @@ class Recorder(_Watched):  # type: ignore[misc]
             return self.detach(node)
         return node
 
+    def selected(self, leaf: Value, item: Value, node: int) -> None:
+        """An integer selected an item, for which a leaf stands."""
+        if self.marker is not None:
+            integers = self.marker.marks.integers(self.integers.depends(node))
+            self.nodes.choose(leaf, item, integers)
+
     def progress(self) -> None:
         """Many more nodes were made."""
+        if self.marker is not None:
+            self._detached.clear()  # another node of the same value has the same mark
         report_progress(len(self.nodes))
 
     def data_of(self, value: Value) -> Detached:

@@ -61,6 +61,15 @@ class Recording:
     selection: Selection = field(repr=False, default_factory=Selection)
     shed: int = 0
 
+    @classmethod
+    def empty(
+        cls, result: Any, inputs: int = 0, selection: Selection | None = None, shed: int = 0
+    ) -> Recording:
+        """One without instructions, where something else computes the numbers of the result."""
+        nothing, none = np.zeros(0, np.int32), np.zeros(0, np.bool_)
+        rows = nothing, np.zeros((0, 3), np.int32), np.zeros((0, 2)), none
+        return cls(inputs, *rows, (), none, (), result, selection or Selection(), shed)
+
     def __len__(self) -> int:
         return self.shed or len(self.codes)
 

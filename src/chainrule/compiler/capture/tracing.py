@@ -32,11 +32,12 @@ from chainrule.compiler.capture.arguments import (
 )
 from chainrule.compiler.capture.arithmetic import data_numbers
 from chainrule.compiler.capture.captured import CapturedState
-from chainrule.compiler.capture.flattening import finish
+from chainrule.compiler.capture.flattening import finish, note
 from chainrule.compiler.capture.forks import Impure
 from chainrule.compiler.capture.harmless import names_only_known
 from chainrule.compiler.capture.hooks import REWRITER
 from chainrule.compiler.capture.keyed import NotKeyed
+from chainrule.compiler.capture.marks import Marker, Noted
 from chainrule.compiler.capture.outside import (
     ADVICE,
     RANDOM_ADVICE,
@@ -76,6 +77,7 @@ class Trace:
     exponents: frozenset[str] = frozenset()  # the lines at which exponents became static
     alike: Alike = Alike.NONE  # plain calls for which it holds too, if it is of ``value_and_grad``
     derived_from: Trace | None = None  # of a derivative: the recording that was differentiated
+    noted: Noted | None = None  # instead of a recording, whose instructions were not kept
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,13 @@ class Tracer:
 
     def trace(self, state: CapturedState, call: Call) -> Trace:
         """One recorded run."""
+        return self._trace(state, call, None)
+
+    def marked(self, state: CapturedState, call: Call, marker: Marker) -> Trace:
+        """The same, of which nothing is kept but marks; a recording only where that cannot be."""
+        return self._trace(state, call, marker)
+
+    def _trace(self, state: CapturedState, call: Call, marker: Marker | None) -> Trace:
         return trace(
             self.function,
             state,
@@ -112,6 +121,7 @@ class Tracer:
             both=self.both,
             exact=self.exact,
             powers=self.powers,
+            marker=marker,
         )
 
     def confirm(self, state: CapturedState, call: Call, first: Trace) -> None:
@@ -159,6 +169,7 @@ def trace(
     whole: bool = False,
     exact: bool = False,
     powers: bool = False,
+    marker: Marker | None = None,
 ) -> Trace:
     """Run the function recorded, its numbers nudged (of data only with ``nudge_data``).
 
@@ -170,9 +181,10 @@ def trace(
     it is recorded again with every read static, and with max and min as branches. ``both``: both
     sides of branches are computed; one that does what cannot be taken back is an ordinary branch
     from then on. ``exact``: max and min are branches in any case. Where it fails with texts that
-    integers selected, they are static.
+    integers selected, they are static. ``marker``: nothing is kept but what this notes, unless the
+    recording is ``whole`` or of both sides.
     """
-    given = (nudge, nudge_data, select, like, both, whole, exact, powers)
+    given = (nudge, nudge_data, select, like, both, whole, exact, powers, marker)
     while state.keyed:
         try:
             return _traced(function, state, call, frozenset(state.true_sites), *given)[0]
@@ -206,6 +218,7 @@ def _traced(
     whole: bool,
     exact: bool,
     powers: bool,
+    marker: Marker | None,
 ) -> tuple[Trace, Recorder]:
     """The trace, and what recorded it."""
     if nudge is not None:
@@ -239,7 +252,7 @@ def _traced(
         )
         recorder.true_sites = true_sites
         try:
-            return _trace(function, state, call, nudge, recorder, like, whole), recorder
+            return _trace(function, state, call, nudge, recorder, like, whole, marker), recorder
         except Observed:
             if observed or recorder.keyed_sites:
                 raise
@@ -260,6 +273,7 @@ def _trace(
     recorder: Recorder,
     like: Recording | None,
     whole: bool,
+    marker: Marker | None = None,
 ) -> Trace:
     inputs: list[Value] = []
 
@@ -308,7 +322,11 @@ def _trace(
     if not whole and kernels is not None:
         modes.graph_asked = False
         arrays = None if like is None else (like.inputs, *like.arrays[:4])
-        recorder.nodes = kernels.Instructions(inputs, [*call.values, *captured], arrays)
+        marks = None if marker is None else (marker.marks.seed, marker.marks.offset)
+        recorder.nodes = kernels.Instructions(inputs, [*call.values, *captured], arrays, marks)
+        recorder.marker = marker
+        if marker is not None:
+            kernels.swap_grads(inputs[: call.first], marker.direction.copy())
     drawn, labels = _random_states(), [v.label for v in inputs] if state.looks else []
     try:
         with (
@@ -330,8 +348,12 @@ def _trace(
                 raise Observed
             held.update(map(id, inputs[: call.first] if call.key[0] else []))
             seen = [] if call.key[0] else _values_in(result)
-            made = finish(recorder, inputs, result, like, held, seen)
-            alike = _alike(recorder, state, call, made)
+            noted, alike = None, Alike.NONE
+            if recorder.marker is not None:
+                made, noted = note(recorder, result)
+            else:
+                made = finish(recorder, inputs, result, like, held, seen)
+                alike = _alike(recorder, state, call, made)
         if recorder.unkeyed is not None:
             raise NotKeyed(recorder.unkeyed)
         if recorder.refused is not None:
@@ -367,6 +389,7 @@ def _trace(
         state.asks or recorder.identity if recorder.both else state.identity,
         frozenset(recorder.exponents),
         alike,
+        noted=noted,
     )
 
 

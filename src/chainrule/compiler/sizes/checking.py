@@ -1,25 +1,29 @@
-"""Machine code of a size that was never recorded is compared with eager mode before it answers.
+"""Machine code of a size that was never recorded is compared with the function before it answers.
 
-In: a variant and a call. Out: nothing where they agree, else ``Untranslatable``. A small call is
-compared in full, with its gradient. Of a large one the function only runs forward, and keeps no
-graph: that takes time, but no memory. Its value is compared for the call; and its value and the
-derivative along a random direction a little way off, where no factor of 0 hides anything.
+In: a variant, what it was made of, and a call. Out: nothing where they agree, else
+``Untranslatable``. The function runs once more, recorded, of which nothing is kept: that takes
+time, but no memory. What it computes is compared by marks (``meaning``), whatever the numbers are;
+its value and the derivative along a random direction a little way off the call, where no factor of
+0 hides anything from this comparison. A small call is compared in full too, with its gradient.
 """
 
 from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call
-from chainrule.compiler.runtime.results import as_floats
+from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.standins import Unrecordable
+from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.runtime.variants import Path, Variant
-from chainrule.compiler.runtime.verification import Eager, are_close, carried
-from chainrule.compiler.translate.checking import eager, forward, numbers_of
+from chainrule.compiler.runtime.verification import are_close
+from chainrule.compiler.sizes.meaning import Meaning
+from chainrule.compiler.translate.checking import eager, numbers_of
 from chainrule.compiler.translate.terms import Untranslatable
 from chainrule.trees import Floats
 
@@ -28,52 +32,57 @@ CLOSE = {"float64": 1e-9, "float32": 1e-3}  # of a derivative along a direction
 ROUNDING = {"float64": 1e-12, "float32": 1e-5}  # of the value that it is a derivative of
 
 
-def check(function: Callable[..., Any], variant: Variant, call: Call, answers: bool) -> None:
-    """Compare the first answer of machine code with the function itself.
-
-    Code that ``answers`` other lengths already was compared at a call itself: a shorter one on it
-    is compared a little way off only.
-    """
-    machine = variant.machine
-    assert machine is not None
-    if machine.program.work <= SMALL:
-        _compare_in_full(function, variant, call)
-        return
-    if not answers:
-        wanted = numbers_of(forward(function, call))
-        _same(wanted, _answer(variant, call, False)[0], variant, "value")
+def check(
+    tracer: Tracer, captured: CapturedState, meaning: Meaning, variant: Variant, call: Call
+) -> None:
+    """Compare machine code, and the program it is made of, with the function itself."""
+    checked = _Check(tracer, captured, meaning, variant)
+    if meaning.program.work <= SMALL:
+        checked.in_full(call)
     try:
-        _compare_along(function, variant, _nudged(call))
+        checked.along(_nudged(call))
     except Untranslatable:
         raise
-    except Exception:  # out of a domain
-        _compare_along(function, variant, call)
+    except (Exception, Unrecordable):  # out of a domain
+        checked.along(call)
 
 
-def _compare_along(function: Callable[..., Any], variant: Variant, call: Call) -> None:
-    """Compare the values of a call, and its derivative along a random direction."""
-    assert variant.machine is not None
-    differentiate, dtype = bool(call.key[0]), variant.machine.dtype
-    values, gradient = _answer(variant, call, differentiate)
-    seed = zlib.crc32(values.tobytes())  # another direction for other numbers
-    wanted = carried(function, call, Eager(call, variant), seed, differentiate)
-    if wanted is None:  # it asks for its graph
-        _compare_in_full(function, variant, call)
-        return
-    _same(numbers_of(as_floats(wanted.result)), values, variant, "value")
-    if differentiate:
-        limit = CLOSE[dtype] * float(np.linalg.norm(gradient))
-        limit += ROUNDING[dtype] * max(1.0, abs(float(values[0])))
-        if not abs(float(gradient @ wanted.direction) - wanted.slope) <= limit:
-            raise Untranslatable("its derivative differs from eager's (please report this)")
+@dataclass(frozen=True, eq=False)
+class _Check:
+    """What is compared at calls."""
 
+    tracer: Tracer
+    captured: CapturedState
+    meaning: Meaning
+    variant: Variant
 
-def _compare_in_full(function: Callable[..., Any], variant: Variant, call: Call) -> None:
-    result, slopes = eager(function, call)
-    values, gradient = _answer(variant, call, slopes is not None)
-    _same(numbers_of(result), values, variant, "value")
-    if slopes is not None:
-        _same(slopes, gradient, variant, "gradient")
+    def along(self, call: Call) -> None:
+        """Compare what is computed; the values of a call; its derivative along a direction."""
+        assert self.variant.machine is not None
+        differentiate, dtype = bool(call.key[0]), self.variant.machine.dtype
+        values, gradient = _answer(self.variant, call, differentiate)
+        chance = np.random.default_rng(zlib.crc32(values.tobytes()))  # another one each time
+        direction = chance.uniform(-1.0, 1.0, call.first)
+        direction += np.copysign(0.5, direction)
+        seen = self.meaning.seen(self.tracer, self.captured, call, direction)
+        if seen.slope is None:  # it asks for its graph
+            self.in_full(call)
+        else:
+            _same(seen.values, values, self.variant, "value")
+        if differentiate and seen.slope is not None:
+            limit = CLOSE[dtype] * float(np.linalg.norm(gradient))
+            limit += ROUNDING[dtype] * max(1.0, abs(float(values[0])))
+            if not abs(float(gradient @ direction) - seen.slope) <= limit:
+                raise Untranslatable("its derivative differs from eager's (please report this)")
+        self.meaning.check(seen)
+
+    def in_full(self, call: Call) -> None:
+        """Compare the values of a call, and its gradient."""
+        result, slopes = eager(self.tracer.function, call)
+        values, gradient = _answer(self.variant, call, slopes is not None)
+        _same(numbers_of(result), values, self.variant, "value")
+        if slopes is not None:
+            _same(slopes, gradient, self.variant, "gradient")
 
 
 def _nudged(call: Call) -> Call:

@@ -48,6 +48,7 @@ class Family:
     result: Any  # the returned tree, an Output in place of each number
     numeric: bool  # integers are used as numbers
     uses_math: bool
+    steps: frozenset[str]  # what is done with integers
     least: Point  # the smallest sizes that it is for
 
     def point(self, function: Callable[..., Any], call: Call) -> Point | None:
@@ -84,20 +85,8 @@ class Family:
             self.result,
             records=True,
         )
-        nothing, program = np.zeros(0, np.int32), made.program
-        return Recording(
-            program.inputs,
-            nothing,
-            np.zeros((0, 3), np.int32),
-            np.zeros((0, 2)),
-            np.zeros(0, np.bool_),
-            (),
-            np.zeros(0, np.bool_),
-            (),
-            result,
-            made.selection,
-            shed=program.work,
-        )
+        program = made.program
+        return Recording.empty(result, program.inputs, made.selection, program.work)
 
 
 def form_of(call: Call) -> Any:
@@ -159,7 +148,7 @@ class _Small:
 
     def family(self) -> Family:
         traces = [self._trace(k, call) for k, call in enumerate(self.calls)]
-        results = [_without_positions(made.recording.result) for made in traces]
+        results = [without_positions(made.recording.result) for made in traces]
         if any(result != results[0] for result in results):
             raise Different("what it returns")
         inputs = [inputs_of(self._tracer.function, call) for call in self.calls]
@@ -171,6 +160,7 @@ class _Small:
             results[0],
             any(made.numeric for made in traces),
             any(made.uses_math for made in traces),
+            frozenset().union(*[made.recording.selection.program.names for made in traces]),
             tuple(map(min, zip(*self._plan.sizes.points, strict=True))),
         )
         first = self._plan.sizes.points[0], self._plan.recorded[0]
@@ -248,7 +238,7 @@ def _formulas(call: Call, made: Trace, inputs: Sequence[Named]) -> Formulas:
     return formulas_of(program, inputs, Choice(made.recording), addresses)
 
 
-def _without_positions(result: Any) -> Any:
+def without_positions(result: Any) -> Any:
     """What a function returns, whatever computes it."""
 
     def blank(leaf: Any) -> Any:

@@ -26,6 +26,7 @@ from chainrule.compiler.runtime.results import wanted_of
 from chainrule.compiler.runtime.unrecorded import Unrecorded
 from chainrule.compiler.runtime.variants import Binding, Variant
 from chainrule.compiler.sizes.checking import check
+from chainrule.compiler.sizes.meaning import Meaning
 from chainrule.compiler.sizes.recording import Family, family_of, form_of
 from chainrule.compiler.sizes.unified import Point
 from chainrule.compiler.translate.terms import Untranslatable
@@ -193,7 +194,8 @@ class Serving:
             fit = code.machine.fit
         variant = self._variant(family, point, own, Binding(code.machine, fit))
         self._counts.doing = "comparing with the function itself"
-        check(self._tracer.function, variant, call, code in self._codes)
+        meaning = Meaning(family, own.program(), variant.recording)
+        check(self._tracer, self._captured, meaning, variant, call)
         if code not in self._codes:
             self._codes = [*[x for x in self._codes if x not in shorter], code]
         return_free_memory(code.machine.program.work)

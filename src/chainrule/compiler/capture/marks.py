@@ -1,0 +1,159 @@
+"""Marks: what a number is computed by, as one number, so that two programs can be compared by it.
+
+In: operations, inputs and constants. Out: a mark for each number, below 2³¹ - 1. Sums and products
+are computed modulo that prime, from random numbers in place of the inputs; any other operation
+gives a hash of what it is and of the marks of its operands. Two programs whose results have the
+same marks compute the same, whatever their inputs are: another operation, constant, operand or term
+gives another mark, but for a chance of about one in 10⁹. Only the order of sums, products and
+maxima does not count, nor does what a result does not depend on. The numbers themselves take no
+part: a term that is 0 in this call counts like any other.
+
+``src/native/marks.c`` is the same in C. Functions take integers, or arrays of them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.compiler.capture.integers import Dependencies
+from chainrule.compiler.capture.recordings import CONSTANT, FIRST_RULE, Recording
+from chainrule.core import ops
+from chainrule.core.ops import Op
+from chainrule.trees import Floats
+
+PRIME = (1 << 31) - 1
+MASK = (1 << 64) - 1
+OF_CONSTANT, OF_INPUT, OF_MAX, OF_MIN, OF_CHOICE, OF_INTEGER = range(1, 7)
+SAME = 20  # bits: constants that differ in the last ones only are the same, for most of them
+TRIES = 64
+
+Array = npt.NDArray[np.uint64]
+
+
+def _mix(h: Any, x: Any) -> Any:
+    """The hash of a sequence whose hash so far is ``h``, continued by ``x``."""
+    z = (((h * 0x9E3779B97F4A7C15) & MASK) + x) & MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    return z ^ (z >> 31)
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Marks of one comparison; ``offset``: where the numbers begin that are the same constant."""
+
+    seed: int
+    offset: int
+
+    @classmethod
+    def apart(cls, constants: Floats) -> Marks:
+        """Marks for which none of these numbers easily becomes another one by rounding."""
+        bits, end = np.unique(constants).view(np.uint64), 1 << SAME
+        best, found = -1, 0
+        for _ in range(TRIES if len(bits) else 0):
+            offset = secrets.randbits(SAME)
+            place = (bits + np.uint64(offset)) & np.uint64(end - 1)
+            room = min(int(place.min()), end - 1 - int(place.max()))
+            if room > best:
+                best, found = room, offset
+        return cls(secrets.randbits(64), found)
+
+    def _start(self, what: int) -> int:
+        return int(_mix(self.seed, what))
+
+    def inputs(self, count: int) -> Array:
+        """The marks of the inputs."""
+        found: Array = _mix(self._start(OF_INPUT), np.arange(count, dtype=np.uint64))
+        return found % PRIME
+
+    def constants(self, numbers: Floats) -> Array:
+        """The marks of plain numbers: 0 of 0; an infinity is what max or min begins with."""
+        bits = (np.ascontiguousarray(numbers).view(np.uint64) + np.uint64(self.offset)) >> SAME
+        found: Array = _mix(self._start(OF_CONSTANT), bits) % PRIME
+        found[numbers == 0.0] = 0
+        for infinity, what in ((-np.inf, OF_MAX), (np.inf, OF_MIN)):
+            found[numbers == infinity] = (1 - self._start(what)) % PRIME
+        return found
+
+    def choice(self, item: Any, integers: Any) -> Any:
+        """What integers selected: an item, and the marks of these integers."""
+        return _mix(_mix(self._start(OF_CHOICE), item), integers) % PRIME
+
+    def integers(self, slots: frozenset[int]) -> int:
+        """Of the integer arguments that a choice depends on."""
+        return sum([int(_mix(self._start(OF_INTEGER), k)) for k in slots]) % PRIME
+
+    def around(self, rule: Op) -> int:
+        """What terms of a maximum or minimum are added to before they are multiplied."""
+        return self._start(OF_MAX if rule is ops.first_max else OF_MIN) % PRIME
+
+    def rule(self, rule: Op, operands: Sequence[Any]) -> Any:
+        """The mark of an operation; its plain numbers and parameters are the last operands."""
+        if rule is ops.add:
+            return (operands[0] + operands[1]) % PRIME
+        if rule is ops.mul:
+            return operands[0] * operands[1] % PRIME
+        if rule is ops.first_max or rule is ops.first_min:
+            r = self.around(rule)
+            return ((operands[0] + r) % PRIME * ((operands[1] + r) % PRIME) + (PRIME - r)) % PRIME
+        h: Any = int(_mix(self.seed, id(rule)))
+        for x in operands:
+            h = _mix(h, x)
+        return h % PRIME
+
+    def of_recording(self, recording: Recording) -> list[int]:
+        """The mark of every instruction of a recording, for the integers it was made with."""
+        found: list[int] = self.inputs(recording.inputs).tolist()
+        constants = self.constants(recording.constants.ravel()).reshape(-1, 2).tolist()
+        selection = recording.selection
+        known = Dependencies.of(selection.program)
+        marks = [self.integers(known[gather.index]) for gather in selection.gathers]
+        chosen = {
+            place: marks[owner]
+            for place, owner in zip(
+                selection.places.tolist(), selection.owners.tolist(), strict=True
+            )
+        }
+        rows = zip(
+            recording.codes.tolist(), recording.operands.tolist(), recording.number, strict=True
+        )
+        for i, (code, operands, has_number) in enumerate(rows):
+            if i < recording.inputs:
+                continue
+            if code == CONSTANT:
+                found.append(constants[i][0])
+                continue
+            rule = recording.rules[code - FIRST_RULE]
+            xs = [
+                self.choice(found[p], chosen[3 * i + j]) if 3 * i + j in chosen else found[p]
+                for j, p in enumerate(operands)
+                if p >= 0
+            ]
+            more = 1 if has_number else len(rule.parameters)
+            found.append(self.rule(rule, [*xs, *constants[i][:more]]))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Noted:
+    """What a run showed of which nothing else was kept."""
+
+    marks: list[int]  # of the numbers that are returned, in order
+    values: Floats
+    slope: float  # the derivative of the first along the direction
+    lines: tuple[str, ...]  # why it holds for one case only
+    steps: frozenset[str]  # what is done with integers
+
+
+@dataclass(frozen=True, eq=False)
+class Marker:
+    """Notes marks while a function runs, and the derivative along a direction."""
+
+    marks: Marks
+    direction: Floats
