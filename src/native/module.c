@@ -5,13 +5,9 @@
  *
  * Reading order: node.h, memory.c, node.c, operators.c, backward.c, value.c, sums.c, modes.c, optimisers.c,
  * arguments.c and derivation.c (an eager derivative, from the argument to the gradient).
-<<<<<<< HEAD
- * For compiled functions: recording.c, standins.c, hooks.c, instructions.c, flatten.c, canonical.c and grouping.c (from a recording to arrays), tape.c,
- * tape_run.c and tape_sweep.c (running a recording), integers.c and selecting.c (what integers decide), checks.c,
-=======
- * For compiled functions: recording.c, instructions.c, marks.c (what a run computes), flatten.c, canonical.c
- * and grouping.c (from a recording to arrays), tape.c, tape_run.c and tape_sweep.c (running a recording), integers.c and selecting.c (what integers decide), checks.c,
->>>>>>> sizes
+ * For compiled functions: recording.c, standins.c, hooks.c, instructions.c, marks.c (what a run computes), flatten.c,
+ * canonical.c and grouping.c (from a recording to arrays), tape.c, tape_run.c and tape_sweep.c (running a recording),
+ * integers.c and selecting.c (what integers decide), checks.c,
  * passed.c, plan.c and gate.c (the fast path of a call), samples.c and packing.c (the samples of training).
  */
 #include "arguments.h"
