@@ -647,7 +647,7 @@ def marked(state: State) -> Any:
 
 
 case("instructions", recorded, prepare=swept(1), passes=(1,))
-case("instructions with marks", marked, passes=(1,))
+case("instructions with marks", marked, prepare=swept(1), passes=(1,))
 case(
     "instructions like others",
     lambda s: recorded(s, s.extra["before"]),
