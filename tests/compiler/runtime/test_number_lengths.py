@@ -508,7 +508,7 @@ def test_a_joined_tape_waits_no_longer(monkeypatch):
     chance = random.Random(3)
     fast = chainrule.compile(f)
     small = make(9, chance)
-    monkeypatch.setattr(Ledger, "affords_recording", lambda *_: True)
+    monkeypatch.setattr(Ledger, "affords_recording", lambda *_, **__: True)
     monkeypatch.setattr(Ledger, "affords_building", lambda *_: False)
     for _ in range(3):
         agree(fast, f, small)
