@@ -15,6 +15,7 @@ import functools
 import gc
 import itertools
 import random
+import sys
 import types
 import weakref
 from collections.abc import Callable, Collection, Iterator
@@ -58,13 +59,19 @@ class _Registrations:
 class _Printing:
     """How numpy writes arrays: another mark once somebody sets that."""
 
+    def __init__(self) -> None:
+        module = sys.modules.get("numpy._core.printoptions")  # np has a function of this name
+        #: what numpy replaces where options are set; None: of an older numpy that is not known
+        self._options = getattr(module, "format_options", None)
+
     @property
-    def mark(self) -> str:
-        """Equal as long as nothing was set."""
-        return repr(np.get_printoptions())
+    def mark(self) -> Any:
+        """The same, or equal, as long as nothing was set."""
+        options = self._options
+        return repr(np.get_printoptions()) if options is None else options.get()
 
     @mark.setter
-    def mark(self, before: str) -> None:
+    def mark(self, before: Any) -> None:
         """What was set stays so."""
 
 
