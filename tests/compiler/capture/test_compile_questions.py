@@ -6,6 +6,7 @@ import enum
 import functools
 import inspect
 import math
+import operator
 import string
 import types
 
@@ -38,6 +39,9 @@ def follows(function, change):
         before = ways[0][1]([1.0, 2.0])
         change()
     return fast
+
+
+documented = operator.attrgetter("__doc__")
 
 
 def helper(x):
@@ -100,6 +104,14 @@ def test_how_numpy_writes_arrays_is_watched_whatever_writes_them(read):
         precision = iter(range(3, 9))
         change = lambda: np.set_printoptions(precision=next(precision))  # noqa: E731
         follows(lambda x: x[0] * x[1] * len(read()), change)
+
+
+@pytest.mark.parametrize("read", [lambda: "{.__doc__}".format(helper), lambda: documented(helper)])
+def test_attributes_are_watched_that_are_named_in_texts(read, monkeypatch):
+    def change():
+        monkeypatch.setattr(helper, "__doc__", helper.__doc__ + "x")
+
+    follows(lambda x: x[0] * x[1] * len(read()), change)
 
 
 def test_annotations_are_watched_where_code_asks_for_a_signature():

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import gc
 import operator
 import pathlib
+import re
 import threading
 import types
 from collections.abc import Iterable
@@ -47,6 +47,7 @@ _CLASSES = frozenset(("type", "__class__", "fields", "__dataclass_fields__", "_f
 _CONSTANT = frozenset((int, float, complex, str, bytes, bool, type(None)))
 _OF_MEMORY = frozenset(("flags", "strides", "ctypes", "__array_interface__", "__array_struct__"))
 _IN_C = (type, types.BuiltinFunctionType, types.MethodWrapperType, known.DISPATCHED)
+_FIELD, _NAME = re.compile(r"\{[^{}]*\}"), re.compile(r"[^\W\d]\w*")
 _OF_FILES = frozenset(dir(pathlib.Path)) - frozenset(dir(pathlib.PurePath))
 
 
@@ -80,13 +81,14 @@ class Questions:
         """Watch what all code may ask for, once that is known; Unrecordable where it cannot be."""
         if found.arrays:
             self._unanswerable["how an array lies in memory"] = _OF_MEMORY
-        given = frozenset(x for g in self._getters for x in gc.get_referents(g) if type(x) is str)
+        given = frozenset[str]().union(*map(_named_by, self._getters))
         for what, names in self._unanswerable.items():
             if given & names:
                 raise Unrecordable(f"it may ask {what}")
             _refuse(found, names, what)
         codes = [original(function.__code__) for function in found.functions]
         asked = self._named.union(*map(disassembly.names, codes), *map(disassembly.texts, codes))
+        asked = asked.union(given, *map(_in_fields, codes))
         found.asks_classes = not asked.isdisjoint(_CLASSES)
         writes = not asked.isdisjoint(_WRITING) or any(map(disassembly.writes, codes))
         _watch_titles(found, classes, asked, writes)
@@ -99,11 +101,24 @@ class Questions:
             found.names.append((PRINTING, "mark", PRINTING.mark))
 
 
+def _named_by(getter: Any) -> frozenset[str]:
+    """The attributes that an ``attrgetter`` or ``methodcaller`` asks for."""
+    maker, arguments, *_ = getter.__reduce__()  # as the collector does not show its names
+    texts = [x for x in (*getattr(maker, "args", ()), *arguments) if type(x) is str]
+    return frozenset(name for text in texts for name in text.split("."))
+
+
+def _in_fields(code: types.CodeType) -> frozenset[str]:
+    """The attributes that fields of format strings name, as ``"{0.name}"`` does."""
+    fields = [field for text in disassembly.texts(code) for field in _FIELD.findall(text)]
+    return frozenset(name for field in fields for name in _NAME.findall(field))
+
+
 def _refuse(found: CapturedState, names: frozenset[str], what: str) -> None:
     """Refuse code that may ask for what cannot be watched."""
     for function in found.functions:
         code = original(function.__code__)
-        used = disassembly.names(code)
+        used = disassembly.names(code) | _in_fields(code)
         if not used.isdisjoint(_BY_TEXTS):
             used = used | disassembly.texts(code)
         if asked := used & names:
