@@ -106,7 +106,9 @@ def test_how_numpy_writes_arrays_is_watched_whatever_writes_them(read):
         follows(lambda x: x[0] * x[1] * len(read()), change)
 
 
-@pytest.mark.parametrize("read", [lambda: "{.__doc__}".format(helper), lambda: documented(helper)])
+@pytest.mark.parametrize(
+    "read", [lambda: "{a.__doc__}".format_map({"a": helper}), lambda: documented(helper)]
+)
 def test_attributes_are_watched_that_are_named_in_texts(read, monkeypatch):
     def change():
         monkeypatch.setattr(helper, "__doc__", helper.__doc__ + "x")
