@@ -15,8 +15,9 @@ static void put(PyObject **field, PyObject *x) {
 
 /* ----------------------------------------------------------------- entrances ------------------- */
 
-/* What a call gives: what the function returns, what a derivative other than a gradient does, or that. */
-enum { VALUE, WHOLE, VALUE_AND_GRADIENT, GRADIENT };
+/* What a call gives: what the function returns, what a derivative other than a gradient does, or that; BESIDE: a
+ * derivative of a function that has to return something beside its value. */
+enum { VALUE, WHOLE, VALUE_AND_GRADIENT, GRADIENT, BESIDE };
 
 /* Bases of Python's CompiledFunction and CompiledDerivative. */
 typedef struct {
@@ -52,7 +53,7 @@ static PyObject *entrance_call(PyObject *self, PyObject *args, PyObject *keyword
             return answer;
         }
         if (answer != Py_None) {
-            if (!is_plain_pair(answer)) {
+            if (wanted == BESIDE || !is_plain_pair(answer)) {
                 made = PyObject_CallMethodObjArgs(self, derived_name, answer, args, NULL);
             } else {
                 made = Py_NewRef(wanted == GRADIENT ? PyTuple_GetItem(answer, 1) : answer);

@@ -51,6 +51,7 @@ class CompiledDerivative(DerivedEntrance):
         self._in_order = transform.argnums == 0 and transform.name not in ARRANGED
         self._gate = (known or self.dispatch).gate if self._in_order else None
         gradient = Wanted.VALUE_AND_GRADIENT if transform.has_value else Wanted.GRADIENT
+        gradient = Wanted.BESIDE if transform.has_aux else gradient
         self._wanted = Wanted.WHOLE if known is None else gradient
 
     def _named(self, name: str) -> Callable[..., Any]:

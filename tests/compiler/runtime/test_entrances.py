@@ -98,3 +98,12 @@ def test_modes_and_nesting_are_noticed_at_every_call():
     y.backward()
     assert (y.data, v.grad) == (12.0, 12.0)
     assert fast.value_and_grad(2.0) == (12.0, 12.0)
+
+
+def test_a_derivative_that_expects_extras_refuses_a_function_without_also_when_it_is_cached():
+    fast = chainrule.compile(square)
+    for _ in range(5):
+        fast.value_and_grad(2.0)
+    for transform in (chainrule.grad, chainrule.value_and_grad):
+        with pytest.raises(TypeError, match="has_aux"):
+            transform(fast, has_aux=True)(2.0)

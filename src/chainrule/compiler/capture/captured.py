@@ -15,6 +15,7 @@ import functools
 import gc
 import itertools
 import random
+import sys
 import types
 import weakref
 from collections.abc import Callable, Collection, Iterator
@@ -58,13 +59,19 @@ class _Registrations:
 class _Printing:
     """How numpy writes arrays: another mark once somebody sets that."""
 
+    def __init__(self) -> None:
+        module = sys.modules.get("numpy._core.printoptions")  # np has a function of this name
+        #: what numpy replaces where options are set; None: of an older numpy that is not known
+        self._options = getattr(module, "format_options", None)
+
     @property
-    def mark(self) -> str:
-        """Equal as long as nothing was set."""
-        return repr(np.get_printoptions())
+    def mark(self) -> Any:
+        """The same, or equal, as long as nothing was set."""
+        options = self._options
+        return repr(np.get_printoptions()) if options is None else options.get()
 
     @mark.setter
-    def mark(self, before: str) -> None:
+    def mark(self, before: Any) -> None:
         """What was set stays so."""
 
 
@@ -176,6 +183,8 @@ class CapturedState:
             return "the label of a Value"
         if self._by_identity is not None and self._by_identity.failed() < 0:
             return self._changed_contents()
+        if self.asks and self._has_other_texts():
+            return "which of two equal texts it has"
         for namespace, name, before in self.names:
             now = look_up(namespace, name)
             if now is before or _same(now, before):
@@ -193,6 +202,16 @@ class CapturedState:
             if not are_same(items, before_items):
                 return "an item of a list"
         return self._changed_contents()
+
+    def _has_other_texts(self) -> bool:
+        """Whether another text is where one was, be it equal: code may ask for that by ``is``."""
+        pairs = itertools.chain(
+            ((look_up(namespace, name), before) for namespace, name, before in self.names),
+            ((content_of(cell), before) for cell, before in self.cells),
+            *(zip(items, before, strict=False) for items, before in self.lists),
+            *(((m.get(key), x) for key, x in before.items()) for m, before, _ in self.dicts),
+        )
+        return any(type(x) in (str, bytes) and now is not x for now, x in pairs)
 
     def watched_dicts(self) -> Iterator[Any]:
         """The dicts that are compared, those of classes' attributes too."""

@@ -133,6 +133,8 @@ def _same(a: Any, b: Any) -> bool:
     texts = (a, b) if recorder is not None and type(a) in _TEXTS and type(b) in _TEXTS else ()
     if any(type(x) is TracedText or recorder.may_be_another(x) for x in texts):
         recorder.forbid("asking by 'is' which text it has")
+    if recorder is not None and type(a) is type(b) and _may_be_two(a) and a == b:
+        recorder.forbid("asking by 'is' which number it has")
     if recorder is None or a is b or a is None or b is None:  # no stand-in stands for None
         return a is b
     recorder.selector.observed(a, b)
@@ -147,6 +149,15 @@ def _same(a: Any, b: Any) -> bool:
     if all(isinstance(x, tuple) for x in pair):  # the same one twice is passed as two
         recorder.forbid("asking by 'is' which tuple it has")
     return pair[0] is pair[1]
+
+
+def _may_be_two(x: Any) -> bool:
+    """Whether two objects may be this number: what is captured is compared by its bits."""
+    return (
+        type(x) in (float, complex)
+        or isinstance(x, np.generic)
+        or (type(x) is int and x not in _CACHED)
+    )
 
 
 def _contains(a: Any, b: Any) -> Any:

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import gc
 import operator
 import pathlib
+import re
 import threading
+import types
+from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
 
 from chainrule.compiler.capture import disassembly, known
 from chainrule.compiler.capture.captured import PRINTING, CapturedState
@@ -24,14 +28,26 @@ from chainrule.compiler.capture.ways import own_place
 GETTERS = (operator.attrgetter, operator.methodcaller)
 #: of functions and classes: what no dict of theirs has
 _TITLES = ("__name__", "__qualname__", "__module__", "__doc__")
+#: of these, what is in a text of a function or a class
+_WRITTEN = ("__name__", "__qualname__", "__module__")
+_ANNOTATED = frozenset(
+    ("__annotations__", "get_type_hints", "get_annotations", "signature", "getfullargspec")
+)
 #: of a dataclass's fields: what their objects hold beside names and types
 _OF_FIELDS = ("default", "default_factory", "metadata")
+_OF_DATACLASSES = frozenset(("fields", "__dataclass_fields__", "asdict", "astuple", "replace"))
 _BY_TEXTS = frozenset(("getattr", "hasattr", "__getattribute__", *(g.__name__ for g in GETTERS)))
-_WRITING = frozenset(("str", "repr", "format", "ascii", "array2string", "array_repr", "array_str"))
+_WRITING = frozenset(
+    "str repr format format_map vformat ascii array2string array_repr array_str __str__ __repr__ "
+    "__format__ substitute safe_substitute".split()
+)
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _CLOCKS = frozenset(("today", "now", "utcnow"))
 _CLASSES = frozenset(("type", "__class__", "fields", "__dataclass_fields__", "_field_defaults"))
 _CONSTANT = frozenset((int, float, complex, str, bytes, bool, type(None)))
+_OF_MEMORY = frozenset(("flags", "strides", "ctypes", "__array_interface__", "__array_struct__"))
+_IN_C = (type, types.BuiltinFunctionType, types.MethodWrapperType, known.DISPATCHED)
+_FIELD, _NAME = re.compile(r"\{[^{}]*\}"), re.compile(r"[^\W\d]\w*")
 _OF_FILES = frozenset(dir(pathlib.Path)) - frozenset(dir(pathlib.PurePath))
 
 
@@ -39,8 +55,11 @@ class Questions:
     """What is reached that may be asked for more than its contents."""
 
     def __init__(self) -> None:
-        self._unanswerable: dict[str, frozenset[str]] = {}  # what is asked by which names
+        #: what is asked by which names
+        self._unanswerable = {"how much memory something takes": frozenset(("__sizeof__",))}
         self._getters: list[Any] = []
+        self._properties: list[property] = []
+        self._named: set[str] = set()  # what the code calls, perhaps under other names
 
     def note(self, x: Any) -> None:
         """Something that the function reaches."""
@@ -53,31 +72,53 @@ class Questions:
             self._unanswerable["what time it is"] = _CLOCKS
         elif isinstance(x, GETTERS):
             self._getters.append(x)
+        elif isinstance(x, property):
+            self._properties.append(x)
+        if isinstance(x, _IN_C):
+            self._named.add(x.__name__)
 
     def settle(self, found: CapturedState, classes: list[type]) -> None:
         """Watch what all code may ask for, once that is known; Unrecordable where it cannot be."""
         if found.arrays:
-            self._unanswerable["whether an array can be written to"] = frozenset(("flags",))
-        given = frozenset(x for g in self._getters for x in gc.get_referents(g) if type(x) is str)
+            self._unanswerable["how an array lies in memory"] = _OF_MEMORY
+        given = frozenset[str]().union(*map(_named_by, self._getters))
         for what, names in self._unanswerable.items():
             if given & names:
                 raise Unrecordable(f"it may ask {what}")
             _refuse(found, names, what)
         codes = [original(function.__code__) for function in found.functions]
-        asked = set[str]().union(*map(disassembly.names, codes), *map(disassembly.texts, codes))
+        asked = self._named.union(*map(disassembly.names, codes), *map(disassembly.texts, codes))
+        asked = asked.union(given, *map(_in_fields, codes))
         found.asks_classes = not asked.isdisjoint(_CLASSES)
         writes = not asked.isdisjoint(_WRITING) or any(map(disassembly.writes, codes))
         _watch_titles(found, classes, asked, writes)
         _watch_fields(found, classes, asked)
-        if found.arrays and writes:
+        if "__doc__" in asked or "getdoc" in asked:
+            found.names += [(x, "__doc__", x.__doc__) for x in self._properties]
+        if "base" in asked:
+            _watch_bases(found)
+        if writes:
             found.names.append((PRINTING, "mark", PRINTING.mark))
+
+
+def _named_by(getter: Any) -> frozenset[str]:
+    """The attributes that an ``attrgetter`` or ``methodcaller`` asks for."""
+    maker, arguments, *_ = getter.__reduce__()  # as the collector does not show its names
+    texts = [x for x in (*getattr(maker, "args", ()), *arguments) if type(x) is str]
+    return frozenset(name for text in texts for name in text.split("."))
+
+
+def _in_fields(code: types.CodeType) -> frozenset[str]:
+    """The attributes that fields of format strings name, as ``"{0.name}"`` does."""
+    fields = [field for text in disassembly.texts(code) for field in _FIELD.findall(text)]
+    return frozenset(name for field in fields for name in _NAME.findall(field))
 
 
 def _refuse(found: CapturedState, names: frozenset[str], what: str) -> None:
     """Refuse code that may ask for what cannot be watched."""
     for function in found.functions:
         code = original(function.__code__)
-        used = disassembly.names(code)
+        used = disassembly.names(code) | _in_fields(code)
         if not used.isdisjoint(_BY_TEXTS):
             used = used | disassembly.texts(code)
         if asked := used & names:
@@ -90,41 +131,63 @@ def _watch_titles(found: CapturedState, classes: list[type], asked: set[str], wr
     titles = asked.intersection(_TITLES)
     titles |= {"__doc__"} if "getdoc" in asked else set()
     found.names += [(x, title, getattr(x, title)) for title in titles for x in found.functions]
-    titles |= {"__qualname__", "__module__"} if writes else set()  # as ``str`` of a class does
+    if writes:  # as ``str`` of a function or a class does, and of an item of an enum
+        titles.update(_WRITTEN)
+        found.names += [(x, "__qualname__", x.__qualname__) for x in found.functions]
     found.names += [(x, title, getattr(x, title)) for title in titles for x in own]
-    if not asked.isdisjoint(("__annotations__", "get_type_hints", "get_annotations")):
+    if not asked.isdisjoint(_ANNOTATED):
         for function in found.functions:
             found.names.append((function, "__annotations__", function.__annotations__))
         notes: list[Any] = [x.__annotations__ for x in found.functions]
         notes += [vars(cls).get("__annotations__") for cls in classes]
-        found.dicts += [(each, dict(each), None) for each in notes if type(each) is dict]
+        for each in notes:
+            if type(each) is dict:
+                found.dicts.append((each, dict(each), None))
+                _refuse_inconstant(each.values(), "an annotation holds")
     if "__slots__" in asked:
         slots = [vars(cls).get("__slots__") for cls in classes]
         found.lists += [(names, tuple(names)) for names in slots if type(names) is list]
 
 
 def _watch_fields(found: CapturedState, classes: list[type], asked: set[str]) -> None:
-    """What the fields of dataclasses hold, where code may ask for it."""
-    parts = asked.intersection(_OF_FIELDS)
-    if not parts or asked.isdisjoint(("fields", "__dataclass_fields__")):
+    """What the fields of dataclasses are, and hold, where code may ask for it."""
+    if asked.isdisjoint(_OF_DATACLASSES):
         return
+    parts = asked.intersection(_OF_FIELDS)
+    named = parts | asked.intersection(("type",))
     for cls in filter(dataclasses.is_dataclass, classes):
-        for field in cls.__dataclass_fields__.values():
-            found.names += [(field, part, getattr(field, part)) for part in parts]
+        fields: dict[str, Any] = cls.__dataclass_fields__
+        found.dicts.append((fields, dict(fields), None))
+        for field in fields.values():
+            found.names += [(field, part, getattr(field, part)) for part in named]
             contents = [getattr(field, part) for part in parts - {"metadata"}]
             if "metadata" in parts:
                 found.dicts.append((field.metadata, dict(field.metadata), None))
                 contents += field.metadata.values()
-            if not all(map(_is_constant, contents)):
-                raise Unrecordable(
-                    f"it may ask for what field {field.name!r} of {cls.__name__} holds; "
-                    "keep numbers and texts there"
-                )
+            _refuse_inconstant(contents, f"field {field.name!r} of {cls.__name__} holds")
+
+
+def _watch_bases(found: CapturedState) -> None:
+    """The arrays of which others are views."""
+    for array, *_ in [*found.arrays]:
+        base = array.base
+        if type(base) is np.ndarray and not base.dtype.hasobject:
+            found.arrays.append((base, base.shape, base.tobytes()))
+            found.names.append((base, "dtype", base.dtype))
+        elif base is not None:
+            raise Unrecordable("it may ask of what an array is a view")
+
+
+def _refuse_inconstant(contents: Iterable[Any], what: str) -> None:
+    if not all(map(_is_constant, contents)):
+        raise Unrecordable(f"it may ask for what {what}; keep numbers and texts there")
 
 
 def _is_constant(x: Any) -> bool:
     """Whether an object is its contents, and does not change."""
     if type(x) is tuple:
         return all(map(_is_constant, x))
+    if isinstance(x, (types.GenericAlias, types.UnionType)):
+        return all(map(_is_constant, x.__args__))
     is_pure = isinstance(x, type) and known.is_pure_class(x)
     return is_pure or x is dataclasses.MISSING or type(x) in _CONSTANT

@@ -35,6 +35,7 @@ _DYNAMIC_ATTRIBUTES = frozenset(
     (
         *("environ", "getenv", "warn", "import_module", "modules", "__subclasses__", "getmodule"),
         *("__globals__", "f_globals", "f_locals", "f_back", "tb_frame", "gi_frame", "cr_frame"),
+        "__builtins__",
     )
 )
 _LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))

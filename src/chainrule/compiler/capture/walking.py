@@ -239,8 +239,12 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
         yield from (x.function, x.instance())
     elif isinstance(x, functools.partial):
         found.dicts.append((x.keywords, dict(x.keywords), x))
-        found.names += [(x, part, getattr(x, part)) for part in ("func", "args")]
+        found.names += [(x, part, getattr(x, part)) for part in ("func", "args", "keywords")]
         yield from (x.func, *x.args, *x.keywords.values())
+        if type(x) is functools.partial:
+            found.names.append((x, "__dict__", vars(x)))
+            found.dicts.append((vars(x), dict(vars(x)), None))
+            yield from vars(x).values()
         if type(x) is not functools.partial:
             yield from _attributes(x, found)
     elif isinstance(x, logging.Logger):

@@ -19,6 +19,7 @@ class Wanted(enum.IntEnum):
     WHOLE = 1  # likewise of a derivative that is no gradient
     VALUE_AND_GRADIENT = 2
     GRADIENT = 3
+    BESIDE = 4  # either, where the function has to return something beside its value
 
 
 class SlowDerivedEntrance:
