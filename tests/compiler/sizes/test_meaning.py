@@ -145,6 +145,26 @@ def test_what_only_large_sizes_do_is_noticed_before_it_makes_a_difference(f, sma
     assert "built from formulas at N=40" not in fast.report()
 
 
+def test_an_index_that_large_sizes_compute_by_the_same_kinds_of_steps_is_noticed():
+    def by_two_integers(p, xs, picks, others):
+        total = fit(p, xs)
+        for i, j in zip(picks, others, strict=True):
+            total = total + p["M"][i, i * j if len(xs) > LARGE else j]
+        return total
+
+    def two_dimensions(N=5, K=4):
+        params, xs, _ = example(N)
+        return {**params, "M": normal(K, K)}, xs, [k % K for k in range(N)], [1] * N
+
+    fast = chainrule.compile(by_two_integers, sizes=two_dimensions)
+    assert agrees(fast, by_two_integers, two_dimensions(12))
+    assert "built from formulas at N=12" in fast.report()
+    params, xs, picks, others = two_dimensions(40)
+    with pytest.warns(FallbackWarning, match="sizes do not serve: at N=40"):
+        assert agrees(fast, by_two_integers, (params, xs, [1] * 40, others))  # 1 * j is j
+    assert agrees(fast, by_two_integers, (params, xs, picks, others))
+
+
 def test_what_makes_no_difference_to_any_result_does_not_count():
     def unused(p, xs, picks):
         if len(xs) > LARGE:

@@ -196,30 +196,6 @@ class IntegerProgram:
         return values
 
 
-class Dependencies:
-    """For each node of a program, the arguments that it depends on."""
-
-    def __init__(self, arguments: int, constants: int) -> None:
-        self._found = [frozenset((k,)) for k in range(arguments)]
-        self._found += [frozenset()] * constants
-        self._first = len(self._found)
-
-    @classmethod
-    def of(cls, program: IntegerProgram) -> Dependencies:
-        """Those of a program."""
-        made = cls(program.arguments, len(program.constants))
-        made.extend(program.steps)
-        return made
-
-    def extend(self, steps: Sequence[tuple[str, tuple[int, ...]]]) -> None:
-        """Look at the steps that are new; constants have numbers below 0, or their places."""
-        for _, operands in steps[len(self._found) - self._first :]:
-            self._found.append(frozenset().union(*[self._found[i] for i in operands if i >= 0]))
-
-    def __getitem__(self, node: int) -> frozenset[int]:
-        return self._found[node]
-
-
 class IntegerRecorder:
     """Builds the integer program of one recording."""
 
@@ -229,28 +205,27 @@ class IntegerRecorder:
         self.values: list[Any] = list(integers)  # of arguments and steps, in order
         self.arguments = len(self.values)
         self._constants: dict[Any, int] = {}  # numbered downwards from -1 until the end
-        self._kept: list[Any] = []
-        self._steps: list[tuple[str, tuple[int, ...]]] = []
+        self.kept: list[Any] = []  # the constants
+        self.made: list[tuple[str, tuple[int, ...]]] = []  # the steps
         self._known: dict[Any, int] = {}
         self._guards: dict[Any, IntegerGuard] = {}
-        self._depends = Dependencies(self.arguments, 0)
         self.bounded = False  # some are numpy's
 
     def __len__(self) -> int:
         """How many steps there are so far."""
-        return len(self._steps)
+        return len(self.made)
 
     def constant(self, x: Any) -> int:
         """A number, or a table of them, that is the same in every call."""
         key = (type(x), x) if not isinstance(x, _BY_IDENTITY) else id(x)
         if key not in self._constants:
-            self._kept.append(x)
-            self._constants[key] = -len(self._kept)
+            self.kept.append(x)
+            self._constants[key] = -len(self.kept)
         return self._constants[key]
 
     def value(self, node: int) -> Any:
         """What a node is in this recording."""
-        return self._kept[-1 - node] if node < 0 else self.values[node]
+        return self.kept[-1 - node] if node < 0 else self.values[node]
 
     def step(self, name: str, *operands: int) -> int:
         """Record a step; raises what it raises."""
@@ -268,7 +243,7 @@ class IntegerRecorder:
             if name != "read" and max(operands) < 0 and not self._recalls(operands[0]):
                 self._known[key] = self.constant(value)  # in every call
             else:
-                self._steps.append(key)
+                self.made.append(key)
                 self.values.append(value)
                 self._known[key] = len(self.values) - 1
         return self._known[key]
@@ -281,19 +256,12 @@ class IntegerRecorder:
     @property
     def steps(self) -> frozenset[str]:
         """What was done with integers, by name."""
-        return frozenset([name for name, _ in self._steps])
+        return frozenset([name for name, _ in self.made])
 
     @property
     def lines(self) -> list[str]:
         """Where integers became static, or a branch depended on them."""
         return [guard.line for guard in self._guards.values()]
-
-    def depends(self, node: int) -> frozenset[int]:
-        """The arguments that a node depends on."""
-        if node < 0:
-            return frozenset()
-        self._depends.extend(self._steps)
-        return self._depends[node]
 
     def guard(self, node: int, truth: bool, line: str) -> Any:
         """Let the recording hold for this value (or truth) of a node only; returns it."""
@@ -305,17 +273,17 @@ class IntegerRecorder:
 
     def finish(self) -> tuple[IntegerProgram, Callable[[int], int]]:
         """The program, and where each node went in it."""
-        first = self.arguments + len(self._kept)
+        first = self.arguments + len(self.kept)
 
         def place(node: int) -> int:
             if node < 0:
                 return self.arguments - 1 - node
             return node if node < self.arguments else node - self.arguments + first
 
-        steps = tuple((name, tuple(place(i) for i in operands)) for name, operands in self._steps)
+        steps = tuple((name, tuple(place(i) for i in operands)) for name, operands in self.made)
         guards = tuple(
             IntegerGuard(place(g.node), g.expected, g.truth, g.line) for g in self._guards.values()
         )
-        kept = tuple([x.finished() if isinstance(x, Draws) else x for x in self._kept])
+        kept = tuple([x.finished() if isinstance(x, Draws) else x for x in self.kept])
         program = IntegerProgram(self.arguments, kept, steps, guards, self.bounded)
         return program, place

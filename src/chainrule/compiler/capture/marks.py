@@ -14,6 +14,7 @@ part: a term that is 0 in this call counts like any other.
 from __future__ import annotations
 
 import secrets
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.integers import Dependencies
+from chainrule.compiler.capture.integers import BEYOND, IntegerProgram
 from chainrule.compiler.capture.recordings import CONSTANT, FIRST_RULE, Recording
 from chainrule.core import ops
 from chainrule.core.ops import Op
@@ -29,7 +30,7 @@ from chainrule.trees import Floats
 
 PRIME = (1 << 31) - 1
 MASK = (1 << 64) - 1
-OF_CONSTANT, OF_INPUT, OF_MAX, OF_MIN, OF_CHOICE, OF_INTEGER = range(1, 7)
+OF_CONSTANT, OF_INPUT, OF_MAX, OF_MIN, OF_CHOICE, OF_INTEGER, OF_NUMBER, OF_STEP = range(1, 9)
 SAME = 20  # bits: constants that differ in the last ones only are the same, for most of them
 TRIES = 64
 
@@ -81,13 +82,25 @@ class Marks:
             found[numbers == infinity] = (1 - self._start(what)) % PRIME
         return found
 
-    def choice(self, item: Any, integers: Any) -> Any:
-        """What integers selected: an item, and the marks of these integers."""
-        return _mix(_mix(self._start(OF_CHOICE), item), integers) % PRIME
+    def choice(self, item: Any, index: Any) -> Any:
+        """What an integer selected: an item, and the mark of its index."""
+        return _mix(_mix(self._start(OF_CHOICE), item), index) % PRIME
 
-    def integers(self, slots: frozenset[int]) -> int:
-        """Of the integer arguments that a choice depends on."""
-        return sum([int(_mix(self._start(OF_INTEGER), k)) for k in slots]) % PRIME
+    def integer(self, k: int) -> int:
+        """Of an integer argument."""
+        return int(_mix(self._start(OF_INTEGER), k)) % PRIME
+
+    def number(self, x: Any) -> int:
+        """Of a number that an index is computed by; a table is like no other."""
+        is_index = isinstance(x, int) and -BEYOND <= x < BEYOND
+        return int(_mix(self._start(OF_NUMBER), (x if is_index else id(x)) & MASK)) % PRIME
+
+    def step(self, name: str, operands: Sequence[int]) -> int:
+        """Of what is computed from integers."""
+        h = int(_mix(self._start(OF_STEP), zlib.crc32(name.encode())))
+        for x in operands:
+            h = int(_mix(h, x))
+        return h % PRIME
 
     def around(self, rule: Op) -> int:
         """What terms of a maximum or minimum are added to before they are multiplied."""
@@ -112,8 +125,8 @@ class Marks:
         found: list[int] = self.inputs(recording.inputs).tolist()
         constants = self.constants(recording.constants.ravel()).reshape(-1, 2).tolist()
         selection = recording.selection
-        known = Dependencies.of(selection.program)
-        marks = [self.integers(known[gather.index]) for gather in selection.gathers]
+        known = IntegerMarks.of(self, selection.program)
+        marks = [known[gather.index] for gather in selection.gathers]
         chosen = {
             place: marks[owner]
             for place, owner in zip(
@@ -138,6 +151,38 @@ class Marks:
             more = 1 if has_number else len(rule.parameters)
             found.append(self.rule(rule, [*xs, *constants[i][:more]]))
         return found
+
+
+class IntegerMarks:
+    """Marks of what is computed from integers: by which steps, of which arguments and numbers."""
+
+    def __init__(
+        self,
+        marks: Marks,
+        arguments: int,
+        constants: Sequence[Any],
+        steps: Sequence[tuple[str, tuple[int, ...]]],
+    ) -> None:
+        """``constants`` are the nodes from -1 downwards; more steps may be added to theirs."""
+        self._marks, self._constants, self._steps = marks, constants, steps
+        self._found = [marks.integer(k) for k in range(arguments)]
+        self._first = arguments
+
+    @classmethod
+    def of(cls, marks: Marks, program: IntegerProgram) -> IntegerMarks:
+        """Those of a program, in which constants have their places."""
+        made = cls(marks, program.arguments, (), program.steps)
+        made._found += map(marks.number, program.constants)
+        made._first = len(made._found)
+        return made
+
+    def __getitem__(self, node: int) -> int:
+        for name, operands in self._steps[len(self._found) - self._first :]:
+            self._found.append(self._marks.step(name, list(map(self._mark, operands))))
+        return self._mark(node)
+
+    def _mark(self, node: int) -> int:
+        return self._found[node] if node >= 0 else self._marks.number(self._constants[-1 - node])
 
 
 @dataclass(frozen=True, eq=False)

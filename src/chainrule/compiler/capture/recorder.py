@@ -15,7 +15,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arrays import data_array
 from chainrule.compiler.capture.integers import EXACT, IntegerRecorder
-from chainrule.compiler.capture.marks import Marker
+from chainrule.compiler.capture.marks import IntegerMarks, Marker
 from chainrule.compiler.capture.progress import report_progress
 from chainrule.compiler.capture.reading import Selector
 from chainrule.compiler.capture.standins import (
@@ -75,6 +75,7 @@ class Recorder(_Watched):  # type: ignore[misc]
         self.nodes: Any = []
         #: what notes marks where nothing is recorded
         self.marker: Marker | None = None
+        self._integer_marks: IntegerMarks | None = None
         self.unflagged: list[int] = []
         self.flags_finite = False  # numpy computes; see ``by_numpy``
         self.guards: list[tuple[Value, bool, str]] = []
@@ -170,9 +171,14 @@ class Recorder(_Watched):  # type: ignore[misc]
 
     def selected(self, leaf: Value, item: Value, node: int) -> None:
         """An integer selected an item, for which a leaf stands."""
-        if self.marker is not None:
-            integers = self.marker.marks.integers(self.integers.depends(node))
-            self.nodes.choose(leaf, item, integers)
+        if self.marker is None:
+            return
+        if self._integer_marks is None:
+            made = self.integers
+            self._integer_marks = IntegerMarks(
+                self.marker.marks, made.arguments, made.kept, made.made
+            )
+        self.nodes.choose(leaf, item, self._integer_marks[node])
 
     def progress(self) -> None:
         """Many more nodes were made."""

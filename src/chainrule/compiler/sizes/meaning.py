@@ -16,8 +16,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
-from chainrule.compiler.capture.integers import Dependencies
-from chainrule.compiler.capture.marks import PRIME, Array, Marker, Marks, Noted
+from chainrule.compiler.capture.marks import PRIME, Array, IntegerMarks, Marker, Marks, Noted
 from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer
@@ -128,10 +127,10 @@ class Meaning:
         return arena
 
     def _integers(self, marks: Marks) -> Array:
-        """The marks of the integers that each choice depends on."""
+        """The mark of the index of each choice."""
         selection = self.recording.selection
-        known = Dependencies.of(selection.program)
-        found = [marks.integers(known[gather.index]) for gather in selection.gathers]
+        known = IntegerMarks.of(marks, selection.program)
+        found = [known[gather.index] for gather in selection.gathers]
         chosen: Array = np.array(found, np.uint64)[selection.owners]
         return chosen
 
