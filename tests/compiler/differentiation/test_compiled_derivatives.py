@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import warnings
 from dataclasses import dataclass
 from random import Random
 
@@ -14,6 +15,7 @@ from programs import ALL_OPS, random_program, run
 
 import chainrule
 from chainrule import (
+    FallbackWarning,
     Value,
     exp,
     grad,
@@ -701,3 +703,27 @@ def test_what_returns_no_number_is_refused_in_the_words_of_the_transform(transfo
         transform(chainrule.compile(pair))(np.ones(2))
     assert str(compiled.value) == str(eager.value)
     assert str(eager.value).startswith(f"{transform.__name__} takes a function")
+
+
+@pytest.mark.parametrize("count", [2, 10])
+def test_a_product_with_a_vector_is_values_where_the_function_has_a_value_from_outside(count):
+    weight = Value(1.5)
+
+    def alone(xs):
+        return weight
+
+    def in_its_graph(xs):
+        return weight * xs[0] ** 2
+
+    def for_its_number(xs):
+        return weight.data * xs[0] ** 2
+
+    ones = [1.0] * count
+    for f in (alone, in_its_graph, for_its_number):
+        wanted = hvp(f)(ones, ones)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FallbackWarning)
+            found = hvp(chainrule.compile(f))(ones, ones)
+        assert list(map(type, found)) == list(map(type, wanted))
+        numbers = [x.data if isinstance(x, Value) else float(x) for x in found]
+        assert numbers == [0.0 if f is alone else 3.0, *[0.0] * (count - 1)]

@@ -43,7 +43,7 @@ def refuse_values_around(function: Callable[..., Any], call: Call, made: Trace) 
     around = {id(x): name for name, x in values_around(function)}
     if not around:
         return
-    roots = [root_of(made.recording.result)]
+    outer, roots = made.recording, [root_of(made.recording.result)]
     while made.derived_from is not None:  # eager asks for the graph of the function itself
         made = made.derived_from
         roots = [x for x in made.recording.outputs if x.is_value]
@@ -53,8 +53,10 @@ def refuse_values_around(function: Callable[..., Any], call: Call, made: Trace) 
         if root is not None and root.position not in reached:
             reached |= carriers(recording, root.position)
     values = [*call.values, *made.captured]  # one that is passed too is not among the latter
+    # The vector of a product comes before them, of which the function itself knows nothing.
+    added = outer.inputs - recording.inputs
     for place, value in zip(value_places(call, len(made.captured)), values, strict=True):
-        if id(value) in around and place in reached:
+        if id(value) in around and not reached.isdisjoint({place, place - added}):
             raise Unrecordable(
                 f"it uses the Value {around[id(value)]} from outside, and so its derivative is a "
                 "Value: pass it as an argument, or as a number"
