@@ -215,3 +215,20 @@ def test_which_of_two_equal_numbers_or_texts_it_has_is_no_constant(first, second
         names.b = second if names.b is first else first
 
     follows(lambda x: x[0] * x[1] * (2.0 if names.a is names.b else 3.0), change)
+
+
+def test_texts_in_several_dicts_are_no_change(monkeypatch):
+    """Each is compared with what its own dict has, where code asks by ``is``."""
+    monkeypatch.setattr(allowance, "left", math.inf)
+    units, names, marker = {"a": "metre"}, {"b": "second"}, object()
+
+    def f(p):
+        scale = 2.0 if units["a"] is marker or names["b"] is marker else 3.0
+        return p[0] * scale
+
+    fast = chainrule.compile(f)
+    assert [fast.value_and_grad([1.0])[0] for _ in range(5)] == [3.0] * 5
+    state = fast.dispatch.captured
+    assert state.asks or state.identity
+    assert not state._has_other_texts()
+    assert state.changed() is None

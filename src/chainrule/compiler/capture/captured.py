@@ -205,12 +205,12 @@ class CapturedState:
 
     def _has_other_texts(self) -> bool:
         """Whether another text is where one was, be it equal: code may ask for that by ``is``."""
-        pairs = itertools.chain(
-            ((look_up(namespace, name), before) for namespace, name, before in self.names),
-            ((content_of(cell), before) for cell, before in self.cells),
-            *(zip(items, before, strict=False) for items, before in self.lists),
-            *(((m.get(key), x) for key, x in before.items()) for m, before, _ in self.dicts),
-        )
+        pairs = [(look_up(namespace, name), before) for namespace, name, before in self.names]
+        pairs += [(content_of(cell), before) for cell, before in self.cells]
+        for items, before_items in self.lists:
+            pairs += zip(items, before_items, strict=False)
+        for mapping, contents, _ in self.dicts:
+            pairs += [(mapping.get(key), before) for key, before in contents.items()]
         return any(type(x) in (str, bytes) and now is not x for now, x in pairs)
 
     def watched_dicts(self) -> Iterator[Any]:
