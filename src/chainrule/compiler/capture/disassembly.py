@@ -9,7 +9,6 @@ from __future__ import annotations
 import dis
 import pathlib
 import sysconfig
-import threading
 import types
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -25,8 +24,8 @@ _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM", *_S
 _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 _COLLECTIONS = (list, tuple, dict, set, frozenset)
 KEPT = 64  # code objects whose instructions are kept
-_lock = threading.RLock()
-#: by its id, the code itself and its instructions, the last asked for at the end
+#: by its id, the code itself and its instructions, the last asked for at the end; each step of its
+#: use is one of the dict's own, so that threads need no lock
 _kept: dict[int, tuple[types.CodeType, list[dis.Instruction]]] = {}
 #: builtins over a generator that Python's compiler writes out as loops, as ``dis`` shows them
 _WRITTEN_OUT = {text for f in (all, any, list, set, tuple) for text in (f.__name__, repr(f))}
@@ -47,11 +46,10 @@ def is_of_library(code: types.CodeType) -> bool:
 
 def _instructions(code: types.CodeType) -> list[dis.Instruction]:
     """The instructions of one code object; a survey asks for them a dozen times."""
-    with _lock:
-        kept = _kept.pop(id(code), None) or (code, list(dis.get_instructions(code)))
-        while len(_kept) >= KEPT:
-            del _kept[next(iter(_kept))]
-        _kept[id(code)] = kept
+    kept = _kept.pop(id(code), None) or (code, list(dis.get_instructions(code)))
+    for oldest in list(_kept)[: max(0, len(_kept) - KEPT + 1)]:
+        _kept.pop(oldest, None)  # another thread may have been quicker
+    _kept[id(code)] = kept
     return kept[1]
 
 
