@@ -328,12 +328,14 @@ def test_arrays_of_anything_else_are_not_looked_into():
 
 
 def test_dicts_keep_the_keys_of_the_tree_they_are_like():
-    one, other = (1, 2), (1.0, 2.0)
+    one, other = (1, 2), tuple([1, 2])  # another one, of equal numbers
+    assert one is not other
     kept = trees.flatten({one: 0.5})[1]
     structure = trees.flatten({other: 0.5})[1]
     assert structure is kept
     (key,) = trees.unflatten(structure, lambda _, x: x, {other: 0.5})
     assert key is other
+    assert trees.flatten({(1.0, 2.0): 0.5})[1] is not kept  # these are equal, and not the same
 
 
 def test_nodes_are_frozen_copied_and_pickled_as_themselves():
