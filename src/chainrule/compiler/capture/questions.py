@@ -82,10 +82,11 @@ class Questions:
         if found.arrays:
             self._unanswerable["how an array lies in memory"] = _OF_MEMORY
         given = frozenset[str]().union(*map(_named_by, self._getters))
+        used = [(function, _used(original(function.__code__))) for function in found.functions]
         for what, names in self._unanswerable.items():
             if given & names:
                 raise Unrecordable(f"it may ask {what}")
-            _refuse(found, names, what)
+            _refuse(used, names, what)
         codes = [original(function.__code__) for function in found.functions]
         asked = self._named.union(*map(disassembly.names, codes), *map(disassembly.texts, codes))
         asked = asked.union(given, *map(_in_fields, codes))
@@ -114,15 +115,19 @@ def _in_fields(code: types.CodeType) -> frozenset[str]:
     return frozenset(name for field in fields for name in _NAME.findall(field))
 
 
-def _refuse(found: CapturedState, names: frozenset[str], what: str) -> None:
+def _used(code: types.CodeType) -> set[str]:
+    """The attributes that code may ask for."""
+    used = disassembly.names(code) | _in_fields(code)
+    return used if used.isdisjoint(_BY_TEXTS) else used | disassembly.texts(code)
+
+
+def _refuse(
+    used: list[tuple[types.FunctionType, set[str]]], names: frozenset[str], what: str
+) -> None:
     """Refuse code that may ask for what cannot be watched."""
-    for function in found.functions:
-        code = original(function.__code__)
-        used = disassembly.names(code) | _in_fields(code)
-        if not used.isdisjoint(_BY_TEXTS):
-            used = used | disassembly.texts(code)
-        if asked := used & names:
-            raise Unrecordable(f"it may ask {what}{own_place(function, asked)}")
+    for function, asked in used:
+        if found := asked & names:
+            raise Unrecordable(f"it may ask {what}{own_place(function, found)}")
 
 
 def _watch_titles(found: CapturedState, classes: list[type], asked: set[str], writes: bool) -> None:
