@@ -6,7 +6,9 @@ operands; only their public attributes are used.
 
 from __future__ import annotations
 
+import contextlib
 import decimal
+import functools
 import math
 import numbers
 import os
@@ -23,6 +25,7 @@ from chainrule.core.text import visible
 
 #: the folder of this package, whose frames are not the user's
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_NOT_THE_USERS = PACKAGE, contextlib.__file__, functools.__file__
 _NUMPY, _STANDARD = (str(Path(file).parent) + os.sep for file in (np.__file__, os.__file__))
 _REAL = (numbers.Real, np.bool_)
 
@@ -178,8 +181,11 @@ def caller_frame() -> FrameType:
 
 
 def caller_depth() -> int:
-    """How many frames above the caller of this function the user's own line is."""
+    """How many frames above the caller of this function the user's own line is.
+
+    Python's ``contextlib`` and ``functools`` call back what is in this package.
+    """
     depth, frame = 0, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
         depth, frame = depth + 1, frame.f_back
     return depth

@@ -377,7 +377,7 @@ def test_the_user_is_told_once_what_takes_so_long(monkeypatch):
 
     with pytest.warns(chainrule.FallbackWarning, match="is slow to compile") as told:
         call_it()
-    (message,) = [str(x.message) for x in told if "one recording took" not in str(x.message)]
+    (message,) = [str(x.message) for x in told if "building one call took" not in str(x.message)]
     assert "a branch at test_ledger.py" in message
     assert "where(condition, a, b)" in message
 

@@ -120,7 +120,7 @@ class Notices:
             if self._is_long_told or self._is_shown or seconds < LONG:
                 return
             self._is_long_told = True
-            text = f"one recording took {seconds:.1f} s"
+            text = f"recording and building one call took {seconds:.1f} s"
             if operations is not None:
                 so_far = f"{seconds:.1f} s so far, now {errors.caller()}"
                 text = f"one recording of {operations:,} operations took {so_far}"
